@@ -1,0 +1,19 @@
+"""The attention block: needs torch and nothing else."""
+
+from dnlnet.attention.block import NonLocal1d, NonLocal2d, NonLocal3d, NonLocalBlock
+from dnlnet.attention.insert import insert
+from dnlnet.attention.maps import AttentionMaps
+from dnlnet.attention.spec import PRESETS, VARIANTS, Settings, Variant
+
+__all__ = [
+    "PRESETS",
+    "VARIANTS",
+    "AttentionMaps",
+    "NonLocal1d",
+    "NonLocal2d",
+    "NonLocal3d",
+    "NonLocalBlock",
+    "Settings",
+    "Variant",
+    "insert",
+]

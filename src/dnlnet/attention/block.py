@@ -1,0 +1,225 @@
+"""The non-local block: one module for every variant of the paper, in one, two and three dimensions."""
+
+# B batch, C channels, N positions, M key positions, D embedding width
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any, Unpack
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dnlnet.attention.kernels import attend, attend_explicit
+from dnlnet.attention.maps import AttentionMaps, MapMaker, Positions, flat_positions
+from dnlnet.attention.spec import Options, find_variant, resolve_settings
+from dnlnet.attention.terms import Embeddings, attention_logits, finite
+
+_POOLS: dict[int, Callable[..., Tensor]] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+_AXES = {1: "L", 2: "H, W", 3: "T, H, W"}
+
+
+class NonLocalBlock(nn.Module):
+    """z_i = x_i + sum_j w(x_i, x_j) W_v x_j, with the attention w of the chosen variant.
+
+    The attention is never formed: time is O(N M), memory O(N + M), in training too. Weights do not depend on
+    `dims`, so a 2d block's state dict loads into a 3d block.
+
+    Args:
+        channels: channels of the input, and of the output.
+        variant: a row of `dnlnet.VARIANTS`: nl, nl_pairwise, nl_unary, dnl_star, dnl_dagger, dnl, gc.
+        dims: 1 for (B, C, L), 2 for (B, C, H, W), 3 for (B, C, T, H, W).
+        preset: a row of `dnlnet.PRESETS`: paper, authors, authors_temperature, mmseg, slowfast.
+        **options: single fields of `dnlnet.Settings`, replacing the preset's.
+
+    >>> block = NonLocalBlock(64, "dnl", gate="scalar")
+    >>> block(torch.randn(2, 64, 12, 20)).shape
+    torch.Size([2, 64, 12, 20])
+    >>> block.attention_maps(torch.randn(1, 64, 12, 20), queries=[(6, 10)]).pairwise.shape
+    torch.Size([1, 1, 12, 20])
+    """
+
+    gamma: nn.Parameter | None
+
+    def __init__(
+        self,
+        channels: int,
+        variant: str = "dnl",
+        dims: int = 2,
+        *,
+        preset: str = "paper",
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__()
+        if dims not in _AXES:
+            raise ValueError(f"dims must be 1, 2 or 3, got {dims!r}")
+        self.channels, self.dims = channels, dims
+        self.variant = row = find_variant(variant)
+        self.settings = settings = resolve_settings(row, preset, **options)
+        embed, width = channels // settings.embed_reduction, channels // settings.value_reduction
+        if min(embed, width) < 1:
+            raise ValueError(
+                f"channels={channels} is too few for embed_reduction={settings.embed_reduction} "
+                f"and value_reduction={settings.value_reduction}"
+            )
+        self.scale = (embed**-0.5 if settings.scaled else 1.0) / settings.temperature
+        self.query = nn.Linear(channels, embed) if row.embeds else None
+        self.key = nn.Linear(channels, embed) if row.embeds else None
+        self.saliency = nn.Linear(channels, 1) if row.unary == "saliency" else None
+        self.value = nn.Linear(channels, width, bias=settings.value_bias)
+        self.projection = nn.Linear(width, channels, settings.projection_bias) if settings.projection else None
+        self.norm = nn.BatchNorm1d(channels) if settings.gate == "norm" else None
+        gated = settings.gate == "scalar" or (settings.gate == "scalar_pairwise" and row.pairwise)
+        self.gamma = nn.Parameter(torch.empty(1)) if gated else None
+        self.register_load_state_dict_pre_hook(_accept_convolution_weights)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weights from N(0, 0.01), biases 0, gates 0."""
+        for layer in self.children():
+            if isinstance(layer, nn.Linear):
+                nn.init.normal_(layer.weight, std=0.01)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
+        if self.norm is not None:
+            self.norm.reset_parameters()
+            nn.init.zeros_(self.norm.weight)
+        if self.gamma is not None:
+            nn.init.zeros_(self.gamma)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output, of the shape of x, without forming the attention."""
+        return self._add_attended(x, attend)
+
+    def forward_explicit(self, x: Tensor) -> Tensor:
+        """The same output by forming the N x M attention: slower and larger, but twice differentiable."""
+        return self._add_attended(x, attend_explicit)
+
+    def _add_attended(self, x: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        self._check(x)
+        tokens, context = _tokens(x), _tokens(self._pooled(x))
+        value = finite(self.value(context))
+        logits = attention_logits(self._embed(tokens, context), self.variant, self.settings.centring)
+        # (B, N, C) from logits with a query per position, (B, 1, C) from a unary term
+        outputs = [attend(term.query, term.key, value) for term in logits]
+        if self.gamma is not None:
+            ungated = 1 if self.settings.gate == "scalar_pairwise" else len(outputs)
+            outputs[:ungated] = [self.gamma * y for y in outputs[:ungated]]
+        y = finite(sum(outputs[1:], start=outputs[0]))
+        if self.projection is not None:
+            y = self.projection(y)
+        if self.norm is not None:
+            y = self.norm(y.expand(-1, tokens.shape[1], -1).mT).mT
+        return (x.flatten(2) + y.mT).unflatten(2, x.shape[2:])
+
+    @torch.no_grad()
+    def attention_maps(self, x: Tensor, queries: Positions) -> AttentionMaps:
+        """Pairwise, unary and combined attention of chosen positions, without computing the others.
+
+        Args:
+            x: the block's input.
+            queries: positions on its map, counted from 0: (row, column) in 2d, (time, row, column) in 3d.
+
+        For `nl` the two terms of Eq. 5 are softmaxed apart, as in the paper's analysis.
+        """
+        self._check(x)
+        return self._map_maker(x)(flat_positions(queries, x.shape[2:]).to(x.device))
+
+    @torch.no_grad()
+    def iter_attention_maps(self, x: Tensor, rows: int = 256) -> Iterator[AttentionMaps]:
+        """The maps of all positions in order, `rows` at a time.
+
+        >>> block = NonLocalBlock(8)
+        >>> [m.combined.shape[1] for m in block.iter_attention_maps(torch.randn(1, 8, 5, 5), rows=10)]
+        [10, 10, 5]
+        """
+        self._check(x)
+        if rows < 1:
+            raise ValueError(f"rows must be at least 1, got {rows}")
+        positions = torch.arange(x[0, 0].numel(), device=x.device)
+        yield from map(self._map_maker(x), positions.split(rows))
+
+    def _map_maker(self, x: Tensor) -> MapMaker:
+        context = self._pooled(x)
+        embeddings = self._embed(_tokens(x), _tokens(context))
+        return MapMaker.of(embeddings, self.variant, self.settings.centring, context.shape[2:])
+
+    def _embed(self, tokens: Tensor, context: Tensor) -> Embeddings:
+        """q = W_q x, k = W_k x, m = W_m x; the logit scale belongs to q.k alone, so it goes into q."""
+        query = None if self.query is None else finite(self.query(tokens))
+        return Embeddings(
+            query if query is None or self.scale == 1 else finite(query * self.scale),
+            None if self.key is None else finite(self.key(context)),
+            None if self.saliency is None else finite(self.saliency(context)),
+        )
+
+    def _pooled(self, x: Tensor) -> Tensor:
+        if self.settings.pool == 1:
+            return x
+        window = self._pool_window()
+        return _POOLS[self.dims](x, kernel_size=window, stride=window)
+
+    def _pool_window(self) -> tuple[int, ...]:
+        """Pooling is in space: 2, 2 x 2, or 1 x 2 x 2 frames, rows, columns."""
+        return (1,) * (self.dims == 3) + (self.settings.pool,) * min(self.dims, 2)
+
+    def _check(self, x: Tensor) -> None:
+        expected = f"(B, {self.channels}, {_AXES[self.dims]})"
+        if x.dim() != self.dims + 2:
+            hint = f"; add the batch dimension with x[None]" if x.dim() == self.dims + 1 else ""
+            raise ValueError(f"a {self.dims}d block takes {expected}, got {x.dim()}-d {tuple(x.shape)}{hint}")
+        if x.shape[1] != self.channels:
+            raise ValueError(f"the block was made for {expected}, got {x.shape[1]} channels: {tuple(x.shape)}")
+        if not x.is_floating_point():
+            raise ValueError(f"the block takes floating point features, got {x.dtype}; convert with x.float()")
+        for size, window in zip(x.shape[2:], self._pool_window(), strict=True):
+            if size < window:
+                reason = "is empty" if size == 0 else f"is smaller than the pooling window {self._pool_window()}"
+                raise ValueError(f"the map {tuple(x.shape[2:])} {reason}; expected {expected}")
+
+    def extra_repr(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in asdict(self.settings).items())
+        return f"{self.channels}, {self.variant.name!r}, dims={self.dims}, {settings}"
+
+
+class NonLocal1d(NonLocalBlock):
+    """`NonLocalBlock` on sequences, (B, C, L)."""
+
+    def __init__(
+        self, channels: int, variant: str = "dnl", *, preset: str = "paper", **options: Unpack[Options]
+    ) -> None:
+        super().__init__(channels, variant, dims=1, preset=preset, **options)
+
+
+class NonLocal2d(NonLocalBlock):
+    """`NonLocalBlock` on images, (B, C, H, W)."""
+
+    def __init__(
+        self, channels: int, variant: str = "dnl", *, preset: str = "paper", **options: Unpack[Options]
+    ) -> None:
+        super().__init__(channels, variant, dims=2, preset=preset, **options)
+
+
+class NonLocal3d(NonLocalBlock):
+    """`NonLocalBlock` on video, (B, C, T, H, W)."""
+
+    def __init__(
+        self, channels: int, variant: str = "dnl", *, preset: str = "paper", **options: Unpack[Options]
+    ) -> None:
+        super().__init__(channels, variant, dims=3, preset=preset, **options)
+
+
+def _tokens(x: Tensor) -> Tensor:
+    """(B, C, ...) as (B, N, C) with unit stride over channels: a view of channels-last memory."""
+    return x.flatten(2).mT.contiguous()
+
+
+def _accept_convolution_weights(
+    module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any
+) -> None:
+    """Let the weights of 1x1 convolutions, (D, C, 1, 1), load into the linear maps they are."""
+    for name, layer in module.named_children():
+        key = f"{prefix}{name}.weight"
+        weight = state_dict.get(key)
+        if isinstance(layer, nn.Linear) and weight is not None and weight.shape[2:].numel() == 1:
+            state_dict[key] = weight.flatten(1)

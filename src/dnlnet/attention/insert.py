@@ -1,0 +1,131 @@
+"""Put blocks into a finished model without renaming any of its parameters."""
+
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from dnlnet.attention.block import NonLocalBlock
+from dnlnet.attention.spec import Options, find_variant
+from dnlnet.errors import unknown
+
+BLOCK_NAME = "non_local"
+
+
+def insert(
+    model: nn.Module,
+    placement: Mapping[str, str],
+    *,
+    example: Tensor | None = None,
+    preset: str = "paper",
+    **options: Unpack[Options],
+) -> dict[str, NonLocalBlock]:
+    """Add a block after each named submodule of any model, in place.
+
+    The block becomes the child `non_local` of the submodule it follows and is applied to its output by a
+    forward hook, so every parameter that was there keeps its name and pretrained weights load as before. A
+    `Sequential` is followed by following its last layer. Channel count and dimensionality are found by one pass
+    on the meta device, which computes nothing.
+
+    Args:
+        model: timm, torchvision or one's own.
+        placement: submodule name -> variant, e.g. ``{"layer3.4": "dnl"}``.
+        example: an input the model accepts; without it, one is guessed from the model's first convolution.
+        preset, **options: as for `NonLocalBlock`.
+
+    Returns:
+        The blocks by the names in `placement`.
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU())
+    >>> insert(net, {"1": "dnl"})["1"].channels
+    16
+    """
+    names = [name for name, _ in model.named_modules() if name]
+    targets = {}
+    for name, variant in placement.items():
+        if name not in names:
+            raise unknown("submodule", name, names)
+        find_variant(variant)
+        targets[name] = _last_layer(model.get_submodule(name), name)
+    if len({id(target) for target in targets.values()}) < len(targets):
+        raise ValueError(f"two of {', '.join(placement)} name the same place; keep one of them")
+    shapes = _output_shapes(model, targets, example)
+    blocks = {
+        name: NonLocalBlock(shapes[name][1], variant, dims=len(shapes[name]) - 2, preset=preset, **options)
+        for name, variant in placement.items()
+    }
+    for name, block in blocks.items():
+        reference = next((p for p in targets[name].parameters()), next(model.parameters(), None))
+        if reference is not None and reference.is_floating_point():
+            block.to(reference.device, reference.dtype)
+        block.train(targets[name].training)
+        targets[name].add_module(BLOCK_NAME, block)
+        targets[name].register_forward_hook(_apply_block)
+    return blocks
+
+
+def _apply_block(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+    block: nn.Module = module.get_submodule(BLOCK_NAME)
+    result: Tensor = block(output)
+    return result
+
+
+def _last_layer(module: nn.Module, name: str) -> nn.Module:
+    """A plain Sequential would run a new child by itself, so the block goes to its last layer instead."""
+    while type(module).forward is nn.Sequential.forward and len(list(module.children())):
+        module = list(module.children())[-1]
+    if isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict):
+        raise ValueError(
+            f"{name!r} is a {type(module).__name__}, which may run a new child by itself; "
+            "name the layer inside it that the block should follow"
+        )
+    if hasattr(module, BLOCK_NAME):
+        raise ValueError(f"{name!r} is followed by a block already; insert one per place")
+    return module
+
+
+def _output_shapes(
+    model: nn.Module, targets: Mapping[str, nn.Module], example: Tensor | None
+) -> dict[str, torch.Size]:
+    """The shape of what each target puts out, from a pass over meta tensors."""
+    outputs: dict[str, Any] = {}
+    hooks = [
+        target.register_forward_hook(lambda _, __, output, name=name: outputs.update({name: output}))
+        for name, target in targets.items()
+    ]
+    example = _guess_input(model) if example is None else example
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    modes = {module: module.training for module in model.modules()}
+    try:
+        model.eval()
+        on_meta = {name: tensor.detach().to("meta") for name, tensor in tensors.items()}
+        with torch.no_grad():
+            torch.func.functional_call(model, on_meta, (example.to("meta"),))
+    except Exception as error:
+        raise ValueError(
+            f"the model did not run on an input of shape {tuple(example.shape)} ({error}); "
+            "pass an input that it accepts as example="
+        ) from error
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+        for hook in hooks:
+            hook.remove()
+    for name in targets:
+        found = outputs.get(name)
+        if not isinstance(found, Tensor) or not 3 <= found.dim() <= 5:
+            what = "nothing" if found is None else type(found).__name__
+            what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else what
+            raise ValueError(f"{name!r} put out {what}; a block needs (B, C, L), (B, C, H, W) or (B, C, T, H, W)")
+    return {name: outputs[name].shape for name in targets}
+
+
+def _guess_input(model: nn.Module) -> Tensor:
+    """One small input for the model's first convolution."""
+    for module in model.modules():
+        for dims, kind in enumerate((nn.Conv1d, nn.Conv2d, nn.Conv3d), start=1):
+            if isinstance(module, kind):
+                size = {1: (224,), 2: (224, 224), 3: (8, 224, 224)}[dims]
+                return torch.empty(1, module.in_channels, *size, device="meta")
+    raise ValueError("the model has no convolution to guess its input from; pass an input as example=")

@@ -1,0 +1,87 @@
+"""Attention maps as the paper shows them: each term normalised by its own softmax."""
+
+# B batch, Q chosen queries, M key positions, S spatial sizes of the key map (L, H x W or T x H x W)
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor
+
+from dnlnet.attention.spec import Centring, Variant
+from dnlnet.attention.terms import Embeddings, Logits, coupled_logits, pairwise_logits, unary_logits
+
+Positions = Iterable[int | Sequence[int]] | Tensor
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """Attention of Q query positions over the key map.
+
+    Attributes:
+        pairwise: (B, Q, *S), each query's map summing to 1; None for a variant without the term.
+        unary: (B, *S), one map for all queries, summing to 1; None for a variant without the term.
+        combined: (B, Q, *S), the attention the block applies. It sums to 1 when coupled (Eq. 2, 13) or with a
+            single term, and to 2 when two softmaxes are added (Eq. 12, 14). Gates are not in it.
+    """
+
+    pairwise: Tensor | None
+    unary: Tensor | None
+    combined: Tensor
+
+
+@dataclass(frozen=True)
+class MapMaker:
+    """The logits of one input, from which the maps of any queries follow, row by row."""
+
+    pairwise: Logits | None
+    unary: Logits | None
+    coupled: Logits | None
+    size: tuple[int, ...]
+
+    @classmethod
+    def of(cls, embeddings: Embeddings, variant: Variant, centring: Centring, size: Sequence[int]) -> "MapMaker":
+        """For the standard block this splits q.k by Eq. 5, so that each term can be normalised apart."""
+        return cls(
+            pairwise_logits(embeddings, centring) if variant.pairwise else None,
+            unary_logits(embeddings, centring) if variant.unary else None,
+            coupled_logits(embeddings, centring) if variant.coupled else None,
+            tuple(size),
+        )
+
+    def __call__(self, rows: Tensor) -> AttentionMaps:
+        """The maps of the query positions `rows` (flat indices); other positions are never computed."""
+        pairwise, unary, combined = (self._softmax(t, rows) for t in (self.pairwise, self.unary, self.coupled))
+        if combined is None:
+            parts = [part for part in (pairwise, unary) if part is not None]
+            combined = sum(parts[1:], start=parts[0]).expand(-1, len(rows), *self.size)
+        return AttentionMaps(pairwise, None if unary is None else unary.squeeze(1), combined)
+
+    def _softmax(self, term: Logits | None, rows: Tensor) -> Tensor | None:
+        if term is None:
+            return None
+        query = term.query if term is self.unary else term.query[:, rows]
+        # Half precision logits overflow, and lose the digits that the softmax looks at.
+        wide = torch.promote_types(query.dtype, torch.float32)
+        with torch.autocast(query.device.type, enabled=False):
+            logits = query.to(wide) @ term.key.to(wide).mT  # (B, Q or 1, M)
+        return logits.softmax(dim=-1).unflatten(2, self.size)
+
+
+def flat_positions(queries: Positions, size: Sequence[int]) -> Tensor:
+    """Positions such as (row, column) as indices into the flattened map.
+
+    >>> flat_positions([(0, 1), (2, 3)], size=(4, 5))
+    tensor([ 1, 13])
+    """
+    listed = queries.tolist() if isinstance(queries, Tensor) else list(queries)
+    points = [(p,) if isinstance(p, int) else tuple(p) for p in listed]
+    if not points:
+        raise ValueError("no query positions were given; pass at least one, e.g. [(0, 0)]")
+    for point in points:
+        if len(point) != len(size) or not all(0 <= c < s for c, s in zip(point, size, strict=True)):
+            form = " x ".join(map(str, size))
+            raise ValueError(f"query position {point} is not on the {form} map; positions count from 0")
+    strides = [prod(size[axis + 1 :]) for axis in range(len(size))]
+    return torch.tensor([sum(c * s for c, s in zip(p, strides, strict=True)) for p in points])

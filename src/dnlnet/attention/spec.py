@@ -1,0 +1,184 @@
+"""The paper's attention variants and the settings of known implementations, as rows of two tables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal, TypedDict, Unpack, get_args
+
+from dnlnet.errors import unknown
+
+Unary = Literal["query_mean", "saliency"]
+Gate = Literal["none", "scalar", "scalar_pairwise", "norm"]
+Centring = Literal["channel", "sample"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Which terms an attention has, and how they meet.
+
+    With p_ij = (q_i - mu_q).(k_j - mu_k), the unary logit u_j is ``mu_q.k_j`` (`query_mean`) or
+    ``m_j = W_m x_j`` (`saliency`). A coupled variant is softmax(p + u); otherwise each term has its own
+    softmax and they are added.
+    """
+
+    name: str
+    pairwise: bool
+    unary: Unary | None
+    coupled: bool
+    paper: str
+
+    def __post_init__(self) -> None:
+        if not self.pairwise and self.unary is None:
+            raise ValueError("a variant needs a pairwise term, a unary term, or both")
+        if self.coupled and not (self.pairwise and self.unary):
+            raise ValueError("a coupled variant needs both terms: there is nothing to couple in one")
+
+    @property
+    def embeds(self) -> bool:
+        """Whether q and k are needed: by the pairwise term, or by mu_q.k."""
+        return self.pairwise or self.unary == "query_mean"
+
+
+VARIANTS: Mapping[str, Variant] = {
+    row.name: row
+    for row in (
+        Variant("nl", True, "query_mean", True, "Eq. 2, 5"),
+        Variant("nl_pairwise", True, None, False, "Eq. 6"),
+        Variant("nl_unary", False, "query_mean", False, "Eq. 7"),
+        Variant("dnl_star", True, "saliency", True, "Eq. 13"),
+        Variant("dnl_dagger", True, "query_mean", False, "Eq. 14"),
+        Variant("dnl", True, "saliency", False, "Eq. 12"),
+        Variant("gc", False, "saliency", False, "global context, detection comparison"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything about a block that the attention variant leaves open. Defaults are the paper's.
+
+    Args:
+        embed_reduction: query and key width is channels // embed_reduction.
+        value_reduction: value width is channels // value_reduction; above 1 it needs `projection`.
+        value_bias: give W_v a bias.
+        projection: a linear map from the attended values back to the input's channels.
+        projection_bias: give that map a bias.
+        scaled: divide the logits q.k by the square root of the embedding width.
+        temperature: divide the logits q.k by this as well.
+        gate: what multiplies the block's output before it is added to the input: `none`; `scalar`, one
+            zero-initialised gamma; `scalar_pairwise`, the same but leaving a separate unary output alone;
+            `norm`, batch norm with zero-initialised weight.
+        pool: max-pool the keys and values by this factor in space (never in time).
+        centring: whiten with the mean over positions of each `channel` (the paper) or one mean of the
+            whole `sample`, over channels too.
+    """
+
+    embed_reduction: int = 2
+    value_reduction: int = 1
+    value_bias: bool = False
+    projection: bool = False
+    projection_bias: bool = False
+    scaled: bool = False
+    temperature: float = 1.0
+    gate: Gate = "none"
+    pool: int = 1
+    centring: Centring = "channel"
+
+    def __post_init__(self) -> None:
+        for name in ("embed_reduction", "value_reduction", "pool"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature must be positive and finite, got {self.temperature!r}")
+        if self.gate not in get_args(Gate):
+            raise unknown("gate", self.gate, get_args(Gate))
+        if self.centring not in get_args(Centring):
+            raise unknown("centring", self.centring, get_args(Centring))
+        if self.value_reduction > 1 and not self.projection:
+            raise ValueError(
+                f"value_reduction={self.value_reduction} leaves fewer channels than came in; "
+                "set projection=True to map them back"
+            )
+        if self.projection_bias and not self.projection:
+            raise ValueError("projection_bias=True has no projection to act on; set projection=True")
+
+
+class Options(TypedDict, total=False):
+    """The fields of `Settings` as optional keyword arguments, each overriding the preset's value."""
+
+    embed_reduction: int
+    value_reduction: int
+    value_bias: bool
+    projection: bool
+    projection_bias: bool
+    scaled: bool
+    temperature: float
+    gate: Gate
+    pool: int
+    centring: Centring
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One code base's settings, and the variants for which it departs from them."""
+
+    settings: Settings
+    departures: Mapping[str, Options] = field(default_factory=dict)
+
+
+_AUTHORS = Settings(gate="scalar_pairwise", centring="sample")
+_AUTHORS_NL: Mapping[str, Options] = {"nl": {"scaled": True, "temperature": 1.0}}
+
+PRESETS: Mapping[str, Preset] = {
+    "paper": Preset(Settings()),
+    # The authors' segmentation code: its README recipe, and its configurations with a temperature.
+    "authors": Preset(_AUTHORS, _AUTHORS_NL),
+    "authors_temperature": Preset(
+        replace(_AUTHORS, centring="channel", scaled=True, temperature=0.05), _AUTHORS_NL
+    ),
+    "mmseg": Preset(
+        Settings(
+            value_reduction=2, value_bias=True, projection=True, scaled=True, temperature=0.05, gate="norm"
+        ),
+        {"nl": {"temperature": 1.0}},
+    ),
+    "slowfast": Preset(
+        Settings(
+            value_reduction=2,
+            value_bias=True,
+            projection=True,
+            projection_bias=True,
+            scaled=True,
+            gate="norm",
+            pool=2,
+        )
+    ),
+}
+
+
+def find_variant(name: str) -> Variant:
+    """The row of `VARIANTS` with this name.
+
+    >>> find_variant("dnl").unary
+    'saliency'
+    """
+    if name not in VARIANTS:
+        raise unknown("variant", name, VARIANTS)
+    return VARIANTS[name]
+
+
+def resolve_settings(variant: Variant, preset: str = "paper", **options: Unpack[Options]) -> Settings:
+    """The preset's settings for this variant, with `options` replacing single values.
+
+    >>> resolve_settings(VARIANTS["dnl"], "mmseg", pool=2).temperature
+    0.05
+    """
+    if preset not in PRESETS:
+        raise unknown("preset", preset, PRESETS)
+    names = [f.name for f in fields(Settings)]
+    for name in options:
+        if name not in names:
+            raise unknown("option", name, names)
+    row = PRESETS[preset]
+    merged: Options = {**row.departures.get(variant.name, {}), **options}
+    return replace(row.settings, **merged)

@@ -1,0 +1,90 @@
+"""The two terms of the attention, as logits that are products of a query and a key.
+
+Every term of the paper has this form. Under a softmax over j, anything constant in j cancels, so
+
+- pairwise, (q_i - mu_q).(k_j - mu_k), needs only the query centred: (q_i - mu_q).k_j (the rest is constant);
+- unary from the keys, mu_q.k_j, is attention with the single query mu_q;
+- unary saliency, m_j, is attention with the single query 1 over keys of width one;
+- their sum is [q_i - mu_q, 1].[k_j, m_j], or simply q_i.k_j when both share the key (Eq. 5).
+
+The fused and the explicit path both start from these pairs and from nothing else.
+"""
+
+# B batch, N query positions, M key positions, D embedding width
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dnlnet.attention.spec import Centring, Variant
+
+
+@dataclass(frozen=True)
+class Logits:
+    """l_ij = query_i.key_j; a unary term has one query for all positions."""
+
+    query: Tensor  # (B, N or 1, D)
+    key: Tensor  # (B, M, D)
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """What a block's projections made of its input: q and k (B, N or M, D), m (B, M, 1), where the variant has them."""
+
+    query: Tensor | None
+    key: Tensor | None
+    saliency: Tensor | None
+
+
+def pairwise_logits(of: Embeddings, centring: Centring) -> Logits:
+    """(q_i - mu_q).(k_j - mu_k), up to a constant in j."""
+    query, key = _query_and_key(of)
+    return Logits(finite(query - query_mean(query, centring)), key)
+
+
+def unary_logits(of: Embeddings, centring: Centring) -> Logits:
+    """m_j (Eq. 11) where there is a saliency, otherwise mu_q.k_j (Eq. 5, 7)."""
+    if of.saliency is not None:
+        return Logits(of.saliency.new_ones(len(of.saliency), 1, 1), of.saliency)
+    query, key = _query_and_key(of)
+    return Logits(query_mean(query, centring), key)
+
+
+def coupled_logits(of: Embeddings, centring: Centring) -> Logits:
+    """Pairwise plus unary in one product: [q_i - mu_q, 1].[k_j, m_j] (Eq. 13), or q_i.k_j (Eq. 5)."""
+    if of.saliency is None:
+        return Logits(*_query_and_key(of))
+    pair, unary = pairwise_logits(of, centring), unary_logits(of, centring)
+    ones = unary.query.expand(-1, pair.query.shape[1], -1)
+    return Logits(torch.cat([pair.query, ones], dim=2), torch.cat([pair.key, unary.key], dim=2))
+
+
+def attention_logits(of: Embeddings, variant: Variant, centring: Centring) -> list[Logits]:
+    """The logits whose softmaxes add up to the variant's attention; the one with a query per position first."""
+    if variant.coupled:
+        return [coupled_logits(of, centring)]
+    pair = [pairwise_logits(of, centring)] if variant.pairwise else []
+    unary = [unary_logits(of, centring)] if variant.unary else []
+    return pair + unary
+
+
+def query_mean(query: Tensor, centring: Centring) -> Tensor:
+    """mu_q = (1/N) sum_i q_i, (B, 1, D); with `sample` centring also averaged over the channels."""
+    if centring == "sample":
+        return query.mean(dim=(1, 2), keepdim=True).expand(-1, -1, query.shape[2])
+    return query.mean(dim=1, keepdim=True)
+
+
+def finite(tokens: Tensor) -> Tensor:
+    """Hold float16 at its largest number: a projection that overflowed would turn into NaN when centred."""
+    if tokens.dtype != torch.float16:
+        return tokens
+    limit = torch.finfo(tokens.dtype).max
+    return tokens.clamp(-limit, limit)
+
+
+def _query_and_key(of: Embeddings) -> tuple[Tensor, Tensor]:
+    if of.query is None or of.key is None:
+        raise ValueError("this variant has no query and key, so no pairwise term")
+    return of.query, of.key

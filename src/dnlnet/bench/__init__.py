@@ -1,0 +1,1 @@
+"""Measurements of speed and memory on the machine at hand."""

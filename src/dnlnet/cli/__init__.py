@@ -1,0 +1,1 @@
+"""The `dnlnet` command: one file per subcommand."""

@@ -1,0 +1,1 @@
+"""Networks that use the attention block."""

@@ -1,0 +1,1 @@
+"""A task: a model, its data, its losses and its metric together."""
