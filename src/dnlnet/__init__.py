@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from dnlnet.attention import insert as insert
 
 # Imported when first used, so that `dnlnet --help` need not wait for torch.
-_PUBLIC = {
-    name: "dnlnet.attention"
-    for name in (
+_PUBLIC = dict.fromkeys(
+    (
         "PRESETS",
         "VARIANTS",
         "AttentionMaps",
@@ -37,8 +36,9 @@ _PUBLIC = {
         "Settings",
         "Variant",
         "insert",
-    )
-}
+    ),
+    "dnlnet.attention",
+)
 
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604
 

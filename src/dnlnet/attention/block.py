@@ -71,7 +71,7 @@ class NonLocalBlock(nn.Module):
         self.norm = nn.BatchNorm1d(channels) if settings.gate == "norm" else None
         gated = settings.gate == "scalar" or (settings.gate == "scalar_pairwise" and row.pairwise)
         self.gamma = nn.Parameter(torch.empty(1)) if gated else None
-        self.register_load_state_dict_pre_hook(_accept_convolution_weights)
+        self.register_load_state_dict_pre_hook(_accept_convolution_weights)  # type: ignore[no-untyped-call]
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -103,14 +103,14 @@ class NonLocalBlock(nn.Module):
         # (B, N, C) from logits with a query per position, (B, 1, C) from a unary term
         outputs = [attend(term.query, term.key, value) for term in logits]
         if self.gamma is not None:
-            ungated = 1 if self.settings.gate == "scalar_pairwise" else len(outputs)
-            outputs[:ungated] = [self.gamma * y for y in outputs[:ungated]]
+            ungated = len(outputs) - 1 if self.settings.gate == "scalar_pairwise" else 0
+            outputs[ungated:] = [self.gamma * y for y in outputs[ungated:]]
         y = finite(sum(outputs[1:], start=outputs[0]))
         if self.projection is not None:
             y = self.projection(y)
         if self.norm is not None:
             y = self.norm(y.expand(-1, tokens.shape[1], -1).mT).mT
-        return (x.flatten(2) + y.mT).unflatten(2, x.shape[2:])
+        return (x.flatten(2) + y.mT).view(x.shape)
 
     @torch.no_grad()
     def attention_maps(self, x: Tensor, queries: Positions) -> AttentionMaps:
@@ -166,7 +166,7 @@ class NonLocalBlock(nn.Module):
     def _check(self, x: Tensor) -> None:
         expected = f"(B, {self.channels}, {_AXES[self.dims]})"
         if x.dim() != self.dims + 2:
-            hint = f"; add the batch dimension with x[None]" if x.dim() == self.dims + 1 else ""
+            hint = "; add the batch dimension with x[None]" if x.dim() == self.dims + 1 else ""
             raise ValueError(f"a {self.dims}d block takes {expected}, got {x.dim()}-d {tuple(x.shape)}{hint}")
         if x.shape[1] != self.channels:
             raise ValueError(f"the block was made for {expected}, got {x.shape[1]} channels: {tuple(x.shape)}")
@@ -178,6 +178,7 @@ class NonLocalBlock(nn.Module):
                 raise ValueError(f"the map {tuple(x.shape[2:])} {reason}; expected {expected}")
 
     def extra_repr(self) -> str:
+        """Variant and settings, for `repr`."""
         settings = ", ".join(f"{name}={value!r}" for name, value in asdict(self.settings).items())
         return f"{self.channels}, {self.variant.name!r}, dims={self.dims}, {settings}"
 
@@ -210,13 +211,16 @@ class NonLocal3d(NonLocalBlock):
 
 
 def _tokens(x: Tensor) -> Tensor:
-    """(B, C, ...) as (B, N, C) with unit stride over channels: a view of channels-last memory."""
-    return x.flatten(2).mT.contiguous()
+    """(B, C, ...) as (B, N, C).
+
+    Channels-last memory has this order already. A single image in channels-first memory is left as it is, for the
+    matrix multiply reads both orders equally fast; of several, each projection would make a copy of its own.
+    """
+    tokens = x.flatten(2).mT
+    return tokens if x.shape[0] == 1 else tokens.contiguous()
 
 
-def _accept_convolution_weights(
-    module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any
-) -> None:
+def _accept_convolution_weights(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
     """Let the weights of 1x1 convolutions, (D, C, 1, 1), load into the linear maps they are."""
     for name, layer in module.named_children():
         key = f"{prefix}{name}.weight"

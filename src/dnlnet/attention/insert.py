@@ -89,12 +89,12 @@ def _output_shapes(
     model: nn.Module, targets: Mapping[str, nn.Module], example: Tensor | None
 ) -> dict[str, torch.Size]:
     """The shape of what each target puts out, from a pass over meta tensors."""
+    example = _guess_input(model) if example is None else example
     outputs: dict[str, Any] = {}
     hooks = [
         target.register_forward_hook(lambda _, __, output, name=name: outputs.update({name: output}))
         for name, target in targets.items()
     ]
-    example = _guess_input(model) if example is None else example
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     modes = {module: module.training for module in model.modules()}
     try:
@@ -127,5 +127,5 @@ def _guess_input(model: nn.Module) -> Tensor:
         for dims, kind in enumerate((nn.Conv1d, nn.Conv2d, nn.Conv3d), start=1):
             if isinstance(module, kind):
                 size = {1: (224,), 2: (224, 224), 3: (8, 224, 224)}[dims]
-                return torch.empty(1, module.in_channels, *size, device="meta")
+                return torch.empty(1, module.in_channels, *size, dtype=module.weight.dtype, device="meta")
     raise ValueError("the model has no convolution to guess its input from; pass an input as example=")

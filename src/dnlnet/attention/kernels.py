@@ -19,7 +19,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 # Rows of queries per block: enough for the matrix multiply to run at full speed ...
 MAX_ROWS = 1024
-# ... unless that many rows of logits would take more than 64 MB in float32.
+# ... unless the buffers for that many rows of logits would take more than 64 MB in float32.
 MAX_LOGITS = 2**24
 # A row of logits starts at a multiple of 16 floats (one cache line): with 9409 keys the product q.k
 # otherwise runs a third slower.
@@ -42,7 +42,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """
     if query.is_cuda and query.dtype != torch.float64:
         return _attend_cuda(query, key, value)
-    return _attend_blocked(query, key, value)
+    out: Tensor = _attend_blocked(query, key, value)
+    return out
 
 
 def attend_explicit(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -136,11 +137,15 @@ def _row_blocks(positions: int, rows: int) -> Iterator[slice]:
 
 
 def _row_buffers(query: Tensor, key: Tensor, count: int) -> Iterator[Tensor]:
-    """Buffers (R, M padded to whole cache lines), used again for every block of rows."""
+    """Buffers (R, M padded to whole cache lines), used again for every block; more buffers have fewer rows."""
     positions = key.shape[1]
-    rows = max(1, min(MAX_ROWS, query.shape[1], MAX_LOGITS // max(positions, 1)))
+    rows = max(1, min(MAX_ROWS, MAX_LOGITS // max(positions, 1)) // count)
+    rows = min(rows, query.shape[1])
     stride = positions + -positions % ROW_ALIGNMENT
-    return (query.new_zeros(rows, stride) for _ in range(count))
+    for _ in range(count):
+        buffer = query.new_empty(rows, stride)
+        buffer[:, positions:] = 0
+        yield buffer
 
 
 def _softmax_rows(query: Tensor, key: Tensor, buffer: Tensor) -> Tensor:

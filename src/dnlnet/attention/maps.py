@@ -66,7 +66,7 @@ class MapMaker:
         wide = torch.promote_types(query.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):
             logits = query.to(wide) @ term.key.to(wide).mT  # (B, Q or 1, M)
-        return logits.softmax(dim=-1).unflatten(2, self.size)
+        return logits.softmax(dim=-1).reshape(*logits.shape[:2], *self.size)
 
 
 def flat_positions(queries: Positions, size: Sequence[int]) -> Tensor:

@@ -47,7 +47,7 @@ VARIANTS: Mapping[str, Variant] = {
         Variant("dnl_star", True, "saliency", True, "Eq. 13"),
         Variant("dnl_dagger", True, "query_mean", False, "Eq. 14"),
         Variant("dnl", True, "saliency", False, "Eq. 12"),
-        Variant("gc", False, "saliency", False, "global context, detection comparison"),
+        Variant("gc", False, "saliency", False, "Sec. 5.2, global context"),
     )
 }
 
@@ -133,13 +133,9 @@ PRESETS: Mapping[str, Preset] = {
     "paper": Preset(Settings()),
     # The authors' segmentation code: its README recipe, and its configurations with a temperature.
     "authors": Preset(_AUTHORS, _AUTHORS_NL),
-    "authors_temperature": Preset(
-        replace(_AUTHORS, centring="channel", scaled=True, temperature=0.05), _AUTHORS_NL
-    ),
+    "authors_temperature": Preset(replace(_AUTHORS, centring="channel", scaled=True, temperature=0.05), _AUTHORS_NL),
     "mmseg": Preset(
-        Settings(
-            value_reduction=2, value_bias=True, projection=True, scaled=True, temperature=0.05, gate="norm"
-        ),
+        Settings(value_reduction=2, value_bias=True, projection=True, scaled=True, temperature=0.05, gate="norm"),
         {"nl": {"temperature": 1.0}},
     ),
     "slowfast": Preset(

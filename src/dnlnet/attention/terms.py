@@ -30,11 +30,11 @@ class Logits:
 
 @dataclass(frozen=True)
 class Embeddings:
-    """What a block's projections made of its input: q and k (B, N or M, D), m (B, M, 1), where the variant has them."""
+    """What a block's projections made of its input, where the variant has them."""
 
-    query: Tensor | None
-    key: Tensor | None
-    saliency: Tensor | None
+    query: Tensor | None  # (B, N, D)
+    key: Tensor | None  # (B, M, D)
+    saliency: Tensor | None  # (B, M, 1)
 
 
 def pairwise_logits(of: Embeddings, centring: Centring) -> Logits:
@@ -46,7 +46,7 @@ def pairwise_logits(of: Embeddings, centring: Centring) -> Logits:
 def unary_logits(of: Embeddings, centring: Centring) -> Logits:
     """m_j (Eq. 11) where there is a saliency, otherwise mu_q.k_j (Eq. 5, 7)."""
     if of.saliency is not None:
-        return Logits(of.saliency.new_ones(len(of.saliency), 1, 1), of.saliency)
+        return Logits(of.saliency.new_ones(of.saliency.shape[0], 1, 1), of.saliency)
     query, key = _query_and_key(of)
     return Logits(query_mean(query, centring), key)
 
@@ -61,12 +61,16 @@ def coupled_logits(of: Embeddings, centring: Centring) -> Logits:
 
 
 def attention_logits(of: Embeddings, variant: Variant, centring: Centring) -> list[Logits]:
-    """The logits whose softmaxes add up to the variant's attention; the one with a query per position first."""
+    """The logits whose softmaxes add up to the variant's attention.
+
+    The one with a query per position comes last: its backward pass, which needs the most memory, then comes first,
+    before there are gradients of the other.
+    """
     if variant.coupled:
         return [coupled_logits(of, centring)]
-    pair = [pairwise_logits(of, centring)] if variant.pairwise else []
     unary = [unary_logits(of, centring)] if variant.unary else []
-    return pair + unary
+    pair = [pairwise_logits(of, centring)] if variant.pairwise else []
+    return unary + pair
 
 
 def query_mean(query: Tensor, centring: Centring) -> Tensor:

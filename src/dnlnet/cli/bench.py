@@ -1,0 +1,86 @@
+"""`dnlnet bench`: measure speed and memory on this machine."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dnlnet.bench.block import Row
+
+bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
+
+
+@bench.callback()
+def _group() -> None:
+    pass
+
+
+@bench.command()
+def block(
+    variants: Annotated[str, typer.Option(help="Variants, separated by commas.")] = "all",
+    sizes: Annotated[str, typer.Option(help="Feature map sizes, separated by commas.")] = "all",
+    channels: Annotated[int, typer.Option(min=2, help="Channels of the feature map.")] = 512,
+    rounds: Annotated[int, typer.Option(min=1, help="Interleaved runs; the best of each counts.")] = 5,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the matrix multiply.")] = 2,
+    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+) -> None:
+    """Compare the fused block with the explicit one: time, share of the matrix-multiply limit, memory.
+
+    The largest size takes minutes per variant; choose with --sizes and --variants. Memory is measured in a child
+    process (Linux only).
+
+    Example: dnlnet bench block --variants nl,dnl --sizes 65x65,97x97
+    """
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from dnlnet.attention import VARIANTS
+    from dnlnet.bench.block import SIZES, bench_block, describe_machine
+    from dnlnet.cli.tables import choose, print_table, write_json
+
+    chosen_variants = choose("variant", variants, VARIANTS)
+    chosen_sizes = choose("size", sizes, SIZES)
+    machine = describe_machine(threads)
+    rows: list[Row] = []
+
+    def save() -> None:
+        if json is not None:
+            about = {"machine": machine, "channels": channels, "rounds": rounds}
+            write_json(json, {**about, "rows": [_numbers(row) for row in rows]})
+
+    columns = TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("measuring", total=2 * len(chosen_sizes) * len(chosen_variants))
+        for row in bench_block(chosen_variants, chosen_sizes, channels=channels, rounds=rounds, threads=threads):
+            rows.append(row)
+            save()  # after every row: the whole table takes long
+            progress.update(task, advance=1, description=f"measured {row.size} {row.variant}")
+    print_table(f"Fused against explicit, C = {channels}", [_cells(row) for row in rows], caption=machine)
+    if json is not None:
+        typer.echo(f"written: {json}")
+
+
+def _cells(row: "Row") -> dict[str, str]:
+    def number(value: float | None, form: str, scale: float = 1) -> str:
+        return "-" if value is None else format(value * scale, form)
+
+    return {
+        "size": row.size,
+        "variant": row.variant,
+        "pass": "forward + backward" if row.training else "forward",
+        "fused ms": number(row.fused_seconds, ",.1f", 1e3),
+        "explicit ms": number(row.explicit_seconds, ",.1f", 1e3),
+        "time ratio": number(row.time_ratio, ".2f"),
+        "share of limit": number(row.share_of_limit, ".2f"),
+        "fused MB": number(row.fused_bytes, ",.0f", 1e-6),
+        "explicit MB": number(row.explicit_bytes, ",.0f", 1e-6),
+        "memory ratio": number(row.memory_ratio, ".2f"),
+    }
+
+
+def _numbers(row: "Row") -> dict[str, object]:
+    from dataclasses import asdict
+
+    ratios = {"time_ratio": row.time_ratio, "share_of_limit": row.share_of_limit, "memory_ratio": row.memory_ratio}
+    return {**asdict(row), **ratios}

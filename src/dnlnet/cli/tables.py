@@ -1,0 +1,54 @@
+"""Tables on the terminal, and the same rows as JSON."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dnlnet.errors import unknown
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write whole or not at all: a temporary file beside `path`, then a rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(json.dumps(content, indent=2) + "\n")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def print_table(title: str, rows: Sequence[Mapping[str, object]], caption: str = "") -> None:
+    """Rows as a table whose columns are the keys of the first row; cells are shown as they are, without markup."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, caption=caption or None, title_justify="left", caption_justify="left")
+    for name, value in rows[0].items():
+        table.add_column(name, justify="right" if _is_number(value) else "left")
+    for row in rows:
+        table.add_row(*(Text(str(value), style=_STYLES.get(str(value), "")) for value in row.values()))
+    Console().print(table)
+
+
+_STYLES = {"holds": "green", "does not hold": "red"}
+
+
+def _is_number(value: object) -> bool:
+    return str(value).replace(",", "").lstrip("-")[:1].isdigit()
+
+
+def choose(kind: str, text: str, known: Mapping[str, object]) -> list[str]:
+    """The known names in a comma-separated list; `all` is all of them.
+
+    >>> choose("size", "large,small", {"small": 1, "large": 2})
+    ['large', 'small']
+    """
+    names = list(known) if text == "all" else [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in known:
+            raise unknown(kind, name, known)
+    return names

@@ -1,0 +1,162 @@
+"""Generated landscapes with a label for every pixel: data to train on in a minute, without a download.
+
+Sky and water, meadow and tree, mountain and building share their colours, and texture is faint under the noise: a
+small patch often fits two classes, the whole region rarely does.
+"""
+
+# H, W size of the image; R regions of one scene; K classes
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+Floats = NDArray[np.float32]
+
+CLASSES = ("sky", "water", "meadow", "tree", "mountain", "building")
+SKY, WATER, MEADOW, TREE, MOUNTAIN, BUILDING = range(len(CLASSES))
+
+# For drawing labels, red, green, blue in 0..255.
+PALETTE = ((158, 202, 236), (38, 98, 168), (158, 202, 92), (34, 110, 60), (148, 130, 150), (226, 126, 62))
+
+# Two classes share each palette; a scene gives them different colours of it, so that colour alone does not name a class.
+_PALETTES = np.array(
+    [
+        [(0.46, 0.66, 0.86), (0.72, 0.66, 0.80), (0.55, 0.76, 0.74)],  # sky, water
+        [(0.34, 0.54, 0.26), (0.66, 0.64, 0.30), (0.72, 0.46, 0.24)],  # meadow, tree
+        [(0.50, 0.46, 0.46), (0.66, 0.42, 0.38), (0.78, 0.72, 0.62)],  # mountain, building
+    ],
+    dtype=np.float32,
+)
+
+SMALLEST = 16
+_NOISE = 0.04
+
+
+def scene(seed: int | Sequence[int], size: int | tuple[int, int] = 96) -> tuple[Floats, NDArray[np.int64]]:
+    """The scene of this seed: its image (3, H, W) in 0..1, and the class of each pixel (H, W).
+
+    Args:
+        seed: a whole number of at least 0, or several.
+        size: the side of a square image, or (height, width), at least 16 each.
+
+    >>> image, labels = scene(seed=7, size=(64, 96))
+    >>> image.shape, labels.shape, CLASSES[labels[0, 0]]
+    ((3, 64, 96), (64, 96), 'sky')
+    """
+    height, width = (size, size) if isinstance(size, int) else size
+    if min(height, width) < SMALLEST:
+        raise ValueError(f"a scene needs at least {SMALLEST} x {SMALLEST} pixels, got {height} x {width}")
+    rng = np.random.default_rng(seed)
+    regions, region_class = _layout(rng, height, width)
+    labels = region_class[regions]
+    image = _colours(rng, region_class)[:, regions] * (1 + _texture(rng, labels))
+    image *= _light(rng, height, width)
+    image += _NOISE * rng.standard_normal(image.shape, dtype=np.float32)
+    return image.clip(0, 1), labels
+
+
+class Scenes(Dataset[tuple[Tensor, Tensor]]):
+    """`count` scenes of one seed; item i is always the same one.
+
+    >>> image, labels = Scenes(count=10, size=32)[9]
+    >>> image.shape, labels.shape, labels.dtype
+    (torch.Size([3, 32, 32]), torch.Size([32, 32]), torch.int64)
+    """
+
+    def __init__(self, count: int, size: int | tuple[int, int] = 96, seed: int = 0) -> None:
+        if count < 1:
+            raise ValueError(f"count must be at least 1, got {count}")
+        if seed < 0:
+            raise ValueError(f"seed must be at least 0, got {seed}")
+        self.count, self.size, self.seed = count, size, seed
+        scene(seed, size)  # a bad size fails here
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if not 0 <= index < self.count:
+            raise IndexError(f"scene {index} is outside 0..{self.count - 1}")
+        image, labels = scene((self.seed, index), self.size)
+        return torch.from_numpy(image), torch.from_numpy(labels)
+
+
+def _layout(rng: Generator, height: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which region each pixel belongs to (H, W), and the class of each region (R,); later ones cover earlier ones."""
+    y = np.linspace(0, 1, height, dtype=np.float32)[:, None]
+    x = np.linspace(0, 1, width, dtype=np.float32)[None, :]
+    regions = np.zeros((height, width), dtype=np.int64)
+    classes = [SKY]
+
+    def paint(mask: NDArray[np.bool_], label: int) -> None:
+        regions[mask] = len(classes)
+        classes.append(label)
+
+    horizon = rng.uniform(0.35, 0.65)
+    for _ in range(rng.integers(1, 4)):
+        peak_x, peak_y, slope = rng.uniform(0, 1), horizon - rng.uniform(0.2, 0.35), rng.uniform(0.6, 1.2)
+        paint(y > peak_y + slope * np.abs(x - peak_x), MOUNTAIN)
+    ground = y > horizon + 0.02 * np.sin(x * rng.uniform(4, 12) + rng.uniform(0, 6))
+    paint(ground, MEADOW)
+    # The shore is a wavy line through a point of the ground, at any angle.
+    angle, bend = rng.uniform(0, 2 * np.pi), rng.uniform(4, 9)
+    across = (x - rng.uniform(0.3, 0.7)) * np.cos(angle) + (y - rng.uniform(horizon, 1)) * np.sin(angle)
+    paint(ground & (across > 0.04 * np.sin(bend * (x + y))), WATER)
+    for _ in range(rng.integers(1, 4)):
+        left, base = rng.uniform(0, 0.85), horizon + rng.uniform(0.02, 0.25)
+        wide, high = rng.uniform(0.15, 0.3), rng.uniform(0.25, 0.45)
+        paint((x > left) & (x < left + wide) & (y < base) & (y > base - high), BUILDING)
+    for _ in range(rng.integers(1, 4)):
+        centre_x, centre_y, radius = rng.uniform(0, 1), horizon + rng.uniform(-0.05, 0.35), rng.uniform(0.1, 0.2)
+        paint((x - centre_x) ** 2 + (y - centre_y) ** 2 < radius**2, TREE)
+    return regions, np.array(classes)
+
+
+def _colours(rng: Generator, region_class: NDArray[np.int64]) -> Floats:
+    """A colour for each region, (3, R): its class's colour in this scene, slightly changed."""
+    of_class = np.concatenate([rng.permutation(palette)[:2] for palette in _PALETTES])  # (K, 3)
+    change = rng.uniform(0.95, 1.05, (len(region_class), 1))
+    return (of_class[region_class] * change).astype(np.float32).T
+
+
+def _texture(rng: Generator, labels: NDArray[np.int64]) -> Floats:
+    """Relative brightness of each pixel around 0, (H, W), by the pattern of its class."""
+    height, width = labels.shape
+    y = np.arange(height, dtype=np.float32)[:, None]
+    x = np.arange(width, dtype=np.float32)[None, :]
+    drift = 2 * _blobs(rng, height, width, cell=12)
+    patterns = (
+        0.1 * _blobs(rng, height, width, cell=6),  # clouds
+        0.14 * np.sin(2.1 * y + drift),  # ripples
+        0.2 * _blobs(rng, height, width, cell=3)[:, rng.permutation(width)],  # blades
+        0.35 * np.sin(1.4 * x + drift) * np.sin(1.4 * y - drift),  # leaves
+        0.14 * np.sin(0.9 * (x + y) + drift),  # strata
+        0.3 * ((x % 6 < 3) & (y % 6 < 3)).astype(np.float32) - 0.07,  # windows
+    )
+    shown = (1.5 * _blobs(rng, height, width, cell=16) + 0.4).clip(0.05, 1)
+    return (shown * np.choose(labels, patterns)).astype(np.float32)
+
+
+def _light(rng: Generator, height: int, width: int) -> Floats:
+    """Gain of each channel and pixel, (3, H, W): one tint for the scene, brighter to one side."""
+    tint = rng.uniform(0.88, 1.08, (3, 1, 1))
+    slope_y, slope_x = rng.uniform(-0.15, 0.15, 2)
+    ramp = 1 + slope_y * np.linspace(-1, 1, height)[:, None] + slope_x * np.linspace(-1, 1, width)
+    return (tint * ramp).astype(np.float32)
+
+
+def _blobs(rng: Generator, height: int, width: int, cell: int) -> Floats:
+    """Smooth noise of unit variance at the nodes of a grid `cell` pixels wide, linear in between."""
+    nodes = rng.standard_normal((height // cell + 2, width // cell + 2), dtype=np.float32)
+    return _between(height, cell, len(nodes)) @ nodes @ _between(width, cell, nodes.shape[1]).T
+
+
+def _between(length: int, cell: int, nodes: int) -> Floats:
+    """Weights (length, nodes) of linear interpolation from nodes `cell` pixels apart."""
+    position = np.arange(length, dtype=np.float32)[:, None] / cell
+    return np.maximum(0, 1 - np.abs(position - np.arange(nodes, dtype=np.float32)))

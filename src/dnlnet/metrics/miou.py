@@ -1,0 +1,73 @@
+"""Intersection over union of each class, and its mean, from one count of (label, prediction) pairs."""
+
+# K classes
+
+import torch
+from torch import Tensor
+
+
+class ConfusionMatrix:
+    """Pixels of label k that were predicted as class l, counted over any number of images.
+
+    Args:
+        classes: number of classes; labels and predictions are 0..classes - 1.
+        ignore: label of the pixels that do not count.
+
+    >>> matrix = ConfusionMatrix(classes=2)
+    >>> matrix.update(prediction=torch.tensor([0, 1, 1, 1]), labels=torch.tensor([0, 0, 1, 255]))
+    >>> matrix.iou()
+    tensor([0.5000, 0.5000], dtype=torch.float64)
+    >>> matrix.miou()
+    0.5
+    """
+
+    def __init__(self, classes: int, ignore: int = 255) -> None:
+        if classes < 1:
+            raise ValueError(f"classes must be at least 1, got {classes}")
+        if 0 <= ignore < classes:
+            raise ValueError(f"the ignore value {ignore} is also a class: choose one outside 0..{classes - 1}")
+        self.classes, self.ignore = classes, ignore
+        self.counts = torch.zeros(classes, classes, dtype=torch.int64)  # (label, prediction)
+
+    def update(self, prediction: Tensor, labels: Tensor) -> None:
+        """Count the pixels of one or more images, given as class indices of any shape."""
+        if prediction.shape != labels.shape:
+            raise ValueError(f"prediction is {tuple(prediction.shape)} but labels are {tuple(labels.shape)}")
+        counted = labels != self.ignore
+        truth, guess = labels[counted].long(), prediction[counted].long()
+        self._check(truth, "label", f" and is not the ignore value {self.ignore}")
+        self._check(guess, "prediction", "")
+        pairs = torch.bincount(truth * self.classes + guess, minlength=self.classes**2)
+        self.counts += pairs.view(self.classes, self.classes).to(self.counts.device)
+
+    def __iadd__(self, other: "ConfusionMatrix") -> "ConfusionMatrix":
+        """Take in what another matrix counted, for instance another process.
+
+        >>> total, part = ConfusionMatrix(2), ConfusionMatrix(2)
+        >>> part.update(torch.tensor([1]), torch.tensor([1]))
+        >>> total += part
+        >>> int(total.counts.sum())
+        1
+        """
+        if (other.classes, other.ignore) != (self.classes, self.ignore):
+            raise ValueError(
+                f"cannot add counts of {other.classes} classes, ignoring {other.ignore}, "
+                f"to counts of {self.classes} classes, ignoring {self.ignore}"
+            )
+        self.counts += other.counts.to(self.counts.device)
+        return self
+
+    def iou(self) -> Tensor:
+        """|label and prediction| / |label or prediction| of each class, (K,); nan for a class in neither."""
+        both = self.counts.diagonal().double()
+        either = self.counts.sum(dim=0) + self.counts.sum(dim=1) - self.counts.diagonal()
+        return both / either
+
+    def miou(self) -> float:
+        """The mean of `iou` over the classes that occur in labels or predictions."""
+        return float(self.iou().nanmean())
+
+    def _check(self, indices: Tensor, kind: str, exception: str) -> None:
+        outside = indices[(indices < 0) | (indices >= self.classes)]
+        if len(outside):
+            raise ValueError(f"{kind} {int(outside[0])} is outside 0..{self.classes - 1}{exception}")

@@ -1,0 +1,56 @@
+"""The smallest network in which a non-local block has something to do."""
+
+# B batch, C classes, H, W size of the image
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dnlnet.attention import NonLocalBlock
+
+
+class TinySegmentor(nn.Module):
+    """Four convolutions, a non-local block, a classifier: every position sees 23 x 23 pixels until the block.
+
+    Args:
+        classes: number of classes to tell apart.
+        width: channels of the first convolution; the block works on twice as many.
+        variant: attention of the block, a row of `dnlnet.VARIANTS`; None leaves the block out.
+
+    >>> import torch
+    >>> model = TinySegmentor(classes=6)
+    >>> images = torch.rand(2, 3, 48, 64)
+    >>> model(images).shape
+    torch.Size([2, 6, 48, 64])
+    >>> model.block.attention_maps(model.features(images), queries=[(3, 5)]).pairwise.shape
+    torch.Size([2, 1, 12, 16])
+    """
+
+    stride = 4
+
+    def __init__(self, classes: int, width: int = 32, variant: str | None = "dnl") -> None:
+        super().__init__()
+        if classes < 1 or width < 1:
+            raise ValueError(f"classes and width must be at least 1, got classes={classes}, width={width}")
+        self.features = nn.Sequential(
+            _convolution(3, width, stride=2),
+            _convolution(width, 2 * width, stride=2),
+            _convolution(2 * width, 2 * width, stride=1),
+            _convolution(2 * width, 2 * width, stride=1),
+        )
+        self.block = None if variant is None else NonLocalBlock(2 * width, variant)
+        self.classifier = nn.Conv2d(2 * width, classes, kernel_size=1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, C, H, W) logits of the classes from (B, 3, H, W) images in 0..1."""
+        x = self.features(images)
+        if self.block is not None:
+            x = self.block(x)
+        return F.interpolate(self.classifier(x), images.shape[-2:], mode="bilinear", align_corners=False)
+
+
+def _convolution(channels_in: int, channels_out: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(channels_in, channels_out, kernel_size=3, stride=stride, padding=1, padding_mode="reflect", bias=False),
+        nn.BatchNorm2d(channels_out),
+        nn.ReLU(inplace=True),
+    )

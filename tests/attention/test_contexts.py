@@ -1,0 +1,200 @@
+"""The block under autocast, compile, export, checkpointing, DDP, and with extreme values."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.utils.checkpoint import checkpoint
+
+import equations
+from dnlnet import VARIANTS, NonLocalBlock
+from dnlnet.attention import kernels
+from dnlnet.attention.kernels import attend, attend_explicit
+
+each_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def operands(batch: int = 2, n: int = 9, m: int = 11) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = (batch, n, 3), (batch, m, 3), (batch, m, 5)
+    return tuple(torch.randn(s, generator=generator, dtype=torch.float64, requires_grad=True) for s in shapes)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_the_operator_passes_pytorchs_own_checks() -> None:
+    torch.library.opcheck(kernels._attend_blocked, operands())
+    grad = torch.randn(2, 9, 5, dtype=torch.float64)
+    detached = tuple(t.detach() for t in operands())
+    torch.library.opcheck(kernels._attend_blocked_backward, (grad, *detached))
+
+
+def test_the_gradient_is_the_finite_difference() -> None:
+    assert torch.autograd.gradcheck(attend, operands())
+
+
+def test_the_cuda_path_computes_the_same() -> None:
+    """Its padding and call, that is; which kernel runs depends on the device."""
+    q, k, v = operands()
+    torch.testing.assert_close(kernels._attend_cuda(q, k, v), attend_explicit(q, k, v))
+
+
+def test_second_derivative_is_refused() -> None:
+    block = NonLocalBlock(4)
+    x = torch.randn(1, 4, 3, 3, requires_grad=True)
+    (grad,) = torch.autograd.grad(block(x).square().sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match=r"first derivative only.*forward_explicit"):
+        grad.sum().backward()
+
+
+def test_the_explicit_form_has_a_second_derivative() -> None:
+    block = equations.randomise(NonLocalBlock(4))
+    x = torch.randn(1, 4, 3, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(block.forward_explicit, x)
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_is_close_to_full_precision(variant: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    block = NonLocalBlock(16, variant, gate="scalar")
+    torch.nn.init.ones_(block.gamma)
+    for name, parameter in block.named_parameters():
+        if "weight" in name:
+            torch.nn.init.normal_(parameter, std=0.25)
+    x = torch.randn(2, 16, 6, 7, requires_grad=True)
+    expected = block(x)
+    (expected_grad,) = torch.autograd.grad(expected.sum(), x)
+    with torch.autocast("cpu", dtype=dtype):
+        out = block(x)
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    torch.testing.assert_close(out, expected, rtol=0.05, atol=0.05)
+    torch.testing.assert_close(grad, expected_grad, rtol=0.1, atol=0.3)
+
+
+@each_variant
+def test_logits_beyond_the_range_of_float16_are_safe_in_autocast(variant: str) -> None:
+    block = NonLocalBlock(16, variant)
+    for layer in (block.query, block.key, block.saliency):
+        if layer is not None:
+            torch.nn.init.normal_(layer.weight)
+    x = (3e3 * torch.randn(1, 16, 6, 7)).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.float16):
+        out = block(x)
+    out.sum().backward()
+    assert out.isfinite().all()
+    assert x.grad.isfinite().all()
+
+
+@each_variant
+def test_projections_that_overflow_float16_are_safe(variant: str) -> None:
+    block = NonLocalBlock(16, variant)
+    for layer in (block.query, block.key, block.saliency, block.value):
+        if layer is not None:
+            torch.nn.init.constant_(layer.weight, 10.0)
+    with torch.autocast("cpu", dtype=torch.float16):
+        out = block(torch.full((1, 16, 5, 5), 6e4))
+    assert not out.isnan().any()
+
+
+@each_variant
+@pytest.mark.parametrize("magnitude", [1e4, 1e12, 1e20, 1e30])
+def test_large_activations_give_no_nan(variant: str, magnitude: float) -> None:
+    torch.manual_seed(0)
+    block = NonLocalBlock(16, variant)
+    x = (magnitude * torch.randn(2, 16, 6, 7)).requires_grad_()
+    out = block(x)
+    assert out.isfinite().all()
+    out.mean().backward()
+    assert x.grad.isfinite().all()
+
+
+@each_variant
+def test_compiles_as_one_graph(variant: str) -> None:
+    block = equations.randomise(NonLocalBlock(6, variant))
+    compiled = torch.compile(block, backend="aot_eager", fullgraph=True)
+    _assert_same_gradients(compiled, block, torch.randn(2, 6, 5, 7, dtype=torch.float64))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile's default backend needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_compiles_to_machine_code_for_any_size() -> None:
+    block = equations.randomise(NonLocalBlock(6))
+    compiled = torch.compile(block, fullgraph=True, dynamic=True)
+    for shape in ((2, 6, 5, 7), (3, 6, 8, 4)):
+        _assert_same_gradients(compiled, block, torch.randn(shape, dtype=torch.float64))
+
+
+def _assert_same_gradients(compiled, block, x: torch.Tensor) -> None:
+    results = []
+    for forward in (compiled, block):
+        leaf = x.clone().requires_grad_()
+        out = forward(leaf)
+        out.square().sum().backward()
+        results.append((out, leaf.grad))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-8, atol=1e-10)
+
+
+@each_variant
+@pytest.mark.parametrize("batch", [1, 2])
+def test_exports_with_dynamic_sizes(variant: str, batch: int) -> None:
+    block = NonLocalBlock(6, variant, pool=2).eval()
+    auto = torch.export.Dim.DYNAMIC
+    sizes = ({0: auto} if batch > 1 else {}) | {2: auto, 3: auto}
+    program = torch.export.export(block, (torch.randn(batch, 6, 8, 10),), dynamic_shapes=(sizes,))
+    x = torch.randn(batch if batch == 1 else 3, 6, 13, 9)
+    torch.testing.assert_close(program.module()(x), block(x))
+
+
+@each_variant
+def test_activation_checkpointing_changes_nothing(variant: str) -> None:
+    block = equations.randomise(NonLocalBlock(6, variant))
+    x = torch.randn(2, 6, 5, 7, dtype=torch.float64, requires_grad=True)
+    kept = torch.autograd.grad(block(x).square().sum(), [x, *block.parameters()])
+    again = checkpoint(block, x, use_reentrant=False).square().sum()
+    for a, b in zip(torch.autograd.grad(again, [x, *block.parameters()]), kept, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def _data_parallel_worker(rank: int, rendezvous: str, results: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
+    block = equations.randomise(NonLocalBlock(6))
+    wrapped = torch.nn.parallel.DistributedDataParallel(block)
+    wrapped(_data_parallel_input()[rank : rank + 1]).square().sum().backward()
+    if rank == 0:
+        torch.save({n: p.grad for n, p in block.named_parameters()}, results)
+    dist.destroy_process_group()
+
+
+def _data_parallel_input() -> torch.Tensor:
+    return torch.randn(2, 6, 5, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def test_two_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
+    results = tmp_path / "grads.pt"
+    mp.spawn(_data_parallel_worker, (str(tmp_path / "rendezvous"), str(results)), nprocs=2)
+    block = equations.randomise(NonLocalBlock(6))
+    block(_data_parallel_input()).square().sum().div(2).backward()  # DDP averages over processes
+    for name, grad in torch.load(results).items():
+        torch.testing.assert_close(grad, block.get_parameter(name).grad)
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_memory_format_is_kept(dims: int, batch: int) -> None:
+    last = torch.channels_last if dims == 2 else torch.channels_last_3d
+    x = torch.randn(batch, 6, 4, 5, 3)[..., 0] if dims == 2 else torch.randn(batch, 6, 4, 5, 3)
+    block = NonLocalBlock(6, dims=dims)
+    assert block(x.contiguous()).is_contiguous()
+    assert block(x.contiguous(memory_format=last)).is_contiguous(memory_format=last)
+    torch.testing.assert_close(block(x.contiguous(memory_format=last)), block(x.contiguous()))
+
+
+@each_variant
+def test_an_empty_batch_passes_through(variant: str) -> None:
+    x = torch.randn(0, 6, 4, 5, requires_grad=True)
+    out = NonLocalBlock(6, variant)(x)
+    out.sum().backward()
+    assert out.shape == x.grad.shape == (0, 6, 4, 5)

@@ -1,0 +1,88 @@
+"""Promises of cost: no N x M tensor, forward or backward; FLOPs as the formula says."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from dnlnet import VARIANTS, NonLocalBlock
+from dnlnet.attention import kernels
+from dnlnet.bench.memory import peak_extra_bytes
+
+
+class LargestTensor(TorchDispatchMode):
+    """Records the most elements of any tensor made, inside the package's own operators too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+        self.inside = {
+            torch.ops.dnlnet.attend.default: kernels._attend_blocked._init_fn,
+            torch.ops.dnlnet.attend_backward.default: kernels._attend_blocked_backward._init_fn,
+        }
+        self.operators: set[str] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.operators.add(str(func))
+        if func in self.inside:
+            with self:
+                out = self.inside[func](*args, **(kwargs or {}))
+        else:
+            out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                # A view may be large by expansion; what counts is memory.
+                self.elements = max(self.elements, leaf.untyped_storage().nbytes() // leaf.element_size())
+        return out
+
+
+def largest(forward, x: torch.Tensor) -> LargestTensor:
+    with LargestTensor() as recorder:
+        forward(x).sum().backward()
+    return recorder
+
+
+@pytest.mark.parametrize("pool", [1, 2])
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("size", [(400,), (16, 25), (4, 10, 10)])
+def test_no_tensor_of_queries_times_keys(
+    variant: str, size: tuple[int, ...], pool: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "MAX_ROWS", 32)
+    block = NonLocalBlock(4, variant, dims=len(size), pool=pool)
+    x = torch.randn(2, 4, *size, requires_grad=True)
+    recorder = largest(block, x)
+    assert "dnlnet.attend.default" in recorder.operators
+    assert "dnlnet.attend_backward.default" in recorder.operators
+    keys = block._pooled(x)[0, 0].numel()
+    assert recorder.elements <= 32 * (keys + 16)
+    assert recorder.elements < 400 * keys / 4
+
+
+def test_the_recorder_sees_the_map_of_the_explicit_form() -> None:
+    block = NonLocalBlock(4)
+    x = torch.randn(1, 4, 20, 20, requires_grad=True)
+    assert largest(block.forward_explicit, x).elements >= 400 * 400
+
+
+def test_process_memory_stays_below_one_map() -> None:
+    one_map = 4 * (72 * 72) ** 2
+    fused = peak_extra_bytes("dnl", 16, (72, 72), fused=True, training=True, threads=1)
+    explicit = peak_extra_bytes("dnl", 16, (72, 72), fused=False, training=True, threads=1)
+    assert explicit > 2 * one_map
+    assert fused < one_map
+
+
+def test_flops_are_those_of_the_papers_formula() -> None:
+    C, HW = 32, 12 * 10
+    block = NonLocalBlock(C, "nl")
+    x = torch.randn(1, C, 12, 10, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        out = block(x)
+    assert counter.get_total_flops() == 2 * (2 * C**2 * HW + 1.5 * C * HW**2)
+    with FlopCounterMode(display=False) as counter:
+        out.sum().backward()
+    attention = 2 * HW**2 * (3 * C // 2 + 2 * C)  # q.k again, dq, dk; dv, dP
+    projections = 2 * 2 * 2 * C**2 * HW
+    assert counter.get_total_flops() == attention + projections

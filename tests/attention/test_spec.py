@@ -1,0 +1,121 @@
+from dataclasses import fields
+
+import pytest
+import torch
+
+from dnlnet import PRESETS, VARIANTS, NonLocal1d, NonLocal2d, NonLocal3d, NonLocalBlock, Settings, Variant
+from dnlnet.attention.spec import Options, resolve_settings
+
+
+def test_options_are_the_fields_of_settings() -> None:
+    assert Options.__annotations__ == {f.name: f.type for f in fields(Settings)}
+
+
+def test_defaults_are_the_papers() -> None:
+    block = NonLocalBlock(512)
+    assert block.variant is VARIANTS["dnl"]
+    assert block.query.weight.shape == (256, 512)
+    assert block.value.weight.shape == (512, 512)
+    assert block.scale == 1
+    assert block.projection is block.norm is block.gamma is block.value.bias is None
+
+
+@pytest.mark.parametrize(
+    ("preset", "variant", "scale"),
+    [
+        ("authors", "dnl", 1),
+        ("authors", "nl", 1 / 16),
+        ("authors_temperature", "dnl", 1 / (16 * 0.05)),
+        ("mmseg", "dnl", 1 / (16 * 0.05)),
+        ("slowfast", "nl", 1 / 16),
+    ],
+)
+def test_presets_scale_the_logits_as_the_code_they_name(preset: str, variant: str, scale: float) -> None:
+    assert NonLocalBlock(512, variant, preset=preset).scale == pytest.approx(scale)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_preset_serves_every_variant_in_training(preset: str, variant: str) -> None:
+    block = NonLocalBlock(8, variant, preset=preset)
+    x = torch.randn(2, 8, 6, 6, requires_grad=True)
+    block(x).sum().backward()
+    assert x.grad.isfinite().all()
+
+
+def test_weights_start_small_and_gates_at_zero() -> None:
+    torch.manual_seed(0)
+    block = NonLocalBlock(256, preset="slowfast")
+    assert block.query.weight.std().item() == pytest.approx(0.01, rel=0.05)
+    assert not block.query.bias.any()
+    assert not block.norm.weight.any()
+    assert not NonLocalBlock(8, gate="scalar").gamma.any()
+
+
+def test_thin_names_fix_the_dimension() -> None:
+    for dims, name in enumerate((NonLocal1d, NonLocal2d, NonLocal3d), start=1):
+        assert name(8, "gc", pool=2).dims == dims
+        assert isinstance(name(8), NonLocalBlock)
+
+
+def test_repr_says_variant_and_settings() -> None:
+    text = repr(NonLocalBlock(512, "dnl_star", dims=3, gate="scalar", temperature=0.05))
+    for part in ("512, 'dnl_star', dims=3", "gate='scalar'", "temperature=0.05", "centring='channel'", "pool=1"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"variant": "dnll"}, r"unknown variant 'dnll'; did you mean 'dnl'"),
+        ({"preset": "mmsegg"}, r"unknown preset 'mmsegg'; did you mean 'mmseg'"),
+        ({"gait": "none"}, r"unknown option 'gait'; did you mean 'gate'"),
+        ({"gate": "scaler"}, r"unknown gate 'scaler'; did you mean 'scalar'"),
+        ({"centring": "channels"}, r"unknown centring 'channels'; did you mean 'channel'"),
+        ({"temperature": 0.0}, r"temperature must be positive and finite, got 0.0"),
+        ({"pool": 0}, r"pool must be a whole number of at least 1, got 0"),
+        ({"pool": 1.5}, r"pool must be a whole number of at least 1, got 1.5"),
+        ({"value_reduction": 2}, r"set projection=True"),
+        ({"projection_bias": True}, r"set projection=True"),
+        ({"embed_reduction": 32}, r"channels=16 is too few for embed_reduction=32"),
+        ({"dims": 4}, r"dims must be 1, 2 or 3, got 4"),
+    ],
+)
+def test_impossible_settings_fail_when_made(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        NonLocalBlock(16, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("dims", "x", "message"),
+    [
+        (2, torch.randn(16, 5, 5), r"a 2d block takes \(B, 16, H, W\), got 3-d \(16, 5, 5\); add the batch dim"),
+        (2, torch.randn(1, 16, 2, 5, 5), r"a 2d block takes \(B, 16, H, W\), got 5-d"),
+        (3, torch.randn(1, 8, 2, 5, 5), r"made for \(B, 16, T, H, W\), got 8 channels"),
+        (2, torch.randn(1, 16, 0, 5), r"the map \(0, 5\) is empty"),
+        (1, torch.randn(1, 16, 0), r"the map \(0,\) is empty"),
+        (2, torch.zeros(1, 16, 5, 5, dtype=torch.int64), r"floating point features, got torch.int64"),
+    ],
+)
+def test_wrong_input_gets_one_clear_error(dims: int, x: torch.Tensor, message: str) -> None:
+    block = NonLocalBlock(16, dims=dims)
+    with pytest.raises(ValueError, match=message):
+        block(x)
+    with pytest.raises(ValueError, match=message):
+        block.attention_maps(x, [(0,) * dims])
+
+
+def test_a_map_smaller_than_the_pooling_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"the map \(1, 5\) is smaller than the pooling window \(2, 2\)"):
+        NonLocalBlock(16, pool=2)(torch.randn(1, 16, 1, 5))
+
+
+def test_a_variant_needs_a_term() -> None:
+    with pytest.raises(ValueError, match="needs a pairwise term, a unary term, or both"):
+        Variant("none", False, None, False, "")
+    with pytest.raises(ValueError, match="needs both terms"):
+        Variant("odd", True, None, True, "")
+
+
+def test_options_override_departures_of_a_preset() -> None:
+    assert resolve_settings(VARIANTS["nl"], "authors", scaled=False).scaled is False

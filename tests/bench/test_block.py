@@ -1,0 +1,38 @@
+import pytest
+
+from dnlnet.bench import block as bench
+from dnlnet.bench.block import Row, bench_block, describe_machine
+from dnlnet.bench.memory import peak_extra_bytes
+
+
+def test_rows_hold_measurements_of_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bench.SIZES, "6x7", (6, 7))
+    monkeypatch.setattr(bench, "MULTIPLY", 64)
+    rows = list(bench_block(["dnl"], ["6x7"], channels=8, rounds=2, threads=1))
+    assert [(row.size, row.variant, row.training) for row in rows] == [("6x7", "dnl", False), ("6x7", "dnl", True)]
+    for row in rows:
+        assert min(row.fused_seconds, row.explicit_seconds, row.limit_seconds) > 0
+        assert row.time_ratio == row.fused_seconds / row.explicit_seconds
+        assert row.share_of_limit == row.limit_seconds / row.fused_seconds
+        assert row.fused_bytes is not None
+
+
+def test_explicit_is_left_out_where_it_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.os, "sysconf", lambda name: 1000)
+    assert not bench._explicit_fits("dnl", (600, 600))
+    assert bench._explicit_fits("gc", (600, 600))
+
+
+def test_ratios_are_absent_where_explicit_is() -> None:
+    row = Row("s", "dnl", True, 1.0, None, 0.5, 10, None)
+    assert row.time_ratio is None
+    assert row.memory_ratio is None
+
+
+def test_a_failing_measurement_says_why() -> None:
+    with pytest.raises(RuntimeError, match="failed: ValueError: unknown variant 'dnx'"):
+        peak_extra_bytes("dnx", 8, (4, 4), fused=True, training=False, threads=1)
+
+
+def test_the_machine_is_described() -> None:
+    assert "2 threads, torch" in describe_machine(2)

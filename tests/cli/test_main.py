@@ -1,0 +1,108 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dnlnet.analysis import theory
+from dnlnet.cli import main as cli
+from dnlnet.cli.tables import choose, write_json
+
+COMMANDS = [[], ["demo"], ["verify"], ["bench"], ["bench", "block"]]
+
+
+def dnlnet(*arguments: str) -> subprocess.CompletedProcess[str]:
+    code = "from dnlnet.cli.main import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_answers_without_torch(command: list[str]) -> None:
+    code = (
+        "import sys, atexit\n"
+        "atexit.register(lambda: print('torch' in sys.modules, 'matplotlib' in sys.modules))\n"
+        "from dnlnet.cli.main import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *command, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "Usage:" in done.stdout
+    assert done.stdout.endswith("False False\n")
+
+
+@pytest.mark.parametrize("command", [["demo"], ["verify"], ["bench", "block"]], ids=" ".join)
+def test_help_shows_an_example(command: list[str]) -> None:
+    result = CliRunner().invoke(cli.app, [*command, "--help"])
+    assert f"Example: dnlnet {' '.join(command)}" in " ".join(result.output.split())
+
+
+def test_bad_input_is_one_line_and_exit_code_2() -> None:
+    done = dnlnet("bench", "block", "--variants", "dnl,nll")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: unknown variant 'nll'; did you mean 'nl'")
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_debug_shows_the_traceback() -> None:
+    done = dnlnet("--debug", "bench", "block", "--sizes", "9x9")
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+    assert "unknown size '9x9'" in done.stderr
+
+
+def test_an_unknown_command_is_bad_usage() -> None:
+    assert CliRunner().invoke(cli.app, ["verfy"]).exit_code == 2
+
+
+def test_version() -> None:
+    assert CliRunner().invoke(cli.app, ["--version"]).output.startswith("dnlnet 0.")
+
+
+def test_verify_prints_and_writes_every_claim(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli.app, ["verify", "--json", str(tmp_path / "a" / "verify.json")])
+    assert result.exit_code == 0
+    rows = json.loads((tmp_path / "a" / "verify.json").read_text())
+    assert {row["where"] for row in rows} >= {"Eq. 4", "Eq. 5", "Eq. 9", "Prop. 1", "Sec. 4.1"}
+    assert all(row["holds"] for row in rows if row["relied_on"])
+    assert "does not hold" in result.output
+
+
+@pytest.mark.parametrize(("relied_on", "code"), [(True, 1), (False, 0)])
+def test_verify_fails_only_on_what_the_block_relies_on(
+    relied_on: bool, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(theory, "check_claims", lambda seed: [theory.Claim("Eq. 0", "0 = 1", 1.0, 0.0, relied_on)])
+    assert CliRunner().invoke(cli.app, ["verify"]).exit_code == code
+
+
+def test_bench_block_prints_a_table_and_writes_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dnlnet.bench import block as bench
+
+    monkeypatch.setitem(bench.SIZES, "6x7", (6, 7))
+    monkeypatch.setattr(bench, "MULTIPLY", 64)
+    path = tmp_path / "bench.json"
+    arguments = ["bench", "block", "--variants", "gc", "--sizes", "6x7", "--channels", "8", "--rounds", "1"]
+    result = CliRunner().invoke(cli.app, [*arguments, "--threads", "1", "--json", str(path)])
+    assert result.exit_code == 0, result.output
+    content = json.loads(path.read_text())
+    assert [row["training"] for row in content["rows"]] == [False, True]
+    assert "torch" in content["machine"]
+
+
+def test_json_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    write_json(path, [1, 2])
+    with pytest.raises(TypeError):
+        write_json(path, [object()])
+    assert json.loads(path.read_text()) == [1, 2]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_choose_takes_all_or_a_list() -> None:
+    known = {"a": 1, "b": 2}
+    assert choose("letter", "all", known) == ["a", "b"]
+    assert choose("letter", "b, a", known) == ["b", "a"]
+    with pytest.raises(ValueError, match="unknown letter 'c'"):
+        choose("letter", "a,c", known)

@@ -1,0 +1,70 @@
+"""The paper's equations written out once more, with nothing shared with the package but the weights."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dnlnet import NonLocalBlock
+
+POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+
+
+def randomise(block: NonLocalBlock, seed: int = 0, std: float = 0.6) -> NonLocalBlock:
+    """Weights, biases and gates all away from zero, in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    block = block.double()
+    for parameter in block.parameters():
+        parameter.data = std * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return block
+
+
+def attention(block: NonLocalBlock, x: Tensor) -> dict[str, Tensor | None]:
+    """Both normalised terms and the attention of one sample (C, ...), by Eq. 2, 5, 6, 7, 12, 13 and 14."""
+    s, row = block.settings, block.variant.name
+    pooled = POOLS[block.dims](x[None], (1, s.pool, s.pool)[-block.dims :])[0] if s.pool > 1 else x
+    xs, keys = x.flatten(1).T, pooled.flatten(1).T
+    p = u = None
+    if row not in ("gc",):
+        q = xs @ block.query.weight.T + block.query.bias
+        k = keys @ block.key.weight.T + block.key.bias
+        mu_q = q.mean(0) if s.centring == "channel" else q.mean().expand(q.shape[1])
+        mu_k = k.mean(0) if s.centring == "channel" else k.mean().expand(k.shape[1])
+        scale = (q.shape[1] ** -0.5 if s.scaled else 1) / s.temperature
+        p = scale * (q - mu_q) @ (k - mu_k).T
+        u = (scale * (k @ mu_q)).expand(len(q), -1)
+    if row in ("dnl", "dnl_star", "gc"):
+        u = (keys @ block.saliency.weight.T + block.saliency.bias).T.expand(len(xs), -1)
+    pair, unary = (None if t is None else t.softmax(-1) for t in (p, u))
+    combined = {
+        "nl": lambda: (scale * q @ k.T).softmax(-1),
+        "nl_pairwise": lambda: pair,
+        "nl_unary": lambda: unary,
+        "dnl_star": lambda: (p + u).softmax(-1),
+        "dnl_dagger": lambda: pair + unary,
+        "dnl": lambda: pair + unary,
+        "gc": lambda: unary,
+    }[row]()
+    return {"pairwise": pair, "unary": unary, "combined": combined, "keys": keys}
+
+
+def output(block: NonLocalBlock, x: Tensor) -> Tensor:
+    """The block's output in training mode, for a whole batch."""
+    s = block.settings
+    added = []
+    for sample in x:
+        maps = attention(block, sample)
+        value = maps["keys"] @ block.value.weight.T + (block.value.bias if s.value_bias else 0)
+        if s.gate == "scalar_pairwise" and block.variant.name in ("dnl", "dnl_dagger"):
+            y = block.gamma * (maps["pairwise"] @ value) + maps["unary"] @ value
+        elif s.gate == "scalar" or (s.gate == "scalar_pairwise" and block.variant.name not in ("gc", "nl_unary")):
+            y = block.gamma * (maps["combined"] @ value)
+        else:
+            y = maps["combined"] @ value
+        if s.projection:
+            y = y @ block.projection.weight.T + (block.projection.bias if s.projection_bias else 0)
+        added.append(y.T)
+    y = torch.stack(added)
+    if s.gate == "norm":
+        mean, var = y.mean((0, 2), keepdim=True), y.var((0, 2), unbiased=False, keepdim=True)
+        y = (y - mean) / (var + 1e-5).sqrt() * block.norm.weight[:, None] + block.norm.bias[:, None]
+    return x + y.view_as(x)

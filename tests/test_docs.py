@@ -1,0 +1,32 @@
+"""The documentation's code runs, its links lead somewhere, and its lock names no package index."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_python_examples_run(page: Path) -> None:
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        exec(compile(code, str(page), "exec"), {})
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/README.md"], ids=lambda p: p.name
+)
+def test_links_to_files_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_lock_has_hashes_and_names_no_index() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    packages = re.findall(r"^[a-z0-9_.-]+==", lock, flags=re.MULTILINE)
+    assert len(packages) > 50
+    assert lock.count("--hash=sha256:") >= len(packages)
+    assert "://" not in lock
+    assert not re.search(r"^--|find-links|index-url", lock, flags=re.MULTILINE)
