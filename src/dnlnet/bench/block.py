@@ -102,9 +102,9 @@ def _measure(variant: str, channels: int, size: str, training: bool, rounds: int
     def memory(fused: bool) -> int | None:
         return peak_extra_bytes(variant, channels, shape, fused=fused, training=training, threads=threads)
 
-    explicit_bytes = memory(fused=False) if _explicit_fits(variant, shape) else None
+    with_explicit = _explicit_fits(variant, shape)
     calls = {"fused": make_call(variant, channels, shape, fused=True, training=training)}
-    if explicit_bytes is not None:
+    if with_explicit:
         calls["explicit"] = make_call(variant, channels, shape, fused=False, training=training)
     left, right, out = (torch.randn(MULTIPLY, MULTIPLY) for _ in range(3))
     calls["multiply"] = lambda: torch.mm(left, right, out=out)
@@ -124,7 +124,7 @@ def _measure(variant: str, channels: int, size: str, training: bool, rounds: int
         explicit_seconds=best.get("explicit"),
         limit_seconds=_flops(variant, channels, shape, training) * best["multiply"] / (2 * MULTIPLY**3),
         fused_bytes=memory(fused=True),
-        explicit_bytes=explicit_bytes,
+        explicit_bytes=memory(fused=False) if with_explicit else None,
     )
 
 

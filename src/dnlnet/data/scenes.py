@@ -34,7 +34,7 @@ _PALETTES = np.array(
 )
 
 SMALLEST = 16
-_NOISE = 0.04
+_NOISE = 0.05
 
 
 def scene(seed: int | Sequence[int], size: int | tuple[int, int] = 96) -> tuple[Floats, NDArray[np.int64]]:
@@ -138,7 +138,7 @@ def _texture(rng: Generator, labels: NDArray[np.int64]) -> Floats:
         0.14 * np.sin(0.9 * (x + y) + drift),  # strata
         0.3 * ((x % 6 < 3) & (y % 6 < 3)).astype(np.float32) - 0.07,  # windows
     )
-    shown = (1.5 * _blobs(rng, height, width, cell=16) + 0.4).clip(0.05, 1)
+    shown = (0.5 * _blobs(rng, height, width, cell=16) + 0.5).clip(0.1, 1)
     return (shown * np.choose(labels, patterns)).astype(np.float32)
 
 
