@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test lint format lock clean
+.PHONY: demo test lint format docs lock clean
 
 demo: $(READY)
 	$(BIN)/dnlnet demo
@@ -23,6 +23,10 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "documentation: site/index.html"
 
 # Exact versions with hashes, for every platform, naming no package index.
 lock: $(READY)

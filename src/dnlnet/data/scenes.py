@@ -23,7 +23,7 @@ SKY, WATER, MEADOW, TREE, MOUNTAIN, BUILDING = range(len(CLASSES))
 # For drawing labels, red, green, blue in 0..255.
 PALETTE = ((158, 202, 236), (38, 98, 168), (158, 202, 92), (34, 110, 60), (148, 130, 150), (226, 126, 62))
 
-# Two classes share each palette; a scene gives them different colours of it, so that colour alone does not name a class.
+# Two classes share each palette; a scene gives them different colours of it: colour alone does not name a class.
 _PALETTES = np.array(
     [
         [(0.46, 0.66, 0.86), (0.72, 0.66, 0.80), (0.55, 0.76, 0.74)],  # sky, water
@@ -134,12 +134,13 @@ def _texture(rng: Generator, labels: NDArray[np.int64]) -> Floats:
         0.1 * _blobs(rng, height, width, cell=6),  # clouds
         0.14 * np.sin(2.1 * y + drift),  # ripples
         0.2 * _blobs(rng, height, width, cell=3)[:, rng.permutation(width)],  # blades
-        0.35 * np.sin(1.4 * x + drift) * np.sin(1.4 * y - drift),  # leaves
+        0.2 * np.sin(1.4 * x + drift) * np.sin(1.4 * y - drift),  # leaves
         0.14 * np.sin(0.9 * (x + y) + drift),  # strata
         0.3 * ((x % 6 < 3) & (y % 6 < 3)).astype(np.float32) - 0.07,  # windows
     )
     shown = (0.5 * _blobs(rng, height, width, cell=16) + 0.5).clip(0.1, 1)
-    return (shown * np.choose(labels, patterns)).astype(np.float32)
+    texture: Floats = (shown * np.choose(labels, patterns)).astype(np.float32)
+    return texture
 
 
 def _light(rng: Generator, height: int, width: int) -> Floats:
@@ -147,16 +148,20 @@ def _light(rng: Generator, height: int, width: int) -> Floats:
     tint = rng.uniform(0.88, 1.08, (3, 1, 1))
     slope_y, slope_x = rng.uniform(-0.15, 0.15, 2)
     ramp = 1 + slope_y * np.linspace(-1, 1, height)[:, None] + slope_x * np.linspace(-1, 1, width)
-    return (tint * ramp).astype(np.float32)
+    gain: Floats = (tint * ramp).astype(np.float32)
+    return gain
 
 
 def _blobs(rng: Generator, height: int, width: int, cell: int) -> Floats:
     """Smooth noise of unit variance at the nodes of a grid `cell` pixels wide, linear in between."""
     nodes = rng.standard_normal((height // cell + 2, width // cell + 2), dtype=np.float32)
-    return _between(height, cell, len(nodes)) @ nodes @ _between(width, cell, nodes.shape[1]).T
+    rows, columns = _between(height, cell, nodes.shape[0]), _between(width, cell, nodes.shape[1])
+    blobs: Floats = np.matmul(np.matmul(rows, nodes), columns.T)
+    return blobs
 
 
 def _between(length: int, cell: int, nodes: int) -> Floats:
     """Weights (length, nodes) of linear interpolation from nodes `cell` pixels apart."""
     position = np.arange(length, dtype=np.float32)[:, None] / cell
-    return np.maximum(0, 1 - np.abs(position - np.arange(nodes, dtype=np.float32)))
+    weights: Floats = np.maximum(0, 1 - np.abs(position - np.arange(nodes, dtype=np.float32))).astype(np.float32)
+    return weights

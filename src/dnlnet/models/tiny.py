@@ -37,7 +37,7 @@ class TinySegmentor(nn.Module):
             _convolution(2 * width, 2 * width, stride=1),
             _convolution(2 * width, 2 * width, stride=1),
         )
-        self.block = None if variant is None else NonLocalBlock(2 * width, variant)
+        self.block = None if variant is None else NonLocalBlock(2 * width, variant, scaled=True, gate="norm")
         self.classifier = nn.Conv2d(2 * width, classes, kernel_size=1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -50,7 +50,9 @@ class TinySegmentor(nn.Module):
 
 def _convolution(channels_in: int, channels_out: int, stride: int) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(channels_in, channels_out, kernel_size=3, stride=stride, padding=1, padding_mode="reflect", bias=False),
+        nn.Conv2d(
+            channels_in, channels_out, kernel_size=3, stride=stride, padding=1, padding_mode="reflect", bias=False
+        ),
         nn.BatchNorm2d(channels_out),
         nn.ReLU(inplace=True),
     )

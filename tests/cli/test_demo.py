@@ -1,0 +1,57 @@
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from dnlnet.cli.main import app
+from dnlnet.tasks import scenes
+
+
+def fail_if_trained(*_: object, **__: object) -> None:
+    raise AssertionError("trained before the input was checked")
+
+
+@pytest.mark.parametrize("variant", ["dnl", "gc"])
+def test_demo_writes_a_picture_and_scores(variant: str, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "demo"
+    result = CliRunner().invoke(app, ["demo", "--steps", "2", "--variant", variant, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in out.iterdir()} == {"attention.png", "scores.json"}
+    with Image.open(out / "attention.png") as picture:
+        picture.load()
+    scores = json.loads((out / "scores.json").read_text())
+    assert (scores["variant"], scores["steps"], scores["seed"]) == (variant, 2, 0)
+    assert 0 <= scores["miou"]["before"] <= 1
+    assert set(scores["iou"]) == {"sky", "water", "meadow", "tree", "mountain", "building"}
+    assert scores["parameters"] > 0
+    assert "attention.png" in result.output.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--variant", "dnll"], "unknown variant 'dnll'; did you mean 'dnl'"),
+        (["--steps", "0"], "--steps must be at least 1, got 0"),
+        (["--seed", "-1"], "--seed must be at least 0, got -1"),
+    ],
+)
+def test_bad_options_fail_before_training(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scenes, "run", fail_if_trained)
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo"), *arguments])
+    assert isinstance(result.exception, ValueError)
+    assert message in str(result.exception)
+    assert not (tmp_path / "demo").exists()
+
+
+def test_out_that_is_a_file_fails_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenes, "run", fail_if_trained)
+    path = tmp_path / "demo"
+    path.write_text("keep me")
+    result = CliRunner().invoke(app, ["demo", "--out", str(path)])
+    assert isinstance(result.exception, ValueError)
+    assert "is a file; name a folder" in str(result.exception)
+    assert path.read_text() == "keep me"

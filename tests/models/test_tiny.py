@@ -1,0 +1,47 @@
+import pytest
+import torch
+
+from dnlnet import VARIANTS
+from dnlnet.models.tiny import TinySegmentor
+
+
+@pytest.mark.parametrize("variant", [None, *VARIANTS])
+def test_logits_have_the_size_of_the_image(variant: str | None) -> None:
+    model = TinySegmentor(classes=5, width=8, variant=variant)
+    logits = model(torch.rand(2, 3, 33, 46))
+    assert logits.shape == (2, 5, 33, 46)
+    logits.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_an_untrained_block_leaves_the_features_alone() -> None:
+    model = TinySegmentor(classes=3, width=8).eval()
+    assert model.block is not None
+    features = model.features(torch.rand(1, 3, 32, 32))
+    torch.testing.assert_close(model.block(features), features)
+
+
+def test_attention_maps_come_from_the_features() -> None:
+    model = TinySegmentor(classes=3, width=8).eval()
+    assert model.block is not None
+    features = model.features(torch.rand(1, 3, 32, 48))
+    assert features.shape[2:] == (32 // model.stride, 48 // model.stride)
+    maps = model.block.attention_maps(features, queries=[(0, 0), (7, 11)])
+    assert maps.pairwise is not None
+    assert maps.pairwise.shape == (1, 2, 8, 12)
+
+
+def test_a_feature_sees_23_pixels() -> None:
+    model = TinySegmentor(classes=3, width=4, variant=None).eval()
+    image = torch.rand(1, 3, 96, 96, requires_grad=True)
+    model.features(image)[0, :, 12, 12].sum().backward()
+    assert image.grad is not None
+    rows = image.grad.abs().sum(dim=(0, 1, 3)).nonzero()
+    assert int(rows.max() - rows.min()) + 1 <= 23
+
+
+def test_impossible_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="classes and width must be at least 1, got classes=0"):
+        TinySegmentor(classes=0)
+    with pytest.raises(ValueError, match="unknown variant 'dnll'"):
+        TinySegmentor(classes=2, variant="dnll")
