@@ -14,11 +14,15 @@ def test_logits_have_the_size_of_the_image(variant: str | None) -> None:
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_an_untrained_block_leaves_the_features_alone() -> None:
-    model = TinySegmentor(classes=3, width=8).eval()
-    assert model.block is not None
-    features = model.features(torch.rand(1, 3, 32, 32))
-    torch.testing.assert_close(model.block(features), features)
+def test_an_untrained_position_looks_at_what_resembles_it() -> None:
+    """Query and key start equal, so the logit p_ij is an inner product of like with like."""
+    block = TinySegmentor(classes=3, width=8).block
+    assert block is not None
+    torch.testing.assert_close(block.query.weight, block.key.weight)
+    alike = torch.randn(1, 16, 1, 1).expand(-1, -1, 2, 1)
+    features = 20 * torch.cat([alike, -alike], dim=3)  # columns 0 and 1 are opposites
+    pairwise = block.attention_maps(features, queries=[(0, 0)]).pairwise[0, 0]
+    assert pairwise[:, 0].sum() > 0.9
 
 
 def test_attention_maps_come_from_the_features() -> None:

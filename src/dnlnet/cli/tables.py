@@ -28,7 +28,8 @@ def print_table(title: str, rows: Sequence[Mapping[str, object]], caption: str =
 
     table = Table(title=title, caption=caption or None, title_justify="left", caption_justify="left")
     for name, value in rows[0].items():
-        table.add_column(name, justify="right" if _is_number(value) else "left")
+        narrow = max(len(str(row[name])) for row in rows) <= 14
+        table.add_column(name, justify="right" if _is_number(value) else "left", no_wrap=narrow)
     for row in rows:
         table.add_row(*(Text(str(value), style=_STYLES.get(str(value), "")) for value in row.values()))
     Console().print(table)

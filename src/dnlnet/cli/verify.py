@@ -28,11 +28,10 @@ def verify(
         [
             {
                 "paper": claim.where,
-                "claim": claim.text,
+                "claim": f"{claim.text}\n→ {claim.remark}" if claim.remark else claim.text,
                 "residual": f"{claim.residual:.1e}",
                 "verdict": "holds" if claim.holds else "does not hold",
                 "relied on": "yes" if claim.relied_on else "",
-                "remark": claim.remark,
             }
             for claim in claims
         ],

@@ -37,7 +37,7 @@ class TinySegmentor(nn.Module):
             _convolution(2 * width, 2 * width, stride=1),
             _convolution(2 * width, 2 * width, stride=1),
         )
-        self.block = None if variant is None else NonLocalBlock(2 * width, variant, scaled=True, gate="norm")
+        self.block = None if variant is None else _block(2 * width, variant)
         self.classifier = nn.Conv2d(2 * width, classes, kernel_size=1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -46,6 +46,18 @@ class TinySegmentor(nn.Module):
         if self.block is not None:
             x = self.block(x)
         return F.interpolate(self.classifier(x), images.shape[-2:], mode="bilinear", align_corners=False)
+
+
+def _block(channels: int, variant: str) -> NonLocalBlock:
+    """A block whose query and key start equal, so that at first every position looks at what resembles it.
+
+    From independent weights, a net this small as often learns the opposite: to look at what contrasts.
+    """
+    block = NonLocalBlock(channels, variant)
+    if block.query is not None and block.key is not None:
+        nn.init.normal_(block.query.weight, std=0.05)
+        block.key.load_state_dict(block.query.state_dict())
+    return block
 
 
 def _convolution(channels_in: int, channels_out: int, stride: int) -> nn.Sequential:
