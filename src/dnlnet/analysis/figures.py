@@ -5,7 +5,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 import matplotlib
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.attention import AttentionMaps
+from dnlnet.files import written_whole
 
 Point = tuple[int, int]
 Pixels = NDArray[np.float32]  # (H, W, 3) in 0..1
@@ -104,14 +104,8 @@ def attention_figure(
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write the figure as an image file, whole or not at all."""
-    with NamedTemporaryFile(dir=path.parent, prefix=".", suffix=path.suffix, delete=False) as file:
-        temporary = Path(file.name)
-    try:
+    with written_whole(path) as temporary:
         figure.savefig(temporary, dpi=150, facecolor="white")
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def interior_points(labels: Tensor, count: int = 3) -> list[Point]:

@@ -1,23 +1,18 @@
 """Tables on the terminal, and the same rows as JSON."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dnlnet.errors import unknown
+from dnlnet.files import written_whole
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write whole or not at all: a temporary file beside `path`, then a rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    """Write the content as readable JSON, whole or not at all."""
+    with written_whole(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def print_table(title: str, rows: Sequence[Mapping[str, object]], caption: str = "") -> None:
