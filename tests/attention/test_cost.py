@@ -49,7 +49,8 @@ def largest(forward, x: torch.Tensor) -> LargestTensor:
 def test_no_tensor_of_queries_times_keys(
     variant: str, size: tuple[int, ...], pool: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "MAX_ROWS", 32)
+    monkeypatch.setattr(kernels, "FORWARD_ROWS", 32)
+    monkeypatch.setattr(kernels, "BACKWARD_ROWS", 32)
     block = NonLocalBlock(4, variant, dims=len(size), pool=pool)
     x = torch.randn(2, 4, *size, requires_grad=True)
     recorder = largest(block, x)

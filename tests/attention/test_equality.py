@@ -16,7 +16,8 @@ each_dims = pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.fixture(autouse=True)
 def _several_row_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small blocks, so that small maps take several of them, the last one incomplete."""
-    monkeypatch.setattr(kernels, "MAX_ROWS", 7)
+    monkeypatch.setattr(kernels, "FORWARD_ROWS", 7)
+    monkeypatch.setattr(kernels, "BACKWARD_ROWS", 5)
 
 
 @st.composite

@@ -105,7 +105,10 @@ class NonLocalBlock(nn.Module):
         if self.gamma is not None:
             ungated = len(outputs) - 1 if self.settings.gate == "scalar_pairwise" else 0
             outputs[ungated:] = [self.gamma * y for y in outputs[ungated:]]
-        y = finite(sum(outputs[1:], start=outputs[0]))
+        y = outputs.pop()
+        for unary in outputs:
+            y += unary  # in place: no backward pass looks at y
+        y = finite(y)
         if self.projection is not None:
             y = self.projection(y)
         if self.norm is not None:
