@@ -7,8 +7,8 @@ from difflib import get_close_matches
 def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
     """An error that names what came, the nearest known names, and all of them when they are few.
 
-    >>> str(unknown("variant", "dnlx", ["nl", "dnl", "gc"]))
-    "unknown variant 'dnlx'; did you mean 'dnl'? known: nl, dnl, gc"
+    >>> str(unknown("variant", "dnll", ["dnl", "gc"]))
+    "unknown variant 'dnll'; did you mean 'dnl'? known: dnl, gc"
     """
     names = list(known)
     near = get_close_matches(str(name), names, n=3)
