@@ -72,7 +72,7 @@ def _attend_blocked(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     out = value.new_empty(*query.shape[:2], value.shape[2])
     logits = _row_buffer(query, key, FORWARD_ROWS)
     for b, k, v in zip(range(len(key)), key, value.to(wide), strict=True):
-        columns = k.mT.contiguous()  # in this order q.k runs a tenth faster, which soon repays the copy
+        columns = k.mT.contiguous()  # q.k alone runs about a tenth faster on keys in this order
         for rows in _row_blocks(query.shape[1], logits.shape[0]):
             attention = _softmax_rows(query[b, rows], columns, logits)
             if out.dtype == wide:
