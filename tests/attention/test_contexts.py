@@ -25,10 +25,10 @@ def operands(batch: int = 2, n: int = 9, m: int = 11) -> tuple[torch.Tensor, ...
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_the_operator_passes_pytorchs_own_checks() -> None:
-    torch.library.opcheck(kernels._attend_blocked, operands())
+    torch.library.opcheck(torch.ops.dnlnet.attend.default, operands())
     grad = torch.randn(2, 9, 5, dtype=torch.float64)
     detached = tuple(t.detach() for t in operands())
-    torch.library.opcheck(kernels._attend_blocked_backward, (grad, *detached))
+    torch.library.opcheck(torch.ops.dnlnet.attend_backward.default, (grad, *detached))
 
 
 def test_the_gradient_is_the_finite_difference() -> None:

@@ -1,5 +1,8 @@
 """Promises of cost: no N x M tensor, forward or backward; FLOPs as the formula says."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -18,8 +21,8 @@ class LargestTensor(TorchDispatchMode):
         super().__init__()
         self.elements = 0
         self.inside = {
-            torch.ops.dnlnet.attend.default: kernels._attend_blocked._init_fn,
-            torch.ops.dnlnet.attend_backward.default: kernels._attend_blocked_backward._init_fn,
+            torch.ops.dnlnet.attend.default: kernels._attend_blocked,
+            torch.ops.dnlnet.attend_backward.default: kernels._attend_blocked_backward,
         }
         self.operators: set[str] = set()
 
@@ -87,3 +90,13 @@ def test_flops_are_those_of_the_papers_formula() -> None:
     attention = 2 * HW**2 * (3 * C // 2 + 2 * C)  # q.k again, dq, dk; dv, dP
     projections = 2 * 2 * 2 * C**2 * HW
     assert counter.get_total_flops() == attention + projections
+
+
+def test_the_first_call_does_not_wait_for_the_compiler() -> None:
+    """Importing it takes seconds, which every command would pay."""
+    code = (
+        "import sys, torch, dnlnet; dnlnet.NonLocalBlock(8)(torch.randn(1, 8, 4, 4)).sum().backward();"
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import register_flop_formula
 
 # Rows of queries per block: enough for the matrix multiply to run at full speed ...
-FORWARD_ROWS = 1024
+FORWARD_ROWS = 768
 BACKWARD_ROWS = 512  # two buffers of them
 # ... but fewer where a buffer would take more than 64 MB in float32.
 MAX_LOGITS = 2**24
@@ -43,7 +43,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """
     if query.is_cuda and query.dtype != torch.float64:
         return _attend_cuda(query, key, value)
-    out: Tensor = _attend_blocked(query, key, value)
+    out: Tensor = torch.ops.dnlnet.attend(query, key, value)
     return out
 
 
@@ -65,7 +65,6 @@ def _attend_cuda(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return out.squeeze(1)[..., :width]
 
 
-@torch.library.custom_op("dnlnet::attend", mutates_args=())
 def _attend_blocked(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     wide = _compute_dtype(query.dtype)
     query, key, _ = _bounded(query.to(wide), key.to(wide))
@@ -82,7 +81,6 @@ def _attend_blocked(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return out
 
 
-@torch.library.custom_op("dnlnet::attend_backward", mutates_args=())
 def _attend_blocked_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -158,13 +156,11 @@ def _softmax_rows(query: Tensor, key_columns: Tensor, buffer: Tensor) -> Tensor:
     return logits
 
 
-@_attend_blocked.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _output_shape(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return value.new_empty(*query.shape[:2], value.shape[2])
 
 
-@_attend_blocked_backward.register_fake
-def _(grad: Tensor, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _gradient_shapes(grad: Tensor, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
 
 
@@ -173,7 +169,7 @@ def _keep_inputs(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    grads: tuple[Tensor, Tensor, Tensor] = _attend_blocked_backward(grad, *ctx.saved_tensors)
+    grads: tuple[Tensor, Tensor, Tensor] = torch.ops.dnlnet.attend_backward(grad, *ctx.saved_tensors)
     return grads
 
 
@@ -188,8 +184,16 @@ def _no_second_derivative(ctx: Any, *grads: Tensor) -> None:
     )
 
 
-_attend_blocked.register_autograd(_backward, setup_context=_keep_inputs)
-_attend_blocked_backward.register_autograd(_no_second_derivative, setup_context=_keep_nothing)
+# Registered by hand: `torch.library.custom_op` imports the whole compiler, seconds long, at the first call.
+_library = torch.library.Library("dnlnet", "DEF")
+_library.define("attend(Tensor query, Tensor key, Tensor value) -> Tensor")
+_library.define("attend_backward(Tensor grad, Tensor query, Tensor key, Tensor value) -> (Tensor, Tensor, Tensor)")
+_library.impl("attend", _attend_blocked, "CompositeExplicitAutograd")
+_library.impl("attend_backward", _attend_blocked_backward, "CompositeExplicitAutograd")
+torch.library.register_autograd("dnlnet::attend", _backward, setup_context=_keep_inputs)
+torch.library.register_autograd("dnlnet::attend_backward", _no_second_derivative, setup_context=_keep_nothing)
+torch.library.register_fake("dnlnet::attend", _output_shape)
+torch.library.register_fake("dnlnet::attend_backward", _gradient_shapes)
 
 
 def _matmul_flops(query: torch.Size, key: torch.Size, value: torch.Size) -> tuple[int, int]:

@@ -46,7 +46,7 @@ class Row:
 
     @property
     def share_of_limit(self) -> float:
-        """The time that the same number of operations takes as one large matrix multiply, over ours."""
+        """The time that the same number of operations takes as large matrix multiplies, over ours."""
         return self.limit_seconds / self.fused_seconds
 
     @property
@@ -106,26 +106,39 @@ def _measure(variant: str, channels: int, size: str, training: bool, rounds: int
     calls = {"fused": make_call(variant, channels, shape, fused=True, training=training)}
     if with_explicit:
         calls["explicit"] = make_call(variant, channels, shape, fused=False, training=training)
-    left, right, out = (torch.randn(MULTIPLY, MULTIPLY) for _ in range(3))
-    calls["multiply"] = lambda: torch.mm(left, right, out=out)
+    # As many multiplies as make up the block's operations, timed together: the best of shorter stretches would be
+    # found in quieter moments than a stretch of the block's length has.
+    flops = _flops(variant, channels, shape, training)
+    multiplies = max(1, round(flops / (2 * MULTIPLY**3)))
+    calls["multiply"] = _multiply_call(multiplies)
     best = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
         for name, call in calls.items():
-            repeats = 3 if name == "multiply" else 1
-            for _ in range(repeats):
-                start = perf_counter()
-                call()
-                best[name] = min(best[name], perf_counter() - start)
+            start = perf_counter()
+            call()
+            best[name] = min(best[name], perf_counter() - start)
     return Row(
         size=size,
         variant=variant,
         training=training,
         fused_seconds=best["fused"],
         explicit_seconds=best.get("explicit"),
-        limit_seconds=_flops(variant, channels, shape, training) * best["multiply"] / (2 * MULTIPLY**3),
+        limit_seconds=best["multiply"] * flops / (multiplies * 2 * MULTIPLY**3),
         fused_bytes=memory(fused=True),
         explicit_bytes=memory(fused=False) if with_explicit else None,
     )
+
+
+def _multiply_call(count: int) -> Callable[[], torch.Tensor]:
+    """A closure that multiplies two large matrices `count` times."""
+    left, right, out = (torch.randn(MULTIPLY, MULTIPLY) for _ in range(3))
+
+    def multiply() -> torch.Tensor:
+        for _ in range(count):
+            torch.mm(left, right, out=out)
+        return out
+
+    return multiply
 
 
 def _flops(variant: str, channels: int, size: Sequence[int], training: bool) -> int:
