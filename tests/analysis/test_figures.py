@@ -1,13 +1,13 @@
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
 from dnlnet import AttentionMaps, NonLocalBlock
-from dnlnet.analysis.figures import Classes, attention_figure, interior_points, save_figure
+from dnlnet.analysis.figures import attention_figure, interior_points, save_figure
+from dnlnet.data.classes import Classes
 
 TWO = Classes(["left", "right"], [(255, 0, 0), (0, 0, 255)])
 LABELS = torch.zeros(24, 32, dtype=torch.int64)
@@ -73,11 +73,6 @@ def test_a_failed_write_keeps_the_old_picture(tmp_path: Path, monkeypatch: pytes
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_labels_outside_the_classes_are_white() -> None:
-    painted = TWO.paint(torch.tensor([[0, 1, 255]]))
-    np.testing.assert_array_equal(painted, [[[1, 0, 0], [0, 0, 1], [1, 1, 1]]])
-
-
 def test_interior_points_are_of_different_classes() -> None:
     points = interior_points(LABELS, count=3)
     assert [int(LABELS[point]) for point in points] == [0, 1]
@@ -93,5 +88,3 @@ def test_input_that_does_not_fit_is_refused() -> None:
         attention_figure(image, maps, [(0, 0), (24, 0)], TWO)
     with pytest.raises(ValueError, match="labels are"):
         attention_figure(image, maps, QUERIES, TWO, labels=LABELS[1:])
-    with pytest.raises(ValueError, match="1 class names but 0 colours"):
-        Classes(["a"], [])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from dnlnet.data.scenes import CLASSES, PALETTE, Scenes, scene
+from dnlnet.data.scenes import CLASSES, Scenes, scene
 
 
 def test_image_and_labels_have_the_promised_form() -> None:
@@ -28,7 +28,7 @@ def test_every_pixel_has_a_class_and_every_class_occurs() -> None:
 
 
 def test_every_class_has_its_own_drawing_colour() -> None:
-    assert len(set(PALETTE)) == len(CLASSES)
+    assert len(set(CLASSES.palette)) == len(CLASSES)
 
 
 def test_two_classes_of_a_palette_overlap_in_colour() -> None:

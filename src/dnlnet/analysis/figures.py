@@ -3,7 +3,6 @@
 # H, W size of the image
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -18,31 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.attention import AttentionMaps
+from dnlnet.data.classes import Classes
 from dnlnet.files import written_whole
 
 Point = tuple[int, int]
-Pixels = NDArray[np.float32]  # (H, W, 3) in 0..1
+Pixels = NDArray[np.float32] | NDArray[np.uint8]  # (H, W, 3) in 0..1 or 0..255
 
 _MARKS = ("#00d5ff", "#7dff6a", "#ff5ad1", "#ffe14d")
 _SIDE = 2.35  # inches of one panel
-
-
-@dataclass(frozen=True)
-class Classes:
-    """Names and colours (red, green, blue in 0..255) of the classes of a label map."""
-
-    names: Sequence[str]
-    palette: Sequence[tuple[int, int, int]]
-
-    def __post_init__(self) -> None:
-        if len(self.names) != len(self.palette):
-            raise ValueError(f"{len(self.names)} class names but {len(self.palette)} colours")
-
-    def paint(self, labels: Tensor) -> Pixels:
-        """The label map (H, W) in the classes' colours; labels that are no class are white."""
-        colours: Pixels = np.array([*self.palette, (255, 255, 255)], dtype=np.float32) / np.float32(255)
-        index = labels.cpu().numpy()
-        return colours[np.where((index >= 0) & (index < len(self.names)), index, -1)]
 
 
 def attention_figure(
@@ -87,9 +69,9 @@ def attention_figure(
 
     _panel(next(top), pixels, "image and query points", marks=list(enumerate(queries)))
     if labels is not None:
-        _panel(next(top), classes.paint(labels), "ground truth")
+        _panel(next(top), classes.paint(labels.cpu().numpy()), "ground truth")
     if prediction is not None:
-        _panel(next(top), classes.paint(prediction), "prediction")
+        _panel(next(top), classes.paint(prediction.cpu().numpy()), "prediction")
     _legend(next(top), classes)
     if maps.unary is not None:
         _panel(next(bottom), _heat(pixels, maps.unary[0]), "unary: one map for all queries")

@@ -42,7 +42,7 @@ def demo(
 
     outcome = _train(variant, steps, seed)
     before, after = outcome.before, outcome.after
-    ious = zip(CLASSES, before.iou().tolist(), after.iou().tolist(), strict=True)
+    ious = zip(CLASSES.names, before.iou().tolist(), after.iou().tolist(), strict=True)
     rows = [*ious, ("mean", before.miou(), after.miou())]
     print_table(
         "IoU on scenes not trained on",
@@ -79,8 +79,8 @@ def _draw(model: "TinySegmentor", path: Path) -> None:
     """The attention of three points, each well inside a region of its own class."""
     import torch
 
-    from dnlnet.analysis.figures import Classes, attention_figure, interior_points, save_figure
-    from dnlnet.data.scenes import CLASSES, PALETTE, Scenes
+    from dnlnet.analysis.figures import attention_figure, interior_points, save_figure
+    from dnlnet.data.scenes import CLASSES, Scenes
     from dnlnet.tasks.scenes import HELD_OUT_COUNT, HELD_OUT_SEED, SIZE
 
     image, labels = Scenes(HELD_OUT_COUNT, SIZE, HELD_OUT_SEED)[_PICTURED]
@@ -90,5 +90,5 @@ def _draw(model: "TinySegmentor", path: Path) -> None:
         prediction = model(image[None]).argmax(dim=1)[0]
         features = model.features(image[None])
     maps = model.block.attention_maps(features, [(y // model.stride, x // model.stride) for y, x in points])
-    figure = attention_figure(image, maps, points, Classes(CLASSES, PALETTE), labels=labels, prediction=prediction)
+    figure = attention_figure(image, maps, points, CLASSES, labels=labels, prediction=prediction)
     save_figure(figure, path)

@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from dnlnet.data.classes import Classes
+
 Floats = NDArray[np.float32]
 
-CLASSES = ("sky", "water", "meadow", "tree", "mountain", "building")
+CLASSES = Classes(
+    ("sky", "water", "meadow", "tree", "mountain", "building"),
+    ((158, 202, 236), (38, 98, 168), (158, 202, 92), (34, 110, 60), (148, 130, 150), (226, 126, 62)),
+)
 SKY, WATER, MEADOW, TREE, MOUNTAIN, BUILDING = range(len(CLASSES))
-
-# For drawing labels, red, green, blue in 0..255.
-PALETTE = ((158, 202, 236), (38, 98, 168), (158, 202, 92), (34, 110, 60), (148, 130, 150), (226, 126, 62))
 
 # Two classes share each palette; a scene gives them different colours of it: colour alone does not name a class.
 _PALETTES = np.array(
@@ -45,7 +47,7 @@ def scene(seed: int | Sequence[int], size: int | tuple[int, int] = 96) -> tuple[
         size: the side of a square image, or (height, width), at least 16 each.
 
     >>> image, labels = scene(seed=7, size=(64, 96))
-    >>> image.shape, labels.shape, CLASSES[labels[0, 0]]
+    >>> image.shape, labels.shape, CLASSES.names[labels[0, 0]]
     ((3, 64, 96), (64, 96), 'sky')
     """
     height, width = (size, size) if isinstance(size, int) else size

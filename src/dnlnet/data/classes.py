@@ -1,0 +1,53 @@
+"""The classes of a label map: their names, and the colours they are drawn in."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+IGNORE = 255  # the label of pixels that do not count, in every data set once it is read
+
+Colour = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Names and colours (red, green, blue in 0..255) of the classes 0..K - 1.
+
+    >>> Classes(["sky", "road"], [(0, 0, 255), (90, 90, 90)]).paint(np.array([[0, 255]], dtype=np.uint8)).tolist()
+    [[[0, 0, 255], [255, 255, 255]]]
+    """
+
+    names: Sequence[str]
+    palette: Sequence[Colour]
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.palette):
+            raise ValueError(f"{len(self.names)} class names but {len(self.palette)} colours")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def paint(self, labels: NDArray[np.integer]) -> NDArray[np.uint8]:
+        """The label map (H, W) in the classes' colours, (H, W, 3); labels that are no class are white."""
+        colours = np.array([*self.palette, (255, 255, 255)], dtype=np.uint8)
+        return colours[np.where((labels >= 0) & (labels < len(self)), labels, len(self))]
+
+
+def spread_colours(count: int) -> tuple[Colour, ...]:
+    """Colours for `count` classes, far apart for neighbouring numbers: PASCAL VOC's colour map from its second entry.
+
+    The bits of the class number, three at a time, become the highest bits of red, green and blue.
+
+    >>> spread_colours(3)
+    ((128, 0, 0), (0, 128, 0), (128, 128, 0))
+    """
+    return tuple(_spread(number) for number in range(1, count + 1))
+
+
+def _spread(number: int) -> Colour:
+    red, green, blue = (
+        sum(((number >> (3 * bit + channel)) & 1) << (7 - bit) for bit in range(8)) for channel in range(3)
+    )
+    return red, green, blue

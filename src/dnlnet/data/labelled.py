@@ -1,0 +1,205 @@
+"""Images with a label map each, as they lie on disk: pairs of files, and what the values in a label file mean.
+
+A data set is a function from a folder and a split to `LabelledImages`. Nothing is read until `open`, so that a
+folder can be listed, checked and sampled by the same value.
+"""
+
+# H, W size of the image; K classes
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from dnlnet.data.classes import Classes, Colour
+
+Labels = NDArray[np.uint8]
+# From the values in a label file, (H, W) or (H, W, 3), to classes and IGNORE; a ValueError says what does not fit.
+Decoder = Callable[[NDArray[np.uint8]], Labels]
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+_NO_CLASS = -1
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An image file and the label file that belongs to it."""
+
+    image: Path
+    labels: Path
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with one file."""
+
+    path: Path
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}"
+
+
+class BadFileError(ValueError):
+    """A file of a data set that cannot be used; its message is that of the `Problem`."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type["BadFileError"], tuple[Problem]]:
+        return BadFileError, (self.problem,)  # workers of a DataLoader send it to the parent
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """The images of one split of a data set.
+
+    Args:
+        name: of the data set, for messages.
+        classes: what the labels 0..K - 1 mean.
+        pairs: the files, in a fixed order.
+        decode: from the values in a label file to classes.
+        problems: what was found missing when the files were listed.
+        colour_labels: the label files hold colours, not numbers.
+    """
+
+    name: str
+    classes: Classes
+    pairs: Sequence[Pair]
+    decode: Decoder
+    problems: Sequence[Problem] = ()
+    colour_labels: bool = False
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def open(self, index: int) -> tuple[Image.Image, Image.Image]:
+        """The image in RGB and its raw label map, of the same size; a bad file raises `BadFileError`."""
+        pair = self.pairs[index]
+        image = _load(pair.image, "RGB")
+        labels = _load(pair.labels, "RGB" if self.colour_labels else None)
+        if not self.colour_labels and labels.mode not in ("L", "P"):
+            kind = f"a label file of mode {labels.mode}"
+            raise BadFileError(
+                Problem(pair.labels, f"{kind}; expected one 8-bit number for each pixel (mode L or P)")
+            )
+        if image.size != labels.size:
+            sizes = "{} x {} labels for an image of {} x {} (width x height)".format(*labels.size, *image.size)
+            raise BadFileError(Problem(pair.labels, f"{sizes}; {pair.image.name} must have the same size"))
+        return image, labels
+
+    def decoded(self, index: int, raw: Image.Image) -> Labels:
+        """The classes (H, W) of the raw label map of pair `index`, or of a part of it."""
+        try:
+            return self.decode(np.asarray(raw))
+        except ValueError as error:
+            raise BadFileError(Problem(self.pairs[index].labels, str(error))) from None
+
+    def require_complete(self) -> "LabelledImages":
+        """Itself, if it has images and nothing is missing."""
+        if self.problems:
+            count = len(self.problems)
+            more = f" (and {count - 1} more problems: dnlnet data check shows them)" if count > 1 else ""
+            raise ValueError(f"{self.problems[0]}{more}")
+        if not self.pairs:
+            raise ValueError(f"no images found for {self.name}; dnlnet data check --help shows the expected folders")
+        return self
+
+
+def index_labels(meaning: Mapping[int, int], expected: str) -> Decoder:
+    """A decoder of label files that hold numbers: `meaning` says which class (or IGNORE) each number stands for.
+
+    Args:
+        meaning: number in the file -> class; a number that is not in it is an error.
+        expected: the numbers allowed, in words, for the message.
+
+    >>> decode = index_labels({0: 255, 1: 0, 2: 1}, expected="0 (void), 1..2")
+    >>> decode(np.array([[0, 2]], dtype=np.uint8)).tolist()
+    [[255, 1]]
+    >>> decode(np.array([[7]], dtype=np.uint8))
+    Traceback (most recent call last):
+    ValueError: label 7 at row 0, column 0; expected 0 (void), 1..2
+    """
+    table = np.full(256, _NO_CLASS, dtype=np.int16)
+    for number, label in meaning.items():
+        table[number] = label
+    return partial(_decode_index, table, expected)
+
+
+def _decode_index(table: NDArray[np.int16], expected: str, raw: NDArray[np.uint8]) -> Labels:
+    labels = table[raw]
+    if labels.min(initial=0) == _NO_CLASS:
+        row, column = np.argwhere(labels == _NO_CLASS)[0]
+        raise ValueError(f"label {raw[row, column]} at row {row}, column {column}; expected {expected}")
+    return labels.astype(np.uint8)
+
+
+def colour_labels(meaning: Mapping[Colour, int]) -> Decoder:
+    """A decoder of label files that hold colours.
+
+    >>> colour_labels({(255, 0, 0): 0, (0, 0, 0): 255})(np.zeros((1, 1, 3), dtype=np.uint8)).tolist()
+    [[255]]
+    """
+    packed = np.array([_packed(np.array(colour)) for colour in meaning], dtype=np.int64)
+    order = np.argsort(packed)
+    classes = np.array(list(meaning.values()), dtype=np.uint8)
+    return partial(_decode_colours, packed[order], classes[order])
+
+
+def _decode_colours(known: NDArray[np.int64], classes: Labels, raw: NDArray[np.uint8]) -> Labels:
+    colours = _packed(raw)
+    position = np.searchsorted(known, colours).clip(max=len(known) - 1)
+    wrong = known[position] != colours
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        colour = tuple(int(value) for value in raw[row, column])
+        raise ValueError(f"colour {colour} at row {row}, column {column} is no class of classes.yaml")
+    labels: Labels = classes[position]
+    return labels
+
+
+def pair_files(images: Mapping[str, Path], labels: Mapping[str, Path]) -> tuple[list[Pair], list[Problem]]:
+    """Pairs of the files that share a key, in the order of the keys, and a problem for each file left alone.
+
+    >>> pairs, problems = pair_files({"a": Path("a.jpg"), "b": Path("b.jpg")}, {"a": Path("a.png")})
+    >>> pairs, str(problems[0])
+    ([Pair(image=PosixPath('a.jpg'), labels=PosixPath('a.png'))], 'b.jpg: has no label file')
+    """
+    pairs = [Pair(images[key], labels[key]) for key in sorted(images.keys() & labels.keys())]
+    alone = [Problem(images[key], "has no label file") for key in sorted(images.keys() - labels.keys())]
+    alone += [Problem(labels[key], "has no image") for key in sorted(labels.keys() - images.keys())]
+    return pairs, alone
+
+
+def files_by_stem(folder: Path, suffixes: Iterable[str] = IMAGE_SUFFIXES) -> dict[str, Path]:
+    """The picture files of a folder by name without suffix."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: no such folder")
+    wanted = tuple(suffixes)
+    return {path.stem: path for path in sorted(folder.iterdir()) if path.suffix.lower() in wanted}
+
+
+def _load(path: Path, mode: str | None) -> Image.Image:
+    """The whole picture, decoded; every way in which that fails becomes one sentence with the path."""
+    try:
+        with Image.open(path) as image:
+            image.load()
+            return image if mode is None or image.mode == mode else image.convert(mode)
+    except FileNotFoundError:
+        raise BadFileError(Problem(path, "no such file")) from None
+    except UnidentifiedImageError:
+        raise BadFileError(Problem(path, "is not a picture")) from None
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise BadFileError(Problem(path, f"cannot be read: {error}")) from None
+
+
+def _packed(colours: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Red, green, blue in the last axis as one number."""
+    wide = colours.astype(np.int64)
+    packed: NDArray[np.int64] = (wide[..., 0] << 16) | (wide[..., 1] << 8) | wide[..., 2]
+    return packed
