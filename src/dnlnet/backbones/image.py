@@ -1,0 +1,138 @@
+"""Image backbones, thin over timm: one class, one row for each network."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import timm
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dnlnet.errors import unknown
+
+
+@dataclass(frozen=True)
+class Row:
+    """One backbone: what timm calls it, and what it can be asked for.
+
+    Args:
+        timm: its name there.
+        output_strides: image pixels for one position of the last map; the first is the default.
+        places: pattern of the names of the submodules that a block may follow.
+        options: further arguments for timm.
+        bottlenecks: the stride of a residual block may be moved to its first 1 x 1 convolution.
+        parallel: the maps are branches side by side, each as deep as the others: a head should use all of them.
+    """
+
+    timm: str
+    output_strides: tuple[int, ...]
+    places: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    bottlenecks: bool = False
+    parallel: bool = False
+
+
+_RESNET_STRIDES = (8, 16, 32)
+_RESNET_PLACES = r"layer\d\.\d+"
+# The features before those of the classifier, which are wider; every branch keeps its own stride.
+_HRNET: dict[str, Any] = {
+    "output_strides": (32,),
+    "places": r"layer1\.\d+|stage\d\.\d+\.branches\.\d+\.\d+",
+    "options": {"feature_location": ""},
+    "parallel": True,
+}
+
+BACKBONES: Mapping[str, Row] = {
+    "resnet18": Row("resnet18", _RESNET_STRIDES, _RESNET_PLACES),
+    "resnet50": Row("resnet50", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
+    "resnet101": Row("resnet101", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
+    # The paper's: three 3 x 3 convolutions in place of the first 7 x 7 one.
+    "resnet101s": Row("resnet101s", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
+    "mobilenetv2": Row("mobilenetv2_100", _RESNET_STRIDES, r"blocks\.\d\.\d+"),
+    "hrnet_w18": Row("hrnet_w18", **_HRNET),
+    "hrnet_w48": Row("hrnet_w48", **_HRNET),
+}
+
+
+class Backbone(nn.Module):
+    """Four feature maps of an image, from fine to coarse.
+
+    Args:
+        name: a row of `BACKBONES`.
+        output_stride: image pixels for one position of the last map. Below 32, the last stages are dilated instead of
+            strided. None takes the row's default, 8 where it can be chosen.
+        stride_in_1x1: stride in the first 1 x 1 convolution of a bottleneck, not in its 3 x 3: as weights that were
+            converted from Caffe need it.
+        pretrained: load timm's ImageNet weights, from its cache or the network. A local file is for `load_weights`.
+
+    >>> import torch
+    >>> backbone = Backbone("resnet18", output_stride=16)
+    >>> backbone.channels, backbone.strides
+    ((64, 128, 256, 512), (4, 8, 16, 16))
+    >>> [tuple(x.shape[1:]) for x in backbone(torch.rand(1, 3, 64, 96))]
+    [(64, 16, 24), (128, 8, 12), (256, 4, 6), (512, 4, 6)]
+    >>> backbone.places[-1]
+    'body.layer4.1'
+    """
+
+    def __init__(
+        self, name: str, output_stride: int | None = None, *, stride_in_1x1: bool = False, pretrained: bool = False
+    ) -> None:
+        super().__init__()
+        if name not in BACKBONES:
+            raise unknown("backbone", name, BACKBONES)
+        row = BACKBONES[name]
+        stride = row.output_strides[0] if output_stride is None else output_stride
+        if stride not in row.output_strides:
+            allowed = ", ".join(map(str, row.output_strides))
+            raise ValueError(f"{name} has no output stride {stride}; choose one of: {allowed}")
+        if stride_in_1x1 and not row.bottlenecks:
+            raise ValueError(f"{name} has no bottleneck blocks, so stride_in_1x1=True has nothing to act on")
+        self.name, self.parallel = name, row.parallel
+        options = dict(row.options) if len(row.output_strides) == 1 else {**row.options, "output_stride": stride}
+        self.body = _create(row.timm, pretrained, options)
+        self.channels = tuple(self.body.feature_info.channels())
+        self.strides = tuple(self.body.feature_info.reduction())
+        if stride_in_1x1:
+            _move_strides(self.body)
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Features of (B, 3, H, W) images, one map for each of `channels` and `strides`."""
+        if not self.parallel:
+            features: list[Tensor] = self.body(images)
+            return features
+        # Branches are added to each other, so every stride has to divide the size. The zeros added are those that
+        # the convolutions see outside the image anyway.
+        height, width = images.shape[-2:]
+        padded = F.pad(images, (0, -width % self.strides[-1], 0, -height % self.strides[-1]))
+        return [
+            x[..., : -(-height // stride), : -(-width // stride)]
+            for x, stride in zip(self.body(padded), self.strides, strict=True)
+        ]
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Names of the residual blocks, which `dnlnet.insert` can put an attention block after."""
+        pattern = re.compile(rf"body\.({BACKBONES[self.name].places})")
+        return tuple(name for name, _ in self.named_modules() if pattern.fullmatch(name))
+
+
+def _create(name: str, pretrained: bool, options: Mapping[str, Any]) -> Any:
+    try:
+        return timm.create_model(name, pretrained=pretrained, features_only=True, out_indices=(1, 2, 3, 4), **options)
+    except (OSError, RuntimeError) as error:
+        if not pretrained:
+            raise
+        raise OSError(
+            f"ImageNet weights of {name} are not in timm's cache and could not be fetched ({type(error).__name__}); "
+            "give a local file instead, or none"
+        ) from error
+
+
+def _move_strides(body: nn.Module) -> None:
+    """Swap the strides of the first two convolutions of each residual block that has one."""
+    for module in body.modules():
+        first, second = getattr(module, "conv1", None), getattr(module, "conv2", None)
+        if isinstance(first, nn.Conv2d) and isinstance(second, nn.Conv2d) and hasattr(module, "conv3"):
+            first.stride, second.stride = second.stride, first.stride

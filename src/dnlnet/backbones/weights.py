@@ -1,0 +1,154 @@
+"""Pretrained weights from files: timm's and torchvision's names, PyTorch's and safetensors' formats."""
+
+import pickle
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from dnlnet.backbones.image import Backbone
+
+State = dict[str, Tensor]
+
+# Where other programs keep the weights inside a checkpoint, and what they put before every name.
+_ENVELOPES = ("state_dict", "model", "model_state_dict")
+_PREFIXES = ("module.", "backbone.", "body.", "encoder.")
+# Of classifiers, which a backbone has no place for.
+_CLASSIFIERS = re.compile(r"(fc|classifier|head|conv_head|incre_modules|downsamp_modules|final_layer)\b.*")
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What became of the tensors of a file.
+
+    Args:
+        loaded: tensors taken over.
+        classifier: tensors of a classifier, left out on purpose.
+        unused: other tensors of the file that the network has no place for.
+        missing: tensors of the network that the file does not have.
+        misshapen: tensors of both whose shapes differ, with the shapes.
+    """
+
+    loaded: int
+    classifier: tuple[str, ...]
+    unused: tuple[str, ...]
+    missing: tuple[str, ...]
+    misshapen: tuple[str, ...]
+
+    def __str__(self) -> str:
+        parts = [f"{self.loaded} tensors loaded"]
+        for kind in ("classifier", "unused", "missing", "misshapen"):
+            names: tuple[str, ...] = getattr(self, kind)
+            if names:
+                shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+                parts.append(f"{len(names)} {kind} ({shown})")
+        return "; ".join(parts)
+
+
+def load_weights(backbone: Backbone, path: Path, *, partial: bool = False) -> LoadReport:
+    """Load a file of ImageNet weights into the backbone, in place, and say what did not match.
+
+    Args:
+        backbone: made for the same network; names of torchvision and timm are both understood.
+        path: a state dict saved by PyTorch (never unpickling code) or as safetensors, in any float precision.
+        partial: accept a file in which some of the backbone's tensors are missing or of another shape.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> backbone = Backbone("resnet18")
+    >>> with TemporaryDirectory() as folder:
+    ...     torch.save(backbone.body.state_dict(), Path(folder) / "weights.pth")
+    ...     print(load_weights(backbone, Path(folder) / "weights.pth"))
+    120 tensors loaded
+    """
+    state = _timm_names(backbone.name, _without_prefix(read_state_dict(path)))
+    own = backbone.body.state_dict()
+    fitting = {name: tensor for name, tensor in state.items() if name in own and tensor.shape == own[name].shape}
+    strange = [name for name in state if name not in own]
+    report = LoadReport(
+        loaded=len(fitting),
+        classifier=tuple(name for name in strange if _is_classifier(backbone.name, name)),
+        unused=tuple(name for name in strange if not _is_classifier(backbone.name, name)),
+        missing=tuple(name for name in own if name not in state and not name.endswith("num_batches_tracked")),
+        misshapen=tuple(
+            f"{name} {tuple(tensor.shape)} for {tuple(own[name].shape)}"
+            for name, tensor in state.items()
+            if name in own and name not in fitting
+        ),
+    )
+    if not fitting:
+        raise ValueError(f"{path}: none of its {len(state)} tensors fits {backbone.name} ({report})")
+    if (report.missing or report.misshapen) and not partial:
+        raise ValueError(f"{path}: these are not weights of {backbone.name}: {report}")
+    backbone.body.load_state_dict(fitting, strict=False)
+    return report
+
+
+def read_state_dict(path: Path) -> State:
+    """The tensors of a file by name, taken out of the envelope of a training checkpoint if there is one.
+
+    Nothing in the file is executed: a file that would need it is refused.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file of weights")
+    try:
+        content = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise ValueError(
+            f"{path}: is damaged, or holds more than tensors and would have to run code to be read; "
+            "save its state dict alone"
+        ) from None
+    except (SafetensorError, RuntimeError, EOFError, ValueError, KeyError):
+        raise ValueError(f"{path}: is not a file of weights, or is damaged") from None
+    for envelope in _ENVELOPES:
+        if isinstance(content, Mapping) and isinstance(content.get(envelope), Mapping):
+            content = content[envelope]
+    if not isinstance(content, Mapping) or not any(isinstance(value, Tensor) for value in content.values()):
+        raise ValueError(f"{path}: holds no tensors by name; expected a state dict")
+    return {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+
+
+def _without_prefix(state: State) -> State:
+    """Names without what wrappers put before them, as long as all weights of the network share it."""
+    for prefix in _PREFIXES * 2:
+        inside = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+        if len(inside) > len(state) / 2:
+            state = inside
+    return state
+
+
+def _is_classifier(network: str, name: str) -> bool:
+    return bool(_CLASSIFIERS.match(name)) or (network == "mobilenetv2" and name.startswith("bn2."))
+
+
+def _timm_names(network: str, state: State) -> State:
+    rename = _RENAMES.get(network)
+    return state if rename is None else {rename(name): tensor for name, tensor in state.items()}
+
+
+def _mobilenet_name(name: str) -> str:
+    """torchvision's `features.I.conv.J.weight` as timm's `blocks.S.B.layer.weight`; other names stay."""
+    parts = re.fullmatch(r"features\.(\d+)\.(?:conv\.)?([\d.]+)\.(\w+)", name)
+    if parts is None:
+        return name
+    index, layer, kind = int(parts[1]), parts[2], parts[3]
+    if index == 0:
+        return f"{('conv_stem', 'bn1')[int(layer)]}.{kind}"
+    if index == 18:
+        return f"{('conv_head', 'bn2')[int(layer)]}.{kind}"
+    stage, block = _MOBILENET_BLOCKS[index - 1]
+    return f"blocks.{stage}.{block}.{_MOBILENET_LAYERS[index == 1][layer]}.{kind}"
+
+
+_MOBILENET_BLOCKS = [(stage, block) for stage, count in enumerate((1, 2, 3, 4, 3, 3, 1)) for block in range(count)]
+# The first block has no expansion; torchvision counts its layers from there.
+_MOBILENET_LAYERS: tuple[dict[str, str], dict[str, str]] = (
+    {"0.0": "conv_pw", "0.1": "bn1", "1.0": "conv_dw", "1.1": "bn2", "2": "conv_pwl", "3": "bn3"},
+    {"0.0": "conv_dw", "0.1": "bn1", "1": "conv_pw", "2": "bn2"},
+)
+# ResNets have the same names in both; torchvision has no HRNet.
+_RENAMES: Mapping[str, Callable[[str], str]] = {"mobilenetv2": _mobilenet_name}

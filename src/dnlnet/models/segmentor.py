@@ -1,0 +1,138 @@
+"""The paper's segmentation network: a backbone, a head around the block, and a second head to train with."""
+
+# B batch, C channels, K classes, H, W size of the image, h, w size of a feature map
+
+from typing import NamedTuple, Unpack
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dnlnet.attention import NonLocalBlock
+from dnlnet.attention.spec import Options
+from dnlnet.backbones import Backbone
+
+DROPOUT = 0.1
+
+
+class SegmentorOutput(NamedTuple):
+    """Logits of the classes at every pixel; those of the auxiliary head only in training."""
+
+    logits: Tensor  # (B, K, H, W)
+    auxiliary: Tensor | None = None  # (B, K, H, W)
+
+
+class Segmentor(nn.Module):
+    """Classes of the pixels of an image.
+
+    Args:
+        backbone: its last map goes to the head, the last but one to the auxiliary head; of parallel branches, as
+            HRNet has them, all go to the head, brought to the size of the finest.
+        classes: number of classes.
+        variant: attention of the block, a row of `dnlnet.VARIANTS`; None leaves the block out (the baseline).
+        width: channels inside the head; the block works on as many.
+        auxiliary: have the auxiliary head.
+        preset, **options: of the block, as for `dnlnet.NonLocalBlock`.
+
+    >>> model = Segmentor(Backbone("resnet18", 16), classes=5, variant="dnl", width=32).eval()
+    >>> model(torch.rand(1, 3, 64, 80)).logits.shape
+    torch.Size([1, 5, 64, 80])
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        classes: int,
+        variant: str | None = "dnl",
+        *,
+        width: int = 512,
+        auxiliary: bool = True,
+        preset: str = "paper",
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__()
+        if classes < 1 or width < 1:
+            raise ValueError(f"classes and width must be at least 1, got classes={classes}, width={width}")
+        if auxiliary and backbone.parallel:
+            raise ValueError(f"{backbone.name} has no map before its last to put an auxiliary head on")
+        self.backbone = backbone
+        channels = sum(backbone.channels) if backbone.parallel else backbone.channels[-1]
+        block = None if variant is None else NonLocalBlock(width, variant, preset=preset, **options)
+        self.head = ContextHead(channels, width, classes, block)
+        self.auxiliary = AuxiliaryHead(backbone.channels[-2], width, classes) if auxiliary else None
+
+    @property
+    def block(self) -> NonLocalBlock | None:
+        """The attention block, if there is one."""
+        return self.head.block
+
+    def forward(self, images: Tensor) -> SegmentorOutput:
+        """Logits for normalised (B, 3, H, W) images."""
+        maps = self.backbone(images)
+        size = images.shape[-2:]
+        logits = _resized(self.head(self._last(maps)), size)
+        if self.auxiliary is None or not self.training:
+            return SegmentorOutput(logits)
+        return SegmentorOutput(logits, _resized(self.auxiliary(maps[-2]), size))
+
+    def block_input(self, images: Tensor) -> Tensor:
+        """What the block is given, (B, C, h, w), for `block.attention_maps`."""
+        reduced: Tensor = self.head.reduce(self._last(self.backbone(images)))
+        return reduced
+
+    def _last(self, maps: list[Tensor]) -> Tensor:
+        if not self.backbone.parallel:
+            return maps[-1]
+        finest, *coarser = maps
+        return torch.cat([finest, *(_resized(x, finest.shape[-2:]) for x in coarser)], dim=1)
+
+
+class ContextHead(nn.Module):
+    """reduce -> block -> refine, joined with what came in -> fuse -> classifier.
+
+    Without a block the rest stays, so that a comparison shows the block alone.
+    """
+
+    block: NonLocalBlock | None
+
+    def __init__(self, channels: int, width: int, classes: int, block: NonLocalBlock | None) -> None:
+        super().__init__()
+        self.reduce = _convolution(channels, width)
+        self.block = block
+        self.refine = _convolution(width, width)
+        self.fuse = _convolution(channels + width, width)
+        self.dropout = nn.Dropout2d(DROPOUT)
+        self.classifier = nn.Conv2d(width, classes, kernel_size=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, K, h, w) logits of (B, C, h, w) features."""
+        context = self.reduce(x)
+        if self.block is not None:
+            context = self.block(context)
+        fused = self.fuse(torch.cat([x, self.refine(context)], dim=1))
+        logits: Tensor = self.classifier(self.dropout(fused))
+        return logits
+
+
+class AuxiliaryHead(nn.Sequential):
+    """A convolution and a classifier, whose loss reaches the middle of the backbone directly."""
+
+    def __init__(self, channels: int, width: int, classes: int) -> None:
+        super().__init__(
+            *_convolution(channels, width, bias=True),
+            nn.Dropout2d(DROPOUT),
+            nn.Conv2d(width, classes, kernel_size=1),
+        )
+
+
+def _convolution(channels_in: int, channels_out: int, bias: bool = False) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(channels_in, channels_out, kernel_size=3, padding=1, bias=bias),
+        nn.BatchNorm2d(channels_out),
+        nn.ReLU(inplace=True),
+    )
+
+
+def _resized(x: Tensor, size: tuple[int, ...]) -> Tensor:
+    """Bilinear, corners on corners: 769 pixels at stride 8 are 97 positions, the outer ones on the border."""
+    return F.interpolate(x, size, mode="bilinear", align_corners=True)

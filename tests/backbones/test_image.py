@@ -1,0 +1,89 @@
+import pytest
+import torch
+import torchvision
+
+import dnlnet
+from dnlnet.backbones import BACKBONES, Backbone
+
+SIZE = (64, 96)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_maps_have_the_channels_and_strides_that_are_said(name: str) -> None:
+    for stride in BACKBONES[name].output_strides:
+        with torch.device("meta"):
+            backbone = Backbone(name, stride)
+            maps = backbone(torch.empty(2, 3, *SIZE))
+        assert backbone.strides[-1] == stride
+        assert [tuple(x.shape) for x in maps] == [
+            (2, channels, SIZE[0] // step, SIZE[1] // step)
+            for channels, step in zip(backbone.channels, backbone.strides, strict=True)
+        ]
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_a_block_can_be_inserted_at_every_place(name: str) -> None:
+    with torch.device("meta"):
+        backbone = Backbone(name)
+    assert len(backbone.places) >= 8
+    before = set(backbone.state_dict())
+    chosen = {backbone.places[0]: "dnl", backbone.places[-1]: "gc"}
+    dnlnet.insert(backbone, chosen)
+    assert before < set(backbone.state_dict())
+
+
+def test_the_papers_backbone_has_its_parameters() -> None:
+    with torch.device("meta"):
+        backbone = Backbone("resnet101s", 8)
+    assert sum(p.numel() for p in backbone.parameters()) == 42_623_936
+    assert backbone.channels == (256, 512, 1024, 2048)
+
+
+def test_hrnet_gives_the_branches_before_the_classifier() -> None:
+    with torch.device("meta"):
+        assert Backbone("hrnet_w48").channels == (48, 96, 192, 384)
+        assert Backbone("hrnet_w18").channels == (18, 36, 72, 144)
+
+
+def test_stride_in_the_first_convolution_equals_torchvisions_network_changed_by_hand() -> None:
+    torch.manual_seed(0)
+    backbone = Backbone("resnet50", 32, stride_in_1x1=True).eval()
+    for module in backbone.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.ones_(module.weight)  # timm starts every residual branch at zero
+    reference = torchvision.models.resnet50().eval()
+    reference.load_state_dict(backbone.body.state_dict(), strict=False)
+    for layer in (reference.layer2, reference.layer3, reference.layer4):
+        layer[0].conv1.stride, layer[0].conv2.stride = (2, 2), (1, 1)
+    x = torch.rand(1, 3, *SIZE)
+    stem = reference.maxpool(reference.relu(reference.bn1(reference.conv1(x))))
+    expected = reference.layer4(reference.layer3(reference.layer2(reference.layer1(stem))))
+    with torch.no_grad():
+        torch.testing.assert_close(backbone(x)[-1], expected)
+        backbone_3x3 = Backbone("resnet50", 32).eval()
+        backbone_3x3.load_state_dict(backbone.state_dict())
+        assert not torch.allclose(backbone_3x3(x)[-1], expected)
+
+
+def test_what_cannot_be_built_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown backbone 'resnet51'; did you mean 'resnet50'"):
+        Backbone("resnet51")
+    with pytest.raises(ValueError, match="resnet50 has no output stride 4; choose one of: 8, 16, 32"):
+        Backbone("resnet50", 4)
+    with pytest.raises(ValueError, match="hrnet_w18 has no output stride 8"):
+        Backbone("hrnet_w18", 8)
+    with pytest.raises(ValueError, match="resnet18 has no bottleneck blocks"):
+        Backbone("resnet18", stride_in_1x1=True)
+
+
+def test_absent_pretrained_weights_give_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise RuntimeError("no connection")
+
+    monkeypatch.setattr("timm.create_model", unreachable)
+    with pytest.raises(
+        OSError, match="ImageNet weights of resnet50 are not in timm's cache and could not be fetched"
+    ):
+        Backbone("resnet50", pretrained=True)
