@@ -10,7 +10,18 @@ from dnlnet.analysis import theory
 from dnlnet.cli import main as cli
 from dnlnet.cli.tables import choose, write_json
 
-COMMANDS = [[], ["demo"], ["verify"], ["bench"], ["bench", "block"]]
+COMMANDS = [
+    ["demo"],
+    ["verify"],
+    ["complexity"],
+    ["bench", "block"],
+    ["bench", "data"],
+    ["data", "check"],
+    ["data", "list"],
+    ["recipes", "list"],
+    ["recipes", "show"],
+]
+GROUPS = [[], ["bench"], ["data"], ["recipes"]]
 
 
 def dnlnet(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -18,7 +29,7 @@ def dnlnet(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("command", [*GROUPS, *COMMANDS], ids=" ".join)
 def test_help_answers_without_torch(command: list[str]) -> None:
     code = (
         "import sys, atexit\n"
@@ -31,7 +42,7 @@ def test_help_answers_without_torch(command: list[str]) -> None:
     assert done.stdout.endswith("False False\n")
 
 
-@pytest.mark.parametrize("command", [["demo"], ["verify"], ["bench", "block"]], ids=" ".join)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_help_shows_an_example(command: list[str]) -> None:
     result = CliRunner().invoke(cli.app, [*command, "--help"])
     assert f"Example: dnlnet {' '.join(command)}" in " ".join(result.output.split())

@@ -8,7 +8,7 @@ from dnlnet.models.tiny import TinySegmentor
 @pytest.mark.parametrize("variant", [None, *VARIANTS])
 def test_logits_have_the_size_of_the_image(variant: str | None) -> None:
     model = TinySegmentor(classes=5, width=8, variant=variant)
-    logits = model(torch.rand(2, 3, 33, 46))
+    logits = model(torch.rand(2, 3, 33, 46)).logits
     assert logits.shape == (2, 5, 33, 46)
     logits.sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
@@ -28,7 +28,7 @@ def test_an_untrained_position_looks_at_what_resembles_it() -> None:
 def test_attention_maps_come_from_the_features() -> None:
     model = TinySegmentor(classes=3, width=8).eval()
     assert model.block is not None
-    features = model.features(torch.rand(1, 3, 32, 48))
+    features = model.block_input(torch.rand(1, 3, 32, 48))
     assert features.shape[2:] == (32 // model.stride, 48 // model.stride)
     maps = model.block.attention_maps(features, queries=[(0, 0), (7, 11)])
     assert maps.pairwise is not None

@@ -11,11 +11,6 @@ if TYPE_CHECKING:
 bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
 
 
-@bench.callback()
-def _group() -> None:
-    pass
-
-
 @bench.command()
 def block(
     variants: Annotated[str, typer.Option(help="Variants, separated by commas.")] = "all",
@@ -58,6 +53,46 @@ def block(
             progress.update(task, advance=1, description=f"measured {row.size} {row.variant}")
     print_table(f"Fused against explicit, C = {channels}", [_cells(row) for row in rows], caption=machine)
     if json is not None:
+        typer.echo(f"written: {json}")
+
+
+@bench.command()
+def data(
+    pictures: Annotated[int, typer.Option(min=1, help="Pictures to make and read.")] = 6,
+    rounds: Annotated[int, typer.Option(min=1, help="Interleaved runs; the best of each counts.")] = 5,
+    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+) -> None:
+    """Compare training samples made from the needed window alone with resizing whole pictures, on one core.
+
+    Pictures of 2048 x 1024 pixels are generated; each sample is read, augmented, cropped to 769 x 769 and normalised.
+
+    Example: dnlnet bench data --json data.json
+    """
+    from dataclasses import asdict
+
+    from dnlnet.bench.block import describe_machine
+    from dnlnet.bench.data import bench_data
+    from dnlnet.cli.tables import print_table, write_json
+
+    rows = list(bench_data(pictures, rounds))
+    machine = describe_machine(threads=1)
+    print_table(
+        "Training samples per second and core, from 2048 x 1024 pictures",
+        [
+            {
+                "files": row.source,
+                "MB each": f"{row.file_megabytes:.2f}",
+                "resize, then crop": f"{row.plain_per_second:.1f}",
+                "window alone": f"{row.ours_per_second:.1f}",
+                "faster": f"{row.speedup:.1f}x",
+            }
+            for row in rows
+        ],
+        caption=machine,
+    )
+    if json is not None:
+        content = [{**asdict(row), "speedup": row.speedup} for row in rows]
+        write_json(json, {"machine": machine, "pictures": pictures, "rounds": rounds, "rows": content})
         typer.echo(f"written: {json}")
 
 

@@ -87,8 +87,8 @@ def _draw(model: "TinySegmentor", path: Path) -> None:
     points = interior_points(labels, count=3)
     assert model.block is not None  # the command always asks for one
     with torch.no_grad():
-        prediction = model(image[None]).argmax(dim=1)[0]
-        features = model.features(image[None])
+        prediction = model(image[None]).logits.argmax(dim=1)[0]
+        features = model.block_input(image[None])
     maps = model.block.attention_maps(features, [(y // model.stride, x // model.stride) for y, x in points])
     figure = attention_figure(image, maps, points, CLASSES, labels=labels, prediction=prediction)
     save_figure(figure, path)

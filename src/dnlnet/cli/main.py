@@ -7,7 +7,10 @@ import typer
 
 from dnlnet import __version__
 from dnlnet.cli.bench import bench
+from dnlnet.cli.complexity import complexity
+from dnlnet.cli.data import data
 from dnlnet.cli.demo import demo
+from dnlnet.cli.recipes import recipes
 from dnlnet.cli.verify import verify
 
 app = typer.Typer(
@@ -20,6 +23,9 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(verify)
+app.command()(complexity)
+app.add_typer(recipes, name="recipes")
+app.add_typer(data, name="data")
 app.add_typer(bench, name="bench")
 
 

@@ -22,7 +22,7 @@ Labels = NDArray[np.uint8]
 Decoder = Callable[[NDArray[np.uint8]], Labels]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
-_NO_CLASS = -1
+_NO_CLASS = 254
 
 
 @dataclass(frozen=True)
@@ -80,18 +80,29 @@ class LabelledImages:
 
     def open(self, index: int) -> tuple[Image.Image, Image.Image]:
         """The image in RGB and its raw label map, of the same size; a bad file raises `BadFileError`."""
-        pair = self.pairs[index]
-        image = _load(pair.image, "RGB")
-        labels = _load(pair.labels, "RGB" if self.colour_labels else None)
+        image, labels = self.open_image(index), self.open_labels(index)
+        self.require_same_size(index, image, labels)
+        return image, labels
+
+    def open_image(self, index: int) -> Image.Image:
+        """The image of pair `index` in RGB."""
+        return _load(self.pairs[index].image, "RGB")
+
+    def open_labels(self, index: int) -> Image.Image:
+        """The raw label map of pair `index`."""
+        path = self.pairs[index].labels
+        labels = _load(path, "RGB" if self.colour_labels else None)
         if not self.colour_labels and labels.mode not in ("L", "P"):
             kind = f"a label file of mode {labels.mode}"
-            raise BadFileError(
-                Problem(pair.labels, f"{kind}; expected one 8-bit number for each pixel (mode L or P)")
-            )
+            raise BadFileError(Problem(path, f"{kind}; expected one 8-bit number for each pixel (mode L or P)"))
+        return labels
+
+    def require_same_size(self, index: int, image: Image.Image, labels: Image.Image) -> None:
+        """Raise `BadFileError` unless both pictures of pair `index` have one size."""
         if image.size != labels.size:
+            pair = self.pairs[index]
             sizes = "{} x {} labels for an image of {} x {} (width x height)".format(*labels.size, *image.size)
             raise BadFileError(Problem(pair.labels, f"{sizes}; {pair.image.name} must have the same size"))
-        return image, labels
 
     def decoded(self, index: int, raw: Image.Image) -> Labels:
         """The classes (H, W) of the raw label map of pair `index`, or of a part of it."""
@@ -107,7 +118,7 @@ class LabelledImages:
             more = f" (and {count - 1} more problems: dnlnet data check shows them)" if count > 1 else ""
             raise ValueError(f"{self.problems[0]}{more}")
         if not self.pairs:
-            raise ValueError(f"no images found for {self.name}; dnlnet data check --help shows the expected folders")
+            raise ValueError(f"no images found for {self.name}; dnlnet data list shows the expected folders")
         return self
 
 
@@ -125,18 +136,19 @@ def index_labels(meaning: Mapping[int, int], expected: str) -> Decoder:
     Traceback (most recent call last):
     ValueError: label 7 at row 0, column 0; expected 0 (void), 1..2
     """
-    table = np.full(256, _NO_CLASS, dtype=np.int16)
+    table = np.full(256, _NO_CLASS, dtype=np.uint8)
     for number, label in meaning.items():
         table[number] = label
     return partial(_decode_index, table, expected)
 
 
-def _decode_index(table: NDArray[np.int16], expected: str, raw: NDArray[np.uint8]) -> Labels:
+def _decode_index(table: Labels, expected: str, raw: NDArray[np.uint8]) -> Labels:
     labels = table[raw]
-    if labels.min(initial=0) == _NO_CLASS:
-        row, column = np.argwhere(labels == _NO_CLASS)[0]
+    wrong = labels == _NO_CLASS
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
         raise ValueError(f"label {raw[row, column]} at row {row}, column {column}; expected {expected}")
-    return labels.astype(np.uint8)
+    return labels
 
 
 def colour_labels(meaning: Mapping[Colour, int]) -> Decoder:

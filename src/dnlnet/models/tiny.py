@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dnlnet.attention import NonLocalBlock
+from dnlnet.models.segmentor import SegmentorOutput
 
 
 class TinySegmentor(nn.Module):
@@ -19,9 +20,9 @@ class TinySegmentor(nn.Module):
     >>> import torch
     >>> model = TinySegmentor(classes=6)
     >>> images = torch.rand(2, 3, 48, 64)
-    >>> model(images).shape
+    >>> model(images).logits.shape
     torch.Size([2, 6, 48, 64])
-    >>> model.block.attention_maps(model.features(images), queries=[(3, 5)]).pairwise.shape
+    >>> model.block.attention_maps(model.block_input(images), queries=[(3, 5)]).pairwise.shape
     torch.Size([2, 1, 12, 16])
     """
 
@@ -40,12 +41,18 @@ class TinySegmentor(nn.Module):
         self.block = None if variant is None else _block(2 * width, variant)
         self.classifier = nn.Conv2d(2 * width, classes, kernel_size=1)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) logits of the classes from (B, 3, H, W) images in 0..1."""
-        x = self.features(images)
+    def forward(self, images: Tensor) -> SegmentorOutput:
+        """(B, C, H, W) logits of the classes from (B, 3, H, W) images."""
+        x = self.block_input(images)
         if self.block is not None:
             x = self.block(x)
-        return F.interpolate(self.classifier(x), images.shape[-2:], mode="bilinear", align_corners=False)
+        logits = self.classifier(x)
+        return SegmentorOutput(F.interpolate(logits, images.shape[-2:], mode="bilinear", align_corners=False))
+
+    def block_input(self, images: Tensor) -> Tensor:
+        """What the block is given, for `block.attention_maps`."""
+        x: Tensor = self.features(images)
+        return x
 
 
 def _block(channels: int, variant: str) -> NonLocalBlock:

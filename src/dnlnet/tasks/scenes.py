@@ -76,7 +76,7 @@ def train(model: nn.Module, data: Images, progress: Progress | None = None) -> N
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=len(batches))
     model.train()
     for step, (images, labels) in enumerate(batches, start=1):
-        loss = F.cross_entropy(model(images), labels)
+        loss = F.cross_entropy(model(images).logits, labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -91,5 +91,5 @@ def evaluate(model: nn.Module, data: Images) -> ConfusionMatrix:
     matrix = ConfusionMatrix(len(CLASSES))
     model.eval()
     for images, labels in DataLoader(data, batch_size=BATCH):
-        matrix.update(model(images).argmax(dim=1), labels)
+        matrix.update(model(images).logits.argmax(dim=1), labels)
     return matrix

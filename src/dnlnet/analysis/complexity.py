@@ -1,0 +1,53 @@
+"""Size and cost of a network: parameters, multiply-accumulates, and the time an image takes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+CONVENTION = (
+    "MACs: multiply-accumulates of convolutions, linear maps and attention for one image, auxiliary head included; "
+    "normalisation, activations and resizing are not counted (the paper counts them)"
+)
+
+
+@dataclass(frozen=True)
+class Complexity:
+    """Parameters and multiply-accumulates for one image."""
+
+    parameters: int
+    macs: int
+
+
+def count_complexity(build: Callable[[], nn.Module], size: tuple[int, int]) -> Complexity:
+    """Count on the meta device, where building and running a network computes nothing.
+
+    Args:
+        build: makes the network.
+        size: height and width of the image.
+
+    >>> count_complexity(lambda: nn.Conv2d(3, 8, kernel_size=1, bias=False), (10, 10))
+    Complexity(parameters=24, macs=2400)
+    """
+    with torch.device("meta"):
+        model = build().train()  # with the auxiliary head
+        images = torch.empty(1, 3, *size)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(images)
+    return Complexity(sum(p.numel() for p in model.parameters()), int(counter.get_total_flops()) // 2)
+
+
+def measure_latency(build: Callable[[], nn.Module], size: tuple[int, int], rounds: int = 3) -> float:
+    """Seconds for one image on this machine, best of `rounds`, after a first one that does not count."""
+    model = build().eval()
+    images = torch.zeros(1, 3, *size)
+    times = []
+    with torch.inference_mode():
+        for _ in range(rounds + 1):
+            start = perf_counter()
+            model(images)
+            times.append(perf_counter() - start)
+    return min(times[1:])

@@ -1,0 +1,125 @@
+"""Training samples per second: windows resized alone, against whole pictures resized and then cropped."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms import v2
+
+from dnlnet.data.classes import IGNORE
+from dnlnet.data.crops import Draw, TrainingCrops
+from dnlnet.data.labelled import LabelledImages, Pair, index_labels
+from dnlnet.data.scenes import CLASSES, scene
+from dnlnet.data.transforms import DEVIATION, MEAN, PADDING, Augmentation, normalised
+from dnlnet.data.unpacked import unpack_into
+
+SIZE = (1024, 2048)
+CROP = (769, 769)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Samples per second on one core, of files of one kind."""
+
+    source: str
+    file_megabytes: float
+    plain_per_second: float
+    ours_per_second: float
+
+    @property
+    def speedup(self) -> float:
+        """Ours over plain."""
+        return self.ours_per_second / self.plain_per_second
+
+
+def bench_data(pictures: int = 6, rounds: int = 3) -> Iterator[Row]:
+    """Measure PNG and JPEG files of 2048 x 1024 pixels, and PNG files that have been unpacked.
+
+    Both ways take turns on the same files with the same crops, `rounds` times, and the best time of each counts.
+    """
+    torch.set_num_threads(1)
+    augmentation = Augmentation(CROP)
+    with TemporaryDirectory() as folder:
+        for suffix in ("png", "jpg"):
+            files = make_files(Path(folder) / suffix, pictures, suffix)
+            unpacked = unpack_into(files, Path(folder) / "unpacked")
+            for source, images in {suffix: files, f"{suffix}, unpacked": unpacked}.items():
+                yield _measure(source, files, images, augmentation, rounds)
+
+
+def make_files(folder: Path, count: int, suffix: str) -> LabelledImages:
+    """Generated scenes of street-scene size; smooth with a little noise, so that they pack like photographs."""
+    folder.mkdir(parents=True)
+    pairs = []
+    for number in range(count):
+        image, labels = scene(number, (SIZE[0] // 4, SIZE[1] // 4))
+        pixels = (255 * image.transpose(1, 2, 0)).astype(np.uint8)
+        large = np.asarray(Image.fromarray(pixels).resize(SIZE[::-1], Image.Resampling.BICUBIC))
+        noise = np.random.default_rng(number).normal(0, 1.5, large.shape)
+        pair = Pair(folder / f"{number}.{suffix}", folder / f"{number}-labels.png")
+        Image.fromarray((large + noise).clip(0, 255).astype(np.uint8)).save(pair.image)
+        Image.fromarray(labels.astype(np.uint8)).resize(SIZE[::-1], Image.Resampling.NEAREST).save(pair.labels)
+        pairs.append(pair)
+    decode = index_labels({number: number for number in range(len(CLASSES))}, expected="a class")
+    return LabelledImages("scenes", CLASSES, pairs, decode)
+
+
+def plain_sample(images: LabelledImages, index: int, augmentation: Augmentation) -> tuple[Tensor, Tensor]:
+    """Resize the whole picture, then pad, crop and flip it, as the reference scripts of torchvision do."""
+    picture, raw = images.open(index)
+    rng = np.random.default_rng((0, 0, index))
+    drawn = augmentation.draw(rng, (picture.size[1], picture.size[0]))
+    picture = picture.resize(drawn.resized[::-1], Image.Resampling.BILINEAR)
+    labels = Image.fromarray(images.decoded(index, raw)).resize(drawn.resized[::-1], Image.Resampling.NEAREST)
+    bottom, right = (max(0, crop - size) for crop, size in zip(augmentation.crop, drawn.resized, strict=True))
+    if bottom or right:
+        picture = v2.functional.pad(picture, [0, 0, right, bottom], fill=PADDING)
+        labels = v2.functional.pad(labels, [0, 0, right, bottom], fill=IGNORE)
+    picture = v2.functional.crop(picture, drawn.top, drawn.left, *drawn.size)
+    labels = v2.functional.crop(labels, drawn.top, drawn.left, *drawn.size)
+    if drawn.flipped:
+        picture, labels = v2.functional.horizontal_flip(picture), v2.functional.horizontal_flip(labels)
+    shifted = v2.functional.pil_to_tensor(picture).to(torch.int16) + drawn.brightness
+    image = shifted.clamp(0, 255).float()
+    return v2.functional.normalize(image, MEAN, DEVIATION), v2.functional.pil_to_tensor(labels)[0]
+
+
+def window_sample(crops: TrainingCrops, index: int) -> tuple[Tensor, Tensor]:
+    """The same sample by way of `TrainingCrops`, normalised."""
+    sample = crops[Draw(index, 0)]
+    return normalised(sample.image), sample.labels
+
+
+def _measure(
+    source: str, files: LabelledImages, images: LabelledImages, augmentation: Augmentation, rounds: int
+) -> Row:
+    crops = TrainingCrops(images, augmentation)
+    indices = range(len(files))
+    for index in indices:
+        window_sample(crops, index)  # unpacks, where it does
+    plain, ours = _best_times(
+        [
+            lambda: [plain_sample(files, index, augmentation) for index in indices],
+            lambda: [window_sample(crops, index) for index in indices],
+        ],
+        rounds,
+    )
+    megabytes = sum(pair.image.stat().st_size for pair in files.pairs) / len(files) / 1e6
+    return Row(source, megabytes, len(files) / plain, len(files) / ours)
+
+
+def _best_times(calls: Sequence[Callable[[], object]], rounds: int) -> list[float]:
+    """The best time of each call, in turn with the others."""
+    best = [float("inf")] * len(calls)
+    for _ in range(rounds):
+        for number, call in enumerate(calls):
+            start = perf_counter()
+            call()
+            best[number] = min(best[number], perf_counter() - start)
+    return best

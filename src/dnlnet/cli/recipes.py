@@ -1,0 +1,77 @@
+"""`dnlnet recipes`: what can be trained, and exactly how."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dnlnet.recipes import Recipe
+
+recipes = typer.Typer(help="List the recipes, and show what one says.", no_args_is_help=True)
+
+
+@recipes.command("list")
+def list_recipes(
+    pattern: Annotated[str, typer.Argument(help="A name or a pattern such as 'camvid-*'.")] = "*",
+    json: Annotated[Path | None, typer.Option(help="Also write the recipes to this file.")] = None,
+) -> None:
+    """Show the recipes, with the paper's score and ours where there is one.
+
+    Example: dnlnet recipes list 'cityscapes-*'
+    """
+    from dnlnet.cli.tables import print_table, write_json
+    from dnlnet.recipes import match_recipes
+
+    found = match_recipes(pattern)
+    print_table(
+        "Recipes",
+        [
+            {
+                "recipe": recipe.name,
+                "iterations": f"{_iterations(recipe):,}",
+                "batch": recipe.schedule.batch,
+                "crop": "{} x {}".format(*recipe.data.crop),
+                "paper's mIoU": _scores(recipe.paper.miou if recipe.paper else {}),
+                "ours": _scores(recipe.measured.miou) if recipe.measured else "unmeasured",
+            }
+            for recipe in found
+        ],
+    )
+    if json is not None:
+        write_json(json, [recipe.model_dump(mode="json") for recipe in found])
+        typer.echo(f"written: {json}")
+
+
+@recipes.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The recipe, a name of: dnlnet recipes list.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace a value; may be repeated.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write it to this file as JSON instead.")] = None,
+) -> None:
+    """Print everything that a recipe says, as YAML, with values replaced if asked.
+
+    Example: dnlnet recipes show camvid-mbv2-dnl --set optim.lr=0.02
+    """
+    import yaml
+
+    from dnlnet.cli.tables import write_json
+    from dnlnet.recipes import find_recipe, override
+
+    content = override(find_recipe(name), settings or []).model_dump(mode="json")
+    if json is not None:
+        write_json(json, content)
+        typer.echo(f"written: {json}")
+    else:
+        typer.echo(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None), nl=False)
+
+
+def _iterations(recipe: "Recipe") -> int:
+    return recipe.schedule.iterations + sum(phase.iterations for phase in recipe.schedule.then)
+
+
+def _scores(miou: Mapping[str, float]) -> str:
+    return ", ".join(f"{split} {score}" for split, score in miou.items()) or "-"

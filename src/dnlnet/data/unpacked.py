@@ -1,0 +1,77 @@
+"""Pictures kept unpacked on disk, so that an epoch reads windows of them instead of decoding them whole.
+
+A 2048 x 1024 PNG takes longer to decode than all the rest of a training sample; a training run decodes it hundreds
+of times. Unpacked it is 8 MB with its labels, and only the window's rows are read.
+"""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dnlnet.data.labelled import LabelledImages
+from dnlnet.files import written_whole
+
+
+@dataclass(frozen=True)
+class MappedPicture:
+    """A picture whose pixels lie in a mapped file; `crop` reads those it returns."""
+
+    pixels: NDArray[np.uint8]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height."""
+        return self.pixels.shape[1], self.pixels.shape[0]
+
+    def crop(self, box: tuple[int, int, int, int]) -> Image.Image:
+        """The part between left, upper, right and lower."""
+        left, upper, right, lower = box
+        return Image.fromarray(np.ascontiguousarray(self.pixels[upper:lower, left:right]))
+
+
+@dataclass(frozen=True)
+class UnpackedImages(LabelledImages):
+    """The same images, unpacked into a folder when first opened.
+
+    A file that changes, or an unpacked one that is damaged, is unpacked anew. Deleting the folder loses nothing.
+    """
+
+    folder: Path = Path()
+
+    def open(self, index: int) -> tuple[MappedPicture, MappedPicture]:  # type: ignore[override]
+        """The image and its raw label map, both mapped."""
+        pair = self.pairs[index]
+        paths = [self._unpacked_path(path) for path in (pair.image, pair.labels)]
+        mapped = [_mapped(path) for path in paths]
+        if any(pixels is None for pixels in mapped):
+            for picture, path in zip(super().open(index), paths, strict=True):
+                with written_whole(path) as temporary, temporary.open("wb") as file:
+                    np.save(file, np.asarray(picture))
+            mapped = [_mapped(path) for path in paths]
+        image, labels = mapped
+        if image is None or labels is None:
+            raise OSError(f"{self.folder}: what was just unpacked here cannot be read; check the disk")
+        return MappedPicture(image), MappedPicture(labels)
+
+    def _unpacked_path(self, path: Path) -> Path:
+        state = path.stat() if path.exists() else None
+        identity = (str(path.resolve()), state and (state.st_size, state.st_mtime_ns), self.colour_labels)
+        return self.folder / f"{path.stem}-{sha256(repr(identity).encode()).hexdigest()[:16]}.npy"
+
+
+def unpack_into(images: LabelledImages, folder: Path) -> UnpackedImages:
+    """The same images, kept unpacked in this folder from the first time each is opened."""
+    return UnpackedImages(**vars(images), folder=folder)
+
+
+def _mapped(path: Path) -> NDArray[np.uint8] | None:
+    """The array in a file without reading it, or None if there is no whole one."""
+    try:
+        pixels: NDArray[np.uint8] = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError):
+        return None
+    return pixels

@@ -1,0 +1,33 @@
+"""Recipes: a row of the paper's tables each, or a small one for a CPU."""
+
+from collections.abc import Mapping
+from fnmatch import fnmatch
+
+from dnlnet.errors import unknown
+from dnlnet.recipes.schema import Recipe, override
+from dnlnet.recipes.segmentation import segmentation_recipes
+
+RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in segmentation_recipes()}
+
+__all__ = ["RECIPES", "Recipe", "find_recipe", "match_recipes", "override"]
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe of this name.
+
+    >>> find_recipe("cityscapes-r101-dnl").schedule.iterations
+    60000
+    """
+    if name not in RECIPES:
+        raise unknown("recipe", name, RECIPES)
+    return RECIPES[name]
+
+
+def match_recipes(pattern: str) -> list[Recipe]:
+    """The recipes whose names match a pattern with ``*``, or the one of this name.
+
+    >>> [recipe.name for recipe in match_recipes("ade20k-r101-*")]
+    ['ade20k-r101-nl', 'ade20k-r101-dnl']
+    """
+    matching = [recipe for name, recipe in RECIPES.items() if fnmatch(name, pattern)]
+    return matching or [find_recipe(pattern)]

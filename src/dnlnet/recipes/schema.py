@@ -1,0 +1,211 @@
+"""What a recipe says: everything that a run depends on, as frozen values that are checked when they are made."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from dnlnet.attention import PRESETS, VARIANTS
+from dnlnet.backbones import BACKBONES
+from dnlnet.errors import unknown
+
+Size = tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]  # height, width
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Part(BaseModel):
+    """A part of a recipe: cannot be changed, and knows no other fields than its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Model(Part):
+    """A segmentation network and where its weights come from."""
+
+    network: Literal["segmentor", "tiny"] = "segmentor"
+    backbone: str = "resnet101s"
+    output_stride: int | None = 8
+    stride_in_1x1: bool = False
+    weights: str | None = "imagenet"  # `imagenet` is timm's own; anything else is a file
+    variant: str | None = None  # None is the baseline, without a block
+    preset: str = "paper"
+    block: Mapping[str, Any] = Field(default={"gate": "scalar"})  # fields of `dnlnet.Settings`
+    width: Count = 512
+    auxiliary: bool = True
+
+    @field_validator("variant")
+    @classmethod
+    def _known_variant(cls, variant: str | None) -> str | None:
+        return variant if variant is None else _known("variant", variant, VARIANTS)
+
+    @field_validator("backbone")
+    @classmethod
+    def _known_backbone(cls, backbone: str) -> str:
+        return _known("backbone", backbone, BACKBONES)
+
+    @field_validator("preset")
+    @classmethod
+    def _known_preset(cls, preset: str) -> str:
+        return _known("preset", preset, PRESETS)
+
+
+class Data(Part):
+    """A data set, its splits, and how crops of it are drawn for training."""
+
+    name: str
+    train: str = "train"
+    test: str = "val"
+    crop: Size
+    scales: tuple[Positive, Positive] = (0.5, 2.0)
+    aspects: tuple[Positive, Positive] = (1.0, 1.0)
+    short_side: Count | None = None
+    flip: Annotated[float, Field(ge=0, le=1)] = 0.5
+    brightness: Annotated[int, Field(ge=0, le=255)] = 10
+
+
+class Ohem(Part):
+    """Which pixels are hard enough to count."""
+
+    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.7
+    kept: Count = 100_000
+
+
+class Loss(Part):
+    """Cross-entropy with its options."""
+
+    ohem: Ohem | None = None
+    class_weights: tuple[Positive, ...] | None = None
+    auxiliary_weight: Annotated[float, Field(ge=0)] = 0.5
+
+
+class Optim(Part):
+    """Stochastic gradient descent."""
+
+    lr: Positive
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+
+
+class Phase(Part):
+    """A further round of training, from the weights that the one before it ended with."""
+
+    train: str
+    iterations: Count
+    lr: Positive
+
+
+class Schedule(Part):
+    """How long, and how the learning rate falls: lr (1 - iteration / iterations)^power."""
+
+    iterations: Count
+    batch: Count  # images of one step, over all processes
+    power: Positive = 0.9
+    then: tuple[Phase, ...] = ()
+
+
+class Evaluation(Part):
+    """How the network is tested."""
+
+    window: Size | None = None  # None looks at whole images
+    stride: Size | None = None
+    short_side: Count | None = None
+    scales: tuple[Positive, ...] = (1.0,)
+    flip: bool = False
+
+
+class PaperRow(Part):
+    """What the paper prints for this recipe. Never ours."""
+
+    table: str
+    method: str
+    miou: Mapping[str, float]  # by split, in per cent
+    parameters: float | None = None  # millions
+    macs: float | None = None  # thousand millions
+    latency: float | None = None  # seconds for an image
+    remark: str = ""
+
+
+class Measured(Part):
+    """What this package reached, with the command that did it."""
+
+    miou: Mapping[str, float]
+    command: str
+    machine: str
+
+
+class Recipe(Part):
+    """One row of a table: what is trained on what, how, and how it is tested."""
+
+    name: str
+    task: Literal["segmentation"] = "segmentation"
+    model: Model
+    data: Data
+    loss: Loss = Loss()
+    optim: Optim
+    schedule: Schedule
+    evaluation: Evaluation = Evaluation()
+    paper: PaperRow | None = None
+    measured: Measured | None = None
+
+
+def override(recipe: Recipe, settings: Sequence[str]) -> Recipe:
+    """The recipe with some values replaced, each given as ``key=value`` with dots in the key; types are checked.
+
+    >>> from dnlnet.recipes import find_recipe
+    >>> changed = override(find_recipe("camvid-mbv2-dnl"), ["optim.lr=0.02", "data.crop=[65, 97]"])
+    >>> changed.optim.lr, changed.data.crop
+    (0.02, (65, 97))
+    """
+    content = recipe.model_dump()
+    for setting in settings:
+        key, separator, text = setting.partition("=")
+        if not separator:
+            raise ValueError(f"--set {setting}: expected key=value, for example optim.lr=0.02")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ValueError(f"--set {setting}: the value {text!r} cannot be read; quote it as in YAML") from None
+        _replace(content, Recipe, key.strip(), value)
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"--set {where}={first['input']}: {first['msg'].removeprefix('Value error, ')}") from None
+
+
+def _replace(content: dict[str, Any], kind: type[BaseModel], key: str, value: object) -> None:
+    """Set the value under a dotted key, whose every part has to be a field, or a key of a free mapping."""
+    *parents, last = key.split(".")
+    known: list[str] | None = list(kind.model_fields)
+    for depth, name in enumerate([*parents, last]):
+        if known is not None and name not in known:
+            where = ".".join(key.split(".")[:depth])
+            raise unknown(f"key {'of ' + where if where else 'of a recipe'}", name, known)
+        if depth == len(parents):
+            content[name] = value
+            return
+        field = kind.model_fields[name].annotation if known is not None else None
+        part = _part(field)
+        if part is None and field is not None and not isinstance(content.get(name), dict):
+            raise ValueError(f"--set {key}: {name} is one value and has no parts")
+        if content.get(name) is None:
+            content[name] = {}
+        content = content[name]
+        known, kind = (list(part.model_fields), part) if part is not None else (None, kind)
+
+
+def _part(annotation: Any) -> type[BaseModel] | None:
+    """The part that a field holds, also where it may be None."""
+    for candidate in (annotation, *getattr(annotation, "__args__", ())):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def _known(kind: str, name: str, names: Mapping[str, object]) -> str:
+    if name not in names:
+        raise unknown(kind, name, names)
+    return name

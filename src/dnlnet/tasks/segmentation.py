@@ -1,0 +1,37 @@
+"""Semantic segmentation as a task: how a batch becomes losses, predictions and a score."""
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from dnlnet.data.classes import IGNORE, Classes
+from dnlnet.data.crops import Sample
+from dnlnet.data.transforms import normalised
+from dnlnet.metrics.miou import ConfusionMatrix
+from dnlnet.models.losses import SegmentationLoss
+
+
+class SegmentationTask:
+    """What is to be learnt: the class of each pixel.
+
+    Args:
+        classes: of the labels.
+        loss: what the outputs of a model are judged by.
+    """
+
+    def __init__(self, classes: Classes, loss: SegmentationLoss) -> None:
+        self.classes, self.loss = classes, loss
+
+    def losses(self, model: nn.Module, batch: Sample) -> Mapping[str, Tensor]:
+        """The terms whose sum is to be minimised, by name."""
+        losses: Mapping[str, Tensor] = self.loss(model(normalised(batch.image)), batch.labels)
+        return losses
+
+    def predict(self, model: nn.Module, batch: Sample) -> Tensor:
+        """The most likely class of each pixel, (B, H, W)."""
+        prediction: Tensor = model(normalised(batch.image)).logits.argmax(dim=1)
+        return prediction
+
+    def metric(self) -> ConfusionMatrix:
+        """Empty counts, to be updated with predictions and labels."""
+        return ConfusionMatrix(len(self.classes), IGNORE)

@@ -1,0 +1,149 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from dnlnet.cli.data import data
+from dnlnet.data.catalog import DATA_SETS
+from trees import camvid_tree, cityscapes_tree, folder_tree, truncate, write_image, write_labels
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(data, [str(argument) for argument in arguments])
+
+
+def test_the_commands_load_no_torch_and_no_data_set_until_they_run() -> None:
+    code = "import sys, dnlnet.cli.data; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "False False\n"
+
+
+@pytest.mark.parametrize("command", ["check", "list"])
+def test_help_shows_an_example(command: str) -> None:
+    assert f"Example: dnlnet data {command}" in " ".join(run(command, "--help").output.split())
+
+
+def test_list_shows_each_data_set_with_splits_and_folders() -> None:
+    result = run("list")
+    assert result.exit_code == 0
+    for row in DATA_SETS.values():
+        assert f"  {row.name}: {row.layout}" in result.stdout.splitlines()
+        assert any(
+            {row.name, str(row.num_classes or "-")} <= set(line.split()) for line in result.stdout.splitlines()
+        )
+    assert "train, val, trainval, coarse" in result.stdout
+
+
+def test_all_splits_without_faults_are_exit_code_0(tmp_path: Path) -> None:
+    result = run("check", "camvid", camvid_tree(tmp_path))
+    assert result.exit_code == 0, result.output
+    for text in (
+        "camvid train: 2 images",
+        "camvid val: 1 image",
+        "camvid test: 1 image",
+        "32 x 24 (2)",
+        "0 problems",
+    ):
+        assert text in result.stdout
+    assert "Bicyclist" in result.stdout
+
+
+def test_shares_are_drawn_as_bars_and_a_class_without_pixels_stands_out(tmp_path: Path) -> None:
+    root = folder_tree(tmp_path)
+    write_labels(root / "masks" / "val" / "c.png", (0, 0, 1, 255))
+    lines = run("check", "folder", root, "--split", "val").stdout.splitlines()
+    sky, road, car = (next(line for line in lines if f" {name} " in line) for name in ("sky", "road", "car"))
+    assert "66.67%" in sky
+    assert "33.33%" in road
+    assert sky.count("█") == 2 * road.count("█") == 24
+    assert "none" in car
+    assert any("ignored: 25.00%" in line for line in lines)
+
+
+def test_problems_are_one_line_each_and_exit_code_1(tmp_path: Path) -> None:
+    root = folder_tree(tmp_path)
+    truncate(root / "images" / "train" / "a.jpg")
+    write_image(root / "images" / "val" / "alone.png")
+    result = run("check", "folder", root)
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert f"  {root}/images/val/alone.png: has no label file" in lines
+    assert any(line.startswith(f"  {root}/images/train/a.jpg: cannot be read: ") for line in lines)
+    assert lines.count("1 problem:") == 2
+
+
+def test_only_the_chosen_splits_are_read(tmp_path: Path) -> None:
+    root = cityscapes_tree(tmp_path)
+    truncate(next((root / "leftImg8bit" / "train" / "bochum").iterdir()))
+    result = run("check", "cityscapes", root, "--split", "val", "--split", "coarse")
+    assert result.exit_code == 0
+    assert "cityscapes val: 1 image" in result.stdout
+    assert "cityscapes coarse: 1 image" in result.stdout
+    assert "train:" not in result.stdout
+    assert run("check", "cityscapes", root, "--split", "trainval").exit_code == 1
+
+
+def test_a_split_that_is_not_there_is_mentioned(tmp_path: Path) -> None:
+    root = camvid_tree(tmp_path)
+    (root / "test").rename(root / "other")
+    result = run("check", "camvid", root, "--json", tmp_path / "report.json")
+    assert result.exit_code == 0
+    content = json.loads((tmp_path / "report.json").read_text())
+    assert content["not_there"] == {"test": f"{root}/test: no such folder"}
+    assert f"camvid test is not there: {root}/test: no such folder" in result.stdout.splitlines()
+
+
+def test_many_sizes_are_shortened(tmp_path: Path) -> None:
+    root = folder_tree(tmp_path)
+    for side in range(2, 10):
+        write_image(root / "images" / "val" / f"{side}.png", size=(side, side))
+        write_labels(root / "masks" / "val" / f"{side}.png", (0,), size=(side, side))
+    result = run("check", "folder", root, "--split", "val")
+    assert "7 x 7 (1) and 3 more" in result.stdout
+
+
+def test_the_report_is_written_as_json_even_with_problems(tmp_path: Path) -> None:
+    root = folder_tree(tmp_path / "data")
+    write_labels(root / "masks" / "val" / "c.png", (0, 7))
+    path = tmp_path / "report.json"
+    result = run("check", "folder", root, "--json", path)
+    assert result.exit_code == 1
+    content = json.loads(path.read_text())
+    assert (content["data_set"], content["folder"]) == ("folder", str(root))
+    assert content["splits"]["train"]["problems"] == []
+    assert content["splits"]["train"]["images"] == 2
+    problem = {
+        "path": f"{root}/masks/val/c.png",
+        "text": "label 7 at row 0, column 1; expected 0..2 or 255 (ignored)",
+    }
+    assert content["splits"]["val"]["problems"] == [problem]
+    assert f"written: {path}" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (["camvidd", "."], ValueError, "unknown data set 'camvidd'"),
+        (["camvid", "nowhere"], FileNotFoundError, "nowhere: no such folder; camvid expects"),
+        (["camvid", ".", "--split", "tset"], ValueError, "unknown split 'tset'"),
+    ],
+)
+def test_bad_usage_is_an_error_that_the_entry_reports(
+    arguments: list[str], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        CliRunner().invoke(data, ["check", *arguments], catch_exceptions=False)
+
+
+def test_progress_goes_to_stderr(tmp_path: Path) -> None:
+    result = run("check", "camvid", camvid_tree(tmp_path), "--split", "val")
+    assert "1/1" in result.stderr
+    assert "1/1" not in result.stdout

@@ -1,0 +1,54 @@
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from dnlnet.cli.main import app
+from dnlnet.recipes import RECIPES
+
+RUN = CliRunner()
+
+
+def test_recipes_are_listed_with_the_papers_scores_apart_from_ours() -> None:
+    done = RUN.invoke(app, ["recipes", "list", "ade20k-r101-*"], env={"COLUMNS": "160"})
+    assert done.exit_code == 0
+    assert "val 45.97, test 56.23" in done.output
+    assert done.output.count("unmeasured") == 2
+    assert "camvid" not in done.output
+
+
+def test_the_list_is_written_as_json(tmp_path: Path) -> None:
+    RUN.invoke(app, ["recipes", "list", "--json", str(tmp_path / "r.json")], catch_exceptions=False)
+    assert [recipe["name"] for recipe in json.loads((tmp_path / "r.json").read_text())] == list(RECIPES)
+
+
+def test_a_recipe_is_shown_with_values_replaced() -> None:
+    done = RUN.invoke(app, ["recipes", "show", "camvid-mbv2-dnl", "--set", "optim.lr=0.5", "--set", "data.flip=0"])
+    shown = yaml.safe_load(done.output)
+    assert shown["optim"]["lr"] == 0.5
+    assert shown["data"]["flip"] == 0
+    assert shown["model"]["variant"] == "dnl"
+
+
+def test_a_wrong_key_ends_with_a_suggestion() -> None:
+    with pytest.raises(ValueError, match="did you mean 'momentum'"):
+        RUN.invoke(app, ["recipes", "show", "camvid-mbv2-dnl", "--set", "optim.momentm=0.5"], catch_exceptions=False)
+
+
+def test_complexity_stands_beside_the_papers(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    done = RUN.invoke(app, ["complexity", "--json", str(path)], env={"COLUMNS": "160"}, catch_exceptions=False)
+    assert "71,484,904" in done.output
+    assert "71.485 M" in done.output
+    rows = json.loads(path.read_text())["rows"]
+    assert [row["parameters"] for row in rows] == [70_959_590, 71_484_391, 71_484_904]
+    assert [row["paper"]["macs"] for row in rows] == [691.06, 765.07, 765.16]
+    assert [row["seconds"] for row in rows] == [None] * 3
+
+
+def test_latency_is_shown_when_asked_for() -> None:
+    arguments = ["complexity", "scenes-tiny-dnl", "--latency"]
+    done = RUN.invoke(app, arguments, env={"COLUMNS": "160"}, catch_exceptions=False)
+    assert "s/image here" in done.output

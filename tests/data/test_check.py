@@ -1,0 +1,134 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dnlnet.data.camvid import camvid
+from dnlnet.data.check import Report, check
+from dnlnet.data.folder import folder
+from dnlnet.data.labelled import LabelledImages
+from trees import colour_folder_tree, folder_tree, truncate, write_image, write_labels
+
+
+def texts(report: Report, root: Path) -> list[str]:
+    """The problems, with paths below the root."""
+    return [str(problem).removeprefix(f"{root}/") for problem in report.problems]
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> LabelledImages:
+    """The pairs a and deep/b of a data set without faults."""
+    return folder(folder_tree(tmp_path), "train")
+
+
+def test_a_data_set_without_faults_is_counted(images: LabelledImages) -> None:
+    write_labels(images.pairs[0].labels, (0, 0, 0, 1))
+    report = check(images)
+    assert (report.name, report.images, report.problems) == ("folder train", 2, ())
+    # 768 pixels each: 3/4 and 1/4 of the first, a quarter for each of 0, 1, 2, 255 of the second
+    assert report.class_pixels == (576 + 192, 192 + 192, 192)
+    assert report.ignored_pixels == 192
+    assert report.class_shares == [768 / 1344, 384 / 1344, 192 / 1344]
+    assert report.ignored_share == 1 / 8
+    assert report.sizes == {(32, 24): 2}
+
+
+def test_colour_masks_are_counted(tmp_path: Path) -> None:
+    report = check(folder(colour_folder_tree(tmp_path), "train"))
+    assert report.class_shares == [0.5, 0.5]
+    assert report.ignored_share == pytest.approx(1 / 3)
+
+
+def test_sizes_are_counted_the_most_frequent_first(tmp_path: Path) -> None:
+    root = folder_tree(tmp_path)
+    for name, size in (("d", (8, 9)), ("e", (24, 32)), ("f", (9, 8))):
+        write_image(root / "images" / "val" / f"{name}.jpg", size=size)
+        write_labels(root / "masks" / "val" / f"{name}.png", (0,), size=size)
+    assert list(check(folder(root, "val")).sizes.items()) == [((32, 24), 2), ((8, 9), 1), ((9, 8), 1)]
+
+
+def test_every_kind_of_fault_is_found_in_one_run(tmp_path: Path) -> None:
+    root = folder_tree(tmp_path)
+    for name in "abcdefgh":
+        write_image(root / "images" / "all" / f"{name}.jpg")
+        write_labels(root / "masks" / "all" / f"{name}.png", (0, 1))
+    truncate(root / "images" / "all" / "a.jpg")
+    write_labels(root / "masks" / "all" / "b.png", np.random.default_rng(0).integers(0, 3, 768))
+    truncate(root / "masks" / "all" / "b.png")
+    write_labels(root / "masks" / "all" / "c.png", (0,), size=(24, 31))
+    write_labels(root / "masks" / "all" / "d.png", (0, 3))
+    (root / "masks" / "all" / "e.png").unlink()
+    (root / "images" / "all" / "f.jpg").unlink()
+    (root / "images" / "all" / "g.jpg").write_text("no picture")
+    report = check(folder(root, "all"))
+    found = texts(report, root)
+    expected = [
+        "images/all/e.jpg: has no label file",
+        "masks/all/f.png: has no image",
+        "images/all/a.jpg: cannot be read: ",
+        "masks/all/b.png: cannot be read: ",
+        "masks/all/c.png: 31 x 24 labels for an image of 32 x 24",
+        "masks/all/d.png: label 3 at row 0, column 1; expected 0..2 or 255 (ignored)",
+        "images/all/g.jpg: is not a picture",
+    ]
+    assert len(found) == len(expected)
+    assert all(text.startswith(start) for text, start in zip(found, expected, strict=True)), found
+    assert report.images == 6
+    assert report.sizes == {(32, 24): 4}  # b, c, d, h
+
+
+def test_a_bad_image_does_not_hide_bad_labels(images: LabelledImages, tmp_path: Path) -> None:
+    truncate(images.pairs[0].image)
+    write_labels(images.pairs[0].labels, (9,))
+    found = texts(check(images), tmp_path)
+    assert [text.split(":")[0] for text in found] == ["images/train/a.jpg", "masks/train/a.png"]
+    assert "label 9" in found[1]
+
+
+def test_a_wrong_size_does_not_hide_a_wrong_label(images: LabelledImages, tmp_path: Path) -> None:
+    write_labels(images.pairs[0].labels, (9,), size=(5, 5))
+    found = texts(check(images), tmp_path)
+    assert ["5 x 5 labels" in found[0], "label 9" in found[1], len(found)] == [True, True, 2]
+
+
+def test_files_that_vanish_while_checking_are_problems(images: LabelledImages, tmp_path: Path) -> None:
+    images.pairs[0].image.unlink()
+    images.pairs[0].labels.unlink()
+    assert texts(check(images), tmp_path) == ["images/train/a.jpg: no such file", "masks/train/a.png: no such file"]
+
+
+def test_without_readable_labels_the_shares_are_zero(images: LabelledImages) -> None:
+    for pair in images.pairs:
+        pair.labels.write_bytes(b"")
+    report = check(images)
+    assert report.class_shares == [0, 0, 0]
+    assert report.ignored_share == 0
+    assert len(report.problems) == 2
+
+
+def test_progress_is_called_once_for_each_pair(images: LabelledImages) -> None:
+    truncate(images.pairs[0].image)
+    calls: list[None] = []
+    check(images, progress=lambda: calls.append(None))
+    assert len(calls) == 2
+
+
+def test_the_report_survives_json(images: LabelledImages) -> None:
+    truncate(images.pairs[1].labels)
+    report = check(images)
+    content = json.loads(json.dumps(report.to_json()))
+    assert content["classes"][1] == {"name": "road", "pixels": 192, "share": 1 / 3}
+    assert content["sizes"] == [{"width": 32, "height": 24, "images": 2}]
+    assert content["problems"] == [{"path": str(images.pairs[1].labels), "text": report.problems[0].text}]
+    assert (content["name"], content["images"]) == ("folder train", 2)
+    assert (content["ignored_pixels"], content["ignored_share"]) == (192, 0.25)
+
+
+def test_real_camvid_has_no_faults(real_data: Path) -> None:
+    report = check(camvid(real_data / "camvid", "val"))
+    assert report.problems == ()
+    assert report.sizes == {(480, 360): 101}
+    shares = dict(zip(report.class_names, report.class_shares, strict=True))
+    assert sum(shares.values()) == pytest.approx(1)
+    assert sorted(shares, key=lambda name: -shares[name])[:3] == ["Road", "Building", "Tree"]

@@ -1,0 +1,166 @@
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dnlnet.data.classes import Classes, spread_colours
+from dnlnet.data.labelled import (
+    BadFileError,
+    LabelledImages,
+    Pair,
+    Problem,
+    colour_labels,
+    files_by_stem,
+    index_labels,
+    pair_files,
+)
+from trees import save, truncate, write_image, write_labels
+
+CLASSES = Classes(("a", "b"), spread_colours(2))
+DECODE = index_labels({0: 0, 1: 1, 255: 255}, expected="0, 1 or 255")
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> LabelledImages:
+    """One pair of a JPEG image and a PNG label file."""
+    pair = Pair(tmp_path / "a.jpg", tmp_path / "a.png")
+    write_image(pair.image)
+    write_labels(pair.labels, (0, 1, 255))
+    return LabelledImages("mine", CLASSES, [pair], DECODE)
+
+
+def test_a_pair_opens_as_an_rgb_image_and_raw_labels_of_its_size(images: LabelledImages) -> None:
+    image, raw = images.open(0)
+    assert (image.mode, image.size, raw.size) == ("RGB", (32, 24), (32, 24))
+    assert images.decoded(0, raw)[0, :4].tolist() == [0, 1, 255, 0]
+
+
+def test_a_grey_image_opens_in_rgb(images: LabelledImages) -> None:
+    write_labels(images.pairs[0].image, range(256))
+    assert images.open_image(0).mode == "RGB"
+
+
+def test_labels_with_a_palette_are_read_as_numbers(images: LabelledImages) -> None:
+    pixels = Image.open(images.pairs[0].labels)
+    pixels.putpalette([200, 100, 50] * 256)
+    pixels.save(images.pairs[0].labels)
+    raw = images.open_labels(0)
+    assert raw.mode == "P"
+    assert images.decoded(0, raw)[0, :3].tolist() == [0, 1, 255]
+
+
+def damage_nothing(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def damage_text(path: Path) -> None:
+    path.write_text("<html>404</html>")
+
+
+@pytest.mark.parametrize("name", ["image", "labels"])
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (truncate, "cannot be read: .*[Tt]runcated"),
+        (Path.unlink, "no such file"),
+        (damage_nothing, "is not a picture"),
+        (damage_text, "is not a picture"),
+    ],
+)
+def test_a_bad_file_is_one_sentence_with_its_path(
+    images: LabelledImages, name: str, damage: Callable[[Path], None], expected: str
+) -> None:
+    path: Path = getattr(images.pairs[0], name)
+    damage(path)
+    with pytest.raises(BadFileError, match=f"^{path}: {expected}") as caught:
+        images.open(0)
+    assert caught.value.problem.path == path
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.6, 0.95])
+@pytest.mark.parametrize("name", ["a.png", "a.jpg"])
+def test_a_picture_cut_anywhere_cannot_be_read(tmp_path: Path, name: str, share: float) -> None:
+    path = tmp_path / name
+    write_image(path, size=(96, 128))
+    truncate(path, share)
+    with pytest.raises(BadFileError, match=f"^{path}: cannot be read: "):
+        LabelledImages("mine", CLASSES, [Pair(path, path)], DECODE).open(0)
+
+
+def test_labels_of_another_size_name_both_sizes(images: LabelledImages) -> None:
+    write_labels(images.pairs[0].labels, (0, 1), size=(24, 30))
+    with pytest.raises(BadFileError, match=r"a\.png: 30 x 24 labels for an image of 32 x 24 .*; a\.jpg must have"):
+        images.open(0)
+
+
+def test_labels_in_colour_are_refused_where_numbers_are_expected(images: LabelledImages) -> None:
+    write_image(images.pairs[0].labels)
+    with pytest.raises(BadFileError, match=r"a\.png: a label file of mode RGB; expected one 8-bit number"):
+        images.open_labels(0)
+
+
+def test_a_label_out_of_range_names_file_place_and_what_was_expected(images: LabelledImages) -> None:
+    write_labels(images.pairs[0].labels, (0, 1, 7))
+    with pytest.raises(BadFileError, match=r"a\.png: label 7 at row 0, column 2; expected 0, 1 or 255$"):
+        images.decoded(0, images.open_labels(0))
+
+
+def test_the_error_of_a_bad_file_survives_the_way_from_a_worker() -> None:
+    error = pickle.loads(pickle.dumps(BadFileError(Problem(Path("a.png"), "is not a picture"))))
+    assert str(error) == "a.png: is not a picture"
+    assert error.problem == Problem(Path("a.png"), "is not a picture")
+
+
+def test_each_colour_becomes_its_class() -> None:
+    decode = colour_labels({(255, 0, 0): 0, (0, 0, 255): 1, (0, 0, 0): 255, (0, 255, 0): 2})
+    raw = np.array([[(0, 0, 0), (255, 0, 0), (0, 255, 0), (0, 0, 255)]], dtype=np.uint8)
+    assert decode(raw).tolist() == [[255, 0, 2, 1]]
+
+
+@pytest.mark.parametrize("colour", [(1, 2, 3), (255, 255, 255), (0, 0, 1)])
+def test_a_colour_of_no_class_is_an_error(colour: tuple[int, int, int]) -> None:
+    raw = np.array([[(0, 0, 0)], [colour]], dtype=np.uint8)
+    with pytest.raises(ValueError, match="at row 1, column 0 is no class") as caught:
+        colour_labels({(0, 0, 0): 0, (9, 9, 9): 1})(raw)
+    assert str(colour) in str(caught.value)
+
+
+def test_colour_labels_are_opened_as_colours(tmp_path: Path) -> None:
+    pair = Pair(tmp_path / "a.jpg", tmp_path / "a.png")
+    write_image(pair.image, size=(1, 2))
+    save(pair.labels, np.array([[(9, 9, 9), (0, 0, 0)]], dtype=np.uint8))
+    images = LabelledImages("mine", CLASSES, [pair], colour_labels({(0, 0, 0): 0, (9, 9, 9): 1}), colour_labels=True)
+    _, raw = images.open(0)
+    assert images.decoded(0, raw).tolist() == [[1, 0]]
+
+
+def test_files_pair_by_key_in_order_and_those_left_alone_are_problems() -> None:
+    images = {name: Path(f"{name}.jpg") for name in "cab"}
+    labels = {name: Path(f"{name}.png") for name in "dcb"}
+    pairs, problems = pair_files(images, labels)
+    assert [pair.image.stem for pair in pairs] == ["b", "c"]
+    assert [str(problem) for problem in problems] == ["a.jpg: has no label file", "d.png: has no image"]
+
+
+def test_files_by_stem_takes_pictures_only(tmp_path: Path) -> None:
+    for name in ("b.png", "a.JPG", "notes.txt"):
+        (tmp_path / name).touch()
+    assert files_by_stem(tmp_path) == {"a": tmp_path / "a.JPG", "b": tmp_path / "b.png"}
+    assert list(files_by_stem(tmp_path, (".png",))) == ["b"]
+    with pytest.raises(FileNotFoundError, match="nowhere: no such folder"):
+        files_by_stem(tmp_path / "nowhere")
+
+
+def test_complete_images_are_returned_and_incomplete_ones_refused(images: LabelledImages) -> None:
+    assert images.require_complete() is images
+    lost = [Problem(Path("b.jpg"), "has no label file"), Problem(Path("c.jpg"), "has no label file")]
+    with pytest.raises(ValueError, match=r"^b\.jpg: has no label file$"):
+        LabelledImages("mine", CLASSES, images.pairs, DECODE, lost[:1]).require_complete()
+    with pytest.raises(ValueError, match=r"^b\.jpg: has no label file \(and 1 more problems"):
+        LabelledImages("mine", CLASSES, images.pairs, DECODE, lost).require_complete()
+    with pytest.raises(ValueError, match="no images found for mine"):
+        LabelledImages("mine", CLASSES, [], DECODE).require_complete()

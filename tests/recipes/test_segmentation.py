@@ -1,0 +1,158 @@
+"""Every recipe against the paper's tables, and built and run for one step."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from dnlnet.data.catalog import DATA_SETS
+from dnlnet.data.classes import Classes
+from dnlnet.data.crops import Draw, Sample
+from dnlnet.recipes import RECIPES, find_recipe, match_recipes, override
+from dnlnet.recipes.build import build_model, build_task, build_training_data, class_count
+from trees import ade20k_tree, camvid_tree, cityscapes_tree, pascal_context_tree
+
+TREES: dict[str, Callable[[Path], Path]] = {
+    "cityscapes": cityscapes_tree,
+    "ade20k": ade20k_tree,
+    "pascal_context_60": pascal_context_tree,
+    "camvid": camvid_tree,
+}
+SMALL = ["model.weights=null", "data.crop=[33, 49]", "loss.ohem.kept=100"]
+
+
+def test_the_ablation_has_the_papers_rows() -> None:
+    scores = {
+        "baseline": 75.8,
+        "nl": 78.5,
+        "nl_pairwise": 77.5,
+        "nl_unary": 79.3,
+        "dnl_dagger": 79.2,
+        "dnl_star": 79.0,
+        "dnl": 80.5,
+    }
+    for variant, miou in scores.items():
+        recipe = find_recipe(f"cityscapes-r101-{variant}")
+        assert recipe.paper is not None
+        assert recipe.paper.miou == {"val": miou}
+        assert recipe.model.variant == (None if variant == "baseline" else variant)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "iterations", "batch", "lr", "decay", "crop", "ohem"),
+    [
+        ("cityscapes-r101-*", 60_000, 8, 0.01, 5e-4, 769, True),
+        ("cityscapes_test-*", 100_000, 8, 0.01, 5e-4, 769, True),
+        ("ade20k-*", 150_000, 16, 0.02, 1e-4, 520, True),
+        ("pascal_context-*", 30_000, 16, 0.001, 1e-4, 520, False),
+    ],
+)
+def test_settings_are_the_papers(
+    pattern: str, iterations: int, batch: int, lr: float, decay: float, crop: int, ohem: bool
+) -> None:
+    for recipe in match_recipes(pattern):
+        assert (recipe.schedule.iterations, recipe.schedule.batch) == (iterations, batch)
+        assert (recipe.optim.lr, recipe.optim.weight_decay, recipe.optim.momentum) == (lr, decay, 0.9)
+        assert recipe.data.crop == (crop, crop)
+        assert (recipe.loss.ohem is not None) == ohem
+        assert recipe.loss.auxiliary_weight == 0.5
+        assert recipe.measured is None
+
+
+def test_the_test_protocol_goes_over_coarse_labels() -> None:
+    phases = find_recipe("cityscapes_test-hrnet_w48-dnl").schedule.then
+    assert [(phase.train, phase.iterations, phase.lr) for phase in phases] == [
+        ("coarse", 50_000, 0.001),
+        ("trainval", 50_000, 0.001),
+    ]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_builds_and_learns_on_the_meta_device(name: str) -> None:
+    recipe = override(find_recipe(name), ["model.weights=null"])
+    classes = class_count(recipe)
+    with torch.device("meta"):
+        model = build_model(recipe.model, classes).train()
+        batch = Sample(
+            torch.empty(2, 3, *recipe.data.crop, dtype=torch.uint8),
+            torch.empty(2, *recipe.data.crop, dtype=torch.uint8),
+            "",
+        )
+        task = build_task(recipe, Classes([""] * classes, [(0, 0, 0)] * classes))
+        sum(task.losses(model, batch).values()).backward()
+    assert all(p.grad is not None and p.grad.shape == p.shape for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cityscapes-r101-dnl",
+        "cityscapes_test-hrnet_w48-dnl",
+        "ade20k-r101-nl",
+        "pascal_context-r101-dnl",
+        "camvid-r50-dnl_star",
+        "camvid-mbv2-dnl",
+        "scenes-tiny-dnl",
+    ],
+)
+def test_a_step_on_files_in_the_data_sets_own_layout(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    recipe = override(find_recipe(name), SMALL)
+    root = TREES[recipe.data.name](tmp_path) if recipe.data.name in TREES else None
+    data, classes = build_training_data(recipe, root)
+    assert len(classes) == class_count(recipe)
+    batch = next(iter(DataLoader(data, batch_size=2, sampler=[Draw(0, 0), Draw(1, 0)])))
+    model, task = build_model(recipe.model, len(classes)).train(), build_task(recipe, classes)
+    losses = task.losses(model, batch)
+    assert set(losses) == {"main", "auxiliary"} if recipe.model.auxiliary else {"main"}
+    sum(losses.values()).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    metric = task.metric()
+    metric.update(task.predict(model.eval(), batch), batch.labels)
+    assert metric.counts.sum() == (batch.labels != 255).sum()
+
+
+def test_names_say_data_set_backbone_and_variant() -> None:
+    for name, recipe in RECIPES.items():
+        data, _, variant = name.split("-")
+        assert recipe.data.name.startswith(data.removesuffix("_test"))
+        assert (recipe.model.variant or "baseline") == variant
+        assert recipe.data.name in {*DATA_SETS, "scenes"}
+
+
+def test_an_unknown_recipe_suggests_the_nearest() -> None:
+    with pytest.raises(ValueError, match="unknown recipe 'camvid-r50-dnll'; did you mean 'camvid-r50-dnl'"):
+        find_recipe("camvid-r50-dnll")
+    with pytest.raises(ValueError, match="unknown recipe 'coco"):
+        match_recipes("coco*")
+
+
+def test_pretrained_weights_come_from_a_file(tmp_path: Path) -> None:
+    from dnlnet.backbones import Backbone
+
+    source = Backbone("mobilenetv2")
+    torch.save(source.body.state_dict(), tmp_path / "weights.pth")
+    recipe = override(find_recipe("camvid-mbv2-dnl"), [f"model.weights={tmp_path / 'weights.pth'}"])
+    model = build_model(recipe.model, 11)
+    torch.testing.assert_close(model.backbone.body.conv_stem.weight, source.body.conv_stem.weight)
+
+
+def test_data_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="camvid-mbv2-dnl needs the folder of camvid: give it with --data DIR"):
+        build_training_data(find_recipe("camvid-mbv2-dnl"), None)
+    recipe = override(find_recipe("camvid-mbv2-dnl"), ["loss.class_weights=[1.0, 2.0]"])
+    with pytest.raises(ValueError, match="has 2 class weights for 11 classes"):
+        build_task(recipe, Classes([""] * 11, [(0, 0, 0)] * 11))
+    with pytest.raises(ValueError, match="known only from its folder"):
+        class_count(override(recipe, ["data.name=folder"]))
+
+
+def test_real_camvid_gives_a_batch(real_data: Path) -> None:
+    data, classes = build_training_data(find_recipe("camvid-mbv2-dnl"), real_data / "camvid")
+    assert len(data) == 367
+    sample = data[Draw(0, 0)]
+    assert sample.image.shape == (3, 321, 449)
+    counts = sample.labels[sample.labels != 255].bincount(minlength=len(classes))
+    assert (counts > 0).sum() >= 5
