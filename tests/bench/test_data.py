@@ -5,7 +5,7 @@ import torch
 
 from dnlnet.bench import data as bench
 from dnlnet.bench.data import bench_data, make_files, plain_sample, window_sample
-from dnlnet.data.crops import TrainingCrops
+from dnlnet.data.samples import TrainingCrops
 from dnlnet.data.transforms import Augmentation
 
 

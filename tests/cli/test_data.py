@@ -37,7 +37,8 @@ def test_list_shows_each_data_set_with_splits_and_folders() -> None:
     for row in DATA_SETS.values():
         assert f"  {row.name}: {row.layout}" in result.stdout.splitlines()
         assert any(
-            {row.name, str(row.num_classes or "-")} <= set(line.split()) for line in result.stdout.splitlines()
+            {row.name, "-" if row.classes is None else str(len(row.classes))} <= set(line.split())
+            for line in result.stdout.splitlines()
         )
     assert "train, val, trainval, coarse" in result.stdout
 

@@ -42,7 +42,7 @@ def test_every_split_of_every_data_set_opens_and_decodes(name: str, tmp_path: Pa
     assert DATA_SETS[name].splits in (tuple(COUNTS[name]), ())
     for images in opened.values():
         assert images.name.startswith(f"{name} ")
-        assert len(images.classes) == (DATA_SETS[name].num_classes or 3)
+        assert len(images.classes) == len(DATA_SETS[name].classes or (1, 2, 3))
         image, raw = images.open(0)
         labels = images.decoded(0, raw)
         assert labels.shape == (image.height, image.width)

@@ -84,7 +84,7 @@ WRONG = {
     "names: [a, 7]": "7 among the names; expected text",
     "names: [a, ' ']": "' ' among the names; expected text",
     "names: [a, b, a]": "the name 'a' is given 2 times; each class needs its own",
-    f"names: {[str(n) for n in range(256)]}": "256 names; at most 255 classes fit",
+    f"names: {[str(n) for n in range(256)]}": "256 names; at most 254 classes fit",
     "{names: [a, b], colours: red}": "colours is 'red'; expected a list",
     "{names: [a, b], colours: [[1, 2, 3]]}": "1 colours for 2 names; give each class one colour",
     "{names: [a], colours: [[1, 2, 256]]}": r"\[1, 2, 256\] under colours; expected \[red, .*\], each in 0..255",

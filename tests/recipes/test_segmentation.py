@@ -9,10 +9,10 @@ from torch.utils.data import DataLoader
 
 from dnlnet.data.catalog import DATA_SETS
 from dnlnet.data.classes import Classes
-from dnlnet.data.crops import Draw, Sample
+from dnlnet.data.samples import Draw, Sample
 from dnlnet.recipes import RECIPES, find_recipe, match_recipes, override
-from dnlnet.recipes.build import build_model, build_task, build_training_data, class_count
-from trees import ade20k_tree, camvid_tree, cityscapes_tree, pascal_context_tree
+from dnlnet.recipes.build import build_model, build_task, build_training_data, build_validation_data, find_classes
+from trees import ade20k_tree, camvid_tree, cityscapes_tree, folder_tree, pascal_context_tree
 
 TREES: dict[str, Callable[[Path], Path]] = {
     "cityscapes": cityscapes_tree,
@@ -72,15 +72,15 @@ def test_the_test_protocol_goes_over_coarse_labels() -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_builds_and_learns_on_the_meta_device(name: str) -> None:
     recipe = override(find_recipe(name), ["model.weights=null"])
-    classes = class_count(recipe)
+    classes = find_classes(recipe)
     with torch.device("meta"):
-        model = build_model(recipe.model, classes).train()
+        model = build_model(recipe.model, len(classes)).train()
         batch = Sample(
             torch.empty(2, 3, *recipe.data.crop, dtype=torch.uint8),
             torch.empty(2, *recipe.data.crop, dtype=torch.uint8),
             "",
         )
-        task = build_task(recipe, Classes([""] * classes, [(0, 0, 0)] * classes))
+        task = build_task(recipe, classes)
         sum(task.losses(model, batch).values()).backward()
     assert all(p.grad is not None and p.grad.shape == p.shape for p in model.parameters())
 
@@ -101,8 +101,8 @@ def test_a_step_on_files_in_the_data_sets_own_layout(name: str, tmp_path: Path) 
     torch.manual_seed(0)
     recipe = override(find_recipe(name), SMALL)
     root = TREES[recipe.data.name](tmp_path) if recipe.data.name in TREES else None
-    data, classes = build_training_data(recipe, root)
-    assert len(classes) == class_count(recipe)
+    data, classes = build_training_data(recipe, root), find_classes(recipe, root)
+    assert len(build_validation_data(override(recipe, ["data.test=val"]), root)) > 0
     batch = next(iter(DataLoader(data, batch_size=2, sampler=[Draw(0, 0), Draw(1, 0)])))
     model, task = build_model(recipe.model, len(classes)).train(), build_task(recipe, classes)
     losses = task.losses(model, batch)
@@ -140,17 +140,24 @@ def test_pretrained_weights_come_from_a_file(tmp_path: Path) -> None:
 
 
 def test_data_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="camvid-mbv2-dnl needs the folder of camvid: give it with --data DIR"):
+    with pytest.raises(
+        ValueError, match="camvid-mbv2-dnl needs the folder of its data set, camvid: give it with --data DIR"
+    ):
         build_training_data(find_recipe("camvid-mbv2-dnl"), None)
     recipe = override(find_recipe("camvid-mbv2-dnl"), ["loss.class_weights=[1.0, 2.0]"])
     with pytest.raises(ValueError, match="has 2 class weights for 11 classes"):
         build_task(recipe, Classes([""] * 11, [(0, 0, 0)] * 11))
-    with pytest.raises(ValueError, match="known only from its folder"):
-        class_count(override(recipe, ["data.name=folder"]))
+    own = override(recipe, ["data.name=folder"])
+    with pytest.raises(ValueError, match="camvid-mbv2-dnl needs the folder of its data set, folder"):
+        find_classes(own)
+    assert find_classes(own, folder_tree(tmp_path)).names == ("sky", "road", "car")
+    with pytest.raises(ValueError, match="unknown data set 'camvidd'; did you mean 'camvid'"):
+        find_classes(override(recipe, ["data.name=camvidd"]))
 
 
 def test_real_camvid_gives_a_batch(real_data: Path) -> None:
-    data, classes = build_training_data(find_recipe("camvid-mbv2-dnl"), real_data / "camvid")
+    recipe = find_recipe("camvid-mbv2-dnl")
+    data, classes = build_training_data(recipe, real_data / "camvid"), find_classes(recipe)
     assert len(data) == 367
     sample = data[Draw(0, 0)]
     assert sample.image.shape == (3, 321, 449)

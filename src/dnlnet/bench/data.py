@@ -13,8 +13,8 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from dnlnet.data.classes import IGNORE
-from dnlnet.data.crops import Draw, TrainingCrops
 from dnlnet.data.labelled import LabelledImages, Pair, index_labels
+from dnlnet.data.samples import Draw, TrainingCrops
 from dnlnet.data.scenes import CLASSES, scene
 from dnlnet.data.transforms import DEVIATION, MEAN, PADDING, Augmentation, normalised
 from dnlnet.data.unpacked import unpack_into

@@ -30,12 +30,12 @@ def complexity(
     from dnlnet.analysis.complexity import CONVENTION, count_complexity, measure_latency
     from dnlnet.cli.tables import print_table, write_json
     from dnlnet.recipes import match_recipes
-    from dnlnet.recipes.build import build_model, class_count
+    from dnlnet.recipes.build import build_model, find_classes
 
     chosen = {found.name: found for pattern in recipe or _DEFAULT for found in match_recipes(pattern)}
     rows = []
     for name, found in chosen.items():
-        build = partial(build_model, found.model, class_count(found), weights=False)
+        build = partial(build_model, found.model, len(find_classes(found)), weights=False)
         counted = count_complexity(build, found.data.crop)
         rows.append(
             {

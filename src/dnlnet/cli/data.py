@@ -30,7 +30,7 @@ def list_data_sets() -> None:
             {
                 "name": row.name,
                 "splits": ", ".join(row.splits) or "as in images/",
-                "classes": row.num_classes or "-",
+                "classes": "-" if row.classes is None else len(row.classes),
             }
             for row in DATA_SETS.values()
         ],

@@ -11,6 +11,7 @@ from dnlnet.cli.complexity import complexity
 from dnlnet.cli.data import data
 from dnlnet.cli.demo import demo
 from dnlnet.cli.recipes import recipes
+from dnlnet.cli.train import train
 from dnlnet.cli.verify import verify
 
 app = typer.Typer(
@@ -22,6 +23,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo)
+app.command()(train)
 app.command()(verify)
 app.command()(complexity)
 app.add_typer(recipes, name="recipes")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dnlnet.data import ade20k, camvid, cityscapes, folder, pascal_context
+from dnlnet.data.classes import Classes
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.errors import unknown
 
@@ -18,7 +19,7 @@ class DataSet:
         splits: the names of its splits; empty if the folder itself decides.
         function: from the root folder and a split to the images.
         layout: the folders it expects, in one line.
-        num_classes: how many classes it has, if that is fixed.
+        classes: what they are, if that is fixed.
         joined: those of the splits that consist of others.
     """
 
@@ -26,7 +27,7 @@ class DataSet:
     splits: tuple[str, ...]
     function: Callable[[Path, str], LabelledImages]
     layout: str
-    num_classes: int | None
+    classes: Classes | None
     joined: tuple[str, ...] = ()
 
 
@@ -37,7 +38,7 @@ _ROWS = (
         cityscapes.cityscapes,
         "leftImg8bit/{train,val,train_extra}/<city>/*_leftImg8bit.png with gtFine/{train,val}/<city>/"
         "*_gtFine_labelIds.png, and gtCoarse/train_extra/<city>/*_gtCoarse_labelIds.png for the split coarse",
-        len(cityscapes.CLASSES),
+        cityscapes.CLASSES,
         joined=("trainval",),
     ),
     DataSet(
@@ -45,7 +46,7 @@ _ROWS = (
         tuple(ade20k.SPLITS),
         ade20k.ade20k,
         "ADEChallengeData2016/images/{training,validation}/*.jpg with annotations/{training,validation}/*.png",
-        len(ade20k.CLASSES),
+        ade20k.CLASSES,
     ),
     *(
         DataSet(
@@ -54,11 +55,11 @@ _ROWS = (
             function,
             "VOC2010/JPEGImages/*.jpg with SegmentationClassContext/*.png and "
             "ImageSets/SegmentationContext/{train,val}.txt",
-            num_classes,
+            classes,
         )
-        for name, function, num_classes in (
-            ("pascal_context", pascal_context.pascal_context, len(pascal_context.CLASSES)),
-            ("pascal_context_60", pascal_context.pascal_context_60, len(pascal_context.CLASSES_60)),
+        for name, function, classes in (
+            ("pascal_context", pascal_context.pascal_context, pascal_context.CLASSES),
+            ("pascal_context_60", pascal_context.pascal_context_60, pascal_context.CLASSES_60),
         )
     ),
     DataSet(
@@ -66,7 +67,7 @@ _ROWS = (
         camvid.SPLITS,
         camvid.camvid,
         "{train,val,test}/* with {train,val,test}annot/*.png, and perhaps {train,val,test}.txt to choose from them",
-        len(camvid.CLASSES),
+        camvid.CLASSES,
     ),
     DataSet(
         "folder",

@@ -136,8 +136,8 @@ def _names(value: Any) -> tuple[str, ...]:
         if not isinstance(name, str) or not name.strip():
             # YAML turns an unquoted no, on or 7 into something else than text.
             raise ValueError(f"{_shown(name)} among the names; expected text: write it in quotes")
-    if len(value) > IGNORE:
-        raise ValueError(f"{len(value)} names; at most {IGNORE} classes fit into 8-bit labels")
+    if len(value) >= IGNORE:
+        raise ValueError(f"{len(value)} names; at most {IGNORE - 1} classes fit into 8-bit labels")
     name, count = Counter(value).most_common(1)[0]
     if count > 1:
         raise ValueError(f"the name {name!r} is given {count} times; each class needs its own")

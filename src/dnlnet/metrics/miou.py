@@ -2,6 +2,8 @@
 
 # K classes
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -40,22 +42,24 @@ class ConfusionMatrix:
         pairs = torch.bincount(truth * self.classes + guess, minlength=self.classes**2)
         self.counts += pairs.view(self.classes, self.classes).to(self.counts.device)
 
-    def __iadd__(self, other: "ConfusionMatrix") -> "ConfusionMatrix":
-        """Take in what another matrix counted, for instance another process.
+    def merge(self, gather: Callable[[Tensor], list[Tensor]]) -> None:
+        """Take in what other processes counted; `gather` gives the list of every process's counts.
 
-        >>> total, part = ConfusionMatrix(2), ConfusionMatrix(2)
-        >>> part.update(torch.tensor([1]), torch.tensor([1]))
-        >>> total += part
-        >>> int(total.counts.sum())
-        1
+        >>> matrix = ConfusionMatrix(2)
+        >>> matrix.update(torch.tensor([1]), torch.tensor([1]))
+        >>> matrix.merge(lambda counts: [counts, counts])
+        >>> int(matrix.counts.sum())
+        2
         """
-        if (other.classes, other.ignore) != (self.classes, self.ignore):
-            raise ValueError(
-                f"cannot add counts of {other.classes} classes, ignoring {other.ignore}, "
-                f"to counts of {self.classes} classes, ignoring {self.ignore}"
-            )
-        self.counts += other.counts.to(self.counts.device)
-        return self
+        self.counts = torch.stack(gather(self.counts)).sum(dim=0)
+
+    def scores(self) -> dict[str, float]:
+        """Mean IoU and pixel accuracy."""
+        return {"miou": self.miou(), "accuracy": self.accuracy()}
+
+    def accuracy(self) -> float:
+        """The share of counted pixels whose class is right; nan if there are none."""
+        return float(self.counts.diagonal().sum() / self.counts.sum())
 
     def iou(self) -> Tensor:
         """|label and prediction| / |label or prediction| of each class, (K,); nan for a class in neither."""

@@ -3,6 +3,7 @@
 # B batch, K classes, H, W size of the image
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -27,6 +28,8 @@ class SegmentationLoss(nn.Module):
         ohem: keep only the hard pixels of the main head; None keeps all.
         auxiliary_weight: of the auxiliary head's loss.
         ignore: label of the pixels that do not count. If none counts, the loss is 0 and so are its gradients.
+        average: the mean of a number over the processes that share a batch. With it, their losses add up to the mean
+            over all pixels of the batch, whichever process has how many.
 
     >>> loss = SegmentationLoss(ohem=Ohem(kept=4))
     >>> losses = loss(SegmentorOutput(torch.zeros(1, 2, 4, 4)), torch.zeros(1, 4, 4, dtype=torch.long))
@@ -42,12 +45,13 @@ class SegmentationLoss(nn.Module):
         ohem: Ohem | None = None,
         auxiliary_weight: float = 0.4,
         ignore: int = 255,
+        average: Callable[[Tensor], Tensor] = lambda number: number,
     ) -> None:
         super().__init__()
         if ohem is not None and not (0 < ohem.threshold < 1 and ohem.kept >= 1):
             raise ValueError(f"OHEM needs a threshold between 0 and 1 and at least one kept pixel, got {ohem}")
         self.register_buffer("class_weights", class_weights, persistent=False)
-        self.ohem, self.auxiliary_weight, self.ignore = ohem, auxiliary_weight, ignore
+        self.ohem, self.auxiliary_weight, self.ignore, self.average = ohem, auxiliary_weight, ignore, average
 
     def forward(self, output: SegmentorOutput, labels: Tensor) -> dict[str, Tensor]:
         """The terms whose sum is to be minimised, by name, for labels (B, H, W)."""
@@ -67,7 +71,7 @@ class SegmentationLoss(nn.Module):
         weights = counted.to(losses.dtype)
         if self.class_weights is not None:
             weights = weights * self.class_weights[labels.where(counted, 0)]
-        total = weights.sum()
+        total = self.average(weights.sum())
         # No counted pixel: a sum of zeros over 1, whose gradients are zero as well.
         return (weights * losses).sum() / total.where(total > 0, 1)
 

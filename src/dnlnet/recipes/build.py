@@ -1,15 +1,16 @@
 """From a recipe to what it describes: the network, the task, the data."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from dnlnet.backbones import Backbone, load_weights
 from dnlnet.data.catalog import DATA_SETS, open_data_set
 from dnlnet.data.classes import Classes
-from dnlnet.data.crops import Sample, SceneCrops, TrainingCrops
+from dnlnet.data.samples import Sample, SceneSamples, TrainingCrops, WholeImages
 from dnlnet.data.scenes import CLASSES as SCENE_CLASSES
 from dnlnet.data.transforms import Augmentation
 from dnlnet.data.unpacked import unpack_into
@@ -21,6 +22,8 @@ from dnlnet.recipes.schema import Model, Recipe
 from dnlnet.tasks.segmentation import SegmentationTask
 
 IMAGENET = "imagenet"
+SCENES = "scenes"  # generated, so they have no folder
+HELD_OUT_SCENES = 64
 
 
 def build_model(model: Model, classes: int, *, weights: bool = True) -> nn.Module:
@@ -58,8 +61,10 @@ def build_model(model: Model, classes: int, *, weights: bool = True) -> nn.Modul
     )
 
 
-def build_task(recipe: Recipe, classes: Classes) -> SegmentationTask:
-    """The task of a recipe on data of these classes."""
+def build_task(
+    recipe: Recipe, classes: Classes, average: Callable[[Tensor], Tensor] = lambda number: number
+) -> SegmentationTask:
+    """The task of a recipe on data of these classes; `average` is over the processes that share a batch."""
     weights, ohem = recipe.loss.class_weights, recipe.loss.ohem
     if weights is not None and len(weights) != len(classes):
         raise ValueError(f"{recipe.name} has {len(weights)} class weights for {len(classes)} classes")
@@ -67,14 +72,15 @@ def build_task(recipe: Recipe, classes: Classes) -> SegmentationTask:
         None if weights is None else torch.tensor(weights),
         None if ohem is None else Ohem(ohem.threshold, ohem.kept),
         recipe.loss.auxiliary_weight,
+        average=average,
     )
     return SegmentationTask(classes, loss)
 
 
 def build_training_data(
     recipe: Recipe, root: Path | None, *, split: str | None = None, seed: int = 0, unpacked: Path | None = None
-) -> tuple[Dataset[Sample], Classes]:
-    """The training samples of a recipe, and the classes of their labels.
+) -> Dataset[Sample]:
+    """The training samples of a recipe.
 
     Args:
         recipe: names the data set and how crops are drawn.
@@ -84,24 +90,42 @@ def build_training_data(
         unpacked: a folder to keep decoded pictures in; see `dnlnet.data.unpacked`.
     """
     data = recipe.data
-    if data.name == SceneCrops.name:
-        return SceneCrops(recipe.schedule.iterations * recipe.schedule.batch, data.crop, seed), SCENE_CLASSES
-    if root is None:
-        raise ValueError(f"{recipe.name} needs the folder of {data.name}: give it with --data DIR")
-    images = open_data_set(data.name, root, data.train if split is None else split)
+    if data.name == SCENES:
+        # Those of seed 0 are evaluated on.
+        return SceneSamples(recipe.schedule.iterations * recipe.schedule.batch, data.crop, seed + 1)
+    images = open_data_set(data.name, _required(recipe, root), data.train if split is None else split)
     if unpacked is not None:
         images = unpack_into(images, unpacked)
     augmentation = Augmentation(data.crop, data.scales, data.aspects, data.short_side, data.flip, data.brightness)
-    return TrainingCrops(images, augmentation, seed), images.classes
+    return TrainingCrops(images, augmentation, seed)
 
 
-def class_count(recipe: Recipe) -> int:
-    """Number of classes of the recipe's data set, where the data set fixes it."""
-    if recipe.data.name == SceneCrops.name:
-        return len(SCENE_CLASSES)
-    if recipe.data.name not in DATA_SETS:
-        raise unknown("data set", recipe.data.name, DATA_SETS)
-    count = DATA_SETS[recipe.data.name].num_classes
-    if count is None:
-        raise ValueError(f"the number of classes of {recipe.data.name!r} data is known only from its folder")
-    return count
+def build_validation_data(recipe: Recipe, root: Path | None) -> Dataset[Sample]:
+    """The images that a recipe is evaluated on."""
+    if recipe.data.name == SCENES:
+        return SceneSamples(HELD_OUT_SCENES, recipe.data.crop, seed=0)
+    return WholeImages(open_data_set(recipe.data.name, _required(recipe, root), recipe.data.test))
+
+
+def find_classes(recipe: Recipe, root: Path | None = None) -> Classes:
+    """The classes of the recipe's data; one's own folder is asked for them.
+
+    >>> from dnlnet.recipes import find_recipe
+    >>> len(find_classes(find_recipe("cityscapes-r101-dnl")))
+    19
+    """
+    name = recipe.data.name
+    if name == SCENES:
+        return SCENE_CLASSES
+    if name not in DATA_SETS:
+        raise unknown("data set", name, [*DATA_SETS, SCENES])
+    classes = DATA_SETS[name].classes
+    return classes if classes is not None else open_data_set(name, _required(recipe, root), recipe.data.train).classes
+
+
+def _required(recipe: Recipe, root: Path | None) -> Path:
+    if root is None:
+        raise ValueError(
+            f"{recipe.name} needs the folder of its data set, {recipe.data.name}: give it with --data DIR"
+        )
+    return root

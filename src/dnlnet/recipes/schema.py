@@ -86,6 +86,10 @@ class Optim(Part):
     lr: Positive
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    no_decay: tuple[str, ...] = ()  # patterns of parameter names, such as block.query
+    decay_norms: bool = True
+    clip: Positive | None = None
+    average: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of a moving average of the weights
 
 
 class Phase(Part):
@@ -97,12 +101,30 @@ class Phase(Part):
 
 
 class Schedule(Part):
-    """How long, and how the learning rate falls: lr (1 - iteration / iterations)^power."""
+    """How long, and how the learning rate goes: see `dnlnet.engine.optim.LearningRate`."""
 
     iterations: Count
     batch: Count  # images of one step, over all processes
+    accumulate: Count = 1  # parts of a batch computed one after the other
+    kind: Literal["poly", "step", "cosine"] = "poly"
     power: Positive = 0.9
+    milestones: tuple[Count, ...] = ()
+    warmup: Annotated[int, Field(ge=0)] = 0
+    warmup_start: Annotated[float, Field(ge=0, le=1)] = 0.0
     then: tuple[Phase, ...] = ()
+
+
+class Training(Part):
+    """How it is computed, and how often it is looked at and kept."""
+
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    channels_last: bool = False
+    compile: bool = False
+    frozen: tuple[str, ...] = ()  # beginnings of the names of parameters that are not trained
+    frozen_statistics: bool = False
+    evaluate_every: Count = 1000
+    save_every: Count = 1000
+    keep: Count = 2
 
 
 class Evaluation(Part):
@@ -145,6 +167,7 @@ class Recipe(Part):
     loss: Loss = Loss()
     optim: Optim
     schedule: Schedule
+    training: Training = Training()
     evaluation: Evaluation = Evaluation()
     paper: PaperRow | None = None
     measured: Measured | None = None

@@ -19,6 +19,7 @@ from dnlnet.recipes.schema import (
     Phase,
     Recipe,
     Schedule,
+    Training,
 )
 
 # How the paper writes the variants of its tables; None is the network without a block.
@@ -137,21 +138,31 @@ def _small() -> Iterator[Recipe]:
     """CamVid in about an hour on two cores, and generated scenes in a minute."""
     camvid = {"data": Data(name="camvid", crop=(321, 449)), "loss": Loss(ohem=Ohem(kept=20_000))}
     resnet50 = {"backbone": "resnet50", "output_stride": 16, "width": 256}
+    slowly = {
+        "optim": Optim(lr=0.01),
+        "schedule": Schedule(iterations=600, batch=4),
+        "training": Training(evaluate_every=100, save_every=50),
+    }
     mobilenet = {"backbone": "mobilenetv2", "output_stride": 8, "width": 128}
-    for variant in METHODS:
-        slow = {"optim": Optim(lr=0.01), "schedule": Schedule(iterations=600, batch=4)}
-        yield _recipe("camvid-r50", variant, resnet50, {**camvid, **slow})
-    for variant in METHODS:
-        fast = {"optim": Optim(lr=0.02), "schedule": Schedule(iterations=2_000, batch=8)}
-        yield _recipe("camvid-mbv2", variant, mobilenet, {**camvid, **fast})
+    quickly = {
+        "optim": Optim(lr=0.02),
+        "schedule": Schedule(iterations=2_000, batch=8),
+        "training": Training(evaluate_every=250, save_every=100),
+    }
     tiny: dict[str, Any] = {"network": "tiny", "weights": None, "width": 64, "auxiliary": False, "block": {}}
     scenes = {
         "data": Data(name="scenes", crop=(96, 96), scales=(1.0, 1.0), brightness=0),
         "optim": Optim(lr=0.05, weight_decay=1e-4),
         "schedule": Schedule(iterations=400, batch=8),
+        "training": Training(evaluate_every=100, save_every=100),
     }
-    for variant in METHODS:
-        yield _recipe("scenes-tiny", variant, tiny, scenes)
+    for stem, model, rest in (
+        ("camvid-r50", resnet50, {**camvid, **slowly}),
+        ("camvid-mbv2", mobilenet, {**camvid, **quickly}),
+        ("scenes-tiny", tiny, scenes),
+    ):
+        for variant in METHODS:
+            yield _recipe(stem, variant, model, rest)
 
 
 def _recipe(

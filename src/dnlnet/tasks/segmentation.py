@@ -1,11 +1,12 @@
 """Semantic segmentation as a task: how a batch becomes losses, predictions and a score."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.data.crops import Sample
+from dnlnet.data.samples import Sample
 from dnlnet.data.transforms import normalised
 from dnlnet.metrics.miou import ConfusionMatrix
 from dnlnet.models.losses import SegmentationLoss
@@ -31,6 +32,19 @@ class SegmentationTask:
         """The most likely class of each pixel, (B, H, W)."""
         prediction: Tensor = model(normalised(batch.image)).logits.argmax(dim=1)
         return prediction
+
+    def score(self, model: nn.Module, batch: Sample, metric: ConfusionMatrix) -> None:
+        """Predict a batch and count it."""
+        metric.update(self.predict(model, batch), batch.labels)
+
+    def details(self, metric: ConfusionMatrix) -> dict[str, dict[str, float | None]]:
+        """The IoU of each class by name, None for a class in neither labels nor predictions."""
+        ious = (None if math.isnan(iou) else iou for iou in metric.iou().tolist())
+        return {"by_class": dict(zip(self.classes.names, ious, strict=True))}
+
+    def names(self, batch: Sample) -> Sequence[str]:
+        """The files that a batch comes from."""
+        return batch.name
 
     def metric(self) -> ConfusionMatrix:
         """Empty counts, to be updated with predictions and labels."""

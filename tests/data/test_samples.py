@@ -7,8 +7,8 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from dnlnet.data.camvid import camvid
-from dnlnet.data.crops import Draw, SceneCrops, TrainingCrops
 from dnlnet.data.labelled import BadFileError
+from dnlnet.data.samples import Draw, SceneSamples, TrainingCrops, WholeImages
 from dnlnet.data.scenes import Scenes
 from dnlnet.data.transforms import Augmentation
 from dnlnet.data.unpacked import unpack_into
@@ -95,8 +95,18 @@ def test_wrong_requests_are_refused(crops: TrainingCrops) -> None:
         TrainingCrops(crops.images, AUGMENTATION, seed=-1)
 
 
-def test_training_scenes_are_never_those_for_testing() -> None:
+def test_scenes_are_samples_by_index_and_by_draw() -> None:
     tested = Scenes(4, (32, 32), seed=0)
-    trained = SceneCrops(4, (32, 32), seed=0)
+    samples = SceneSamples(4, (32, 32), seed=0)
     for index in range(4):
-        assert not torch.equal(trained[Draw(index, 0)].labels, tested[index][1].to(torch.uint8))
+        assert torch.equal(samples[Draw(index, 1)].labels, tested[index][1].to(torch.uint8))
+        assert torch.equal(samples[index].image, samples[Draw(index, 0)].image)
+
+
+def test_whole_images_are_the_files(crops: TrainingCrops) -> None:
+    whole = WholeImages(crops.images)
+    sample = whole[1]
+    picture, raw = crops.images.open(1)
+    np.testing.assert_array_equal(sample.image.permute(1, 2, 0).numpy(), np.asarray(picture))
+    np.testing.assert_array_equal(sample.labels.numpy(), crops.images.decoded(1, raw))
+    assert len(whole) == len(crops)

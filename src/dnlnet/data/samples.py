@@ -1,6 +1,6 @@
-"""Training samples: a random crop of a labelled image, the same for the same seed, epoch and index."""
+"""Samples of labelled images: random crops to train on, the same for the same seed; whole ones to evaluate on."""
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -67,26 +67,38 @@ class TrainingCrops(Dataset[Sample]):
         )
 
 
-class SceneCrops(Dataset[Sample]):
-    """Generated scenes as training samples.
+class WholeImages(Dataset[Sample]):
+    """Labelled images as they are, by index: to evaluate on."""
 
-    Args:
-        count: how many; every one is another scene, and an epoch later they come again.
-        size: height and width.
-        seed: of the whole run. No seed gives the scenes that models are tested on.
+    def __init__(self, images: LabelledImages) -> None:
+        self.images = images.require_complete()
 
-    >>> SceneCrops(4, (32, 48))[Draw(3, epoch=0)].image.shape
-    torch.Size([3, 32, 48])
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Sample:
+        picture, raw = self.images.open(index)
+        image = torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()
+        labels = torch.from_numpy(self.images.decoded(index, raw))
+        return Sample(image, labels, str(self.images.pairs[index].image))
+
+
+class SceneSamples(Dataset[Sample]):
+    """Generated scenes as samples, by index or by `Draw`: every index another scene, in all epochs the same.
+
+    >>> scenes = SceneSamples(4, (32, 48))
+    >>> scenes[Draw(3, epoch=1)].image.shape, scenes[3].name
+    (torch.Size([3, 32, 48]), 'scene 3 of seed 0')
     """
 
-    name: ClassVar[str] = "scenes"
-
     def __init__(self, count: int, size: tuple[int, int], seed: int = 0) -> None:
-        self.scenes = Scenes(count, size, seed + 1)  # those of seed 0 are for testing
+        self.scenes = Scenes(count, size, seed)
 
     def __len__(self) -> int:
         return len(self.scenes)
 
-    def __getitem__(self, draw: tuple[int, int]) -> Sample:
-        image, labels = self.scenes[draw[0]]
-        return Sample((255 * image).to(torch.uint8), labels.to(torch.uint8), f"scene {draw[0]}")
+    def __getitem__(self, draw: int | tuple[int, int]) -> Sample:
+        index = draw if isinstance(draw, int) else draw[0]
+        image, labels = self.scenes[index]
+        name = f"scene {index} of seed {self.scenes.seed}"
+        return Sample((255 * image).to(torch.uint8), labels.to(torch.uint8), name)

@@ -1,0 +1,96 @@
+"""`dnlnet train`: train a recipe, and go on where it stopped."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dnlnet.engine.train import Progress as TrainingProgress
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name of: dnlnet recipes list.")],
+    out: Annotated[
+        Path, typer.Option(metavar="RUN", help="Folder of the run; the same one goes on where it stopped.")
+    ],
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of the recipe; may be repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read data.")] = 1,
+    unpack: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep decoded pictures here, to read windows of.")
+    ] = None,
+    skip_nonfinite: Annotated[int, typer.Option(min=0, help="Iterations with a non-finite loss to leave out.")] = 0,
+) -> None:
+    """Train a recipe; stopped or killed, the same command goes on from the last checkpoint.
+
+    The folder of the run gets run.yaml, log.jsonl, checkpoints, best.safetensors, last.safetensors, report.md and
+    event files for TensorBoard. Under torchrun, the same command trains in several processes.
+
+    Example: dnlnet train camvid-mbv2-dnl --data ~/camvid --out runs/camvid --set model.weights=mobilenet_v2.pth
+    """
+    from dnlnet.analysis.report import write_report
+    from dnlnet.engine import distributed
+    from dnlnet.recipes import find_recipe, override
+    from dnlnet.recipes.train import train_recipe
+
+    chosen = override(find_recipe(recipe), settings or [])
+    with _Bar(chosen.schedule.batch) as bar:
+        outcome = train_recipe(
+            chosen,
+            data,
+            out,
+            seed=seed,
+            workers=workers,
+            unpacked=unpack,
+            skip_nonfinite=skip_nonfinite,
+            progress=bar.show,
+            report=bar.say,
+        )
+    if not distributed.is_main():
+        return
+    if not outcome.finished:
+        typer.echo(
+            f"stopped after iteration {outcome.iteration}, which is saved; the same command goes on from there"
+        )
+        raise typer.Exit(128 + (outcome.signal or 0))
+    typer.echo(f"report: {write_report(out)}")
+    typer.echo(f"models: {out / 'best.safetensors'}, {out / 'last.safetensors'}")
+
+
+class _Bar:
+    """Progress of a run on the terminal: loss, learning rate, images per second, time left."""
+
+    def __init__(self, batch: int) -> None:
+        import os
+
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.batch = batch
+        self.console = Console(stderr=True, quiet=os.environ.get("RANK", "0") != "0")
+        columns = TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}")
+        self.progress = Progress(*columns, TimeRemainingColumn(), console=self.console)
+        self.task = self.progress.add_task("", total=None, state="")
+
+    def __enter__(self) -> "_Bar":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def say(self, text: str) -> None:
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    def show(self, now: "TrainingProgress") -> None:
+        if self.progress.tasks[0].total is None:  # a run that goes on starts with what it has
+            self.progress.reset(self.task, total=now.iterations, completed=now.iteration - 1)
+        speed = (self.progress.tasks[0].speed or 0) * self.batch
+        loss = sum(now.losses.values())
+        state = f"loss {loss:.3f}  lr {now.lr:.4f}  {speed:.1f} images/s"
+        self.progress.update(self.task, completed=now.iteration, state=state)

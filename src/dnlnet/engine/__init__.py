@@ -1,0 +1,1 @@
+"""Training: one loop for every task, which knows neither models nor data sets."""

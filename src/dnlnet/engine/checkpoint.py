@@ -1,0 +1,117 @@
+"""The state of a run on disk: written whole, checked when read, and never unpickled.
+
+A checkpoint is two files: `000400.safetensors` with every tensor, and, written after it, `000400.json` with the rest
+and the first file's checksum. Without a fitting second file the first one does not count.
+"""
+
+import errno
+import json
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from dnlnet.files import checksum, written_whole
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The run after `iteration` iterations: its tensors by name, and all that is not a tensor."""
+
+    iteration: int
+    tensors: Mapping[str, Tensor]
+    state: Mapping[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints in a folder, of which the last `keep` stay.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     checkpoints = Checkpoints(Path(folder), keep=2)
+    ...     for iteration in (10, 20, 30):
+    ...         checkpoints.save(Checkpoint(iteration, {"w": torch.ones(2)}, {"best": 0.5}))
+    ...     checkpoints.latest().iteration, [path.stem for path in checkpoints.paths()]
+    (30, ['000020', '000030'])
+    """
+
+    def __init__(self, folder: Path, keep: int = 2) -> None:
+        if keep < 1:
+            raise ValueError(f"at least 1 checkpoint has to be kept, got {keep}")
+        self.folder, self.keep = folder, keep
+
+    def paths(self) -> list[Path]:
+        """The JSON files, from the oldest to the newest."""
+        return sorted(self.folder.glob("[0-9]*.json"), key=lambda path: int(path.stem))
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint, then delete those that are too old; a full disk leaves the earlier ones alone."""
+        path = self.folder / f"{checkpoint.iteration:06}.json"
+        tensors = path.with_suffix(".safetensors")
+        try:
+            with written_whole(tensors) as temporary:
+                save_file({name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()}, temporary)
+            content = {"iteration": checkpoint.iteration, "sha256": checksum(tensors), "state": checkpoint.state}
+            with written_whole(path) as temporary:
+                temporary.write_text(json.dumps(content))
+        except (OSError, SafetensorError) as error:
+            raise OSError(_save_failed(self.folder, checkpoint.iteration, error, self.paths())) from error
+        for old in self.paths()[: -self.keep]:
+            old.unlink()  # the one that makes the other count goes first
+            old.with_suffix(".safetensors").unlink(missing_ok=True)
+
+    def latest(self, report: Callable[[str], None] = print) -> Checkpoint | None:
+        """The newest checkpoint that is whole, or None; a damaged one on the way to it is reported."""
+        for path in reversed(self.paths()):
+            try:
+                return _read(path)
+            except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+                report(f"{path.with_suffix('')}: this checkpoint is damaged ({error}); trying the one before it")
+        return None
+
+
+def _read(path: Path) -> Checkpoint:
+    content = json.loads(path.read_text())
+    tensors = path.with_suffix(".safetensors")
+    found = checksum(tensors)
+    if found != content["sha256"]:
+        raise ValueError(f"its checksum is {found[:12]}..., expected {content['sha256'][:12]}...")
+    return Checkpoint(int(content["iteration"]), load_file(tensors), content["state"])
+
+
+def _save_failed(folder: Path, iteration: int, error: Exception, earlier: list[Path]) -> str:
+    full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
+    why = "the disk is full" if full else str(error)
+    kept = f"the checkpoint of iteration {int(earlier[-1].stem)} is intact" if earlier else "there is no earlier one"
+    return (
+        f"{folder}: could not save iteration {iteration}: {why}; {kept}; "
+        "make room and give the same command again to go on"
+    )
+
+
+def random_states(device: torch.device) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The states of all random generators of this process: Python's and NumPy's as JSON, torch's as tensors."""
+    kind, keys, *rest = np.random.get_state()
+    state = {"python": random.getstate(), "numpy": [str(kind), np.asarray(keys).tolist(), *rest]}
+    tensors = {"torch": torch.get_rng_state()}
+    if device.type == "cuda":
+        tensors["cuda"] = torch.cuda.get_rng_state(device)
+    return state, tensors
+
+
+def restore_random_states(state: Mapping[str, Any], tensors: Mapping[str, Tensor], device: torch.device) -> None:
+    """Put all random generators of this process where they were."""
+    version, keys, gauss = state["python"]
+    random.setstate((version, tuple(keys), gauss))
+    kind, numpy_keys, *rest = state["numpy"]
+    np.random.set_state((kind, np.array(numpy_keys, dtype=np.uint32), *rest))
+    torch.set_rng_state(tensors["torch"].cpu())
+    if device.type == "cuda" and "cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["cuda"].cpu(), device)

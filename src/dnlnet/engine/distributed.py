@@ -1,0 +1,112 @@
+"""One process or many: who this is, and how numbers come together.
+
+Everything here also works in a single process, so that the rest of the engine has no second path.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
+
+Item = TypeVar("Item")
+
+
+@contextmanager
+def process_group() -> Iterator[torch.device]:
+    """Join the processes that `torchrun` started, if it did; gives the device of this one."""
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if torch.cuda.is_available() else None
+    device = device or torch.device("cpu")
+    if "RANK" not in os.environ:
+        yield device
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    store, rank, world_size = next(iter(rendezvous("env://")))
+    if os.environ.get("GROUP_WORLD_SIZE") == "1":
+        # torchrun starts dead processes again with the same store: what the first ones left there leads nowhere.
+        store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+    try:
+        yield device
+    finally:
+        dist.destroy_process_group()
+
+
+def rank() -> int:
+    """The number of this process, from 0."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world_size() -> int:
+    """How many processes there are."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def is_main() -> bool:
+    """Whether this is the process that writes files and speaks."""
+    return rank() == 0
+
+
+def wait_for_all() -> None:
+    """Return once every process has come here."""
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def mean_over_processes(values: Tensor) -> Tensor:
+    """The mean of a tensor over the processes.
+
+    >>> mean_over_processes(torch.tensor([2.0]))
+    tensor([2.])
+    """
+    return sum_over_processes(values) / world_size()
+
+
+def sum_over_processes(values: Tensor) -> Tensor:
+    """The sum of a tensor over the processes, a new tensor."""
+    total = values.detach().clone()
+    if dist.is_initialized():
+        dist.all_reduce(total)
+    return total
+
+
+def any_process(here: bool, device: torch.device) -> bool:
+    """Whether it holds in at least one process."""
+    return bool(sum_over_processes(torch.tensor(float(here), device=device)) > 0)
+
+
+def share_of(items: Sequence[Item]) -> list[Item]:
+    """Every n-th item from this process's number on: all are dealt out, none twice.
+
+    >>> share_of(["a", "b", "c"])
+    ['a', 'b', 'c']
+    """
+    return list(items[rank() :: world_size()])
+
+
+def distribute(model: nn.Module, device: torch.device) -> nn.Module:
+    """The model on its device, with gradients averaged over the processes if there are several.
+
+    Batch norm is synchronised on GPUs; PyTorch has no synchronised one for CPUs.
+    """
+    model = model.to(device)
+    if world_size() == 1:
+        return model
+    if device.type == "cuda":
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    return DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
+
+
+def undistributed(model: nn.Module) -> nn.Module:
+    """The model itself, out of what `distribute` and `torch.compile` have put around it."""
+    while isinstance(model, DistributedDataParallel) or hasattr(model, "_orig_mod"):
+        model = model.module if isinstance(model, DistributedDataParallel) else model._orig_mod  # type: ignore[assignment]
+    return model

@@ -1,0 +1,48 @@
+"""Score a model on a data set, over all processes, every sample once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from dnlnet.engine.distributed import share_of, world_size
+from dnlnet.engine.move import to_device
+from dnlnet.engine.task import Task
+
+
+@torch.no_grad()
+def evaluate(
+    task: Task,
+    model: nn.Module,
+    data: Dataset[Any],
+    *,
+    device: torch.device,
+    workers: int = 0,
+    progress: Callable[[], None] | None = None,
+) -> Any:
+    """The task's metric over all samples, the same in every process, and for every number of processes.
+
+    Images may differ in size, so each is a batch of its own.
+    """
+    mode = model.training
+    model.eval()
+    metric = task.metric()
+    indices = share_of(range(len(data)))  # type: ignore[arg-type]
+    for batch in DataLoader(data, sampler=indices, num_workers=workers, generator=torch.Generator()):
+        task.score(model, to_device(batch, device), metric)
+        if progress is not None:
+            progress()
+    metric.merge(_gather)
+    model.train(mode)
+    return metric
+
+
+def _gather(value: Any) -> list[Any]:
+    if world_size() == 1:
+        return [value]
+    values: list[Any] = [None] * world_size()
+    dist.all_gather_object(values, value)
+    return values

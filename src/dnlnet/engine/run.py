@@ -1,0 +1,189 @@
+"""The state of a run: model, optimiser, averages, random generators; saved and restored together."""
+
+import json
+import random
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from dnlnet.engine import distributed
+from dnlnet.engine.checkpoint import Checkpoint, random_states, restore_random_states
+from dnlnet.engine.optim import freeze, parameter_groups
+from dnlnet.files import written_whole
+
+Precision = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything about a run but its data, its model and its schedule.
+
+    Args:
+        batch: samples of one iteration, over all processes.
+        seed: of everything random.
+        momentum, weight_decay: of stochastic gradient descent.
+        no_decay: patterns of the names of parameters without weight decay.
+        decay_norms: let the parameters of normalisation layers decay.
+        clip: largest norm of the gradient; None does not clip.
+        accumulate: parts of a batch that are computed one after the other, to save memory.
+        precision: of the forward pass under autocast; float32 is without.
+        channels_last: keep images and features with their channels last in memory.
+        compile: run the model through `torch.compile`.
+        average: decay of an exponential moving average of the weights, which is then what is evaluated and kept.
+        frozen: beginnings of the names of parameters that are not trained.
+        frozen_statistics: batch norms use the statistics they came with.
+        workers: processes that read data.
+        evaluate_every, save_every: iterations between evaluations and between checkpoints.
+        keep: checkpoints kept.
+        skip_nonfinite: iterations that may be left out because their loss is not finite.
+    """
+
+    batch: int
+    seed: int = 0
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    no_decay: tuple[str, ...] = ()
+    decay_norms: bool = True
+    clip: float | None = None
+    accumulate: int = 1
+    precision: Precision = "float32"
+    channels_last: bool = False
+    compile: bool = False
+    average: float | None = None
+    frozen: tuple[str, ...] = ()
+    frozen_statistics: bool = False
+    workers: int = 0
+    evaluate_every: int = 1000
+    save_every: int = 1000
+    keep: int = 2
+    skip_nonfinite: int = 0
+
+
+class Run:
+    """Model, optimiser and counters between two iterations.
+
+    Args:
+        model: the bare module; it is moved to the device and wrapped as the settings and the processes ask.
+        settings: of the run.
+        device: where it runs.
+    """
+
+    def __init__(self, model: nn.Module, settings: Settings, device: torch.device) -> None:
+        seed = settings.seed + distributed.rank()
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        freeze(model, settings.frozen)
+        if settings.channels_last:
+            model = model.to(memory_format=torch.channels_last)
+        self.settings, self.device = settings, device
+        self.bare = model
+        self.model = distributed.distribute(model, device)
+        if settings.compile:
+            self.model = torch.compile(self.model)  # type: ignore[assignment]
+        groups = parameter_groups(model, settings.weight_decay, settings.no_decay, settings.decay_norms)
+        if not groups:
+            raise ValueError("nothing to train: every parameter is frozen")
+        self.optimizer = torch.optim.SGD(groups, lr=0.0, momentum=settings.momentum)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
+        self.average = None if settings.average is None else deepcopy(model).requires_grad_(False)
+        self.iteration = 0
+        self.saved = 0
+        self.skipped = 0
+        self.best: float | None = None
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """The context of the forward pass."""
+        precision = self.settings.precision
+        return torch.autocast(self.device.type, getattr(torch, precision), enabled=precision != "float32")
+
+    def update(self, lr: float) -> None:
+        """Clip, step, and average the weights."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        if self.settings.clip is not None:
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.bare.parameters(), self.settings.clip)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if self.average is not None and self.settings.average is not None:
+            for mean, value in zip(self.average.state_dict().values(), self.bare.state_dict().values(), strict=True):
+                if mean.is_floating_point():
+                    mean.lerp_(value, 1 - self.settings.average)
+                else:
+                    mean.copy_(value)
+
+    def averaged(self) -> nn.Module:
+        """The model to evaluate and to keep: the average if there is one."""
+        return self.bare if self.average is None else self.average
+
+    def is_best(self, score: float) -> bool:
+        """Whether this score is the best so far, which is then noted."""
+        better = self.best is None or score > self.best
+        if better:
+            self.best = score
+        return better
+
+    def checkpoint(self) -> Checkpoint:
+        """Everything that the rest of the run depends on; every process has to call it."""
+        tensors = {f"model.{name}": value for name, value in self.bare.state_dict().items()}
+        if self.average is not None:
+            tensors |= {f"average.{name}": value for name, value in self.average.state_dict().items()}
+        for index, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items() if value is not None}
+        states: list[Any] = [None] * distributed.world_size()
+        if dist.is_initialized():
+            dist.all_gather_object(states, random_states(self.device))
+        else:
+            states = [random_states(self.device)]
+        for rank, (_, generators) in enumerate(states):
+            tensors |= {f"random.{rank}.{name}": value for name, value in generators.items()}
+        state = {
+            "skipped": self.skipped,
+            "best": self.best,
+            "scaler": self.scaler.state_dict(),
+            "random": [state for state, _ in states],
+        }
+        self.saved = self.iteration
+        return Checkpoint(self.iteration, tensors, state)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Continue from a checkpoint; with more processes than it was made by, the new ones keep their seeds."""
+        self.bare.load_state_dict(_part(checkpoint.tensors, "model."))
+        if self.average is not None:
+            self.average.load_state_dict(_part(checkpoint.tensors, "average."))
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in _part(checkpoint.tensors, "optimizer.").items():
+            index, _, kind = name.partition(".")
+            state.setdefault(int(index), {})[kind] = value
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+        self.scaler.load_state_dict(dict(checkpoint.state["scaler"]))
+        rank = distributed.rank()
+        if rank < len(checkpoint.state["random"]):
+            generators = _part(checkpoint.tensors, f"random.{rank}.")
+            restore_random_states(checkpoint.state["random"][rank], generators, self.device)
+        self.iteration = self.saved = checkpoint.iteration
+        self.skipped, self.best = checkpoint.state["skipped"], checkpoint.state["best"]
+
+
+def save_model(path: Path, run: Run, metadata: Mapping[str, str]) -> None:
+    """Write the weights alone, with what is needed to know later what they are; only the main process does."""
+    if not distributed.is_main():
+        return
+    tensors = {name: value.contiguous() for name, value in run.averaged().state_dict().items()}
+    with written_whole(path) as temporary:
+        save_file(tensors, temporary, {**metadata, "iteration": json.dumps(run.iteration)})
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors of this prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,186 @@
+"""The training loop: batch, losses, backward, step, log, evaluate, save."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from dnlnet.engine import distributed
+from dnlnet.engine.batches import Batches
+from dnlnet.engine.checkpoint import Checkpoints
+from dnlnet.engine.evaluate import evaluate
+from dnlnet.engine.log import RunLog
+from dnlnet.engine.move import to_device
+from dnlnet.engine.optim import LearningRate, set_training_mode
+from dnlnet.engine.run import Run, Settings, save_model
+from dnlnet.engine.signals import stop_requested
+from dnlnet.engine.task import Task
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a run: on which data, for how many iterations, from which learning rate, falling how."""
+
+    data: Dataset[Any]
+    iterations: int
+    lr: float
+    schedule: LearningRate
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is; what a progress bar shows."""
+
+    iteration: int
+    iterations: int
+    lr: float
+    losses: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: after how many iterations, whether those were all, and the scores of the last evaluation."""
+
+    iteration: int
+    finished: bool
+    best: float | None
+    signal: int | None
+
+
+class NonFiniteLossError(ValueError):
+    """A loss that is not a number, or infinite."""
+
+
+def train(
+    task: Task,
+    model: nn.Module,
+    stages: Sequence[Stage],
+    settings: Settings,
+    folder: Path,
+    *,
+    device: torch.device,
+    validation: Dataset[Any] | None = None,
+    metadata: Mapping[str, str] | None = None,
+    progress: Callable[[Progress], None] = lambda _: None,
+    report: Callable[[str], None] = print,
+) -> Outcome:
+    """Train until the last stage ends, from the newest whole checkpoint in the folder if there is one.
+
+    Args:
+        task: gives losses and scores.
+        model: as it is initialised; the same in every process.
+        stages: one after the other.
+        settings: of the optimisation and of the run.
+        folder: for checkpoints, log, `best.safetensors` and `last.safetensors`.
+        device: of the model.
+        validation: data to evaluate on; without it there is no best model.
+        metadata: kept in the model files, to know later what they are.
+        progress: called after every iteration, in the main process.
+        report: told what is worth saying, in the main process.
+    """
+    total = sum(stage.iterations for stage in stages)
+    checkpoints = Checkpoints(folder / "checkpoints", settings.keep)
+    run = Run(model, settings, device)
+    say = report if distributed.is_main() else lambda _: None
+    if (checkpoint := checkpoints.latest(say)) is not None:
+        run.restore(checkpoint)
+        say(f"going on from iteration {run.iteration} of {total}")
+    distributed.wait_for_all()  # all have read before one writes
+    with RunLog(folder, run.iteration, quiet=not distributed.is_main()) as log, stop_requested() as stop:
+        for lr, micro_batches in _iterations(stages, settings, run.iteration):
+            losses, stopping = _step(task, run, micro_batches, lr, settings, stop.received is not None)
+            run.iteration += 1
+            last = run.iteration == total
+            log.write("train", run.iteration, {**losses, "lr": lr})
+            progress(Progress(run.iteration, total, lr, losses))
+            if validation is not None and (last or run.iteration % settings.evaluate_every == 0):
+                metric = evaluate(task, run.averaged(), validation, device=device, workers=settings.workers)
+                scores = metric.scores()
+                log.write("evaluation", run.iteration, {**scores, **task.details(metric)})
+                say(
+                    f"iteration {run.iteration}: "
+                    + ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+                )
+                if run.is_best(next(iter(scores.values()))):
+                    save_model(folder / "best.safetensors", run, {**(metadata or {}), "scores": str(scores)})
+            if last or stopping or run.iteration % settings.save_every == 0:
+                state = run.checkpoint()
+                if distributed.is_main():
+                    checkpoints.save(state)
+            if stopping and not last:
+                return Outcome(run.iteration, False, run.best, stop.received)
+    save_model(folder / "last.safetensors", run, metadata or {})
+    return Outcome(run.iteration, True, run.best, None)
+
+
+def _step(
+    task: Task, run: Run, micro_batches: Sequence[Any], lr: float, settings: Settings, stop: bool
+) -> tuple[dict[str, float], bool]:
+    """One update of the weights; the mean losses over all processes, and whether one of them was asked to stop."""
+    set_training_mode(run.model, settings.frozen_statistics)
+    run.optimizer.zero_grad(set_to_none=True)
+    totals: dict[str, float] = {}
+    stopping = False
+    for batch in micro_batches:
+        batch = to_device(batch, run.device, channels_last=settings.channels_last)
+        with run.autocast():
+            losses = task.losses(run.model, batch)
+        values = torch.stack([*(loss.detach().float() for loss in losses.values()), torch.tensor(float(stop))])
+        *means, asked = distributed.mean_over_processes(values).tolist()
+        stopping = stopping or asked > 0
+        for name, mean in zip(losses, means, strict=True):
+            totals[name] = totals.get(name, 0.0) + mean / len(micro_batches)
+        if not torch.tensor(means).isfinite().all():
+            _refuse_or_skip(task, run, batch, dict(zip(losses, means, strict=True)), settings)
+            run.optimizer.zero_grad(set_to_none=True)
+            return {"skipped": float(run.skipped)}, stopping
+        run.scaler.scale(torch.stack(list(losses.values())).sum() / len(micro_batches)).backward()
+    run.update(lr)
+    return totals, stopping
+
+
+def _refuse_or_skip(task: Task, run: Run, batch: Any, losses: Mapping[str, float], settings: Settings) -> None:
+    run.skipped += 1
+    if run.skipped > settings.skip_nonfinite:
+        names = ", ".join(task.names(batch))
+        raise NonFiniteLossError(
+            f"iteration {run.iteration + 1}: the loss is not finite ({losses}) on {names}; "
+            f"the last checkpoint is as it was (iteration {run.saved}); lower the learning rate, "
+            "or allow some with --skip-nonfinite"
+        )
+
+
+def _iterations(stages: Sequence[Stage], settings: Settings, start: int) -> Iterator[tuple[float, list[Any]]]:
+    """Learning rate and micro-batches of each iteration from `start` on."""
+    before = 0
+    for number, stage in enumerate(stages):
+        first = max(0, start - before)
+        before += stage.iterations
+        if first >= stage.iterations:
+            continue
+        parts = settings.accumulate
+        if settings.batch % parts:
+            raise ValueError(f"a batch of {settings.batch} cannot be accumulated in {parts} equal parts")
+        batches = Batches(
+            len(stage.data),  # type: ignore[arg-type]
+            settings.batch // parts,
+            first * parts,
+            stage.iterations * parts,
+            settings.seed + number,
+            distributed.rank(),
+            distributed.world_size(),
+        )
+        loader = DataLoader(
+            stage.data,
+            batch_sampler=batches,
+            num_workers=settings.workers,
+            pin_memory=torch.cuda.is_available(),
+            generator=torch.Generator(),
+        )
+        samples = iter(loader)
+        for iteration in range(first, stage.iterations):
+            yield stage.lr * stage.schedule(iteration), [next(samples) for _ in range(parts)]

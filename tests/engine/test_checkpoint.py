@@ -1,0 +1,128 @@
+import errno
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dnlnet.engine import checkpoint as module
+from dnlnet.engine.checkpoint import Checkpoint, Checkpoints, random_states, restore_random_states
+
+
+def made(iteration: int) -> Checkpoint:
+    generator = torch.Generator().manual_seed(iteration)
+    tensors = {"w": torch.randn(40, 50, generator=generator).mT, "n": torch.tensor(iteration)}
+    return Checkpoint(iteration, tensors, {"best": iteration / 7, "random": [1, None, "x"]})
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Checkpoints:
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for iteration in (10, 20, 30):
+        checkpoints.save(made(iteration))
+    return checkpoints
+
+
+def test_what_was_saved_comes_back_to_the_bit(three: Checkpoints) -> None:
+    back = three.latest()
+    assert back is not None
+    assert back.iteration == 30
+    assert back.state == made(30).state
+    assert torch.equal(back.tensors["w"], made(30).tensors["w"])
+    assert torch.equal(back.tensors["n"], made(30).tensors["n"])
+
+
+def test_the_last_ones_are_kept_and_nothing_else(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for iteration in (5, 10, 1_000_000):
+        checkpoints.save(made(iteration))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "000010.json",
+        "000010.safetensors",
+        "1000000.json",
+        "1000000.safetensors",
+    ]
+    assert checkpoints.latest().iteration == 1_000_000
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "missing", "json cut", "json other"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(three: Checkpoints, damage: str) -> None:
+    tensors, state = three.folder / "000030.safetensors", three.folder / "000030.json"
+    content = tensors.read_bytes()
+    if damage == "cut":
+        tensors.write_bytes(content[: len(content) // 2])
+    elif damage == "flip":
+        tensors.write_bytes(content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
+    elif damage == "missing":
+        tensors.unlink()
+    elif damage == "json cut":
+        state.write_text(state.read_text()[:50])
+    else:
+        state.write_text("[]")
+    said: list[str] = []
+    back = three.latest(said.append)
+    assert back is not None
+    assert back.iteration == 20
+    assert len(said) == 1
+    assert "000030: this checkpoint is damaged" in said[0]
+
+
+def test_without_a_whole_checkpoint_there_is_none(three: Checkpoints) -> None:
+    for path in three.folder.glob("*.safetensors"):
+        path.write_bytes(b"")
+    said: list[str] = []
+    assert three.latest(said.append) is None
+    assert len(said) == 3
+
+
+def test_a_full_disk_says_so_and_leaves_the_earlier_ones(three: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path: path.read_bytes() for path in three.folder.iterdir()}
+
+    def full(_: object, path: Path) -> None:
+        path.write_bytes(b"half of it")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, "save_file", full)
+    with pytest.raises(OSError, match="the disk is full; the checkpoint of iteration 30 is intact; make room"):
+        three.save(made(40))
+    assert {path: path.read_bytes() for path in three.folder.iterdir()} == before
+
+
+def test_a_real_full_disk_is_noticed(tmp_path: Path) -> None:
+    """A limit on the size of files acts like a full disk on the one who writes."""
+    import resource
+    import signal
+
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(made(10))
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        with pytest.raises(OSError, match=r"could not save iteration 20: .*iteration 10 is intact"):
+            checkpoints.save(made(20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000010.json", "000010.safetensors"]
+    assert checkpoints.latest().iteration == 10
+
+
+def test_random_generators_go_on_where_they_were() -> None:
+    cpu = torch.device("cpu")
+    random.gauss(0, 1)
+    np.random.normal()
+    state, tensors = random_states(cpu)
+
+    def numbers() -> list[float]:
+        return [random.gauss(0, 1), random.random(), np.random.normal(), torch.rand(1).item()]
+
+    expected = numbers()
+    numbers()
+    restore_random_states(state, tensors, cpu)
+    assert numbers() == expected
+
+
+def test_at_least_one_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least 1 checkpoint has to be kept, got 0"):
+        Checkpoints(tmp_path, keep=0)

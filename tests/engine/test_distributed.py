@@ -1,0 +1,119 @@
+"""Two processes against one, on this machine, with gloo."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from dnlnet.engine.log import read_log
+
+SMALL = [
+    *("--set", "data.crop=[32, 32]", "--set", "schedule.batch=4", "--set", "schedule.iterations=12"),
+    *(
+        "--set",
+        "training.evaluate_every=6",
+        "--set",
+        "training.save_every=4",
+        "--set",
+        "training.frozen_statistics=true",
+    ),
+]
+
+
+def train(folder: Path, *torchrun: str, crash: str = "") -> subprocess.CompletedProcess[str]:
+    """`dnlnet train scenes-tiny-dnl`, alone or under torchrun with the given options."""
+    code = f"import sys, torch; torch.set_num_threads(1)\n{crash}\nfrom dnlnet.cli.main import main; main()"
+    script = folder.parent / f"{folder.name}.py"
+    script.write_text(code)
+    launcher = [sys.executable, "-m", "torch.distributed.run", *torchrun] if torchrun else [sys.executable]
+    arguments = ["train", "scenes-tiny-dnl", "--out", str(folder), "--workers", "0", *SMALL]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MARKER": str(folder.parent / f"{folder.name}.crashed")}
+    done = subprocess.run([*launcher, str(script), *arguments], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "alone"
+    train(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "shared"
+    train(folder, "--standalone", "--nproc-per-node=2")
+    return folder
+
+
+def test_two_processes_have_the_losses_of_one_with_the_whole_batch(alone: Path, shared: Path) -> None:
+    ours, theirs = ([line for line in read_log(run) if line["event"] == "train"] for run in (shared, alone))
+    assert len(ours) == len(theirs) == 12
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine["main"] == pytest.approx(other["main"], rel=1e-4)
+    weights = load_file(alone / "last.safetensors")
+    for name, value in load_file(shared / "last.safetensors").items():
+        torch.testing.assert_close(value, weights[name], rtol=1e-3, atol=1e-4)
+
+
+def test_two_processes_score_a_model_exactly_like_one(shared: Path) -> None:
+    code = f"""
+import json, torch
+torch.set_num_threads(1)
+from pathlib import Path
+from safetensors.torch import load_file
+from dnlnet.engine.distributed import process_group, is_main
+from dnlnet.engine.evaluate import evaluate
+from dnlnet.recipes import find_recipe, override
+from dnlnet.recipes.build import build_model, build_task, build_validation_data, find_classes
+recipe = override(find_recipe("scenes-tiny-dnl"), ["data.crop=[32, 32]"])
+with process_group() as device:
+    model = build_model(recipe.model, 6)
+    model.load_state_dict(load_file(Path({str(shared / "last.safetensors")!r})))
+    task = build_task(recipe, find_classes(recipe))
+    metric = evaluate(task, model, build_validation_data(recipe, None), device=device)
+    if is_main():
+        print(json.dumps(metric.counts.tolist()))
+"""
+    script = shared.parent / "score.py"
+    script.write_text(code)
+    launch = ["-m", "torch.distributed.run", "--standalone"]
+    counts = []
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for options in ([], [*launch, "--nproc-per-node=2"]):
+        done = subprocess.run(
+            [sys.executable, *options, str(script)], capture_output=True, text=True, env=environment
+        )
+        assert done.returncode == 0, done.stderr
+        counts.append(json.loads(done.stdout))
+    assert counts[0] == counts[1]
+    assert sum(map(sum, counts[0])) == 64 * 32 * 32
+
+
+def test_a_rank_that_dies_is_started_again_and_ends_the_same(shared: Path, tmp_path: Path) -> None:
+    crash = """
+import os
+from pathlib import Path
+from dnlnet.engine import run
+update = run.Run.update
+def update_or_die(self, lr):
+    marker = Path(os.environ["MARKER"])
+    if os.environ["RANK"] == "1" and self.iteration == 9 and not marker.exists():
+        marker.write_text("")
+        os.kill(os.getpid(), 9)
+    update(self, lr)
+run.Run.update = update_or_die
+"""
+    folder = tmp_path / "died"
+    done = train(folder, "--standalone", "--nproc-per-node=2", "--max-restarts=1", crash=crash)
+    assert (tmp_path / "died.crashed").exists()
+    assert "going on from iteration 8 of 12" in done.stderr
+    assert list(read_log(folder)) == list(read_log(shared))
+    weights = load_file(shared / "last.safetensors")
+    assert all(torch.equal(value, weights[name]) for name, value in load_file(folder / "last.safetensors").items())

@@ -1,0 +1,91 @@
+"""A task small enough to train in a blink: a line through noisy points, with dropout to need random numbers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from dnlnet.engine.optim import LearningRate
+from dnlnet.engine.run import Settings
+from dnlnet.engine.train import Outcome, Stage, train
+
+CPU = torch.device("cpu")
+
+
+class Points(NamedTuple):
+    x: Tensor
+    y: Tensor
+    name: str
+
+
+class Line(Dataset[Points]):
+    def __init__(self, count: int = 20, broken: int | None = None) -> None:
+        generator = torch.Generator().manual_seed(1)
+        self.x = torch.randn(count, 4, generator=generator)
+        self.y = self.x @ torch.tensor([1.0, -2.0, 0.5, 3.0]) + 0.1 * torch.randn(count, generator=generator)
+        if broken is not None:
+            self.y[broken] = torch.nan
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, draw: int | tuple[int, int]) -> Points:
+        index = draw if isinstance(draw, int) else draw[0]
+        return Points(self.x[index], self.y[index], f"point {index}")
+
+
+class Error:
+    def __init__(self) -> None:
+        self.squares = torch.zeros((), dtype=torch.float64)
+
+    def merge(self, gather: Any) -> None:
+        self.squares = torch.stack(gather(self.squares)).sum()
+
+    def scores(self) -> dict[str, float]:
+        return {"minus_error": -float(self.squares)}
+
+
+class Fit:
+    def losses(self, model: nn.Module, batch: Points) -> dict[str, Tensor]:
+        return {"square": (model(batch.x).squeeze(1) - batch.y).square().mean()}
+
+    def metric(self) -> Error:
+        return Error()
+
+    def score(self, model: nn.Module, batch: Points, metric: Error) -> None:
+        metric.squares += (model(batch.x).squeeze(1) - batch.y).square().sum().double()
+
+    def details(self, metric: Error) -> dict[str, Any]:
+        return {"detail": "x"}
+
+    def names(self, batch: Points) -> Sequence[str]:
+        return batch.name
+
+
+def network(dropout: float = 0.3) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(dropout), nn.Linear(8, 1))
+
+
+def stages(*iterations: int, data: Line | None = None) -> list[Stage]:
+    return [Stage(data or Line(), n, 0.05, LearningRate("poly", n)) for n in iterations or (30,)]
+
+
+def fit(
+    folder: Path, *iterations: int, data: Line | None = None, model: nn.Module | None = None, **options: Any
+) -> Outcome:
+    run = {name: options.pop(name) for name in ("progress", "report") if name in options}
+    settings = Settings(**{"batch": 4, "save_every": 5, "evaluate_every": 10, **options})
+    return train(
+        Fit(),
+        model or network(),
+        stages(*iterations, data=data),
+        settings,
+        folder,
+        device=CPU,
+        validation=Line(10),
+        **{"report": lambda _: None, **run},
+    )

@@ -1,0 +1,123 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors import safe_open
+from typer.testing import CliRunner
+
+from dnlnet.cli.main import app
+from dnlnet.engine.log import read_log
+from dnlnet.recipes import find_recipe, override
+from dnlnet.recipes.train import train_recipe
+from trees import camvid_tree
+
+QUICK = ["data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=3", "training.evaluate_every=2"]
+RECIPE = override(find_recipe("scenes-tiny-dnl"), QUICK)
+
+
+def quiet(_: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize("variant", ["baseline", "nl", "dnl"])
+def test_training_on_scenes_gets_far_above_the_untrained_net(variant: str, tmp_path: Path) -> None:
+    settings = ["schedule.iterations=100", "training.evaluate_every=99", "data.crop=[64, 64]"]
+    recipe = override(find_recipe(f"scenes-tiny-{variant}"), settings)
+    untrained = train_recipe(
+        override(recipe, ["schedule.iterations=1", "optim.lr=1.0e-9"]), None, tmp_path / "0", report=quiet
+    )
+    outcome = train_recipe(recipe, None, tmp_path / "1", report=quiet)
+    assert untrained.best is not None
+    assert outcome.best is not None
+    assert untrained.best < 0.2
+    assert outcome.best > 0.5
+
+
+def test_a_run_leaves_all_that_is_needed_to_know_what_it_was(tmp_path: Path) -> None:
+    train_recipe(RECIPE, None, tmp_path / "run", seed=5, report=quiet)
+    run = yaml.safe_load((tmp_path / "run" / "run.yaml").read_text())
+    assert run["recipe"] == json.loads(RECIPE.model_dump_json())
+    assert run["seed"] == 5
+    assert run["versions"]["torch"] == torch.__version__
+    with safe_open(tmp_path / "run" / "last.safetensors", "pt") as file:
+        metadata = file.metadata()
+    assert type(RECIPE).model_validate_json(metadata["recipe"]) == RECIPE
+    assert json.loads(metadata["classes"])["names"][0] == "sky"
+    assert json.loads(metadata["iteration"]) == 3
+
+
+def test_the_command_trains_and_writes_a_report(tmp_path: Path) -> None:
+    arguments = ["train", "scenes-tiny-dnl", "--out", str(tmp_path / "run"), "--workers", "0"]
+    arguments += [part for setting in QUICK for part in ("--set", setting)]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert f"report: {tmp_path / 'run' / 'report.md'}" in done.output
+    report = (tmp_path / "run" / "report.md").read_text()
+    assert "# scenes-tiny-dnl" in report
+    assert "| sky |" in report
+    for picture in ("loss.png", "scores.png"):
+        assert f"({picture})" in report
+        assert (tmp_path / "run" / picture).stat().st_size > 5000
+    again = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert again.exit_code == 0
+
+
+def test_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:
+    train_recipe(RECIPE, None, tmp_path / "run", report=quiet)
+    before = (tmp_path / "run" / "log.jsonl").read_text()
+    with pytest.raises(
+        ValueError, match=r"holds another run: its recipe.optim.lr is 0.05, not 0.1; choose another --out"
+    ):
+        train_recipe(override(RECIPE, ["optim.lr=0.1"]), None, tmp_path / "run", report=quiet)
+    with pytest.raises(ValueError, match="holds another run: its seed is 0, not 1"):
+        train_recipe(RECIPE, None, tmp_path / "run", seed=1, report=quiet)
+    assert (tmp_path / "run" / "log.jsonl").read_text() == before
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("do not touch")
+    with pytest.raises(ValueError, match="exists and is not the folder of a run"):
+        train_recipe(RECIPE, None, tmp_path, report=quiet)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_start_without_data_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null"])
+    out = tmp_path / "run"
+    with pytest.raises(ValueError, match="needs the folder of its data set"):
+        train_recipe(recipe, None, out, report=quiet)
+    with pytest.raises(FileNotFoundError, match="nowhere: no such folder"):
+        train_recipe(recipe, tmp_path / "nowhere", out, report=quiet)
+    broken = camvid_tree(tmp_path / "camvid")
+    next((broken / "valannot").iterdir()).unlink()
+    with pytest.raises(ValueError, match="has no label file"):
+        train_recipe(recipe, broken, out, report=quiet)
+    with pytest.raises(FileNotFoundError, match="no such file of weights"):
+        train_recipe(
+            override(recipe, [f"model.weights={tmp_path / 'w.pth'}"]),
+            camvid_tree(tmp_path / "whole"),
+            out,
+            report=quiet,
+        )
+    assert not out.exists()
+
+
+def test_a_start_without_space_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    with pytest.raises(OSError, match=r"0\.0 GB free, but checkpoints and models may take"):
+        train_recipe(RECIPE, None, tmp_path / "run", report=quiet)
+    assert not (tmp_path / "run").exists()
+
+
+def test_camvid_files_train_with_unpacked_pictures(tmp_path: Path) -> None:
+    settings = ["model.weights=null", "model.width=16", "loss.ohem=null", *QUICK]
+    recipe = override(find_recipe("camvid-mbv2-dnl"), settings)
+    root = camvid_tree(tmp_path / "camvid")
+    runs = [tmp_path / "packed", tmp_path / "unpacked"]
+    train_recipe(recipe, root, runs[0], report=quiet)
+    train_recipe(recipe, root, runs[1], unpacked=tmp_path / "pictures", report=quiet)
+    assert list(read_log(runs[0])) == list(read_log(runs[1]))
