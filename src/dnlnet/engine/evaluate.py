@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from dnlnet.engine.distributed import share_of, world_size
 from dnlnet.engine.move import to_device
+from dnlnet.engine.signals import leave_to_parent
 from dnlnet.engine.task import Task
 
 
@@ -31,7 +32,10 @@ def evaluate(
     model.eval()
     metric = task.metric()
     indices = share_of(range(len(data)))  # type: ignore[arg-type]
-    for batch in DataLoader(data, sampler=indices, num_workers=workers, generator=torch.Generator()):
+    loader = DataLoader(
+        data, sampler=indices, num_workers=workers, generator=torch.Generator(), worker_init_fn=leave_to_parent
+    )
+    for batch in loader:
         task.score(model, to_device(batch, device), metric)
         if progress is not None:
             progress()

@@ -15,6 +15,15 @@ class StopRequest:
     received: int | None = None
 
 
+def leave_to_parent(_: int = 0) -> None:
+    """Ignore both signals, in a process that reads data: a terminal sends them to all, the parent decides.
+
+    It takes the number of the reader, which `DataLoader` gives.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 @contextmanager
 def stop_requested() -> Iterator[StopRequest]:
     """Note SIGINT and SIGTERM instead of dying of them; a second one works as usual.

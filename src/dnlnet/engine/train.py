@@ -17,7 +17,7 @@ from dnlnet.engine.log import RunLog
 from dnlnet.engine.move import to_device
 from dnlnet.engine.optim import LearningRate, set_training_mode
 from dnlnet.engine.run import Run, Settings, save_model
-from dnlnet.engine.signals import stop_requested
+from dnlnet.engine.signals import leave_to_parent, stop_requested
 from dnlnet.engine.task import Task
 
 
@@ -180,6 +180,7 @@ def _iterations(stages: Sequence[Stage], settings: Settings, start: int) -> Iter
             num_workers=settings.workers,
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator(),
+            worker_init_fn=leave_to_parent,
         )
         samples = iter(loader)
         for iteration in range(first, stage.iterations):

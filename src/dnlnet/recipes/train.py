@@ -121,7 +121,11 @@ def _description(recipe: Recipe, data: Path | None, seed: int) -> dict[str, Any]
         "recipe": recipe.model_dump(mode="json"),
         "seed": seed,
         "data": None if data is None else str(data.resolve()),
-        "versions": {"dnlnet": dnlnet.__version__, "torch": str(torch.__version__), "python": platform.python_version()},
+        "versions": {
+            "dnlnet": dnlnet.__version__,
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+        },
         "commit": _commit(),
     }
 
