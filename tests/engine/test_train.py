@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_a_loss_that_is_no_number_stops_with_everything_one_needs_to_know(tmp_pa
 
 
 def test_some_losses_that_are_no_number_may_be_skipped(tmp_path: Path) -> None:
-    options = {"data": Line(broken=3), "batch": 1, "frozen_statistics": True}
+    options = {"data": Line(broken=3), "batch": 1, "frozen_statistics": True, "clip": 1.0}
     assert fit(tmp_path / "a", 30, skip_nonfinite=2, **options).finished
     skipped = [line for line in read_log(tmp_path / "a") if "skipped" in line]
     assert [line["skipped"] for line in skipped] == [1.0, 2.0][: len(skipped)]
@@ -203,6 +204,13 @@ def test_every_way_of_computing_resumes_exactly(options: dict[str, Any], tmp_pat
         fit(tmp_path / "b", 12, progress=crash_at(8), **options)
     fit(tmp_path / "b", 12, **options)
     assert_same_run(tmp_path / "b", tmp_path / "a")
+
+
+def test_a_compiled_model_is_saved_under_its_own_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    fit(tmp_path / "compiled", 6, compile=True)
+    fit(tmp_path / "eager", 6)
+    assert_same_run(tmp_path / "compiled", tmp_path / "eager")
 
 
 def test_frozen_layers_stay_as_they_are(tmp_path: Path) -> None:

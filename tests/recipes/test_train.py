@@ -1,5 +1,10 @@
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -63,6 +68,26 @@ def test_the_command_trains_and_writes_a_report(tmp_path: Path) -> None:
         assert (tmp_path / "run" / picture).stat().st_size > 5000
     again = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert again.exit_code == 0
+
+
+def test_a_signal_to_all_processes_saves_and_the_command_goes_on(tmp_path: Path) -> None:
+    """As a terminal sends Ctrl-C: to the readers of data as well."""
+    out = tmp_path / "run"
+    code = "import torch; torch.set_num_threads(1); from dnlnet.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "train", "scenes-tiny-dnl", "--out", str(out), "--workers", "1"]
+    command += [part for setting in (*QUICK, "schedule.iterations=100000") for part in ("--set", setting)]
+    process = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    while len(list(read_log(out))) < 5:
+        time.sleep(0.1)
+        assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT, output
+    assert "the same command goes on from there" in output
+    assert "Traceback" not in output
+    assert len(list((out / "checkpoints").glob("*.json"))) == 1
 
 
 def test_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:

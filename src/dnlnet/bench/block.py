@@ -165,4 +165,5 @@ def describe_machine(threads: int) -> str:
     if cpuinfo.exists():
         names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
         model = names[0] if names else model
-    return f"{model}, {threads} threads, torch {torch.__version__}, float32"
+    counted = f"{threads} thread{'' if threads == 1 else 's'}"
+    return f"{model}, {counted}, torch {torch.__version__}, float32"

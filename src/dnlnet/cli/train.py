@@ -8,6 +8,8 @@ import typer
 if TYPE_CHECKING:
     from dnlnet.engine.train import Progress as TrainingProgress
 
+_LINES_IN_A_FILE = 50  # a bar that moves needs a terminal
+
 
 def train(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name of: dnlnet recipes list.")],
@@ -94,3 +96,5 @@ class _Bar:
         loss = sum(now.losses.values())
         state = f"loss {loss:.3f}  lr {now.lr:.4f}  {speed:.1f} images/s"
         self.progress.update(self.task, completed=now.iteration, state=state)
+        if not self.console.is_terminal and now.iteration % max(1, now.iterations // _LINES_IN_A_FILE) == 0:
+            self.say(f"iteration {now.iteration} of {now.iterations}: {state}")

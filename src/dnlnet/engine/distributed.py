@@ -78,11 +78,6 @@ def sum_over_processes(values: Tensor) -> Tensor:
     return total
 
 
-def any_process(here: bool, device: torch.device) -> bool:
-    """Whether it holds in at least one process."""
-    return bool(sum_over_processes(torch.tensor(float(here), device=device)) > 0)
-
-
 def share_of(items: Sequence[Item]) -> list[Item]:
     """Every n-th item from this process's number on: all are dealt out, none twice.
 
@@ -103,10 +98,3 @@ def distribute(model: nn.Module, device: torch.device) -> nn.Module:
     if device.type == "cuda":
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     return DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
-
-
-def undistributed(model: nn.Module) -> nn.Module:
-    """The model itself, out of what `distribute` and `torch.compile` have put around it."""
-    while isinstance(model, DistributedDataParallel) or hasattr(model, "_orig_mod"):
-        model = model.module if isinstance(model, DistributedDataParallel) else model._orig_mod  # type: ignore[assignment]
-    return model
