@@ -10,6 +10,9 @@ from dnlnet.cli.bench import bench
 from dnlnet.cli.complexity import complexity
 from dnlnet.cli.data import data
 from dnlnet.cli.demo import demo
+from dnlnet.cli.evaluate import evaluate
+from dnlnet.cli.info import info
+from dnlnet.cli.predict import predict
 from dnlnet.cli.recipes import recipes
 from dnlnet.cli.train import train
 from dnlnet.cli.verify import verify
@@ -24,6 +27,9 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(train)
+app.command("eval")(evaluate)
+app.command()(predict)
+app.command()(info)
 app.command()(verify)
 app.command()(complexity)
 app.add_typer(recipes, name="recipes")

@@ -24,7 +24,7 @@ class Batches(Sampler[list[Draw]]):
         rank, world_size: which process this is, of how many.
 
     >>> list(Batches(samples=3, batch=2, start=0, stop=3, seed=0))
-    [[(2, 0), (0, 0)], [(1, 0), (1, 1)], [(0, 1), (2, 1)]]
+    [[(2, 0), (0, 0)], [(1, 0), (2, 1)], [(0, 1), (1, 1)]]
     """
 
     def __init__(

@@ -1,5 +1,6 @@
 """The training loop: batch, losses, backward, step, log, evaluate, save."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +107,7 @@ def train(
                     + ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
                 )
                 if run.is_best(next(iter(scores.values()))):
-                    save_model(folder / "best.safetensors", run, {**(metadata or {}), "scores": str(scores)})
+                    save_model(folder / "best.safetensors", run, {**(metadata or {}), "scores": json.dumps(scores)})
             if last or stopping or run.iteration % settings.save_every == 0:
                 state = run.checkpoint()
                 if distributed.is_main():

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from dnlnet.data.classes import IGNORE, Classes
 from dnlnet.data.samples import Sample
 from dnlnet.data.transforms import normalised
+from dnlnet.inference import Inference
 from dnlnet.metrics.miou import ConfusionMatrix
 from dnlnet.models.losses import SegmentationLoss
 
@@ -18,10 +19,11 @@ class SegmentationTask:
     Args:
         classes: of the labels.
         loss: what the outputs of a model are judged by.
+        inference: how an image is looked at when it is predicted; by itself, whole.
     """
 
-    def __init__(self, classes: Classes, loss: SegmentationLoss) -> None:
-        self.classes, self.loss = classes, loss
+    def __init__(self, classes: Classes, loss: SegmentationLoss, inference: Inference | None = None) -> None:
+        self.classes, self.loss, self.inference = classes, loss, inference or Inference()
 
     def losses(self, model: nn.Module, batch: Sample) -> Mapping[str, Tensor]:
         """The terms whose sum is to be minimised, by name."""
@@ -30,8 +32,7 @@ class SegmentationTask:
 
     def predict(self, model: nn.Module, batch: Sample) -> Tensor:
         """The most likely class of each pixel, (B, H, W)."""
-        prediction: Tensor = model(normalised(batch.image)).logits.argmax(dim=1)
-        return prediction
+        return self.inference(lambda images: model(images).logits, normalised(batch.image)).argmax(dim=1)
 
     def score(self, model: nn.Module, batch: Sample, metric: ConfusionMatrix) -> None:
         """Predict a batch and count it."""

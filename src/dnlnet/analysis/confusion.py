@@ -1,0 +1,44 @@
+"""A confusion matrix as a picture."""
+
+# K classes
+
+import numpy as np
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from dnlnet.data.classes import Classes
+
+_WRITTEN = 30  # classes up to which the numbers are written into the cells
+
+
+def confusion_figure(counts: Tensor, classes: Classes) -> Figure:
+    """Shares of each label's pixels by prediction: a row is a label, bright on the diagonal is right.
+
+    Args:
+        counts: (K, K), label by prediction.
+        classes: their names.
+
+    >>> import torch
+    >>> figure = confusion_figure(torch.eye(2), Classes(["sky", "road"], [(0, 0, 0), (9, 9, 9)]))
+    >>> [text.get_text() for text in figure.axes[0].get_xticklabels()]
+    ['sky', 'road']
+    """
+    total = counts.sum(dim=1, keepdim=True).double()
+    shares = (counts / total.clamp(min=1)).numpy()
+    side = max(4.0, 0.42 * len(classes) + 2.2)
+    figure = Figure(figsize=(side + 0.8, side), layout="constrained")
+    axes = figure.subplots()
+    picture = axes.imshow(shares, cmap="viridis", vmin=0, vmax=1)
+    ticks = np.arange(len(classes))
+    size = 8 if len(classes) <= _WRITTEN else 4
+    axes.set_xticks(ticks, classes.names, rotation=60, ha="right", rotation_mode="anchor", fontsize=size)
+    axes.set_yticks(ticks, classes.names, fontsize=size)
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("label")
+    if len(classes) <= _WRITTEN:
+        for row, column in zip(*np.nonzero(shares >= 0.005), strict=True):
+            share = shares[row, column]
+            colour = "white" if share < 0.6 else "black"
+            axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=colour)
+    figure.colorbar(picture, ax=axes, fraction=0.04, label="share of the label's pixels")
+    return figure

@@ -1,0 +1,65 @@
+"""`dnlnet predict`: the classes of one's own pictures."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def predict(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, a run folder, or a name on the hub.")],
+    inputs: Annotated[list[Path], typer.Argument(metavar="PATHS...", help="Pictures, and folders of them.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="OUT", help="Folder for the results.")],
+    submission: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Write what this benchmark's server takes, e.g. cityscapes.")
+    ] = None,
+    max_pixels: Annotated[int, typer.Option(min=65536, help="Larger pictures are done in tiles.")] = 4_000_000,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+) -> None:
+    """Predict the classes of pictures: index PNG, colour PNG, and the colours laid over the picture.
+
+    What is done is not done again: an interrupted job goes on. A broken file is reported and skipped, and the exit
+    code is then 1. Under torchrun the pictures are shared out.
+
+    Example: dnlnet predict runs/camvid photos/ street.jpg -o predicted
+    """
+    import os
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from dnlnet.engine.distributed import is_main, process_group
+    from dnlnet.recipes.load import find_model, load
+    from dnlnet.recipes.predict import predict_pictures
+
+    path = find_model(model)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    console = Console(stderr=True, quiet=os.environ.get("RANK", "0") != "0")
+    problems, skipped, done = [], 0, 0
+    with process_group(), Progress(*columns, console=console) as progress:
+        task = progress.add_task("predicting", total=None)
+        for result in predict_pictures(
+            load(path),
+            path,
+            inputs,
+            out,
+            submission=submission,
+            max_pixels=max_pixels,
+            force=force,
+            start=lambda count: progress.update(task, total=count),
+        ):
+            progress.advance(task)
+            skipped += result.skipped
+            done += not result.skipped and result.problem is None
+            if result.problem is not None:
+                problems.append(result.problem)
+                typer.echo(f"skipped {result.problem}", err=True)
+        if is_main():
+            counts = [
+                f"{done} done",
+                f"{skipped} done before" if skipped else "",
+                f"{len(problems)} bad" if problems else "",
+            ]
+            typer.echo(f"{', '.join(filter(None, counts))}; results: {out}")
+    if problems:
+        raise typer.Exit(1)

@@ -1,0 +1,78 @@
+"""Pictures of any kind as RGB: what a camera, a scanner or a drawing program writes."""
+
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from dnlnet.data.labelled import IMAGE_SUFFIXES, BadFileError, Problem
+
+_BRIGHTEST = {"I;16": 65535, "I;16B": 65535, "I;16L": 65535, "I": 65535, "F": 1.0}
+
+
+def read_picture(path: Path) -> NDArray[np.uint8]:
+    """A picture file as (H, W, 3) in 0..255, upright as its EXIF orientation says.
+
+    Grey, palette and CMYK become RGB; 16 bits become 8; what is transparent is laid on white. Of several pages the
+    first is taken. A file that cannot be read raises `BadFileError`.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # large pictures are welcome
+            with Image.open(path) as image:
+                image.load()
+                return to_rgb(ImageOps.exif_transpose(image))
+    except FileNotFoundError:
+        raise BadFileError(Problem(path, "no such file")) from None
+    except UnidentifiedImageError:
+        raise BadFileError(Problem(path, "is not a picture")) from None
+    except Image.DecompressionBombError:
+        raise BadFileError(Problem(path, "has more pixels than can be read; cut it into parts")) from None
+    except (OSError, ValueError, SyntaxError) as error:
+        raise BadFileError(Problem(path, f"cannot be read: {error}")) from None
+
+
+def to_rgb(image: Image.Image) -> NDArray[np.uint8]:
+    """Any picture of Pillow as (H, W, 3) in 0..255.
+
+    >>> to_rgb(Image.new("I;16", (1, 1), 65535)).tolist()
+    [[[255, 255, 255]]]
+    """
+    if image.mode in _BRIGHTEST:
+        values = np.asarray(image, dtype=np.float64) / _BRIGHTEST[image.mode]
+        grey = (255 * values.clip(0, 1)).round().astype(np.uint8)
+        return np.repeat(grey[..., None], 3, axis=2)
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        seen = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen)
+    return np.asarray(image.convert("RGB"))
+
+
+def find_pictures(inputs: Iterable[Path]) -> dict[Path, Path]:
+    """Picture files by their path relative to the input they were found in; folders are searched through.
+
+    >>> find_pictures([Path("/nowhere/a.png")])
+    Traceback (most recent call last):
+    FileNotFoundError: /nowhere/a.png: no such file or folder
+    """
+    found: dict[Path, Path] = {}
+    for given in inputs:
+        if not given.exists():
+            raise FileNotFoundError(f"{given}: no such file or folder")
+        pictures = sorted(path for path in given.rglob("*") if _is_picture(path)) if given.is_dir() else [given]
+        if not pictures:
+            raise FileNotFoundError(f"{given}: no pictures in it ({', '.join(IMAGE_SUFFIXES)})")
+        for path in pictures:
+            name = path.relative_to(given) if given.is_dir() else Path(path.name)
+            key = name.with_suffix("")
+            other = found.setdefault(key, path)
+            if other != path:
+                raise ValueError(f"{other} and {path} would be written to the same name; do them one after the other")
+    return found
+
+
+def _is_picture(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_SUFFIXES and path.is_file() and not path.name.startswith(".")

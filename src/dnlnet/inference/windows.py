@@ -1,0 +1,67 @@
+"""Sliding windows: every pixel is covered, and where windows overlap their logits are averaged."""
+
+# B windows at once, K classes, H, W size of the image
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+Size = tuple[int, int]
+Network = Callable[[Tensor], Tensor]  # (B, 3, H, W) images -> (B, K, H, W) logits
+
+
+def starts(length: int, window: int, stride: int) -> list[int]:
+    """Where windows begin so that they cover a length: a stride apart, the last one flush with the end.
+
+    >>> starts(length=10, window=4, stride=3)
+    [0, 3, 6]
+    >>> starts(length=11, window=4, stride=3)
+    [0, 3, 6, 7]
+    >>> starts(length=3, window=4, stride=3)
+    [0]
+    """
+    if not 0 < stride <= window:
+        raise ValueError(f"a stride of {stride} with windows of {window} leaves gaps; expected 1..{window}")
+    last = max(0, length - window)
+    return [*range(0, last, stride), last]
+
+
+def sliding_logits(network: Network, image: Tensor, window: Size, stride: Size, batch: int = 4) -> Tensor:
+    """Logits of one image from windows of it, (1, K, H, W).
+
+    An image smaller than the window is looked at whole in that direction. Only the sum and the count of the image are
+    kept, however many windows there are.
+
+    Args:
+        network: gives logits of the size of what it is given.
+        image: (1, 3, H, W).
+        window, stride: height and width.
+        batch: windows given to the network at once.
+
+    >>> sliding_logits(lambda x: x[:, :1], torch.ones(1, 3, 10, 10), (4, 4), (3, 3)).shape
+    torch.Size([1, 1, 10, 10])
+    """
+    height, width = image.shape[-2:]
+    window = min(window[0], height), min(window[1], width)
+    corners = [
+        (top, left)
+        for top in starts(height, window[0], min(stride[0], window[0]))
+        for left in starts(width, window[1], min(stride[1], window[1]))
+    ]
+    total: Tensor | None = None
+    count = image.new_zeros(height, width)
+    for group in _groups(corners, batch):
+        parts = torch.cat([image[..., y : y + window[0], x : x + window[1]] for y, x in group])
+        logits = network(parts)
+        if total is None:
+            total = logits.new_zeros(1, logits.shape[1], height, width)
+        for part, (y, x) in zip(logits, group, strict=True):
+            total[0, :, y : y + window[0], x : x + window[1]] += part
+            count[y : y + window[0], x : x + window[1]] += 1
+    assert total is not None  # there is at least one window
+    return total.div_(count)
+
+
+def _groups(items: list[Size], size: int) -> Iterator[list[Size]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

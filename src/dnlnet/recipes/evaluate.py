@@ -1,0 +1,55 @@
+"""Score a trained model on a data set."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from dnlnet.engine import distributed
+from dnlnet.engine.evaluate import evaluate
+from dnlnet.inference import Inference
+from dnlnet.metrics.miou import ConfusionMatrix
+from dnlnet.recipes.build import build_model, build_task, build_validation_data, find_classes
+from dnlnet.recipes.load import ModelFile
+from dnlnet.recipes.schema import override
+
+
+def evaluate_model(
+    model: ModelFile,
+    data: Path | None,
+    *,
+    split: str | None = None,
+    inference: Inference | None = None,
+    workers: int = 0,
+    start: Callable[[int], None] = lambda _: None,
+    progress: Callable[[], None] = lambda: None,
+) -> ConfusionMatrix | None:
+    """Counts of the model's predictions over a split; None in all processes but the main one.
+
+    Args:
+        model: what to score.
+        data: folder of its data set.
+        split: other than the one its recipe is tested on.
+        inference: how images are looked at; by itself, whole.
+        workers: processes that read data.
+        start: told how many images this process has.
+        progress: called after each of them.
+    """
+    recipe = model.recipe if split is None else override(model.recipe, [f"data.test={split}"])
+    images = build_validation_data(recipe, data)
+    classes = find_classes(recipe, data)
+    if tuple(classes.names) != tuple(model.classes.names):
+        ours, theirs = (
+            f"{len(some)} classes ({', '.join(some.names[:3])}, ...)" for some in (model.classes, classes)
+        )
+        raise ValueError(f"{model.path} knows {ours}, but the data has {theirs}")
+    with distributed.process_group() as device:
+        network = build_model(recipe.model, len(classes), weights=False)
+        network.load_state_dict(load_file(model.path))
+        task = build_task(recipe, classes)
+        task.inference = inference or Inference()
+        start(len(distributed.share_of(range(len(images)))))  # type: ignore[arg-type]
+        matrix: ConfusionMatrix = evaluate(
+            task, network.to(device), images, device=device, workers=workers, progress=progress
+        )
+        return matrix if distributed.is_main() else None

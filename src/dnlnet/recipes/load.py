@@ -1,0 +1,100 @@
+"""Trained models from files: the weights, and in the same file what they are weights of."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+
+from dnlnet.data.classes import Classes
+from dnlnet.inference import Inference
+from dnlnet.recipes.build import build_model
+from dnlnet.recipes.schema import Evaluation, Recipe
+from dnlnet.tasks.prediction import SegmentationModel
+
+HUB_FILE = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """What a model file says about itself."""
+
+    path: Path
+    recipe: Recipe
+    classes: Classes
+    iteration: int
+    scores: dict[str, float] | None
+
+
+def find_model(model: str) -> Path:
+    """The file of a model given as a file, as the folder of a run, or as a name on the Hugging Face hub.
+
+    >>> find_model("nowhere.safetensors")
+    Traceback (most recent call last):
+    FileNotFoundError: nowhere.safetensors: no such model file or run folder
+    """
+    path = Path(model)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        for name in ("best.safetensors", "last.safetensors", HUB_FILE):
+            if (path / name).is_file():
+                return path / name
+        raise FileNotFoundError(
+            f"{path}: no best.safetensors or last.safetensors in it; has the run been evaluated yet?"
+        )
+    if model.count("/") == 1 and not path.suffix:
+        return _from_hub(model)
+    raise FileNotFoundError(f"{model}: no such model file or run folder")
+
+
+def read_model_file(path: Path) -> ModelFile:
+    """What is known about a model, without reading its weights."""
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path}: is not a model file, or is damaged ({error})") from None
+    if "recipe" not in metadata or "classes" not in metadata:
+        raise ValueError(f"{path}: has weights but no recipe; expected a file that dnlnet train has written")
+    classes = json.loads(metadata["classes"])
+    return ModelFile(
+        path,
+        Recipe.model_validate_json(metadata["recipe"]),
+        Classes(tuple(classes["names"]), tuple(tuple(colour) for colour in classes["palette"])),
+        json.loads(metadata.get("iteration", "0")),
+        json.loads(metadata["scores"]) if "scores" in metadata else None,
+    )
+
+
+def inference_of(evaluation: Evaluation) -> Inference:
+    """How a recipe says that images are looked at."""
+    return Inference(evaluation.window, evaluation.stride, evaluation.short_side, evaluation.scales, evaluation.flip)
+
+
+def load(model: str | Path) -> SegmentationModel:
+    """A trained model, ready for ``model.predict(picture)``.
+
+    Args:
+        model: a model file, the folder of a run, or a name on the Hugging Face hub.
+    """
+    found = read_model_file(find_model(str(model)))
+    network = build_model(found.recipe.model, len(found.classes), weights=False)
+    network.load_state_dict(load_file(found.path))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return SegmentationModel(network, found.classes, inference_of(found.recipe.evaluation), device)
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(name, HUB_FILE))
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise FileNotFoundError(
+            f"{name}: no such file or folder here, and the hub has no such model or cannot be reached "
+            f"({type(error).__name__})"
+        ) from None

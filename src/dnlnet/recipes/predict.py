@@ -1,0 +1,148 @@
+"""Predict many pictures into a folder: read and written beside the computing, each done once."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dnlnet.data.labelled import BadFileError
+from dnlnet.data.pictures import find_pictures, read_picture
+from dnlnet.data.submission import SUBMISSIONS, Submission
+from dnlnet.engine import distributed
+from dnlnet.errors import unknown
+from dnlnet.files import checksum, written_whole
+from dnlnet.tasks.prediction import MAX_PIXELS, Prediction, SegmentationModel
+
+KINDS = ("labels", "colours", "overlay")
+JOB_FILE = "predict.json"
+_AHEAD = 2  # pictures read before they are needed
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of one picture."""
+
+    path: Path
+    problem: str | None = None
+    skipped: bool = False
+
+
+def predict_pictures(
+    model: SegmentationModel,
+    model_path: Path,
+    inputs: Sequence[Path],
+    out: Path,
+    *,
+    submission: str | None = None,
+    max_pixels: int = MAX_PIXELS,
+    force: bool = False,
+    start: Callable[[int], None] = lambda _: None,
+) -> Iterator[Done]:
+    """Write the labels, colours and overlay of each picture, and give what became of it, in order.
+
+    Pictures whose files are all there are skipped, so that an interrupted job goes on; a folder of another model is
+    refused unless `force`, which does everything again. In several processes each takes its share.
+
+    Args:
+        model: what predicts.
+        model_path: its file, to know the job by.
+        inputs: picture files and folders of them.
+        out: gets the folders `labels`, `colours` and `overlay`, or `submission`.
+        submission: write the files of a benchmark's server instead.
+        max_pixels: larger pictures are done in tiles.
+        force: overwrite.
+        start: told how many pictures this process has.
+    """
+    pictures = find_pictures(inputs)
+    format_ = _submission(submission)
+    targets = {path: _targets(out, name, format_) for name, path in pictures.items()}
+    if distributed.is_main():
+        _claim(out, {"model": checksum(model_path), "submission": submission, "max_pixels": max_pixels}, force)
+    distributed.wait_for_all()
+    mine = distributed.share_of(list(pictures.values()))
+    start(len(mine))
+    wanted = [path for path in mine if force or not all(target.exists() for target in targets[path].values())]
+    skipped = set(mine) - set(wanted)
+    with ThreadPoolExecutor(max_workers=_AHEAD) as readers, ThreadPoolExecutor(max_workers=1) as writer:
+        yield from (Done(path, skipped=True) for path in mine if path in skipped)
+        writing: tuple[Path, Future[None]] | None = None
+        for path, pixels in _read_ahead(wanted, readers):
+            try:
+                prediction = model.predict(pixels.result(), max_pixels=max_pixels)
+            except BadFileError as error:
+                yield Done(path, str(error))
+                continue
+            if writing is not None:
+                yield _written(*writing)
+            writing = path, writer.submit(_write, prediction, targets[path], format_)
+        if writing is not None:
+            yield _written(*writing)
+
+
+def _read_ahead(
+    paths: Sequence[Path], readers: ThreadPoolExecutor
+) -> Iterator[tuple[Path, "Future[NDArray[np.uint8]]"]]:
+    """Each picture with its pixels to come, a few of the next ones being read meanwhile."""
+    waiting = iter(paths)
+    reading = [(path, readers.submit(read_picture, path)) for path in islice(waiting, _AHEAD)]
+    while reading:
+        path, pixels = reading.pop(0)
+        pixels.exception()  # wait for it
+        reading += [(path, readers.submit(read_picture, path)) for path in islice(waiting, 1)]
+        yield path, pixels
+
+
+def _written(path: Path, writing: "Future[None]") -> Done:
+    writing.result()
+    return Done(path)
+
+
+def _submission(name: str | None) -> Submission | None:
+    if name is None:
+        return None
+    if name not in SUBMISSIONS:
+        raise unknown("submission format", name, SUBMISSIONS)
+    return SUBMISSIONS[name]
+
+
+def _targets(out: Path, name: Path, submission: Submission | None) -> dict[str, Path]:
+    if submission is not None:
+        return {"submission": out / "submission" / f"{submission.name(name.name)}.png"}
+    return {kind: out / kind / name.parent / f"{name.name}.png" for kind in KINDS}
+
+
+def _write(prediction: Prediction, targets: dict[str, Path], submission: Submission | None) -> None:
+    for kind, target in targets.items():
+        with written_whole(target) as temporary:
+            _picture(prediction, kind, submission).save(temporary)
+
+
+def _picture(prediction: Prediction, kind: str, submission: Submission | None) -> Image.Image:
+    if kind == "submission" and submission is not None:
+        return Image.fromarray(submission.encode(prediction.labels))
+    if kind == "colours":
+        return Image.fromarray(prediction.colours())
+    return Image.fromarray(prediction.labels if kind == "labels" else prediction.overlay())
+
+
+def _claim(out: Path, job: dict[str, object], force: bool) -> None:
+    """Note which job the folder is of, or see that it is this one."""
+    path = out / JOB_FILE
+    if out.exists() and not force:
+        before = json.loads(path.read_text()) if path.exists() else None
+        if before is None and any(out.iterdir()):
+            raise ValueError(
+                f"{out} exists and holds other files; choose another folder, or --force to write into it"
+            )
+        if before is not None and before != job:
+            raise ValueError(
+                f"{out} holds predictions of another model or other settings; choose another, or --force"
+            )
+    with written_whole(path) as temporary:
+        temporary.write_text(json.dumps(job))

@@ -1,0 +1,104 @@
+"""What a segmentation network says about one picture."""
+
+# K classes, H, W size of the picture
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import nn
+
+from dnlnet.data.classes import Classes
+from dnlnet.data.pictures import read_picture, to_rgb
+from dnlnet.data.transforms import normalised
+from dnlnet.inference import Inference, tiled_labels
+
+MAX_PIXELS = 4_000_000
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The classes of a picture's pixels.
+
+    Args:
+        image: (H, W, 3) in 0..255.
+        labels: (H, W), the class of each pixel.
+        classes: what they mean.
+        scores: (K, H, W), the probability of each class; None if the picture was done in tiles.
+    """
+
+    image: NDArray[np.uint8]
+    labels: NDArray[np.uint8]
+    classes: Classes
+    scores: NDArray[np.float32] | None = None
+
+    def colours(self) -> NDArray[np.uint8]:
+        """(H, W, 3), every pixel in the colour of its class."""
+        return self.classes.paint(self.labels)
+
+    def overlay(self, opacity: float = 0.5) -> NDArray[np.uint8]:
+        """(H, W, 3), the colours laid over the picture."""
+        blended = Image.blend(Image.fromarray(self.image), Image.fromarray(self.colours()), opacity)
+        return np.asarray(blended)
+
+    def shares(self) -> dict[str, float]:
+        """The share of the picture that each class takes, the largest first, without those that do not occur."""
+        counts = np.bincount(self.labels.ravel(), minlength=len(self.classes)) / self.labels.size
+        order = np.argsort(-counts, kind="stable")
+        return {self.classes.names[index]: float(counts[index]) for index in order if counts[index] > 0}
+
+
+class SegmentationModel:
+    """A trained network with what is needed to use it.
+
+    Args:
+        network: gives logits for normalised images.
+        classes: what its outputs mean.
+        inference: how images are looked at; by itself, whole.
+        device: where the network runs.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        classes: Classes,
+        inference: Inference | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.network, self.classes, self.device = network.eval().to(device), classes, device
+        self.inference = inference or Inference()
+
+    @torch.inference_mode()
+    def predict(
+        self, image: Path | str | Image.Image | NDArray[np.uint8], *, max_pixels: int = MAX_PIXELS
+    ) -> Prediction:
+        """The classes of a picture: a file, a Pillow image, or (H, W, 3) in 0..255.
+
+        Pictures of more than `max_pixels` are done in tiles, without scores.
+        """
+        pixels = _pixels(image)
+        tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
+        if pixels.shape[0] * pixels.shape[1] > max_pixels:
+            labels = tiled_labels(
+                lambda part: self._logits(part).argmax(dim=1)[0].to(torch.uint8), tensor, max_pixels
+            )
+            return Prediction(pixels, labels.numpy(), self.classes)
+        scores = self._logits(tensor).softmax(dim=1)[0]
+        labels = scores.argmax(dim=0).to(torch.uint8)
+        return Prediction(pixels, labels.numpy(), self.classes, scores.float().numpy())
+
+    def _logits(self, image: torch.Tensor) -> torch.Tensor:
+        return self.inference(lambda x: self.network(x).logits, normalised(image[None].to(self.device))).cpu()
+
+
+def _pixels(image: Path | str | Image.Image | NDArray[np.uint8]) -> NDArray[np.uint8]:
+    if isinstance(image, Path | str):
+        return read_picture(Path(image))
+    if isinstance(image, Image.Image):
+        return to_rgb(image)
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
+        raise ValueError(f"an array must be (height, width, 3) of uint8, got {image.shape} of {image.dtype}")
+    return image

@@ -1,0 +1,74 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dnlnet.inference import Inference
+
+
+def network(images: Tensor) -> Tensor:
+    return torch.cat([images[:, :1] ** 2, images[:, 1:2].cumsum(dim=3)], dim=1)
+
+
+IMAGE = torch.rand(1, 3, 13, 18, dtype=torch.float64)
+
+
+def resized(x: Tensor, height: int, width: int) -> Tensor:
+    return F.interpolate(x, (height, width), mode="bilinear", align_corners=True)
+
+
+def test_the_default_is_the_network_itself() -> None:
+    assert torch.equal(Inference()(network, IMAGE), network(IMAGE))
+
+
+def test_scales_and_flips_are_averaged_as_a_plain_loop_does() -> None:
+    total = torch.zeros(1, 2, 13, 18, dtype=torch.float64)
+    for height, width in ((6, 9), (13, 18), (20, 27)):
+        image = resized(IMAGE, height, width)
+        total += resized(network(image), 13, 18)
+        total += resized(network(image.flip(-1)).flip(-1), 13, 18)
+    ours = Inference(scales=(0.5, 1.0, 1.5), flip=True)(network, IMAGE)
+    torch.testing.assert_close(ours, total / 6)
+
+
+def test_the_short_side_comes_before_the_scales() -> None:
+    sizes = []
+
+    def recorded(images: Tensor) -> Tensor:
+        sizes.append(tuple(images.shape[-2:]))
+        return network(images)
+
+    out = Inference(short_side=26, scales=(0.5, 1.0))(recorded, IMAGE)
+    assert sizes == [(13, 18), (26, 36)]
+    assert out.shape == (1, 2, 13, 18)
+
+
+def test_windows_are_used_at_every_scale() -> None:
+    sizes = set()
+
+    def recorded(images: Tensor) -> Tensor:
+        sizes.add(tuple(images.shape[-2:]))
+        return network(images)
+
+    Inference(window=(8, 8), stride=(5, 5), scales=(1.0, 2.0))(recorded, IMAGE)
+    assert sizes == {(8, 8)}
+
+
+def test_the_image_is_left_as_it_is() -> None:
+    before = IMAGE.clone()
+    Inference(scales=(1.0, 0.5), flip=True)(lambda x: x, IMAGE)
+    assert torch.equal(IMAGE, before)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"window": (4, 4)}, "windows need a size and a stride"),
+        ({"window": (4, 4), "stride": (4, 5)}, "a stride of 5 with windows of 4 leaves gaps"),
+        ({"scales": ()}, "scales must be positive"),
+        ({"scales": (1.0, -1.0)}, "scales must be positive"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Inference(**settings)

@@ -1,0 +1,171 @@
+"""From a trained model to files: load, info, eval, predict."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner, Result
+
+import dnlnet
+from dnlnet.cli.main import app
+from dnlnet.engine.log import read_log
+from dnlnet.recipes import find_recipe, override
+from dnlnet.recipes.predict import KINDS
+from dnlnet.recipes.train import train_recipe
+from trees import truncate, write_image
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    settings = ["data.crop=[32, 32]", "schedule.batch=4", "schedule.iterations=20", "training.evaluate_every=20"]
+    folder = tmp_path_factory.mktemp("models") / "run"
+    train_recipe(override(find_recipe("scenes-tiny-dnl"), settings), None, folder, report=lambda _: None)
+    return folder
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    write_image(tmp_path / "photos" / "a.jpg", seed=1, size=(40, 56))
+    write_image(tmp_path / "photos" / "deep" / "b.png", seed=2, size=(33, 47))
+    return tmp_path / "photos"
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "120"})
+
+
+def test_a_loaded_model_predicts_pictures_of_every_kind(run: Path, photos: Path) -> None:
+    model = dnlnet.load(run)
+    prediction = model.predict(photos / "a.jpg")
+    assert prediction.labels.shape == (40, 56)
+    assert prediction.scores is not None
+    np.testing.assert_allclose(prediction.scores.sum(axis=0), 1, atol=1e-5)
+    np.testing.assert_array_equal(prediction.scores.argmax(axis=0), prediction.labels)
+    assert prediction.overlay().shape == (40, 56, 3)
+    assert sum(prediction.shares().values()) == pytest.approx(1)
+    with Image.open(photos / "a.jpg") as image:
+        np.testing.assert_array_equal(model.predict(image).labels, prediction.labels)
+        np.testing.assert_array_equal(model.predict(np.asarray(image)).labels, prediction.labels)
+    with pytest.raises(ValueError, match=r"must be \(height, width, 3\) of uint8, got \(4, 4\)"):
+        model.predict(np.zeros((4, 4), dtype=np.uint8))
+
+
+def test_a_picture_too_large_is_done_in_tiles(run: Path) -> None:
+    model = dnlnet.load(run)
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 420, 3), dtype=np.uint8)
+    prediction = model.predict(pixels, max_pixels=65536)
+    assert prediction.scores is None
+    assert prediction.labels.shape == (300, 420)
+    whole = model.predict(pixels)
+    assert (prediction.labels == whole.labels).mean() > 0.8
+
+
+def test_eval_gives_the_score_of_the_training_run(run: Path, tmp_path: Path) -> None:
+    arguments = ["eval", run, "--workers", 0, "--json", tmp_path / "s.json", "--picture", tmp_path / "c.png"]
+    done = command(*arguments)
+    assert done.exit_code == 0, done.output
+    logged = [line for line in read_log(run) if line["event"] == "evaluation"][-1]
+    scores = json.loads((tmp_path / "s.json").read_text())
+    assert scores["miou"] == pytest.approx(logged["miou"])
+    assert scores["by_class"] == pytest.approx(logged["by_class"])
+    assert (tmp_path / "c.png").stat().st_size > 5000
+
+
+def test_options_replace_how_images_are_looked_at(run: Path, tmp_path: Path) -> None:
+    scores = []
+    for number, options in enumerate([["--whole"], ["--scales", "1,2", "--flip"], ["--window", "16"]]):
+        done = command("eval", run, "--workers", 0, "--json", tmp_path / f"{number}.json", *options)
+        assert done.exit_code == 0, done.output
+        scores.append(json.loads((tmp_path / f"{number}.json").read_text())["miou"])
+    assert len(set(scores)) == 3
+    with pytest.raises(ValueError, match="--scales a,b: expected numbers"):
+        CliRunner().invoke(app, ["eval", str(run), "--scales", "a,b"], catch_exceptions=False)
+    with pytest.raises(ValueError, match="contradict"):
+        CliRunner().invoke(app, ["eval", str(run), "--whole", "--window", "9"], catch_exceptions=False)
+
+
+def test_predict_writes_three_pictures_for_each_and_skips_what_is_done(
+    run: Path, photos: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = command("predict", run, photos, "-o", out)
+    assert done.exit_code == 0, done.output
+    assert "2 done; results" in done.output
+    for kind in KINDS:
+        for name, size in (("a.png", (56, 40)), ("deep/b.png", (47, 33))):
+            with Image.open(out / kind / name) as image:
+                assert image.size == size
+    with Image.open(out / "labels" / "a.png") as image:
+        np.testing.assert_array_equal(np.asarray(image), dnlnet.load(run).predict(photos / "a.jpg").labels)
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
+    (out / "overlay" / "a.png").unlink()
+    again = command("predict", run, photos, "-o", out)
+    assert "1 done, 1 done before" in again.output
+    kept = {path: path.stat().st_mtime_ns for path in out.rglob("b.png")}
+    assert all(before[path] == time for path, time in kept.items())
+    assert not list(out.rglob(".*"))
+
+
+def test_a_broken_picture_is_reported_and_the_rest_is_done(run: Path, photos: Path, tmp_path: Path) -> None:
+    write_image(photos / "cut.png", size=(60, 60))
+    truncate(photos / "cut.png")
+    done = command("predict", run, photos, "-o", tmp_path / "out")
+    assert done.exit_code == 1
+    assert "cut.png: cannot be read" in done.output
+    assert "2 done, 1 bad" in done.output
+    assert not (tmp_path / "out" / "labels" / "cut.png").exists()
+
+
+def test_predictions_of_another_model_are_not_overwritten_without_force(
+    run: Path, photos: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    command("predict", run / "best.safetensors", photos, "-o", out)
+    other = tmp_path / "other.safetensors"
+    tensors = load_file(run / "best.safetensors")
+    from safetensors import safe_open
+
+    with safe_open(run / "best.safetensors", "pt") as file:
+        metadata = file.metadata()
+    save_file(
+        {name: value + 1 if value.is_floating_point() else value for name, value in tensors.items()}, other, metadata
+    )
+    before = (out / "labels" / "a.png").read_bytes()
+    with pytest.raises(ValueError, match="holds predictions of another model"):
+        CliRunner().invoke(app, ["predict", str(other), str(photos), "-o", str(out)], catch_exceptions=False)
+    assert (out / "labels" / "a.png").read_bytes() == before
+    assert command("predict", other, photos, "-o", out, "--force").exit_code == 0
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("")
+    with pytest.raises(ValueError, match="exists and holds other files"):
+        CliRunner().invoke(
+            app, ["predict", str(run), str(photos), "-o", str(tmp_path / "mine")], catch_exceptions=False
+        )
+
+
+def test_info_says_what_a_model_is(run: Path) -> None:
+    shown = yaml.safe_load(command("info", run).output)
+    assert shown["recipe"]["name"] == "scenes-tiny-dnl"
+    assert shown["classes"][0] == "sky"
+    assert shown["iteration"] == 20
+    assert set(shown["scores"]) == {"miou", "accuracy"}
+    assert shown["values"] == sum(value.numel() for value in load_file(run / "best.safetensors").values())
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(FileNotFoundError, match="no such model file or run folder"):
+        dnlnet.load("nowhere.safetensors")
+    with pytest.raises(FileNotFoundError, match=r"no best\.safetensors or last\.safetensors in it"):
+        dnlnet.load(tmp_path)
+    save_file({"w": torch.zeros(1)}, tmp_path / "plain.safetensors")
+    with pytest.raises(ValueError, match="has weights but no recipe"):
+        dnlnet.load(tmp_path / "plain.safetensors")
+    (tmp_path / "cut.safetensors").write_bytes(b"123")
+    with pytest.raises(ValueError, match="is not a model file, or is damaged"):
+        dnlnet.load(tmp_path / "cut.safetensors")
