@@ -96,6 +96,55 @@ def data(
         typer.echo(f"written: {json}")
 
 
+@bench.command()
+def predict(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Whose network to time.")] = "camvid-mbv2-dnl",
+    size: Annotated[str, typer.Option(help="Height x width of the image.")] = "360x480",
+    rounds: Annotated[int, typer.Option(min=1, help="Interleaved runs; the best of each counts.")] = 10,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the network.")] = 2,
+    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+) -> None:
+    """Compare forms of the same network: memory order, batch norms folded into convolutions, compiled.
+
+    Example: dnlnet bench predict camvid-r50-dnl --size 360x480
+    """
+    from dataclasses import asdict
+
+    import torch
+
+    from dnlnet.bench.block import describe_machine
+    from dnlnet.bench.predict import bench_predict
+    from dnlnet.cli.tables import print_table, write_json
+    from dnlnet.recipes import find_recipe
+    from dnlnet.recipes.build import build_model, find_classes
+
+    found = find_recipe(recipe)
+    try:
+        height, width = (int(length) for length in size.split("x"))
+    except ValueError:
+        raise ValueError(f"--size {size}: expected height x width, such as 360x480") from None
+    torch.manual_seed(0)
+    network = build_model(found.model, len(find_classes(found)), weights=False)
+    rows = bench_predict(network, torch.randn(1, 3, height, width), rounds=rounds, threads=threads)
+    machine = describe_machine(threads)
+    print_table(
+        f"{recipe} on one image of {height} x {width}",
+        [
+            {
+                "form": row.form,
+                "ms": f"{1e3 * row.seconds:.1f}",
+                "of eager": f"{row.seconds / rows[0].seconds:.2f}",
+                "largest difference": f"{row.difference:.1e}",
+            }
+            for row in rows
+        ],
+        caption=machine,
+    )
+    if json is not None:
+        write_json(json, {"machine": machine, "recipe": recipe, "size": size, "rows": [asdict(row) for row in rows]})
+        typer.echo(f"written: {json}")
+
+
 def _cells(row: "Row") -> dict[str, str]:
     def number(value: float | None, form: str, scale: float = 1) -> str:
         return "-" if value is None else format(value * scale, form)

@@ -17,6 +17,7 @@ from dnlnet.data.transforms import normalised
 from dnlnet.inference import Inference, tiled_labels
 
 MAX_PIXELS = 4_000_000
+TILE_PIXELS = 1_048_576  # attention takes time quadratic in them, and networks are trained on crops no larger
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,13 @@ class SegmentationModel:
     ) -> Prediction:
         """The classes of a picture: a file, a Pillow image, or (H, W, 3) in 0..255.
 
-        Pictures of more than `max_pixels` are done in tiles, without scores.
+        Pictures of more than `max_pixels` are done in tiles, of about a million pixels at most, without scores.
         """
         pixels = _pixels(image)
         tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
         if pixels.shape[0] * pixels.shape[1] > max_pixels:
             labels = tiled_labels(
-                lambda part: self._logits(part).argmax(dim=1)[0].to(torch.uint8), tensor, max_pixels
+                lambda part: self._logits(part).argmax(dim=1)[0].to(torch.uint8), tensor, min(max_pixels, TILE_PIXELS)
             )
             return Prediction(pixels, labels.numpy(), self.classes)
         scores = self._logits(tensor).softmax(dim=1)[0]

@@ -1,0 +1,59 @@
+"""How fast a network predicts, in several forms of the same function."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+from torch import Tensor, nn
+
+from dnlnet.inference.fold import fold_batch_norms
+
+
+@dataclass(frozen=True)
+class Row:
+    """Seconds for one image, the best of several, and the largest difference from the plain form's logits."""
+
+    form: str
+    seconds: float
+    difference: float
+
+
+def forms(network: nn.Module, image: Tensor, compiled: bool) -> Iterator[tuple[str, Callable[[], Tensor]]]:
+    """The network run on an image in each form, the plain one first."""
+    last = image.contiguous(memory_format=torch.channels_last)
+    folded = fold_batch_norms(network, image)
+
+    def call(net: nn.Module, x: Tensor) -> Callable[[], Tensor]:
+        return lambda: net(x).logits
+
+    yield "eager", call(network, image)
+    yield "channels_last", call(_channels_last(network), last)
+    yield "folded", call(folded, image)
+    yield "folded, channels_last", call(_channels_last(folded), last)
+    if compiled:
+        yield "folded, inductor", call(torch.compile(folded), image)  # type: ignore[arg-type]
+
+
+@torch.inference_mode()
+def bench_predict(network: nn.Module, image: Tensor, *, rounds: int = 5, threads: int = 2) -> list[Row]:
+    """Measure every form in turn, `rounds` times; the compiled one where there is a C++ compiler."""
+    torch.set_num_threads(threads)
+    compiled = any(shutil.which(name) for name in ("g++", "clang++", "c++"))
+    calls = dict(forms(network.eval(), image, compiled))
+    reference = calls["eager"]()
+    differences = {name: float((call() - reference).abs().max()) for name, call in calls.items()}
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(rounds):
+        for name, call in calls.items():
+            start = perf_counter()
+            call()
+            best[name] = min(best[name], perf_counter() - start)
+    return [Row(name, best[name], differences[name]) for name in calls]
+
+
+def _channels_last(network: nn.Module) -> nn.Module:
+    from copy import deepcopy
+
+    return deepcopy(network).to(memory_format=torch.channels_last)

@@ -1,0 +1,86 @@
+"""Batch norms folded into the convolutions before them: the same function with fewer passes over memory."""
+
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+
+@torch.no_grad()
+def fold_batch_norms(network: nn.Module, example: Tensor) -> nn.Module:
+    """A copy of the network for inference, without the batch norms that directly follow a convolution.
+
+    Which follow which is seen by running the example. The copy is run on it too; a network in which folding would
+    change the result is refused.
+
+    Args:
+        network: in evaluation mode.
+        example: an input, (1, 3, H, W); small is enough.
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+    >>> [type(module).__name__ for module in fold_batch_norms(net, torch.rand(1, 3, 8, 8))]
+    ['Conv2d', 'Identity', 'ReLU']
+    """
+    if network.training:
+        raise ValueError("batch norms can be folded in evaluation mode only; call network.eval() first")
+    folded = deepcopy(network)
+    for convolution, norm in _pairs(folded, example):
+        before, after = folded.get_submodule(convolution), folded.get_submodule(norm)
+        assert isinstance(before, nn.Conv2d)
+        assert isinstance(after, nn.BatchNorm2d)
+        folded.set_submodule(convolution, fuse_conv_bn_eval(before, after))
+        # timm's batch norms have their activation inside.
+        inside = [module for name, module in after.named_children() if name in ("drop", "act")]
+        folded.set_submodule(norm, nn.Sequential(*inside) if inside else nn.Identity())
+    expected, result = (_first_tensor(net(example)) for net in (network, folded))
+    difference = float((expected - result).abs().max())
+    if difference > 1e-3 * float(expected.abs().max()):
+        raise ValueError(f"folding changes the result by {difference:.2g}; use the network as it is")
+    return folded
+
+
+def _pairs(network: nn.Module, example: Tensor) -> list[tuple[str, str]]:
+    """Names of each convolution and the batch norm that takes its output, the only one to do so."""
+    made_by: dict[int, str] = {}
+    kept: list[Tensor] = []  # as long as a tensor lives, no other has its address
+    pairs: list[tuple[str, str]] = []
+
+    def note_output(name: str) -> Any:
+        def hook(_: nn.Module, __: Any, output: Tensor) -> None:
+            made_by[id(output)] = name
+            kept.append(output)
+
+        return hook
+
+    def note_input(name: str) -> Any:
+        def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            if id(inputs[0]) in made_by:
+                pairs.append((made_by[id(inputs[0])], name))
+
+        return hook
+
+    hooks = []
+    for name, module in network.named_modules():
+        if isinstance(module, nn.Conv2d):
+            hooks.append(module.register_forward_hook(note_output(name)))
+        elif isinstance(module, nn.BatchNorm2d):
+            hooks.append(module.register_forward_pre_hook(note_input(name)))
+    try:
+        network(example)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    convolutions = [convolution for convolution, _ in pairs]
+    norms = [norm for _, norm in pairs]
+    return [
+        (convolution, norm)
+        for convolution, norm in pairs
+        if convolutions.count(convolution) == 1 and norms.count(norm) == 1
+    ]
+
+
+def _first_tensor(output: Any) -> Tensor:
+    tensor: Tensor = output if isinstance(output, Tensor) else output[0]
+    return tensor
