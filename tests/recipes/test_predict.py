@@ -13,9 +13,10 @@ from typer.testing import CliRunner, Result
 
 import dnlnet
 from dnlnet.cli.main import app
+from dnlnet.engine import distributed
 from dnlnet.engine.log import read_log
 from dnlnet.recipes import find_recipe, override
-from dnlnet.recipes.predict import KINDS
+from dnlnet.recipes.predict import KINDS, predict_pictures
 from dnlnet.recipes.train import train_recipe
 from trees import truncate, write_image
 
@@ -169,3 +170,17 @@ def test_what_is_no_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "cut.safetensors").write_bytes(b"123")
     with pytest.raises(ValueError, match="is not a model file, or is damaged"):
         dnlnet.load(tmp_path / "cut.safetensors")
+
+
+def test_processes_share_the_pictures(
+    run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process does what the others do not, and together they do all."""
+    model, path, out = dnlnet.load(run), run / "best.safetensors", tmp_path / "out"
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    done = []
+    for rank in range(2):
+        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
+        done.append([result.path.name for result in predict_pictures(model, path, [photos], out)])
+    assert sorted(done) == [["a.jpg"], ["b.png"]]
+    assert len(list(out.rglob("*.png"))) == 6

@@ -7,12 +7,15 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 from safetensors import safe_open
 from typer.testing import CliRunner
 
+from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
 from dnlnet.engine.log import read_log
 from dnlnet.recipes import find_recipe, override
@@ -128,6 +131,27 @@ def test_a_start_without_data_is_refused_before_anything_is_written(tmp_path: Pa
             report=quiet,
         )
     assert not out.exists()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_bad_file_stops_training_with_one_sentence(workers: int, tmp_path: Path) -> None:
+    root = camvid_tree(tmp_path / "camvid")
+    for path in (root / "trainannot").iterdir():
+        Image.fromarray(np.full((24, 32), 77, dtype=np.uint8)).save(path)
+    recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null", "model.width=16", *QUICK])
+    with pytest.raises(ValueError, match=r"0001TP_\d+\.png: label 77 at row 0, column 0; expected") as raised:
+        train_recipe(recipe, root, tmp_path / "run", workers=workers, report=quiet)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_became_of_pretrained_weights_is_said(tmp_path: Path) -> None:
+    weights = tmp_path / "weights.pth"
+    torch.save({**Backbone("mobilenetv2").body.state_dict(), "classifier.weight": torch.zeros(1)}, weights)
+    settings = [f"model.weights={weights}", "model.width=16", "loss.ohem=null", *QUICK]
+    said: list[str] = []
+    recipe = override(find_recipe("camvid-mbv2-dnl"), settings)
+    train_recipe(recipe, camvid_tree(tmp_path / "camvid"), tmp_path / "run", report=said.append)
+    assert said[0] == f"{weights}: 306 tensors loaded; 1 classifier (classifier.weight)"
 
 
 def test_a_start_without_space_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

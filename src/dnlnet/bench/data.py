@@ -21,6 +21,7 @@ from dnlnet.data.unpacked import unpack_into
 
 SIZE = (1024, 2048)
 CROP = (769, 769)
+SOURCES = ("png", "png, unpacked", "jpg", "jpg, unpacked")
 
 
 @dataclass(frozen=True)

@@ -70,11 +70,20 @@ def data(
     """
     from dataclasses import asdict
 
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     from dnlnet.bench.block import describe_machine
-    from dnlnet.bench.data import bench_data
+    from dnlnet.bench.data import SOURCES, bench_data
     from dnlnet.cli.tables import print_table, write_json
 
-    rows = list(bench_data(pictures, rounds))
+    columns = TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn()
+    rows = []
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("measuring", total=len(SOURCES))
+        for row in bench_data(pictures, rounds):
+            rows.append(row)
+            progress.update(task, advance=1, description=f"measured {row.source}")
     machine = describe_machine(threads=1)
     print_table(
         "Training samples per second and core, from 2048 x 1024 pictures",

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from dnlnet.engine.distributed import share_of, world_size
 from dnlnet.engine.move import to_device
+from dnlnet.engine.reading import read
 from dnlnet.engine.signals import leave_to_parent
 from dnlnet.engine.task import Task
 
@@ -35,7 +36,7 @@ def evaluate(
     loader = DataLoader(
         data, sampler=indices, num_workers=workers, generator=torch.Generator(), worker_init_fn=leave_to_parent
     )
-    for batch in loader:
+    for batch in read(loader):
         task.score(model, to_device(batch, device), metric)
         if progress is not None:
             progress()

@@ -17,6 +17,7 @@ from dnlnet.engine.evaluate import evaluate
 from dnlnet.engine.log import RunLog
 from dnlnet.engine.move import to_device
 from dnlnet.engine.optim import LearningRate, set_training_mode
+from dnlnet.engine.reading import read
 from dnlnet.engine.run import Run, Settings, save_model
 from dnlnet.engine.signals import leave_to_parent, stop_requested
 from dnlnet.engine.task import Task
@@ -80,16 +81,15 @@ def train(
         device: of the model.
         validation: data to evaluate on; without it there is no best model.
         metadata: kept in the model files, to know later what they are.
-        progress: called after every iteration, in the main process.
-        report: told what is worth saying, in the main process.
+        progress: called after every iteration.
+        report: told what is worth saying.
     """
     total = sum(stage.iterations for stage in stages)
     checkpoints = Checkpoints(folder / "checkpoints", settings.keep)
     run = Run(model, settings, device)
-    say = report if distributed.is_main() else lambda _: None
-    if (checkpoint := checkpoints.latest(say)) is not None:
+    if (checkpoint := checkpoints.latest(report)) is not None:
         run.restore(checkpoint)
-        say(f"going on from iteration {run.iteration} of {total}")
+        report(f"going on from iteration {run.iteration} of {total}")
     distributed.wait_for_all()  # all have read before one writes
     with RunLog(folder, run.iteration, quiet=not distributed.is_main()) as log, stop_requested() as stop:
         for lr, micro_batches in _iterations(stages, settings, run.iteration):
@@ -102,7 +102,7 @@ def train(
                 metric = evaluate(task, run.averaged(), validation, device=device, workers=settings.workers)
                 scores = metric.scores()
                 log.write("evaluation", run.iteration, {**scores, **task.details(metric)})
-                say(
+                report(
                     f"iteration {run.iteration}: "
                     + ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
                 )
@@ -183,6 +183,6 @@ def _iterations(stages: Sequence[Stage], settings: Settings, start: int) -> Iter
             generator=torch.Generator(),
             worker_init_fn=leave_to_parent,
         )
-        samples = iter(loader)
+        samples = read(loader)
         for iteration in range(first, stage.iterations):
             yield stage.lr * stage.schedule(iteration), [next(samples) for _ in range(parts)]

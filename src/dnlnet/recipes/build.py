@@ -26,13 +26,16 @@ SCENES = "scenes"  # generated, so they have no folder
 HELD_OUT_SCENES = 64
 
 
-def build_model(model: Model, classes: int, *, weights: bool = True) -> nn.Module:
+def build_model(
+    model: Model, classes: int, *, weights: bool = True, report: Callable[[str], None] = lambda _: None
+) -> nn.Module:
     """The network of a recipe.
 
     Args:
         model: the recipe's model.
         classes: number of classes of its data.
         weights: load the pretrained weights that it names; False leaves the network as it is initialised.
+        report: told what became of the tensors of a file.
 
     >>> from dnlnet.recipes import find_recipe
     >>> network = build_model(find_recipe("scenes-tiny-dnl").model, classes=6)
@@ -49,7 +52,7 @@ def build_model(model: Model, classes: int, *, weights: bool = True) -> nn.Modul
         pretrained=source == IMAGENET,
     )
     if source is not None and source != IMAGENET:
-        load_weights(backbone, Path(source))
+        report(f"{source}: {load_weights(backbone, Path(source))}")
     return Segmentor(
         backbone,
         classes,

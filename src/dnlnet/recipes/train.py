@@ -55,12 +55,14 @@ def train_recipe(
         progress, report: see `dnlnet.engine.train.train`.
     """
     with distributed.process_group() as device:
+        say = report if distributed.is_main() else lambda _: None
         classes = find_classes(recipe, data)
         validation = build_validation_data(recipe, data)
         stages = _stages(recipe, data, seed, unpacked)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = build_model(recipe.model, len(classes), weights=not (out / "checkpoints").exists())
+            fresh = not (out / "checkpoints").exists()
+            model = build_model(recipe.model, len(classes), weights=fresh, report=say)
         if distributed.is_main():
             _require_space(out, model, recipe.training.keep)
             _claim(out, _description(recipe, data, seed))
@@ -79,7 +81,7 @@ def train_recipe(
                 "dnlnet": dnlnet.__version__,
             },
             progress=progress,
-            report=report,
+            report=say,
         )
 
 
