@@ -68,7 +68,7 @@ import json, torch
 torch.set_num_threads(1)
 from pathlib import Path
 from safetensors.torch import load_file
-from dnlnet.engine.distributed import process_group, is_main
+from dnlnet.engine.distributed import process_group, is_main, rank
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.recipes import find_recipe, override
 from dnlnet.recipes.build import build_model, build_task, build_validation_data, find_classes
@@ -76,6 +76,8 @@ recipe = override(find_recipe("scenes-tiny-dnl"), ["data.crop=[32, 32]"])
 with process_group() as device:
     model = build_model(recipe.model, 6)
     model.load_state_dict(load_file(Path({str(shared / "last.safetensors")!r})))
+    for buffer in model.buffers():
+        buffer += rank()  # statistics that each process has counted for itself: the main one's are used
     task = build_task(recipe, find_classes(recipe))
     metric = evaluate(task, model, build_validation_data(recipe, None), device=device)
     if is_main():

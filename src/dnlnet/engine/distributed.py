@@ -78,6 +78,13 @@ def sum_over_processes(values: Tensor) -> Tensor:
     return total
 
 
+def take_main_buffers(model: nn.Module) -> None:
+    """Give every process the main one's buffers: batch norms that are not synchronised count each for itself."""
+    if dist.is_initialized():
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+
+
 def share_of(items: Sequence[Item]) -> list[Item]:
     """Every n-th item from this process's number on: all are dealt out, none twice.
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from dnlnet.engine.distributed import share_of, world_size
+from dnlnet.engine.distributed import share_of, take_main_buffers, world_size
 from dnlnet.engine.move import to_device
 from dnlnet.engine.reading import read
 from dnlnet.engine.signals import leave_to_parent
@@ -31,6 +31,7 @@ def evaluate(
     """
     mode = model.training
     model.eval()
+    take_main_buffers(model)
     metric = task.metric()
     indices = share_of(range(len(data)))  # type: ignore[arg-type]
     loader = DataLoader(

@@ -130,7 +130,9 @@ def _step(
         batch = to_device(batch, run.device, channels_last=settings.channels_last)
         with run.autocast():
             losses = task.losses(run.model, batch)
-        values = torch.stack([*(loss.detach().float() for loss in losses.values()), torch.tensor(float(stop))])
+        values = torch.stack(
+            [*(loss.detach().float() for loss in losses.values()), torch.tensor(float(stop), device=run.device)]
+        )
         *means, asked = distributed.mean_over_processes(values).tolist()
         stopping = stopping or asked > 0
         for name, mean in zip(losses, means, strict=True):

@@ -67,8 +67,10 @@ def train_recipe(
             _require_space(out, model, recipe.training.keep)
             _claim(out, _description(recipe, data, seed))
         distributed.wait_for_all()
+        task = build_task(recipe, classes, distributed.mean_over_processes)
+        task.loss.to(device)  # its class weights
         return train(
-            build_task(recipe, classes, distributed.mean_over_processes),
+            task,
             model,
             stages,
             _settings(recipe, seed, workers, skip_nonfinite),
