@@ -5,13 +5,13 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from dnlnet.attention import VARIANTS, NonLocalBlock
 from dnlnet.bench.memory import peak_extra_bytes
+from dnlnet.bench.timing import best_times
 
 SIZES: dict[str, tuple[int, ...]] = {
     "32x32": (32, 32),
@@ -87,7 +87,7 @@ def bench_block(
     """Measure each size and variant in turn, forward and in training; rows come as they are done.
 
     Within a row, fused, explicit and the plain matrix multiply take turns, `rounds` times, and the best time of
-    each counts: on a busy machine the minimum is the part that is ours.
+    each counts.
     """
     torch.set_num_threads(threads)
     for size in sizes:
@@ -111,12 +111,7 @@ def _measure(variant: str, channels: int, size: str, training: bool, rounds: int
     flops = _flops(variant, channels, shape, training)
     multiplies = max(1, round(flops / (2 * MULTIPLY**3)))
     calls["multiply"] = _multiply_call(multiplies)
-    best = dict.fromkeys(calls, float("inf"))
-    for _ in range(rounds):
-        for name, call in calls.items():
-            start = perf_counter()
-            call()
-            best[name] = min(best[name], perf_counter() - start)
+    best = best_times(calls, rounds)
     return Row(
         size=size,
         variant=variant,

@@ -1,10 +1,9 @@
 """Training samples per second: windows resized alone, against whole pictures resized and then cropped."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms import v2
 
+from dnlnet.bench.timing import best_times
 from dnlnet.data.classes import IGNORE
 from dnlnet.data.labelled import LabelledImages, Pair, index_labels
 from dnlnet.data.samples import Draw, TrainingCrops
@@ -104,23 +104,12 @@ def _measure(
     indices = range(len(files))
     for index in indices:
         window_sample(crops, index)  # unpacks, where it does
-    plain, ours = _best_times(
-        [
-            lambda: [plain_sample(files, index, augmentation) for index in indices],
-            lambda: [window_sample(crops, index) for index in indices],
-        ],
+    best = best_times(
+        {
+            "plain": lambda: [plain_sample(files, index, augmentation) for index in indices],
+            "ours": lambda: [window_sample(crops, index) for index in indices],
+        },
         rounds,
     )
     megabytes = sum(pair.image.stat().st_size for pair in files.pairs) / len(files) / 1e6
-    return Row(source, megabytes, len(files) / plain, len(files) / ours)
-
-
-def _best_times(calls: Sequence[Callable[[], object]], rounds: int) -> list[float]:
-    """The best time of each call, in turn with the others."""
-    best = [float("inf")] * len(calls)
-    for _ in range(rounds):
-        for number, call in enumerate(calls):
-            start = perf_counter()
-            call()
-            best[number] = min(best[number], perf_counter() - start)
-    return best
+    return Row(source, megabytes, len(files) / best["plain"], len(files) / best["ours"])

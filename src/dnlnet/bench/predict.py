@@ -3,11 +3,11 @@
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from time import perf_counter
 
 import torch
 from torch import Tensor, nn
 
+from dnlnet.bench.timing import best_times
 from dnlnet.inference.fold import fold_batch_norms
 
 
@@ -44,12 +44,7 @@ def bench_predict(network: nn.Module, image: Tensor, *, rounds: int = 5, threads
     calls = dict(forms(network.eval(), image, compiled))
     reference = calls["eager"]()
     differences = {name: float((call() - reference).abs().max()) for name, call in calls.items()}
-    best = dict.fromkeys(calls, float("inf"))
-    for _ in range(rounds):
-        for name, call in calls.items():
-            start = perf_counter()
-            call()
-            best[name] = min(best[name], perf_counter() - start)
+    best = best_times(calls, rounds)
     return [Row(name, best[name], differences[name]) for name in calls]
 
 

@@ -77,14 +77,11 @@ def check(
 def _read(chosen: "dict[str, LabelledImages]") -> "dict[str, Report]":
     from functools import partial
 
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+    from dnlnet.cli.progress import counting_progress
     from dnlnet.data.check import check
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     reports = {}
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with counting_progress() as progress:
         for split, images in chosen.items():
             task = progress.add_task(images.name, total=len(images))
             reports[split] = check(images, progress=partial(progress.advance, task))

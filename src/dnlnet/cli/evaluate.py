@@ -32,22 +32,16 @@ def evaluate(
 
     Example: dnlnet eval runs/camvid --data ~/camvid --json scores.json --picture confusion.png
     """
-    import os
-
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from dnlnet.analysis.confusion import confusion_figure
     from dnlnet.analysis.figures import save_figure
+    from dnlnet.cli.progress import counting_progress
     from dnlnet.cli.tables import print_table, write_json
     from dnlnet.recipes.evaluate import evaluate_model
     from dnlnet.recipes.load import find_model, inference_of, read_model_file
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     found = read_model_file(find_model(model))
     inference = inference_of(_as_asked(found.recipe.evaluation, whole, window, scales, flip))
-    console = Console(stderr=True, quiet=os.environ.get("RANK", "0") != "0")
-    with Progress(*columns, console=console) as progress:
+    with counting_progress() as progress:
         task = progress.add_task("evaluating", total=None)
         matrix = evaluate_model(
             found,

@@ -23,20 +23,14 @@ def predict(
 
     Example: dnlnet predict runs/camvid photos/ street.jpg -o predicted
     """
-    import os
-
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+    from dnlnet.cli.progress import counting_progress
     from dnlnet.engine.distributed import is_main, process_group
     from dnlnet.recipes.load import find_model, load
     from dnlnet.recipes.predict import predict_pictures
 
     path = find_model(model)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    console = Console(stderr=True, quiet=os.environ.get("RANK", "0") != "0")
     problems, skipped, done = [], 0, 0
-    with process_group(), Progress(*columns, console=console) as progress:
+    with process_group(), counting_progress() as progress:
         task = progress.add_task("predicting", total=None)
         for result in predict_pictures(
             load(path),

@@ -68,13 +68,12 @@ class _Bar:
     """Progress of a run on the terminal: loss, learning rate, images per second, time left."""
 
     def __init__(self, batch: int) -> None:
-        import os
-
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+        from dnlnet.cli.progress import speaking_console
+
         self.batch = batch
-        self.console = Console(stderr=True, quiet=os.environ.get("RANK", "0") != "0")
+        self.console = speaking_console()
         columns = TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}")
         self.progress = Progress(*columns, TimeRemainingColumn(), console=self.console)
         self.task = self.progress.add_task("", total=None, state="")

@@ -6,7 +6,8 @@ folder can be listed, checked and sampled by the same value.
 
 # H, W size of the image; K classes
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -196,18 +197,24 @@ def files_by_stem(folder: Path, suffixes: Iterable[str] = IMAGE_SUFFIXES) -> dic
     return {path.stem: path for path in sorted(folder.iterdir()) if path.suffix.lower() in wanted}
 
 
-def _load(path: Path, mode: str | None) -> Image.Image:
-    """The whole picture, decoded; every way in which that fails becomes one sentence with the path."""
+@contextmanager
+def picture_errors(path: Path) -> Iterator[None]:
+    """Every way in which reading a picture fails becomes one sentence with its path."""
     try:
-        with Image.open(path) as image:
-            image.load()
-            return image if mode is None or image.mode == mode else image.convert(mode)
+        yield
     except FileNotFoundError:
         raise BadFileError(Problem(path, "no such file")) from None
     except UnidentifiedImageError:
         raise BadFileError(Problem(path, "is not a picture")) from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise BadFileError(Problem(path, f"cannot be read: {error}")) from None
+
+
+def _load(path: Path, mode: str | None) -> Image.Image:
+    """The whole picture, decoded."""
+    with picture_errors(path), Image.open(path) as image:
+        image.load()
+        return image if mode is None or image.mode == mode else image.convert(mode)
 
 
 def _packed(colours: NDArray[np.integer]) -> NDArray[np.int64]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
-from dnlnet.data.labelled import IMAGE_SUFFIXES, BadFileError, Problem
+from dnlnet.data.labelled import IMAGE_SUFFIXES, picture_errors
 
 _BRIGHTEST = {"I;16": 65535, "I;16B": 65535, "I;16L": 65535, "I": 65535, "F": 1.0}
 
@@ -19,20 +19,11 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
     Grey, palette and CMYK become RGB; 16 bits become 8; what is transparent is laid on white. Of several pages the
     first is taken. A file that cannot be read raises `BadFileError`.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # large pictures are welcome
-            with Image.open(path) as image:
-                image.load()
-                return to_rgb(ImageOps.exif_transpose(image))
-    except FileNotFoundError:
-        raise BadFileError(Problem(path, "no such file")) from None
-    except UnidentifiedImageError:
-        raise BadFileError(Problem(path, "is not a picture")) from None
-    except Image.DecompressionBombError:
-        raise BadFileError(Problem(path, "has more pixels than can be read; cut it into parts")) from None
-    except (OSError, ValueError, SyntaxError) as error:
-        raise BadFileError(Problem(path, f"cannot be read: {error}")) from None
+    with warnings.catch_warnings(), picture_errors(path):
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # large pictures are welcome
+        with Image.open(path) as image:
+            image.load()
+            return to_rgb(ImageOps.exif_transpose(image))
 
 
 def to_rgb(image: Image.Image) -> NDArray[np.uint8]:

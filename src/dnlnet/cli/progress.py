@@ -1,0 +1,23 @@
+"""One kind of progress bar for all commands that count things."""
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+
+def speaking_console() -> "Console":
+    """The terminal's error stream; silent in all processes of `torchrun` but the main one."""
+    from rich.console import Console
+
+    return Console(stderr=True, quiet=os.environ.get("RANK", "0") != "0")
+
+
+def counting_progress() -> "Progress":
+    """A bar with how many of how many are done, and the time left."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    return Progress(*columns, console=speaking_console())
