@@ -15,12 +15,13 @@ from PIL import Image
 from safetensors import safe_open
 from typer.testing import CliRunner
 
+from dnlnet.analysis.report import write_report
 from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
 from dnlnet.engine.log import read_log
 from dnlnet.recipes import find_recipe, override
 from dnlnet.recipes.train import train_recipe
-from trees import camvid_tree
+from trees import camvid_tree, cityscapes_tree
 
 QUICK = ["data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=3", "training.evaluate_every=2"]
 RECIPE = override(find_recipe("scenes-tiny-dnl"), QUICK)
@@ -152,6 +153,18 @@ def test_what_became_of_pretrained_weights_is_said(tmp_path: Path) -> None:
     recipe = override(find_recipe("camvid-mbv2-dnl"), settings)
     train_recipe(recipe, camvid_tree(tmp_path / "camvid"), tmp_path / "run", report=said.append)
     assert said[0] == f"{weights}: 306 tensors loaded; 1 classifier (classifier.weight)"
+
+
+def test_the_test_protocol_runs_through_its_phases_without_validation(tmp_path: Path) -> None:
+    """Fine, coarse, fine again, on files in Cityscapes' own layout."""
+    phases = ", ".join(f"{{train: {split}, iterations: 2, lr: 0.001}}" for split in ("coarse", "trainval"))
+    settings = ["model.weights=null", "model.backbone=resnet18", "model.width=16", "model.auxiliary=false", *QUICK]
+    settings += ["model.output_stride=16", f"schedule.then=[{phases}]"]
+    recipe = override(find_recipe("cityscapes_test-r101-dnl"), settings)
+    outcome = train_recipe(recipe, cityscapes_tree(tmp_path / "cityscapes"), tmp_path / "run", report=quiet)
+    assert (outcome.iteration, outcome.best) == (7, None)
+    assert sorted(path.name for path in (tmp_path / "run").glob("*.safetensors")) == ["last.safetensors"]
+    assert write_report(tmp_path / "run").exists()
 
 
 def test_a_start_without_space_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,8 @@ def train(
         )
         raise typer.Exit(128 + (outcome.signal or 0))
     typer.echo(f"report: {write_report(out)}")
-    typer.echo(f"models: {out / 'best.safetensors'}, {out / 'last.safetensors'}")
+    models = [path for path in (out / "best.safetensors", out / "last.safetensors") if path.exists()]
+    typer.echo(f"models: {', '.join(map(str, models))}")
 
 
 class _Bar:

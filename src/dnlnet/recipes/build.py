@@ -103,10 +103,12 @@ def build_training_data(
     return TrainingCrops(images, augmentation, seed)
 
 
-def build_validation_data(recipe: Recipe, root: Path | None) -> Dataset[Sample]:
-    """The images that a recipe is evaluated on."""
+def build_validation_data(recipe: Recipe, root: Path | None) -> Dataset[Sample] | None:
+    """The images that a recipe is evaluated on, or None if it trains on all that is labelled."""
     if recipe.data.name == SCENES:
         return SceneSamples(HELD_OUT_SCENES, recipe.data.crop, seed=0)
+    if recipe.data.test is None:
+        return None
     return WholeImages(open_data_set(recipe.data.name, _required(recipe, root), recipe.data.test))
 
 

@@ -37,6 +37,8 @@ def evaluate_model(
     """
     recipe = model.recipe if split is None else override(model.recipe, [f"data.test={split}"])
     images = build_validation_data(recipe, data)
+    if images is None:
+        raise ValueError(f"{recipe.name} is trained on all that is labelled; say what to score it on with --split")
     classes = find_classes(recipe, data)
     if tuple(classes.names) != tuple(model.classes.names):
         ours, theirs = (

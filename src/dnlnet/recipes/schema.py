@@ -56,7 +56,7 @@ class Data(Part):
 
     name: str
     train: str = "train"
-    test: str = "val"
+    test: str | None = "val"  # None where all that is labelled is trained on
     crop: Size
     scales: tuple[Positive, Positive] = (0.5, 2.0)
     aspects: tuple[Positive, Positive] = (1.0, 1.0)

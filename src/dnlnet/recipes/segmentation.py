@@ -50,7 +50,7 @@ _CITYSCAPES = {
 }
 _CITYSCAPES_TEST = {
     **_CITYSCAPES,
-    "data": Data(name="cityscapes", train="trainval", test="test", crop=(769, 769)),
+    "data": Data(name="cityscapes", train="trainval", test=None, crop=(769, 769)),
     "schedule": Schedule(
         iterations=100_000,
         batch=8,
