@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from huggingface_hub.errors import LocalEntryNotFoundError
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner, Result
@@ -159,11 +160,16 @@ def test_info_says_what_a_model_is(run: Path) -> None:
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    def unreachable(*_: object) -> str:
+        raise LocalEntryNotFoundError("no connection")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", unreachable)
     with pytest.raises(FileNotFoundError, match="no such model file or run folder"):
         dnlnet.load("nowhere.safetensors")
     with pytest.raises(FileNotFoundError, match=r"no best\.safetensors or last\.safetensors in it"):
         dnlnet.load(tmp_path)
+    with pytest.raises(FileNotFoundError, match="the hub has no such model or cannot be reached"):
+        dnlnet.load("nobody/nothing")
     save_file({"w": torch.zeros(1)}, tmp_path / "plain.safetensors")
     with pytest.raises(ValueError, match="has weights but no recipe"):
         dnlnet.load(tmp_path / "plain.safetensors")
