@@ -14,9 +14,12 @@ from typer.testing import CliRunner, Result
 
 import dnlnet
 from dnlnet.cli.main import app
+from dnlnet.data.transforms import normalised
 from dnlnet.engine import distributed
 from dnlnet.engine.log import read_log
 from dnlnet.recipes import find_recipe, override
+from dnlnet.recipes.build import build_model
+from dnlnet.recipes.load import find_model, read_model_file
 from dnlnet.recipes.predict import KINDS, predict_pictures
 from dnlnet.recipes.train import train_recipe
 from trees import truncate, write_image
@@ -55,6 +58,18 @@ def test_a_loaded_model_predicts_pictures_of_every_kind(run: Path, photos: Path)
         np.testing.assert_array_equal(model.predict(np.asarray(image)).labels, prediction.labels)
     with pytest.raises(ValueError, match=r"must be \(height, width, 3\) of uint8, got \(4, 4\)"):
         model.predict(np.zeros((4, 4), dtype=np.uint8))
+
+
+def test_a_loaded_model_is_the_trained_network_in_a_faster_form(run: Path, photos: Path) -> None:
+    model = dnlnet.load(run)
+    assert not [module for module in model.network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    network = build_model(read_model_file(find_model(str(run))).recipe.model, 6).eval()
+    network.load_state_dict(load_file(run / "best.safetensors"))
+    prediction = model.predict(photos / "a.jpg")
+    images = torch.from_numpy(prediction.image.copy()).permute(2, 0, 1)[None]
+    with torch.no_grad():
+        scores = network(normalised(images)).logits.softmax(dim=1)[0]
+    np.testing.assert_allclose(prediction.scores, scores.numpy(), atol=1e-4)
 
 
 def test_a_picture_too_large_is_done_in_tiles(run: Path) -> None:
