@@ -26,7 +26,7 @@ def confusion_figure(counts: Tensor, classes: Classes) -> Figure:
     total = counts.sum(dim=1, keepdim=True).double()
     shares = (counts / total.clamp(min=1)).numpy()
     side = max(4.0, 0.42 * len(classes) + 2.2)
-    figure = Figure(figsize=(side + 0.8, side), layout="constrained")
+    figure = Figure(figsize=(side + 0.8, side), layout="tight")
     axes = figure.subplots()
     picture = axes.imshow(shares, cmap="viridis", vmin=0, vmax=1)
     ticks = np.arange(len(classes))
