@@ -27,11 +27,9 @@ def block(
 
     Example: dnlnet bench block --variants nl,dnl --sizes 65x65,97x97
     """
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from dnlnet.attention import VARIANTS
     from dnlnet.bench.block import SIZES, bench_block, describe_machine
+    from dnlnet.cli.progress import measuring_progress
     from dnlnet.cli.tables import choose, print_table, write_json
 
     chosen_variants = choose("variant", variants, VARIANTS)
@@ -44,8 +42,7 @@ def block(
             about = {"machine": machine, "channels": channels, "rounds": rounds}
             write_json(json, {**about, "rows": [_numbers(row) for row in rows]})
 
-    columns = TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with measuring_progress() as progress:
         task = progress.add_task("measuring", total=2 * len(chosen_sizes) * len(chosen_variants))
         for row in bench_block(chosen_variants, chosen_sizes, channels=channels, rounds=rounds, threads=threads):
             rows.append(row)
@@ -70,16 +67,13 @@ def data(
     """
     from dataclasses import asdict
 
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from dnlnet.bench.block import describe_machine
     from dnlnet.bench.data import SOURCES, bench_data
+    from dnlnet.cli.progress import measuring_progress
     from dnlnet.cli.tables import print_table, write_json
 
-    columns = TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn()
     rows = []
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with measuring_progress() as progress:
         task = progress.add_task("measuring", total=len(SOURCES))
         for row in bench_data(pictures, rounds):
             rows.append(row)

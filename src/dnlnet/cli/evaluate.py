@@ -54,16 +54,15 @@ def evaluate(
         )
     if matrix is None:
         return  # another process speaks
-    names, ious = found.classes.names, matrix.iou().tolist()
+    by_class = dict(zip(found.classes.names, matrix.known_iou(), strict=True))
     rows = [
-        {"class": name, "IoU": "-" if iou != iou else f"{iou:.3f}", "": "" if iou != iou else "█" * round(24 * iou)}
-        for name, iou in zip(names, ious, strict=True)
+        {"class": name, "IoU": "-" if iou is None else f"{iou:.3f}", "": "█" * round(24 * (iou or 0))}
+        for name, iou in by_class.items()
     ]
     scores = matrix.scores()
     caption = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
     print_table(f"{found.recipe.name} after {found.iteration} iterations", rows, caption)
     if json is not None:
-        by_class = {name: None if iou != iou else iou for name, iou in zip(names, ious, strict=True)}
         write_json(json, {**scores, "by_class": by_class, "confusion": matrix.counts.tolist()})
         typer.echo(f"written: {json}")
     if picture is not None:

@@ -14,6 +14,8 @@ def info(
 
     Example: dnlnet info runs/camvid
     """
+    from math import prod
+
     import yaml
     from safetensors import safe_open
 
@@ -22,7 +24,7 @@ def info(
 
     found = read_model_file(find_model(model))
     with safe_open(found.path, "pt") as file:
-        values = sum(_elements(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+        values = sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
     content = {
         "file": str(found.path),
         "megabytes": round(found.path.stat().st_size / 1e6, 1),
@@ -36,9 +38,3 @@ def info(
     if json is not None:
         write_json(json, content)
         typer.echo(f"written: {json}")
-
-
-def _elements(shape: list[int]) -> int:
-    from math import prod
-
-    return prod(shape)

@@ -1,4 +1,4 @@
-"""One kind of progress bar for all commands that count things."""
+"""The progress bars of the commands."""
 
 import os
 from typing import TYPE_CHECKING
@@ -13,6 +13,14 @@ def speaking_console() -> "Console":
     from rich.console import Console
 
     return Console(stderr=True, quiet=os.environ.get("RANK", "0") != "0")
+
+
+def measuring_progress() -> "Progress":
+    """What was measured last, how many of how many, and the time so far: how long the next takes is not known."""
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn()
+    return Progress(*columns, console=speaking_console())
 
 
 def counting_progress() -> "Progress":

@@ -6,7 +6,7 @@ Everything here also works in a single process, so that the rest of the engine h
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -76,6 +76,19 @@ def sum_over_processes(values: Tensor) -> Tensor:
     if dist.is_initialized():
         dist.all_reduce(total)
     return total
+
+
+def gather(value: Any) -> list[Any]:
+    """Every process's value of something, in the order of their numbers.
+
+    >>> gather("mine")
+    ['mine']
+    """
+    if world_size() == 1:
+        return [value]
+    values: list[Any] = [None] * world_size()
+    dist.all_gather_object(values, value)
+    return values
 
 
 def take_main_buffers(model: nn.Module) -> None:

@@ -4,14 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
-from dnlnet.engine.distributed import share_of, take_main_buffers, world_size
+from dnlnet.engine.distributed import gather, share_of, take_main_buffers
 from dnlnet.engine.move import to_device
 from dnlnet.engine.reading import read
-from dnlnet.engine.signals import leave_to_parent
 from dnlnet.engine.task import Task
 
 
@@ -34,21 +32,10 @@ def evaluate(
     take_main_buffers(model)
     metric = task.metric()
     indices = share_of(range(len(data)))  # type: ignore[arg-type]
-    loader = DataLoader(
-        data, sampler=indices, num_workers=workers, generator=torch.Generator(), worker_init_fn=leave_to_parent
-    )
-    for batch in read(loader):
+    for batch in read(data, workers, sampler=indices):
         task.score(model, to_device(batch, device), metric)
         if progress is not None:
             progress()
-    metric.merge(_gather)
+    metric.merge(gather)
     model.train(mode)
     return metric
-
-
-def _gather(value: Any) -> list[Any]:
-    if world_size() == 1:
-        return [value]
-    values: list[Any] = [None] * world_size()
-    dist.all_gather_object(values, value)
-    return values

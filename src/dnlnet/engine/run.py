@@ -7,11 +7,10 @@ from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -140,11 +139,7 @@ class Run:
             tensors |= {f"average.{name}": value for name, value in self.average.state_dict().items()}
         for index, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items() if value is not None}
-        states: list[Any] = [None] * distributed.world_size()
-        if dist.is_initialized():
-            dist.all_gather_object(states, random_states(self.device))
-        else:
-            states = [random_states(self.device)]
+        states = distributed.gather(random_states(self.device))
         for rank, (_, generators) in enumerate(states):
             tensors |= {f"random.{rank}.{name}": value for name, value in generators.items()}
         state = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from dnlnet.engine import distributed
 from dnlnet.engine.batches import Batches
@@ -19,7 +19,7 @@ from dnlnet.engine.move import to_device
 from dnlnet.engine.optim import LearningRate, set_training_mode
 from dnlnet.engine.reading import read
 from dnlnet.engine.run import Run, Settings, save_model
-from dnlnet.engine.signals import leave_to_parent, stop_requested
+from dnlnet.engine.signals import stop_requested
 from dnlnet.engine.task import Task
 
 
@@ -177,14 +177,6 @@ def _iterations(stages: Sequence[Stage], settings: Settings, start: int) -> Iter
             distributed.rank(),
             distributed.world_size(),
         )
-        loader = DataLoader(
-            stage.data,
-            batch_sampler=batches,
-            num_workers=settings.workers,
-            pin_memory=torch.cuda.is_available(),
-            generator=torch.Generator(),
-            worker_init_fn=leave_to_parent,
-        )
-        samples = read(loader)
+        samples = read(stage.data, settings.workers, batch_sampler=batches)
         for iteration in range(first, stage.iterations):
             yield stage.lr * stage.schedule(iteration), [next(samples) for _ in range(parts)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from dnlnet.inference.windows import Network, Size, sliding_logits
+from dnlnet.inference.windows import Network, Size, sliding_logits, starts
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,7 @@ class Inference:
             raise ValueError(f"scales must be positive, and at least one, got {self.scales}")
         if self.window is not None and self.stride is not None:
             for step, length in zip(self.stride, self.window, strict=True):
-                if not 0 < step <= length:
-                    raise ValueError(f"a stride of {step} with windows of {length} leaves gaps; expected 1..{length}")
+                starts(length, length, step)  # refuses a stride that leaves gaps
 
     def __call__(self, network: Network, image: Tensor) -> Tensor:
         """Logits (1, K, H, W) of an image (1, 3, H, W)."""

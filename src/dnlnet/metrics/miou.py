@@ -2,6 +2,7 @@
 
 # K classes
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -66,6 +67,10 @@ class ConfusionMatrix:
         both = self.counts.diagonal().double()
         either = self.counts.sum(dim=0) + self.counts.sum(dim=1) - self.counts.diagonal()
         return both / either
+
+    def known_iou(self) -> list[float | None]:
+        """`iou` as plain numbers, None for a class in neither: JSON has no nan."""
+        return [None if math.isnan(iou) else iou for iou in self.iou().tolist()]
 
     def miou(self) -> float:
         """The mean of `iou` over the classes that occur in labels or predictions."""

@@ -19,11 +19,11 @@ from dnlnet.models.losses import Ohem, SegmentationLoss
 from dnlnet.models.segmentor import Segmentor
 from dnlnet.models.tiny import TinySegmentor
 from dnlnet.recipes.schema import Model, Recipe
+from dnlnet.tasks.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
 from dnlnet.tasks.segmentation import SegmentationTask
 
 IMAGENET = "imagenet"
 SCENES = "scenes"  # generated, so they have no folder
-HELD_OUT_SCENES = 64
 
 
 def build_model(
@@ -94,8 +94,7 @@ def build_training_data(
     """
     data = recipe.data
     if data.name == SCENES:
-        # Those of seed 0 are evaluated on.
-        return SceneSamples(recipe.schedule.iterations * recipe.schedule.batch, data.crop, seed + 1)
+        return SceneSamples(recipe.schedule.iterations * recipe.schedule.batch, data.crop, HELD_OUT_SEED + 1 + seed)
     images = open_data_set(data.name, _required(recipe, root), data.train if split is None else split)
     if unpacked is not None:
         images = unpack_into(images, unpacked)
@@ -106,7 +105,7 @@ def build_training_data(
 def build_validation_data(recipe: Recipe, root: Path | None) -> Dataset[Sample] | None:
     """The images that a recipe is evaluated on, or None if it trains on all that is labelled."""
     if recipe.data.name == SCENES:
-        return SceneSamples(HELD_OUT_SCENES, recipe.data.crop, seed=0)
+        return SceneSamples(HELD_OUT_COUNT, recipe.data.crop, HELD_OUT_SEED)
     if recipe.data.test is None:
         return None
     return WholeImages(open_data_set(recipe.data.name, _required(recipe, root), recipe.data.test))

@@ -3,14 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from safetensors.torch import load_file
-
 from dnlnet.engine import distributed
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.inference import Inference
 from dnlnet.metrics.miou import ConfusionMatrix
-from dnlnet.recipes.build import build_model, build_task, build_validation_data, find_classes
-from dnlnet.recipes.load import ModelFile
+from dnlnet.recipes.build import build_task, build_validation_data, find_classes
+from dnlnet.recipes.load import ModelFile, load_network
 from dnlnet.recipes.schema import override
 
 
@@ -46,8 +44,7 @@ def evaluate_model(
         )
         raise ValueError(f"{model.path} knows {ours}, but the data has {theirs}")
     with distributed.process_group() as device:
-        network = build_model(recipe.model, len(classes), weights=False)
-        network.load_state_dict(load_file(model.path))
+        network = load_network(model)
         task = build_task(recipe, classes)
         task.inference = inference or Inference()
         start(len(distributed.share_of(range(len(images)))))  # type: ignore[arg-type]

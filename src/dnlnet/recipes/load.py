@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
+from torch import nn
 
 from dnlnet.data.classes import Classes
 from dnlnet.inference import Inference
@@ -75,6 +76,13 @@ def inference_of(evaluation: Evaluation) -> Inference:
     return Inference(evaluation.window, evaluation.stride, evaluation.short_side, evaluation.scales, evaluation.flip)
 
 
+def load_network(model: ModelFile) -> nn.Module:
+    """The network of a model file, with its weights, as it was trained."""
+    network = build_model(model.recipe.model, len(model.classes), weights=False)
+    network.load_state_dict(load_file(model.path))
+    return network
+
+
 def load(model: str | Path) -> SegmentationModel:
     """A trained model, ready for ``model.predict(picture)``.
 
@@ -85,9 +93,8 @@ def load(model: str | Path) -> SegmentationModel:
         model: a model file, the folder of a run, or a name on the Hugging Face hub.
     """
     found = read_model_file(find_model(str(model)))
-    network = build_model(found.recipe.model, len(found.classes), weights=False)
-    network.load_state_dict(load_file(found.path))
-    network = fold_batch_norms(network.eval(), torch.zeros(1, 3, 64, 64)).to(memory_format=torch.channels_last)
+    trained = load_network(found).eval()
+    network = fold_batch_norms(trained, torch.zeros(1, 3, 64, 64)).to(memory_format=torch.channels_last)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return SegmentationModel(network, found.classes, inference_of(found.recipe.evaluation), device)
 

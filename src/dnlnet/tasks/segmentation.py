@@ -1,6 +1,5 @@
 """Semantic segmentation as a task: how a batch becomes losses, predictions and a score."""
 
-import math
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
@@ -40,8 +39,7 @@ class SegmentationTask:
 
     def details(self, metric: ConfusionMatrix) -> dict[str, dict[str, float | None]]:
         """The IoU of each class by name, None for a class in neither labels nor predictions."""
-        ious = (None if math.isnan(iou) else iou for iou in metric.iou().tolist())
-        return {"by_class": dict(zip(self.classes.names, ious, strict=True))}
+        return {"by_class": dict(zip(self.classes.names, metric.known_iou(), strict=True))}
 
     def names(self, batch: Sample) -> Sequence[str]:
         """The files that a batch comes from."""
