@@ -1,1 +1,5 @@
-"""Attention seen from outside: maps, figures, and the paper's equations checked by computation."""
+"""Attention seen from outside: maps, statistics, figures and a page, and the paper's equations checked."""
+
+from dnlnet.analysis.capture import Captured, capture
+
+__all__ = ["Captured", "capture"]

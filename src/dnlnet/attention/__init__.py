@@ -2,7 +2,7 @@
 
 from dnlnet.attention.block import NonLocal1d, NonLocal2d, NonLocal3d, NonLocalBlock
 from dnlnet.attention.insert import insert
-from dnlnet.attention.maps import AttentionMaps
+from dnlnet.attention.maps import AttentionMaps, Terms
 from dnlnet.attention.spec import PRESETS, VARIANTS, Settings, Variant
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "NonLocal3d",
     "NonLocalBlock",
     "Settings",
+    "Terms",
     "Variant",
     "insert",
 ]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dnlnet.attention.kernels import attend, attend_explicit
-from dnlnet.attention.maps import AttentionMaps, MapMaker, Positions, flat_positions
+from dnlnet.attention.maps import AttentionMaps, Positions, Terms
 from dnlnet.attention.spec import Options, find_variant, resolve_settings
 from dnlnet.attention.terms import Embeddings, attention_logits, finite
 
@@ -125,8 +125,7 @@ class NonLocalBlock(nn.Module):
 
         For `nl` the two terms of Eq. 5 are softmaxed apart, as in the paper's analysis.
         """
-        self._check(x)
-        return self._map_maker(x)(flat_positions(queries, x.shape[2:]).to(x.device))
+        return self.terms(x).maps(queries)
 
     @torch.no_grad()
     def iter_attention_maps(self, x: Tensor, rows: int = 256) -> Iterator[AttentionMaps]:
@@ -136,16 +135,22 @@ class NonLocalBlock(nn.Module):
         >>> [m.combined.shape[1] for m in block.iter_attention_maps(torch.randn(1, 8, 5, 5), rows=10)]
         [10, 10, 5]
         """
-        self._check(x)
         if rows < 1:
             raise ValueError(f"rows must be at least 1, got {rows}")
-        positions = torch.arange(x[0, 0].numel(), device=x.device)
-        yield from map(self._map_maker(x), positions.split(rows))
+        yield from map(self.terms(x).maps_of_rows, torch.arange(x[0, 0].numel()).split(rows))
 
-    def _map_maker(self, x: Tensor) -> MapMaker:
+    @torch.no_grad()
+    def terms(self, x: Tensor) -> Terms:
+        """The logits of the block's terms on this input, from which the maps of any query follow.
+
+        >>> terms = NonLocalBlock(8, "nl").terms(torch.randn(1, 8, 5, 6))
+        >>> terms.size, terms.maps([(2, 3)]).pairwise.shape
+        ((5, 6), torch.Size([1, 1, 5, 6]))
+        """
+        self._check(x)
         context = self._pooled(x)
         embeddings = self._embed(_tokens(x), _tokens(context))
-        return MapMaker.of(embeddings, self.variant, self.settings.centring, context.shape[2:])
+        return Terms.of(embeddings, self.variant, self.settings.centring, x.shape[2:], context.shape[2:])
 
     def _embed(self, tokens: Tensor, context: Tensor) -> Embeddings:
         """q = W_q x, k = W_k x, m = W_m x; the logit scale belongs to q.k alone, so it goes into q."""

@@ -32,41 +32,63 @@ class AttentionMaps:
 
 
 @dataclass(frozen=True)
-class MapMaker:
-    """The logits of one input, from which the maps of any queries follow, row by row."""
+class Terms:
+    """The logits of a block's terms on one input, from which the maps of any query follow: memory O(N), not O(N^2).
+
+    Attributes:
+        pairwise, unary: the two terms apart, None where the variant has none; for `nl` split by Eq. 5.
+        coupled: their sum under one softmax, for variants that have it so.
+        size: of the map of queries, e.g. (H, W).
+        key_size: of the map of keys, which is smaller when keys are pooled.
+    """
 
     pairwise: Logits | None
     unary: Logits | None
     coupled: Logits | None
     size: tuple[int, ...]
+    key_size: tuple[int, ...]
 
     @classmethod
-    def of(cls, embeddings: Embeddings, variant: Variant, centring: Centring, size: Sequence[int]) -> "MapMaker":
-        """For the standard block this splits q.k by Eq. 5, so that each term can be normalised apart."""
+    def of(
+        cls,
+        embeddings: Embeddings,
+        variant: Variant,
+        centring: Centring,
+        size: Sequence[int],
+        key_size: Sequence[int],
+    ) -> "Terms":
+        """The terms that the variant has, from the embeddings of one input."""
         return cls(
             pairwise_logits(embeddings, centring) if variant.pairwise else None,
             unary_logits(embeddings, centring) if variant.unary else None,
             coupled_logits(embeddings, centring) if variant.coupled else None,
             tuple(size),
+            tuple(key_size),
         )
 
-    def __call__(self, rows: Tensor) -> AttentionMaps:
-        """The maps of the query positions `rows` (flat indices); other positions are never computed."""
+    @torch.no_grad()
+    def maps(self, queries: Positions) -> AttentionMaps:
+        """Maps of chosen positions, e.g. [(row, column)]; other positions are never computed."""
+        return self.maps_of_rows(flat_positions(queries, self.size))
+
+    @torch.no_grad()
+    def maps_of_rows(self, rows: Tensor) -> AttentionMaps:
+        """Maps of positions given as indices into the flattened map of queries."""
         pairwise, unary, combined = (self._softmax(t, rows) for t in (self.pairwise, self.unary, self.coupled))
         if combined is None:
             parts = [part for part in (pairwise, unary) if part is not None]
-            combined = sum(parts[1:], start=parts[0]).expand(-1, len(rows), *self.size)
+            combined = sum(parts[1:], start=parts[0]).expand(-1, len(rows), *self.key_size)
         return AttentionMaps(pairwise, None if unary is None else unary.squeeze(1), combined)
 
     def _softmax(self, term: Logits | None, rows: Tensor) -> Tensor | None:
         if term is None:
             return None
-        query = term.query if term is self.unary else term.query[:, rows]
+        query = term.query if term is self.unary else term.query[:, rows.to(term.query.device)]
         # Half precision logits overflow, and lose the digits that the softmax looks at.
         wide = torch.promote_types(query.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):
             logits = query.to(wide) @ term.key.to(wide).mT  # (B, Q or 1, M)
-        return logits.softmax(dim=-1).reshape(*logits.shape[:2], *self.size)
+        return logits.softmax(dim=-1).reshape(*logits.shape[:2], *self.key_size)
 
 
 def flat_positions(queries: Positions, size: Sequence[int]) -> Tensor:
