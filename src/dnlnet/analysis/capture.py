@@ -18,8 +18,8 @@ class Captured(dict[str, Terms]):
     def __missing__(self, name: str) -> Terms:
         if not self:
             raise KeyError(
-                f"no block has run, so there is nothing of {name!r}: call the model inside `with capture(model)`, and "
-                "call it uncompiled, for compiled models do not tell what happens inside"
+                f"no block has run, so there is nothing of {name!r}: call the model inside `with capture(model)`, "
+                "uncompiled, for a compiled model does not tell what happens inside"
             )
         raise KeyError(f"no block {name!r} has run; there are: {', '.join(self)}")
 

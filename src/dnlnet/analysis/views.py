@@ -99,10 +99,8 @@ class Picture:
     def require_inside(self, point: Point) -> Point:
         """The point, if it is one of the picture's pixels."""
         if not all(0 <= pixel < length for pixel, length in zip(point, self.size, strict=True)):
-            row, column = point
-            raise ValueError(
-                f"point x={column}, y={row} is outside of {self.name}, which is {self.size[1]} x {self.size[0]} pixels"
-            )
+            (row, column), (height, width) = point, self.size
+            raise ValueError(f"point x={column}, y={row} is outside of {self.name}: it is {width} x {height} pixels")
         return point
 
 
