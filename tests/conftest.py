@@ -1,10 +1,16 @@
 """Shared settings: one thread per worker, and the folder of real data."""
 
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+
+from dnlnet.recipes import find_recipe, override
+from dnlnet.recipes.train import train_recipe
 
 # Two pytest workers with two threads each would wait for each other more than compute.
 torch.set_num_threads(1)
@@ -17,3 +23,37 @@ def real_data() -> Path:
     if not folder:
         pytest.skip("real data not found: set DNLNET_DATA to its folder")
     return Path(folder)
+
+
+def _train(folder: Path, recipe: str) -> Path:
+    settings = ["data.crop=[32, 32]", "schedule.batch=4", "schedule.iterations=20", "training.evaluate_every=20"]
+    train_recipe(override(find_recipe(recipe), settings), None, folder, report=lambda _: None)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of a tiny network with a DNL block."""
+    return _train(tmp_path_factory.mktemp("models") / "dnl", "scenes-tiny-dnl")
+
+
+@pytest.fixture(scope="session")
+def other_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with the standard block."""
+    return _train(tmp_path_factory.mktemp("models") / "nl", "scenes-tiny-nl")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A real browser without a window; its tests are skipped where there is none.
+
+    It is closed with its module: processes forked while it runs, as readers of data are, would hold on to it.
+    """
+    playwright = pytest.importorskip("playwright.sync_api", reason="browser not found: install playwright")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("browser not found: install chromium")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -13,26 +13,35 @@ def fail_if_trained(*_: object, **__: object) -> None:
     raise AssertionError("trained before the input was checked")
 
 
-@pytest.mark.parametrize("variant", ["dnl", "gc"])
-def test_demo_writes_a_picture_and_scores(variant: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("variant", "against", "nets"), [("dnl", "nl", 2), ("gc", "none", 1), ("nl", "nl", 1)])
+def test_demo_writes_a_picture_a_page_and_scores(variant: str, against: str, nets: int, tmp_path: Path) -> None:
     out = tmp_path / "new" / "demo"
-    result = CliRunner().invoke(app, ["demo", "--steps", "2", "--variant", variant, "--out", str(out)])
+    result = CliRunner().invoke(
+        app, ["demo", "--steps", "2", "--variant", variant, "--against", against, "--out", str(out)]
+    )
     assert result.exit_code == 0, result.output
-    assert {path.name for path in out.iterdir()} == {"attention.png", "scores.json"}
+    assert {path.name for path in out.iterdir()} == {"attention.png", "explore.html", "scores.json"}
     with Image.open(out / "attention.png") as picture:
         picture.load()
     scores = json.loads((out / "scores.json").read_text())
-    assert (scores["variant"], scores["steps"], scores["seed"]) == (variant, 2, 0)
-    assert 0 <= scores["miou"]["before"] <= 1
-    assert set(scores["iou"]) == {"sky", "water", "meadow", "tree", "mountain", "building"}
-    assert scores["parameters"] > 0
-    assert "attention.png" in result.output.replace("\n", "")
+    assert (scores["steps"], scores["seed"]) == (2, 0)
+    assert len(scores["nets"]) == nets
+    net = scores["nets"][variant]
+    assert 0 <= net["miou"]["before"] <= 1
+    assert set(net["iou"]) == {"sky", "water", "meadow", "tree", "mountain", "building"}
+    assert net["parameters"] > 0
+    rows = scores["overlaps"]["rows"]
+    assert list(rows) == [*scores["nets"], "random"]
+    assert rows["random"]["pair_within"]["images"] == 64
+    assert (rows[variant]["pair_within"] is None) == (variant == "gc")
+    assert "explore.html" in result.output.replace("\n", "")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--variant", "dnll"], "unknown variant 'dnll'; did you mean 'dnl'"),
+        (["--against", "nll"], "unknown variant 'nll'; did you mean"),
         (["--steps", "0"], "--steps must be at least 1, got 0"),
         (["--seed", "-1"], "--seed must be at least 0, got -1"),
     ],

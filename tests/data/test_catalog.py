@@ -3,9 +3,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from dnlnet.data.catalog import DATA_SETS, open_all_splits, open_data_set
+from dnlnet.data.catalog import DATA_SETS, find_labels, open_all_splits, open_data_set
 from dnlnet.data.labelled import LabelledImages
 from trees import (
     ade20k_tree,
@@ -127,3 +128,14 @@ def test_a_wrong_classes_file_is_reported_as_it_is(tmp_path: Path) -> None:
     (colour_folder_tree(tmp_path) / "classes.yaml").write_text("names: 3")
     with pytest.raises(ValueError, match=r"classes\.yaml: names is 3; expected a list"):
         open_all_splits("folder", tmp_path)
+
+
+def test_labels_of_a_picture_are_found_by_its_file(tmp_path: Path) -> None:
+    root = camvid_tree(tmp_path / "camvid")
+    images = open_data_set("camvid", root, "val")
+    picture = images.pairs[0].image
+    labels = find_labels("camvid", root, picture.parent / ".." / picture.parent.name / picture.name)
+    assert np.array_equal(labels, images.decoded(0, images.open(0)[1]))
+    copy = tmp_path / picture.name
+    copy.write_bytes(picture.read_bytes())
+    assert find_labels("camvid", root, copy) is None

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from dnlnet import VARIANTS
+from dnlnet.analysis import capture
 from dnlnet.models.tiny import TinySegmentor
 
 
@@ -25,14 +26,11 @@ def test_an_untrained_position_looks_at_what_resembles_it() -> None:
     assert pairwise[:, 0].sum() > 0.9
 
 
-def test_attention_maps_come_from_the_features() -> None:
+def test_the_block_works_at_a_quarter_of_the_size() -> None:
     model = TinySegmentor(classes=3, width=8).eval()
-    assert model.block is not None
-    features = model.block_input(torch.rand(1, 3, 32, 48))
-    assert features.shape[2:] == (32 // model.stride, 48 // model.stride)
-    maps = model.block.attention_maps(features, queries=[(0, 0), (7, 11)])
-    assert maps.pairwise is not None
-    assert maps.pairwise.shape == (1, 2, 8, 12)
+    with capture(model) as blocks:
+        model(torch.rand(1, 3, 32, 48))
+    assert blocks["block"].size == (8, 12)
 
 
 def test_a_feature_sees_23_pixels() -> None:

@@ -17,20 +17,10 @@ from dnlnet.cli.main import app
 from dnlnet.data.transforms import normalised
 from dnlnet.engine import distributed
 from dnlnet.engine.log import read_log
-from dnlnet.recipes import find_recipe, override
 from dnlnet.recipes.build import build_model
 from dnlnet.recipes.load import find_model, read_model_file
 from dnlnet.recipes.predict import KINDS, predict_pictures
-from dnlnet.recipes.train import train_recipe
 from trees import truncate, write_image
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    settings = ["data.crop=[32, 32]", "schedule.batch=4", "schedule.iterations=20", "training.evaluate_every=20"]
-    folder = tmp_path_factory.mktemp("models") / "run"
-    train_recipe(override(find_recipe("scenes-tiny-dnl"), settings), None, folder, report=lambda _: None)
-    return folder
 
 
 @pytest.fixture

@@ -1,166 +1,147 @@
-"""Attention drawn over the image it was computed from."""
+"""Figures of attention like the paper's: pairwise maps of marked queries, the unary map, and both together."""
 
-# H, W size of the image
+# H, W size of the picture
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
-import matplotlib
 import numpy as np
 import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.figure import Figure, SubFigure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dnlnet.attention import AttentionMaps
+from dnlnet.analysis.consistency import boundary_map
+from dnlnet.analysis.panels import SIDE, Mark, draw_legend, draw_panel, heat
+from dnlnet.analysis.views import Picture, Point, View
 from dnlnet.data.classes import Classes
-from dnlnet.files import written_whole
-
-Point = tuple[int, int]
-Pixels = NDArray[np.float32] | NDArray[np.uint8]  # (H, W, 3) in 0..1 or 0..255
-
-_MARKS = ("#00d5ff", "#7dff6a", "#ff5ad1", "#ffe14d")
-_SIDE = 2.35  # inches of one panel
 
 
-def attention_figure(
-    image: Tensor,
-    maps: AttentionMaps,
-    queries: Sequence[Point],
-    classes: Classes,
-    *,
-    labels: Tensor | None = None,
-    prediction: Tensor | None = None,
-    title: str | None = None,
-) -> Figure:
-    """The image with its query points, its labels, and the attention of each term of the block.
+def attention_figure(picture: Picture, points: Sequence[Point], *, title: str | None = None) -> Figure:
+    """The picture with its query points, its labels, and the attention of each term of each view.
 
     Args:
-        image: (3, H, W) in 0..1.
-        maps: attention of one image, with a pairwise map for each query.
-        queries: (row, column) of the query points in pixels of the image.
-        classes: names and colours of the labels.
-        labels: (H, W) true classes, if known; with them, each map says how much of it is on the query's class.
-        prediction: (H, W) predicted classes, if any.
+        picture: with a view for each block to be shown, one below the other. With labels, each pairwise map says
+            how much of it is on the class of its query.
+        points: the queries, (row, column) in pixels of the picture.
         title: a line above all.
 
-    >>> maps = AttentionMaps(torch.rand(1, 1, 4, 6), torch.rand(1, 4, 6), torch.rand(1, 1, 4, 6))
-    >>> figure = attention_figure(torch.rand(3, 16, 24), maps, [(8, 12)], Classes(["sea"], [(0, 0, 255)]))
-    >>> len(figure.axes)
-    4
+    >>> from dnlnet import NonLocalBlock
+    >>> terms = NonLocalBlock(8, "dnl").terms(torch.randn(1, 8, 4, 6))
+    >>> figure = attention_figure(Picture("sea", np.zeros((16, 24, 3), np.uint8), [View("dnl", terms)]), [(8, 12)])
+    >>> [axes.get_title() for axes in figure.subfigs[1].axes if axes.get_title()]
+    ['unary: one map for all queries', 'pairwise of 1', 'pairwise + unary of 1']
     """
-    _check(image, maps, queries, labels, prediction)
-    pixels = image.detach().cpu().permute(1, 2, 0).numpy().clip(0, 1)
-    above = 1 + (labels is not None) + (prediction is not None) + 1  # the legend is the last
-    below = (maps.unary is not None) + (0 if maps.pairwise is None else len(queries))
-    columns = max(above, below)
-    row = _SIDE * pixels.shape[0] / pixels.shape[1] + 0.5
-    figure = Figure(figsize=(columns * (_SIDE + 0.12), 2 * row + (0.4 if title else 0.1)), layout="constrained")
-    FigureCanvasAgg(figure)
+    if not points:
+        raise ValueError("no query points; give at least one (row, column)")
+    for point in points:
+        picture.require_inside(point)
+    row = SIDE * picture.size[0] / picture.size[1] + 0.45
+    rows = [len(_rows_of(view)) for view in picture.views]
+    columns = max(1 + len(points), 2 + 2 * (picture.labels is not None))
+    heights = [row, *(count * row + 0.35 for count in rows)]
+    figure = Figure(figsize=(columns * (SIDE + 0.12), sum(heights) + (0.4 if title else 0)), layout="constrained")
     if title:
         figure.suptitle(title, fontsize=12, fontweight="bold")
-    grid = figure.add_gridspec(2, columns)
-    top = (figure.add_subplot(grid[0, column]) for column in range(above))
-    bottom = (figure.add_subplot(grid[1, column]) for column in range(below))
-
-    _panel(next(top), pixels, "image and query points", marks=list(enumerate(queries)))
-    if labels is not None:
-        _panel(next(top), classes.paint(labels.cpu().numpy()), "ground truth")
-    if prediction is not None:
-        _panel(next(top), classes.paint(prediction.cpu().numpy()), "prediction")
-    _legend(next(top), classes)
-    if maps.unary is not None:
-        _panel(next(bottom), _heat(pixels, maps.unary[0]), "unary: one map for all queries")
-    if maps.pairwise is not None:
-        for number, (point, attention) in enumerate(zip(queries, maps.pairwise[0], strict=True)):
-            name = f"pairwise of {number + 1}"
-            if labels is not None:
-                name += _share(attention, labels, point, classes)
-            _panel(next(bottom), _heat(pixels, attention), name, marks=[(number, point)])
+    parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    _draw_truth(parts[0], picture, points, columns)
+    for part, view in zip(parts[1:], picture.views, strict=True):
+        _draw_view(part, picture, view, points, columns)
     return figure
 
 
-def save_figure(figure: Figure, path: Path) -> None:
-    """Write the figure as an image file, whole or not at all."""
-    with written_whole(path) as temporary:
-        figure.savefig(temporary, dpi=150, facecolor="white")
+def _draw_truth(part: SubFigure, picture: Picture, points: Sequence[Point], columns: int) -> None:
+    """The picture with its points; labels and their edges where known; the classes' colours."""
+    axes = _places(part, 1, columns)
+    marks = [Mark(number, *point) for number, point in enumerate(points)]
+    draw_panel(next(axes), picture.pixels, f"{_short(picture.name)} and query points", marks)
+    if picture.labels is not None and picture.classes is not None:
+        draw_panel(next(axes), picture.classes.paint(picture.labels), "ground truth")
+        edges = boundary_map(torch.from_numpy(picture.labels), width=max(1, round(min(picture.size) / 200)))
+        draw_panel(next(axes), np.repeat(255 * edges.numpy()[..., None].astype(np.uint8), 3, axis=2), "its edges")
+    if picture.classes is not None:
+        seen = [picture.labels, *(view.prediction for view in picture.views)]
+        shown = sorted({int(k) for labels in seen if labels is not None for k in np.unique(labels)})
+        draw_legend(next(axes), picture.classes, [k for k in shown if k < len(picture.classes)])
 
 
-def interior_points(labels: Tensor, count: int = 3) -> list[Point]:
-    """For the `count` classes with the thickest regions, the pixel farthest from any border, thickest first.
-
-    >>> labels = torch.zeros(9, 9, dtype=torch.int64)
-    >>> labels[:, 6:] = 1
-    >>> interior_points(labels, count=2)
-    [(2, 2), (1, 7)]
-    """
-    found: list[tuple[float, Point]] = []
-    for label in labels.unique().tolist():
-        inside = (labels == label).float()[None]
-        depth = inside.clone()
-        while inside.any():  # each erosion takes one pixel off, at the edge of the image as well
-            inside = -F.max_pool2d(-F.pad(inside, (1, 1, 1, 1)), kernel_size=3, stride=1)
-            depth += inside
-        row, column = divmod(int(depth.flatten().argmax()), labels.shape[1])
-        found.append((-float(depth.max()), (row, column)))
-    return [point for _, point in sorted(found)[:count]]
-
-
-def _panel(axes: Axes, pixels: Pixels, title: str, marks: Sequence[tuple[int, Point]] = ()) -> None:
-    axes.imshow(pixels, interpolation="nearest")
-    axes.set_title(title, fontsize=9)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for number, (y, x) in marks:
-        colour = _MARKS[number % len(_MARKS)]
-        axes.plot(x, y, "o", markersize=9, markerfacecolor=colour, markeredgecolor="black", markeredgewidth=1.2)
-        axes.annotate(str(number + 1), (x, y), ha="center", va="center_baseline", fontsize=6.5, fontweight="bold")
+def _draw_view(part: SubFigure, picture: Picture, view: View, points: Sequence[Point], columns: int) -> None:
+    """The unary map and the pairwise maps; below them the prediction and both terms together."""
+    part.suptitle(view.title, fontsize=10, fontweight="bold")
+    positions = [view.position(point, picture) for point in points]
+    maps = view.terms.maps(positions)
+    rows = _rows_of(view)
+    axes = _places(part, len(rows), columns)
+    for kind in rows:
+        places = [next(axes) for _ in range(columns)]
+        attention = {"pairwise": maps.pairwise, "combined": maps.combined}.get(kind)
+        if kind == "combined" or maps.unary is None:
+            _draw_prediction(places[0], picture, view)
+        else:
+            over = view.over_picture(maps.unary[0], picture)
+            draw_panel(places[0], heat(picture.pixels, over), "unary: one map for all queries")
+        if attention is None:
+            continue
+        together = "attention" if view.terms.coupled is not None else "pairwise + unary"
+        for number, (place, point, position) in enumerate(zip(places[1:], points, positions, strict=False)):
+            name = f"{'pairwise' if kind == 'pairwise' else together} of {number + 1}"
+            if kind == "pairwise" and picture.labels is not None and picture.classes is not None:
+                name += _share(attention[0, number], picture.labels, point, picture.classes, view)
+            mark = _mark(number, position, view, picture)
+            over = view.over_picture(attention[0, number], picture)
+            draw_panel(place, heat(picture.pixels, over), name, [mark])
 
 
-def _legend(axes: Axes, classes: Classes) -> None:
-    axes.set_axis_off()
-    handles = [Rectangle((0, 0), 1, 1, color=[part / 255 for part in colour]) for colour in classes.palette]
-    axes.legend(handles, classes.names, loc="center", frameon=False, fontsize=10, handlelength=1.2, handleheight=1.2)
+def _rows_of(view: View) -> list[str]:
+    """Both terms together are worth a row of their own if there are two."""
+    has_both = view.terms.pairwise is not None and view.terms.unary is not None
+    if has_both:
+        return ["pairwise", "combined"]
+    if view.terms.pairwise is not None:
+        return ["pairwise"]
+    return ["unary"]
 
 
-def _heat(pixels: Pixels, attention: Tensor) -> Pixels:
-    """The square root of the attention as heat over the darkened grey image, cut at its strongest hundredth."""
-    size = pixels.shape[:2]
-    smooth = F.interpolate(attention[None, None].float().cpu(), size, mode="bilinear", align_corners=False)[0, 0]
-    brightest = smooth.quantile(0.99).clamp(min=torch.finfo(torch.float32).tiny)
-    heat = (smooth / brightest).clamp(0, 1).sqrt().numpy()
-    grey = 0.45 * pixels.mean(axis=2, keepdims=True)
-    colour = np.asarray(matplotlib.colormaps["inferno"](heat))[..., :3]
-    weight = 0.85 * heat[..., None]
-    blended: Pixels = ((1 - weight) * grey + weight * colour).astype(np.float32)
-    return blended
+def _draw_prediction(axes: Axes, picture: Picture, view: View) -> None:
+    if view.prediction is not None and picture.classes is not None:
+        draw_panel(axes, picture.classes.paint(view.prediction), "prediction")
 
 
-def _share(attention: Tensor, labels: Tensor, point: Point, classes: Classes) -> str:
-    """How much of the attention, and how much of the image, is of the query's class."""
+def _mark(number: int, position: Point, view: View, picture: Picture) -> Mark:
+    """The middle of a position's cell, and the cell, in pixels of the picture."""
+    (top, left), (height, width) = (
+        [index * length / share / count for index, length, share, count in _per_axis(indices, view, picture)]
+        for indices in (position, (1, 1))
+    )
+    return Mark(number, top + height / 2 - 0.5, left + width / 2 - 0.5, (left, top, width, height))
+
+
+def _per_axis(indices: Point, view: View, picture: Picture) -> list[tuple[int, int, float, int]]:
+    return list(zip(indices, picture.size, view.covered, view.terms.size, strict=True))
+
+
+def _places(part: SubFigure, rows: int, columns: int) -> Iterator[Axes]:
+    """The places of a part, row by row; those that nothing is drawn in stay blank."""
+    for axes in part.subplots(rows, columns, squeeze=False).flatten():
+        axes.set_frame_on(False)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        yield axes
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 28 else f"{name[:27]}…"
+
+
+def _share(attention: Tensor, labels: NDArray[np.uint8], point: Point, classes: Classes, view: View) -> str:
+    """How much of the attention, and how much of the picture, is of the query's class."""
     label = int(labels[point])
-    same = F.adaptive_avg_pool2d((labels == label).float().cpu()[None], (attention.shape[0], attention.shape[1]))[0]
+    if label >= len(classes) or view.covered != (1, 1):
+        return ""
+    height, width = attention.shape
+    same = F.adaptive_avg_pool2d(torch.from_numpy(labels == label).float()[None], (height, width))[0]
     share = float((attention.cpu() * same).sum() / attention.sum())
-    known = 0 <= label < len(classes.names)
-    name = classes.names[label] if known else f"label {label}"
-    return f": {name}\n{share:.0%} of it on {name} ({float(same.mean()):.0%} of image)"
-
-
-def _check(
-    image: Tensor, maps: AttentionMaps, queries: Sequence[Point], labels: Tensor | None, prediction: Tensor | None
-) -> None:
-    if image.dim() != 3 or image.shape[0] != 3:
-        raise ValueError(f"the image must be (3, H, W), got {tuple(image.shape)}")
-    height, width = image.shape[1:]
-    for name, given in (("labels", labels), ("prediction", prediction)):
-        if given is not None and given.shape != (height, width):
-            raise ValueError(f"{name} are {tuple(given.shape)} but the image is {height} x {width} pixels")
-    if maps.pairwise is not None and maps.pairwise.shape[1] != len(queries):
-        raise ValueError(f"{len(queries)} query points but pairwise maps of {maps.pairwise.shape[1]}")
-    for y, x in queries:
-        if not (0 <= y < height and 0 <= x < width):
-            raise ValueError(f"query point {(y, x)} is outside the image of {height} x {width} pixels")
+    return (
+        f": {classes.names[label]}\n{share:.0%} of it on {classes.names[label]} ({float(same.mean()):.0%} of picture)"
+    )

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from matplotlib.figure import Figure
 
-from dnlnet.analysis.figures import save_figure
+from dnlnet.analysis.panels import save_figure
 from dnlnet.engine.log import read_log
 from dnlnet.files import written_whole
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.analysis.capture import capture
 from dnlnet.attention import Terms
-from dnlnet.data.classes import Classes
-from dnlnet.inference import Inference
+from dnlnet.data.classes import IGNORE, Classes
 from dnlnet.tasks.prediction import SegmentationModel
 
 Point = tuple[int, int]  # (row, column) in pixels of the picture
@@ -96,6 +96,19 @@ class Picture:
         """Height and width in pixels."""
         return self.pixels.shape[0], self.pixels.shape[1]
 
+    def interior_points(self, count: int = 3) -> list[Point]:
+        """Points to look at if nobody has chosen any: well inside the thickest regions."""
+        labels = self.views[0].prediction if self.labels is None else self.labels
+        if labels is None or self.classes is None:
+            return [(self.size[0] // 2, self.size[1] // 2)]
+        return interior_points(torch.from_numpy(labels), count, len(self.classes))
+
+    def class_name(self, label: int) -> str | None:
+        """The name of a class; None for a label that is none."""
+        if self.classes is None or label >= len(self.classes):
+            return None
+        return self.classes.names[label]
+
     def require_inside(self, point: Point) -> Point:
         """The point, if it is one of the picture's pixels."""
         if not all(0 <= pixel < length for pixel, length in zip(point, self.size, strict=True)):
@@ -106,12 +119,31 @@ class Picture:
 
 def segmentation_views(title: str, model: SegmentationModel, pixels: NDArray[np.uint8]) -> list[View]:
     """Views of every block of a segmentation model, which looks at the picture whole and once."""
-    once = SegmentationModel(
-        model.network, model.classes, Inference(short_side=model.inference.short_side), model.device
-    )
     with capture(model.network) as blocks:
-        prediction = once.predict(pixels, max_pixels=pixels.shape[0] * pixels.shape[1])
+        prediction = model.looking_once().predict(pixels, max_pixels=pixels.shape[0] * pixels.shape[1])
     view = View(title, next(iter(blocks.values())), prediction.labels)
     if len(blocks) == 1:
         return [view]
     return [replace(view, title=f"{title}: {name}", terms=terms) for name, terms in blocks.items()]
+
+
+def interior_points(labels: Tensor, count: int = 3, classes: int = IGNORE) -> list[Point]:
+    """For the `count` classes with the thickest regions, the pixel farthest from any border, thickest first.
+
+    Labels from `classes` on are none. Where there is no class at all, the middle.
+
+    >>> labels = torch.zeros(9, 9, dtype=torch.int64)
+    >>> labels[:, 6:] = 1
+    >>> interior_points(labels, count=2)
+    [(2, 2), (1, 7)]
+    """
+    found: list[tuple[float, Point]] = []
+    for label in (label for label in labels.unique().tolist() if label < classes):
+        inside = (labels == label).float()[None]
+        depth = inside.clone()
+        while inside.any():  # each erosion takes one pixel off, at the edge of the image as well
+            inside = -F.max_pool2d(-F.pad(inside, (1, 1, 1, 1)), kernel_size=3, stride=1)
+            depth += inside
+        row, column = divmod(int(depth.flatten().argmax()), labels.shape[1])
+        found.append((-float(depth.max()), (row, column)))
+    return [point for _, point in sorted(found)[:count]] or [(labels.shape[0] // 2, labels.shape[1] // 2)]

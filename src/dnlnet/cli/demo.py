@@ -1,29 +1,33 @@
-"""`dnlnet demo`: train a small network on generated scenes, and draw what its block attends to."""
+"""`dnlnet demo`: train two small networks on generated scenes, and show what their blocks attend to."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from dnlnet.models.tiny import TinySegmentor
+    from dnlnet.analysis.consistency import Average
+    from dnlnet.analysis.views import Picture
     from dnlnet.tasks.scenes import Outcome
 
-# One of the held-out scenes, with all six classes in it.
-_PICTURED = 1
+# Held-out scenes to be looked at; the first, with all six classes in it, also becomes a figure.
+_PICTURED = (1, 0, 2)
+# Of scenes of 96 pixels; the paper's 5 are of images of 1024.
+_BOUNDARY_WIDTH = 2
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the results; made if it is not there.")] = Path("demo"),
-    steps: Annotated[int, typer.Option(help="Training steps; 400 take about a minute on two cores.")] = 400,
+    steps: Annotated[int, typer.Option(help="Training steps; 400 take about a minute on two cores, twice.")] = 400,
     variant: Annotated[str, typer.Option(help="Attention of the block, a row of dnlnet.VARIANTS.")] = "dnl",
+    against: Annotated[str, typer.Option(help="Attention of the net to compare with; none leaves it out.")] = "nl",
     seed: Annotated[int, typer.Option(help="Seed of the first weights and of the training scenes.")] = 0,
 ) -> None:
-    """Train a small network on generated scenes for a minute, and draw what its block attends to.
+    """Train two small networks on generated scenes for a minute each, and show what their blocks attend to.
 
-    Writes attention.png and scores.json. Nothing is downloaded.
+    Writes attention.png, the page explore.html, and scores.json. Nothing is downloaded.
 
-    Example: dnlnet demo --variant nl --out demo/nl
+    Example: dnlnet demo --variant dnl_dagger --out demo/dagger
     """
     if steps < 1:
         raise ValueError(f"--steps must be at least 1, got {steps}")
@@ -34,34 +38,32 @@ def demo(
 
     from dnlnet.attention.spec import find_variant
 
-    find_variant(variant)
+    variants = list(dict.fromkeys([variant] if against == "none" else [variant, against]))
+    for name in variants:
+        find_variant(name)
     out.mkdir(parents=True, exist_ok=True)
 
-    from dnlnet.cli.tables import print_table, write_json
-    from dnlnet.data.scenes import CLASSES
+    from dnlnet.analysis.explorer import explorer_page
+    from dnlnet.analysis.figures import attention_figure
+    from dnlnet.analysis.panels import save_figure
+    from dnlnet.cli.tables import write_json
+    from dnlnet.files import written_whole
 
-    outcome = _train(variant, steps, seed)
-    before, after = outcome.before, outcome.after
-    ious = zip(CLASSES.names, before.iou().tolist(), after.iou().tolist(), strict=True)
-    rows = [*ious, ("mean", before.miou(), after.miou())]
-    print_table(
-        "IoU on scenes not trained on",
-        [{"class": name, "before": f"{old:.3f}", "after": f"{new:.3f}"} for name, old, new in rows],
-    )
-    picture, scores = out / "attention.png", out / "scores.json"
-    _draw(outcome.model, picture)
-    content = {
-        "variant": variant,
-        "steps": steps,
-        "seed": seed,
-        "parameters": sum(parameter.numel() for parameter in outcome.model.parameters()),
-        "seconds": round(outcome.seconds, 1),
-        "miou": {"before": before.miou(), "after": after.miou()},
-        "iou": {name: {"before": old, "after": new} for name, old, new in rows[:-1]},
-    }
-    write_json(scores, content)
-    typer.echo(f"trained in {outcome.seconds:.0f} s")
-    typer.echo(f"written: {picture}, {scores}")
+    outcomes = {name: _train(name, steps, seed) for name in variants}
+    _print_scores(outcomes)
+    overlaps = _measure(outcomes)
+    _print_overlaps(overlaps)
+
+    pictures = _look(outcomes)
+    figure, page, scores = out / "attention.png", out / "explore.html", out / "scores.json"
+    save_figure(attention_figure(pictures[0], pictures[0].interior_points()), figure)
+    with written_whole(page) as temporary:
+        temporary.write_text(explorer_page(pictures, title="What attention learnt"), encoding="utf-8")
+    write_json(scores, {"steps": steps, "seed": seed, **_content(outcomes, overlaps)})
+    seconds = sum(outcome.seconds for outcome in outcomes.values())
+    typer.echo(f"trained in {seconds:.0f} s")
+    typer.echo(f"written: {figure}, {scores}")
+    typer.echo(f"open {page} in a browser, and point at a pixel")
 
 
 def _train(variant: str, steps: int, seed: int) -> "Outcome":
@@ -70,25 +72,116 @@ def _train(variant: str, steps: int, seed: int) -> "Outcome":
     from dnlnet.tasks.scenes import run
 
     loss_column = TextColumn("loss {task.fields[loss]:.3f}, time left")
-    with Progress("training", BarColumn(), MofNCompleteColumn(), loss_column, TimeRemainingColumn()) as bar:
+    with Progress(
+        f"training {variant}", BarColumn(), MofNCompleteColumn(), loss_column, TimeRemainingColumn()
+    ) as bar:
         task = bar.add_task("training", total=steps, loss=float("nan"))
         return run(variant, steps, seed, progress=lambda done, loss: bar.update(task, completed=done, loss=loss))
 
 
-def _draw(model: "TinySegmentor", path: Path) -> None:
-    """The attention of three points, each well inside a region of its own class."""
+def _print_scores(outcomes: "dict[str, Outcome]") -> None:
+    """IoU of each class, after training, and of the mean before it."""
+    from dnlnet.cli.tables import print_table
+    from dnlnet.data.scenes import CLASSES
+
+    rows = [
+        {"class": label} | {name: f"{outcome.after.iou()[number]:.3f}" for name, outcome in outcomes.items()}
+        for number, label in enumerate(CLASSES.names)
+    ]
+    rows.append({"class": "mean"} | {name: f"{outcome.after.miou():.3f}" for name, outcome in outcomes.items()})
+    rows.append(
+        {"class": "mean, untrained"} | {name: f"{outcome.before.miou():.3f}" for name, outcome in outcomes.items()}
+    )
+    print_table("IoU on scenes not trained on", rows)
+
+
+def _measure(outcomes: "dict[str, Outcome]") -> "dict[str, dict[str, Average | None]]":
+    """Overlaps of each net's attention with the truth of the held-out scenes, and those of a uniform map."""
+    from dnlnet.analysis.consistency import RANDOM, averages, measure
+    from dnlnet.data.samples import Sample
+    from dnlnet.data.scenes import CLASSES
+    from dnlnet.tasks.scenes import held_out_scenes
+
+    scenes = held_out_scenes()
+    rows: dict[str, dict[str, Average | None]] = {}
+    random = {}
+    for name, outcome in outcomes.items():
+        samples = (Sample(*scenes[index], str(index)) for index in range(len(scenes)))
+        measured = measure(
+            outcome.model,
+            samples,
+            len(CLASSES),
+            lambda network, image: network(image[None]),
+            width=_BOUNDARY_WIDTH,
+            random=True,
+        )
+        random[RANDOM] = averages(measured.pop(RANDOM))
+        rows[name] = averages(next(iter(measured.values())))
+    return rows | random
+
+
+def _print_overlaps(rows: "dict[str, dict[str, Average | None]]") -> None:
+    from dnlnet.analysis.consistency import STATISTICS
+    from dnlnet.cli.tables import print_table
+
+    shown = {key: text for key, text in STATISTICS.items() if not key.endswith("void")}
+    print_table(
+        "Overlaps of attention with the ground truth",
+        [
+            {"attention": name}
+            | {
+                text: "-" if (average := row[key]) is None else f"{average.mean:.3f} ± {average.error:.3f}"
+                for key, text in shown.items()
+            }
+            for name, row in rows.items()
+        ],
+        f"mean ± standard error over scenes; boundary: nearer than {_BOUNDARY_WIDTH} px to a contour",
+    )
+
+
+def _look(outcomes: "dict[str, Outcome]") -> "list[Picture]":
+    """Scenes not trained on, with what each net made of them."""
+    import numpy as np
     import torch
 
-    from dnlnet.analysis.figures import attention_figure, interior_points, save_figure
-    from dnlnet.data.scenes import CLASSES, Scenes
-    from dnlnet.tasks.scenes import HELD_OUT_COUNT, HELD_OUT_SEED, SIZE
+    from dnlnet.analysis.capture import capture
+    from dnlnet.analysis.views import Picture, View
+    from dnlnet.data.scenes import CLASSES
+    from dnlnet.tasks.scenes import held_out_scenes
 
-    image, labels = Scenes(HELD_OUT_COUNT, SIZE, HELD_OUT_SEED)[_PICTURED]
-    points = interior_points(labels, count=3)
-    assert model.block is not None  # the command always asks for one
-    with torch.no_grad():
-        prediction = model(image[None]).logits.argmax(dim=1)[0]
-        features = model.block_input(image[None])
-    maps = model.block.attention_maps(features, [(y // model.stride, x // model.stride) for y, x in points])
-    figure = attention_figure(image, maps, points, CLASSES, labels=labels, prediction=prediction)
-    save_figure(figure, path)
+    pictures = []
+    for index in _PICTURED:
+        image, labels = held_out_scenes()[index]
+        views = []
+        for name, outcome in outcomes.items():
+            with capture(outcome.model) as blocks, torch.no_grad():
+                prediction = outcome.model(image[None]).logits.argmax(dim=1)[0]
+            views.append(View(name, blocks["block"], prediction.to(torch.uint8).numpy()))
+        pixels = (255 * image).round().to(torch.uint8).permute(1, 2, 0).numpy()
+        pictures.append(Picture(f"scene {index}", pixels, views, labels.numpy().astype(np.uint8), CLASSES))
+    return pictures
+
+
+def _content(outcomes: "dict[str, Outcome]", overlaps: "dict[str, dict[str, Average | None]]") -> dict[str, Any]:
+    """Everything that was printed, for the file of scores."""
+    from dnlnet.data.scenes import CLASSES
+
+    nets = {
+        name: {
+            "parameters": sum(parameter.numel() for parameter in outcome.model.parameters()),
+            "seconds": round(outcome.seconds, 1),
+            "miou": {"before": outcome.before.miou(), "after": outcome.after.miou()},
+            "iou": {
+                label: {"before": before, "after": after}
+                for label, before, after in zip(
+                    CLASSES.names, outcome.before.known_iou(), outcome.after.known_iou(), strict=True
+                )
+            },
+        }
+        for name, outcome in outcomes.items()
+    }
+    measured = {
+        name: {key: None if average is None else vars(average) for key, average in row.items()}
+        for name, row in overlaps.items()
+    }
+    return {"nets": nets, "overlaps": {"boundary_width": _BOUNDARY_WIDTH, "rows": measured}}

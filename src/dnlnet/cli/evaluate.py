@@ -33,7 +33,7 @@ def evaluate(
     Example: dnlnet eval runs/camvid --data ~/camvid --json scores.json --picture confusion.png
     """
     from dnlnet.analysis.confusion import confusion_figure
-    from dnlnet.analysis.figures import save_figure
+    from dnlnet.analysis.panels import save_figure
     from dnlnet.cli.progress import counting_progress
     from dnlnet.cli.tables import print_table, write_json
     from dnlnet.recipes.evaluate import evaluate_model

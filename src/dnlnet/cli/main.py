@@ -6,11 +6,14 @@ from typing import Annotated
 import typer
 
 from dnlnet import __version__
+from dnlnet.cli.attend import attend
 from dnlnet.cli.bench import bench
 from dnlnet.cli.complexity import complexity
+from dnlnet.cli.consistency import consistency
 from dnlnet.cli.data import data
 from dnlnet.cli.demo import demo
 from dnlnet.cli.evaluate import evaluate
+from dnlnet.cli.explore import explore
 from dnlnet.cli.info import info
 from dnlnet.cli.predict import predict
 from dnlnet.cli.recipes import recipes
@@ -29,6 +32,9 @@ app.command()(demo)
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(predict)
+app.command()(attend)
+app.command()(explore)
+app.command()(consistency)
 app.command()(info)
 app.command()(verify)
 app.command()(complexity)

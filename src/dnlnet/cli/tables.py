@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dnlnet.errors import unknown
 from dnlnet.files import written_whole
@@ -24,7 +24,8 @@ def print_table(title: str, rows: Sequence[Mapping[str, object]], caption: str =
     table = Table(title=title, caption=caption or None, title_justify="left", caption_justify="left")
     for name, value in rows[0].items():
         narrow = max(len(str(row[name])) for row in rows) <= 14
-        table.add_column(name, justify="right" if _is_number(value) else "left", no_wrap=narrow)
+        justify: Literal["left", "right"] = "right" if _is_number(value) else "left"
+        table.add_column(name, justify=justify, no_wrap=narrow, overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(value), style=_STYLES.get(str(value), "")) for value in row.values()))
     Console().print(table)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dnlnet.data import ade20k, camvid, cityscapes, folder, pascal_context
 from dnlnet.data.classes import Classes
-from dnlnet.data.labelled import LabelledImages
+from dnlnet.data.labelled import LabelledImages, Labels
 from dnlnet.errors import unknown
 
 
@@ -121,6 +121,21 @@ def open_all_splits(name: str, root: Path) -> tuple[dict[str, LabelledImages], d
     if not opened:
         open_data_set(name, root, next(iter(missing)))  # raises, with its advice
     return opened, missing
+
+
+def find_labels(name: str, root: Path, picture: Path) -> Labels | None:
+    """The labels of a picture that is one of a data set's files, of any split; None if it is not.
+
+    >>> find_labels("camvidd", Path("camvid"), Path("a.png"))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: unknown data set 'camvidd'; did you mean 'camvid'? known: ...
+    """
+    wanted = picture.resolve()
+    for images in open_all_splits(name, root)[0].values():
+        for index, pair in enumerate(images.pairs):
+            if pair.image.name == wanted.name and pair.image.resolve() == wanted:
+                return images.decoded(index, images.open(index)[1])
+    return None
 
 
 def _row(name: str, root: Path) -> DataSet:

@@ -75,11 +75,6 @@ class Segmentor(nn.Module):
             return SegmentorOutput(logits)
         return SegmentorOutput(logits, _resized(self.auxiliary(maps[-2]), size))
 
-    def block_input(self, images: Tensor) -> Tensor:
-        """What the block is given, (B, C, h, w), for `block.attention_maps`."""
-        reduced: Tensor = self.head.reduce(self._last(self.backbone(images)))
-        return reduced
-
     def _last(self, maps: list[Tensor]) -> Tensor:
         if not self.backbone.parallel:
             return maps[-1]

@@ -22,11 +22,7 @@ class TinySegmentor(nn.Module):
     >>> images = torch.rand(2, 3, 48, 64)
     >>> model(images).logits.shape
     torch.Size([2, 6, 48, 64])
-    >>> model.block.attention_maps(model.block_input(images), queries=[(3, 5)]).pairwise.shape
-    torch.Size([2, 1, 12, 16])
     """
-
-    stride = 4
 
     def __init__(self, classes: int, width: int = 32, variant: str | None = "dnl") -> None:
         super().__init__()
@@ -43,16 +39,11 @@ class TinySegmentor(nn.Module):
 
     def forward(self, images: Tensor) -> SegmentorOutput:
         """(B, C, H, W) logits of the classes from (B, 3, H, W) images."""
-        x = self.block_input(images)
+        x = self.features(images)
         if self.block is not None:
             x = self.block(x)
         logits = self.classifier(x)
         return SegmentorOutput(F.interpolate(logits, images.shape[-2:], mode="bilinear", align_corners=False))
-
-    def block_input(self, images: Tensor) -> Tensor:
-        """What the block is given, for `block.attention_maps`."""
-        x: Tensor = self.features(images)
-        return x
 
 
 def _block(channels: int, variant: str) -> NonLocalBlock:

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from torch.utils.data import Dataset
+
+from dnlnet.data.samples import Sample
 from dnlnet.engine import distributed
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.inference import Inference
@@ -33,6 +36,20 @@ def evaluate_model(
         start: told how many images this process has.
         progress: called after each of them.
     """
+    images = open_test_data(model, data, split)
+    with distributed.process_group() as device:
+        network = load_network(model)
+        task = build_task(model.recipe, model.classes)
+        task.inference = inference or Inference()
+        start(len(distributed.share_of(range(len(images)))))  # type: ignore[arg-type]
+        matrix: ConfusionMatrix = evaluate(
+            task, network.to(device), images, device=device, workers=workers, progress=progress
+        )
+        return matrix if distributed.is_main() else None
+
+
+def open_test_data(model: ModelFile, data: Path | None, split: str | None = None) -> Dataset[Sample]:
+    """The images of a split, which must have the model's classes; by itself, those its recipe is tested on."""
     recipe = model.recipe if split is None else override(model.recipe, [f"data.test={split}"])
     images = build_validation_data(recipe, data)
     if images is None:
@@ -43,12 +60,4 @@ def evaluate_model(
             f"{len(some)} classes ({', '.join(some.names[:3])}, ...)" for some in (model.classes, classes)
         )
         raise ValueError(f"{model.path} knows {ours}, but the data has {theirs}")
-    with distributed.process_group() as device:
-        network = load_network(model)
-        task = build_task(recipe, classes)
-        task.inference = inference or Inference()
-        start(len(distributed.share_of(range(len(images)))))  # type: ignore[arg-type]
-        matrix: ConfusionMatrix = evaluate(
-            task, network.to(device), images, device=device, workers=workers, progress=progress
-        )
-        return matrix if distributed.is_main() else None
+    return images

@@ -1,6 +1,7 @@
 """Trained models from files: the weights, and in the same file what they are weights of."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,6 +98,27 @@ def load(model: str | Path) -> SegmentationModel:
     network = fold_batch_norms(trained, torch.zeros(1, 3, 64, 64)).to(memory_format=torch.channels_last)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return SegmentationModel(network, found.classes, inference_of(found.recipe.evaluation), device)
+
+
+def load_together(models: Sequence[str]) -> dict[str, SegmentationModel]:
+    """Models to be compared, by what to call them: their recipes, with their files where recipes are the same."""
+    files = read_together(models)
+    return {title: load(file.path) for title, file in files.items()}
+
+
+def read_together(models: Sequence[str]) -> dict[str, ModelFile]:
+    """Model files to be compared, by what to call them; they must know the same classes."""
+    files = [read_model_file(find_model(model)) for model in models]
+    for file in files[1:]:
+        if tuple(file.classes.names) != tuple(files[0].classes.names):
+            raise ValueError(
+                f"{file.path} and {files[0].path} know different classes; compare models of one data set"
+            )
+    names = [file.recipe.name for file in files]
+    return {
+        f"{name} ({file.path})" if names.count(name) > 1 else name: file
+        for name, file in zip(names, files, strict=True)
+    }
 
 
 def _from_hub(name: str) -> Path:

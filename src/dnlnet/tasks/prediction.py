@@ -84,15 +84,22 @@ class SegmentationModel:
         tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
         if pixels.shape[0] * pixels.shape[1] > max_pixels:
             labels = tiled_labels(
-                lambda part: self._logits(part).argmax(dim=1)[0].to(torch.uint8), tensor, min(max_pixels, TILE_PIXELS)
+                lambda part: self.logits(part).argmax(dim=1)[0].to(torch.uint8), tensor, min(max_pixels, TILE_PIXELS)
             )
             return Prediction(pixels, labels.numpy(), self.classes)
-        scores = self._logits(tensor).softmax(dim=1)[0]
+        scores = self.logits(tensor).softmax(dim=1)[0]
         labels = scores.argmax(dim=0).to(torch.uint8)
         return Prediction(pixels, labels.numpy(), self.classes, scores.float().numpy())
 
-    def _logits(self, image: torch.Tensor) -> torch.Tensor:
+    def logits(self, image: torch.Tensor) -> torch.Tensor:
+        """Logits (1, K, H, W) of an image (3, H, W) in 0..255."""
         return self.inference(lambda x: self.network(x).logits, normalised(image[None].to(self.device))).cpu()
+
+    def looking_once(self) -> "SegmentationModel":
+        """The same network looking at a picture whole, at one size, not mirrored: one pass, to be looked into."""
+        return SegmentationModel(
+            self.network, self.classes, Inference(short_side=self.inference.short_side), self.device
+        )
 
 
 def _pixels(image: Path | str | Image.Image | NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -59,7 +59,7 @@ def run(
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     training = Scenes(steps * BATCH, size, seed=HELD_OUT_SEED + 1 + seed)
-    held_out = Scenes(HELD_OUT_COUNT, size, seed=HELD_OUT_SEED)
+    held_out = held_out_scenes(size)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = TinySegmentor(len(CLASSES), variant=variant)
@@ -67,6 +67,11 @@ def run(
     start = perf_counter()
     train(model, training, progress)
     return Outcome(model, before, seconds=perf_counter() - start, after=evaluate(model, held_out))
+
+
+def held_out_scenes(size: int = SIZE) -> Scenes:
+    """The scenes that no run is trained on."""
+    return Scenes(HELD_OUT_COUNT, size, seed=HELD_OUT_SEED)
 
 
 def train(model: nn.Module, data: Images, progress: Progress | None = None) -> None:

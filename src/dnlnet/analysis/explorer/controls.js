@@ -1,0 +1,210 @@
+
+// What is chosen: by pointer, by key, by the controls, and by the address of the page.
+
+function choosePoint(x, y, pinned = state.pinned) {
+  const [height, width] = picture().size;
+  Object.assign(state, { x: clamp(x, 0, width - 1), y: clamp(y, 0, height - 1), pinned });
+  redraw();
+  writeHash();
+}
+
+function choosePicture(index) {
+  const [oldHeight, oldWidth] = picture().size;
+  state.picture = index;
+  const [height, width] = picture().size;
+  const last = picture().views.length - 1;
+  Object.assign(state, {
+    x: Math.floor(((state.x + 0.5) / oldWidth) * width), y: Math.floor(((state.y + 0.5) / oldHeight) * height),
+    a: Math.min(state.a, last), b: Math.min(state.b, last), compare: state.compare && last > 0,
+  });
+  show();
+}
+
+function toggleCompare() {
+  const count = picture().views.length;
+  if (count < 2) return;
+  state.compare = !state.compare;
+  if (state.a === state.b) state.b = (state.a + 1) % count;
+  show();
+}
+
+function toggleTheme() {
+  setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+}
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  element("theme").textContent = theme === "dark" ? "Light" : "Dark";
+  element("theme").title = `Change to ${theme === "dark" ? "light" : "dark"} colours (t)`;
+}
+
+function setPinned(pinned) {
+  state.pinned = pinned;
+  redraw();
+}
+
+// The middle of the query `steps` cells away.
+function step(down, across) {
+  const view = picture().views[state.a];
+  const { size, factor, cells } = view.queries;
+  const { row, column } = queryOf(view);
+  const [y, x] = [row.cell + down, column.cell + across].map((moved, axis) => {
+    const start = clamp(moved, 0, cells[axis] - 1) * factor;
+    const middle = Math.floor((start + Math.min(start + factor, size[axis]) - 1) / 2);
+    return pixelOf(middle, picture().size[axis], view.covered[axis], size[axis]);
+  });
+  choosePoint(x, y, true);
+  draw();
+  announce();
+}
+
+// ---- the link
+
+function hash() {
+  const { x, y, a, b, compare } = state;
+  return `#${new URLSearchParams({ picture: state.picture, x, y, a, ...(compare ? { b } : {}) })}`;
+}
+
+function writeHash() {
+  clearTimeout(writing);
+  // Not for every movement: browsers slow pages down that change their address all the time.
+  writing = setTimeout(() => {
+    try { history.replaceState(null, "", hash()); } catch { /* a page inside another has no address of its own */ }
+  }, 200);
+}
+
+function readHash(address) {
+  const given = new URLSearchParams(new URL(address).hash.slice(1));
+  state.picture = whole(given.get("picture"), state.picture, content.pictures.length);
+  const { size: [height, width], views } = picture();
+  state.x = whole(given.get("x"), Math.floor(width / 2), width);
+  state.y = whole(given.get("y"), Math.floor(height / 2), height);
+  state.a = whole(given.get("a"), 0, views.length);
+  state.compare = given.has("b") && views.length > 1;
+  state.b = whole(given.get("b"), Math.min(1, views.length - 1), views.length);
+  state.pinned = given.has("x") && given.has("y");
+  show();
+}
+
+async function copyLink() {
+  const address = location.href.split("#")[0] + hash();
+  let done = true;
+  try { await navigator.clipboard.writeText(address); } catch {
+    const field = document.body.appendChild(made("textarea", address, "unseen"));
+    field.select();
+    done = document.execCommand("copy");
+    field.remove();
+  }
+  element("copy").textContent = done ? "Copied" : "No access";
+  element("live").textContent = done ? "Link copied" : "The browser does not let the page copy";
+  setTimeout(() => { element("copy").textContent = "Copy link"; }, 1600);
+}
+
+// ---- hands
+
+function watch(canvas) {
+  const pixel = (event) => {
+    const box = canvas.getBoundingClientRect();
+    const [height, width] = picture().size;
+    const x = Math.floor(((event.clientX - box.left) / box.width) * width);
+    return [x, Math.floor(((event.clientY - box.top) / box.height) * height)];
+  };
+  const inPicture = canvas.closest(".stage") !== null;
+  canvas.addEventListener("pointermove", (event) => {
+    const dragged = event.pointerType !== "mouse" && inPicture && event.buttons > 0;
+    if (dragged || (event.pointerType === "mouse" && !state.pinned)) choosePoint(...pixel(event));
+  });
+  canvas.addEventListener("pointerdown", (event) => {
+    if (event.pointerType !== "mouse" && inPicture) choosePoint(...pixel(event), true);
+  });
+  canvas.addEventListener("click", (event) => {
+    const [x, y] = pixel(event);
+    const [height, width] = picture().size;
+    const box = canvas.getBoundingClientRect();
+    const away = Math.hypot(((x - state.x) / width) * box.width, ((y - state.y) / height) * box.height);
+    if (event.pointerType !== "touch" && state.pinned && away < 8) setPinned(false);
+    else choosePoint(x, y, true);
+    draw();
+    announce();
+  });
+  if (inPicture) canvas.addEventListener("keydown", moveByKey);
+}
+
+function moveByKey(event) {
+  const far = event.shiftKey ? 5 : 1;
+  const moves = { ArrowUp: [-far, 0], ArrowDown: [far, 0], ArrowLeft: [0, -far], ArrowRight: [0, far] };
+  if (event.key in moves) step(...moves[event.key]);
+  else if (event.key === "Enter" || event.key === " ") setPinned(!state.pinned);
+  else return;
+  event.preventDefault();
+}
+
+function pressKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || element("help-text").open) return;
+  if (event.target.tagName === "SELECT") return; // letters there look for an entry
+  const number = Number(event.key);
+  if (number >= 1 && number <= picture().views.length) {
+    state.a = number - 1;
+    show();
+  } else if (event.key === "c") toggleCompare();
+  else if (event.key === "t") toggleTheme();
+  else if (event.key === "?") element("help-text").showModal();
+  else if (event.key === "Escape") setPinned(false);
+}
+
+function changeDisplay() {
+  const gamma = Number(element("gamma").value), opacity = Number(element("opacity").value);
+  element("gamma-value").textContent = gamma.toFixed(2);
+  element("opacity-value").textContent = `${Math.round(opacity * 100)} %`;
+  shades = shadesOf(tables[element("colours").value], gamma, opacity);
+  const bar = new ImageData(SHADES, 1);
+  new Uint32Array(bar.data.buffer).set(shades);
+  element("bar").getContext("2d").putImageData(bar, 0, 0);
+  const fromZero = element("floor").value === "0";
+  const names = fromZero ? ["0", "50 %", "strongest"] : ["weakest", "half way", "strongest"];
+  element("ticks").replaceChildren(...names.map((name) => made("span", name)));
+  redraw();
+}
+
+// ---- beginning
+
+async function begin() {
+  const unpack = async ([name, text]) => [name, new Uint8Array(await unpacked(text))];
+  tables = Object.fromEntries(await Promise.all(Object.entries(content.colours).map(unpack)));
+  fill(element("colours"), Object.keys(tables), "");
+  for (const option of element("colours").options) option.value = option.text;
+  element("colours").selectedIndex = 0;
+  changeDisplay();
+  readHash(location.href);
+  await ready;
+}
+
+setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+element("picture").addEventListener("change", (event) => choosePicture(Number(event.target.value)));
+for (const id of ["a", "b"]) {
+  element(id).addEventListener("change", (event) => { state[id] = Number(event.target.value); show(); });
+}
+for (const id of ["colours", "floor", "overlay", "gamma", "opacity"]) element(id).addEventListener("input", changeDisplay);
+element("compare").addEventListener("click", toggleCompare);
+element("pin").addEventListener("click", () => setPinned(!state.pinned));
+element("theme").addEventListener("click", toggleTheme);
+element("copy").addEventListener("click", copyLink);
+element("help").addEventListener("click", () => element("help-text").showModal());
+document.addEventListener("keydown", pressKey);
+// The address asked for: by now, one that was to be written before may have taken its place.
+window.addEventListener("hashchange", (event) => readHash(event.newURL));
+new ResizeObserver(redraw).observe(element("main"));
+const begun = begin().catch(failed);
+
+// For tests, and for the curious at the browser's console.
+window.explorer = {
+  get ready() { return begun.then(() => ready); },
+  state: () => {
+    const { row, column } = queryOf(picture().views[state.a]);
+    return { ...state, position: [row.position, column.position], query: [row.middle, column.middle] };
+  },
+  map: (index, term) => {
+    const values = valuesOf(picture().views[index], term, queryOf(picture().views[index]).cell);
+    return values && Array.from(values);
+  },
+};

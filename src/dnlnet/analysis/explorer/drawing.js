@@ -1,0 +1,169 @@
+"use strict";
+
+// From what the page stores to values, and from values to heat over a picture.
+
+const HEAT_WIDTH = 420; // of the heat before it is scaled to its panel: smooth, and quick enough to follow a pointer
+const SHADES = 1024;
+
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).arrayBuffer();
+}
+
+// The codes of a view, unpacked when it is first shown.
+function loadView(view) {
+  view.loading ??= (async () => {
+    const decoded = {};
+    for (const [term, part] of Object.entries(view.parts)) {
+      const [codes, low, high] = await Promise.all([part.codes, part.low, part.high].map(unpacked));
+      decoded[term] = { codes: new Uint8Array(codes), low: new Float32Array(low), high: new Float32Array(high) };
+    }
+    view.decoded = decoded;
+  })();
+  return view.loading;
+}
+
+// The values of a term's map for the query of a cell, row by row; null where the block has no such term.
+function valuesOf(view, term, cell) {
+  const part = view.decoded[term];
+  if (part) return decode(part, part.low.length === 1 ? 0 : cell, view.keys.cells);
+  if (term !== "combined") return null;
+  const terms = ["pairwise", "unary"].map((name) => valuesOf(view, name, cell)).filter(Boolean);
+  return terms.length === 1 ? terms[0] : terms[0].map((value, key) => value + terms[1][key]);
+}
+
+// The weakest and the strongest value; there may be too many of them for Math.min(...values).
+function rangeOf(values) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of values) {
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  return [low, high];
+}
+
+function decode({ codes, low, high }, index, [rows, columns]) {
+  const start = index * rows * columns;
+  const values = new Float32Array(rows * columns);
+  const range = high[index] - low[index];
+  for (let key = 0; key < values.length; key++) values[key] = low[index] + (codes[start + key] / 255) ** 2 * range;
+  return values;
+}
+
+// Where a pixel's position, its cell and the position in the middle of the cell are, along one axis.
+function locate(pixel, length, share, count, factor) {
+  const position = Math.min(Math.floor(((pixel + 0.5) / length) * share * count), count - 1);
+  const cell = Math.floor(position / factor);
+  const start = cell * factor;
+  const stop = Math.min(start + factor, count);
+  return { position, cell, start, stop, middle: Math.floor((start + stop - 1) / 2) };
+}
+
+// The pixel in the middle of a position, along one axis; the last of the picture if the position is in the padding.
+function pixelOf(position, length, share, count) {
+  return Math.max(0, Math.min(length - 1, Math.floor(((position + 0.5) / (count * share)) * length)));
+}
+
+// Linear interpolation between the middles of cells, along one axis: for each output pixel two cells and a weight.
+function between(pixels, share, count, factor) {
+  const cells = Math.ceil(count / factor);
+  const middle = (cell) => (cell * factor + Math.min((cell + 1) * factor, count)) / 2;
+  const low = new Int32Array(pixels), high = new Int32Array(pixels), weight = new Float32Array(pixels);
+  for (let pixel = 0, cell = 0; pixel < pixels; pixel++) {
+    const place = ((pixel + 0.5) / pixels) * share * count;
+    while (cell < cells - 1 && middle(cell + 1) <= place) cell++;
+    low[pixel] = cell;
+    high[pixel] = Math.min(cell + 1, cells - 1);
+    const gap = middle(high[pixel]) - middle(cell);
+    weight[pixel] = gap > 0 ? Math.max(0, (place - middle(cell)) / gap) : 0;
+  }
+  return { low, high, weight };
+}
+
+// Heat from `floor`, which gets the first of the shades, to the strongest value, which gets the last.
+function heatOf(view, values, floor, ratio, shades) {
+  const width = HEAT_WIDTH, height = Math.max(1, Math.round(HEAT_WIDTH / ratio));
+  const { size, factor, cells } = view.keys;
+  view.axes ??= [between(height, view.covered[0], size[0], factor), between(width, view.covered[1], size[1], factor)];
+  const [down, across] = view.axes;
+  const scale = (SHADES - 1) / (rangeOf(values)[1] - floor || 1);
+  const image = new ImageData(width, height);
+  const pixels = new Uint32Array(image.data.buffer);
+  for (let y = 0, at = 0; y < height; y++) {
+    const top = down.low[y] * cells[1], bottom = down.high[y] * cells[1], v = down.weight[y];
+    for (let x = 0; x < width; x++, at++) {
+      const left = across.low[x], right = across.high[x], u = across.weight[x];
+      const upper = values[top + left] + (values[top + right] - values[top + left]) * u;
+      const lower = values[bottom + left] + (values[bottom + right] - values[bottom + left]) * u;
+      pixels[at] = shades[((upper + (lower - upper) * v - floor) * scale) | 0];
+    }
+  }
+  const canvas = new OffscreenCanvas(width, height);
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return canvas;
+}
+
+// Colours from the weakest value to the strongest, as the four bytes of a pixel in one number.
+function shadesOf(table, gamma, opacity) {
+  const bytes = new Uint8ClampedArray(SHADES * 4);
+  for (let shade = 0; shade < SHADES; shade++) {
+    const entry = Math.round((shade / (SHADES - 1)) ** gamma * 255);
+    // Where there is little attention the picture shows through, to tell what is there.
+    bytes.set([...table.subarray(entry * 3, entry * 3 + 3), Math.round(opacity * entry)], shade * 4);
+  }
+  return new Uint32Array(bytes.buffer);
+}
+
+// The picture without colour and dark, for heat to stand out from.
+function darkened(image) {
+  const canvas = new OffscreenCanvas(image.naturalWidth, image.naturalHeight);
+  const context = canvas.getContext("2d");
+  context.drawImage(image, 0, 0);
+  const data = context.getImageData(0, 0, canvas.width, canvas.height);
+  for (let at = 0; at < data.data.length; at += 4) {
+    const grey = 0.3 * data.data[at] + 0.59 * data.data[at + 1] + 0.11 * data.data[at + 2];
+    data.data.fill(0.45 * grey, at, at + 3);
+  }
+  context.putImageData(data, 0, 0);
+  return canvas;
+}
+
+function painted(labels, [height, width], palette) {
+  const image = new ImageData(width, height);
+  for (let at = 0; at < labels.length; at++) {
+    const colour = palette[labels[at]];
+    if (colour) image.data.set([...colour, 165], at * 4);
+  }
+  const canvas = new OffscreenCanvas(width, height);
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return canvas;
+}
+
+// A ring in two tones, to be seen on anything.
+function drawRing(context, x, y, radius, pixelRatio) {
+  context.beginPath();
+  context.arc(x, y, radius * pixelRatio, 0, 2 * Math.PI);
+  for (const [tone, width] of [["#000b", 4.5], ["#fff", 2]]) {
+    context.strokeStyle = tone;
+    context.lineWidth = width * pixelRatio;
+    context.stroke();
+  }
+}
+
+// On the picture: the point, and the position whose map is shown.
+function drawPoint(context, point, box, pixelRatio) {
+  context.fillStyle = "#ffd447";
+  context.strokeStyle = "#000b";
+  context.lineWidth = pixelRatio;
+  context.globalAlpha = 0.6;
+  context.fillRect(box.x, box.y, box.width, box.height);
+  context.strokeRect(box.x, box.y, box.width, box.height);
+  context.globalAlpha = 1;
+  drawRing(context, point.x, point.y, 11, pixelRatio);
+}
+
+// On a map: the position that it is of.
+function drawPosition(context, box, pixelRatio) {
+  drawRing(context, box.x + box.width / 2, box.y + box.height / 2, 6, pixelRatio);
+}

@@ -1,0 +1,169 @@
+"""Attention maps made small enough for a page: fewer cells, and eight bits for each."""
+
+# Q queries that have a map, h, w size of a map of positions, r, c cells in its rows and columns
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dnlnet.attention import Terms
+
+# Queries whose maps are held at full size at once: with 97 x 97 positions, 10 MB for each term.
+_ROWS = 256
+_LEVELS = 255
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A map of positions divided into cells of `factor` x `factor`; the last ones may be smaller.
+
+    >>> grid = Grid((5, 7), factor=2)
+    >>> grid.cells
+    (3, 4)
+    >>> grid.middles().tolist()[:4]
+    [0, 2, 4, 6]
+    """
+
+    size: tuple[int, int]
+    factor: int = 1
+
+    def __post_init__(self) -> None:
+        if self.factor < 1:
+            raise ValueError(f"a cell is at least one position wide, got factor={self.factor}")
+
+    @property
+    def cells(self) -> tuple[int, int]:
+        """Rows and columns of cells."""
+        height, width = self.size
+        return -(-height // self.factor), -(-width // self.factor)
+
+    @property
+    def count(self) -> int:
+        """Number of cells."""
+        rows, columns = self.cells
+        return rows * columns
+
+    def means(self, maps: Tensor) -> Tensor:
+        """The mean over each cell of maps (Q, h, w), (Q, r, c)."""
+        return F.avg_pool2d(maps[:, None], self.factor, ceil_mode=True, count_include_pad=False)[:, 0]
+
+    def middles(self) -> Tensor:
+        """The position in the middle of each cell, as an index into the flattened map, (r c,)."""
+        rows, columns = (
+            torch.tensor([(start + min(start + self.factor, n) - 1) // 2 for start in range(0, n, self.factor)])
+            for n in self.size
+        )
+        return (rows[:, None] * self.size[1] + columns).flatten()
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Maps in eight bits a cell: code = round(255 sqrt((value - low) / (high - low))).
+
+    The square root gives small values more codes than large ones: attention has many small ones. Counted from the
+    weakest value, codes are not wasted where a block attends to all positions nearly alike.
+
+    Attributes:
+        codes: (Q, r, c).
+        low, high: (Q,), the weakest and the strongest value of each map.
+    """
+
+    codes: NDArray[np.uint8]
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+
+    def values(self) -> NDArray[np.float32]:
+        """The maps (Q, r, c) again, within 1 / 255 of high - low."""
+        low, high = self.low[:, None, None], self.high[:, None, None]
+        values: NDArray[np.float32] = low + (self.codes.astype(np.float32) / _LEVELS) ** 2 * (high - low)
+        return values
+
+
+def quantise(maps: Tensor) -> Codes:
+    """Codes of maps (Q, r, c).
+
+    >>> quantise(torch.tensor([[[0.0, 0.25, 1.0]]])).codes.tolist()
+    [[[0, 128, 255]]]
+    """
+    low, high = (edge.float()[:, None, None] for edge in maps.flatten(1).aminmax(dim=1))
+    shares = (maps - low) / (high - low).clamp(min=torch.finfo(torch.float32).tiny)
+    codes = (_LEVELS * shares.clamp(0, 1).sqrt()).round().to(torch.uint8)
+    return Codes(codes.numpy(), low.flatten().numpy(), high.flatten().numpy())
+
+
+@dataclass(frozen=True)
+class CoarseMaps:
+    """The maps of a block on one picture, of the query in the middle of each cell of queries, over cells of keys.
+
+    Attributes:
+        queries, keys: the cells.
+        pairwise: a map for each query, None for a variant without the term.
+        unary: the one map for all, None for a variant without the term.
+        combined: a map for each query, for coupled variants; otherwise it is the sum of the terms there are.
+        loss: the largest error of a value of any map, combined ones too, as a share of the map's strongest value.
+    """
+
+    queries: Grid
+    keys: Grid
+    pairwise: Codes | None
+    unary: Codes | None
+    combined: Codes | None
+    loss: float
+
+    @property
+    def parts(self) -> dict[str, Codes]:
+        """What is stored, by the name of the term."""
+        named = {"pairwise": self.pairwise, "unary": self.unary, "combined": self.combined}
+        return {name: codes for name, codes in named.items() if codes is not None}
+
+
+def coarse_maps(terms: Terms, queries: Grid, keys: Grid, sample: int = 1) -> CoarseMaps:
+    """The maps of the query cells, or of every `sample`-th of them, a few hundred at a time.
+
+    >>> from dnlnet.attention import NonLocalBlock
+    >>> terms = NonLocalBlock(8, "dnl").terms(torch.rand(1, 8, 6, 9))
+    >>> coarse_maps(terms, Grid((6, 9), 3), Grid((6, 9), 2)).pairwise.codes.shape
+    (6, 3, 5)
+    """
+    rows = queries.middles()[::sample]
+    if terms.pairwise is None:
+        rows = rows[:1]  # one map for all
+    blocks = [_block(terms, some, queries, keys) for some in rows.split(_ROWS)]
+    return CoarseMaps(
+        queries,
+        keys,
+        _joined([block.pairwise for block in blocks]),
+        blocks[0].unary,
+        _joined([block.combined for block in blocks]),
+        max(block.loss for block in blocks),
+    )
+
+
+def _block(terms: Terms, rows: Tensor, queries: Grid, keys: Grid) -> CoarseMaps:
+    """The maps of some queries, computed at once."""
+    maps = terms.maps_of_rows(rows)
+    exact = {"pairwise": maps.pairwise, "unary": maps.unary, "combined": maps.combined}
+    coarse = {name: keys.means(part.flatten(0, -3).cpu()) for name, part in exact.items() if part is not None}
+    stored = {name: quantise(part) for name, part in coarse.items() if name != "combined" or terms.coupled}
+    shown = {name: codes.values() for name, codes in stored.items()}
+    # What the page adds up itself has the errors of both its parts.
+    shown.setdefault("combined", sum(shown.values(), start=np.zeros(1, np.float32)))
+    loss = max(_loss(coarse[name].numpy(), shown[name]) for name in coarse)
+    return CoarseMaps(queries, keys, stored.get("pairwise"), stored.get("unary"), stored.get("combined"), loss)
+
+
+def _loss(exact: NDArray[np.floating], shown: NDArray[np.float32]) -> float:
+    return float((np.abs(shown - exact).max(axis=(1, 2)) / exact.max(axis=(1, 2))).max())
+
+
+def _joined(blocks: Sequence[Codes | None]) -> Codes | None:
+    parts = [block for block in blocks if block is not None]
+    if not parts:
+        return None
+    codes, low, high = zip(*((part.codes, part.low, part.high) for part in parts), strict=True)
+    return Codes(np.concatenate(codes), np.concatenate(low), np.concatenate(high))

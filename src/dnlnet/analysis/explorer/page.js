@@ -1,0 +1,223 @@
+
+// What is chosen, and how it is shown.
+
+const content = JSON.parse(document.getElementById("content").textContent);
+const element = (id) => document.getElementById(id);
+const state = { picture: 0, x: 0, y: 0, pinned: false, a: 0, b: 0, compare: false };
+const shownViews = []; // the sections of the page: one, or two when comparing
+let ready = Promise.resolve();
+let tables = {};
+let shades = null;
+let drawing = 0;
+let writing = 0;
+
+const picture = () => content.pictures[state.picture];
+const chosen = () => (state.compare ? [state.a, state.b] : [state.a]);
+const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+const whole = (text, fallback, count) => {
+  const number = Number.parseInt(text, 10);
+  return Number.isNaN(number) ? fallback : clamp(number, 0, count - 1);
+};
+
+// ---- pictures and views
+
+async function loadPicture() {
+  const now = picture();
+  now.loading ??= (async () => {
+    now.element = new Image();
+    now.element.src = now.image;
+    await now.element.decode();
+    now.paintings = []; // of class maps, made when they are first laid over the picture
+    now.classMaps = await Promise.all(now.labels.map(async (text) => new Uint8Array(await unpacked(text))));
+    now.dark = darkened(now.element);
+  })();
+  await Promise.all([now.loading, ...chosen().map((index) => loadView(now.views[index]))]);
+}
+
+// Take over a change of picture, views or comparison; the maps follow once they are unpacked.
+function show() {
+  const now = picture();
+  element("picture-name").textContent = now.name;
+  document.documentElement.style.setProperty("--ratio", now.size[1] / now.size[0]);
+  fill(element("picture"), content.pictures.map((each) => each.name), state.picture);
+  for (const id of ["a", "b"]) fill(element(id), now.views.map((view) => view.title), state[id]);
+  const several = now.views.length > 1;
+  element("picture-choice").hidden = content.pictures.length === 1;
+  element("a-choice").hidden = element("compare").hidden = !several;
+  element("b-choice").hidden = !state.compare;
+  element("compare").setAttribute("aria-pressed", state.compare);
+  element("main").classList.toggle("two", state.compare);
+  const [none, prediction, truth] = element("overlay").options;
+  prediction.disabled = now.views.every((view) => view.prediction === null);
+  truth.disabled = now.truth === null;
+  if (element("overlay").selectedOptions[0].disabled) none.selected = true;
+  element("about").replaceChildren(...chosen().map((index) => {
+    const view = now.views[index];
+    return made("li", several ? `${view.title}: ${view.statement}` : view.statement);
+  }));
+  arrangeSections();
+  ready = loadPicture().then(draw, failed);
+  writeHash();
+}
+
+function fill(select, names, index) {
+  select.replaceChildren(...names.map((name, value) => new Option(name, value)));
+  select.value = index;
+}
+
+function made(tag, text, className = "") {
+  const node = document.createElement(tag);
+  node.textContent = text;
+  node.className = className;
+  return node;
+}
+
+function arrangeSections() {
+  while (shownViews.length > chosen().length) shownViews.pop().remove();
+  while (shownViews.length < chosen().length) {
+    const section = element("view").content.firstElementChild.cloneNode(true);
+    element("main").insertBefore(section, element("main").querySelector(".side"));
+    shownViews.push(section);
+    for (const canvas of section.querySelectorAll("canvas")) watch(canvas);
+  }
+}
+
+// ---- drawing
+
+function redraw() {
+  if (!drawing) drawing = requestAnimationFrame(draw);
+}
+
+function draw() {
+  cancelAnimationFrame(drawing);
+  drawing = 0;
+  const views = chosen().map((index) => picture().views[index]);
+  if (!picture().dark || !views.every((view) => view.decoded)) return;
+  element("pin").setAttribute("aria-pressed", state.pinned);
+  shownViews.forEach((section, at) => drawView(section, views[at]));
+}
+
+function drawView(section, view) {
+  const [name, note] = section.querySelector("h2").children;
+  name.textContent = view.title;
+  note.textContent = describe(view);
+  const query = queryOf(view);
+  for (const place of section.querySelectorAll(".readout")) place.replaceChildren(...facts(view, query));
+  for (const figure of section.querySelectorAll("figure")) {
+    const canvas = figure.querySelector("canvas");
+    const pixelRatio = Math.min(window.devicePixelRatio || 1, 2);
+    canvas.width = Math.round(canvas.clientWidth * pixelRatio);
+    canvas.height = Math.round(canvas.clientHeight * pixelRatio);
+    const context = canvas.getContext("2d");
+    context.imageSmoothingQuality = "high";
+    const cover = (image) => context.drawImage(image, 0, 0, canvas.width, canvas.height);
+    const term = figure.dataset.panel;
+    if (term === "picture") {
+      cover(picture().element);
+      const over = overlayOf(view);
+      if (over) cover(over);
+      const [height, width] = picture().size;
+      figure.querySelector("figcaption span").replaceChildren(`${width} × ${height}`, made("i", " pixels"));
+      drawPoint(context, ...marks(canvas, view, query), pixelRatio);
+    } else {
+      const values = valuesOf(view, term, query.cell);
+      const empty = figure.querySelector(".empty");
+      empty.hidden = values !== null;
+      empty.textContent = `This block has no ${term} term.`;
+      figure.querySelector("figcaption span").replaceChildren(...(values ? strength(values) : []));
+      if (!values) continue;
+      cover(picture().dark);
+      const floor = element("floor").value === "0" ? 0 : rangeOf(values)[0];
+      cover(heatOf(view, values, floor, picture().size[1] / picture().size[0], shades));
+      drawPosition(context, marks(canvas, view, query)[1], pixelRatio);
+    }
+  }
+}
+
+function describe(view) {
+  const { pairwise, unary } = view.parts;
+  if (view.coupled) return "both terms under one softmax";
+  if (pairwise && unary) return "a softmax for each term, added up";
+  return pairwise ? "the pairwise term alone" : "the unary term alone";
+}
+
+// The weakest and the strongest value, beside what each key would get if all got the same.
+function strength(values) {
+  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+  const [low, high] = rangeOf(values).map((value) => value / mean);
+  const short = (times) => (times < 0.005 ? "0" : times < 9.995 ? times.toFixed(2) : Math.round(times));
+  return [`${short(low)}–${short(high)} ×`, made("i", " mean")];
+}
+
+function overlayOf(view) {
+  const { truth, classMaps, paintings, labelSize, classes } = picture();
+  const wanted = { prediction: view.prediction, truth, none: null }[element("overlay").value];
+  if (wanted === null) return null;
+  paintings[wanted] ??= painted(classMaps[wanted], labelSize, classes.palette);
+  return paintings[wanted];
+}
+
+// The chosen point and the position of the query, in pixels of a canvas.
+function marks(canvas, view, { row, column }) {
+  const [height, width] = picture().size;
+  const down = canvas.height / (view.covered[0] * view.queries.size[0]);
+  const across = canvas.width / (view.covered[1] * view.queries.size[1]);
+  const point = { x: ((state.x + 0.5) / width) * canvas.width, y: ((state.y + 0.5) / height) * canvas.height };
+  const box = { x: column.middle * across, y: row.middle * down, width: across, height: down };
+  return [point, box];
+}
+
+// The query whose map is shown for the chosen point.
+function queryOf(view) {
+  const { size, factor, cells } = view.queries;
+  const [row, column] = [state.y, state.x].map((pixel, axis) =>
+    locate(pixel, picture().size[axis], view.covered[axis], size[axis], factor));
+  return { row, column, cell: row.cell * cells[1] + column.cell };
+}
+
+// ---- words
+
+function facts(view, query) {
+  const { truth } = picture();
+  const known = [
+    fact("pixel", `x ${state.x}, y ${state.y}`),
+    fact("map of", `row ${query.row.middle}, column ${query.column.middle} of ${view.queries.size.join(" × ")}`),
+  ];
+  if (view.prediction !== null) known.push(classFact("predicted", view.prediction));
+  if (truth !== null) known.push(classFact("true", truth));
+  return known;
+}
+
+function fact(name, ...values) {
+  const node = made("span", "");
+  node.append(made("i", `${name} `), ...values);
+  return node;
+}
+
+function classFact(name, index) {
+  const { classes } = picture();
+  const label = classAt(index);
+  if (!(label in classes.names)) return fact(name, "no class");
+  const chip = made("span", "", "chip");
+  chip.style.background = `rgb(${classes.palette[label].join(" ")})`;
+  return fact(name, chip, classes.names[label]);
+}
+
+function classAt(index) {
+  const { size, labelSize, classMaps } = picture();
+  const [row, column] = [state.y, state.x].map((pixel, axis) =>
+    Math.floor(((pixel + 0.5) / size[axis]) * labelSize[axis]));
+  return classMaps[index][row * labelSize[1] + column];
+}
+
+function announce() {
+  const told = [...document.querySelectorAll(".stage .readout")];
+  element("live").textContent = told.map((each) => [...each.children].map((one) => one.textContent).join(", ")).join("; ");
+}
+
+function failed(error) {
+  element("error").textContent = typeof DecompressionStream === "undefined"
+    ? "This browser cannot unpack the maps; one from 2023 or later can."
+    : `The page could not be shown: ${error.message}`;
+  element("error").hidden = false;
+}

@@ -1,0 +1,112 @@
+"""The pieces that figures of attention are made of: a picture, heat over it, and marked points."""
+
+# H, W size of the picture
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dnlnet.data.classes import Classes
+from dnlnet.files import written_whole
+
+Pixels = NDArray[np.float32] | NDArray[np.uint8]  # (H, W, 3) in 0..1 or 0..255
+
+SIDE = 2.35  # inches of one panel
+PRINT_DOTS = 300  # of an inch, as printers want it
+_COLOURS = ("#00d5ff", "#7dff6a", "#ff5ad1", "#ffe14d")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A numbered point, with the cell of the block's map that it lies in, if one is to be drawn."""
+
+    number: int
+    row: float
+    column: float
+    cell: tuple[float, float, float, float] | None = None  # left, top, width, height in pixels
+
+    @property
+    def colour(self) -> str:
+        """Neighbouring numbers have different ones."""
+        return _COLOURS[self.number % len(_COLOURS)]
+
+
+def draw_panel(axes: Axes, pixels: Pixels, title: str, marks: Sequence[Mark] = ()) -> None:
+    """Show the pixels under a title, with the marks on them."""
+    axes.imshow(pixels, interpolation="nearest")
+    axes.set_title(title, fontsize=9)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for mark in marks:
+        if mark.cell is not None:
+            left, top, width, height = mark.cell
+            axes.add_patch(
+                Rectangle((left - 0.5, top - 0.5), width, height, fill=False, edgecolor=mark.colour, linewidth=1)
+            )
+        axes.plot(
+            mark.column,
+            mark.row,
+            "o",
+            markersize=8,
+            markerfacecolor=mark.colour,
+            markeredgecolor="black",
+            markeredgewidth=1,
+        )
+        axes.annotate(
+            str(mark.number + 1),
+            (mark.column, mark.row),
+            ha="center",
+            va="center_baseline",
+            fontsize=6,
+            fontweight="bold",
+        )
+
+
+def draw_legend(axes: Axes, classes: Classes, shown: Sequence[int] | None = None) -> None:
+    """The colours of the classes, of all or of those shown."""
+    axes.set_axis_off()
+    which = range(len(classes)) if shown is None else shown
+    handles = [Rectangle((0, 0), 1, 1, color=[part / 255 for part in classes.palette[k]]) for k in which]
+    axes.legend(
+        handles,
+        [classes.names[k] for k in which],
+        loc="center",
+        frameon=False,
+        fontsize=8,
+        handlelength=1.2,
+        handleheight=1.2,
+        ncols=1 + len(handles) // 9,
+    )
+
+
+def heat(pixels: NDArray[np.uint8], attention: Tensor, strongest: float | None = None) -> NDArray[np.float32]:
+    """The square root of the attention (H, W) as heat over the darkened grey picture.
+
+    `strongest` is what is brightest; by itself, where the strongest hundredth of the attention begins.
+
+    >>> heat(np.zeros((2, 3, 3), dtype=np.uint8), torch.ones(2, 3)).shape
+    (2, 3, 3)
+    """
+    if strongest is None:
+        strongest = float(np.quantile(attention.numpy(), 0.99))
+    warmth = (attention / max(strongest, torch.finfo(torch.float32).tiny)).clamp(0, 1).sqrt().numpy()
+    grey = 0.45 / 255 * pixels.mean(axis=2, keepdims=True)
+    colour = np.asarray(matplotlib.colormaps["inferno"](warmth))[..., :3]
+    weight = 0.85 * warmth[..., None]
+    blended: NDArray[np.float32] = ((1 - weight) * grey + weight * colour).astype(np.float32)
+    return blended
+
+
+def save_figure(figure: Figure, path: Path, dots: int = 150) -> None:
+    """Write the figure as PNG, PDF or what else the name says, with so many dots an inch, whole or not at all."""
+    with written_whole(path) as temporary, matplotlib.rc_context({"pdf.fonttype": 42}):
+        figure.savefig(temporary, dpi=dots, facecolor="white")

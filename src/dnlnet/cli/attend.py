@@ -1,0 +1,131 @@
+"""`dnlnet attend`: figures, numbers and a page of what models attend to in pictures."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dnlnet.analysis.views import Picture, Point
+    from dnlnet.recipes.load import ModelFile
+    from dnlnet.tasks.prediction import SegmentationModel
+
+
+def attend(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, a run folder, or a name on the hub.")],
+    inputs: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Pictures, and folders of them.")],
+    query: Annotated[
+        list[str] | None,
+        typer.Option(metavar="X,Y", help="A query point in pixels; may be repeated. Default: three are chosen."),
+    ] = None,
+    against: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="Another model to compare with; may be repeated.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Data set that the pictures are of: their labels are shown.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="OUT", help="Folder for the figures.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(metavar="HTML", help="Write one page to explore all pictures with, for a browser.")
+    ] = None,
+    max_pixels: Annotated[int, typer.Option(min=1024, help="Larger pictures are made smaller.")] = 4_000_000,
+) -> None:
+    """Show what a model attends to: the pairwise maps of query points, the unary map, and both together.
+
+    OUT gets, for each picture, a figure as PNG and PDF, the raw maps (.npz), and what is in them (.json). The page is
+    one file that needs no server: point at a pixel to see its maps. Query points snap to the block's grid.
+
+    Example: dnlnet attend runs/dnl street.jpg --query 120,80 --against runs/nl -o figures --page explore.html
+    """
+    if out is None and page is None:
+        raise ValueError("nothing to write: give a folder for figures with -o OUT, a file with --page HTML, or both")
+    points = [_point(text) for text in query or []]
+
+    from dnlnet.analysis.explorer import explorer_page
+    from dnlnet.cli.progress import counting_progress
+    from dnlnet.data.pictures import find_pictures
+    from dnlnet.files import written_whole
+    from dnlnet.recipes.load import load, read_together
+
+    files = read_together([model, *(against or ())])
+    models = {title: load(file.path) for title, file in files.items()}
+    first = next(iter(files.values()))
+    pictures = find_pictures(inputs)
+    shown = []
+    with counting_progress() as progress:
+        task = progress.add_task("looking", total=len(pictures))
+        for name, path in pictures.items():
+            picture = _look(name, path, models, first, data, max_pixels)
+            for point in points:
+                picture.require_inside(point)
+            if out is not None:
+                _write(picture, points or picture.interior_points(), out / name)
+            shown.append(picture)
+            progress.advance(task)
+    if out is not None:
+        typer.echo(f"written: {len(pictures)} x png, pdf, npz, json in {out}")
+    if page is not None:
+        with written_whole(page) as temporary:
+            temporary.write_text(explorer_page(shown), encoding="utf-8")
+        typer.echo(f"written: {page} ({page.stat().st_size / 1e6:.1f} MB); open it in a browser")
+
+
+def _point(text: str) -> "Point":
+    """(row, column) from "x,y"."""
+    try:
+        column, row = (int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"--query {text}: expected x,y in whole pixels, such as 120,80") from None
+    return row, column
+
+
+def _look(
+    name: Path,
+    path: Path,
+    models: "dict[str, SegmentationModel]",
+    file: "ModelFile",
+    data: Path | None,
+    max_pixels: int,
+) -> "Picture":
+    """A picture with the views of all models' blocks, and its labels if it is one of the data set's."""
+    import numpy as np
+    from PIL import Image
+
+    from dnlnet.analysis.views import Picture, segmentation_views
+    from dnlnet.data.catalog import find_labels
+    from dnlnet.data.pictures import read_picture
+
+    pixels = read_picture(path)
+    labels = None if data is None else find_labels(file.recipe.data.name, data, path)
+    if data is not None and labels is None:
+        typer.echo(f"{path}: is not a picture of {data}; shown without labels", err=True)
+    height, width = pixels.shape[:2]
+    if height * width > max_pixels:
+        scale = (max_pixels / (height * width)) ** 0.5
+        size = max(1, int(width * scale)), max(1, int(height * scale))
+        typer.echo(f"{path}: made smaller, from {width} x {height} to {size[0]} x {size[1]} pixels", err=True)
+        pixels = np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BOX))
+        labels = (
+            None if labels is None else np.asarray(Image.fromarray(labels).resize(size, Image.Resampling.NEAREST))
+        )
+    views = [view for title, model in models.items() for view in segmentation_views(title, model, pixels)]
+    return Picture(str(name), pixels, views, labels, file.classes)
+
+
+def _write(picture: "Picture", points: "list[Point]", target: Path) -> None:
+    """The figure, the maps and their description, under one name with four endings."""
+    import numpy as np
+
+    from dnlnet.analysis.figures import attention_figure
+    from dnlnet.analysis.panels import PRINT_DOTS, save_figure
+    from dnlnet.analysis.record import record
+    from dnlnet.cli.tables import write_json
+    from dnlnet.files import written_whole
+
+    figure = attention_figure(picture, points)
+    for ending in (".png", ".pdf"):
+        save_figure(figure, target.with_name(target.name + ending), PRINT_DOTS)
+    content, arrays = record(picture, points)
+    with written_whole(target.with_name(target.name + ".npz")) as temporary:
+        np.savez_compressed(temporary, allow_pickle=False, **arrays)
+    write_json(target.with_name(target.name + ".json"), content)

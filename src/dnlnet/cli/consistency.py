@@ -1,0 +1,130 @@
+"""`dnlnet consistency`: how much of the attention lies within the query's class, and how much on boundaries."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dnlnet.analysis.consistency import Average, Overlaps
+    from dnlnet.data.samples import Sample
+    from dnlnet.recipes.load import ModelFile
+
+
+def consistency(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Model files, run folders, hub names.")],
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
+    split: Annotated[str | None, typer.Option(help="Default: the one the recipe is tested on.")] = None,
+    width: Annotated[int, typer.Option(min=1, help="Pixels nearer than this to a contour are boundary.")] = 5,
+    void_edges: Annotated[
+        bool, typer.Option("--void-edges", help="Contours between a class and unlabelled pixels count as well.")
+    ] = False,
+    images: Annotated[int | None, typer.Option(min=1, help="Only the first so many images.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Also write the table, and every image's values, here.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="PNG", help="Draw the table as bars into this file.")
+    ] = None,
+) -> None:
+    """Overlaps of attention with the ground truth, as in Table 1 of the paper, for models of any data set.
+
+    The share of each query's pairwise attention on pixels of the query's own class and on boundaries, and the share
+    of the unary attention on boundaries; exact over all queries, averaged over them and then over images, with the
+    standard error over images. The row "random" is a uniform map.
+
+    Example: dnlnet consistency runs/nl runs/dnl --data ~/camvid --picture overlaps.png
+    """
+    from dnlnet.analysis.consistency import RANDOM, STATISTICS, averages
+    from dnlnet.analysis.consistency_figure import consistency_figure
+    from dnlnet.analysis.panels import save_figure
+    from dnlnet.cli.tables import print_table, write_json
+    from dnlnet.recipes.load import read_together
+
+    found = read_together(models)
+    rows: dict[str, list[Overlaps]] = {}
+    names: list[str] = []
+    for title, model in found.items():
+        names, measured = _measure(model, data, split, images, width, void_edges, random=RANDOM not in rows)
+        blocks = [name for name in measured if name != RANDOM]
+        for name, values in measured.items():
+            rows[name if name == RANDOM else title if len(blocks) == 1 else f"{title}: {name}"] = values
+    rows[RANDOM] = rows.pop(RANDOM)  # last
+    table = {name: averages(values) for name, values in rows.items()}
+    print_table(
+        "Overlaps of attention with the ground truth (Table 1 of the paper)",
+        [
+            {"model": name}
+            | {STATISTICS[key].replace("∩ ", "∩\n"): _cell(key, average) for key, average in row.items()}
+            for name, row in table.items()
+        ],
+        f"{len(names)} images; mean ± standard error over images; boundary: nearer than {width} px to a contour, "
+        f"edges of unlabelled pixels {'counted' if void_edges else 'not counted'}",
+    )
+    if json is not None:
+        content = {
+            "width": width,
+            "void_edges": void_edges,
+            "models": {title: str(model.path) for title, model in found.items()},
+            "rows": {
+                name: {key: None if average is None else vars(average) for key, average in row.items()}
+                for name, row in table.items()
+            },
+            "images": [
+                {"image": image} | {row: vars(values[number]) for row, values in rows.items()}
+                for number, image in enumerate(names)
+            ],
+        }
+        write_json(json, content)
+        typer.echo(f"written: {json}")
+    if picture is not None:
+        save_figure(consistency_figure(table), picture)
+        typer.echo(f"written: {picture}")
+
+
+def _cell(statistic: str, average: "Average | None") -> str:
+    if average is None:
+        return "-"
+    return f"{average.mean:.1%}" if statistic.endswith("void") else f"{average.mean:.3f}±{average.error:.3f}"
+
+
+def _measure(
+    found: "ModelFile",
+    data: Path | None,
+    split: str | None,
+    images: int | None,
+    width: int,
+    void_edges: bool,
+    random: bool,
+) -> tuple[list[str], dict[str, list["Overlaps"]]]:
+    """Names of the images, and the overlaps on each of every block of a model."""
+    from dnlnet.analysis.consistency import measure
+    from dnlnet.cli.progress import counting_progress
+    from dnlnet.recipes.evaluate import open_test_data
+    from dnlnet.recipes.load import load
+
+    test_data = open_test_data(found, data, split)
+    total: int = len(test_data)  # type: ignore[arg-type]
+    count = total if images is None else min(images, total)
+    model = load(found.path).looking_once()
+    names = []
+    with counting_progress() as progress:
+        task = progress.add_task(found.recipe.name, total=count)
+
+        def samples() -> "Iterator[Sample]":
+            for index in range(count):
+                sample: Sample = test_data[index]
+                names.append(sample.name)
+                yield sample
+
+        overlaps = measure(
+            model.network,
+            samples(),
+            len(found.classes),
+            lambda _, image: model.logits(image),
+            width=width,
+            void_edges=void_edges,
+            random=random,
+            progress=lambda: progress.advance(task),
+        )
+    return names, overlaps

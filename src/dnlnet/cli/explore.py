@@ -1,0 +1,30 @@
+"""`dnlnet explore`: an application in the browser for one's own pictures."""
+
+from typing import Annotated
+
+import typer
+
+
+def explore(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, a run folder, or a name on the hub.")],
+    against: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="Another model to compare with; may be repeated.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Where it listens, on this machine alone.")] = 7860,
+    max_megabytes: Annotated[float, typer.Option(min=0.1, help="Larger files are refused.")] = 20,
+    max_pixels: Annotated[int, typer.Option(min=1024, help="And pictures with more pixels.")] = 4_000_000,
+    browser: Annotated[bool, typer.Option(help="Open it in the browser.")] = True,
+) -> None:
+    """Upload a picture in the browser, click in it, and see what the pixel attends to.
+
+    Only this machine can reach it. Needs gradio: pip install "dnlnet[demo]". For a page to send to others, see
+    dnlnet attend --page.
+
+    Example: dnlnet explore runs/dnl --against runs/nl
+    """
+    from dnlnet.analysis.app import Explorer, launch
+    from dnlnet.recipes.load import load_together
+
+    explorer = Explorer(load_together([model, *(against or ())]), max_megabytes, max_pixels)
+    typer.echo(f"starting; then open http://127.0.0.1:{port} (Ctrl-C stops it)")
+    launch(explorer, port, browser)

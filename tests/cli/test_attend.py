@@ -1,0 +1,110 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+import dnlnet
+from dnlnet.cli.main import app
+from trees import truncate, write_image
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    write_image(tmp_path / "a.jpg", seed=1, size=(40, 56))
+    return tmp_path / "a.jpg"
+
+
+def attend(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["attend", *map(str, arguments)])
+
+
+def test_figures_maps_and_a_page_are_written(run: Path, other_run: Path, photo: Path, tmp_path: Path) -> None:
+    out, page = tmp_path / "out", tmp_path / "explore.html"
+    result = attend(
+        run, photo, "--query", "10,20", "--query", "55,0", "--against", other_run, "-o", out, "--page", page
+    )
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in out.iterdir()} == {"a.png", "a.pdf", "a.npz", "a.json"}
+    content = json.loads((out / "a.json").read_text())
+    assert [view["title"] for view in content["views"]] == ["scenes-tiny-dnl", "scenes-tiny-nl"]
+    query = content["views"][0]["queries"][0]
+    assert (query["x"], query["y"], query["row"], query["column"]) == (10, 20, 5, 2)
+    assert query["predicted"] in dnlnet.load(run).classes.names
+    with np.load(out / "a.npz") as maps:
+        assert maps["0/pairwise"].shape == (2, 10, 14)
+        np.testing.assert_allclose(maps["1/unary"].sum(), 1, rtol=1e-5)
+    assert "<html" in page.read_text()[:200]
+
+
+def test_without_queries_points_are_chosen(run: Path, photo: Path, tmp_path: Path) -> None:
+    assert attend(run, photo, "-o", tmp_path / "out").exit_code == 0
+    assert json.loads((tmp_path / "out" / "a.json").read_text())["views"][0]["queries"]
+
+
+def test_a_picture_too_large_is_made_smaller(run: Path, tmp_path: Path) -> None:
+    Image.new("RGB", (120, 60), "green").save(tmp_path / "wide.png")
+    result = attend(run, tmp_path / "wide.png", "-o", tmp_path / "out", "--max-pixels", 1800)
+    assert "made smaller, from 120 x 60 to 60 x 30" in result.output
+    assert json.loads((tmp_path / "out" / "wide.json").read_text())["width"] == 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "OUT", "--query", "10"], "--query 10: expected x,y in whole pixels, such as 120,80"),
+        (["-o", "OUT", "--query", "1.5,2"], r"--query 1.5,2: expected x,y"),
+        (["-o", "OUT", "--query", "56,0"], "point x=56, y=0 is outside of a: it is 56 x 40 pixels"),
+        ([], "nothing to write"),
+    ],
+)
+def test_bad_options_are_told_and_nothing_is_written(
+    arguments: list[str], message: str, run: Path, photo: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    result = attend(run, photo, *(str(out) if a == "OUT" else a for a in arguments))
+    assert isinstance(result.exception, ValueError)
+    assert message in str(result.exception)
+    assert not out.exists()
+
+
+def test_a_broken_picture_is_named(run: Path, photo: Path, tmp_path: Path) -> None:
+    truncate(photo)
+    result = attend(run, photo, "-o", tmp_path / "out")
+    assert isinstance(result.exception, ValueError)
+    assert "a.jpg" in str(result.exception)
+
+
+def test_consistency_gives_a_row_for_each_model_and_one_for_chance(
+    run: Path, other_run: Path, tmp_path: Path
+) -> None:
+    target, picture = tmp_path / "c.json", tmp_path / "c.png"
+    result = CliRunner().invoke(
+        app,
+        [
+            "consistency",
+            *map(str, [run, other_run, "--images", 3, "--width", 2, "--json", target, "--picture", picture]),
+        ],
+        env={"COLUMNS": "120"},
+    )
+    assert result.exit_code == 0, result.output
+    assert "scenes-tiny-dnl" in result.output
+    content = json.loads(target.read_text())
+    assert list(content["rows"]) == ["scenes-tiny-dnl", "scenes-tiny-nl", "random"]
+    assert content["rows"]["random"]["pair_within"]["images"] == 3
+    assert len(content["images"]) == 3
+    mean = sum(image["scenes-tiny-nl"]["pair_within"] for image in content["images"]) / 3
+    assert content["rows"]["scenes-tiny-nl"]["pair_within"]["mean"] == pytest.approx(mean)
+    with Image.open(picture) as image:
+        image.load()
+
+
+def test_the_same_model_twice_is_told_apart_by_its_file(run: Path, tmp_path: Path) -> None:
+    target = tmp_path / "c.json"
+    result = CliRunner().invoke(
+        app, ["consistency", str(run), str(run / "last.safetensors"), "--images", "1", "--json", str(target)]
+    )
+    assert result.exit_code == 0, result.output
+    assert len(json.loads(target.read_text())["rows"]) == 3
