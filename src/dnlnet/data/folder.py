@@ -22,7 +22,7 @@ from dnlnet.data.labelled import (
     index_labels,
     pair_files,
 )
-from dnlnet.errors import unknown
+from dnlnet.errors import shown, unknown
 
 KEYS = ("names", "colours", "masks", "ignore")
 MASK_KINDS = ("index", "colour")
@@ -108,7 +108,7 @@ def _load_yaml(path: Path) -> Any:
 
 def _interpret(content: Any) -> tuple[Classes, Decoder, bool]:
     if not isinstance(content, dict):
-        raise ValueError(f"holds {_shown(content)}; expected keys and values, {_EXAMPLE}")
+        raise ValueError(f"holds {shown(content)}; expected keys and values, {_EXAMPLE}")
     for key in content:
         if key not in KEYS:
             raise unknown("key", key, KEYS)
@@ -131,11 +131,11 @@ def _interpret(content: Any) -> tuple[Classes, Decoder, bool]:
 
 def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
-        raise ValueError(f"names is {_shown(value)}; expected a list, {_EXAMPLE}")
+        raise ValueError(f"names is {shown(value)}; expected a list, {_EXAMPLE}")
     for name in value:
         if not isinstance(name, str) or not name.strip():
             # YAML turns an unquoted no, on or 7 into something else than text.
-            raise ValueError(f"{_shown(name)} among the names; expected text: write it in quotes")
+            raise ValueError(f"{shown(name)} among the names; expected text: write it in quotes")
     if len(value) >= IGNORE:
         raise ValueError(f"{len(value)} names; at most {IGNORE - 1} classes fit into 8-bit labels")
     name, count = Counter(value).most_common(1)[0]
@@ -146,7 +146,7 @@ def _names(value: Any) -> tuple[str, ...]:
 
 def _colours(value: Any, names: tuple[str, ...]) -> tuple[Colour, ...]:
     if not isinstance(value, list):
-        raise ValueError(f"colours is {_shown(value)}; expected a list such as [[70, 130, 180], [128, 64, 128]]")
+        raise ValueError(f"colours is {shown(value)}; expected a list such as [[70, 130, 180], [128, 64, 128]]")
     if len(value) != len(names):
         raise ValueError(f"{len(value)} colours for {len(names)} names; give each class one colour")
     return tuple(_colour(colour, "colours") for colour in value)
@@ -154,14 +154,14 @@ def _colours(value: Any, names: tuple[str, ...]) -> tuple[Colour, ...]:
 
 def _colour(value: Any, key: str) -> Colour:
     if not isinstance(value, list) or len(value) != 3 or not all(_is_byte(part) for part in value):
-        raise ValueError(f"{_shown(value)} under {key}; expected [red, green, blue], each in 0..255")
+        raise ValueError(f"{shown(value)} under {key}; expected [red, green, blue], each in 0..255")
     red, green, blue = value
     return red, green, blue
 
 
 def _index_decoder(classes: Classes, ignore: Any) -> Decoder:
     if not _is_byte(ignore):
-        raise ValueError(f"ignore is {_shown(ignore)}; expected a number in 0..255 for index masks")
+        raise ValueError(f"ignore is {shown(ignore)}; expected a number in 0..255 for index masks")
     last = len(classes) - 1
     if ignore <= last:
         raise ValueError(
@@ -173,7 +173,7 @@ def _index_decoder(classes: Classes, ignore: Any) -> Decoder:
 
 def _colour_decoder(classes: Classes, ignore: Any) -> Decoder:
     if not isinstance(ignore, list):
-        raise ValueError(f"ignore is {_shown(ignore)}; expected a colour or a list of colours for colour masks")
+        raise ValueError(f"ignore is {shown(ignore)}; expected a colour or a list of colours for colour masks")
     several = all(isinstance(part, list) for part in ignore)
     ignored = [_colour(colour, "ignore") for colour in (ignore if several else [ignore])]
     meaning: dict[Colour, int] = {}
@@ -192,13 +192,6 @@ def _colour_decoder(classes: Classes, ignore: Any) -> Decoder:
 
 def _is_byte(value: Any) -> bool:
     return type(value) is int and 0 <= value <= 255  # not bool, which is an int too
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    text = str(value) if isinstance(value, list) else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _by_path(top: Path) -> tuple[dict[str, Path], list[Problem]]:
