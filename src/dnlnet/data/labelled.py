@@ -114,13 +114,23 @@ class LabelledImages:
 
     def require_complete(self) -> "LabelledImages":
         """Itself, if it has images and nothing is missing."""
-        if self.problems:
-            count = len(self.problems)
-            more = f" (and {count - 1} more problems: dnlnet data check shows them)" if count > 1 else ""
-            raise ValueError(f"{self.problems[0]}{more}")
-        if not self.pairs:
-            raise ValueError(f"no images found for {self.name}; dnlnet data list shows the expected folders")
+        require_complete(self.name, len(self.pairs), self.problems)
         return self
+
+
+def require_complete(name: str, images: int, problems: Sequence[Problem]) -> None:
+    """Fail unless a data set has images and nothing is missing.
+
+    >>> require_complete("mine train", 1, [Problem(Path("a.jpg"), "no such file")])
+    Traceback (most recent call last):
+    ValueError: a.jpg: no such file
+    """
+    if problems:
+        count = len(problems)
+        more = f" (and {count - 1} more problems: dnlnet data check shows them)" if count > 1 else ""
+        raise ValueError(f"{problems[0]}{more}")
+    if not images:
+        raise ValueError(f"no images found for {name}; dnlnet data list shows the expected folders")
 
 
 def index_labels(meaning: Mapping[int, int], expected: str) -> Decoder:

@@ -13,8 +13,8 @@ from dnlnet.data.labelled import IMAGE_SUFFIXES, picture_errors
 _BRIGHTEST = {"I;16": 65535, "I;16B": 65535, "I;16L": 65535, "I": 65535, "F": 1.0}
 
 
-def read_picture(path: Path) -> NDArray[np.uint8]:
-    """A picture file as (H, W, 3) in 0..255, upright as its EXIF orientation says.
+def read_picture(path: Path, *, upright: bool = True) -> NDArray[np.uint8]:
+    """A picture file as (H, W, 3) in 0..255, upright as its EXIF orientation says, or else as it is stored.
 
     Grey, palette and CMYK become RGB; 16 bits become 8; what is transparent is laid on white. Of several pages the
     first is taken. A file that cannot be read raises `BadFileError`.
@@ -23,7 +23,7 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # large pictures are welcome
         with Image.open(path) as image:
             image.load()
-            return to_rgb(ImageOps.exif_transpose(image))
+            return to_rgb(ImageOps.exif_transpose(image) if upright else image)
 
 
 def to_rgb(image: Image.Image) -> NDArray[np.uint8]:
