@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from coco_trees import coco_tree, edit, write_coco
 from dnlnet.cli.data import data
-from dnlnet.data.catalog import DATA_SETS
+from dnlnet.data.catalog import DATA_SETS, INSTANCE_DATA_SETS
 from trees import camvid_tree, cityscapes_tree, folder_tree, truncate, write_image, write_labels
 
 
@@ -34,7 +35,7 @@ def test_help_shows_an_example(command: str) -> None:
 def test_list_shows_each_data_set_with_splits_and_folders() -> None:
     result = run("list")
     assert result.exit_code == 0
-    for row in DATA_SETS.values():
+    for row in (*DATA_SETS.values(), *INSTANCE_DATA_SETS.values()):
         assert f"  {row.name}: {row.layout}" in result.stdout.splitlines()
         assert any(
             {row.name, "-" if row.classes is None else str(len(row.classes))} <= set(line.split())
@@ -148,3 +149,60 @@ def test_progress_goes_to_stderr(tmp_path: Path) -> None:
     result = run("check", "camvid", camvid_tree(tmp_path), "--split", "val")
     assert "1/1" in result.stderr
     assert "1/1" not in result.stdout
+
+
+def test_objects_are_counted_and_their_faults_shown(tmp_path: Path) -> None:
+    root = coco_tree(tmp_path / "coco")
+    result = run("check", "coco", root)
+    assert result.exit_code == 0, result.output
+    assert "coco train2017: 3 images" in result.stdout
+    assert "4 objects" in result.stdout
+    assert "not learnt from: crowds 1, images without objects 1" in result.stdout.splitlines()
+    assert "sizes (width x height): 60 x 40 (2), 40 x 60 (1)" in result.stdout
+    edit(root / "annotations" / "instances_val2017.json", "annotations", 0, segmentation=[[1, 1, 2]])
+    path = tmp_path / "report.json"
+    result = run("check", "coco", root, "--json", path)
+    assert result.exit_code == 1
+    image = root / "val2017" / "000000000011.png"
+    assert f"  {image}: annotation 1 has a polygon of 3 coordinates; expected an x and a y for each point" in (
+        result.stdout.splitlines()
+    )
+    content = json.loads(path.read_text())
+    assert content["splits"]["train2017"]["problems"] == []
+    assert content["splits"]["val2017"]["problems"][0]["path"] == str(image)
+    assert run("check", "coco", root, "--split", "train2017").exit_code == 0
+
+
+def test_ones_own_file_of_objects_is_checked(tmp_path: Path) -> None:
+    path = write_coco(tmp_path / "mine.json", tmp_path / "photos", {7: (40, 60)}, [])
+    result = run("check", "coco", path, "--images", tmp_path / "photos")
+    assert result.exit_code == 0, result.output
+    assert "mine: 1 image" in result.stdout
+    assert "0 objects" in result.stdout
+    assert "no such file" in run("check", "coco", path).stdout  # looked for beside the JSON file
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (["coco", "nowhere"], FileNotFoundError, "nowhere: no such folder; coco expects annotations/instances_"),
+        (["coco", "."], FileNotFoundError, r"instances_train2017\.json: no such file; coco expects"),
+        (["coco", ".", "--split", "train"], ValueError, "unknown split 'train'; did you mean 'train2017'"),
+        (["cocoo", "."], ValueError, "unknown data set 'cocoo'; did you mean 'coco'"),
+        (["camvid", ".", "--images", "."], ValueError, "--images is for a JSON file in COCO's format"),
+        (["coco", "mine.json", "--split", "train2017"], ValueError, r"mine\.json is one file and has no splits"),
+    ],
+)
+def test_bad_usage_for_objects_is_an_error(
+    arguments: list[str], error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.json").touch()
+    with pytest.raises(error, match=message):
+        CliRunner().invoke(data, ["check", *arguments], catch_exceptions=False)
+
+
+def test_a_folder_of_objects_that_looks_right_is_named(tmp_path: Path) -> None:
+    root = coco_tree(tmp_path / "coco")
+    with pytest.raises(FileNotFoundError, match=f"; {root} looks right: give that folder$"):
+        CliRunner().invoke(data, ["check", "coco", str(tmp_path)], catch_exceptions=False)

@@ -1,17 +1,21 @@
 """The data sets by name, and how to open one with an error that helps when its folder is not as expected."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
-from dnlnet.data import ade20k, camvid, cityscapes, folder, pascal_context
+from dnlnet.data import ade20k, camvid, cityscapes, coco, folder, pascal_context
 from dnlnet.data.classes import Classes
 from dnlnet.data.labelled import LabelledImages, Labels
+from dnlnet.data.objects import InstanceImages
 from dnlnet.errors import unknown
+
+Images = TypeVar("Images", LabelledImages, InstanceImages)
 
 
 @dataclass(frozen=True)
-class DataSet:
+class DataSet(Generic[Images]):
     """A row of the catalogue.
 
     Args:
@@ -25,7 +29,7 @@ class DataSet:
 
     name: str
     splits: tuple[str, ...]
-    function: Callable[[Path, str], LabelledImages]
+    function: Callable[[Path, str], Images]
     layout: str
     classes: Classes | None
     joined: tuple[str, ...] = ()
@@ -77,7 +81,19 @@ _ROWS = (
         None,
     ),
 )
-DATA_SETS: dict[str, DataSet] = {row.name: row for row in _ROWS}
+_INSTANCE_ROWS = (
+    DataSet(
+        "coco",
+        coco.SPLITS,
+        coco.open_coco,
+        "annotations/instances_{train2017,val2017}.json with {train2017,val2017}/*.jpg; or a JSON file of the same "
+        "format, with --images for the folder of its pictures",
+        None,
+    ),
+)
+# By what they have labels of: every pixel, or single objects.
+DATA_SETS: dict[str, DataSet[LabelledImages]] = {row.name: row for row in _ROWS}
+INSTANCE_DATA_SETS: dict[str, DataSet[InstanceImages]] = {row.name: row for row in _INSTANCE_ROWS}
 
 
 def open_data_set(name: str, root: Path, split: str) -> LabelledImages:
@@ -93,13 +109,17 @@ def open_data_set(name: str, root: Path, split: str) -> LabelledImages:
     ValueError: unknown data set 'camvidd'; did you mean 'camvid'? known: cityscapes, ade20k, pascal_context, \
 pascal_context_60, camvid, folder
     """
-    row = _row(name, root)
-    try:
-        return _opened(row, root, split)
-    except FileNotFoundError as error:
-        near = next((place for place in _nearby(root) if _looks_right(row, place, split)), None)
-        hint = f"; {near} looks right: give that folder" if near else ""
-        raise FileNotFoundError(f"{error}; {name} expects {row.layout}{hint}") from None
+    return _open(_row(DATA_SETS, name, root), root, split)
+
+
+def open_instance_set(name: str, root: Path, split: str) -> InstanceImages:
+    """The images of a split of a data set of objects; as `open_data_set`.
+
+    >>> open_instance_set("coco", Path("/nowhere"), "train2017")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    FileNotFoundError: /nowhere: no such folder; coco expects annotations/instances_{train2017,val2017}.json ...
+    """
+    return _open(_row(INSTANCE_DATA_SETS, name, root), root, split)
 
 
 def open_all_splits(name: str, root: Path) -> tuple[dict[str, LabelledImages], dict[str, str]]:
@@ -109,8 +129,35 @@ def open_all_splits(name: str, root: Path) -> tuple[dict[str, LabelledImages], d
     Traceback (most recent call last):
     FileNotFoundError: /nowhere: no such folder; camvid expects {train,val,test}/* with ...
     """
-    row = _row(name, root)
-    opened: dict[str, LabelledImages] = {}
+    return _open_all(_row(DATA_SETS, name, root), root)
+
+
+def open_all_instance_splits(name: str, root: Path) -> tuple[dict[str, InstanceImages], dict[str, str]]:
+    """Every split of a data set of objects that is there, and why others are not; as `open_all_splits`."""
+    return _open_all(_row(INSTANCE_DATA_SETS, name, root), root)
+
+
+def _row(rows: Mapping[str, DataSet[Images]], name: str, root: Path) -> DataSet[Images]:
+    if name not in rows:
+        raise unknown("data set", name, rows)
+    row = rows[name]
+    if not root.is_dir():
+        kind = "is not a folder" if root.exists() else "no such folder"
+        raise FileNotFoundError(f"{root}: {kind}; {name} expects {row.layout}")
+    return row
+
+
+def _open(row: DataSet[Images], root: Path, split: str) -> Images:
+    try:
+        return _opened(row, root, split)
+    except FileNotFoundError as error:
+        near = next((place for place in _nearby(root) if _looks_right(row, place, split)), None)
+        hint = f"; {near} looks right: give that folder" if near else ""
+        raise FileNotFoundError(f"{error}; {row.name} expects {row.layout}{hint}") from None
+
+
+def _open_all(row: DataSet[Images], root: Path) -> tuple[dict[str, Images], dict[str, str]]:
+    opened: dict[str, Images] = {}
     missing: dict[str, str] = {}
     for split in row.splits or _own_splits(root):
         if split not in row.joined:
@@ -119,7 +166,7 @@ def open_all_splits(name: str, root: Path) -> tuple[dict[str, LabelledImages], d
             except FileNotFoundError as error:
                 missing[split] = str(error)
     if not opened:
-        open_data_set(name, root, next(iter(missing)))  # raises, with its advice
+        _open(row, root, next(iter(missing)))  # raises, with its advice
     return opened, missing
 
 
@@ -138,16 +185,6 @@ def find_labels(name: str, root: Path, picture: Path) -> Labels | None:
     return None
 
 
-def _row(name: str, root: Path) -> DataSet:
-    if name not in DATA_SETS:
-        raise unknown("data set", name, DATA_SETS)
-    row = DATA_SETS[name]
-    if not root.is_dir():
-        kind = "is not a folder" if root.exists() else "no such folder"
-        raise FileNotFoundError(f"{root}: {kind}; {name} expects {row.layout}")
-    return row
-
-
 def _own_splits(root: Path) -> list[str]:
     try:
         return folder.own_splits(root)
@@ -155,9 +192,9 @@ def _own_splits(root: Path) -> list[str]:
         return ["train"]  # opening it says what is missing
 
 
-def _opened(row: DataSet, root: Path, split: str) -> LabelledImages:
+def _opened(row: DataSet[Images], root: Path, split: str) -> Images:
     images = row.function(root, split)
-    if not images.pairs and not images.problems:
+    if not len(images) and not images.problems:
         raise FileNotFoundError(f"{root}: has no pictures of the split {split}")
     return images
 
@@ -167,8 +204,8 @@ def _nearby(root: Path) -> Iterator[Path]:
     yield root.resolve().parent
 
 
-def _looks_right(row: DataSet, root: Path, split: str) -> bool:
+def _looks_right(row: DataSet[Images], root: Path, split: str) -> bool:
     try:
-        return bool(_opened(row, root, split).pairs)
+        return len(_opened(row, root, split)) > 0
     except (OSError, ValueError):
         return False

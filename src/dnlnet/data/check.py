@@ -66,11 +66,25 @@ class Report:
             "classes": [{"name": name, "pixels": pixels, "share": share} for name, pixels, share in shares],
             "ignored_pixels": self.ignored_pixels,
             "ignored_share": self.ignored_share,
-            "sizes": [
-                {"width": width, "height": height, "images": count} for (width, height), count in self.sizes.items()
-            ],
-            "problems": [{"path": str(problem.path), "text": problem.text} for problem in self.problems],
+            **sizes_and_problems(self.sizes, self.problems),
         }
+
+
+def sizes_and_problems(sizes: Mapping[Size, int], problems: Sequence[Problem]) -> dict[str, object]:
+    """The part of a report that is the same for all kinds of data, in types that JSON has."""
+    return {
+        "sizes": [{"width": width, "height": height, "images": count} for (width, height), count in sizes.items()],
+        "problems": [{"path": str(problem.path), "text": problem.text} for problem in problems],
+    }
+
+
+def most_frequent_first(sizes: Counter[Size]) -> dict[Size, int]:
+    """Sizes with their counts.
+
+    >>> most_frequent_first(Counter([(2, 1), (1, 2), (1, 2)]))
+    {(1, 2): 2, (2, 1): 1}
+    """
+    return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
 
 
 def check(images: LabelledImages, progress: Callable[[], None] | None = None) -> Report:
@@ -105,9 +119,18 @@ def check(images: LabelledImages, progress: Callable[[], None] | None = None) ->
         class_names=tuple(images.classes.names),
         class_pixels=tuple(pixels[: len(images.classes)].tolist()),
         ignored_pixels=int(pixels[IGNORE]),
-        sizes=dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0]))),
+        sizes=most_frequent_first(sizes),
         problems=tuple(problems),
     )
+
+
+@contextmanager
+def collecting(problems: list[Problem]) -> Iterator[None]:
+    """A bad file in the block becomes a problem of the list."""
+    try:
+        yield
+    except BadFileError as error:
+        problems.append(error.problem)
 
 
 @dataclass(frozen=True)
@@ -121,22 +144,14 @@ def _read(images: LabelledImages, index: int) -> _Found:
     """Each step is tried whatever became of the others, so that one run finds all."""
     problems: list[Problem] = []
     image = raw = pixels = None
-    with _collect(problems):
+    with collecting(problems):
         image = images.open_image(index)
-    with _collect(problems):
+    with collecting(problems):
         raw = images.open_labels(index)
     if image is not None and raw is not None:
-        with _collect(problems):
+        with collecting(problems):
             images.require_same_size(index, image, raw)
     if raw is not None:
-        with _collect(problems):
+        with collecting(problems):
             pixels = np.bincount(images.decoded(index, raw).ravel(), minlength=IGNORE + 1)
     return _Found(None if image is None else image.size, pixels, problems)
-
-
-@contextmanager
-def _collect(problems: list[Problem]) -> Iterator[None]:
-    try:
-        yield
-    except BadFileError as error:
-        problems.append(error.problem)
