@@ -258,6 +258,9 @@ def test_files_and_folders_that_are_not_there_are_named(tmp_path: Path) -> None:
         ({"area": "big"}, "annotation 1 has the area 'big'; expected a number of pixels"),
         ({"segmentation": None}, "annotation 1 has the segmentation nothing; expected polygons"),
         ({"segmentation": ["a"]}, "annotation 1 has the polygon 'a'; expected a list of numbers"),
+        ({"segmentation": [["1", "2"]]}, "annotation 1 has the polygon ['1', '2']; expected a list of numbers"),
+        ({"segmentation": [[[1, 2], [3]]]}, "annotation 1 has the polygon [[1, 2], [3]]; expected a list of numbers"),
+        ({"segmentation": [[1, 2, float("inf")]]}, "annotation 1 has the polygon [1, 2, inf]; expected a list"),
         (
             {"segmentation": {"size": [4, 4], "counts": [16]}},
             "annotation 1 has run lengths of 4 x 4 for an image of 40 x 60 (height x width)",

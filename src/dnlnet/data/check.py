@@ -71,7 +71,11 @@ class Report:
 
 
 def sizes_and_problems(sizes: Mapping[Size, int], problems: Sequence[Problem]) -> dict[str, object]:
-    """The part of a report that is the same for all kinds of data, in types that JSON has."""
+    """The part of a report that is the same for all kinds of data, in types that JSON has.
+
+    >>> sizes_and_problems({(4, 2): 1}, [])
+    {'sizes': [{'width': 4, 'height': 2, 'images': 1}], 'problems': []}
+    """
     return {
         "sizes": [{"width": width, "height": height, "images": count} for (width, height), count in sizes.items()],
         "problems": [{"path": str(problem.path), "text": problem.text} for problem in problems],

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dnlnet.data.classes import Classes, spread_colours
 from dnlnet.data.labelled import Problem
@@ -195,10 +196,14 @@ def _outline(value: Any, size: Size) -> Outline:
     )
 
 
-def _coordinates(part: Any) -> Any:
-    if not isinstance(part, list) or not all(_is_finite(value) for value in part):
+def _coordinates(part: Any) -> NDArray[np.float64]:
+    try:
+        values = np.array(part)
+    except ValueError:  # lists of different lengths
+        values = np.array(None)
+    if values.ndim != 1 or values.dtype.kind not in "iuf" or not np.isfinite(values).all():
         raise ValueError(f"has the polygon {shown(part)}; expected a list of numbers [x, y, x, y, ...]")
-    return np.array(part, dtype=np.float64)
+    return values.astype(np.float64, copy=False)
 
 
 def _is_image(entry: Any) -> bool:

@@ -173,7 +173,13 @@ def resized_size(size: Size, short_side: int, long_side: int) -> Size:
 
 
 def target_tensors(target: Target) -> dict[str, Tensor]:
-    """The objects under the names that torchvision's detectors use."""
+    """The objects under the names that torchvision's detectors use.
+
+    >>> box, one = np.array([[0, 0, 2, 2]], dtype=np.float32), np.ones(1, dtype=np.float32)
+    >>> target = Target(box, one.astype(int), np.ones((1, 2, 2), np.uint8), 4 * one, one < 1, image=7)
+    >>> target_tensors(target)["boxes"]
+    tensor([[0., 0., 2., 2.]])
+    """
     return {
         "boxes": torch.from_numpy(target.boxes),
         "labels": torch.from_numpy(target.labels),

@@ -115,6 +115,15 @@ class InstanceImages:
         images: the files with their objects, in a fixed order.
         problems: what was found missing or wrong when they were listed.
         left_out: how many were left out of another such value to make this one, by reason.
+
+    >>> from dnlnet.data.outlines import Polygons
+    >>> crowd = Instance(1, label=1, box=(0, 0, 9, 9), outline=Polygons(()), area=81, crowd=True)
+    >>> image = AnnotatedImage(7, Path("a.jpg"), (20, 30), (crowd,))
+    >>> images = InstanceImages("mine", Classes(["cat"], [(9, 9, 9)]), [1], [image])
+    >>> len(images), images.target(0).boxes.tolist()
+    (1, [[0.0, 0.0, 9.0, 9.0]])
+    >>> images.for_training().left_out
+    {'crowds': 1, 'images without objects': 1}
     """
 
     name: str
