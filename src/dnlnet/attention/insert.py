@@ -1,6 +1,6 @@
 """Put blocks into a finished model without renaming any of its parameters."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
 import torch
@@ -18,10 +18,11 @@ def insert(
     placement: Mapping[str, str],
     *,
     example: Tensor | None = None,
+    before: bool = False,
     preset: str = "paper",
     **options: Unpack[Options],
 ) -> dict[str, NonLocalBlock]:
-    """Add a block after each named submodule of any model, in place.
+    """Add a block after each named submodule of any model, or before it, in place.
 
     The block becomes the child `non_local` of the submodule it follows and is applied to its output by a
     forward hook, so every parameter that was there keeps its name and pretrained weights load as before. A
@@ -32,6 +33,7 @@ def insert(
         model: timm, torchvision or one's own.
         placement: submodule name -> variant, e.g. ``{"layer3.4": "dnl"}``.
         example: an input the model accepts; without it, one is guessed from the model's first convolution.
+        before: apply the block to what the submodule is given, not to what it puts out: for an activation, say.
         preset, **options: as for `NonLocalBlock`.
 
     Returns:
@@ -47,10 +49,10 @@ def insert(
         if name not in names:
             raise unknown("submodule", name, names)
         find_variant(variant)
-        targets[name] = _last_layer(model.get_submodule(name), name)
+        targets[name] = _layer(model.get_submodule(name), name, before)
     if len({id(target) for target in targets.values()}) < len(targets):
         raise ValueError(f"two of {', '.join(placement)} name the same place; keep one of them")
-    shapes = _output_shapes(model, targets, example)
+    shapes = _shapes(model, targets, example, before)
     blocks = {
         name: NonLocalBlock(shapes[name][1], variant, dims=len(shapes[name]) - 2, preset=preset, **options)
         for name, variant in placement.items()
@@ -61,7 +63,10 @@ def insert(
             block.to(reference.device, reference.dtype)
         block.train(targets[name].training)
         targets[name].add_module(BLOCK_NAME, block)
-        targets[name].register_forward_hook(_apply_block)
+        if before:
+            targets[name].register_forward_pre_hook(_apply_before)
+        else:
+            targets[name].register_forward_hook(_apply_block)
     return blocks
 
 
@@ -71,10 +76,15 @@ def _apply_block(module: nn.Module, args: Any, output: Tensor) -> Tensor:
     return result
 
 
-def _last_layer(module: nn.Module, name: str) -> nn.Module:
-    """A plain Sequential would run a new child by itself, so the block goes to its last layer instead."""
+def _apply_before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    block: nn.Module = module.get_submodule(BLOCK_NAME)
+    return (block(args[0]), *args[1:])
+
+
+def _layer(module: nn.Module, name: str, before: bool) -> nn.Module:
+    """A plain Sequential would run a new child by itself, so the block goes to its last, or first, layer instead."""
     while type(module).forward is nn.Sequential.forward and len(list(module.children())):
-        module = list(module.children())[-1]
+        module = list(module.children())[0 if before else -1]
     if isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict):
         raise ValueError(
             f"{name!r} is a {type(module).__name__}, which may run a new child by itself; "
@@ -85,16 +95,17 @@ def _last_layer(module: nn.Module, name: str) -> nn.Module:
     return module
 
 
-def _output_shapes(
-    model: nn.Module, targets: Mapping[str, nn.Module], example: Tensor | None
+def _shapes(
+    model: nn.Module, targets: Mapping[str, nn.Module], example: Tensor | None, before: bool
 ) -> dict[str, torch.Size]:
-    """The shape of what each target puts out, from a pass over meta tensors."""
+    """The shape of what each target puts out, or is given, from a pass over meta tensors."""
     example = _guess_input(model) if example is None else example
-    outputs: dict[str, Any] = {}
-    hooks = [
-        target.register_forward_hook(lambda _, __, output, name=name: outputs.update({name: output}))
-        for name, target in targets.items()
-    ]
+    seen: dict[str, Any] = {}
+
+    def note(name: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
+        return lambda _, inputs, output: seen.update({name: inputs[0] if before else output})
+
+    hooks = [target.register_forward_hook(note(name)) for name, target in targets.items()]
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     modes = {module: module.training for module in model.modules()}
     try:
@@ -113,12 +124,13 @@ def _output_shapes(
         for hook in hooks:
             hook.remove()
     for name in targets:
-        found = outputs.get(name)
+        found = seen.get(name)
         if not isinstance(found, Tensor) or not 3 <= found.dim() <= 5:
             what = "nothing" if found is None else type(found).__name__
             what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else what
-            raise ValueError(f"{name!r} put out {what}; a block needs (B, C, L), (B, C, H, W) or (B, C, T, H, W)")
-    return {name: outputs[name].shape for name in targets}
+            verb = "was given" if before else "put out"
+            raise ValueError(f"{name!r} {verb} {what}; a block needs (B, C, L), (B, C, H, W) or (B, C, T, H, W)")
+    return {name: seen[name].shape for name in targets}
 
 
 def _guess_input(model: nn.Module) -> Tensor:

@@ -134,6 +134,10 @@ PRESETS: Mapping[str, Preset] = {
     # The authors' segmentation code: its README recipe, and its configurations with a temperature.
     "authors": Preset(_AUTHORS, _AUTHORS_NL),
     "authors_temperature": Preset(replace(_AUTHORS, centring="channel", scaled=True, temperature=0.05), _AUTHORS_NL),
+    # The authors' detection code.
+    "authors_detection": Preset(
+        replace(_AUTHORS, embed_reduction=4, centring="channel", scaled=True, temperature=0.05), _AUTHORS_NL
+    ),
     "mmseg": Preset(
         Settings(value_reduction=2, value_bias=True, projection=True, scaled=True, temperature=0.05, gate="norm"),
         {"nl": {"temperature": 1.0}},

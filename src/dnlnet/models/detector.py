@@ -1,0 +1,148 @@
+"""The paper's detector: torchvision's Mask R-CNN on a ResNet with a feature pyramid, with blocks in the backbone."""
+
+# B images of different sizes, C channels
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor, nn
+from torchvision.models.detection import MaskRCNN
+from torchvision.models.detection.faster_rcnn import FastRCNNConvFCHead, FastRCNNPredictor
+from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
+from torchvision.models.detection.transform import GeneralizedRCNNTransform
+from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastLevelMaxPool
+
+from dnlnet.attention import insert
+from dnlnet.attention.spec import Options
+from dnlnet.backbones import Backbone
+from dnlnet.errors import unknown
+
+PYRAMID_CHANNELS = 256
+
+# Residual blocks that get an attention block, by stage: c4 is layer3, c5 is layer4.
+PLACEMENTS: dict[str, dict[str, tuple[int, ...]]] = {
+    "c4_one": {"layer3": (-2,)},  # right before the last residual block
+    "c5_all": {"layer4": (0, 1, 2)},
+    "c4c5_all": {"layer3": (0, 1, 2, 3, 4, 5), "layer4": (0, 1, 2)},
+}
+
+
+class Detector(MaskRCNN):
+    """Boxes, classes and masks of the objects in images.
+
+    Images come as they are to be looked at, in 0..1: nothing is resized here. Batch norms are where the paper has
+    them: in the backbone, the pyramid, the box head (four convolutions and one linear layer) and the mask head.
+
+    Args:
+        backbone: a ResNet of output stride 32.
+        classes: number of classes, without the background.
+        variant: attention of the blocks, a row of `dnlnet.VARIANTS`; None leaves them out (the baseline).
+        placement: where the blocks are, a row of `PLACEMENTS`.
+        after_activation: put a block after the last activation of its residual block. The authors' code has it
+            before, right after the addition.
+        preset, **options: of the blocks, as for `dnlnet.NonLocalBlock`.
+
+    >>> detector = Detector(Backbone("resnet50", 32), classes=3, variant="dnl").eval()
+    >>> found = detector.detect([torch.rand(3, 64, 96)], sizes=[(128, 192)])
+    >>> sorted(found[0]), found[0]["masks"].shape[-2:]
+    (['boxes', 'labels', 'masks', 'scores'], torch.Size([128, 192]))
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        classes: int,
+        variant: str | None = "dnl",
+        placement: str = "c4_one",
+        *,
+        after_activation: bool = False,
+        preset: str = "authors_detection",
+        **options: Unpack[Options],
+    ) -> None:
+        if classes < 1:
+            raise ValueError(f"classes must be at least 1, got {classes}")
+        if backbone.parallel or backbone.strides[-1] != 32:
+            raise ValueError(
+                f"a detector needs a ResNet of output stride 32, got {backbone.name} of {backbone.strides}"
+            )
+        if variant is not None:
+            insert_blocks(backbone, variant, placement, after_activation, preset, **options)
+        width = PYRAMID_CHANNELS
+        super().__init__(
+            _WithPyramid(backbone),
+            box_head=FastRCNNConvFCHead((width, 7, 7), [width] * 4, [1024], norm_layer=nn.BatchNorm2d),
+            box_predictor=FastRCNNPredictor(1024, classes + 1),
+            mask_head=MaskRCNNHeads(width, [width] * 4, 1, norm_layer=nn.BatchNorm2d),
+            mask_predictor=MaskRCNNPredictor(width, width, classes + 1),
+        )
+        self.transform = _AsGiven(self.transform)
+
+    @torch.no_grad()
+    def detect(self, images: Sequence[Tensor], sizes: Sequence[tuple[int, int]]) -> list[dict[str, Tensor]]:
+        """Boxes (n, 4), labels 1..K, scores and masks (n, 1, H, W) in 0..1 of each image, at these sizes."""
+        batch, _ = self.transform(list(images))
+        features = self.backbone(batch.tensors)
+        proposals, _ = self.rpn(batch, features)
+        found, _ = self.roi_heads(features, proposals, batch.image_sizes)
+        results: list[dict[str, Tensor]] = self.transform.postprocess(found, batch.image_sizes, list(sizes))
+        return results
+
+
+def insert_blocks(
+    backbone: Backbone,
+    variant: str,
+    placement: str = "c4_one",
+    after_activation: bool = False,
+    preset: str = "authors_detection",
+    **options: Unpack[Options],
+) -> list[str]:
+    """Put attention blocks into a ResNet, and say after which residual blocks.
+
+    >>> insert_blocks(Backbone("resnet50", 32), "dnl")
+    ['body.layer3.4']
+    """
+    if placement not in PLACEMENTS:
+        raise unknown("placement", placement, PLACEMENTS)
+    places = []
+    for stage, numbers in PLACEMENTS[placement].items():
+        count = len(backbone.body[stage])
+        places += [f"body.{stage}.{number % count}" for number in numbers]
+    last = [place if after_activation else f"{place}.{_last_activation(backbone, place)}" for place in places]
+    insert(backbone, dict.fromkeys(last, variant), before=not after_activation, preset=preset, **options)
+    return places
+
+
+def _last_activation(backbone: Backbone, place: str) -> str:
+    """The name, in a residual block, of the activation after the addition."""
+    names = [name for name, _ in backbone.get_submodule(place).named_children() if name.startswith("act")]
+    return max(names)
+
+
+class _WithPyramid(nn.Module):
+    """A backbone's four maps, all brought to one width from the coarsest to the finest, and a coarser one."""
+
+    out_channels = PYRAMID_CHANNELS
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        self.body = backbone
+        self.pyramid = FeaturePyramidNetwork(
+            list(backbone.channels), PYRAMID_CHANNELS, LastLevelMaxPool(), norm_layer=nn.BatchNorm2d
+        )
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        """Feature maps by their level, from fine to coarse."""
+        maps: dict[str, Tensor] = self.pyramid({str(level): x for level, x in enumerate(self.body(images))})
+        return maps
+
+
+class _AsGiven(GeneralizedRCNNTransform):
+    """Normalises, and pads to a batch; images and masks are given at the size that they are to be looked at."""
+
+    def __init__(self, like: GeneralizedRCNNTransform) -> None:
+        super().__init__(like.min_size, like.max_size, like.image_mean, like.image_std)
+
+    def resize(self, image: Tensor, target: Any = None) -> tuple[Tensor, Any]:
+        """As it is."""
+        return image, target
