@@ -16,6 +16,7 @@ from PIL import Image
 from dnlnet.analysis.panels import heat
 from dnlnet.analysis.views import Picture, Point, segmentation_views
 from dnlnet.data.pictures import read_picture
+from dnlnet.errors import load_extra
 from dnlnet.tasks.prediction import SegmentationModel
 
 if TYPE_CHECKING:
@@ -97,9 +98,8 @@ class Explorer:
 
 def launch(explorer: Explorer, port: int, browser: bool) -> None:
     """Start the application and wait until it is stopped; only this machine can reach it."""
+    gr = load_extra("gradio", "demo")
     app = build_app(explorer)
-    import gradio as gr
-
     app.launch(
         server_name="127.0.0.1",
         server_port=port,
@@ -116,10 +116,8 @@ def launch(explorer: Explorer, port: int, browser: bool) -> None:
 
 def build_app(explorer: Explorer) -> "Blocks":
     """The application, to be started with `launch`; it tells nobody that it runs, and forgets pictures in an hour."""
-    try:
-        import gradio as gr
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError('dnlnet explore needs gradio: pip install "dnlnet[demo]"') from None
+    load_extra("gradio", "demo")  # says what to install
+    import gradio as gr
 
     def opened(path: str) -> Any:
         try:

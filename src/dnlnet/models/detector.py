@@ -19,6 +19,7 @@ from dnlnet.backbones import Backbone
 from dnlnet.errors import unknown
 
 PYRAMID_CHANNELS = 256
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, for images in 0..1
 
 # Residual blocks that get an attention block, by stage: c4 is layer3, c5 is layer4.
 PLACEMENTS: dict[str, dict[str, tuple[int, ...]]] = {
@@ -28,7 +29,7 @@ PLACEMENTS: dict[str, dict[str, tuple[int, ...]]] = {
 }
 
 
-class Detector(MaskRCNN):
+class Detector(MaskRCNN):  # type: ignore[misc]  # torchvision has no types
     """Boxes, classes and masks of the objects in images.
 
     Images come as they are to be looked at, in 0..1: nothing is resized here. Batch norms are where the paper has
@@ -76,7 +77,7 @@ class Detector(MaskRCNN):
             mask_head=MaskRCNNHeads(width, [width] * 4, 1, norm_layer=nn.BatchNorm2d),
             mask_predictor=MaskRCNNPredictor(width, width, classes + 1),
         )
-        self.transform = _AsGiven(self.transform)
+        self.transform = _AsGiven(800, 1333, list(MEAN), list(DEVIATION))
 
     @torch.no_grad()
     def detect(self, images: Sequence[Tensor], sizes: Sequence[tuple[int, int]]) -> list[dict[str, Tensor]]:
@@ -137,11 +138,8 @@ class _WithPyramid(nn.Module):
         return maps
 
 
-class _AsGiven(GeneralizedRCNNTransform):
+class _AsGiven(GeneralizedRCNNTransform):  # type: ignore[misc]
     """Normalises, and pads to a batch; images and masks are given at the size that they are to be looked at."""
-
-    def __init__(self, like: GeneralizedRCNNTransform) -> None:
-        super().__init__(like.min_size, like.max_size, like.image_mean, like.image_std)
 
     def resize(self, image: Tensor, target: Any = None) -> tuple[Tensor, Any]:
         """As it is."""
