@@ -12,7 +12,7 @@ demo: $(READY)
 	$(BIN)/dnlnet demo
 
 test: lint
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 lint: $(READY)
 	$(BIN)/ruff check

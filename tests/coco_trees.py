@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pycocotools import mask as coco_mask
 
-from trees import write_image
+from trees import save, write_image
 
 CATEGORIES = [{"id": 9, "name": "dog"}, {"id": 3, "name": "cat"}]
 WIDE, HIGH = (40, 60), (60, 40)  # height, width
@@ -103,3 +103,39 @@ def edit(path: Path, key: str, position: int, **changes: Any) -> None:
     entry = {**content[key][position], **changes}
     content[key][position] = {name: value for name, value in entry.items() if value is not None}
     path.write_text(json.dumps(content))
+
+
+def shapes_tree(root: Path, count: int = 4) -> Path:
+    """Pictures of two or three coloured squares and discs on noise, the same ones in train2017 and val2017."""
+    rng = np.random.default_rng(0)
+    height, width = 96, 128
+    y, x = np.mgrid[:height, :width]
+    entries, annotations = [], []
+    pictures = {}
+    for image in range(1, count + 1):
+        pixels = rng.integers(90, 130, (height, width, 3), dtype=np.uint8)
+        for place in range(2 + image % 2):
+            category = (3, 9)[int(rng.integers(2))]
+            side = int(rng.integers(24, 36))
+            left, top = 4 + 41 * place, int(rng.integers(4, height - side - 4))
+            if category == 3:
+                mask = (x >= left) & (x < left + side) & (y >= top) & (y < top + side)
+            else:
+                mask = (x - left - side / 2) ** 2 + (y - top - side / 2) ** 2 < (side / 2) ** 2
+            pixels[mask] = (230, 60, 50) if category == 3 else (50, 90, 220)
+            drawn = mask.astype(np.uint8)
+            annotations.append(
+                annotation(
+                    len(annotations) + 1, image, category, (left, top, side, side), segmentation=compressed(drawn)
+                )
+            )
+        pictures[image] = pixels
+        entries.append({"id": image, "file_name": f"{image:012}.png", "height": height, "width": width})
+    categories = [{"id": 3, "name": "square"}, {"id": 9, "name": "disc"}]
+    for split in ("train2017", "val2017"):
+        for image, pixels in pictures.items():
+            save(root / split / f"{image:012}.png", pixels)
+        path = root / "annotations" / f"instances_{split}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"images": entries, "annotations": annotations, "categories": categories}))
+    return root

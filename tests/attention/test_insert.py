@@ -154,3 +154,26 @@ def test_real_pretrained_weights_still_load(real_data: Path) -> None:
     image = torch.randn(1, 3, 96, 96)
     assert model(image).isfinite().all()
     assert isinstance(blocks["layer3.4"], NonLocalBlock)
+
+
+def test_before_a_submodule_the_block_gets_what_it_is_given() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(inplace=True), nn.Conv2d(8, 5, 1)).eval()
+    x = torch.randn(1, 3, 9, 9)
+    expected_input = net[0](x)
+    block = insert(net, {"1": "dnl"}, before=True)["1"]
+    nn.init.normal_(block.value.weight)
+    assert block.channels == 8
+    torch.testing.assert_close(net(x), net[2](block(expected_input).relu()))
+    assert [name for name, _ in net.named_parameters() if "non_local" not in name] == [
+        "0.weight",
+        "0.bias",
+        "2.weight",
+        "2.bias",
+    ]
+
+
+def test_before_a_sequential_is_before_its_first_layer() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Sequential(nn.Conv2d(8, 6, 1), nn.ReLU()))
+    insert(net, {"1": "gc"}, before=True)
+    assert [name for name, _ in net.named_modules() if name.endswith("non_local")] == ["1.0.non_local"]

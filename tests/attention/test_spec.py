@@ -119,3 +119,11 @@ def test_a_variant_needs_a_term() -> None:
 
 def test_options_override_departures_of_a_preset() -> None:
     assert resolve_settings(VARIANTS["nl"], "authors", scaled=False).scaled is False
+
+
+def test_the_detection_code_has_a_quarter_of_the_width_and_a_temperature() -> None:
+    block = NonLocalBlock(1024, "dnl", preset="authors_detection")
+    assert block.query.out_features == 256
+    assert block.scale == pytest.approx(1.25)
+    assert block.settings.centring == "channel"
+    assert block.settings.gate == "scalar_pairwise"

@@ -71,7 +71,7 @@ from safetensors.torch import load_file
 from dnlnet.engine.distributed import process_group, is_main, rank
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.recipes import find_recipe, override
-from dnlnet.recipes.build import build_model, build_task, build_validation_data, find_classes
+from dnlnet.recipes.build_segmentation import build_model, build_task, build_validation_data, find_classes
 recipe = override(find_recipe("scenes-tiny-dnl"), ["data.crop=[32, 32]"])
 with process_group() as device:
     model = build_model(recipe.model, 6)

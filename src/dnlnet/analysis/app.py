@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dnlnet.analysis.panels import heat
-from dnlnet.analysis.views import Picture, Point, segmentation_views
+from dnlnet.analysis.views import Picture, Point, views_of
 from dnlnet.data.pictures import read_picture
 from dnlnet.errors import load_extra
+from dnlnet.tasks.detections import DetectionModel
 from dnlnet.tasks.prediction import SegmentationModel
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Explorer:
 
     def __init__(
         self,
-        models: Mapping[str, SegmentationModel],
+        models: Mapping[str, SegmentationModel | DetectionModel],
         max_megabytes: float = MAX_MEGABYTES,
         max_pixels: int = MAX_PIXELS,
     ) -> None:
@@ -52,7 +53,7 @@ class Explorer:
         if megabytes > self.max_megabytes:
             raise ValueError(f"the file has {megabytes:.1f} MB; at most {self.max_megabytes:g} MB are taken")
         pixels = self._read(path)
-        views = [view for title, model in self.models.items() for view in segmentation_views(title, model, pixels)]
+        views = [view for title, model in self.models.items() for view in views_of(title, model, pixels)]
         return Picture(path.name, pixels, views, classes=next(iter(self.models.values())).classes)
 
     def _read(self, path: Path) -> NDArray[np.uint8]:

@@ -12,6 +12,7 @@ from dnlnet.engine.log import read_log
 from dnlnet.files import written_whole
 
 SMOOTHING = 0.95
+_OF_CLASS = {"segmentation": "IoU", "detection": "box AP"}  # what the log has of each class
 
 
 def write_report(folder: Path) -> Path:
@@ -26,7 +27,7 @@ def write_report(folder: Path) -> Path:
     parts = [f"# {run['recipe']['name']}", _summary(run, steps), "![loss](loss.png)"]
     if evaluations:
         save_figure(score_figure(evaluations), folder / "scores.png")
-        parts += ["![scores](scores.png)", _scores(evaluations)]
+        parts += ["![scores](scores.png)", _scores(evaluations, _OF_CLASS[run["recipe"].get("task", "segmentation")])]
     parts += ["## Recipe", "```yaml\n" + yaml.safe_dump(run, sort_keys=False, allow_unicode=True).strip() + "\n```"]
     path = folder / "report.md"
     with written_whole(path) as temporary:
@@ -96,7 +97,7 @@ def _summary(run: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _scores(evaluations: Sequence[Mapping[str, Any]]) -> str:
+def _scores(evaluations: Sequence[Mapping[str, Any]], of_class: str) -> str:
     names = _score_names(evaluations[0])
     best = max(evaluations, key=lambda evaluation: evaluation[names[0]])
     rows = ["| | iteration | " + " | ".join(names) + " |", "|---|---:|" + "---:|" * len(names)]
@@ -105,6 +106,6 @@ def _scores(evaluations: Sequence[Mapping[str, Any]]) -> str:
         rows.append(f"| {label} | {evaluation['iteration']} | {cells} |")
     by_class = best.get("by_class")
     if by_class:
-        rows += ["", "Of the best model, by class:", "", "| class | IoU |", "|---|---:|"]
+        rows += ["", "Of the best model, by class:", "", f"| class | {of_class} |", "|---|---:|"]
         rows += [f"| {name} | {'-' if iou is None else format(iou, '.3f')} |" for name, iou in by_class.items()]
     return "\n".join(rows)

@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dnlnet.analysis.capture import capture
+from dnlnet.analysis.capture import Captured, capture
 from dnlnet.attention import Terms
 from dnlnet.data.classes import IGNORE, Classes
+from dnlnet.tasks.detections import DetectionModel
 from dnlnet.tasks.prediction import SegmentationModel
 
 Point = tuple[int, int]  # (row, column) in pixels of the picture
@@ -122,9 +123,18 @@ def segmentation_views(title: str, model: SegmentationModel, pixels: NDArray[np.
     with capture(model.network) as blocks:
         prediction = model.looking_once().predict(pixels, max_pixels=pixels.shape[0] * pixels.shape[1])
     view = View(title, next(iter(blocks.values())), prediction.labels)
-    if len(blocks) == 1:
-        return [view]
-    return [replace(view, title=f"{title}: {name}", terms=terms) for name, terms in blocks.items()]
+    return _each(view, blocks)
+
+
+def views_of(title: str, model: SegmentationModel | DetectionModel, pixels: NDArray[np.uint8]) -> list[View]:
+    """Views of every block of a model, which looks at the picture whole and once."""
+    if isinstance(model, SegmentationModel):
+        return segmentation_views(title, model, pixels)
+    with capture(model.network) as blocks:
+        found = model.predict(pixels)
+    height, width = pixels.shape[:2]
+    view = View(title, next(iter(blocks.values())), found.label_map(), model.covered((height, width)))
+    return _each(view, blocks)
 
 
 def interior_points(labels: Tensor, count: int = 3, classes: int = IGNORE) -> list[Point]:
@@ -147,3 +157,10 @@ def interior_points(labels: Tensor, count: int = 3, classes: int = IGNORE) -> li
         row, column = divmod(int(depth.flatten().argmax()), labels.shape[1])
         found.append((-float(depth.max()), (row, column)))
     return [point for _, point in sorted(found)[:count]] or [(labels.shape[0] // 2, labels.shape[1] // 2)]
+
+
+def _each(view: View, blocks: Captured) -> list[View]:
+    """The view with each of the blocks, named where there are several."""
+    if len(blocks) == 1:
+        return [view]
+    return [replace(view, title=f"{view.title}: {name}", terms=terms) for name, terms in blocks.items()]

@@ -8,6 +8,7 @@ import typer
 if TYPE_CHECKING:
     from dnlnet.analysis.views import Picture, Point
     from dnlnet.recipes.load import ModelFile
+    from dnlnet.tasks.detections import DetectionModel
     from dnlnet.tasks.prediction import SegmentationModel
 
 
@@ -82,7 +83,7 @@ def _point(text: str) -> "Point":
 def _look(
     name: Path,
     path: Path,
-    models: "dict[str, SegmentationModel]",
+    models: "dict[str, SegmentationModel | DetectionModel]",
     file: "ModelFile",
     data: Path | None,
     max_pixels: int,
@@ -91,11 +92,13 @@ def _look(
     import numpy as np
     from PIL import Image
 
-    from dnlnet.analysis.views import Picture, segmentation_views
+    from dnlnet.analysis.views import Picture, views_of
     from dnlnet.data.catalog import find_labels
     from dnlnet.data.pictures import read_picture
 
     pixels = read_picture(path)
+    if data is not None and file.recipe.task != "segmentation":
+        raise ValueError("--data shows the labels of pixels; a detector's data set has none: leave it out")
     labels = None if data is None else find_labels(file.recipe.data.name, data, path)
     if data is not None and labels is None:
         typer.echo(f"{path}: is not a picture of {data}; shown without labels", err=True)
@@ -108,7 +111,7 @@ def _look(
         labels = (
             None if labels is None else np.asarray(Image.fromarray(labels).resize(size, Image.Resampling.NEAREST))
         )
-    views = [view for title, model in models.items() for view in segmentation_views(title, model, pixels)]
+    views = [view for title, model in models.items() for view in views_of(title, model, pixels)]
     return Picture(str(name), pixels, views, labels, file.classes)
 
 

@@ -118,10 +118,10 @@ def predict(
     from dnlnet.bench.block import describe_machine
     from dnlnet.bench.predict import bench_predict
     from dnlnet.cli.tables import print_table, write_json
-    from dnlnet.recipes import find_recipe
-    from dnlnet.recipes.build import build_model, find_classes
+    from dnlnet.recipes import find_segmentation_recipe
+    from dnlnet.recipes.build_segmentation import build_model, find_classes
 
-    found = find_recipe(recipe)
+    found = find_segmentation_recipe(recipe)
     try:
         height, width = (int(length) for length in size.split("x"))
     except ValueError:

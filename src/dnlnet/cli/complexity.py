@@ -29,10 +29,11 @@ def complexity(
 
     from dnlnet.analysis.complexity import CONVENTION, count_complexity, measure_latency
     from dnlnet.cli.tables import print_table, write_json
-    from dnlnet.recipes import match_recipes
-    from dnlnet.recipes.build import build_model, find_classes
+    from dnlnet.recipes import find_segmentation_recipe, match_recipes
+    from dnlnet.recipes.build_segmentation import build_model, find_classes
 
-    chosen = {found.name: found for pattern in recipe or _DEFAULT for found in match_recipes(pattern)}
+    names = [found.name for pattern in recipe or _DEFAULT for found in match_recipes(pattern)]
+    chosen = {name: find_segmentation_recipe(name) for name in names}
     rows = []
     for name, found in chosen.items():
         build = partial(build_model, found.model, len(find_classes(found)), weights=False)

@@ -101,12 +101,12 @@ def _measure(
     from dnlnet.analysis.consistency import measure
     from dnlnet.cli.progress import counting_progress
     from dnlnet.recipes.evaluate import open_test_data
-    from dnlnet.recipes.load import load
+    from dnlnet.recipes.load import load_segmentation
 
     test_data = open_test_data(found, data, split)
     total: int = len(test_data)  # type: ignore[arg-type]
     count = total if images is None else min(images, total)
-    model = load(found.path).looking_once()
+    model = load_segmentation(found.path).looking_once()
     names = []
     with counting_progress() as progress:
         task = progress.add_task(found.recipe.name, total=count)

@@ -34,7 +34,7 @@ def list_data_sets() -> None:
         [
             {
                 "name": row.name,
-                "splits": ", ".join(row.splits) or "as in images/",
+                "splits": ", ".join(row.splits) or "as in its folder",
                 "classes": "-" if row.classes is None else len(row.classes),
             }
             for row in rows

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from dnlnet.metrics.coco import AveragePrecision, Kind
+    from dnlnet.metrics.miou import ConfusionMatrix
+    from dnlnet.recipes.load import ModelFile
     from dnlnet.recipes.schema import Evaluation
+
+_KINDS: "tuple[Kind, ...]" = ("box", "mask")
 
 
 def evaluate(
@@ -24,26 +29,32 @@ def evaluate(
     picture: Annotated[
         Path | None, typer.Option(metavar="PNG", help="Draw the confusion matrix into this file.")
     ] = None,
+    results: Annotated[Path | None, typer.Option(help="Write a detector's results here, in COCO's format.")] = None,
 ) -> None:
-    """Score a model on a data set: mean IoU, IoU of each class, pixel accuracy.
+    """Score a model on a data set.
 
-    Images are looked at as the model's recipe says, or as the options say. Under torchrun the images are shared out,
+    Segmentation: mean IoU, IoU of each class, pixel accuracy; images are looked at as the model's recipe says, or as
+    the options say. Detection: COCO's average precision of boxes and masks. Under torchrun the images are shared out,
     and the scores are the same.
 
     Example: dnlnet eval runs/camvid --data ~/camvid --json scores.json --picture confusion.png
     """
-    from dnlnet.analysis.confusion import confusion_figure
-    from dnlnet.analysis.panels import save_figure
     from dnlnet.cli.progress import counting_progress
-    from dnlnet.cli.tables import print_table, write_json
     from dnlnet.recipes.evaluate import evaluate_model
     from dnlnet.recipes.load import find_model, inference_of, read_model_file
+    from dnlnet.recipes.schema import SegmentationRecipe
 
     found = read_model_file(find_model(model))
-    inference = inference_of(_as_asked(found.recipe.evaluation, whole, window, scales, flip))
+    inference = None
+    if isinstance(found.recipe, SegmentationRecipe):
+        inference = inference_of(_as_asked(found.recipe.evaluation, whole, window, scales, flip))
+        if results is not None:
+            raise ValueError("--results is for detectors; dnlnet predict writes what a segmentation model finds")
+    elif whole or window is not None or scales is not None or flip is not None or picture is not None:
+        raise ValueError("--whole, --window, --scales, --flip and --picture are for segmentation models")
     with counting_progress() as progress:
         task = progress.add_task("evaluating", total=None)
-        matrix = evaluate_model(
+        metric = evaluate_model(
             found,
             data,
             split=split,
@@ -52,22 +63,60 @@ def evaluate(
             start=lambda count: progress.update(task, total=count),
             progress=lambda: progress.advance(task),
         )
-    if matrix is None:
+    if metric is None:
         return  # another process speaks
+    if isinstance(found.recipe, SegmentationRecipe):
+        _show_segmentation(found, metric, json, picture)
+    else:
+        _show_detection(found, metric, json, results)
+
+
+def _show_segmentation(
+    found: "ModelFile", matrix: "ConfusionMatrix", json: Path | None, picture: Path | None
+) -> None:
+    from dnlnet.analysis.confusion import confusion_figure
+    from dnlnet.analysis.panels import save_figure
+    from dnlnet.cli.tables import print_table, write_json
+
     by_class = dict(zip(found.classes.names, matrix.known_iou(), strict=True))
-    rows = [
-        {"class": name, "IoU": "-" if iou is None else f"{iou:.3f}", "": "█" * round(24 * (iou or 0))}
-        for name, iou in by_class.items()
-    ]
     scores = matrix.scores()
     caption = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
-    print_table(f"{found.recipe.name} after {found.iteration} iterations", rows, caption)
+    print_table(f"{found.recipe.name} after {found.iteration} iterations", _bars("IoU", by_class), caption)
     if json is not None:
         write_json(json, {**scores, "by_class": by_class, "confusion": matrix.counts.tolist()})
         typer.echo(f"written: {json}")
     if picture is not None:
         save_figure(confusion_figure(matrix.counts, found.classes), picture)
         typer.echo(f"written: {picture}")
+
+
+def _show_detection(found: "ModelFile", metric: "AveragePrecision", json: Path | None, results: Path | None) -> None:
+    from dnlnet.cli.tables import print_table, write_json
+
+    scores = metric.known_scores()
+    by_class = {kind: dict(zip(found.classes.names, metric.class_scores(kind), strict=True)) for kind in _KINDS}
+    print_table("Box AP of the classes", _bars("AP", by_class["box"]))
+    statistics = dict.fromkeys(name.split()[1] for name in scores)
+    rows = [{"": kind} | {name: _number(scores[f"{kind} {name}"]) for name in statistics} for kind in _KINDS]
+    print_table(f"{found.recipe.name} after {found.iteration} iterations", rows)
+    if json is not None:
+        write_json(json, {**scores, "by_class": by_class})
+        typer.echo(f"written: {json}")
+    if results is not None:
+        write_json(results, metric.results())
+        typer.echo(f"written: {results}")
+
+
+def _bars(name: str, by_class: "dict[str, float | None]") -> list[dict[str, object]]:
+    """A row for each class, with its number and a bar."""
+    return [
+        {"class": label, name: _number(value), "": "█" * round(24 * (value or 0))}
+        for label, value in by_class.items()
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _as_asked(

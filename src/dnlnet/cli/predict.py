@@ -1,4 +1,4 @@
-"""`dnlnet predict`: the classes of one's own pictures."""
+"""`dnlnet predict`: what is in one's own pictures."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,9 +14,15 @@ def predict(
         str | None, typer.Option(metavar="NAME", help="Write what this benchmark's server takes, e.g. cityscapes.")
     ] = None,
     max_pixels: Annotated[int, typer.Option(min=65536, help="Larger pictures are done in tiles.")] = 4_000_000,
+    threshold: Annotated[
+        float, typer.Option(min=0, max=1, help="Objects that a detector is less sure of are left out.")
+    ] = 0.5,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
-    """Predict the classes of pictures: index PNG, colour PNG, and the colours laid over the picture.
+    """Predict pictures: the classes of pixels, or the objects.
+
+    A segmentation model writes index PNG, colour PNG, and the colours laid over the picture; a detector the picture
+    with boxes, masks, names and scores, a mask for each object, and COCO-format JSON.
 
     What is done is not done again: an interrupted job goes on. A broken file is reported and skipped, and the exit
     code is then 1. Under torchrun the pictures are shared out.
@@ -24,8 +30,9 @@ def predict(
     Example: dnlnet predict runs/camvid photos/ street.jpg -o predicted
     """
     from dnlnet.cli.progress import counting_progress
-    from dnlnet.engine.distributed import is_main, process_group
+    from dnlnet.engine.distributed import is_main, process_group, wait_for_all
     from dnlnet.recipes.load import find_model, load
+    from dnlnet.recipes.outputs import join_results
     from dnlnet.recipes.predict import predict_pictures
 
     path = find_model(model)
@@ -39,6 +46,7 @@ def predict(
             out,
             submission=submission,
             max_pixels=max_pixels,
+            threshold=threshold,
             force=force,
             start=lambda count: progress.update(task, total=count),
         ):
@@ -48,7 +56,9 @@ def predict(
             if result.problem is not None:
                 problems.append(result.problem)
                 typer.echo(f"skipped {result.problem}", err=True)
+        wait_for_all()
         if is_main():
+            join_results(out)
             counts = [
                 f"{done} done",
                 f"{skipped} done before" if skipped else "",

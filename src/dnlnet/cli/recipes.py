@@ -32,9 +32,9 @@ def list_recipes(
                 "recipe": recipe.name,
                 "iterations": f"{_iterations(recipe):,}",
                 "batch": recipe.schedule.batch,
-                "crop": "{} x {}".format(*recipe.data.crop),
-                "paper's mIoU": _scores(recipe.paper.miou if recipe.paper else {}),
-                "ours": _scores(recipe.measured.miou) if recipe.measured else "unmeasured",
+                "image": _image(recipe),
+                "the paper's": _scores(recipe.paper.scores if recipe.paper else {}),
+                "ours": _scores(recipe.measured.scores) if recipe.measured else "unmeasured",
             }
             for recipe in found
         ],
@@ -73,5 +73,14 @@ def _iterations(recipe: "Recipe") -> int:
     return recipe.schedule.iterations + sum(phase.iterations for phase in recipe.schedule.then)
 
 
-def _scores(miou: Mapping[str, float]) -> str:
-    return ", ".join(f"{split} {score}" for split, score in miou.items()) or "-"
+def _image(recipe: "Recipe") -> str:
+    """The size of what is trained on: crops, or the sides of whole images."""
+    from dnlnet.recipes.schema import Data
+
+    if isinstance(recipe.data, Data):
+        return "{} x {}".format(*recipe.data.crop)
+    return f"{recipe.data.short_side}..{recipe.data.long_side}"
+
+
+def _scores(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {score}" for name, score in scores.items()) or "-"

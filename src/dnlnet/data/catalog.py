@@ -1,6 +1,6 @@
 """The data sets by name, and how to open one with an error that helps when its folder is not as expected."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -25,6 +25,7 @@ class DataSet(Generic[Images]):
         layout: the folders it expects, in one line.
         classes: what they are, if that is fixed.
         joined: those of the splits that consist of others.
+        find_splits: lists them where the folder itself decides.
     """
 
     name: str
@@ -33,6 +34,18 @@ class DataSet(Generic[Images]):
     layout: str
     classes: Classes | None
     joined: tuple[str, ...] = ()
+    find_splits: Callable[[Path], Sequence[str]] = lambda _: ()
+
+
+def _folder_splits(root: Path) -> list[str]:
+    try:
+        return folder.own_splits(root)
+    except FileNotFoundError:
+        return ["train"]  # opening it says what is missing
+
+
+def _coco_splits(root: Path) -> list[str]:
+    return sorted(path.stem for path in (root / "annotations").glob("*.json")) or ["train"]
 
 
 _ROWS = (
@@ -79,6 +92,7 @@ _ROWS = (
         folder.folder,
         "images/<split>/** with masks/<split>/** of the same names, and classes.yaml",
         None,
+        find_splits=_folder_splits,
     ),
 )
 _INSTANCE_ROWS = (
@@ -89,6 +103,14 @@ _INSTANCE_ROWS = (
         "annotations/instances_{train2017,val2017}.json with {train2017,val2017}/*.jpg; or a JSON file of the same "
         "format, with --images for the folder of its pictures",
         None,
+    ),
+    DataSet(
+        "coco_folder",
+        (),
+        coco.open_coco_folder,
+        "annotations/<split>.json in COCO's format, with the pictures in <split>/ or images/",
+        None,
+        find_splits=_coco_splits,
     ),
 )
 # By what they have labels of: every pixel, or single objects.
@@ -159,7 +181,7 @@ def _open(row: DataSet[Images], root: Path, split: str) -> Images:
 def _open_all(row: DataSet[Images], root: Path) -> tuple[dict[str, Images], dict[str, str]]:
     opened: dict[str, Images] = {}
     missing: dict[str, str] = {}
-    for split in row.splits or _own_splits(root):
+    for split in row.splits or row.find_splits(root):
         if split not in row.joined:
             try:
                 opened[split] = _opened(row, root, split)
@@ -183,13 +205,6 @@ def find_labels(name: str, root: Path, picture: Path) -> Labels | None:
             if pair.image.name == wanted.name and pair.image.resolve() == wanted:
                 return images.decoded(index, images.open(index)[1])
     return None
-
-
-def _own_splits(root: Path) -> list[str]:
-    try:
-        return folder.own_splits(root)
-    except FileNotFoundError:
-        return ["train"]  # opening it says what is missing
 
 
 def _opened(row: DataSet[Images], root: Path, split: str) -> Images:

@@ -1,7 +1,7 @@
 """The classes of a label map: their names, and the colours they are drawn in."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ class Classes:
 
     names: Sequence[str]
     palette: Sequence[Colour]
+    numbers: Sequence[int] = field(default=(), repr=False)  # the data set's own, where it has others
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.palette):

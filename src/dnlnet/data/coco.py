@@ -43,6 +43,19 @@ def open_coco(root: Path, split: str) -> InstanceImages:
     return open_coco_file(root / "annotations" / f"instances_{split}.json", root / split, name=f"coco {split}")
 
 
+def open_coco_folder(root: Path, split: str) -> InstanceImages:
+    """One's own images with objects: `annotations/<split>.json` in COCO's format, images in `<split>` or `images`.
+
+    >>> open_coco_folder(Path("mine"), "train")
+    Traceback (most recent call last):
+    FileNotFoundError: mine/annotations/train.json: no such file
+    """
+    images = root / split
+    return open_coco_file(
+        root / "annotations" / f"{split}.json", images if images.is_dir() else root / "images", f"{root.name} {split}"
+    )
+
+
 def open_coco_file(annotations: Path, images: Path, name: str | None = None) -> InstanceImages:
     """The images that a JSON file in COCO's format describes.
 
@@ -75,7 +88,7 @@ def open_coco_file(annotations: Path, images: Path, name: str | None = None) -> 
     present, missing = _present(list(listed.values()))
     return InstanceImages(
         name=name or annotations.stem,
-        classes=Classes(tuple(names.values()), spread_colours(len(names))),
+        classes=Classes(tuple(names.values()), spread_colours(len(names)), tuple(names)),
         categories=tuple(names),
         images=tuple(replace(image, instances=tuple(instances[image.number])) for image in present),
         problems=(*image_problems, *(Problem(annotations, text) for text in faults), *missing),

@@ -107,7 +107,7 @@ class TrainingInstances(Dataset[InstanceSample]):
         flipped = bool(rng.random() < self.flip)
         image = self.images.images[index]
         size = resized_size(image.size, short_side, self.long_side)
-        picture, target = _resized(self.images.picture(index), size), self.images.target(index, size).visible()
+        picture, target = resized_picture(self.images.picture(index), size), self.images.target(index, size).visible()
         if flipped:
             picture, target = picture[:, ::-1], target.flipped()
         return InstanceSample(_to_tensor(picture), target_tensors(target), str(image.path))
@@ -144,7 +144,7 @@ class WholeInstances(Dataset[WholeSample]):
     def __getitem__(self, index: int) -> WholeSample:
         image = self.images.images[index]
         size = resized_size(image.size, self.short_side, self.long_side)
-        picture = _resized(self.images.picture(index), size)
+        picture = resized_picture(self.images.picture(index), size)
         return WholeSample(_to_tensor(picture), image.number, image.size, str(image.path))
 
     @staticmethod
@@ -197,7 +197,12 @@ def _require_sides(short_sides: Sequence[int], long_side: int) -> None:
         raise ValueError(f"long_side must be at least short_side, {max(short_sides)}, got {long_side}")
 
 
-def _resized(picture: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+def resized_picture(picture: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+    """The picture (H, W, 3) at another height and width, itself if it has them.
+
+    >>> resized_picture(np.zeros((4, 6, 3), np.uint8), (2, 3)).shape
+    (2, 3, 3)
+    """
     if picture.shape[:2] == size:
         return picture
     return np.asarray(Image.fromarray(picture).resize((size[1], size[0]), Image.Resampling.BILINEAR))

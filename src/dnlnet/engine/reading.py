@@ -30,6 +30,7 @@ def read(
         worker_init_fn=leave_to_parent,
         sampler=sampler,
         batch_sampler=batch_sampler,
+        collate_fn=getattr(data, "collate", None),  # data whose samples differ in size says what a batch of them is
     )
     try:
         yield from loader

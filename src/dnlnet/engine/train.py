@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from dnlnet.engine import distributed
-from dnlnet.engine.batches import Batches
+from dnlnet.engine.batches import Batches, GroupedBatches
 from dnlnet.engine.checkpoint import Checkpoints
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.engine.log import RunLog
@@ -101,13 +102,14 @@ def train(
             if validation is not None and (last or run.iteration % settings.evaluate_every == 0):
                 metric = evaluate(task, run.averaged(), validation, device=device, workers=settings.workers)
                 scores = metric.scores()
-                log.write("evaluation", run.iteration, {**scores, **task.details(metric)})
+                known = {name: None if isnan(value) else value for name, value in scores.items()}  # JSON has no nan
+                log.write("evaluation", run.iteration, {**known, **task.details(metric)})
                 report(
                     f"iteration {run.iteration}: "
                     + ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
                 )
                 if run.is_best(next(iter(scores.values()))):
-                    save_model(folder / "best.safetensors", run, {**(metadata or {}), "scores": json.dumps(scores)})
+                    save_model(folder / "best.safetensors", run, {**(metadata or {}), "scores": json.dumps(known)})
             if last or stopping or run.iteration % settings.save_every == 0:
                 state = run.checkpoint()
                 if distributed.is_main():
@@ -168,8 +170,7 @@ def _iterations(stages: Sequence[Stage], settings: Settings, start: int) -> Iter
         parts = settings.accumulate
         if settings.batch % parts:
             raise ValueError(f"a batch of {settings.batch} cannot be accumulated in {parts} equal parts")
-        batches = Batches(
-            len(stage.data),  # type: ignore[arg-type]
+        numbers = (
             settings.batch // parts,
             first * parts,
             stage.iterations * parts,
@@ -177,6 +178,11 @@ def _iterations(stages: Sequence[Stage], settings: Settings, start: int) -> Iter
             distributed.rank(),
             distributed.world_size(),
         )
+        groups = getattr(stage.data, "groups", None)  # of samples that are to be in batches of their own
+        if groups is not None:
+            batches: Batches = GroupedBatches(groups, *numbers)
+        else:
+            batches = Batches(len(stage.data), *numbers)  # type: ignore[arg-type]
         samples = read(stage.data, settings.workers, batch_sampler=batches)
         for iteration in range(first, stage.iterations):
             yield stage.lr * stage.schedule(iteration), [next(samples) for _ in range(parts)]

@@ -87,7 +87,7 @@ class AveragePrecision:
         self.detections[image] = [
             Detection(self._category(int(label)), score, (left, top, right - left, bottom - top), mask)
             for (left, top, right, bottom), label, score, mask in zip(
-                corners, labels.tolist(), sureness, _run_lengths(masks), strict=True
+                corners, labels.tolist(), sureness, run_lengths(masks), strict=True
             )
         ]
         self._evaluated.clear()
@@ -176,8 +176,13 @@ class AveragePrecision:
         return self.categories[label - 1]
 
 
-def _run_lengths(masks: Tensor) -> list[str]:
-    """Each of the masks (n, H, W) in pycocotools' compressed form."""
+def run_lengths(masks: Tensor) -> list[str]:
+    """Each of the masks (n, H, W) in pycocotools' compressed form.
+
+    >>> import torch
+    >>> run_lengths(torch.tensor([[[0, 1], [0, 1]]]))
+    ['22']
+    """
     inside = (masks != 0).cpu().numpy().astype(np.uint8)
     encode = load_extra("pycocotools.mask", "detection").encode
     return [encode(np.asfortranarray(mask))["counts"].decode("ascii") for mask in inside]

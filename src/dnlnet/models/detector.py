@@ -42,6 +42,8 @@ class Detector(MaskRCNN):  # type: ignore[misc]  # torchvision has no types
         placement: where the blocks are, a row of `PLACEMENTS`.
         after_activation: put a block after the last activation of its residual block. The authors' code has it
             before, right after the addition.
+        boxes: of an image, that the heads are trained on.
+        proposals: of an image, that the heads look at; twice as many in training, to choose `boxes` from.
         preset, **options: of the blocks, as for `dnlnet.NonLocalBlock`.
 
     >>> detector = Detector(Backbone("resnet50", 32), classes=3, variant="dnl").eval()
@@ -58,11 +60,16 @@ class Detector(MaskRCNN):  # type: ignore[misc]  # torchvision has no types
         placement: str = "c4_one",
         *,
         after_activation: bool = False,
+        boxes: int = 512,
+        proposals: int = 1000,
         preset: str = "authors_detection",
         **options: Unpack[Options],
     ) -> None:
-        if classes < 1:
-            raise ValueError(f"classes must be at least 1, got {classes}")
+        if min(classes, boxes, proposals) < 1:
+            raise ValueError(
+                f"classes, boxes and proposals must be at least 1, got classes={classes}, boxes={boxes}, "
+                f"proposals={proposals}"
+            )
         if backbone.parallel or backbone.strides[-1] != 32:
             raise ValueError(
                 f"a detector needs a ResNet of output stride 32, got {backbone.name} of {backbone.strides}"
@@ -72,6 +79,9 @@ class Detector(MaskRCNN):  # type: ignore[misc]  # torchvision has no types
         width = PYRAMID_CHANNELS
         super().__init__(
             _WithPyramid(backbone),
+            rpn_post_nms_top_n_train=2 * proposals,
+            rpn_post_nms_top_n_test=proposals,
+            box_batch_size_per_image=boxes,
             box_head=FastRCNNConvFCHead((width, 7, 7), [width] * 4, [1024], norm_layer=nn.BatchNorm2d),
             box_predictor=FastRCNNPredictor(1024, classes + 1),
             mask_head=MaskRCNNHeads(width, [width] * 4, 1, norm_layer=nn.BatchNorm2d),

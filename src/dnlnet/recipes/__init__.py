@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from fnmatch import fnmatch
 
 from dnlnet.errors import unknown
-from dnlnet.recipes.schema import Recipe, override
+from dnlnet.recipes.detection import detection_recipes
+from dnlnet.recipes.schema import Recipe, SegmentationRecipe, override
 from dnlnet.recipes.segmentation import segmentation_recipes
 
-RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in segmentation_recipes()}
+RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in (*segmentation_recipes(), *detection_recipes())}
 
-__all__ = ["RECIPES", "Recipe", "find_recipe", "match_recipes", "override"]
+__all__ = ["RECIPES", "Recipe", "find_recipe", "find_segmentation_recipe", "match_recipes", "override"]
 
 
 def find_recipe(name: str) -> Recipe:
@@ -21,6 +22,14 @@ def find_recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise unknown("recipe", name, RECIPES)
     return RECIPES[name]
+
+
+def find_segmentation_recipe(name: str) -> SegmentationRecipe:
+    """The segmentation recipe of this name."""
+    recipe = find_recipe(name)
+    if not isinstance(recipe, SegmentationRecipe):
+        raise ValueError(f"{name} is a recipe for {recipe.task}; this is for segmentation")
+    return recipe
 
 
 def match_recipes(pattern: str) -> list[Recipe]:

@@ -1,135 +1,20 @@
-"""From a recipe to what it describes: the network, the task, the data."""
+"""Which builders a recipe's task has."""
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Mapping
+from types import ModuleType
 
-import torch
-from torch import Tensor, nn
-from torch.utils.data import Dataset
+from dnlnet.recipes import build_detection, build_segmentation
+from dnlnet.recipes.schema import Recipe
 
-from dnlnet.backbones import Backbone, load_weights
-from dnlnet.data.catalog import DATA_SETS, open_data_set
-from dnlnet.data.classes import Classes
-from dnlnet.data.samples import Sample, SceneSamples, TrainingCrops, WholeImages
-from dnlnet.data.scenes import CLASSES as SCENE_CLASSES
-from dnlnet.data.transforms import Augmentation
-from dnlnet.data.unpacked import unpack_into
-from dnlnet.errors import unknown
-from dnlnet.models.losses import Ohem, SegmentationLoss
-from dnlnet.models.segmentor import Segmentor
-from dnlnet.models.tiny import TinySegmentor
-from dnlnet.recipes.schema import Model, Recipe
-from dnlnet.tasks.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
-from dnlnet.tasks.segmentation import SegmentationTask
-
-IMAGENET = "imagenet"
-SCENES = "scenes"  # generated, so they have no folder
+# Modules with the same functions: build_model, build_task, build_training_data, build_validation_data, find_classes.
+BUILDERS: Mapping[str, ModuleType] = {"segmentation": build_segmentation, "detection": build_detection}
 
 
-def build_model(
-    model: Model, classes: int, *, weights: bool = True, report: Callable[[str], None] = lambda _: None
-) -> nn.Module:
-    """The network of a recipe.
-
-    Args:
-        model: the recipe's model.
-        classes: number of classes of its data.
-        weights: load the pretrained weights that it names; False leaves the network as it is initialised.
-        report: told what became of the tensors of a file.
+def builder_of(recipe: Recipe) -> ModuleType:
+    """The module whose functions build what this recipe describes.
 
     >>> from dnlnet.recipes import find_recipe
-    >>> network = build_model(find_recipe("scenes-tiny-dnl").model, classes=6)
-    >>> network(torch.rand(1, 3, 32, 32)).logits.shape
-    torch.Size([1, 6, 32, 32])
+    >>> builder_of(find_recipe("scenes-tiny-dnl")).__name__
+    'dnlnet.recipes.build_segmentation'
     """
-    if model.network == "tiny":
-        return TinySegmentor(classes, model.width // 2, model.variant)
-    source = model.weights if weights else None
-    backbone = Backbone(
-        model.backbone,
-        model.output_stride,
-        stride_in_1x1=model.stride_in_1x1,
-        pretrained=source == IMAGENET,
-    )
-    if source is not None and source != IMAGENET:
-        report(f"{source}: {load_weights(backbone, Path(source))}")
-    return Segmentor(
-        backbone,
-        classes,
-        model.variant,
-        width=model.width,
-        auxiliary=model.auxiliary,
-        preset=model.preset,
-        **model.block,
-    )
-
-
-def build_task(
-    recipe: Recipe, classes: Classes, average: Callable[[Tensor], Tensor] = lambda number: number
-) -> SegmentationTask:
-    """The task of a recipe on data of these classes; `average` is over the processes that share a batch."""
-    weights, ohem = recipe.loss.class_weights, recipe.loss.ohem
-    if weights is not None and len(weights) != len(classes):
-        raise ValueError(f"{recipe.name} has {len(weights)} class weights for {len(classes)} classes")
-    loss = SegmentationLoss(
-        None if weights is None else torch.tensor(weights),
-        None if ohem is None else Ohem(ohem.threshold, ohem.kept),
-        recipe.loss.auxiliary_weight,
-        average=average,
-    )
-    return SegmentationTask(classes, loss)
-
-
-def build_training_data(
-    recipe: Recipe, root: Path | None, *, split: str | None = None, seed: int = 0, unpacked: Path | None = None
-) -> Dataset[Sample]:
-    """The training samples of a recipe.
-
-    Args:
-        recipe: names the data set and how crops are drawn.
-        root: folder of the data set; generated scenes need none.
-        split: other than the recipe's own.
-        seed: of the crops.
-        unpacked: a folder to keep decoded pictures in; see `dnlnet.data.unpacked`.
-    """
-    data = recipe.data
-    if data.name == SCENES:
-        return SceneSamples(recipe.schedule.iterations * recipe.schedule.batch, data.crop, HELD_OUT_SEED + 1 + seed)
-    images = open_data_set(data.name, _required(recipe, root), data.train if split is None else split)
-    if unpacked is not None:
-        images = unpack_into(images, unpacked)
-    augmentation = Augmentation(data.crop, data.scales, data.aspects, data.short_side, data.flip, data.brightness)
-    return TrainingCrops(images, augmentation, seed)
-
-
-def build_validation_data(recipe: Recipe, root: Path | None) -> Dataset[Sample] | None:
-    """The images that a recipe is evaluated on, or None if it trains on all that is labelled."""
-    if recipe.data.name == SCENES:
-        return SceneSamples(HELD_OUT_COUNT, recipe.data.crop, HELD_OUT_SEED)
-    if recipe.data.test is None:
-        return None
-    return WholeImages(open_data_set(recipe.data.name, _required(recipe, root), recipe.data.test))
-
-
-def find_classes(recipe: Recipe, root: Path | None = None) -> Classes:
-    """The classes of the recipe's data; one's own folder is asked for them.
-
-    >>> from dnlnet.recipes import find_recipe
-    >>> len(find_classes(find_recipe("cityscapes-r101-dnl")))
-    19
-    """
-    name = recipe.data.name
-    if name == SCENES:
-        return SCENE_CLASSES
-    if name not in DATA_SETS:
-        raise unknown("data set", name, [*DATA_SETS, SCENES])
-    classes = DATA_SETS[name].classes
-    return classes if classes is not None else open_data_set(name, _required(recipe, root), recipe.data.train).classes
-
-
-def _required(recipe: Recipe, root: Path | None) -> Path:
-    if root is None:
-        raise ValueError(
-            f"{recipe.name} needs the folder of its data set, {recipe.data.name}: give it with --data DIR"
-        )
-    return root
+    return BUILDERS[recipe.task]

@@ -13,8 +13,10 @@ from torch import nn
 from dnlnet.data.classes import Classes
 from dnlnet.inference import Inference
 from dnlnet.inference.fold import fold_batch_norms
-from dnlnet.recipes.build import build_model
-from dnlnet.recipes.schema import Evaluation, Recipe
+from dnlnet.models.detector import Detector
+from dnlnet.recipes.build import builder_of
+from dnlnet.recipes.schema import DetectionRecipe, Evaluation, Recipe, SegmentationRecipe, parse_recipe
+from dnlnet.tasks.detections import DetectionModel
 from dnlnet.tasks.prediction import SegmentationModel
 
 HUB_FILE = "model.safetensors"
@@ -63,10 +65,19 @@ def read_model_file(path: Path) -> ModelFile:
     if "recipe" not in metadata or "classes" not in metadata:
         raise ValueError(f"{path}: has weights but no recipe; expected a file that dnlnet train has written")
     classes = json.loads(metadata["classes"])
+    try:
+        recipe = parse_recipe(metadata["recipe"])
+    except ValueError as error:
+        first = str(error).splitlines()[0]
+        raise ValueError(f"{path}: its recipe is not one that this version of dnlnet reads ({first})") from None
     return ModelFile(
         path,
-        Recipe.model_validate_json(metadata["recipe"]),
-        Classes(tuple(classes["names"]), tuple(tuple(colour) for colour in classes["palette"])),
+        recipe,
+        Classes(
+            tuple(classes["names"]),
+            tuple(tuple(colour) for colour in classes["palette"]),
+            tuple(classes.get("numbers", ())),
+        ),
         json.loads(metadata.get("iteration", "0")),
         json.loads(metadata["scores"]) if "scores" in metadata else None,
     )
@@ -79,28 +90,39 @@ def inference_of(evaluation: Evaluation) -> Inference:
 
 def load_network(model: ModelFile) -> nn.Module:
     """The network of a model file, with its weights, as it was trained."""
-    network = build_model(model.recipe.model, len(model.classes), weights=False)
+    network: nn.Module = builder_of(model.recipe).build_model(model.recipe.model, len(model.classes), weights=False)
     network.load_state_dict(load_file(model.path))
     return network
 
 
-def load(model: str | Path) -> SegmentationModel:
+def load(model: str | Path) -> SegmentationModel | DetectionModel:
     """A trained model, ready for ``model.predict(picture)``.
 
-    Its batch norms are folded into the convolutions and its channels lie last in memory: the same function up to
-    rounding, in the form that `dnlnet bench predict` finds fastest without compiling.
+    The batch norms of a segmentation network are folded into the convolutions and its channels lie last in memory:
+    the same function up to rounding, in the form that `dnlnet bench predict` finds fastest without compiling.
 
     Args:
         model: a model file, the folder of a run, or a name on the Hugging Face hub.
     """
     found = read_model_file(find_model(str(model)))
     trained = load_network(found).eval()
+    recipe, device = found.recipe, "cuda" if torch.cuda.is_available() else "cpu"
+    if isinstance(recipe, DetectionRecipe) and isinstance(trained, Detector):
+        return DetectionModel(trained, found.classes, recipe.data.short_side, recipe.data.long_side, device)
+    assert isinstance(recipe, SegmentationRecipe)
     network = fold_batch_norms(trained, torch.zeros(1, 3, 64, 64)).to(memory_format=torch.channels_last)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return SegmentationModel(network, found.classes, inference_of(found.recipe.evaluation), device)
+    return SegmentationModel(network, found.classes, inference_of(recipe.evaluation), device)
 
 
-def load_together(models: Sequence[str]) -> dict[str, SegmentationModel]:
+def load_segmentation(model: str | Path) -> SegmentationModel:
+    """A trained segmentation model; an error if the file is of another task."""
+    loaded = load(model)
+    if not isinstance(loaded, SegmentationModel):
+        raise ValueError(f"{model}: is a detector; this is for segmentation models")
+    return loaded
+
+
+def load_together(models: Sequence[str]) -> dict[str, SegmentationModel | DetectionModel]:
     """Models to be compared, by what to call them: their recipes, with their files where recipes are the same."""
     files = read_together(models)
     return {title: load(file.path) for title, file in files.items()}

@@ -9,17 +9,15 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from dnlnet.data.labelled import BadFileError
 from dnlnet.data.pictures import find_pictures, read_picture
-from dnlnet.data.submission import SUBMISSIONS, Submission
 from dnlnet.engine import distributed
-from dnlnet.errors import unknown
 from dnlnet.files import checksum, written_whole
-from dnlnet.tasks.prediction import MAX_PIXELS, Prediction, SegmentationModel
+from dnlnet.recipes.outputs import outputs_of
+from dnlnet.tasks.detections import SCORE_THRESHOLD, DetectionModel
+from dnlnet.tasks.prediction import MAX_PIXELS, SegmentationModel
 
-KINDS = ("labels", "colours", "overlay")
 JOB_FILE = "predict.json"
 _AHEAD = 2  # pictures read before they are needed
 
@@ -34,17 +32,18 @@ class Done:
 
 
 def predict_pictures(
-    model: SegmentationModel,
+    model: SegmentationModel | DetectionModel,
     model_path: Path,
     inputs: Sequence[Path],
     out: Path,
     *,
     submission: str | None = None,
     max_pixels: int = MAX_PIXELS,
+    threshold: float = SCORE_THRESHOLD,
     force: bool = False,
     start: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Done]:
-    """Write the labels, colours and overlay of each picture, and give what became of it, in order.
+    """Write what the model finds in each picture, and give what became of it, in order.
 
     Pictures whose files are all there are skipped, so that an interrupted job goes on; a folder of another model is
     refused unless `force`, which does everything again. In several processes each takes its share.
@@ -53,17 +52,18 @@ def predict_pictures(
         model: what predicts.
         model_path: its file, to know the job by.
         inputs: picture files and folders of them.
-        out: gets the folders `labels`, `colours` and `overlay`, or `submission`.
+        out: gets the folders that the model's outputs have: see `dnlnet.recipes.outputs`.
         submission: write the files of a benchmark's server instead.
         max_pixels: larger pictures are done in tiles.
+        threshold: objects that a detector is less sure of are left out.
         force: overwrite.
         start: told how many pictures this process has.
     """
     pictures = find_pictures(inputs)
-    format_ = _submission(submission)
-    targets = {path: _targets(out, name, format_) for name, path in pictures.items()}
+    outputs = outputs_of(model, submission, max_pixels, threshold)
+    targets = {path: outputs.targets(out, name) for name, path in pictures.items()}
     if distributed.is_main():
-        _claim(out, {"model": checksum(model_path), "submission": submission, "max_pixels": max_pixels}, force)
+        _claim(out, {"model": checksum(model_path), **outputs.settings()}, force)
     distributed.wait_for_all()
     mine = distributed.share_of(list(pictures.values()))
     start(len(mine))
@@ -74,13 +74,13 @@ def predict_pictures(
         writing: tuple[Path, Future[None]] | None = None
         for path, pixels in _read_ahead(wanted, readers):
             try:
-                prediction = model.predict(pixels.result(), max_pixels=max_pixels)
+                prediction = outputs.predict(pixels.result())
             except BadFileError as error:
                 yield Done(path, str(error))
                 continue
             if writing is not None:
                 yield _written(*writing)
-            writing = path, writer.submit(_write, prediction, targets[path], format_)
+            writing = path, writer.submit(outputs.write, prediction, targets[path])
         if writing is not None:
             yield _written(*writing)
 
@@ -101,34 +101,6 @@ def _read_ahead(
 def _written(path: Path, writing: "Future[None]") -> Done:
     writing.result()
     return Done(path)
-
-
-def _submission(name: str | None) -> Submission | None:
-    if name is None:
-        return None
-    if name not in SUBMISSIONS:
-        raise unknown("submission format", name, SUBMISSIONS)
-    return SUBMISSIONS[name]
-
-
-def _targets(out: Path, name: Path, submission: Submission | None) -> dict[str, Path]:
-    if submission is not None:
-        return {"submission": out / "submission" / f"{submission.name(name.name)}.png"}
-    return {kind: out / kind / name.parent / f"{name.name}.png" for kind in KINDS}
-
-
-def _write(prediction: Prediction, targets: dict[str, Path], submission: Submission | None) -> None:
-    for kind, target in targets.items():
-        with written_whole(target) as temporary:
-            _picture(prediction, kind, submission).save(temporary)
-
-
-def _picture(prediction: Prediction, kind: str, submission: Submission | None) -> Image.Image:
-    if kind == "submission" and submission is not None:
-        return Image.fromarray(submission.encode(prediction.labels))
-    if kind == "colours":
-        return Image.fromarray(prediction.colours())
-    return Image.fromarray(prediction.labels if kind == "labels" else prediction.overlay())
 
 
 def _claim(out: Path, job: dict[str, object], force: bool) -> None:

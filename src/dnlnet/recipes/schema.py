@@ -1,7 +1,8 @@
 """What a recipe says: everything that a run depends on, as frozen values that are checked when they are made."""
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -15,6 +16,9 @@ Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
 
+AnyRecipe = TypeVar("AnyRecipe", bound="Recipe")
+
+
 class Part(BaseModel):
     """A part of a recipe: cannot be changed, and knows no other fields than its own."""
 
@@ -22,18 +26,14 @@ class Part(BaseModel):
 
 
 class Model(Part):
-    """A segmentation network and where its weights come from."""
+    """What all networks with blocks have: a backbone, where its weights come from, and the blocks' attention."""
 
-    network: Literal["segmentor", "tiny"] = "segmentor"
-    backbone: str = "resnet101s"
-    output_stride: int | None = 8
+    backbone: str
     stride_in_1x1: bool = False
     weights: str | None = "imagenet"  # `imagenet` is timm's own; anything else is a file
     variant: str | None = None  # None is the baseline, without a block
     preset: str = "paper"
-    block: Mapping[str, Any] = Field(default={"gate": "scalar"})  # fields of `dnlnet.Settings`
-    width: Count = 512
-    auxiliary: bool = True
+    block: Mapping[str, Any] = {}  # fields of `dnlnet.Settings`
 
     @field_validator("variant")
     @classmethod
@@ -51,6 +51,28 @@ class Model(Part):
         return _known("preset", preset, PRESETS)
 
 
+class SegmentorModel(Model):
+    """A segmentation network."""
+
+    network: Literal["segmentor", "tiny"] = "segmentor"
+    backbone: str = "resnet101s"
+    output_stride: int | None = 8
+    block: Mapping[str, Any] = {"gate": "scalar"}
+    width: Count = 512
+    auxiliary: bool = True
+
+
+class DetectorModel(Model):
+    """A detector: see `dnlnet.models.detector.Detector`."""
+
+    backbone: str = "resnet50"
+    preset: str = "authors_detection"
+    placement: Literal["c4_one", "c5_all", "c4c5_all"] = "c4_one"
+    after_activation: bool = False
+    boxes: Count = 512  # of an image, that the heads are trained on
+    proposals: Count = 1000  # of an image, that the heads look at
+
+
 class Data(Part):
     """A data set, its splits, and how crops of it are drawn for training."""
 
@@ -63,6 +85,17 @@ class Data(Part):
     short_side: Count | None = None
     flip: Annotated[float, Field(ge=0, le=1)] = 0.5
     brightness: Annotated[int, Field(ge=0, le=255)] = 10
+
+
+class InstanceData(Part):
+    """A data set of objects, its splits, and the size that its images are looked at in."""
+
+    name: str = "coco"
+    train: str = "train2017"
+    test: str | None = "val2017"
+    short_side: Count = 800
+    long_side: Count = 1333
+    flip: Annotated[float, Field(ge=0, le=1)] = 0.5
 
 
 class Ohem(Part):
@@ -142,7 +175,7 @@ class PaperRow(Part):
 
     table: str
     method: str
-    miou: Mapping[str, float]  # by split, in per cent
+    scores: Mapping[str, float]  # in per cent: mIoU by split, AP by kind
     parameters: float | None = None  # millions
     macs: float | None = None  # thousand millions
     latency: float | None = None  # seconds for an image
@@ -152,28 +185,59 @@ class PaperRow(Part):
 class Measured(Part):
     """What this package reached, with the command that did it."""
 
-    miou: Mapping[str, float]
+    scores: Mapping[str, float]
     command: str
     machine: str
 
 
 class Recipe(Part):
-    """One row of a table: what is trained on what, how, and how it is tested."""
+    """One row of a table: what is trained on what, how, and how it is tested. Each task has its own kind."""
 
     name: str
-    task: Literal["segmentation"] = "segmentation"
+    task: str
     model: Model
-    data: Data
-    loss: Loss = Loss()
+    data: Data | InstanceData
     optim: Optim
     schedule: Schedule
     training: Training = Training()
-    evaluation: Evaluation = Evaluation()
     paper: PaperRow | None = None
     measured: Measured | None = None
 
 
-def override(recipe: Recipe, settings: Sequence[str]) -> Recipe:
+class SegmentationRecipe(Recipe):
+    """Classes of pixels."""
+
+    task: Literal["segmentation"] = "segmentation"
+    model: SegmentorModel
+    data: Data
+    loss: Loss = Loss()
+    evaluation: Evaluation = Evaluation()
+
+
+class DetectionRecipe(Recipe):
+    """Boxes, classes and masks of objects."""
+
+    task: Literal["detection"] = "detection"
+    model: DetectorModel
+    data: InstanceData
+
+
+KINDS: Mapping[str, type[Recipe]] = {"segmentation": SegmentationRecipe, "detection": DetectionRecipe}
+
+
+def parse_recipe(text: str) -> Recipe:
+    """A recipe from its JSON, as model files hold it.
+
+    >>> from dnlnet.recipes import find_recipe
+    >>> recipe = find_recipe("camvid-mbv2-dnl")
+    >>> parse_recipe(recipe.model_dump_json()) == recipe
+    True
+    """
+    content = json.loads(text)
+    return KINDS[_known("task", content.get("task", "segmentation"), KINDS)].model_validate(content)
+
+
+def override(recipe: AnyRecipe, settings: Sequence[str]) -> AnyRecipe:
     """The recipe with some values replaced, each given as ``key=value`` with dots in the key; types are checked.
 
     >>> from dnlnet.recipes import find_recipe
@@ -190,9 +254,9 @@ def override(recipe: Recipe, settings: Sequence[str]) -> Recipe:
             value = yaml.safe_load(text)
         except yaml.YAMLError:
             raise ValueError(f"--set {setting}: the value {text!r} cannot be read; quote it as in YAML") from None
-        _replace(content, Recipe, key.strip(), value)
+        _replace(content, type(recipe), key.strip(), value)
     try:
-        return Recipe.model_validate(content)
+        return type(recipe).model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

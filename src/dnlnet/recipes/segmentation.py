@@ -13,13 +13,13 @@ from dnlnet.recipes.schema import (
     Evaluation,
     Loss,
     Measured,
-    Model,
     Ohem,
     Optim,
     PaperRow,
     Phase,
-    Recipe,
     Schedule,
+    SegmentationRecipe,
+    SegmentorModel,
     Training,
 )
 
@@ -102,7 +102,7 @@ _CONTEXT_REMARK = {
 # One run each, with the seed 0.
 _MEASURED: Mapping[str, Measured] = {
     "camvid-mbv2-dnl": Measured(
-        miou={"val": 58.2},
+        scores={"val": 58.2},
         command="dnlnet train camvid-mbv2-dnl --data camvid --out run "
         "--set model.weights=mobilenet_v2_imagenet_features_fp16.pth",
         machine="AMD EPYC, 2 threads, torch 2.15.0, 47 minutes beside other work",
@@ -110,42 +110,42 @@ _MEASURED: Mapping[str, Measured] = {
 }
 
 
-def segmentation_recipes() -> Iterator[Recipe]:
+def segmentation_recipes() -> Iterator[SegmentationRecipe]:
     """Every segmentation recipe, in the order of the paper's tables."""
     yield from _cityscapes()
     yield from _other_data_sets()
     yield from _small()
 
 
-def _cityscapes() -> Iterator[Recipe]:
+def _cityscapes() -> Iterator[SegmentationRecipe]:
     for variant, miou in _ABLATION.items():
         parameters, macs, latency = _COMPLEXITY.get(variant, (None, None, None))
         paper = PaperRow(
             table="Table 2, ablation on Cityscapes",
             method=METHODS[variant],
-            miou={"val": miou},
+            scores={"val": miou},
             parameters=parameters,
             macs=macs,
             latency=latency,
         )
         yield _recipe("cityscapes-r101", variant, _R101, _CITYSCAPES, paper)
     for (backbone, variant), miou in _TEST.items():
-        paper = PaperRow(table="Table 3, Cityscapes test", method=METHODS[variant], miou={"test": miou})
+        paper = PaperRow(table="Table 3, Cityscapes test", method=METHODS[variant], scores={"test": miou})
         yield _recipe(f"cityscapes_test-{backbone}", variant, _BACKBONES[backbone], _CITYSCAPES_TEST, paper)
 
 
-def _other_data_sets() -> Iterator[Recipe]:
+def _other_data_sets() -> Iterator[SegmentationRecipe]:
     table = "Table 4, ADE20K and PASCAL-Context"
     for (backbone, variant), (val, test) in _ADE20K_SCORES.items():
-        paper = PaperRow(table=table, method=METHODS[variant], miou={"val": val, "test": test})
+        paper = PaperRow(table=table, method=METHODS[variant], scores={"val": val, "test": test})
         yield _recipe(f"ade20k-{backbone}", variant, _BACKBONES[backbone], _ADE20K, paper)
     for (backbone, variant), miou in _CONTEXT_SCORES.items():
         remark = _CONTEXT_REMARK.get((backbone, variant), "")
-        paper = PaperRow(table=table, method=METHODS[variant], miou={"val": miou}, remark=remark)
+        paper = PaperRow(table=table, method=METHODS[variant], scores={"val": miou}, remark=remark)
         yield _recipe(f"pascal_context-{backbone}", variant, _BACKBONES[backbone], _CONTEXT, paper)
 
 
-def _small() -> Iterator[Recipe]:
+def _small() -> Iterator[SegmentationRecipe]:
     """CamVid in an hour or less on two cores, and generated scenes in a minute.
 
     Stride 16: depthwise convolutions with a dilation, as stride 8 needs them, are several times slower on a CPU.
@@ -181,6 +181,8 @@ def _small() -> Iterator[Recipe]:
 
 def _recipe(
     stem: str, variant: str | None, model: dict[str, Any], rest: dict[str, Any], paper: PaperRow | None = None
-) -> Recipe:
+) -> SegmentationRecipe:
     name = f"{stem}-{variant or 'baseline'}"
-    return Recipe(name=name, model=Model(variant=variant, **model), paper=paper, measured=_MEASURED.get(name), **rest)
+    return SegmentationRecipe(
+        name=name, model=SegmentorModel(variant=variant, **model), paper=paper, measured=_MEASURED.get(name), **rest
+    )

@@ -5,6 +5,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,7 @@ from dnlnet.engine.optim import LearningRate
 from dnlnet.engine.run import Settings
 from dnlnet.engine.train import Outcome, Progress, Stage, train
 from dnlnet.files import written_whole
-from dnlnet.recipes.build import (
-    build_model,
-    build_task,
-    build_training_data,
-    build_validation_data,
-    find_classes,
-)
+from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.schema import Recipe
 
 RUN_FILE = "run.yaml"
@@ -56,19 +51,19 @@ def train_recipe(
     """
     with distributed.process_group() as device:
         say = report if distributed.is_main() else lambda _: None
-        classes = find_classes(recipe, data)
-        validation = build_validation_data(recipe, data)
+        build = builder_of(recipe)
+        classes = build.find_classes(recipe, data)
+        validation = build.build_validation_data(recipe, data)
         stages = _stages(recipe, data, seed, unpacked)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             fresh = not (out / "checkpoints").exists()
-            model = build_model(recipe.model, len(classes), weights=fresh, report=say)
+            model = build.build_model(recipe.model, len(classes), weights=fresh, report=say)
         if distributed.is_main():
             _require_space(out, model, recipe.training.keep)
             _claim(out, _description(recipe, data, seed))
         distributed.wait_for_all()
-        task = build_task(recipe, classes, distributed.mean_over_processes)
-        task.loss.to(device)  # its class weights
+        task = build.build_task(recipe, classes, validation, distributed.mean_over_processes, device)
         return train(
             task,
             model,
@@ -79,7 +74,7 @@ def train_recipe(
             validation=validation,
             metadata={
                 "recipe": recipe.model_dump_json(),
-                "classes": json.dumps({"names": list(classes.names), "palette": list(classes.palette)}),
+                "classes": json.dumps(asdict(classes)),
                 "dnlnet": dnlnet.__version__,
             },
             progress=progress,
@@ -94,10 +89,9 @@ def _stages(recipe: Recipe, data: Path | None, seed: int, unpacked: Path | None)
         milestones, warmup = schedule.milestones, schedule.warmup
         return LearningRate(schedule.kind, iterations, schedule.power, milestones, warmup, schedule.warmup_start)
 
-    first = build_training_data(recipe, data, seed=seed, unpacked=unpacked)
-    later = [
-        build_training_data(recipe, data, split=phase.train, seed=seed, unpacked=unpacked) for phase in schedule.then
-    ]
+    build = builder_of(recipe).build_training_data
+    first = build(recipe, data, seed=seed, unpacked=unpacked)
+    later = [build(recipe, data, split=phase.train, seed=seed, unpacked=unpacked) for phase in schedule.then]
     return [
         Stage(first, schedule.iterations, recipe.optim.lr, rate(schedule.iterations)),
         *(

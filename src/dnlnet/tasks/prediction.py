@@ -80,7 +80,7 @@ class SegmentationModel:
 
         Pictures of more than `max_pixels` are done in tiles, of about a million pixels at most, without scores.
         """
-        pixels = _pixels(image)
+        pixels = read_pixels(image)
         tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
         if pixels.shape[0] * pixels.shape[1] > max_pixels:
             labels = tiled_labels(
@@ -102,7 +102,12 @@ class SegmentationModel:
         )
 
 
-def _pixels(image: Path | str | Image.Image | NDArray[np.uint8]) -> NDArray[np.uint8]:
+def read_pixels(image: Path | str | Image.Image | NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A picture as (H, W, 3) in 0..255, from its file, a Pillow image, or as it is.
+
+    >>> read_pixels(Image.new("L", (3, 2))).shape
+    (2, 3, 3)
+    """
     if isinstance(image, Path | str):
         return read_picture(Path(image))
     if isinstance(image, Image.Image):

@@ -1,0 +1,144 @@
+"""The files that predictions of each task become."""
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dnlnet.data.submission import SUBMISSIONS, Submission
+from dnlnet.errors import unknown
+from dnlnet.files import written_whole
+from dnlnet.tasks.detections import DetectionModel, Detections
+from dnlnet.tasks.prediction import Prediction, SegmentationModel
+
+Targets = dict[str, Path]
+
+
+class Outputs(ABC):
+    """How a model's predictions become files."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What the files depend on, beside the model."""
+
+    @abstractmethod
+    def targets(self, out: Path, name: Path) -> Targets:
+        """The files of a picture, by what they are; the last one is written last."""
+
+    @abstractmethod
+    def predict(self, pixels: NDArray[np.uint8]) -> Any:
+        """What the model finds."""
+
+    @abstractmethod
+    def write(self, prediction: Any, targets: Targets) -> None:
+        """Write the files, each whole or not at all."""
+
+
+def outputs_of(
+    model: SegmentationModel | DetectionModel, submission: str | None, max_pixels: int, threshold: float
+) -> Outputs:
+    """The outputs of a model's task."""
+    if isinstance(model, SegmentationModel):
+        return SegmentationOutputs(model, submission, max_pixels)
+    if submission is not None:
+        raise ValueError("--submission is for segmentation; a detector's results.json is what COCO's server takes")
+    return DetectionOutputs(model, threshold)
+
+
+@dataclass(frozen=True)
+class SegmentationOutputs(Outputs):
+    """Folders `labels`, `colours` and `overlay` with a PNG for each picture; or what a benchmark's server takes."""
+
+    model: SegmentationModel
+    submission: str | None
+    max_pixels: int
+
+    def __post_init__(self) -> None:
+        if self.submission is not None and self.submission not in SUBMISSIONS:
+            raise unknown("submission format", self.submission, SUBMISSIONS)
+
+    @property
+    def _format(self) -> Submission | None:
+        return None if self.submission is None else SUBMISSIONS[self.submission]
+
+    def settings(self) -> dict[str, Any]:
+        """What the files depend on, beside the model."""
+        return {"submission": self.submission, "max_pixels": self.max_pixels}
+
+    def targets(self, out: Path, name: Path) -> Targets:
+        """The files of a picture."""
+        if self._format is not None:
+            return {"submission": out / "submission" / f"{self._format.name(name.name)}.png"}
+        return {kind: out / kind / name.parent / f"{name.name}.png" for kind in ("labels", "colours", "overlay")}
+
+    def predict(self, pixels: NDArray[np.uint8]) -> Prediction:
+        """The class of each pixel."""
+        return self.model.predict(pixels, max_pixels=self.max_pixels)
+
+    def write(self, prediction: Prediction, targets: Targets) -> None:
+        """Write the files."""
+        for kind, target in targets.items():
+            with written_whole(target) as temporary:
+                Image.fromarray(self._pixels(prediction, kind)).save(temporary)
+
+    def _pixels(self, prediction: Prediction, kind: str) -> NDArray[np.uint8]:
+        if self._format is not None:
+            return self._format.encode(prediction.labels)
+        if kind == "colours":
+            return prediction.colours()
+        return prediction.labels if kind == "labels" else prediction.overlay()
+
+
+@dataclass(frozen=True)
+class DetectionOutputs(Outputs):
+    """Folders `overlay`, `masks` (for each picture a folder with a PNG for each object) and `detections` (JSON)."""
+
+    model: DetectionModel
+    threshold: float
+
+    def settings(self) -> dict[str, Any]:
+        """What the files depend on, beside the model."""
+        return {"threshold": self.threshold}
+
+    def targets(self, out: Path, name: Path) -> Targets:
+        """The files of a picture."""
+        return {
+            "overlay": out / "overlay" / name.parent / f"{name.name}.png",
+            "masks": out / "masks" / name,
+            "detections": out / "detections" / name.parent / f"{name.name}.json",
+        }
+
+    def predict(self, pixels: NDArray[np.uint8]) -> Detections:
+        """The objects."""
+        return self.model.predict(pixels, threshold=self.threshold)
+
+    def write(self, prediction: Detections, targets: Targets) -> None:
+        """Write the files."""
+        with written_whole(targets["overlay"]) as temporary:
+            Image.fromarray(prediction.overlay()).save(temporary)
+        folder = targets["masks"]
+        folder.mkdir(parents=True, exist_ok=True)
+        for stale in folder.glob("*.png"):
+            stale.unlink()
+        for number, (name, mask) in enumerate(zip(prediction.names(), prediction.masks, strict=True), start=1):
+            with written_whole(folder / f"{number:03}_{name.replace(' ', '_').replace('/', '_')}.png") as temporary:
+                Image.fromarray(255 * mask.astype(np.uint8)).save(temporary)
+        stem = targets["detections"].stem
+        with written_whole(targets["detections"]) as temporary:
+            temporary.write_text(json.dumps(prediction.results(int(stem) if stem.isdigit() else stem), indent=1))
+
+
+def join_results(out: Path) -> Path | None:
+    """All of a detector's results in one file, as COCO's tools take them; None where there are none."""
+    parts = sorted((out / "detections").rglob("*.json")) if (out / "detections").is_dir() else []
+    if not parts:
+        return None
+    path = out / "results.json"
+    with written_whole(path) as temporary:
+        temporary.write_text(json.dumps([result for part in parts for result in json.loads(part.read_text())]))
+    return path

@@ -1,0 +1,214 @@
+"""From a detection recipe to a trained detector, its score, its predictions and its attention."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from pycocotools import mask as coco_mask
+from typer.testing import CliRunner, Result
+
+import dnlnet
+from coco_trees import coco_tree, shapes_tree
+from dnlnet.backbones import Backbone
+from dnlnet.cli.main import app
+from dnlnet.data.classes import Classes
+from dnlnet.data.coco import open_coco
+from dnlnet.engine.log import read_log
+from dnlnet.engine.train import Progress
+from dnlnet.models.detector import Detector
+from dnlnet.recipes import RECIPES, find_recipe, override
+from dnlnet.recipes.build_detection import build_model, build_task, build_training_data, build_validation_data
+from dnlnet.recipes.schema import DetectionRecipe, parse_recipe
+from dnlnet.recipes.train import train_recipe
+from dnlnet.tasks.detections import DetectionModel, Detections
+
+SMALL = [
+    "model.backbone=resnet18",
+    "model.weights=null",
+    "model.boxes=16",
+    "model.proposals=40",
+    "data.short_side=96",
+    "data.long_side=128",
+    "training.frozen=[]",
+]
+
+
+# One process of a parallel run makes the trained detector, and uses it for all of these.
+def learnt_once(test):
+    return pytest.mark.slow(pytest.mark.xdist_group("trained detector")(test))
+
+
+def small(iterations: int, *more: str) -> DetectionRecipe:
+    settings = [*SMALL, f"schedule.iterations={iterations}", f"training.evaluate_every={iterations}", *more]
+    return override(find_recipe("coco-micro-dnl-c4"), settings)
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shapes_tree(tmp_path_factory.mktemp("shapes") / "coco")
+
+
+@pytest.fixture(scope="module")
+def trained(shapes: Path) -> Path:
+    """A detector that has seen four pictures so often that it knows them by heart."""
+    recipe = small(70, "optim.lr=0.02", "schedule.milestones=[55]", "schedule.warmup=10")
+    train_recipe(recipe, shapes, shapes.parent / "run", report=lambda _: None)
+    return shapes.parent / "run"
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "120"})
+
+
+def test_every_row_of_both_tables_has_a_recipe_and_a_small_one() -> None:
+    names = [name for name, recipe in RECIPES.items() if recipe.task == "detection"]
+    rows = ["baseline", *(f"{v}-c4" for v in ("nl", "nl_pairwise", "nl_unary", "dnl", "gc"))]
+    rows += [f"{v}-{place}" for v in ("nl", "dnl", "gc") for place in ("c5", "c4c5")]
+    assert sorted(names) == sorted(f"{stem}-{row}" for stem in ("coco-r50", "coco-micro") for row in rows)
+    best = find_recipe("coco-r50-dnl-c4c5").paper.scores
+    assert (best["box AP"], best["mask AP75"]) == (41.4, 39.8)
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe.task == "detection"])
+def test_every_recipe_builds_its_detector_and_comes_back_from_json(name: str) -> None:
+    recipe = find_recipe(name)
+    assert parse_recipe(recipe.model_dump_json()) == recipe
+    with torch.device("meta"):
+        model = build_model(recipe.model, 80, weights=False)
+    for prefix in recipe.training.frozen:
+        assert any(parameter.startswith(prefix) for parameter, _ in model.named_parameters())
+
+
+@learnt_once
+def test_four_pictures_are_learnt_by_heart(trained: Path) -> None:
+    evaluation = [event for event in read_log(trained) if event["event"] == "evaluation"][-1]
+    assert evaluation["box AP50"] > 0.9
+    assert evaluation["mask AP50"] > 0.9
+    losses = [event for event in read_log(trained) if event["event"] == "train"]
+    assert losses[-1]["loss_classifier"] < losses[0]["loss_classifier"] / 3
+
+
+@learnt_once
+def test_eval_says_what_training_said_alone_and_in_two_processes(trained: Path, shapes: Path, tmp_path: Path) -> None:
+    evaluation = [event for event in read_log(trained) if event["event"] == "evaluation"][-1]
+    scores, results = tmp_path / "scores.json", tmp_path / "results.json"
+    done = command("eval", trained, "--data", shapes, "--workers", 0, "--json", scores, "--results", results)
+    assert done.exit_code == 0, done.output
+    alone = json.loads(scores.read_text())
+    assert alone["box AP"] == pytest.approx(evaluation["box AP"], abs=1e-6)
+    found = json.loads(results.read_text())
+    assert {entry["image_id"] for entry in found} == {1, 2, 3, 4}
+    assert {entry["category_id"] for entry in found} <= {3, 9}
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    subprocess.run(
+        [*launch, "-m", "dnlnet", "eval", str(trained), f"--data={shapes}", "--workers=0", f"--json={scores}"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=True,
+        capture_output=True,
+    )
+    assert json.loads(scores.read_text()) == alone
+
+
+@learnt_once
+def test_predict_draws_objects_and_writes_their_masks(trained: Path, shapes: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = command("predict", trained, shapes / "val2017", "-o", out)
+    assert done.exit_code == 0, done.output
+    results = json.loads((out / "results.json").read_text())
+    truth = open_coco(shapes, "val2017")
+    assert len(results) >= 8
+    first = [entry for entry in results if entry["image_id"] == 1]
+    assert {entry["category"] for entry in first} == {
+        truth.classes.names[one.label - 1] for one in truth.images[0].instances
+    }
+    name = "000000000001"
+    with Image.open(out / "overlay" / f"{name}.png") as picture:
+        assert picture.size == (128, 96)
+    masks = sorted((out / "masks" / name).iterdir())
+    assert len(masks) == len(first)
+    with Image.open(masks[0]) as mask:
+        decoded = coco_mask.decode(first[0]["segmentation"])
+        np.testing.assert_array_equal(np.asarray(mask) > 0, decoded > 0)
+    again = command("predict", trained, shapes / "val2017", "-o", out)
+    assert "4 done before" in again.output
+
+
+@learnt_once
+def test_attend_shows_the_block_inside_the_backbone(trained: Path, shapes: Path, tmp_path: Path) -> None:
+    out, page = tmp_path / "out", tmp_path / "page.html"
+    picture = shapes / "val2017" / "000000000001.png"
+    done = command("attend", trained, picture, "--query", "100,50", "-o", out, "--page", page)
+    assert done.exit_code == 0, done.output
+    content = json.loads((out / "000000000001.json").read_text())
+    (view,) = content["views"]
+    assert (view["queries_map"], view["covered"]) == ([6, 8], [1.0, 1.0])
+    assert (view["queries"][0]["row"], view["queries"][0]["column"]) == (3, 6)
+    refused = command("attend", trained, picture, "--data", shapes, "-o", out)
+    assert "--data shows the labels of pixels" in str(refused.exception)
+
+
+def test_a_stopped_run_goes_on_exactly(shapes: Path, tmp_path: Path) -> None:
+    """Batches of one shape each, random flips and sampled boxes included."""
+    recipe = small(3, "schedule.batch=2", "training.save_every=1", "data.test=null")
+
+    def stop(progress: Progress) -> None:
+        if progress.iteration == 2:
+            raise InterruptedError("power cut")
+
+    train_recipe(recipe, shapes, tmp_path / "whole", report=lambda _: None)
+    with pytest.raises(InterruptedError):
+        train_recipe(recipe, shapes, tmp_path / "parts", report=lambda _: None, progress=stop)
+    train_recipe(recipe, shapes, tmp_path / "parts", report=lambda _: None)
+    first, second = (dnlnet.load(tmp_path / name).network.state_dict() for name in ("whole", "parts"))
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+def test_images_without_objects_and_crowds_are_trained_and_scored(tmp_path: Path) -> None:
+    root = coco_tree(tmp_path / "coco")
+    recipe = small(1, "schedule.batch=2", "data.test=train2017")
+    data, validation = build_training_data(recipe, root), build_validation_data(recipe, root)
+    assert (len(data), len(validation)) == (2, 3)
+    task = build_task(recipe, validation.images.classes, validation)
+    model = build_model(recipe.model, 2)
+    batch = data.collate([data[(0, 0)], data[(1, 0)]])
+    losses = task.losses(model.train(), batch)
+    assert all(torch.isfinite(loss) for loss in losses.values())
+    metric = task.metric()
+    for index in range(3):
+        task.score(model.eval(), validation.collate([validation[index]]), metric)
+    assert 0 <= metric.scores()["box AP"] <= 1
+
+
+def test_ones_own_coco_folder_is_a_data_set(tmp_path: Path) -> None:
+    root = coco_tree(tmp_path / "coco")
+    for split in ("train2017", "val2017"):
+        (root / "annotations" / f"instances_{split}.json").rename(root / "annotations" / f"{split[:-4]}.json")
+        (root / split).rename(root / split[:-4])
+    recipe = small(1, "data.name=coco_folder", "data.train=train", "data.test=val")
+    assert len(build_training_data(recipe, root)) == 2
+    done = command("data", "check", "coco_folder", root)
+    assert done.exit_code == 0, done.output
+
+
+def test_a_picture_in_which_nothing_is_found_has_an_empty_result() -> None:
+    torch.manual_seed(0)
+    detector = Detector(Backbone("resnet18", 32), 2, None)
+    model = DetectionModel(detector, Classes(["cat", "dog"], [(255, 0, 0), (0, 255, 0)], [3, 9]), 64, 96)
+    found = model.predict(np.zeros((40, 60, 3), np.uint8), threshold=1.0)
+    assert isinstance(found, Detections)
+    assert len(found) == 0
+    assert found.results("a") == []
+    assert np.array_equal(found.overlay(), found.image)
+    assert (found.label_map() == 255).all()
+
+
+def test_options_of_the_other_task_are_refused(run: Path, tmp_path: Path) -> None:
+    assert "--results is for detectors" in str(command("eval", run, "--results", tmp_path / "r.json").exception)
+    assert "is a recipe for detection" in str(command("complexity", "coco-r50-dnl-c4").exception)
