@@ -57,7 +57,7 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def trained(shapes: Path) -> Path:
     """A detector that has seen four pictures so often that it knows them by heart."""
-    recipe = small(70, "optim.lr=0.02", "schedule.milestones=[55]", "schedule.warmup=10")
+    recipe = small(55, "optim.lr=0.02", "schedule.milestones=[42]", "schedule.warmup=10")
     train_recipe(recipe, shapes, shapes.parent / "run", report=lambda _: None)
     return shapes.parent / "run"
 
