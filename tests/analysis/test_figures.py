@@ -55,6 +55,12 @@ def test_labels_edges_and_predictions_are_drawn_when_given() -> None:
     assert figure.get_suptitle() == "all"
 
 
+def test_a_prediction_of_nothing_is_not_drawn() -> None:
+    nothing = np.full_like(LABELS, 255)
+    figure = attention_figure(Picture("p", PIXELS, [view_of("dnl", prediction=nothing)], classes=TWO), POINTS)
+    assert "prediction" not in titles(figure)
+
+
 def test_the_share_on_the_query_class_is_the_attention_there() -> None:
     attention = torch.full((6, 8), 1e-30)
     attention[0, 0], attention[0, 7] = 0.75, 0.25

@@ -104,7 +104,9 @@ def _rows_of(view: View) -> list[str]:
 
 
 def _draw_prediction(axes: Axes, picture: Picture, view: View) -> None:
-    if view.prediction is not None and picture.classes is not None:
+    if view.prediction is None or picture.classes is None:
+        return
+    if (view.prediction < len(picture.classes)).any():  # a detector may have found nothing
         draw_panel(axes, picture.classes.paint(view.prediction), "prediction")
 
 
