@@ -134,8 +134,8 @@ def test_labels_of_a_picture_are_found_by_its_file(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     images = open_data_set("camvid", root, "val")
     picture = images.pairs[0].image
-    labels = find_labels("camvid", root, picture.parent / ".." / picture.parent.name / picture.name)
+    labels = find_labels([images], picture.parent / ".." / picture.parent.name / picture.name)
     assert np.array_equal(labels, images.decoded(0, images.open(0)[1]))
     copy = tmp_path / picture.name
     copy.write_bytes(picture.read_bytes())
-    assert find_labels("camvid", root, copy) is None
+    assert find_labels(open_all_splits("camvid", root)[0].values(), copy) is None

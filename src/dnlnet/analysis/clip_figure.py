@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from dnlnet.analysis.panels import SIDE, Mark, draw_panel, heat
+from dnlnet.analysis.views import cell_of
 from dnlnet.attention import Terms
 
 ClipPoint = tuple[int, int, int]  # (frame, row, column) in frames and pixels of the clip
@@ -57,7 +58,7 @@ def clip_figure(
         figure.suptitle(title, fontsize=12, fontweight="bold")
     grid = figure.subplots(len(rows), times, squeeze=False)
     for axes, (name, attention, numbers) in zip(grid, rows, strict=True):
-        in_frame = [(_time(points[number][0], times, len(frames)), marks[number]) for number in numbers]
+        in_frame = [(cell_of(points[number][0], len(frames), times), marks[number]) for number in numbers]
         _draw_row(axes, frames, attention, in_frame)
         axes[0].set_ylabel(name, fontsize=8)
     for time, axes in enumerate(grid[0]):
@@ -93,23 +94,14 @@ def _middle(time: int, times: int, frames: int) -> int:
     return int((time + 0.5) / times * frames)
 
 
-def _time(frame: int, times: int, frames: int) -> int:
-    """The time on the block's map that a frame belongs to."""
-    return min(int((frame + 0.5) / frames * times), times - 1)
-
-
 def _position(point: ClipPoint, frames: NDArray[np.uint8], terms: Terms) -> ClipPoint:
-    time, row, column = (
-        min(int((index + 0.5) / length * count), count - 1)
-        for index, length, count in zip(point, frames.shape[:3], terms.size, strict=True)
-    )
+    time, row, column = map(cell_of, point, frames.shape[:3], terms.size)
     return time, row, column
 
 
 def _mark(number: int, position: ClipPoint, frames: NDArray[np.uint8], terms: Terms) -> Mark:
     height, width = (length / count for length, count in zip(frames.shape[1:3], terms.size[1:], strict=True))
-    top, left = position[1] * height, position[2] * width
-    return Mark(number, top + height / 2 - 0.5, left + width / 2 - 0.5, (left, top, width, height))
+    return Mark.of_cell(number, position[1:], (height, width))
 
 
 def _check(frames: NDArray[np.uint8], blocks: Mapping[str, Terms], points: Sequence[ClipPoint]) -> None:

@@ -111,16 +111,12 @@ def _draw_prediction(axes: Axes, picture: Picture, view: View) -> None:
 
 
 def _mark(number: int, position: Point, view: View, picture: Picture) -> Mark:
-    """The middle of a position's cell, and the cell, in pixels of the picture."""
-    (top, left), (height, width) = (
-        [index * length / share / count for index, length, share, count in _per_axis(indices, view, picture)]
-        for indices in (position, (1, 1))
+    """The position's cell in pixels of the picture."""
+    height, width = (
+        length / share / count
+        for length, share, count in zip(picture.size, view.covered, view.terms.size, strict=True)
     )
-    return Mark(number, top + height / 2 - 0.5, left + width / 2 - 0.5, (left, top, width, height))
-
-
-def _per_axis(indices: Point, view: View, picture: Picture) -> list[tuple[int, int, float, int]]:
-    return list(zip(indices, picture.size, view.covered, view.terms.size, strict=True))
+    return Mark.of_cell(number, position, (height, width))
 
 
 def _places(part: SubFigure, rows: int, columns: int) -> Iterator[Axes]:

@@ -34,6 +34,13 @@ class Mark:
     column: float
     cell: tuple[float, float, float, float] | None = None  # left, top, width, height in pixels
 
+    @classmethod
+    def of_cell(cls, number: int, position: tuple[int, int], cell: tuple[float, float]) -> "Mark":
+        """In the middle of the cell at a position (row, column); `cell` is its height and width in pixels."""
+        (row, column), (height, width) = position, cell
+        top, left = row * height, column * width
+        return cls(number, top + height / 2 - 0.5, left + width / 2 - 0.5, (left, top, width, height))
+
     @property
     def colour(self) -> str:
         """Neighbouring numbers have different ones."""

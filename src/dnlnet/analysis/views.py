@@ -3,7 +3,7 @@
 # H, W size of the picture; h, w size of a block's map
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
@@ -50,8 +50,8 @@ class View:
         Position i of n covers the i-th n-th of the map, as when labels are averaged over it.
         """
         row, column = (
-            min(int((pixel + 0.5) / length * share * count), count - 1)
-            for pixel, length, share, count in zip(point, picture.size, self.covered, self.terms.size, strict=True)
+            cell_of(pixel, length, count, share)
+            for pixel, length, count, share in zip(point, picture.size, self.terms.size, self.covered, strict=True)
         )
         return row, column
 
@@ -118,12 +118,20 @@ class Picture:
         return point
 
 
+def cell_of(index: int, length: int, count: int, covered: float = 1.0) -> int:
+    """The one of `count` cells in which pixel (or frame) `index` of `length` lies, if they cover that share of them.
+
+    >>> [cell_of(pixel, 6, 3) for pixel in range(6)]
+    [0, 0, 1, 1, 2, 2]
+    """
+    return min(int((index + 0.5) / length * covered * count), count - 1)
+
+
 def segmentation_views(title: str, model: SegmentationModel, pixels: NDArray[np.uint8]) -> list[View]:
     """Views of every block of a segmentation model, which looks at the picture whole and once."""
     with capture(model.network) as blocks:
         prediction = model.looking_once().predict(pixels, max_pixels=pixels.shape[0] * pixels.shape[1])
-    view = View(title, next(iter(blocks.values())), prediction.labels)
-    return _each(view, blocks)
+    return _views(title, blocks, prediction.labels)
 
 
 def views_of(title: str, model: SegmentationModel | DetectionModel, pixels: NDArray[np.uint8]) -> list[View]:
@@ -133,8 +141,7 @@ def views_of(title: str, model: SegmentationModel | DetectionModel, pixels: NDAr
     with capture(model.network) as blocks:
         found = model.predict(pixels)
     height, width = pixels.shape[:2]
-    view = View(title, next(iter(blocks.values())), found.label_map(), model.covered((height, width)))
-    return _each(view, blocks)
+    return _views(title, blocks, found.label_map(), model.covered((height, width)))
 
 
 def interior_points(labels: Tensor, count: int = 3, classes: int = IGNORE) -> list[Point]:
@@ -159,8 +166,11 @@ def interior_points(labels: Tensor, count: int = 3, classes: int = IGNORE) -> li
     return [point for _, point in sorted(found)[:count]] or [(labels.shape[0] // 2, labels.shape[1] // 2)]
 
 
-def _each(view: View, blocks: Captured) -> list[View]:
-    """The view with each of the blocks, named where there are several."""
-    if len(blocks) == 1:
-        return [view]
-    return [replace(view, title=f"{view.title}: {name}", terms=terms) for name, terms in blocks.items()]
+def _views(
+    title: str, blocks: Captured, prediction: NDArray[np.uint8], covered: tuple[float, float] = (1.0, 1.0)
+) -> list[View]:
+    """A view of each block, named where there are several."""
+    return [
+        View(title if len(blocks) == 1 else f"{title}: {name}", terms, prediction, covered)
+        for name, terms in blocks.items()
+    ]

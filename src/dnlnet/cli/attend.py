@@ -7,7 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from dnlnet.analysis.views import Picture, Point
-    from dnlnet.recipes.load import ModelFile
+    from dnlnet.data.labelled import LabelledImages
     from dnlnet.tasks.detections import DetectionModel
     from dnlnet.tasks.prediction import SegmentationModel
 
@@ -44,19 +44,23 @@ def attend(
 
     from dnlnet.analysis.explorer import explorer_page
     from dnlnet.cli.progress import counting_progress
+    from dnlnet.data.catalog import open_all_splits
     from dnlnet.data.pictures import find_pictures
     from dnlnet.files import written_whole
     from dnlnet.recipes.load import load, read_together
 
     files = read_together([model, *(against or ())])
+    recipe = next(iter(files.values())).recipe
+    if data is not None and recipe.task != "segmentation":
+        raise ValueError("--data shows the labels of pixels; a detector's data set has none: leave it out")
+    labelled = None if data is None else list(open_all_splits(recipe.data.name, data)[0].values())
     models = {title: load(file.path) for title, file in files.items()}
-    first = next(iter(files.values()))
     pictures = find_pictures(inputs)
     shown = []
     with counting_progress() as progress:
         task = progress.add_task("looking", total=len(pictures))
         for name, path in pictures.items():
-            picture = _look(name, path, models, first, data, max_pixels)
+            picture = _look(name, path, models, labelled, max_pixels)
             for point in points:
                 picture.require_inside(point)
             if out is not None:
@@ -84,8 +88,7 @@ def _look(
     name: Path,
     path: Path,
     models: "dict[str, SegmentationModel | DetectionModel]",
-    file: "ModelFile",
-    data: Path | None,
+    labelled: "list[LabelledImages] | None",
     max_pixels: int,
 ) -> "Picture":
     """A picture with the views of all models' blocks, and its labels if it is one of the data set's."""
@@ -97,11 +100,9 @@ def _look(
     from dnlnet.data.pictures import read_picture
 
     pixels = read_picture(path)
-    if data is not None and file.recipe.task != "segmentation":
-        raise ValueError("--data shows the labels of pixels; a detector's data set has none: leave it out")
-    labels = None if data is None else find_labels(file.recipe.data.name, data, path)
-    if data is not None and labels is None:
-        typer.echo(f"{path}: is not a picture of {data}; shown without labels", err=True)
+    labels = None if labelled is None else find_labels(labelled, path)
+    if labelled is not None and labels is None:
+        typer.echo(f"{path}: is not a picture of the data set; shown without labels", err=True)
     height, width = pixels.shape[:2]
     if height * width > max_pixels:
         scale = (max_pixels / (height * width)) ** 0.5
@@ -112,7 +113,7 @@ def _look(
             None if labels is None else np.asarray(Image.fromarray(labels).resize(size, Image.Resampling.NEAREST))
         )
     views = [view for title, model in models.items() for view in views_of(title, model, pixels)]
-    return Picture(str(name), pixels, views, labels, file.classes)
+    return Picture(str(name), pixels, views, labels, next(iter(models.values())).classes)
 
 
 def _write(picture: "Picture", points: "list[Point]", target: Path) -> None:

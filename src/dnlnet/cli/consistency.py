@@ -1,7 +1,7 @@
 """`dnlnet consistency`: how much of the attention lies within the query's class, and how much on boundaries."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from dnlnet.analysis.consistency import Average, Overlaps
     from dnlnet.data.samples import Sample
     from dnlnet.recipes.load import ModelFile
+
+    Table = dict[str, dict[str, Average | None]]
 
 
 def consistency(
@@ -35,10 +37,10 @@ def consistency(
 
     Example: dnlnet consistency runs/nl runs/dnl --data ~/camvid --picture overlaps.png
     """
-    from dnlnet.analysis.consistency import RANDOM, STATISTICS, averages
+    from dnlnet.analysis.consistency import RANDOM, averages
     from dnlnet.analysis.consistency_figure import consistency_figure
     from dnlnet.analysis.panels import save_figure
-    from dnlnet.cli.tables import print_table, write_json
+    from dnlnet.cli.tables import write_json
     from dnlnet.recipes.load import read_together
 
     found = read_together(models)
@@ -51,13 +53,8 @@ def consistency(
             rows[name if name == RANDOM else title if len(blocks) == 1 else f"{title}: {name}"] = values
     rows[RANDOM] = rows.pop(RANDOM)  # last
     table = {name: averages(values) for name, values in rows.items()}
-    print_table(
-        "Overlaps of attention with the ground truth (Table 1 of the paper)",
-        [
-            {"model": name}
-            | {STATISTICS[key].replace("∩ ", "∩\n"): _cell(key, average) for key, average in row.items()}
-            for name, row in table.items()
-        ],
+    print_overlaps(
+        table,
         f"{len(names)} images; mean ± standard error over images; boundary: nearer than {width} px to a contour, "
         f"edges of unlabelled pixels {'counted' if void_edges else 'not counted'}",
     )
@@ -66,10 +63,7 @@ def consistency(
             "width": width,
             "void_edges": void_edges,
             "models": {title: str(model.path) for title, model in found.items()},
-            "rows": {
-                name: {key: None if average is None else vars(average) for key, average in row.items()}
-                for name, row in table.items()
-            },
+            "rows": overlaps_json(table),
             "images": [
                 {"image": image} | {row: vars(values[number]) for row, values in rows.items()}
                 for number, image in enumerate(names)
@@ -80,6 +74,30 @@ def consistency(
     if picture is not None:
         save_figure(consistency_figure(table), picture)
         typer.echo(f"written: {picture}")
+
+
+def print_overlaps(table: "Table", caption: str) -> None:
+    """The averages of each row of a table of overlaps."""
+    from dnlnet.analysis.consistency import STATISTICS
+    from dnlnet.cli.tables import print_table
+
+    print_table(
+        "Overlaps of attention with the ground truth (Table 1 of the paper)",
+        [
+            {"attention": name}
+            | {STATISTICS[key].replace("∩ ", "∩\n"): _cell(key, average) for key, average in row.items()}
+            for name, row in table.items()
+        ],
+        caption,
+    )
+
+
+def overlaps_json(table: "Table") -> dict[str, dict[str, Any]]:
+    """The same in types that JSON has."""
+    return {
+        name: {key: None if average is None else vars(average) for key, average in row.items()}
+        for name, row in table.items()
+    }
 
 
 def _cell(statistic: str, average: "Average | None") -> str:

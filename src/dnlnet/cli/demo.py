@@ -46,13 +46,16 @@ def demo(
     from dnlnet.analysis.explorer import explorer_page
     from dnlnet.analysis.figures import attention_figure
     from dnlnet.analysis.panels import save_figure
+    from dnlnet.cli.consistency import print_overlaps
     from dnlnet.cli.tables import write_json
     from dnlnet.files import written_whole
 
     outcomes = {name: _train(name, steps, seed) for name in variants}
     _print_scores(outcomes)
     overlaps = _measure(outcomes)
-    _print_overlaps(overlaps)
+    print_overlaps(
+        overlaps, f"mean ± standard error over scenes; boundary: nearer than {_BOUNDARY_WIDTH} px to a contour"
+    )
 
     pictures = _look(outcomes)
     figure, page, scores = out / "attention.png", out / "explore.html", out / "scores.json"
@@ -120,25 +123,6 @@ def _measure(outcomes: "dict[str, Outcome]") -> "dict[str, dict[str, Average | N
     return rows | random
 
 
-def _print_overlaps(rows: "dict[str, dict[str, Average | None]]") -> None:
-    from dnlnet.analysis.consistency import STATISTICS
-    from dnlnet.cli.tables import print_table
-
-    shown = {key: text for key, text in STATISTICS.items() if not key.endswith("void")}
-    print_table(
-        "Overlaps of attention with the ground truth",
-        [
-            {"attention": name}
-            | {
-                text: "-" if (average := row[key]) is None else f"{average.mean:.3f} ± {average.error:.3f}"
-                for key, text in shown.items()
-            }
-            for name, row in rows.items()
-        ],
-        f"mean ± standard error over scenes; boundary: nearer than {_BOUNDARY_WIDTH} px to a contour",
-    )
-
-
 def _look(outcomes: "dict[str, Outcome]") -> "list[Picture]":
     """Scenes not trained on, with what each net made of them."""
     import numpy as np
@@ -164,6 +148,7 @@ def _look(outcomes: "dict[str, Outcome]") -> "list[Picture]":
 
 def _content(outcomes: "dict[str, Outcome]", overlaps: "dict[str, dict[str, Average | None]]") -> dict[str, Any]:
     """Everything that was printed, for the file of scores."""
+    from dnlnet.cli.consistency import overlaps_json
     from dnlnet.data.scenes import CLASSES
 
     nets = {
@@ -180,8 +165,4 @@ def _content(outcomes: "dict[str, Outcome]", overlaps: "dict[str, dict[str, Aver
         }
         for name, outcome in outcomes.items()
     }
-    measured = {
-        name: {key: None if average is None else vars(average) for key, average in row.items()}
-        for name, row in overlaps.items()
-    }
-    return {"nets": nets, "overlaps": {"boundary_width": _BOUNDARY_WIDTH, "rows": measured}}
+    return {"nets": nets, "overlaps": {"boundary_width": _BOUNDARY_WIDTH, "rows": overlaps_json(overlaps)}}

@@ -66,7 +66,7 @@ def check_instances(images: InstanceImages, progress: Callable[[], None] | None 
 
     >>> from pathlib import Path
     >>> from dnlnet.data.classes import Classes
-    >>> cats = InstanceImages("mine", Classes(["cat"], [(9, 9, 9)]), [1], [AnnotatedImage(7, Path("/a.jpg"), (2, 2))])
+    >>> cats = InstanceImages("mine", Classes(["cat"], [(9, 9, 9)], [1]), [AnnotatedImage(7, Path("/a.jpg"), (2, 2))])
     >>> check_instances(cats).problems
     (Problem(path=PosixPath('/a.jpg'), text='no such file'),)
     """

@@ -89,7 +89,6 @@ def open_coco_file(annotations: Path, images: Path, name: str | None = None) -> 
     return InstanceImages(
         name=name or annotations.stem,
         classes=Classes(tuple(names.values()), spread_colours(len(names)), tuple(names)),
-        categories=tuple(names),
         images=tuple(replace(image, instances=tuple(instances[image.number])) for image in present),
         problems=(*image_problems, *(Problem(annotations, text) for text in faults), *missing),
     )

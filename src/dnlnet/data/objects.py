@@ -111,7 +111,6 @@ class InstanceImages:
     Args:
         name: of the data set, for messages.
         classes: what the labels 1..K mean; label k has the name and the colour k - 1.
-        categories: the data set's own number of each class.
         images: the files with their objects, in a fixed order.
         problems: what was found missing or wrong when they were listed.
         left_out: how many were left out of another such value to make this one, by reason.
@@ -119,7 +118,7 @@ class InstanceImages:
     >>> from dnlnet.data.outlines import Polygons
     >>> crowd = Instance(1, label=1, box=(0, 0, 9, 9), outline=Polygons(()), area=81, crowd=True)
     >>> image = AnnotatedImage(7, Path("a.jpg"), (20, 30), (crowd,))
-    >>> images = InstanceImages("mine", Classes(["cat"], [(9, 9, 9)]), [1], [image])
+    >>> images = InstanceImages("mine", Classes(["cat"], [(9, 9, 9)], [1]), [image])
     >>> len(images), images.target(0).boxes.tolist()
     (1, [[0.0, 0.0, 9.0, 9.0]])
     >>> images.for_training().left_out
@@ -128,13 +127,17 @@ class InstanceImages:
 
     name: str
     classes: Classes
-    categories: Sequence[int]
     images: Sequence[AnnotatedImage]
     problems: Sequence[Problem] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """The data set's own number of each class."""
+        return tuple(self.classes.numbers)
 
     @property
     def instance_count(self) -> int:

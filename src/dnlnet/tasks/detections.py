@@ -21,7 +21,6 @@ from dnlnet.tasks.detection import MASK_THRESHOLD
 from dnlnet.tasks.prediction import read_pixels
 
 SCORE_THRESHOLD = 0.5
-_STRIDE = 32  # detectors pad pictures to multiples of it
 
 
 @dataclass(frozen=True)
@@ -138,8 +137,9 @@ class DetectionModel:
 
     def covered(self, size: tuple[int, int]) -> tuple[float, float]:
         """The share of its feature maps that a picture of this size takes; the rest is padding."""
+        multiple = self.network.transform.size_divisible  # pictures are padded to it
         height, width = (
-            length / (_STRIDE * ceil(length / _STRIDE))
+            length / (multiple * ceil(length / multiple))
             for length in resized_size(size, self.short_side, self.long_side)
         )
         return height, width
