@@ -1,6 +1,8 @@
 import pytest
 import torch
 from torch import nn
+from torchvision.models.detection import MaskRCNN
+from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 
 from dnlnet.attention import NonLocalBlock
 from dnlnet.backbones import Backbone
@@ -49,6 +51,20 @@ def test_the_parts_are_those_of_the_paper() -> None:
     assert sum(isinstance(layer, nn.Linear) for layer in model.roi_heads.box_head.modules()) == 1
     for part in (model.backbone.body, model.backbone.pyramid, model.roi_heads.box_head, model.roi_heads.mask_head):
         assert any(isinstance(layer, nn.BatchNorm2d) for layer in part.modules())
+
+
+def test_anchors_and_levels_are_torchvisions_and_go_down_with_the_images() -> None:
+    with torch.device("meta"):
+        torchvisions = MaskRCNN(resnet_fpn_backbone(backbone_name="resnet50", weights=None), num_classes=2)
+    ours, small = made("dnl"), made("dnl", anchor=8)
+    assert ours.rpn.anchor_generator.sizes == torchvisions.rpn.anchor_generator.sizes
+    assert ours.rpn.anchor_generator.aspect_ratios == torchvisions.rpn.anchor_generator.aspect_ratios
+    assert small.rpn.anchor_generator.sizes == ((8,), (16,), (32,), (64,), (128,))
+    for pool in ("box_roi_pool", "mask_roi_pool"):
+        theirs, own = getattr(torchvisions.roi_heads, pool), getattr(ours.roi_heads, pool)
+        assert repr(own) == repr(theirs)
+        assert own.canonical_scale == theirs.canonical_scale
+        assert 4 * getattr(small.roi_heads, pool).canonical_scale == theirs.canonical_scale
 
 
 def test_one_block_is_right_before_the_last_residual_block_of_c4() -> None:

@@ -8,9 +8,11 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 from torchvision.models.detection import MaskRCNN
+from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.faster_rcnn import FastRCNNConvFCHead, FastRCNNPredictor
 from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
+from torchvision.ops import MultiScaleRoIAlign
 from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastLevelMaxPool
 
 from dnlnet.attention import insert
@@ -19,6 +21,7 @@ from dnlnet.backbones import Backbone
 from dnlnet.errors import unknown
 
 PYRAMID_CHANNELS = 256
+LEVELS = ("0", "1", "2", "3")  # of the pyramid, from stride 4 to 32, that boxes are looked at in; a fifth has anchors
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, for images in 0..1
 
 # Residual blocks that get an attention block, by stage: c4 is layer3, c5 is layer4.
@@ -44,6 +47,8 @@ class Detector(MaskRCNN):  # type: ignore[misc]  # torchvision has no types
             before, right after the addition.
         boxes: of an image, that the heads are trained on.
         proposals: of an image, that the heads look at; twice as many in training, to choose `boxes` from.
+        anchor: side of the smallest anchors, in pixels; each level of the pyramid doubles it. 32 is for images of
+            some 800 pixels; for smaller images it goes down with their size.
         preset, **options: of the blocks, as for `dnlnet.NonLocalBlock`.
 
     >>> detector = Detector(Backbone("resnet50", 32), classes=3, variant="dnl").eval()
@@ -62,13 +67,14 @@ class Detector(MaskRCNN):  # type: ignore[misc]  # torchvision has no types
         after_activation: bool = False,
         boxes: int = 512,
         proposals: int = 1000,
+        anchor: int = 32,
         preset: str = "authors_detection",
         **options: Unpack[Options],
     ) -> None:
-        if min(classes, boxes, proposals) < 1:
+        if min(classes, boxes, proposals, anchor) < 1:
             raise ValueError(
-                f"classes, boxes and proposals must be at least 1, got classes={classes}, boxes={boxes}, "
-                f"proposals={proposals}"
+                f"classes, boxes, proposals and anchor must be at least 1, got classes={classes}, boxes={boxes}, "
+                f"proposals={proposals}, anchor={anchor}"
             )
         if backbone.parallel or backbone.strides[-1] != 32:
             raise ValueError(
@@ -79,9 +85,15 @@ class Detector(MaskRCNN):  # type: ignore[misc]  # torchvision has no types
         width = PYRAMID_CHANNELS
         super().__init__(
             _WithPyramid(backbone),
+            rpn_anchor_generator=AnchorGenerator(
+                tuple((anchor * 2**level,) for level in range(len(LEVELS) + 1)),
+                ((0.5, 1.0, 2.0),) * (len(LEVELS) + 1),
+            ),
             rpn_post_nms_top_n_train=2 * proposals,
             rpn_post_nms_top_n_test=proposals,
             box_batch_size_per_image=boxes,
+            box_roi_pool=_pool(7, anchor),
+            mask_roi_pool=_pool(14, anchor),
             box_head=FastRCNNConvFCHead((width, 7, 7), [width] * 4, [1024], norm_layer=nn.BatchNorm2d),
             box_predictor=FastRCNNPredictor(1024, classes + 1),
             mask_head=MaskRCNNHeads(width, [width] * 4, 1, norm_layer=nn.BatchNorm2d),
@@ -128,6 +140,11 @@ def _last_activation(backbone: Backbone, place: str) -> str:
     """The name, in a residual block, of the activation after the addition."""
     names = [name for name, _ in backbone.get_submodule(place).named_children() if name.startswith("act")]
     return max(names)
+
+
+def _pool(size: int, anchor: int) -> MultiScaleRoIAlign:
+    """Features of a box, from the level whose anchors are about its size: 224 pixels for anchors of 32 and more."""
+    return MultiScaleRoIAlign(list(LEVELS), size, sampling_ratio=2, canonical_scale=7 * anchor)
 
 
 class _WithPyramid(nn.Module):

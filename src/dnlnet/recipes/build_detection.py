@@ -37,6 +37,7 @@ def build_model(
         after_activation=model.after_activation,
         boxes=model.boxes,
         proposals=model.proposals,
+        anchor=model.anchor,
         preset=model.preset,
         **model.block,
     )

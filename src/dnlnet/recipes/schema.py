@@ -71,6 +71,7 @@ class DetectorModel(Model):
     after_activation: bool = False
     boxes: Count = 512  # of an image, that the heads are trained on
     proposals: Count = 1000  # of an image, that the heads look at
+    anchor: Count = 32  # pixels, the side of the smallest anchors
 
 
 class Data(Part):
