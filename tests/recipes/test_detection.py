@@ -178,8 +178,13 @@ def test_a_stopped_run_goes_on_exactly(shapes: Path, tmp_path: Path) -> None:
 def test_images_without_objects_and_crowds_are_trained_and_scored(tmp_path: Path) -> None:
     root = coco_tree(tmp_path / "coco")
     recipe = small(1, "schedule.batch=2", "data.test=train2017")
-    data, validation = build_training_data(recipe, root), build_validation_data(recipe, root)
+    said: list[str] = []
+    data = build_training_data(recipe, root, report=said.append)
+    validation = build_validation_data(recipe, root)
     assert (len(data), len(validation)) == (2, 3)
+    left_out = ", ".join(f"{reason} {count}" for reason, count in data.images.left_out.items())
+    assert "crowds 1" in left_out
+    assert said == [f"coco train2017: 2 images to train on; not learnt from: {left_out}"]
     task = build_task(recipe, validation.images.classes, validation)
     model = build_model(recipe.model, 2)
     batch = data.collate([data[(0, 0)], data[(1, 0)]])

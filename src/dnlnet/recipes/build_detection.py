@@ -62,13 +62,17 @@ def build_training_data(
     split: str | None = None,
     seed: int = 0,
     unpacked: Path | None = None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Dataset[InstanceSample]:
-    """The training samples of a recipe."""
+    """The training samples of a recipe; `report` is told how many there are, and what is not learnt from."""
     if unpacked is not None:
         raise ValueError("--unpack is for crops of labelled images; images with objects are read whole")
     data = recipe.data
     images = open_instance_set(data.name, required_folder(recipe, root), data.train if split is None else split)
-    return TrainingInstances(images, data.short_side, data.long_side, data.flip, seed)
+    samples = TrainingInstances(images, data.short_side, data.long_side, data.flip, seed)
+    left_out = ", ".join(f"{reason} {count}" for reason, count in samples.images.left_out.items())
+    report(f"{images.name}: {len(samples)} images to train on; not learnt from: {left_out or 'none'}")
+    return samples
 
 
 def build_validation_data(recipe: DetectionRecipe, root: Path | None) -> Dataset[WholeSample] | None:

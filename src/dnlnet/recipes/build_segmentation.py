@@ -81,6 +81,7 @@ def build_training_data(
     split: str | None = None,
     seed: int = 0,
     unpacked: Path | None = None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Dataset[Sample]:
     """The training samples of a recipe.
 
@@ -90,11 +91,13 @@ def build_training_data(
         split: other than the recipe's own.
         seed: of the crops.
         unpacked: a folder to keep decoded pictures in; see `dnlnet.data.unpacked`.
+        report: told how many images there are.
     """
     data = recipe.data
     if data.name == SCENES:
         return SceneSamples(recipe.schedule.iterations * recipe.schedule.batch, data.crop, HELD_OUT_SEED + 1 + seed)
     images = open_data_set(data.name, required_folder(recipe, root), data.train if split is None else split)
+    report(f"{images.name}: {len(images)} images to train on")
     if unpacked is not None:
         images = unpack_into(images, unpacked)
     augmentation = Augmentation(data.crop, data.scales, data.aspects, data.short_side, data.flip, data.brightness)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def train_recipe(
         build = builder_of(recipe)
         classes = build.find_classes(recipe, data)
         validation = build.build_validation_data(recipe, data)
-        stages = _stages(recipe, data, seed, unpacked)
+        stages = _stages(recipe, data, seed, unpacked, say)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             fresh = not (out / "checkpoints").exists()
@@ -82,16 +83,17 @@ def train_recipe(
         )
 
 
-def _stages(recipe: Recipe, data: Path | None, seed: int, unpacked: Path | None) -> list[Stage]:
+def _stages(
+    recipe: Recipe, data: Path | None, seed: int, unpacked: Path | None, report: Callable[[str], None]
+) -> list[Stage]:
     schedule = recipe.schedule
 
     def rate(iterations: int) -> LearningRate:
         milestones, warmup = schedule.milestones, schedule.warmup
         return LearningRate(schedule.kind, iterations, schedule.power, milestones, warmup, schedule.warmup_start)
 
-    build = builder_of(recipe).build_training_data
-    first = build(recipe, data, seed=seed, unpacked=unpacked)
-    later = [build(recipe, data, split=phase.train, seed=seed, unpacked=unpacked) for phase in schedule.then]
+    build = partial(builder_of(recipe).build_training_data, recipe, data, seed=seed, unpacked=unpacked, report=report)
+    first, later = build(), [build(split=phase.train) for phase in schedule.then]
     return [
         Stage(first, schedule.iterations, recipe.optim.lr, rate(schedule.iterations)),
         *(
