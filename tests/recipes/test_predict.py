@@ -18,7 +18,7 @@ from dnlnet.data.transforms import normalised
 from dnlnet.engine import distributed
 from dnlnet.engine.log import read_log
 from dnlnet.recipes.build_segmentation import build_model
-from dnlnet.recipes.load import find_model, read_model_file
+from dnlnet.recipes.model_file import find_model, read_model_file
 from dnlnet.recipes.predict import predict_pictures
 from trees import truncate, write_image
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from dnlnet.analysis.consistency import Average, Overlaps
     from dnlnet.data.samples import Sample
-    from dnlnet.recipes.load import ModelFile
+    from dnlnet.recipes.model_file import ModelFile
 
     Table = dict[str, dict[str, Average | None]]
 

@@ -8,7 +8,7 @@ import typer
 if TYPE_CHECKING:
     from dnlnet.metrics.coco import AveragePrecision, Kind
     from dnlnet.metrics.miou import ConfusionMatrix
-    from dnlnet.recipes.load import ModelFile
+    from dnlnet.recipes.model_file import ModelFile
     from dnlnet.recipes.schema import Evaluation
 
 _KINDS: "tuple[Kind, ...]" = ("box", "mask")
@@ -41,7 +41,8 @@ def evaluate(
     """
     from dnlnet.cli.progress import counting_progress
     from dnlnet.recipes.evaluate import evaluate_model
-    from dnlnet.recipes.load import find_model, inference_of, read_model_file
+    from dnlnet.recipes.load import inference_of
+    from dnlnet.recipes.model_file import find_model, read_model_file
     from dnlnet.recipes.schema import SegmentationRecipe
 
     found = read_model_file(find_model(model))

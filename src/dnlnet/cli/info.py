@@ -20,7 +20,7 @@ def info(
     from safetensors import safe_open
 
     from dnlnet.cli.tables import write_json
-    from dnlnet.recipes.load import find_model, read_model_file
+    from dnlnet.recipes.model_file import find_model, read_model_file
 
     found = read_model_file(find_model(model))
     with safe_open(found.path, "pt") as file:

@@ -14,6 +14,7 @@ from dnlnet.cli.data import data
 from dnlnet.cli.demo import demo
 from dnlnet.cli.evaluate import evaluate
 from dnlnet.cli.explore import explore
+from dnlnet.cli.export import export
 from dnlnet.cli.info import info
 from dnlnet.cli.predict import predict
 from dnlnet.cli.recipes import recipes
@@ -35,6 +36,7 @@ app.command()(predict)
 app.command()(attend)
 app.command()(explore)
 app.command()(consistency)
+app.command()(export)
 app.command()(info)
 app.command()(verify)
 app.command()(complexity)

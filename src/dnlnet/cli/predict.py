@@ -31,7 +31,8 @@ def predict(
     """
     from dnlnet.cli.progress import counting_progress
     from dnlnet.engine.distributed import is_main, process_group, wait_for_all
-    from dnlnet.recipes.load import find_model, load
+    from dnlnet.recipes.load import load
+    from dnlnet.recipes.model_file import find_model
     from dnlnet.recipes.outputs import join_results
     from dnlnet.recipes.predict import predict_pictures
 

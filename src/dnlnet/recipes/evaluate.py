@@ -11,7 +11,8 @@ from dnlnet.engine import distributed
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.inference import Inference
 from dnlnet.recipes.build import builder_of
-from dnlnet.recipes.load import ModelFile, load_network
+from dnlnet.recipes.load import load_network
+from dnlnet.recipes.model_file import ModelFile
 from dnlnet.recipes.schema import override
 from dnlnet.tasks.segmentation import SegmentationTask
 

@@ -1,86 +1,20 @@
-"""Trained models from files: the weights, and in the same file what they are weights of."""
+"""Trained models from files, ready to be used."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from dnlnet.data.classes import Classes
 from dnlnet.inference import Inference
 from dnlnet.inference.fold import fold_batch_norms
 from dnlnet.models.detector import Detector
 from dnlnet.recipes.build import builder_of
-from dnlnet.recipes.schema import DetectionRecipe, Evaluation, Recipe, SegmentationRecipe, parse_recipe
+from dnlnet.recipes.model_file import ModelFile, find_model, read_model_file
+from dnlnet.recipes.schema import DetectionRecipe, Evaluation, SegmentationRecipe
 from dnlnet.tasks.detections import DetectionModel
 from dnlnet.tasks.prediction import SegmentationModel
-
-HUB_FILE = "model.safetensors"
-
-
-@dataclass(frozen=True)
-class ModelFile:
-    """What a model file says about itself."""
-
-    path: Path
-    recipe: Recipe
-    classes: Classes
-    iteration: int
-    scores: dict[str, float] | None
-
-
-def find_model(model: str) -> Path:
-    """The file of a model given as a file, as the folder of a run, or as a name on the Hugging Face hub.
-
-    >>> find_model("nowhere.safetensors")
-    Traceback (most recent call last):
-    FileNotFoundError: nowhere.safetensors: no such model file or run folder
-    """
-    path = Path(model)
-    if path.is_file():
-        return path
-    if path.is_dir():
-        for name in ("best.safetensors", "last.safetensors", HUB_FILE):
-            if (path / name).is_file():
-                return path / name
-        raise FileNotFoundError(
-            f"{path}: no best.safetensors or last.safetensors in it; has the run been evaluated yet?"
-        )
-    if model.count("/") == 1 and not path.suffix:
-        return _from_hub(model)
-    raise FileNotFoundError(f"{model}: no such model file or run folder")
-
-
-def read_model_file(path: Path) -> ModelFile:
-    """What is known about a model, without reading its weights."""
-    try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path}: is not a model file, or is damaged ({error})") from None
-    if "recipe" not in metadata or "classes" not in metadata:
-        raise ValueError(f"{path}: has weights but no recipe; expected a file that dnlnet train has written")
-    classes = json.loads(metadata["classes"])
-    try:
-        recipe = parse_recipe(metadata["recipe"])
-    except ValueError as error:
-        first = str(error).splitlines()[0]
-        raise ValueError(f"{path}: its recipe is not one that this version of dnlnet reads ({first})") from None
-    return ModelFile(
-        path,
-        recipe,
-        Classes(
-            tuple(classes["names"]),
-            tuple(tuple(colour) for colour in classes["palette"]),
-            tuple(classes.get("numbers", ())),
-        ),
-        json.loads(metadata.get("iteration", "0")),
-        json.loads(metadata["scores"]) if "scores" in metadata else None,
-    )
 
 
 def inference_of(evaluation: Evaluation) -> Inference:
@@ -141,16 +75,3 @@ def read_together(models: Sequence[str]) -> dict[str, ModelFile]:
         f"{name} ({file.path})" if names.count(name) > 1 else name: file
         for name, file in zip(names, files, strict=True)
     }
-
-
-def _from_hub(name: str) -> Path:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(hf_hub_download(name, HUB_FILE))
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise FileNotFoundError(
-            f"{name}: no such file or folder here, and the hub has no such model or cannot be reached "
-            f"({type(error).__name__})"
-        ) from None

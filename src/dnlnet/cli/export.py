@@ -1,0 +1,123 @@
+"""`dnlnet export`: a trained model for other programs."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Form(StrEnum):
+    """What to write."""
+
+    onnx = "onnx"
+    torch = "torch"
+    safetensors = "safetensors"
+
+
+class Part(StrEnum):
+    """Of a detector."""
+
+    whole = "whole"
+    pyramid = "pyramid"
+
+
+_ENDINGS = {Form.onnx: ".onnx", Form.torch: ".pt2", Form.safetensors: ".safetensors"}
+
+
+def export(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, a run folder, or a name on the hub.")],
+    form: Annotated[Form, typer.Option("--format", help="For ONNX Runtime, for torch.export.load, or for dnlnet.")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="File to write. Default: the recipe's name.")
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(metavar="HxW", help="Height and width of the input. Default: the recipe's.")
+    ] = None,
+    dynamic: Annotated[
+        str, typer.Option(metavar="AXES", help="Axes that may be others at run time: batch,height,width, or all.")
+    ] = "",
+    with_maps: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="X,Y",
+            help="Also put out the unary map, and the pairwise map of this point, given as shares of width and "
+            "height; may be repeated.",
+        ),
+    ] = None,
+    part: Annotated[Part, typer.Option(help="Of a detector: all, or backbone and feature pyramid.")] = Part.whole,
+    half: Annotated[bool, typer.Option("--half", help="Weights in 16 bits (safetensors).")] = False,
+    tolerance: Annotated[
+        float | None, typer.Option(min=0.0, help="Largest difference, as a share of an output's largest value.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the differences here.")] = None,
+) -> None:
+    """Write a trained model for other programs, run what was written, and compare it with the model.
+
+    The input is pixels in 0..255, RGB: what else the network needs is in the file. Attention stays exact. Exit code
+    1, and no file, if what was written computes something else.
+
+    Example: dnlnet export runs/camvid --format onnx --dynamic all --with-maps 0.5,0.5 -o camvid.onnx
+    """
+    from dnlnet.cli.tables import print_table, write_json
+    from dnlnet.export.model import AXES, DifferenceError, export_model
+    from dnlnet.recipes.model_file import find_model, read_model_file
+
+    queries = [_query(text) for text in with_maps or []]
+    lengths = None if size is None else _size(size)
+    free = [] if not dynamic else list(AXES) if dynamic == "all" else [axis.strip() for axis in dynamic.split(",")]
+    found = read_model_file(find_model(model))
+    path = out or Path(found.recipe.name).with_suffix(_ENDINGS[form])
+    typer.echo(f"{found.path}: {found.recipe.name} as {form}; this takes a minute")
+    try:
+        exported = export_model(
+            found,
+            path,
+            form.value,
+            size=lengths,
+            free=free,
+            queries=queries,
+            part=part.value,
+            half=half,
+            tolerance=tolerance,
+        )
+    except DifferenceError as error:
+        typer.secho(f"{error}", fg="red", err=True)
+        raise typer.Exit(1) from None
+    rows = [
+        {"input": shape, "output": name, "largest difference": f"{difference:.1e}"}
+        for shape, differences in exported.differences.items()
+        for name, difference in differences.items()
+    ]
+    title = f"{exported.takes} -> {', '.join(exported.outputs)}"
+    print_table(title, rows, "as a share of the output's largest value")
+    if exported.remark:
+        typer.echo(exported.remark)
+    typer.echo(f"written: {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    if json is not None:
+        write_json(
+            json,
+            {
+                "file": str(path),
+                "input": exported.takes,
+                "outputs": exported.outputs,
+                "differences": exported.differences,
+                "largest": exported.largest,
+            },
+        )
+        typer.echo(f"written: {json}")
+
+
+def _query(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"--with-maps {text}: expected shares of width and height, such as 0.5,0.25") from None
+
+
+def _size(text: str) -> tuple[int, int]:
+    try:
+        height, width = (int(part) for part in text.lower().split("x"))
+    except ValueError:
+        raise ValueError(f"--size {text}: expected height x width in pixels, such as 512x1024") from None
+    return height, width

@@ -1,0 +1,1 @@
+"""Trained models for other programs: ONNX, PyTorch programs, safetensors."""

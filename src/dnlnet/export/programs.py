@@ -1,0 +1,143 @@
+"""Deployed networks as files that run without this package, and what the files compute."""
+
+import json
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dnlnet.errors import load_extra
+from dnlnet.export.deployed import Deployed, DeployedDetector
+
+Arrays = dict[str, NDArray[Any]]
+# The newest operators that PyTorch's tracing exporter knows.
+_TRACED_OPSET = 17
+
+
+def write_onnx(
+    deployed: Deployed, path: Path, example: Tensor, free: Sequence[str], about: Mapping[str, str]
+) -> None:
+    """Write a network as an ONNX file, with what is known about it in the file's metadata.
+
+    Args:
+        deployed: what to write.
+        path: of the file.
+        example: an input.
+        free: names of axes that may have other lengths than in the example: batch, height, width, time.
+        about: texts by name, kept in the file.
+    """
+    onnx = load_extra("onnx", "onnx")
+    load_extra("onnxscript", "onnx")
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # of PyTorch's own exporters, about themselves
+        axes = deployed.takes.free(free)
+        if isinstance(deployed, DeployedDetector):
+            _trace(deployed, path, example, axes)
+        else:
+            program = torch.onnx.export(
+                deployed,
+                (example,),
+                dynamo=True,
+                input_names=[deployed.takes.name],
+                output_names=list(deployed.outputs),
+                dynamic_shapes=(dict(axes),) if axes else None,
+                verbose=False,
+            )
+            assert program is not None
+            program.save(path)
+    model = onnx.load(path)
+    onnx.helper.set_model_props(model, dict(about))
+    onnx.save(model, path)
+
+
+def _trace(deployed: Deployed, path: Path, example: Tensor, axes: Mapping[int, str]) -> None:
+    """By tracing: how many objects there are depends on the image, which the newer exporter does not follow."""
+
+    def transpose(graph: Any, tensor: Any) -> Any:
+        order = list(range(tensor.type().dim()))
+        return graph.op("Transpose", tensor, perm_i=[*order[:-2], order[-1], order[-2]])
+
+    torch.onnx.register_custom_op_symbolic("aten::mT", transpose, _TRACED_OPSET)  # type: ignore[attr-defined]
+    try:
+        torch.onnx.export(
+            deployed,
+            (example,),
+            str(path),
+            dynamo=False,
+            opset_version=_TRACED_OPSET,
+            input_names=[deployed.takes.name],
+            output_names=list(deployed.outputs),
+            dynamic_axes={deployed.takes.name: dict(axes)} if axes else None,
+        )
+    finally:
+        torch.onnx.unregister_custom_op_symbolic("aten::mT", _TRACED_OPSET)  # type: ignore[attr-defined]
+
+
+def read_onnx(path: Path) -> Callable[[Tensor], Arrays]:
+    """What an ONNX file computes, in ONNX Runtime on the processor: outputs by name."""
+    runtime = load_extra("onnxruntime", "onnx")
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    names = [output.name for output in session.get_outputs()]
+    return lambda x: dict(zip(names, session.run(names, {name: x.numpy()}), strict=True))
+
+
+def write_program(
+    deployed: Deployed, path: Path, example: Tensor, free: Sequence[str], about: Mapping[str, str]
+) -> None:
+    """Write a network as a program for `torch.export.load`, which needs PyTorch alone. As `write_onnx`."""
+    if isinstance(deployed, DeployedDetector):
+        raise ValueError(
+            "a whole detector cannot become a PyTorch program, for the number of objects depends on the image; "
+            "write it as onnx, or its backbone and pyramid alone with --part pyramid"
+        )
+    axes = dict.fromkeys(deployed.takes.free(free), torch.export.Dim.DYNAMIC)
+    with torch.no_grad():
+        program = torch.export.export(deployed, (example,), dynamic_shapes=(axes,) if axes else None)
+    about = {**about, "outputs": json.dumps(deployed.outputs)}
+    torch.export.save(program, path, extra_files=dict(about))
+
+
+def read_program(path: Path) -> Callable[[Tensor], Arrays]:
+    """What a PyTorch program computes: outputs by name."""
+    extra: dict[str, Any] = {"outputs": ""}
+    program = torch.export.load(path, extra_files=extra).module()
+    names = json.loads(extra["outputs"])
+    return lambda x: _named(names, program(x))
+
+
+def computed(deployed: Deployed) -> Callable[[Tensor], Arrays]:
+    """What the network itself computes here: outputs by name."""
+
+    def compute(x: Tensor) -> Arrays:
+        with torch.no_grad():
+            return _named(deployed.outputs, deployed(x))
+
+    return compute
+
+
+def _named(names: Sequence[str], outputs: Sequence[Tensor]) -> Arrays:
+    return {name: output.detach().numpy() for name, output in zip(names, outputs, strict=True)}
+
+
+def largest_difference(expected: Arrays, found: Arrays) -> dict[str, float]:
+    """Of each output, the largest difference as a share of its largest value; infinite where shapes differ.
+
+    >>> largest_difference({"a": np.array([1.0, 4.0])}, {"a": np.array([1.0, 5.0])})
+    {'a': 0.25}
+    """
+    return {name: _difference(value, found[name]) for name, value in expected.items()}
+
+
+def _difference(expected: NDArray[Any], found: NDArray[Any]) -> float:
+    if expected.shape != found.shape:
+        return float("inf")
+    if not expected.size:
+        return 0.0
+    difference = float(np.abs(expected.astype(np.float64) - found).max())
+    return difference if difference == 0 else difference / max(float(np.abs(expected).max()), 1e-12)

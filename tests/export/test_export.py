@@ -1,0 +1,241 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner, Result
+
+import dnlnet
+from dnlnet.analysis import capture
+from dnlnet.attention import PRESETS, VARIANTS
+from dnlnet.backbones import Backbone
+from dnlnet.cli.main import app
+from dnlnet.data.classes import Classes
+from dnlnet.data.scenes import scene
+from dnlnet.data.transforms import normalised
+from dnlnet.export.deployed import Deployed, DeployedDetector, DeployedPyramid, DeployedSegmentor, explicit
+from dnlnet.export.model import DifferenceError, default_size, export_model
+from dnlnet.export.programs import computed, largest_difference, read_onnx, write_onnx
+from dnlnet.models.detector import Detector
+from dnlnet.models.segmentor import SegmentorOutput
+from dnlnet.recipes import find_recipe, override
+from dnlnet.recipes.build_detection import build_model
+from dnlnet.recipes.load import load_network
+from dnlnet.recipes.model_file import ModelFile, find_model, read_model_file, write_model_file
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's exporters warn about themselves
+written_once = pytest.mark.xdist_group("written model")  # one process of a parallel run writes it for these
+QUERIES = [(0.5, 0.5), (0.1, 0.9)]
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["export", *map(str, arguments)], env={"COLUMNS": "120"})
+
+
+class Blocks(nn.Module):
+    """A block of every variant one after the other, with every preset, pooled keys among them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, stride=4, padding=1)
+        presets = [*PRESETS, "paper"]
+        self.blocks = nn.ModuleList(
+            dnlnet.NonLocalBlock(8, variant, preset=preset) for variant, preset in zip(VARIANTS, presets, strict=True)
+        )
+        for parameter in self.blocks.parameters():
+            nn.init.normal_(parameter, std=0.3)
+
+    def forward(self, x: torch.Tensor) -> SegmentorOutput:
+        x = self.stem(x)
+        for block in self.blocks:
+            x = block(x)
+        return SegmentorOutput(x)
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("onnx") / "scenes.onnx"
+    points = [word for x, y in QUERIES for word in ("--with-maps", f"{x},{y}")]
+    done = command(
+        run, "--format", "onnx", "--dynamic", "all", *points, "-o", path, "--json", path.with_suffix(".json")
+    )
+    assert done.exit_code == 0, done.output
+    return path
+
+
+@written_once
+def test_a_written_model_computes_what_the_model_does_at_every_size(exported: Path, run: Path) -> None:
+    session = onnxruntime.InferenceSession(exported)
+    network = load_network(read_model_file(find_model(str(run)))).eval()
+    for batch, height, width in ((1, 64, 96), (3, 80, 72)):
+        pixels = torch.stack([torch.from_numpy(scene(seed, (height, width))[0]) for seed in range(batch)]) * 255
+        with torch.no_grad():
+            expected = network(normalised(pixels)).logits
+        (found,) = session.run(["logits"], {"image": pixels.numpy()})
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+
+@written_once
+def test_written_maps_are_those_of_the_block(exported: Path, run: Path) -> None:
+    pixels = torch.from_numpy(scene(5, (64, 96))[0])[None] * 255
+    names = ("pairwise", "unary")
+    found = onnxruntime.InferenceSession(exported).run(names, {"image": pixels.numpy()})
+    network = load_network(read_model_file(find_model(str(run)))).eval()
+    with capture(network) as blocks, torch.no_grad():
+        network(normalised(pixels))
+    (terms,) = blocks.values()
+    height, width = terms.size
+    maps = terms.maps([(int(y * height), int(x * width)) for x, y in QUERIES])
+    for name, one in zip(names, found, strict=True):
+        np.testing.assert_allclose(one, getattr(maps, name), atol=1e-6)
+        np.testing.assert_allclose(one.sum(axis=(-2, -1)), 1, rtol=1e-5)
+
+
+@written_once
+def test_a_written_model_says_what_it_is(exported: Path, run: Path) -> None:
+    model = onnx.load(exported)
+    about = {entry.key: entry.value for entry in model.metadata_props}
+    assert json.loads(about["classes"])["names"][0] == "sky"
+    assert json.loads(about["recipe"])["name"] == read_model_file(find_model(str(run))).recipe.name
+    axes = [axis.dim_param or axis.dim_value for axis in model.graph.input[0].type.tensor_type.shape.dim]
+    assert axes == ["batch", 3, "height", "width"]
+    assert not any("dnlnet" in node.domain for node in model.graph.node)
+    report = json.loads(exported.with_suffix(".json").read_text())
+    assert report["outputs"] == ["logits", "pairwise", "unary"]
+    assert len(report["differences"]) == 2
+    assert 0 < report["largest"] < 1e-4
+
+
+def test_every_variant_and_preset_stays_exact(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = Blocks().eval()
+    deployed = DeployedSegmentor(network, QUERIES)
+    x = torch.rand(2, 3, 48, 64) * 255
+    with torch.no_grad():
+        fused = network(normalised(x)).logits
+    assert largest_difference({"logits": fused.numpy()}, computed(deployed)(x))["logits"] < 1e-5
+    write_onnx(deployed, tmp_path / "blocks.onnx", x, (), {})
+    differences = largest_difference(computed(deployed)(x), read_onnx(tmp_path / "blocks.onnx")(x))
+    assert len(differences) == 1 + 5 + 6  # the logits, the variants with a pairwise term, those with a unary one
+    assert max(differences.values()) < 1e-4
+
+
+def test_a_torch_program_needs_no_operator_of_ours_and_takes_every_size(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "scenes.pt2"
+    done = command(run, "--format", "torch", "--dynamic", "height,width", "-o", path)
+    assert done.exit_code == 0, done.output
+    program = torch.export.load(path)
+    assert "dnlnet" not in str(program.graph)
+    assert program.module()(torch.rand(1, 3, 72, 88) * 255)[0].shape == (1, 6, 72, 88)
+
+
+def test_half_precision_weights_are_half_the_file_and_near(run: Path, tmp_path: Path) -> None:
+    model = read_model_file(find_model(str(run)))
+    export_model(model, tmp_path / "whole.safetensors", "safetensors")
+    halved = export_model(model, tmp_path / "half.safetensors", "safetensors", half=True)
+    assert 0 < halved.largest < 2e-2
+    sizes = [(tmp_path / f"{name}.safetensors").stat().st_size for name in ("half", "whole")]
+    assert sizes[0] < 0.75 * sizes[1]  # the recipe is in both
+    again = read_model_file(halved.path)
+    assert (again.recipe, again.classes, again.scores) == (model.recipe, model.classes, model.scores)
+    pixels = (scene(3, 64)[0].transpose(1, 2, 0) * 255).astype(np.uint8)
+    agreeing = dnlnet.load(halved.path).predict(pixels).labels == dnlnet.load(run).predict(pixels).labels
+    assert agreeing.mean() > 0.98
+
+
+@pytest.fixture(scope="module")
+def detector(tmp_path_factory: pytest.TempPathFactory) -> ModelFile:
+    torch.manual_seed(0)
+    small = ["model.backbone=resnet18", "model.proposals=20", "data.short_side=64", "data.long_side=96"]
+    recipe = override(find_recipe("coco-micro-dnl-c4"), [*small, "model.weights=null"])
+    path = tmp_path_factory.mktemp("detector") / "model.safetensors"
+    network = build_model(recipe.model, 2, weights=False)
+    classes = Classes(("cat", "dog"), ((255, 0, 0), (0, 255, 0)), (3, 9))
+    write_model_file(path, network.state_dict(), ModelFile(path, recipe, classes, 0, None))
+    return read_model_file(path)
+
+
+def test_a_whole_detector_is_written_and_finds_the_same_objects(detector: ModelFile, tmp_path: Path) -> None:
+    result = export_model(detector, tmp_path / "detector.onnx", free=("height", "width"))
+    assert result.outputs == ("boxes", "labels", "scores", "masks")
+    assert "older" in result.remark
+    assert len(result.differences) == 2
+    found = read_onnx(result.path)(torch.rand(3, 70, 90) * 255)
+    assert len(found["boxes"]) > 0
+    assert found["masks"].shape[1:] == (1, 70, 90)
+
+
+def test_a_detectors_pyramid_is_written_by_itself(detector: ModelFile, tmp_path: Path) -> None:
+    result = export_model(detector, tmp_path / "pyramid.onnx", part="pyramid", free=("batch",))
+    assert result.outputs == ("p2", "p3", "p4", "p5", "p6")
+    assert not result.remark
+    assert result.largest < 1e-4
+
+
+def test_a_difference_is_an_exit_code_and_leaves_no_file(run: Path, tmp_path: Path) -> None:
+    done = command(run, "--format", "safetensors", "--half", "--tolerance", 0, "-o", tmp_path / "a.safetensors")
+    assert done.exit_code == 1
+    assert "was not written" in done.output
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--format", "onnx", "--with-maps", "120,80"), "each a share in 0..1"),
+        (("--format", "onnx", "--with-maps", "a"), "such as 0.5,0.25"),
+        (("--format", "onnx", "--dynamic", "hight"), "did you mean 'height'"),
+        (("--format", "onnx", "--size", "10"), "such as 512x1024"),
+        (("--format", "onnx", "--size", "8x8"), "at least 16 x 16"),
+        (("--format", "onnx", "--half"), "--half is for safetensors"),
+        (("--format", "onnx", "--part", "pyramid"), "only a detector has the part"),
+        (("--format", "safetensors", "--dynamic", "all"), "weights alone"),
+    ],
+)
+def test_bad_wishes_are_refused_in_words(run: Path, tmp_path: Path, arguments: tuple, message: str) -> None:
+    done = command(run, *arguments, "-o", tmp_path / "x")
+    assert message in str(done.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_detector_is_no_torch_program_and_has_no_maps(detector: ModelFile, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--part pyramid"):
+        export_model(detector, tmp_path / "a.pt2", "torch")
+    with pytest.raises(ValueError, match="dnlnet attend shows those of detectors"):
+        export_model(detector, tmp_path / "a.onnx", queries=QUERIES)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_run_is_not_written(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: Path):
+        def compute(x: torch.Tensor):
+            raise RuntimeError("a long story\nReshape node: wrong shape")
+
+        return compute
+
+    monkeypatch.setattr("dnlnet.export.model._PROGRAMS", {"onnx": (lambda *_: _[1].touch(), broken)})
+    with pytest.raises(DifferenceError, match=r"does not run on an input of .*: Reshape node: wrong shape"):
+        export_model(read_model_file(find_model(str(run))), tmp_path / "a.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_sizes_come_from_the_recipe(detector: ModelFile, run: Path) -> None:
+    assert default_size(detector) == (64, 85)
+    model = read_model_file(find_model(str(run)))
+    assert default_size(model) == model.recipe.data.crop
+
+
+def test_the_network_itself_stays_as_it_was() -> None:
+    network = Blocks().eval()
+    copy = explicit(network)
+    assert "forward" not in vars(network.blocks[0])
+    assert "forward" in vars(copy.blocks[0])
+    detector = Detector(Backbone("resnet18", 32), 2, "dnl")
+    for deployed in (DeployedDetector(detector), DeployedPyramid(detector)):
+        assert isinstance(deployed, Deployed)
+        assert not deployed.training
+    assert detector.training
