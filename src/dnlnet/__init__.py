@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dnlnet.attention import Settings as Settings
     from dnlnet.attention import Variant as Variant
     from dnlnet.attention import insert as insert
+    from dnlnet.recipes.load import TrainedModel as TrainedModel
     from dnlnet.recipes.load import load as load
 
 # Imported when first used, so that `dnlnet --help` need not wait for torch.
@@ -39,7 +40,7 @@ _PUBLIC = dict.fromkeys(
         "insert",
     ),
     "dnlnet.attention",
-) | {"load": "dnlnet.recipes.load"}
+) | dict.fromkeys(("TrainedModel", "load"), "dnlnet.recipes.load")
 
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604
 

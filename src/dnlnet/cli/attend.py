@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dnlnet.analysis.views import Picture, Point
     from dnlnet.data.labelled import LabelledImages
     from dnlnet.tasks.detections import DetectionModel
@@ -87,7 +89,7 @@ def _point(text: str) -> "Point":
 def _look(
     name: Path,
     path: Path,
-    models: "dict[str, SegmentationModel | DetectionModel]",
+    models: "Mapping[str, SegmentationModel | DetectionModel]",
     labelled: "list[LabelledImages] | None",
     max_pixels: int,
 ) -> "Picture":

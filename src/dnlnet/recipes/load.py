@@ -1,17 +1,23 @@
 """Trained models from files, ready to be used."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import copyfile
+from typing import Any, Self
 
 import torch
+from huggingface_hub import ModelCard, ModelHubMixin
 from safetensors.torch import load_file
 from torch import nn
 
+from dnlnet.files import written_whole
 from dnlnet.inference import Inference
 from dnlnet.inference.fold import fold_batch_norms
 from dnlnet.models.detector import Detector
 from dnlnet.recipes.build import builder_of
-from dnlnet.recipes.model_file import ModelFile, find_model, read_model_file
+from dnlnet.recipes.card import model_card
+from dnlnet.recipes.model_file import HUB_FILE, ModelFile, find_model, read_model_file
 from dnlnet.recipes.schema import DetectionRecipe, Evaluation, SegmentationRecipe
 from dnlnet.tasks.detections import DetectionModel
 from dnlnet.tasks.prediction import SegmentationModel
@@ -29,7 +35,61 @@ def load_network(model: ModelFile) -> nn.Module:
     return network
 
 
-def load(model: str | Path) -> SegmentationModel | DetectionModel:
+class TrainedModel(ModelHubMixin, library_name="dnlnet"):
+    """A trained model that came from a model file, and can be shared as one.
+
+    ``model.save_pretrained(folder)`` and ``model.push_to_hub("name/of-it")`` write the file, its recipe and a card
+    that says what it is and what it scored; ``TrainedModel.from_pretrained`` reads them.
+    """
+
+    file: ModelFile
+    _hub_mixin_config = {}  # noqa: RUF012  # the mixin's own guess, from the arguments of __init__, is not wanted
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        with written_whole(save_directory / HUB_FILE) as temporary:
+            copyfile(self.file.path, temporary)
+        with written_whole(save_directory / "config.json") as temporary:
+            config = {"recipe": self.file.recipe.model_dump(mode="json"), "names": list(self.file.classes.names)}
+            temporary.write_text(json.dumps(config, indent=2))
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, **options: Any) -> Self:
+        path = find_model(model_id, **options)
+        model = open_model(read_model_file(path))
+        if not isinstance(model, cls):
+            raise ValueError(f"{path}: is a {model.file.recipe.task} model; TrainedModel.from_pretrained takes any")
+        return model
+
+    def generate_model_card(self, name: str = "you/model", **_: Any) -> ModelCard:
+        """What the model is, what it scored, and how to load it by its name."""
+        return model_card(self.file, name)
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Upload the model under this name; `options` are those of `huggingface_hub.ModelHubMixin.push_to_hub`."""
+        return super().push_to_hub(repo_id, **{"model_card_kwargs": {"name": repo_id}, **options})
+
+
+class TrainedSegmentation(TrainedModel, SegmentationModel):
+    """`SegmentationModel` from a model file."""
+
+    def __init__(self, file: ModelFile, recipe: SegmentationRecipe) -> None:
+        trained = load_network(file).eval()
+        network = fold_batch_norms(trained, torch.zeros(1, 3, 64, 64)).to(memory_format=torch.channels_last)
+        super().__init__(network, file.classes, inference_of(recipe.evaluation), default_device())
+        self.file = file
+
+
+class TrainedDetection(TrainedModel, DetectionModel):
+    """`DetectionModel` from a model file."""
+
+    def __init__(self, file: ModelFile, recipe: DetectionRecipe) -> None:
+        network, data = load_network(file), recipe.data
+        assert isinstance(network, Detector)
+        super().__init__(network, file.classes, data.short_side, data.long_side, default_device())
+        self.file = file
+
+
+def load(model: str | Path) -> TrainedSegmentation | TrainedDetection:
     """A trained model, ready for ``model.predict(picture)``.
 
     The batch norms of a segmentation network are folded into the convolutions and its channels lie last in memory:
@@ -38,25 +98,31 @@ def load(model: str | Path) -> SegmentationModel | DetectionModel:
     Args:
         model: a model file, the folder of a run, or a name on the Hugging Face hub.
     """
-    found = read_model_file(find_model(str(model)))
-    trained = load_network(found).eval()
-    recipe, device = found.recipe, "cuda" if torch.cuda.is_available() else "cpu"
-    if isinstance(recipe, DetectionRecipe) and isinstance(trained, Detector):
-        return DetectionModel(trained, found.classes, recipe.data.short_side, recipe.data.long_side, device)
-    assert isinstance(recipe, SegmentationRecipe)
-    network = fold_batch_norms(trained, torch.zeros(1, 3, 64, 64)).to(memory_format=torch.channels_last)
-    return SegmentationModel(network, found.classes, inference_of(recipe.evaluation), device)
+    return open_model(read_model_file(find_model(str(model))))
 
 
-def load_segmentation(model: str | Path) -> SegmentationModel:
+def open_model(file: ModelFile) -> TrainedSegmentation | TrainedDetection:
+    """The trained model of a model file, of the kind of its task."""
+    if isinstance(file.recipe, DetectionRecipe):
+        return TrainedDetection(file, file.recipe)
+    assert isinstance(file.recipe, SegmentationRecipe)
+    return TrainedSegmentation(file, file.recipe)
+
+
+def default_device() -> str:
+    """Where a model runs if nothing is said."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def load_segmentation(model: str | Path) -> TrainedSegmentation:
     """A trained segmentation model; an error if the file is of another task."""
-    loaded = load(model)
-    if not isinstance(loaded, SegmentationModel):
-        raise ValueError(f"{model}: is a detector; this is for segmentation models")
-    return loaded
+    file = read_model_file(find_model(str(model)))
+    if not isinstance(file.recipe, SegmentationRecipe):
+        raise ValueError(f"{model}: is a {file.recipe.task} model; this is for segmentation models")
+    return TrainedSegmentation(file, file.recipe)
 
 
-def load_together(models: Sequence[str]) -> dict[str, SegmentationModel | DetectionModel]:
+def load_together(models: Sequence[str]) -> dict[str, TrainedSegmentation | TrainedDetection]:
     """Models to be compared, by what to call them: their recipes, with their files where recipes are the same."""
     files = read_together(models)
     return {title: load(file.path) for title, file in files.items()}

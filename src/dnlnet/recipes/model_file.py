@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -28,8 +29,10 @@ class ModelFile:
     scores: dict[str, float] | None
 
 
-def find_model(model: str) -> Path:
+def find_model(model: str, **options: Any) -> Path:
     """The file of a model given as a file, as the folder of a run, or as a name on the Hugging Face hub.
+
+    `options` are of `huggingface_hub.hf_hub_download`, for a name: revision, token, cache_dir and others.
 
     >>> find_model("nowhere.safetensors")
     Traceback (most recent call last):
@@ -46,7 +49,7 @@ def find_model(model: str) -> Path:
             f"{path}: no best.safetensors or last.safetensors in it; has the run been evaluated yet?"
         )
     if model.count("/") == 1 and not path.suffix:
-        return _from_hub(model)
+        return _from_hub(model, options)
     raise FileNotFoundError(f"{model}: no such model file or run folder")
 
 
@@ -96,12 +99,12 @@ def about(recipe: Recipe, classes: Classes) -> dict[str, str]:
     }
 
 
-def _from_hub(name: str) -> Path:
+def _from_hub(name: str, options: Mapping[str, Any]) -> Path:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
-        return Path(hf_hub_download(name, HUB_FILE))
+        return Path(hf_hub_download(name, HUB_FILE, **options))
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise FileNotFoundError(
             f"{name}: no such file or folder here, and the hub has no such model or cannot be reached "

@@ -1,0 +1,89 @@
+"""Model cards: what a model is, what it scored and how to use it, as the Hugging Face hub shows it."""
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from dnlnet.recipes.model_file import ModelFile
+from dnlnet.recipes.schema import SegmentorModel
+
+PAPER = "https://arxiv.org/abs/2006.06668"
+# What the hub calls the tasks, and one line that uses a model of each.
+_PIPELINES = {"segmentation": "image-segmentation", "detection": "object-detection"}
+_USES = {
+    "segmentation": 'model.predict("picture.jpg").overlay()  # (H, W, 3), the classes over the picture',
+    "detection": 'model.predict("picture.jpg").overlay()  # (H, W, 3), the objects drawn into the picture',
+}
+
+
+def model_card(model: ModelFile, name: str = "you/model") -> ModelCard:
+    """The card of a model, from its recipe and its measured scores.
+
+    Args:
+        model: what the model file says.
+        name: to load it by.
+    """
+    recipe = model.recipe
+    data = ModelCardData(
+        library_name="dnlnet",
+        pipeline_tag=_PIPELINES[recipe.task],
+        tags=["dnlnet", "non-local", "attention"],
+        model_name=recipe.name,
+        eval_results=[
+            EvalResult(
+                task_type=_PIPELINES[recipe.task],
+                dataset_type=recipe.data.name,
+                dataset_name=f"{recipe.data.name} {recipe.data.test}",
+                metric_type=metric,
+                metric_value=value,
+            )
+            for metric, value in (model.scores or {}).items()
+        ]
+        or None,
+    )
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{_text(model, name)}")
+
+
+def _text(model: ModelFile, name: str) -> str:
+    recipe = model.recipe
+    block = f"a `{recipe.model.variant}` block" if recipe.model.variant else "no attention block (the baseline)"
+    tiny = isinstance(recipe.model, SegmentorModel) and recipe.model.network == "tiny"
+    scores = [f"| {metric} | {value:.4f} |" for metric, value in (model.scores or {}).items()]
+    measured = (
+        ["| measured | |", "|---|---|", *scores, "", f"On the split `{recipe.data.test}` of `{recipe.data.name}`."]
+        if scores
+        else ["Not measured."]
+    )
+    return "\n".join(
+        [
+            f"# {recipe.name}",
+            "",
+            f"A {recipe.task} network on {'four convolutions' if tiny else recipe.model.backbone} with {block}, of "
+            f"[Disentangled Non-Local Neural Networks]({PAPER}): {len(model.classes)} classes of `{recipe.data.name}`"
+            + (f", trained with dnlnet for {model.iteration} iterations." if model.iteration else "."),
+            "",
+            "## Scores",
+            "",
+            *measured,
+            "",
+            "## Use",
+            "",
+            "```python",
+            "import dnlnet",
+            "",
+            f'model = dnlnet.load("{name}")',
+            _USES[recipe.task],
+            "```",
+            "",
+            f"`dnlnet attend {name} picture.jpg -o maps` shows what its block attends to.",
+            "",
+            "## Classes",
+            "",
+            ", ".join(model.classes.names),
+            "",
+            "## Recipe",
+            "",
+            "```json",
+            recipe.model_dump_json(indent=2, exclude={"paper", "measured"}),
+            "```",
+            "",
+        ]
+    )

@@ -1,0 +1,78 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from huggingface_hub import HfApi, ModelCard
+from huggingface_hub.errors import HFValidationError
+
+import dnlnet
+from dnlnet.data.scenes import scene
+from dnlnet.recipes.load import TrainedDetection, TrainedSegmentation
+
+PIXELS = (scene(3, 64)[0].transpose(1, 2, 0) * 255).astype(np.uint8)
+
+
+def test_a_saved_model_comes_back_the_same(run: Path, tmp_path: Path) -> None:
+    model = dnlnet.load(run)
+    model.save_pretrained(tmp_path / "shared")
+    assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    ]
+    expected = model.predict(PIXELS).scores
+    for again in (
+        dnlnet.TrainedModel.from_pretrained(tmp_path / "shared"),
+        TrainedSegmentation.from_pretrained(str(tmp_path / "shared")),
+        dnlnet.load(tmp_path / "shared"),
+    ):
+        assert isinstance(again, TrainedSegmentation)
+        assert np.array_equal(again.predict(PIXELS).scores, expected)
+        assert again.file.scores == model.file.scores
+    again.save_pretrained(tmp_path / "shared")  # over itself
+    assert (tmp_path / "shared" / "model.safetensors").read_bytes() == model.file.path.read_bytes()
+
+
+def test_the_card_says_what_was_measured_and_how_to_load_it(run: Path) -> None:
+    model = dnlnet.load(run)
+    card = model.generate_model_card(name="me/scenes")
+    data = yaml.safe_load(card.content.split("---")[1])
+    assert (data["library_name"], data["pipeline_tag"]) == ("dnlnet", "image-segmentation")
+    (result,) = data["model-index"][0]["results"]
+    measured = {metric["type"]: metric["value"] for metric in result["metrics"]}
+    assert measured == model.file.scores
+    assert 'dnlnet.load("me/scenes")' in card.text
+    assert "trained with dnlnet for 20 iterations" in card.text
+    for name in model.classes.names:
+        assert name in card.text
+    assert "paper" not in yaml.safe_load(card.text.split("```json")[1].split("```")[0])
+
+
+def test_an_upload_has_the_file_and_a_card_with_its_name(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploaded: dict[str, bytes] = {}
+
+    class Created:
+        repo_id = "me/scenes"
+
+    def upload(self: HfApi, *, folder_path: str, **_: object) -> str:
+        uploaded.update({path.name: path.read_bytes() for path in Path(folder_path).iterdir()})
+        return "done"
+
+    monkeypatch.setattr(HfApi, "create_repo", lambda *_, **__: Created())
+    monkeypatch.setattr(HfApi, "upload_folder", upload)
+    model = dnlnet.load(run)
+    assert model.push_to_hub("me/scenes") == "done"
+    assert uploaded["model.safetensors"] == model.file.path.read_bytes()
+    assert 'dnlnet.load("me/scenes")' in ModelCard(uploaded["README.md"].decode()).text
+
+
+def test_a_model_of_another_task_is_refused(run: Path, tmp_path: Path) -> None:
+    dnlnet.load(run).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="is a segmentation model"):
+        TrainedDetection.from_pretrained(tmp_path)
+
+
+def test_a_name_that_is_none_is_refused() -> None:
+    with pytest.raises((FileNotFoundError, HFValidationError)):
+        dnlnet.TrainedModel.from_pretrained("not a name at all")
