@@ -20,7 +20,9 @@ for name, place in PLACES.items():
     block = dnlnet.insert(model, {place: "dnl"}, gate="scalar")[place]
     result = model.load_state_dict(weights, strict=False)  # every name is as it was; only the block's are new
     new = sum("non_local" in key for key in result.missing_keys)
-    print(f"{name}: {block.channels} channels after {place}, {new} new tensors, {len(result.unexpected_keys)} unexpected")
+    print(
+        f"{name}: {block.channels} channels after {place}, {new} new tensors, {len(result.unexpected_keys)} unexpected"
+    )
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step in range(4):
