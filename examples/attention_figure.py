@@ -1,7 +1,7 @@
 """Your first attention maps: train a tiny net on generated scenes, look at a picture, write attention.png.
 
-python attention_figure.py [PICTURE] looks at your own picture instead of a generated one. The net has seen nothing but
-100 batches of scenes, so expect it to group colours and textures, not to know a car.
+python attention_figure.py [PICTURE] looks at your own picture instead of a generated one. The net has seen nothing
+but 100 batches of scenes, so expect it to group colours and textures, not to know a car.
 """
 
 import sys

@@ -23,11 +23,6 @@ print("with a zero gate the output is the input:", torch.equal(block(features), 
 
 # The N x N attention is never formed. Ask for the maps of single positions, counted in rows and columns from 0.
 maps = block.attention_maps(features, queries=[(12, 16)])
-print(
-    "pairwise",
-    tuple(maps.pairwise.shape),
-    "where this pixel looks; it sums to",
-    round(maps.pairwise[0].sum().item(), 4),
-)
-print("unary   ", tuple(maps.unary.shape), "where all pixels look; it sums to", round(maps.unary[0].sum().item(), 4))
-print("combined", tuple(maps.combined.shape), "what the block applies")
+print(f"pairwise {tuple(maps.pairwise.shape)}: where this pixel looks; it sums to {maps.pairwise[0].sum():.3f}")
+print(f"unary    {tuple(maps.unary.shape)}: where all pixels look; it sums to {maps.unary[0].sum():.3f}")
+print(f"combined {tuple(maps.combined.shape)}: what the block applies")

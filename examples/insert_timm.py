@@ -19,10 +19,8 @@ for name, place in PLACES.items():
     model = timm.create_model(name, num_classes=8)
     block = dnlnet.insert(model, {place: "dnl"}, gate="scalar")[place]
     result = model.load_state_dict(weights, strict=False)  # every name is as it was; only the block's are new
-    new = sum("non_local" in key for key in result.missing_keys)
-    print(
-        f"{name}: {block.channels} channels after {place}, {new} new tensors, {len(result.unexpected_keys)} unexpected"
-    )
+    new, unexpected = len(result.missing_keys), len(result.unexpected_keys)
+    print(f"{name}: {block.channels} channels after {place}, {new} new tensors, {unexpected} unexpected")
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step in range(4):
