@@ -27,7 +27,7 @@ print(
 if len(sys.argv) > 1:
     image = Image.fromarray(read_picture(Path(sys.argv[1])))
     image.thumbnail((160, 160))
-    name, pixels, labels = Path(sys.argv[1]).name, np.asarray(image), None
+    name, pixels, labels = Path(sys.argv[1]).name, np.array(image), None
 else:
     image, truth = scene((0, 1), size=96)  # one that the net was not trained on
     pixels, labels = (255 * image).round().astype(np.uint8).transpose(1, 2, 0), truth.astype(np.uint8)

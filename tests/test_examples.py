@@ -53,7 +53,7 @@ def test_an_example_runs_and_shows_what_it_promises(name: str, tmp_path: Path) -
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
