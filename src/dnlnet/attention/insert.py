@@ -1,6 +1,7 @@
 """Put blocks into a finished model without renaming any of its parameters."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Unpack
 
 import torch
@@ -12,12 +13,14 @@ from dnlnet.errors import unknown
 
 BLOCK_NAME = "non_local"
 
+Example = Tensor | Sequence[Tensor]  # a batch, or a list of images as detectors take it
+
 
 def insert(
     model: nn.Module,
     placement: Mapping[str, str],
     *,
-    example: Tensor | None = None,
+    example: Example | None = None,
     before: bool = False,
     preset: str = "paper",
     **options: Unpack[Options],
@@ -27,12 +30,14 @@ def insert(
     The block becomes the child `non_local` of the submodule it follows and is applied to its output by a
     forward hook, so every parameter that was there keeps its name and pretrained weights load as before. A
     `Sequential` is followed by following its last layer. Channel count and dimensionality are found by one pass
-    on the meta device, which computes nothing.
+    on the meta device, which computes nothing and ends at the last of the places. Only where the data decide what
+    runs, as in the heads of a detector, an example that was given is computed with.
 
     Args:
         model: timm, torchvision or one's own.
         placement: submodule name -> variant, e.g. ``{"layer3.4": "dnl"}``.
-        example: an input the model accepts; without it, one is guessed from the model's first convolution.
+        example: an input the model accepts, a batch or a list of images; without it, one is guessed from the
+            model's first convolution.
         before: apply the block to what the submodule is given, not to what it puts out: for an activation, say.
         preset, **options: as for `NonLocalBlock`.
 
@@ -95,42 +100,102 @@ def _layer(module: nn.Module, name: str, before: bool) -> nn.Module:
     return module
 
 
+class _AllSeen(Exception):  # noqa: N818 - not an error
+    """Ends a pass over the model as soon as it has told what is wanted."""
+
+
 def _shapes(
-    model: nn.Module, targets: Mapping[str, nn.Module], example: Tensor | None, before: bool
+    model: nn.Module, targets: Mapping[str, nn.Module], example: Example | None, before: bool
 ) -> dict[str, torch.Size]:
     """The shape of what each target puts out, or is given, from a pass over meta tensors."""
-    example = _guess_input(model) if example is None else example
     seen: dict[str, Any] = {}
 
     def note(name: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
-        return lambda _, inputs, output: seen.update({name: inputs[0] if before else output})
+        def look(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            seen[name] = inputs[0] if before else output
+            if len(seen) == len(targets):
+                raise _AllSeen
+
+        return look
 
     hooks = [target.register_forward_hook(note(name)) for name, target in targets.items()]
-    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    modes = {module: module.training for module in model.modules()}
     try:
-        model.eval()
-        on_meta = {name: tensor.detach().to("meta") for name, tensor in tensors.items()}
-        with torch.no_grad():
-            torch.func.functional_call(model, on_meta, (example.to("meta"),))
-    except Exception as error:
-        raise ValueError(
-            f"the model did not run on an input of shape {tuple(example.shape)} ({error}); "
-            "pass an input that it accepts as example="
-        ) from error
+        _pass(model, example)
     finally:
-        for module, mode in modes.items():
-            module.training = mode
         for hook in hooks:
             hook.remove()
-    for name in targets:
-        found = seen.get(name)
-        if not isinstance(found, Tensor) or not 3 <= found.dim() <= 5:
-            what = "nothing" if found is None else type(found).__name__
-            what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else what
-            verb = "was given" if before else "put out"
-            raise ValueError(f"{name!r} {verb} {what}; a block needs (B, C, L), (B, C, H, W) or (B, C, T, H, W)")
+    for name, target in targets.items():
+        _check(name, target, seen.get(name), before)
     return {name: seen[name].shape for name in targets}
+
+
+@torch.no_grad()
+def _pass(model: nn.Module, example: Example | None) -> None:
+    """Run the model on the meta device; if it needs values to run at all, on the example if there is one."""
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    attempts: list[tuple[dict[str, Tensor], str | torch.device]] = [
+        ({name: tensor.detach().to("meta") for name, tensor in tensors.items()}, "meta")
+    ]
+    if example is not None:
+        attempts.append(({}, next((tensor.device for tensor in tensors.values()), torch.device("cpu"))))
+    else:
+        example = _guess_input(model)
+    for replaced, device in attempts:
+        try:
+            with _evaluating(model):
+                torch.func.functional_call(model, replaced, (_to(example, device),))
+            return
+        except _AllSeen:
+            return
+        except Exception as error:
+            reason = error
+    shape = tuple(example.shape) if isinstance(example, Tensor) else [tuple(image.shape) for image in example]
+    raise ValueError(
+        f"the model did not run on an input of shape {shape} ({reason}); pass an input that it accepts as example="
+    ) from reason
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; what the model notes about itself meanwhile, such as cached anchors, is undone."""
+    before = {module: dict(vars(module)) for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, attributes in before.items():
+            vars(module).clear()
+            vars(module).update(attributes)
+
+
+def _to(example: Example, device: str | torch.device) -> Example:
+    return example.to(device) if isinstance(example, Tensor) else [image.to(device) for image in example]
+
+
+def _check(name: str, target: nn.Module, found: Any, before: bool) -> None:
+    """A block needs features whose second dimension is the channels."""
+    what = "nothing" if found is None else type(found).__name__
+    if isinstance(found, Tensor):
+        what = f"a tensor of shape {tuple(found.shape)}"
+        if 3 <= found.dim() <= 5:
+            width = _last_width(target, before)
+            if width is None or width != found.shape[-1] or width == found.shape[1]:
+                return
+            what += ", channels last"
+    verb = "was given" if before else "put out"
+    raise ValueError(f"{name!r} {verb} {what}; a block needs (B, C, L), (B, C, H, W) or (B, C, T, H, W)")
+
+
+def _last_width(target: nn.Module, before: bool) -> int | None:
+    """Width of the layer nearest to the block that works on the last dimension, as transformers' layers do."""
+    widths = [
+        (layer.in_features, layer.out_features) if isinstance(layer, nn.Linear) else (layer.normalized_shape[-1],) * 2
+        for layer in target.modules()
+        if isinstance(layer, nn.Linear | nn.LayerNorm)
+    ]
+    if not widths:
+        return None
+    return widths[0][0] if before else widths[-1][1]
 
 
 def _guess_input(model: nn.Module) -> Tensor:

@@ -1,0 +1,29 @@
+"""A block inside a Unet of segmentation_models_pytorch: weights load as before, then it trains."""
+
+import segmentation_models_pytorch as smp
+import torch
+import torch.nn.functional as F
+
+import dnlnet
+
+torch.manual_seed(0)
+
+# encoder_weights=None: nothing is downloaded here. With "imagenet", build first and insert afterwards.
+weights = smp.Unet("resnet18", encoder_weights=None, classes=5).state_dict()  # stands for weights that you have
+model = smp.Unet("resnet18", encoder_weights=None, classes=5)
+
+# After the deepest stage every position is 32 pixels wide and attention is cheap; `decoder.blocks.0` is finer.
+blocks = dnlnet.insert(model, {"encoder.layer4": "dnl", "decoder.blocks.0": "gc"}, gate="scalar")
+result = model.load_state_dict(weights, strict=False)
+print(f"Unet: {len(blocks)} blocks, {len(result.unexpected_keys)} unexpected tensors")
+
+images = torch.rand(4, 3, 64, 64)
+masks = (images.mean(dim=1) * 5).long()  # something that can be learnt
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for step in range(5):
+    loss = F.cross_entropy(model(images), masks)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    gates = ", ".join(f"{block.gamma.item():+.4f}" for block in blocks.values())
+    print(f"step {step}: loss {loss.item():.3f}, gates {gates}")

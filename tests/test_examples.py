@@ -1,0 +1,72 @@
+"""Every file of `examples` runs as its README says, by itself and in an empty folder."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+FILES = sorted(path.name for path in EXAMPLES.glob("*.py"))
+
+# What each file prints, as patterns, and the pictures that it leaves.
+EXPECTED: dict[str, tuple[list[str], list[str]]] = {
+    "attention_figure.py": (
+        [r"trained in \d+ s: mIoU 0\.\d\d before, 0\.\d\d after", "written: attention.png"],
+        ["attention.png"],
+    ),
+    "block.py": (
+        [r"dnl +Eq\. 12 +8,321 parameters  output \(2, 64, 24, 32\)", "the output is the input: True"],
+        [],
+    ),
+    "insert_smp.py": (["Unet: 2 blocks, 0 unexpected tensors", r"step 4: loss \d"], []),
+    "insert_timm.py": (
+        [
+            r"resnet18: 256 channels after layer3\.0, 8 new tensors, 0 unexpected",
+            r"convnext_atto: 160 channels after stages\.2, 8 new tensors, 0 unexpected",
+            r"efficientnet_b0: 112 channels after blocks\.4, 8 new tensors, 0 unexpected",
+            r"step 3: loss \d",
+        ],
+        [],
+    ),
+    "insert_torchvision.py": (
+        ["DeepLabV3: 2 blocks, 0 unexpected", "Faster R-CNN: 1 block, 0 unexpected", r"step 2: loss \d"],
+        [],
+    ),
+    "own_folder.py": (
+        [r"iteration 20 of 20: loss \d", r"mIoU on val: 0\.\d\d", "shares: {'", "written: prediction.png"],
+        ["prediction.png"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_example_runs_and_shows_what_it_promises(name: str, tmp_path: Path) -> None:
+    assert name in EXPECTED, f"say in EXPECTED what {name} prints"
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines, pictures = EXPECTED[name]
+    for line in lines:
+        assert re.search(line, done.stdout), f"{line!r} is not in:\n{done.stdout}"
+    for picture in pictures:
+        with Image.open(tmp_path / picture) as image:
+            assert min(image.size) >= 64
+            assert image.convert("L").getextrema()[0] < image.convert("L").getextrema()[1]
+
+
+def test_the_readme_lists_every_example() -> None:
+    listed = re.findall(r"^\| \[(\w+\.py)\]", (EXAMPLES / "README.md").read_text(), flags=re.MULTILINE)
+    assert sorted(listed) == FILES
+    assert sorted(EXPECTED) == FILES
