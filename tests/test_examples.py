@@ -22,6 +22,14 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
         [r"dnl +Eq\. 12 +8,321 parameters  output \(2, 64, 24, 32\)", "the output is the input: True"],
         [],
     ),
+    "deploy.py": (
+        [
+            "shared: README.md, config.json, model.safetensors",
+            "the same labels: True",
+            r"image \(batch, 3, height, width\) -> logits, pairwise, unary; differs by at most \de-0[4-9]",
+        ],
+        ["scene.png"],
+    ),
     "insert_smp.py": (["Unet: 2 blocks, 0 unexpected tensors", r"step 4: loss \d"], []),
     "insert_timm.py": (
         [
@@ -36,6 +44,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
         ["DeepLabV3: 2 blocks, 0 unexpected", "Faster R-CNN: 1 block, 0 unexpected", r"step 2: loss \d"],
         [],
     ),
+    "onnx_inference.py": ([r"\w+ \d+%"], ["colours.png"]),
     "own_folder.py": (
         [r"iteration 20 of 20: loss \d", r"mIoU on val: 0\.\d\d", "shares: {'", "written: prediction.png"],
         ["prediction.png"],
@@ -43,12 +52,23 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
+# What is run in the same folder before, and the arguments.
+AFTER = {"onnx_inference.py": ("deploy.py", ["scenes.onnx", "scene.png", "colours.png"])}
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name not in [first for first, _ in AFTER.values()]])
 def test_an_example_runs_and_shows_what_it_promises(name: str, tmp_path: Path) -> None:
+    first, arguments = AFTER.get(name, (None, []))
+    if first is not None:
+        run(first, [], tmp_path)
+    run(name, arguments, tmp_path)
+
+
+def run(name: str, arguments: list[str], tmp_path: Path) -> None:
     assert name in EXPECTED, f"say in EXPECTED what {name} prints"
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        [sys.executable, EXAMPLES / name],
+        [sys.executable, EXAMPLES / name, *arguments],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
