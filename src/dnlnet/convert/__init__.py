@@ -67,10 +67,11 @@ def convert(path: Path, out: Path, settings: Sequence[str] = (), *, partial: boo
     beside = left_out(checkpoint)
     notes = (*converted.notes, *([f"left out: {', '.join(beside)}"] if beside else []))
     result = replace(converted, state=state, recipe=recipe, notes=notes, unused=tuple(unused), family=family.name)
-    iteration = checkpoint.meta.get("iter", recipe.schedule.iterations)
+    said = checkpoint.meta.get("iter")
+    iteration = said if isinstance(said, int) else recipe.schedule.iterations
     metadata = describe_model(recipe, converted.classes) | {"converted": f"{family.name}: {path.name}"}
     with written_whole(out) as temporary:
-        save_file(state, temporary, {**metadata, "iteration": json.dumps(int(iteration))})
+        save_file(state, temporary, {**metadata, "iteration": json.dumps(iteration)})
     return result
 
 

@@ -32,8 +32,11 @@ def fitted(state: Mapping[str, Tensor], recipe: Recipe, classes: int) -> tuple[d
             + listed("missing, by the names they have here", missing)
             + listed("of another shape", misshapen)
         )
+    # Copies: tensors of a checkpoint may share memory, which model files do not allow.
     whole = {
-        name: state[name].to(tensor.dtype).contiguous() if name in state else torch.zeros_like(tensor, device="cpu")
+        name: state[name].to(tensor.dtype, copy=True).contiguous()
+        if name in state
+        else torch.zeros_like(tensor, device="cpu")
         for name, tensor in own.items()
     }
     return whole, [name for name in state if name not in own and not name.endswith(_COUNTERS)]

@@ -24,7 +24,7 @@ def find_data(count: int, names: Any = None, palette: Any = None) -> tuple[str, 
     >>> find_data(2, ("sea", "ship"))[1].names
     ('sea', 'ship')
     """
-    said = tuple(map(str, names)) if isinstance(names, Sequence) and len(names) == count else None
+    said = tuple(map(str, names)) if isinstance(names, list | tuple) and len(names) == count else None
     known = _DATA_SETS.get(count)
     classes = DATA_SETS[known].classes if known is not None else None
     if known is not None and classes is not None and (said is None or _same(said, classes.names)):

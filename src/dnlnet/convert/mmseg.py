@@ -111,7 +111,7 @@ class _Facts:
     """What the weights do not tell."""
 
     config: str
-    crop: tuple[int, int]
+    crop: tuple[int, int] | None
     align_corners: bool
     window: tuple[int, int] | None
     stride: tuple[int, int] | None
@@ -155,17 +155,20 @@ def _facts(checkpoint: Checkpoint) -> _Facts:
     rounds = re.search(r"(?:total_iters|max_iters)\s*=\s*(\d+)", config)
     thousands = re.search(r"(?<![\dx])(\d+)k(?![a-z])", name)
     iterations = int(rounds[1]) if rounds else 1000 * int(thousands[1]) if thousands else 40_000
-    return _Facts(config, crop or (512, 1024), align_corners, window, stride, iterations, notes)
+    if rounds is None and thousands is None and "iter" not in checkpoint.meta:
+        notes.append(f"how long it was trained is not known; {iterations} iterations are written down")
+    return _Facts(config, crop, align_corners, window, stride, iterations, notes)
 
 
 def _recipe(model: SegmentorModel, data: str, facts: _Facts) -> SegmentationRecipe:
     """What mmsegmentation trains such a model with, as far as this package has it too."""
     short_side = None if data == "cityscapes" else 512
+    crop = facts.crop or ((512, 1024) if data == "cityscapes" else (512, 512))
     free = ("block.query", "block.key") if model.variant == "dnl" and facts.crop == _WINDOWED else ()
     return SegmentationRecipe(
         name=f"mmseg-{data}-{model.backbone}-{model.variant or 'baseline'}",
         model=model,
-        data=Data(name=data, crop=facts.crop, short_side=short_side, brightness=32),
+        data=Data(name=data, crop=crop, short_side=short_side, brightness=32),
         loss=Loss(auxiliary_weight=0.4),
         optim=Optim(lr=0.01, weight_decay=5e-4, no_decay=free),
         schedule=Schedule(iterations=facts.iterations, batch=8 if data == "cityscapes" else 16),

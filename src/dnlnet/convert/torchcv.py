@@ -57,6 +57,8 @@ _BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
     (_PLAIN, (3, 4, 23, 3)): "resnet101",
     (_PLAIN, (3, 4, 6, 3)): "resnet50",
 }
+# The file that their training begins with; timm's weights are not for such pixels.
+_PRETRAINED = {"resnet101s": "3x3resnet101-imagenet.pth"}
 # By whether there is a query, and a saliency.
 _VARIANTS = {(True, True): "dnl", (True, False): "nl", (False, True): "gc", (False, False): None}
 # The names of their whitening, and what is centred; a name that a version of their code does not know does nothing.
@@ -93,8 +95,10 @@ def convert(checkpoint: Checkpoint) -> Converted:
         bias = "head.block.value.bias" in state
         options |= {"projection": True, "value_reduction": reduction, "value_bias": bias}
     has_auxiliary = "dsn.2.weight" in theirs
+    backbone = find_resnet(theirs, "backbone.", _DEEP if deep else _PLAIN, _BACKBONES)
     model = SegmentorModel(
-        backbone=find_resnet(theirs, "backbone.", _DEEP if deep else _PLAIN, _BACKBONES),
+        backbone=backbone,
+        weights=_PRETRAINED.get(backbone),
         ceil_pool=True,
         caffe_pixels=True,
         variant=variant,
