@@ -23,9 +23,16 @@ from dnlnet.tasks.detections import DetectionModel
 from dnlnet.tasks.prediction import SegmentationModel
 
 
-def inference_of(evaluation: Evaluation) -> Inference:
-    """How a recipe says that images are looked at."""
-    return Inference(evaluation.window, evaluation.stride, evaluation.short_side, evaluation.scales, evaluation.flip)
+def inference_of(evaluation: Evaluation, align_corners: bool = True) -> Inference:
+    """How a recipe says that images are looked at; `align_corners` is its network's."""
+    return Inference(
+        evaluation.window,
+        evaluation.stride,
+        evaluation.short_side,
+        evaluation.scales,
+        evaluation.flip,
+        align_corners=align_corners,
+    )
 
 
 def load_network(model: ModelFile) -> nn.Module:
@@ -75,7 +82,8 @@ class TrainedSegmentation(TrainedModel, SegmentationModel):
     def __init__(self, file: ModelFile, recipe: SegmentationRecipe) -> None:
         trained = load_network(file).eval()
         network = fold_batch_norms(trained, torch.zeros(1, 3, 64, 64)).to(memory_format=torch.channels_last)
-        super().__init__(network, file.classes, inference_of(recipe.evaluation), default_device())
+        inference = inference_of(recipe.evaluation, recipe.model.align_corners)
+        super().__init__(network, file.classes, inference, default_device())
         self.file = file
 
 
