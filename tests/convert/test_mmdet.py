@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchvision.models.detection.image_list import ImageList
 
+from dnlnet.attention import NonLocalBlock
 from dnlnet.convert.family import Checkpoint, Converted
 from dnlnet.convert.mmdet import FAMILY
 from dnlnet.models.detector import Detector
@@ -87,11 +88,13 @@ def shapes(*blocks: str, classes: int = 81) -> Iterator[tuple[str, tuple[int, ..
             yield from affine(f"{name}.conv_out.conv", channels, channels // 4, 1, 1)
 
 
-def random_state(*blocks: str) -> State:
+def random_state(*blocks: str, only: str = "") -> State:
     """Weights that keep activations in size; scales of norms of both signs, since theirs forget the sign."""
     generator = torch.Generator().manual_seed(0)
     state = {}
     for name, shape in shapes(*blocks):
+        if not name.startswith(only):
+            continue
         tensor = torch.randn(shape, generator=generator)
         if name.endswith("running_var"):
             tensor = tensor.abs() + 0.5
@@ -99,9 +102,7 @@ def random_state(*blocks: str) -> State:
             tensor *= math.sqrt(2 / math.prod(shape[1:]))
         elif not name.endswith("gamma"):
             tensor *= 0.5
-        state[name] = tensor
-    for name in ("bbox_head.fc_reg", "rpn_head.rpn_reg"):
-        state[f"{name}.weight"] *= 0.1
+        state[name] = tensor * 0.1 if "reg.weight" in name else tensor  # boxes of some size
     return state
 
 
@@ -199,7 +200,12 @@ def anchors(size: torch.Size, stride: int) -> Tensor:
     """Around pixel (stride - 1) / 2 of each cell, ending with their last pixels."""
     centre, high = (stride - 1) / 2, torch.tensor([0.5, 1.0, 2.0]).sqrt()
     width, height = 8 * stride / high, 8 * stride * high
-    corners = [centre - (width - 1) / 2, centre - (height - 1) / 2, centre + (width - 1) / 2, centre + (height - 1) / 2]
+    corners = [
+        centre - (width - 1) / 2,
+        centre - (height - 1) / 2,
+        centre + (width - 1) / 2,
+        centre + (height - 1) / 2,
+    ]
     y, x = torch.meshgrid(*(torch.arange(n) * stride for n in size), indexing="ij")
     shifts = torch.stack([x, y, x, y], 2).reshape(-1, 1, 4)
     return (shifts + torch.stack(corners, 1).round()).reshape(-1, 4)
@@ -222,16 +228,17 @@ def proposals(offsets: list[Tensor]) -> Tensor:
 
 
 def roi_align(x: Tensor, box: Tensor, stride: int, cells: int) -> Tensor:
-    """(C, cells, cells) of (C, H, W): the mean of 2 x 2 samples in each cell of a box."""
+    """(C, cells, cells) of (C, H, W): the mean of 2 x 2 samples in each cell of a box, zero beyond the map."""
     low, high = box[:2] / stride, (box[2:] + 1) / stride
     grid = (torch.arange(2 * cells) + 0.5) / (2 * cells)
-    columns, rows = ((low[axis] + grid * (high[axis] - low[axis])).clamp(min=0) for axis in (0, 1))
-    for axis, points in ((2, columns), (1, rows)):
-        points = points.clamp(max=x.shape[axis] - 1)
+    for axis, shape in ((1, (-1, 1)), (0, (1, -1))):  # rows, columns
+        points, count = low[axis] + grid * (high[axis] - low[axis]), x.shape[2 - axis]
+        inside = ((points >= -1) & (points <= count)).view(shape)
+        points = points.clamp(0, count - 1)
         first = points.long()
-        part = (points - first)[:, None] if axis == 1 else points - first
-        last = (first + 1).clamp(max=x.shape[axis] - 1)
-        x = x.index_select(axis, first) * (1 - part) + x.index_select(axis, last) * part
+        part = (points - first).view(shape)
+        last = (first + 1).clamp(max=count - 1)
+        x = (x.index_select(2 - axis, first) * (1 - part) + x.index_select(2 - axis, last) * part) * inside
     return F.avg_pool2d(x[None], 2)[0]
 
 
@@ -295,12 +302,10 @@ def test_the_whole_detector_computes_what_theirs_does() -> None:
     torch.testing.assert_close(model.rpn.box_coder.decode(flat, our_anchors)[:, 0], as_edges(boxes), rtol=0, atol=0.1)
 
     # the same features of a box on its level, and from them the same classes, boxes and masks
-    boxes = torch.tensor([[3.0, 5, 30, 40], [10, 0, 90, 60], [-3, 4, 120, 63], [0, 0, 127, 63], [20, 20, 27, 29]])
-    boxes = torch.cat([boxes, torch.tensor([[-200.0, -150, 300, 260]])])
+    boxes = torch.tensor([[3.0, 5, 30, 40], [-3, 4, 127, 63], [-20, -20, 150, 120], [-60, -60, 200, 180]])
+    boxes = torch.cat([boxes, torch.tensor([[-200.0, -150, 300, 300]])])  # one or two for each level
     for cells, pool in ((7, model.roi_heads.box_roi_pool), (14, model.roi_heads.mask_roi_pool)):
-        pooled = pool(features, [as_edges(boxes)], [SIZE])
-        inside = slice(0, 5)  # beyond the image theirs and ours are zero, which the reference is not
-        assert_equal(pooled[inside], roi_features(maps, boxes[inside], cells))
+        assert_equal(pool(features, [as_edges(boxes)], [SIZE]), roi_features(maps, boxes, cells))
     pooled = torch.randn(3, 256, 7, 7)
     logits, deltas = box_head(pooled, state)
     our_logits, our_deltas = model.roi_heads.box_predictor(model.roi_heads.box_head(pooled))
@@ -312,3 +317,119 @@ def test_the_whole_detector_computes_what_theirs_does() -> None:
     torch.testing.assert_close(our_boxes[:, 17], expected, rtol=1e-3, atol=1e-2)
     pooled = torch.randn(2, 256, 14, 14)
     assert_equal(model.roi_heads.mask_predictor(model.roi_heads.mask_head(pooled)), mask_head(pooled, state))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_each_block_computes_what_theirs_does(kind: str) -> None:
+    name = f"layer3.4.{kind}"
+    state = meta_state(name) | random_state(name, only=f"backbone.{name}.")
+    found = converted(state)
+    model, inside = found.recipe.model, "backbone.body.body.layer3.4.act3.non_local."
+    block = NonLocalBlock(1024, model.variant, preset=model.preset, **model.block)
+    block.load_state_dict({n.removeprefix(inside): t for n, t in found.state.items() if n.startswith(inside)})
+    x = torch.randn(2, 1024, 3, 5, generator=torch.Generator().manual_seed(1))
+    assert_equal(block.eval()(x) - x, BLOCKS[kind](x, state, f"backbone.{name}") - x)
+
+
+C4 = ("layer3.4",)
+C5 = ("layer4.0", "layer4.1", "layer4.2")
+C4_ALL = tuple(f"layer3.{number}" for number in range(6))
+
+
+@pytest.mark.parametrize(
+    ("places", "kind", "recipe"),
+    [
+        ((), "nl_gc_block", "coco-r50-baseline"),
+        (C4, "nl_gc_block", "coco-r50-dnl-c4"),
+        (C5, "nl_gc_block", "coco-r50-dnl-c5"),
+        (C4_ALL + C5, "nl_gc_block", "coco-r50-dnl-c4c5"),
+        (C4, "context_block", "coco-r50-gc-c4"),
+        (C5, "context_block", "coco-r50-gc-c5"),
+    ],
+)
+def test_the_recipe_is_found_from_the_names_and_every_tensor_has_a_place(
+    places: tuple[str, ...], kind: str, recipe: str
+) -> None:
+    found = converted(meta_state(*(f"{place}.{kind}" for place in places)))
+    assert found.recipe == find_recipe(recipe)
+    assert not found.unused
+    with torch.device("meta"):
+        model = builder_of(found.recipe).build_model(found.recipe.model, 80, weights=False)
+    expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    assert {name: tensor.shape for name, tensor in found.state.items()} == expected
+
+
+def test_their_nl_has_a_narrow_value_and_a_projection_instead_of_a_gate() -> None:
+    found = converted(meta_state("layer3.4.nonlocal_block"))
+    assert found.recipe.name == "coco-r50-nl-c4"
+    assert found.recipe.model.block == {
+        "value_reduction": 4,
+        "value_bias": True,
+        "projection": True,
+        "projection_bias": True,
+        "gate": "none",
+    }
+
+
+def test_a_block_without_a_mask_is_the_pairwise_one() -> None:
+    state = {n: t for n, t in meta_state("layer3.4.nl_gc_block").items() if "conv_mask" not in n}
+    assert converted(state).recipe.name == "coco-r50-nl_pairwise-c4"
+
+
+def test_the_configuration_says_what_tensors_do_not() -> None:
+    state = meta_state("layer3.4.nl_gc_block")
+    assumed, said = converted(state), converted(state, config=CONFIG)
+    assert any("temp=0.05, downsample=False" in note for note in assumed.notes)
+    assert not any("temp=" in note for note in said.notes)
+    assert said.recipe == assumed.recipe
+    other = converted(state, config=CONFIG.replace("temp=0.05", "temp=0.1").replace("downsample=False, ", ""))
+    assert other.recipe.model.block == {"temperature": 0.1, "pool": 2}
+    assert converted(state, config=CONFIG.replace("'pytorch'", "'caffe'")).recipe.model.stride_in_1x1
+
+
+def test_norms_of_pytorch_keep_their_weights() -> None:
+    state = meta_state()
+    state["backbone.bn1.weight"] = torch.linspace(-1, 1, 64)
+    name = "backbone.body.body.bn1.weight"
+    torch.testing.assert_close(converted(state).state[name], state["backbone.bn1.weight"].abs() + 1e-5)
+    assert any("InPlaceABN" in note for note in converted(state).notes)
+    for plain in (
+        converted(state, config=CONFIG.replace("SyncABN", "SyncBN")),
+        converted({**state, "backbone.bn1.num_batches_tracked": torch.tensor(7)}),
+    ):
+        assert torch.equal(plain.state[name], state["backbone.bn1.weight"])
+        assert not any("InPlaceABN" in note for note in plain.notes)
+
+
+def test_classes_are_those_of_the_file_or_cocos() -> None:
+    state = meta_state()
+    classes = converted(state).classes
+    assert (len(classes), classes.names[0], classes.numbers[0]) == (80, "person", 1)
+    assert (classes.names[-1], classes.numbers[-1], classes.numbers[11]) == ("toothbrush", 90, 13)
+    assert converted(state, CLASSES=tuple(classes.names)).classes == classes
+    assert any("COCO" in note for note in converted(state).notes)
+    few = {name: torch.empty(shape, device="meta") for name, shape in shapes(classes=3)}
+    assert converted(few, CLASSES=("cat", "dog")).classes.names == ("cat", "dog")
+    assert converted(few).classes.names == ("class 1", "class 2")
+    with pytest.raises(ValueError, match=r"epoch_12\.pth: names 3 classes but scores 2"):
+        converted(few, CLASSES=("cat", "dog", "cow"))
+
+
+def test_what_has_no_network_here_is_refused() -> None:
+    state = meta_state("layer3.4.context_block")
+    bottleneck = {name.replace("conv_value", "channel_add_conv.0"): tensor for name, tensor in state.items()}
+    with pytest.raises(ValueError, match=r"no block like its context_block of channel_add_conv\.0, conv_mask"):
+        converted(bottleneck)
+    with pytest.raises(ValueError, match=r"blocks in layer2\.0, layer3\.4; known placements: c4_one"):
+        converted({**state, **{name.replace("layer3.4.context", "layer2.0.context"): t for name, t in state.items()}})
+    with pytest.raises(ValueError, match=r"stages have \(2, 4, 6, 3\)"):
+        converted({name: tensor for name, tensor in state.items() if "layer1.2" not in name})
+    with pytest.raises(ValueError, match=r"lacks .*rpn\.head\.bbox_pred\.weight"):
+        converted({name: tensor for name, tensor in state.items() if "rpn_reg" not in name})
+    with pytest.raises(ValueError, match=r"cls_logits\.weight is \(6, 256, 1, 1\) and not \(3, 256, 1, 1\)"):
+        converted({**state, "rpn_head.rpn_cls.weight": torch.empty(6, 256, 1, 1, device="meta")})
+    with pytest.raises(ValueError, match="to_rgb=False"):
+        converted(state, config=CONFIG.replace("to_rgb=True", "to_rgb=False"))
+    with pytest.raises(ValueError, match="whiten_type=\\['bn'\\]; only"):
+        converted(meta_state("layer3.4.nl_gc_block"), config=CONFIG.replace("'channel'", "'bn'"))

@@ -24,6 +24,7 @@ from dnlnet.convert.mmdet_blocks import BLOCK, PRESET, Block, Config, block_opti
 from dnlnet.data.classes import Classes, spread_colours
 from dnlnet.models.detector import PLACEMENTS
 from dnlnet.recipes import RECIPES
+from dnlnet.recipes.build_detection import build_model
 from dnlnet.recipes.schema import DetectionRecipe
 
 SOURCE = "Mask R-CNN of the authors' detection code (mmdetection 1.0): baseline, NL, simplified NL (as gc) and DNL"
@@ -83,21 +84,22 @@ def convert(checkpoint: Checkpoint) -> Converted:
             f"{checkpoint.path}: was trained on blue, green, red (to_rgb=False) with Caffe's means; only detectors "
             "trained on red, green, blue with ImageNet's means are converted"
         )
+    classes, class_notes = _classes(checkpoint)
+    activated = _has_activated_norms(checkpoint.state, config)
     try:
         block, places = find_blocks(checkpoint.state)
         options, notes = ({}, ()) if block is None else block_options(block, checkpoint.state, config)
         recipe = _recipe(checkpoint.state, block, places, options, config)
+        state, unused = _renamed(checkpoint.state, block)
+        state = _with_plain_norms(state, activated)
+        _check(state, recipe, len(classes))
     except ValueError as error:
         raise ValueError(f"{checkpoint.path}: {error}") from None
-    classes, class_notes = _classes(checkpoint)
-    activated = _has_activated_norms(checkpoint.state, config)
-    state, unused = _renamed(checkpoint.state, block)
-    state = _with_plain_norms(state, activated)
-    state["rpn.head.bbox_pred.bias"] = state["rpn.head.bbox_pred.bias"] + _half_a_cell()
-    norm_notes = (
-        ("norms are InPlaceABN's, whose scale is |weight| + 1e-5; that is the weight now",) if activated else ()
-    )
-    return Converted(state, recipe, classes, (*class_notes, *notes, *norm_notes, *_NOTES), unused)
+    offsets = state["rpn.head.bbox_pred.bias"]
+    state["rpn.head.bbox_pred.bias"] = offsets + _half_a_cell(offsets)
+    if activated:
+        notes += ("norms are InPlaceABN's, whose scale is |weight| + 1e-5; that is the weight now",)
+    return Converted(state, recipe, classes, (*class_notes, *notes, *_NOTES), unused)
 
 
 FAMILY = Family("mmdet", SOURCE, matches, convert)
@@ -196,7 +198,22 @@ def _with_plain_norms(state: Mapping[str, Tensor], activated: bool) -> dict[str,
     return plain
 
 
-def _half_a_cell() -> Tensor:
+def _check(state: Mapping[str, Tensor], recipe: DetectionRecipe, classes: int) -> None:
+    """Fail if the recipe's detector has tensors that are not there, or of other shapes."""
+    with torch.device("meta"):
+        wanted = build_model(recipe.model, classes, weights=False).state_dict()
+    if missing := [name for name in wanted if name not in state]:
+        raise ValueError(
+            f"lacks {len(missing)} tensors of {recipe.name} ({', '.join(missing[:3])}); expected a Mask R-CNN with a "
+            "box head of 4 convolutions and 1 linear layer, and norms in neck and heads"
+        )
+    for name, tensor in wanted.items():
+        if state[name].shape != tensor.shape:
+            raise ValueError(f"its {name} is {tuple(state[name].shape)} and not {tuple(tensor.shape)}")
+
+
+def _half_a_cell(like: Tensor) -> Tensor:
     """Half a cell as a part of the width and height of each anchor, in the order of the RPN's offsets x, y, w, h."""
     half = 0.5 / _ANCHOR_CELLS
-    return torch.tensor([part for ratio in _RATIOS for part in (half * ratio**0.5, half / ratio**0.5, 0.0, 0.0)])
+    parts = [part for ratio in _RATIOS for part in (half * ratio**0.5, half / ratio**0.5, 0.0, 0.0)]
+    return like.new_tensor(parts)
