@@ -1,6 +1,16 @@
-"""Networks that turn an image into feature maps, for heads to work on."""
+"""Networks that turn an image or a clip into feature maps, for heads to work on."""
 
 from dnlnet.backbones.image import BACKBONES, Backbone
+from dnlnet.backbones.resnet3d import VIDEO_BACKBONES, SlowOnly, inflate
 from dnlnet.backbones.weights import LoadReport, load_weights, read_state_dict
 
-__all__ = ["BACKBONES", "Backbone", "LoadReport", "load_weights", "read_state_dict"]
+__all__ = [
+    "BACKBONES",
+    "VIDEO_BACKBONES",
+    "Backbone",
+    "LoadReport",
+    "SlowOnly",
+    "inflate",
+    "load_weights",
+    "read_state_dict",
+]

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from dnlnet.backbones.image import Backbone
+from dnlnet.backbones.resnet3d import SlowOnly, inflate
 
 State = dict[str, Tensor]
 
@@ -50,11 +51,12 @@ class LoadReport:
         return "; ".join(parts)
 
 
-def load_weights(backbone: Backbone, path: Path, *, partial: bool = False) -> LoadReport:
+def load_weights(backbone: Backbone | SlowOnly, path: Path, *, partial: bool = False) -> LoadReport:
     """Load a file of ImageNet weights into the backbone, in place, and say what did not match.
 
     Args:
-        backbone: made for the same network; names of torchvision and timm are both understood.
+        backbone: made for the same network; names of torchvision and timm are both understood. A video network is
+            given the inflated weights of its image network, or its own.
         path: a state dict saved by PyTorch (never unpickling code) or as safetensors, in any float precision.
         partial: accept a file in which some of the backbone's tensors are missing or of another shape.
 
@@ -65,8 +67,9 @@ def load_weights(backbone: Backbone, path: Path, *, partial: bool = False) -> Lo
     ...     print(load_weights(backbone, Path(folder) / "weights.pth"))
     120 tensors loaded
     """
-    state = _timm_names(backbone.name, _without_prefix(read_state_dict(path)))
-    own = backbone.body.state_dict()
+    body = backbone.body if isinstance(backbone, Backbone) else backbone
+    state = inflate(_timm_names(backbone.name, _without_prefix(read_state_dict(path))), body)
+    own = body.state_dict()
     fitting = {name: tensor for name, tensor in state.items() if name in own and tensor.shape == own[name].shape}
     strange = [name for name in state if name not in own]
     report = LoadReport(
@@ -84,7 +87,7 @@ def load_weights(backbone: Backbone, path: Path, *, partial: bool = False) -> Lo
         raise ValueError(f"{path}: none of its {len(state)} tensors fits {backbone.name} ({report})")
     if (report.missing or report.misshapen) and not partial:
         raise ValueError(f"{path}: these are not weights of {backbone.name}: {report}")
-    backbone.body.load_state_dict(fitting, strict=False)
+    body.load_state_dict(fitting, strict=False)
     return report
 
 

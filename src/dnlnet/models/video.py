@@ -1,0 +1,89 @@
+"""The paper's action recognition network: a slow-only ResNet with blocks in its middle stages, and a classifier."""
+
+# B batch, T frames, H, W size of a frame, K classes
+
+from collections.abc import Mapping, Sequence
+from typing import Unpack
+
+from torch import Tensor, nn
+
+from dnlnet.attention import insert
+from dnlnet.attention.spec import Options
+from dnlnet.backbones import SlowOnly
+from dnlnet.errors import unknown
+
+# A block after every so many residual blocks, by stage: layer2 is res3, layer3 is res4. Five in a ResNet-50.
+PLACEMENT: Mapping[str, int] = {"layer2": 2, "layer3": 2}
+
+
+class VideoClassifier(nn.Module):
+    """The class of a clip.
+
+    Args:
+        backbone: its last map goes to the classifier; the blocks go into it.
+        classes: number of classes.
+        variant: attention of the blocks, a row of `dnlnet.VARIANTS`; None leaves them out (the baseline).
+        placement: stage -> numbers of the residual blocks, counted from 0, that a block comes after, behind their
+            last activation; None is the paper's, after every second one of res3 and res4.
+        dropout: share of the features that are left out in training.
+        preset, **options: of the blocks, as for `dnlnet.NonLocalBlock`.
+
+    >>> import torch
+    >>> model = VideoClassifier(SlowOnly("slow_only_tiny"), classes=5, variant="dnl", pool=2).eval()
+    >>> model(torch.rand(2, 3, 4, 64, 64)).shape
+    torch.Size([2, 5])
+    """
+
+    def __init__(
+        self,
+        backbone: SlowOnly,
+        classes: int,
+        variant: str | None = "dnl",
+        placement: Mapping[str, Sequence[int]] | None = None,
+        *,
+        dropout: float = 0.5,
+        preset: str = "paper",
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__()
+        if classes < 1:
+            raise ValueError(f"classes must be at least 1, got {classes}")
+        if variant is not None:
+            insert(backbone, dict.fromkeys(places(backbone, placement), variant), preset=preset, **options)
+        self.backbone = backbone
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(backbone.channels[-1], classes)
+        nn.init.normal_(self.classifier.weight, std=0.01)
+        nn.init.zeros_(self.classifier.bias)
+
+    def forward(self, clips: Tensor) -> Tensor:
+        """(B, K) logits for normalised (B, 3, T, H, W) clips."""
+        features = self.backbone(clips)[-1].mean(dim=(2, 3, 4))
+        logits: Tensor = self.classifier(self.dropout(features))
+        return logits
+
+
+def places(backbone: SlowOnly, placement: Mapping[str, Sequence[int]] | None = None) -> list[str]:
+    """Names of the residual blocks that an attention block comes after.
+
+    >>> places(SlowOnly("slow_only_r50"))
+    ['layer2.1', 'layer2.3', 'layer3.1', 'layer3.3', 'layer3.5']
+    """
+    counts = {name: len(stage) for name, stage in backbone.stages.items()}
+    if placement is None:
+        placement = {stage: range(every - 1, counts[stage], every) for stage, every in PLACEMENT.items()}
+    for stage, numbers in placement.items():
+        if stage not in counts:
+            raise unknown("stage", stage, counts)
+        for number in numbers:
+            if not 0 <= number < counts[stage]:
+                raise ValueError(
+                    f"{stage} of {backbone.name} has no residual block {number}; choose among 0..{counts[stage] - 1}"
+                )
+    found = [f"{stage}.{number}" for stage, numbers in placement.items() for number in numbers]
+    if not found:
+        raise ValueError(
+            f"{backbone.name} with {counts} residual blocks has no place for a block; "
+            "name one in placement=, or leave the blocks out with variant=None"
+        )
+    return found
