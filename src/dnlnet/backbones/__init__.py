@@ -2,7 +2,7 @@
 
 from dnlnet.backbones.image import BACKBONES, Backbone
 from dnlnet.backbones.resnet3d import VIDEO_BACKBONES, SlowOnly, inflate
-from dnlnet.backbones.weights import LoadReport, load_weights, read_state_dict
+from dnlnet.backbones.weights import LoadReport, load_weights, read_content, read_state_dict, split_checkpoint
 
 __all__ = [
     "BACKBONES",
@@ -12,5 +12,7 @@ __all__ = [
     "SlowOnly",
     "inflate",
     "load_weights",
+    "read_content",
     "read_state_dict",
+    "split_checkpoint",
 ]

@@ -49,10 +49,17 @@ BACKBONES: Mapping[str, Row] = {
     "resnet101": Row("resnet101", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
     # The paper's: three 3 x 3 convolutions in place of the first 7 x 7 one.
     "resnet101s": Row("resnet101s", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
+    "resnet50s": Row("resnet50s", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
+    # The same at half the width, as mmsegmentation has it.
+    "resnet50c": Row("resnet50c", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
+    "resnet101c": Row("resnet101c", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
     "mobilenetv2": Row("mobilenetv2_100", _RESNET_STRIDES, r"blocks\.\d\.\d+"),
     "hrnet_w18": Row("hrnet_w18", **_HRNET),
     "hrnet_w48": Row("hrnet_w48", **_HRNET),
 }
+
+# Of pixels in 0..255, red first: ImageNet's deviation and mean, as images are normalised with, and Caffe's mean.
+_PIXELS = ((58.395, 57.12, 57.375), (123.675, 116.28, 103.53), (122.7717, 115.9465, 102.9801))
 
 
 class Backbone(nn.Module):
@@ -64,6 +71,10 @@ class Backbone(nn.Module):
             strided. None takes the row's default, 8 where it can be chosen.
         stride_in_1x1: stride in the first 1 x 1 convolution of a bottleneck, not in its 3 x 3: as weights that were
             converted from Caffe need it.
+        ceil_pool: round up in the max-pool of the stem, as Caffe and the authors' code do: maps of images whose sides
+            are a multiple of 4 get a row and a column more; those of 769 pixels do not change.
+        caffe_pixels: the weights are made for pixels as Caffe takes them, blue first and in 0..255 without their
+            mean. Images are given normalised as for every other backbone.
         pretrained: load timm's ImageNet weights, from its cache or the network. A local file is for `load_weights`.
 
     >>> import torch
@@ -77,7 +88,14 @@ class Backbone(nn.Module):
     """
 
     def __init__(
-        self, name: str, output_stride: int | None = None, *, stride_in_1x1: bool = False, pretrained: bool = False
+        self,
+        name: str,
+        output_stride: int | None = None,
+        *,
+        stride_in_1x1: bool = False,
+        ceil_pool: bool = False,
+        caffe_pixels: bool = False,
+        pretrained: bool = False,
     ) -> None:
         super().__init__()
         if name not in BACKBONES:
@@ -89,16 +107,22 @@ class Backbone(nn.Module):
             raise ValueError(f"{name} has no output stride {stride}; choose one of: {allowed}")
         if stride_in_1x1 and not row.bottlenecks:
             raise ValueError(f"{name} has no bottleneck blocks, so stride_in_1x1=True has nothing to act on")
-        self.name, self.parallel = name, row.parallel
+        self.name, self.parallel, self.caffe_pixels = name, row.parallel, caffe_pixels
         options = dict(row.options) if len(row.output_strides) == 1 else {**row.options, "output_stride": stride}
         self.body = _create(row.timm, pretrained, options)
         self.channels = tuple(self.body.feature_info.channels())
         self.strides = tuple(self.body.feature_info.reduction())
         if stride_in_1x1:
             _move_strides(self.body)
+        if ceil_pool:
+            if not hasattr(self.body, "maxpool"):
+                raise ValueError(f"{name} has no max-pool in its stem, so ceil_pool=True has nothing to act on")
+            self.body.maxpool.ceil_mode = True
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """Features of (B, 3, H, W) images, one map for each of `channels` and `strides`."""
+        if self.caffe_pixels:
+            images = _as_caffe(images)
         if not self.parallel:
             features: list[Tensor] = self.body(images)
             return features
@@ -128,6 +152,12 @@ def _create(name: str, pretrained: bool, options: Mapping[str, Any]) -> Any:
             f"ImageNet weights of {name} are not in timm's cache and could not be fetched ({type(error).__name__}); "
             "give a local file instead, or none"
         ) from error
+
+
+def _as_caffe(images: Tensor) -> Tensor:
+    """Images normalised for ImageNet's mean and deviation, in the order and range that Caffe has pixels in."""
+    deviation, mean, caffe = (images.new_tensor(values).view(3, 1, 1) for values in _PIXELS)
+    return (images * deviation + (mean - caffe)).flip(1)
 
 
 def _move_strides(body: nn.Module) -> None:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -96,23 +97,52 @@ def read_state_dict(path: Path) -> State:
 
     Nothing in the file is executed: a file that would need it is refused.
     """
+    return split_checkpoint(path, read_content(path))[0]
+
+
+def read_content(path: Path, stand_ins: Mapping[str, Callable[..., Any]] = {}) -> Any:
+    """What a file of weights holds: by name, for safetensors.
+
+    Nothing in the file is executed: a file that would need it is refused.
+
+    Args:
+        path: saved by PyTorch or as safetensors.
+        stand_ins: what is made in place of objects of other programs, by the full names of their classes.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file of weights")
+    if path.suffix == ".safetensors":
+        try:
+            return load_file(path)
+        except (SafetensorError, OSError):
+            raise _damaged(path) from None
     try:
-        content = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
-    except pickle.UnpicklingError:
+        with torch.serialization.safe_globals([(made, name) for name, made in stand_ins.items()]):
+            return torch.load(path, "cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        wanted = re.search(r"GLOBAL (\S+)", str(error))
         raise ValueError(
-            f"{path}: is damaged, or holds more than tensors and would have to run code to be read; "
-            "save its state dict alone"
+            f"{path}: is damaged, or holds more than tensors and would have to run code to be read"
+            f"{f' ({wanted[1]})' if wanted else ''}; save its state dict alone"
         ) from None
-    except (SafetensorError, RuntimeError, EOFError, ValueError, KeyError):
-        raise ValueError(f"{path}: is not a file of weights, or is damaged") from None
+    except (RuntimeError, EOFError, ValueError, KeyError, AttributeError, TypeError, IndexError, AssertionError):
+        raise _damaged(path) from None
+
+
+def split_checkpoint(path: Path, content: Any) -> tuple[State, dict[str, Any]]:
+    """The network's tensors by name, and what else lies beside them in the envelope of a training checkpoint."""
+    rest: dict[str, Any] = {}
     for envelope in _ENVELOPES:
         if isinstance(content, Mapping) and isinstance(content.get(envelope), Mapping):
+            rest |= {str(name): value for name, value in content.items() if name != envelope}
             content = content[envelope]
     if not isinstance(content, Mapping) or not any(isinstance(value, Tensor) for value in content.values()):
         raise ValueError(f"{path}: holds no tensors by name; expected a state dict")
-    return {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+    return {str(name): value for name, value in content.items() if isinstance(value, Tensor)}, rest
+
+
+def _damaged(path: Path) -> ValueError:
+    return ValueError(f"{path}: is not a file of weights, or is damaged")
 
 
 def _without_prefix(state: State) -> State:

@@ -47,7 +47,8 @@ def evaluate(
     found = read_model_file(find_model(model))
     inference = None
     if isinstance(found.recipe, SegmentationRecipe):
-        inference = inference_of(_as_asked(found.recipe.evaluation, whole, window, scales, flip))
+        asked = _as_asked(found.recipe.evaluation, whole, window, scales, flip)
+        inference = inference_of(asked, found.recipe.model.align_corners)
         if results is not None:
             raise ValueError("--results is for detectors; dnlnet predict writes what a segmentation model finds")
     elif whole or window is not None or scales is not None or flip is not None or picture is not None:

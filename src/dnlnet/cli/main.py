@@ -10,6 +10,7 @@ from dnlnet.cli.attend import attend
 from dnlnet.cli.bench import bench
 from dnlnet.cli.complexity import complexity
 from dnlnet.cli.consistency import consistency
+from dnlnet.cli.convert import convert
 from dnlnet.cli.data import data
 from dnlnet.cli.demo import demo
 from dnlnet.cli.evaluate import evaluate
@@ -36,6 +37,7 @@ app.command()(attend)
 app.command()(explore)
 app.command()(consistency)
 app.command()(info)
+app.command()(convert)
 app.command()(verify)
 app.command()(complexity)
 app.add_typer(recipes, name="recipes")

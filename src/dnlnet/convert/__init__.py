@@ -1,5 +1,78 @@
 """Checkpoints of other code bases as model files of this package."""
 
-from dnlnet.convert.family import Checkpoint, Converted, Family
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
-__all__ = ["Checkpoint", "Converted", "Family"]
+from safetensors.torch import save_file
+
+from dnlnet.convert import mmseg, torchcv
+from dnlnet.convert.checking import fitted, listed
+from dnlnet.convert.family import Checkpoint, Converted, Family
+from dnlnet.convert.reading import left_out, read_checkpoint
+from dnlnet.files import written_whole
+from dnlnet.recipes.load import describe_model
+from dnlnet.recipes.schema import override
+
+__all__ = ["FAMILIES", "Checkpoint", "Converted", "Family", "convert", "recognise"]
+
+FAMILIES: tuple[Family, ...] = (mmseg.FAMILY, torchcv.FAMILY)
+
+
+def recognise(path: Path) -> Family | None:
+    """The family of a file, or None if it is of none.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import torch
+    >>> with TemporaryDirectory() as folder:
+    ...     torch.save({"fc.weight": torch.ones(2, 2)}, Path(folder) / "a.pth")
+    ...     recognise(Path(folder) / "a.pth") is None
+    True
+    """
+    return _family(read_checkpoint(path))
+
+
+def convert(path: Path, out: Path, settings: Sequence[str] = (), *, partial: bool = False) -> Converted:
+    """Turn a checkpoint of another code base into a model file, or say why it cannot be.
+
+    Args:
+        path: the checkpoint.
+        out: the model file to write, `.safetensors`; whole or not at all.
+        settings: values of the recipe that replace what was found or assumed, as ``model.align_corners=true``.
+        partial: write it even if the file has tensors that the model has no place for.
+    """
+    if out.suffix != ".safetensors":
+        raise ValueError(f"{out}: a model file ends in .safetensors")
+    if out.exists() and out.samefile(path):
+        raise ValueError(f"{out}: is the checkpoint itself; give the model file another name")
+    checkpoint = read_checkpoint(path)
+    family = _family(checkpoint)
+    if family is None:
+        known = "; ".join(f"{row.name}: {row.source}" for row in FAMILIES)
+        names = ", ".join(list(checkpoint.state)[:3])
+        raise ValueError(
+            f"{path}: not a checkpoint of a code base known here (tensors {names}, ...); known are {known}"
+        )
+    try:
+        converted = family.convert(checkpoint)
+        recipe = override(converted.recipe, settings)
+        state, unused = fitted(converted.state, recipe, len(converted.classes))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    unused = [*converted.unused, *unused]
+    if unused and not partial:
+        where = listed("of no known use", unused)
+        raise ValueError(f"{path}: has tensors that the model has no place for; --partial leaves them out{where}")
+    beside = left_out(checkpoint)
+    notes = (*converted.notes, *([f"left out: {', '.join(beside)}"] if beside else []))
+    result = replace(converted, state=state, recipe=recipe, notes=notes, unused=tuple(unused), family=family.name)
+    iteration = checkpoint.meta.get("iter", recipe.schedule.iterations)
+    metadata = describe_model(recipe, converted.classes) | {"converted": f"{family.name}: {path.name}"}
+    with written_whole(out) as temporary:
+        save_file(state, temporary, {**metadata, "iteration": json.dumps(int(iteration))})
+    return result
+
+
+def _family(checkpoint: Checkpoint) -> Family | None:
+    return next((family for family in FAMILIES if family.matches(checkpoint.state)), None)

@@ -36,6 +36,7 @@ class Converted:
         classes: what it knows.
         notes: what could not be read from the file and was assumed, or is otherwise worth knowing; said to the user.
         unused: names of tensors of the file that have no place in the model and are not known to be needless.
+        family: the name of its family; filled in by `dnlnet.convert.convert`.
     """
 
     state: dict[str, Tensor]
@@ -43,6 +44,7 @@ class Converted:
     classes: Classes
     notes: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    family: str = ""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ class Inference:
         scales: and then to each of these multiples.
         flip: each also with left and right exchanged.
         batch: windows given to the network at once.
+        align_corners: resize with corners on corners; best as the network itself does.
 
     >>> import torch
     >>> Inference(scales=(0.5, 1.0), flip=True)(lambda x: x[:, :1], torch.ones(1, 3, 8, 12)).shape
@@ -30,6 +31,7 @@ class Inference:
     scales: tuple[float, ...] = (1.0,)
     flip: bool = False
     batch: int = 4
+    align_corners: bool = True
 
     def __post_init__(self) -> None:
         if (self.window is None) != (self.stride is None):
@@ -46,10 +48,10 @@ class Inference:
         base = 1.0 if self.short_side is None else self.short_side / min(size)
         total: Tensor | None = None
         for scale in self.scales:
-            scaled = _resized(image, [max(1, round(length * base * scale)) for length in size])
+            scaled = self._resized(image, [max(1, round(length * base * scale)) for length in size])
             for mirrored in (False, True)[: 1 + self.flip]:
                 logits = self._look(network, scaled.flip(-1) if mirrored else scaled)
-                logits = _resized(logits.flip(-1) if mirrored else logits, size)
+                logits = self._resized(logits.flip(-1) if mirrored else logits, size)
                 total = logits if total is None else total + logits
         assert total is not None  # there is at least one scale
         looks = len(self.scales) * (1 + self.flip)
@@ -60,9 +62,8 @@ class Inference:
             return network(image)
         return sliding_logits(network, image, self.window, self.stride, self.batch)
 
-
-def _resized(x: Tensor, size: list[int] | tuple[int, ...]) -> Tensor:
-    """Bilinear, corners on corners, as the network itself resizes; the same tensor if it has the size."""
-    if tuple(x.shape[-2:]) == tuple(size):
-        return x
-    return F.interpolate(x, tuple(size), mode="bilinear", align_corners=True)
+    def _resized(self, x: Tensor, size: list[int] | tuple[int, ...]) -> Tensor:
+        """Bilinear; the same tensor if it has the size."""
+        if tuple(x.shape[-2:]) == tuple(size):
+            return x
+        return F.interpolate(x, tuple(size), mode="bilinear", align_corners=self.align_corners)

@@ -32,6 +32,10 @@ class Segmentor(nn.Module):
         variant: attention of the block, a row of `dnlnet.VARIANTS`; None leaves the block out (the baseline).
         width: channels inside the head; the block works on as many.
         auxiliary: have the auxiliary head.
+        auxiliary_width: channels inside it; None takes `width`.
+        auxiliary_bias: give its convolution a bias, though a batch norm follows.
+        align_corners: resize with corners on corners, which suits images whose sides are 1 more than a multiple of
+            the stride; False, with the borders of pixels on borders, suits whole multiples.
         preset, **options: of the block, as for `dnlnet.NonLocalBlock`.
 
     >>> model = Segmentor(Backbone("resnet18", 16), classes=5, variant="dnl", width=32).eval()
@@ -47,6 +51,9 @@ class Segmentor(nn.Module):
         *,
         width: int = 512,
         auxiliary: bool = True,
+        auxiliary_width: int | None = None,
+        auxiliary_bias: bool = True,
+        align_corners: bool = True,
         preset: str = "paper",
         **options: Unpack[Options],
     ) -> None:
@@ -55,11 +62,15 @@ class Segmentor(nn.Module):
             raise ValueError(f"classes and width must be at least 1, got classes={classes}, width={width}")
         if auxiliary and backbone.parallel:
             raise ValueError(f"{backbone.name} has no map before its last to put an auxiliary head on")
-        self.backbone = backbone
+        self.backbone, self.align_corners = backbone, align_corners
         channels = sum(backbone.channels) if backbone.parallel else backbone.channels[-1]
         block = None if variant is None else NonLocalBlock(width, variant, preset=preset, **options)
         self.head = ContextHead(channels, width, classes, block)
-        self.auxiliary = AuxiliaryHead(backbone.channels[-2], width, classes) if auxiliary else None
+        self.auxiliary = (
+            AuxiliaryHead(backbone.channels[-2], auxiliary_width or width, classes, auxiliary_bias)
+            if auxiliary
+            else None
+        )
 
     @property
     def block(self) -> NonLocalBlock | None:
@@ -70,16 +81,20 @@ class Segmentor(nn.Module):
         """Logits for normalised (B, 3, H, W) images."""
         maps = self.backbone(images)
         size = images.shape[-2:]
-        logits = _resized(self.head(self._last(maps)), size)
+        logits = self._resized(self.head(self._last(maps)), size)
         if self.auxiliary is None or not self.training:
             return SegmentorOutput(logits)
-        return SegmentorOutput(logits, _resized(self.auxiliary(maps[-2]), size))
+        return SegmentorOutput(logits, self._resized(self.auxiliary(maps[-2]), size))
 
     def _last(self, maps: list[Tensor]) -> Tensor:
         if not self.backbone.parallel:
             return maps[-1]
         finest, *coarser = maps
-        return torch.cat([finest, *(_resized(x, finest.shape[-2:]) for x in coarser)], dim=1)
+        return torch.cat([finest, *(self._resized(x, finest.shape[-2:]) for x in coarser)], dim=1)
+
+    def _resized(self, x: Tensor, size: tuple[int, ...]) -> Tensor:
+        """Bilinear; with corners on corners, the 97 positions of 769 pixels at stride 8 end on the border."""
+        return F.interpolate(x, size, mode="bilinear", align_corners=self.align_corners)
 
 
 class ContextHead(nn.Module):
@@ -112,9 +127,9 @@ class ContextHead(nn.Module):
 class AuxiliaryHead(nn.Sequential):
     """A convolution and a classifier, whose loss reaches the middle of the backbone directly."""
 
-    def __init__(self, channels: int, width: int, classes: int) -> None:
+    def __init__(self, channels: int, width: int, classes: int, bias: bool = True) -> None:
         super().__init__(
-            *_convolution(channels, width, bias=True),
+            *_convolution(channels, width, bias),
             nn.Dropout2d(DROPOUT),
             nn.Conv2d(width, classes, kernel_size=1),
         )
@@ -126,8 +141,3 @@ def _convolution(channels_in: int, channels_out: int, bias: bool = False) -> nn.
         nn.BatchNorm2d(channels_out),
         nn.ReLU(inplace=True),
     )
-
-
-def _resized(x: Tensor, size: tuple[int, ...]) -> Tensor:
-    """Bilinear, corners on corners: 769 pixels at stride 8 are 97 positions, the outer ones on the border."""
-    return F.interpolate(x, size, mode="bilinear", align_corners=True)

@@ -49,6 +49,9 @@ def build_model(
         model.variant,
         width=model.width,
         auxiliary=model.auxiliary,
+        auxiliary_width=model.auxiliary_width,
+        auxiliary_bias=model.auxiliary_bias,
+        align_corners=model.align_corners,
         preset=model.preset,
         **model.block,
     )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 
+import dnlnet
 from dnlnet.data.classes import Classes
 from dnlnet.inference import Inference
 from dnlnet.inference.fold import fold_batch_norms
@@ -83,9 +84,25 @@ def read_model_file(path: Path) -> ModelFile:
     )
 
 
-def inference_of(evaluation: Evaluation) -> Inference:
-    """How a recipe says that images are looked at."""
-    return Inference(evaluation.window, evaluation.stride, evaluation.short_side, evaluation.scales, evaluation.flip)
+def describe_model(recipe: Recipe, classes: Classes) -> dict[str, str]:
+    """The metadata of a model file, from which `read_model_file` knows later what its weights are."""
+    return {
+        "recipe": recipe.model_dump_json(),
+        "classes": json.dumps(asdict(classes)),
+        "dnlnet": dnlnet.__version__,
+    }
+
+
+def inference_of(evaluation: Evaluation, align_corners: bool = True) -> Inference:
+    """How a recipe says that images are looked at; `align_corners` is its network's."""
+    return Inference(
+        evaluation.window,
+        evaluation.stride,
+        evaluation.short_side,
+        evaluation.scales,
+        evaluation.flip,
+        align_corners=align_corners,
+    )
 
 
 def load_network(model: ModelFile) -> nn.Module:
@@ -111,7 +128,8 @@ def load(model: str | Path) -> SegmentationModel | DetectionModel:
         return DetectionModel(trained, found.classes, recipe.data.short_side, recipe.data.long_side, device)
     assert isinstance(recipe, SegmentationRecipe)
     network = fold_batch_norms(trained, torch.zeros(1, 3, 64, 64)).to(memory_format=torch.channels_last)
-    return SegmentationModel(network, found.classes, inference_of(recipe.evaluation), device)
+    inference = inference_of(recipe.evaluation, recipe.model.align_corners)
+    return SegmentationModel(network, found.classes, inference, device)
 
 
 def load_segmentation(model: str | Path) -> SegmentationModel:

@@ -15,7 +15,12 @@ def build_backbone(
     """The backbone of a recipe's model, with the weights that it names if they are wanted."""
     source = model.weights if weights else None
     backbone = Backbone(
-        model.backbone, output_stride, stride_in_1x1=model.stride_in_1x1, pretrained=source == IMAGENET
+        model.backbone,
+        output_stride,
+        stride_in_1x1=model.stride_in_1x1,
+        ceil_pool=model.ceil_pool,
+        caffe_pixels=model.caffe_pixels,
+        pretrained=source == IMAGENET,
     )
     if source is not None and source != IMAGENET:
         report(f"{source}: {load_weights(backbone, Path(source))}")

@@ -30,6 +30,8 @@ class Model(Part):
 
     backbone: str
     stride_in_1x1: bool = False
+    ceil_pool: bool = False
+    caffe_pixels: bool = False
     weights: str | None = "imagenet"  # `imagenet` is timm's own; anything else is a file
     variant: str | None = None  # None is the baseline, without a block
     preset: str = "paper"
@@ -60,6 +62,9 @@ class SegmentorModel(Model):
     block: Mapping[str, Any] = {"gate": "scalar"}
     width: Count = 512
     auxiliary: bool = True
+    auxiliary_width: Count | None = None  # None is that of the head
+    auxiliary_bias: bool = True
+    align_corners: bool = True
 
 
 class DetectorModel(Model):

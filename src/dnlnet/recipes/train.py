@@ -1,11 +1,9 @@
 """Train a recipe into a folder: refuse early what cannot work, go on where a run of the same recipe stopped."""
 
-import json
 import platform
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from dnlnet.engine.run import Settings
 from dnlnet.engine.train import Outcome, Progress, Stage, train
 from dnlnet.files import written_whole
 from dnlnet.recipes.build import builder_of
+from dnlnet.recipes.load import describe_model
 from dnlnet.recipes.schema import Recipe
 
 RUN_FILE = "run.yaml"
@@ -72,11 +71,7 @@ def train_recipe(
             out,
             device=device,
             validation=validation,
-            metadata={
-                "recipe": recipe.model_dump_json(),
-                "classes": json.dumps(asdict(classes)),
-                "dnlnet": dnlnet.__version__,
-            },
+            metadata=describe_model(recipe, classes),
             progress=progress,
             report=say,
         )

@@ -97,9 +97,8 @@ class SegmentationModel:
 
     def looking_once(self) -> "SegmentationModel":
         """The same network looking at a picture whole, at one size, not mirrored: one pass, to be looked into."""
-        return SegmentationModel(
-            self.network, self.classes, Inference(short_side=self.inference.short_side), self.device
-        )
+        once = Inference(short_side=self.inference.short_side, align_corners=self.inference.align_corners)
+        return SegmentationModel(self.network, self.classes, once, self.device)
 
 
 def read_pixels(image: Path | str | Image.Image | NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -1,0 +1,49 @@
+"""What the classes of a segmentation checkpoint are: from what it says, or from how many there are."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dnlnet.data.catalog import DATA_SETS
+from dnlnet.data.classes import Classes, Colour, spread_colours
+
+_DATA_SETS: Mapping[int, str] = {19: "cityscapes", 150: "ade20k", 59: "pascal_context", 60: "pascal_context_60"}
+_OWN = "folder"
+
+
+def find_data(count: int, names: Any = None, palette: Any = None) -> tuple[str, Classes, str | None]:
+    """The data set by our name, its classes, and what had to be assumed.
+
+    A data set that we know keeps our spelling, so that the model can be scored on it.
+
+    Args:
+        count: classes that the network tells apart.
+        names, palette: what the checkpoint says about them, if it does.
+
+    >>> find_data(19)[::2]
+    ('cityscapes', 'the 19 classes are assumed to be those of cityscapes')
+    >>> find_data(2, ("sea", "ship"))[1].names
+    ('sea', 'ship')
+    """
+    said = tuple(map(str, names)) if isinstance(names, Sequence) and len(names) == count else None
+    known = _DATA_SETS.get(count)
+    classes = DATA_SETS[known].classes if known is not None else None
+    if known is not None and classes is not None and (said is None or _same(said, classes.names)):
+        return known, classes, None if said is not None else f"the {count} classes are assumed to be those of {known}"
+    colours = _colours(palette, count)
+    if said is not None:
+        return _OWN, Classes(said, colours), None
+    numbered = tuple(f"class {number}" for number in range(count))
+    return _OWN, Classes(numbered, colours), f"the file does not name its {count} classes; they are numbered"
+
+
+def _same(said: Sequence[str], ours: Sequence[str]) -> bool:
+    """Whether most names agree; of synonyms, code bases choose different ones."""
+    return sum(a.strip().lower() == b.lower() for a, b in zip(said, ours, strict=True)) > len(ours) / 2
+
+
+def _colours(palette: Any, count: int) -> tuple[Colour, ...]:
+    try:
+        colours = tuple((int(red), int(green), int(blue)) for red, green, blue in palette)
+    except (TypeError, ValueError):
+        return spread_colours(count)
+    return colours if len(colours) == count else spread_colours(count)
