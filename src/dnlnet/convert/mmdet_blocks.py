@@ -12,9 +12,10 @@ from typing import Any
 from torch import Tensor
 
 from dnlnet.attention.spec import find_variant, resolve_settings
+from dnlnet.convert.names import State
 
 PRESET = "authors_detection"
-BLOCK = re.compile(r"backbone\.(layer\d\.\d+)\.(nl_gc_block|nonlocal_block|context_block)\.(.+)")
+_BLOCK = re.compile(r"backbone\.(layer\d\.\d+)\.(nl_gc_block|nonlocal_block|context_block)\.(.+)")
 
 
 @dataclass(frozen=True)
@@ -111,11 +112,11 @@ def _literal(value: ast.expr) -> Any:
         return None  # such as 1. / 4., a width, which the tensors show anyway
 
 
-def find_blocks(state: Mapping[str, Tensor]) -> tuple[Block | None, frozenset[str]]:
+def find_blocks(state: State) -> tuple[Block | None, frozenset[str]]:
     """The kind of all blocks, and the residual blocks they are in."""
     found: dict[tuple[str, str], set[str]] = {}
     for name in state:
-        if parts := BLOCK.fullmatch(name):
+        if parts := _BLOCK.fullmatch(name):
             found.setdefault((parts[1], parts[2]), set()).add(re.sub(r"\.(weight|bias)$", "", parts[3]))
     if not found:
         return None, frozenset()
@@ -128,9 +129,7 @@ def find_blocks(state: Mapping[str, Tensor]) -> tuple[Block | None, frozenset[st
     raise ValueError(f"this package has no block like its {listed}; known: {known}")
 
 
-def block_options(
-    block: Block, state: Mapping[str, Tensor], config: Config
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+def block_options(block: Block, state: State, config: Config) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Settings beside those of the preset, and what was assumed."""
     said = config.part(block.key)
     values = dict(block.published) if said is None else {**block.defaults, **said}

@@ -1,6 +1,6 @@
 """Slow-only networks of PySlowFast as video classifiers of this package.
 
-The network is the same: a ResNet whose blocks come after the last activation of residual blocks. Its checkpoints carry
+The network is the same: a ResNet whose blocks come after the last activation of residual blocks. Checkpoints carry
 their configuration as YAML, under `cfg`; what it says and tensors do not is read from there.
 """
 
