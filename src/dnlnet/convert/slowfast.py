@@ -16,6 +16,8 @@ import yaml
 from torch import Tensor
 
 from dnlnet.backbones.resnet3d import VIDEO_BACKBONES, SlowOnly
+from dnlnet.convert.checking import listed
+from dnlnet.convert.names import State, as_linear, size
 from dnlnet.models.video import VideoClassifier
 
 PRESET = "slowfast"
@@ -42,6 +44,12 @@ _CAFFE2_NAME = re.compile(r"res\d_\d+_branch2[abc]_w")
 _CAFFE2 = (
     "is a Caffe2 model of PySlowFast's model zoo, a pickle of arrays under 'blobs', which cannot be read without "
     "running what it says; load it in PySlowFast with TEST.CHECKPOINT_TYPE caffe2 and save the network's state dict"
+)
+_POOL = 2  # of keys, in the preset
+_USUAL = {"SPATIAL_STRIDES": [1, 2, 2, 2], "SPATIAL_DILATIONS": [1, 1, 1, 1]}  # by stage
+_ASSUMED = (
+    "no configuration in the file: its blocks are assumed to have NONLOCAL.INSTANTIATION softmax and keys pooled by "
+    "2; with dot_product, PySlowFast's default, the weights would be those of another network"
 )
 _TEST_NOTE = (
     "on crops larger than those it was trained on, PySlowFast averages the probabilities of overlapping 7 x 7 "
@@ -86,7 +94,7 @@ class SlowOnlyDescription:
         )
 
 
-def matches(state: Mapping[str, Tensor]) -> bool:
+def matches(state: State) -> bool:
     """Whether these are names of PySlowFast's networks, or of the Caffe2 models that it reads too.
 
     >>> matches({"s1.pathway0_stem.conv.weight": torch.empty(0)})
@@ -108,9 +116,7 @@ def why_caffe2(path: Path) -> str | None:
     return f"{path}: {_CAFFE2}" if first == "blobs" else None
 
 
-def convert_state(
-    state: Mapping[str, Tensor], cfg: str | None = None
-) -> tuple[dict[str, Tensor], SlowOnlyDescription]:
+def convert_state(state: State, cfg: str | None = None) -> tuple[dict[str, Tensor], SlowOnlyDescription]:
     """The tensors by our names, and what they are weights of.
 
     Args:
@@ -124,31 +130,26 @@ def convert_state(
         raise ValueError(f"this {_CAFFE2}")
     if strange := [name for name in state if re.search(r"\.pathway[1-9]_", name)]:
         raise ValueError(f"has a second pathway ({strange[0]}); only slow-only networks are converted")
-    settings = _Settings.read(cfg)
     placement = _placement(state)
-    renamed = {ours: tensor for name, tensor in state.items() if (ours := _our_name(name)) is not None}
-    if settings.reversed_channels:
-        renamed["backbone.conv1.weight"] = renamed["backbone.conv1.weight"].flip(1)
-    pools = {settings.pool(stage) for stage in placement}
-    if len(pools) > 1:
-        raise ValueError(f"its blocks pool keys by {', '.join(map(str, sorted(pools)))}; expected one number")
-    pool = pools.pop() if pools else 2
+    settings = _Settings.read(cfg, tuple(placement))
     description = SlowOnlyDescription(
         backbone=_backbone(state),
-        classes=len(state["head.projection.weight"]),
+        classes=size(state, "head.projection.weight"),
         variant="nl" if placement else None,
         placement=placement,
-        block={} if pool == 2 else {"pool": pool},
+        block=settings.block,
         stride_in_1x1=settings.stride_in_1x1,
-        notes=((settings.note,) if settings.note and placement else ()) + (_TEST_NOTE,),
+        notes=(*settings.notes, _TEST_NOTE),
         unused=tuple(name for name in state if _our_name(name) is None),
     )
-    wanted = _shapes(description)
-    for name, shape in wanted.items():
-        if ".non_local." in name and name in renamed and len(shape) == 2:
-            renamed[name] = renamed[name].flatten(1)  # 1 x 1 x 1 convolutions are linear maps
-    _check(renamed, wanted, description.backbone)
-    return renamed, description
+    ours = {our: tensor for name, tensor in state.items() if (our := _our_name(name)) is not None}
+    for stage, numbers in placement.items():
+        for number in numbers:
+            ours = as_linear(ours, f"backbone.{stage}.{number}.non_local")
+    if settings.blue_first:
+        ours["backbone.conv1.weight"] = ours["backbone.conv1.weight"].flip(1)
+    _check(ours, description)
+    return ours, description
 
 
 @dataclass(frozen=True)
@@ -156,48 +157,47 @@ class _Settings:
     """What a configuration says about the network that its tensors do not show."""
 
     stride_in_1x1: bool = False
-    reversed_channels: bool = False
-    pools: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of the blocks: frames, rows, columns
-    note: str = ""
+    blue_first: bool = False  # of the pixels; mean and deviation are the same for all three colours
+    block: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, cfg: str | None) -> "_Settings":
+    def read(cls, cfg: str | None, stages: tuple[str, ...]) -> "_Settings":
+        """From the YAML of a configuration, for a network with blocks in these stages."""
         if cfg is None:
-            return cls(
-                note="no configuration in the file: its blocks are taken to have NONLOCAL.INSTANTIATION softmax, and "
-                "keys pooled by 2; one trained with dot_product, as PySlowFast does unless told, is another network"
-            )
-        content = yaml.safe_load(cfg)
-        part = {name: value for name, value in content.items() if isinstance(value, dict)}
-        blocks = part.get("NONLOCAL", {})
-        if any(any(stage) for stage in blocks.get("LOCATION", ())) and _flat(blocks.get("LOCATION")):
-            kind = blocks.get("INSTANTIATION", "dot_product")
-            if kind != "softmax":
-                raise ValueError(
-                    f"its blocks have NONLOCAL.INSTANTIATION {kind}, attention without a softmax, which the blocks "
-                    "of this package do not have; only softmax is converted"
-                )
-            if any(group > 1 for group in _flat(blocks.get("GROUP", ()))):
-                raise ValueError("its blocks look at groups of frames (NONLOCAL.GROUP above 1); only 1 is converted")
-        pools = dict(zip(_STAGES.values(), blocks.get("POOL", ()), strict=False))
+            return cls(notes=(_ASSUMED,) if stages else ())
+        try:
+            content = yaml.safe_load(cfg) or {}
+        except yaml.YAMLError:
+            raise ValueError("its cfg is not YAML, so that it does not say what its blocks are") from None
+        network, blocks, data = (content.get(part) or {} for part in ("RESNET", "NONLOCAL", "DATA"))
+        for key, usual in _USUAL.items():
+            if key in network and [stage[0] for stage in network[key]] != usual:
+                raise ValueError(f"its RESNET.{key} is {network[key]}; only {usual} is converted")
         return cls(
-            bool(part.get("RESNET", {}).get("STRIDE_1X1", False)),
-            bool(part.get("DATA", {}).get("REVERSE_INPUT_CHANNEL", False)),
-            {stage: tuple(pool[0]) for stage, pool in pools.items() if pool},
+            bool(network.get("STRIDE_1X1")),
+            bool(data.get("REVERSE_INPUT_CHANNEL")),
+            _block_options(blocks, stages) if stages else {},
         )
 
-    def pool(self, stage: str) -> int:
-        """The factor in space of the blocks of a stage."""
-        frames, rows, columns = self.pools.get(stage, (1, 2, 2))
-        if frames != 1 or rows != columns:
-            raise ValueError(
-                f"its blocks pool keys by {frames} x {rows} x {columns}; only equal factors in space are converted"
-            )
-        return rows
 
-
-def _flat(value: Any) -> list[Any]:
-    return [item for part in value for item in _flat(part)] if isinstance(value, list | tuple) else [value]
+def _block_options(blocks: Mapping[str, Any], stages: tuple[str, ...]) -> dict[str, Any]:
+    """Settings beside those of the preset, of blocks as a configuration describes them."""
+    kind = blocks.get("INSTANTIATION", "dot_product")
+    if kind != "softmax":
+        raise ValueError(
+            f"its NONLOCAL.INSTANTIATION is {kind}: attention without a softmax, which the blocks of this package do "
+            "not have; only softmax is converted"
+        )
+    numbers = [list(_STAGES.values()).index(stage) for stage in stages]
+    groups, pools = blocks.get("GROUP", [[1]] * 4), blocks.get("POOL", [[[1, 2, 2]]] * 4)
+    if any(groups[number][0] != 1 for number in numbers):
+        raise ValueError(f"its NONLOCAL.GROUP is {groups}: attention among some of the frames; only 1 is converted")
+    windows = {tuple(pools[number][0]) for number in numbers}
+    frames, rows, columns = min(windows)
+    if len(windows) > 1 or frames != 1 or rows != columns:
+        raise ValueError(f"its NONLOCAL.POOL is {pools}; only one factor, in space alone, is converted")
+    return {} if rows == _POOL else {"pool": rows}
 
 
 def _our_name(name: str) -> str | None:
@@ -211,7 +211,7 @@ def _our_name(name: str) -> str | None:
     return None
 
 
-def _placement(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+def _placement(state: State) -> dict[str, tuple[int, ...]]:
     found: dict[str, set[int]] = {}
     for name in state:
         if parts := _NON_LOCAL.fullmatch(name):
@@ -219,10 +219,10 @@ def _placement(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     return {stage: tuple(sorted(numbers)) for stage, numbers in sorted(found.items())}
 
 
-def _backbone(state: Mapping[str, Tensor]) -> str:
+def _backbone(state: State) -> str:
     places = {(parts[1], parts[2]) for name in state if (parts := _RESIDUAL.fullmatch(name))}
     layers = tuple(sum(stage == s for s, _ in places) for stage in _STAGES)
-    width = len(state["s1.pathway0_stem.conv.weight"])
+    width = size(state, "s1.pathway0_stem.conv.weight")
     for name, row in VIDEO_BACKBONES.items():
         if (row.layers, row.width) == (layers, width):
             return name
@@ -230,18 +230,19 @@ def _backbone(state: Mapping[str, Tensor]) -> str:
     raise ValueError(f"its stages have {layers} residual blocks and its stem {width} channels; known: {known}")
 
 
-def _shapes(description: SlowOnlyDescription) -> dict[str, torch.Size]:
-    with torch.device("meta"):
-        return {name: tensor.shape for name, tensor in description.build().state_dict().items()}
-
-
-def _check(state: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], backbone: str) -> None:
+def _check(state: State, description: SlowOnlyDescription) -> None:
     """Fail where tensors are missing or have other shapes: C2D and I3D have other kernels in time."""
-    if missing := [name for name in wanted if name not in state]:
-        raise ValueError(f"lacks {len(missing)} tensors of {backbone} ({', '.join(missing[:3])})")
-    for name, shape in wanted.items():
-        if state[name].shape != shape:
-            raise ValueError(
-                f"its {name} is {tuple(state[name].shape)} and not {tuple(shape)} as in {backbone}; only slow-only "
-                "networks are converted, whose kernels see 1, 1, 1, 3, 3 frames in s1 to s5"
-            )
+    with torch.device("meta"):
+        wanted = {name: tuple(tensor.shape) for name, tensor in description.build().state_dict().items()}
+    missing = [name for name in wanted if name not in state]
+    misshapen = [
+        f"{name} is {tuple(state[name].shape)}, expected {shape}"
+        for name, shape in wanted.items()
+        if name in state and state[name].shape != shape
+    ]
+    if missing or misshapen:
+        raise ValueError(
+            f"these are not the tensors of {description.backbone}, whose kernels see 1, 1, 1, 3, 3 frames in s1 to s5"
+            + listed("missing, by the names they have here", missing)
+            + listed("of another shape", misshapen)
+        )
