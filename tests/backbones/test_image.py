@@ -4,6 +4,7 @@ import torchvision
 
 import dnlnet
 from dnlnet.backbones import BACKBONES, Backbone
+from dnlnet.data.transforms import normalised
 
 SIZE = (64, 96)
 
@@ -74,6 +75,26 @@ def test_what_cannot_be_built_is_refused() -> None:
         Backbone("hrnet_w18", 8)
     with pytest.raises(ValueError, match="resnet18 has no bottleneck blocks"):
         Backbone("resnet18", stride_in_1x1=True)
+    with pytest.raises(ValueError, match="mobilenetv2 has no max-pool in its stem"):
+        Backbone("mobilenetv2", ceil_pool=True)
+
+
+def test_a_max_pool_that_rounds_up_adds_positions_only_where_the_stem_is_even() -> None:
+    with torch.device("meta"):
+        plain, up = Backbone("resnet18", 8), Backbone("resnet18", 8, ceil_pool=True)
+        assert [x.shape[2:] for x in plain(torch.rand(1, 3, 65, 97))] == [
+            x.shape[2:] for x in up(torch.rand(1, 3, 65, 97))
+        ]
+        assert [tuple(x.shape[2:]) for x in up(torch.rand(1, 3, 64, 96))] == [(17, 25), (9, 13), (9, 13), (9, 13)]
+
+
+def test_caffe_pixels_are_blue_first_and_without_caffes_mean() -> None:
+    plain, caffe = Backbone("resnet18").eval(), Backbone("resnet18", caffe_pixels=True).eval()
+    caffe.load_state_dict(plain.state_dict())
+    pixels = torch.randint(0, 256, (1, 3, 40, 48)).float()
+    blue_first = pixels.flip(1) - torch.tensor([102.9801, 115.9465, 122.7717]).view(3, 1, 1)
+    with torch.no_grad():
+        torch.testing.assert_close(caffe(normalised(pixels))[-1], plain(blue_first)[-1], rtol=1e-3, atol=1e-3)
 
 
 def test_absent_pretrained_weights_give_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ COMMANDS = [
     ["eval"],
     ["predict"],
     ["info"],
+    ["convert"],
     ["data", "check"],
     ["data", "list"],
     ["recipes", "list"],

@@ -31,6 +31,12 @@ def test_scales_and_flips_are_averaged_as_a_plain_loop_does() -> None:
     torch.testing.assert_close(ours, total / 6)
 
 
+def test_corners_are_where_the_network_has_them() -> None:
+    ours = Inference(short_side=26, align_corners=False)(network, IMAGE)
+    larger = F.interpolate(IMAGE, (26, 36), mode="bilinear", align_corners=False)
+    torch.testing.assert_close(ours, F.interpolate(network(larger), (13, 18), mode="bilinear", align_corners=False))
+
+
 def test_the_short_side_comes_before_the_scales() -> None:
     sizes = []
 

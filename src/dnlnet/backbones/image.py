@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import timm
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -77,7 +78,6 @@ class Backbone(nn.Module):
             mean. Images are given normalised as for every other backbone.
         pretrained: load timm's ImageNet weights, from its cache or the network. A local file is for `load_weights`.
 
-    >>> import torch
     >>> backbone = Backbone("resnet18", output_stride=16)
     >>> backbone.channels, backbone.strides
     ((64, 128, 256, 512), (4, 8, 16, 16))
@@ -86,6 +86,8 @@ class Backbone(nn.Module):
     >>> backbone.places[-1]
     'body.layer4.1'
     """
+
+    caffe: Tensor | None
 
     def __init__(
         self,
@@ -107,7 +109,10 @@ class Backbone(nn.Module):
             raise ValueError(f"{name} has no output stride {stride}; choose one of: {allowed}")
         if stride_in_1x1 and not row.bottlenecks:
             raise ValueError(f"{name} has no bottleneck blocks, so stride_in_1x1=True has nothing to act on")
-        self.name, self.parallel, self.caffe_pixels = name, row.parallel, caffe_pixels
+        self.name, self.parallel = name, row.parallel
+        # Scale and shift of each channel, from normalised pixels to those in 0..255 without Caffe's mean.
+        deviation, mean, caffe = torch.tensor(_PIXELS).view(3, 3, 1, 1)
+        self.register_buffer("caffe", torch.stack([deviation, mean - caffe]) if caffe_pixels else None, False)
         options = dict(row.options) if len(row.output_strides) == 1 else {**row.options, "output_stride": stride}
         self.body = _create(row.timm, pretrained, options)
         self.channels = tuple(self.body.feature_info.channels())
@@ -121,8 +126,9 @@ class Backbone(nn.Module):
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """Features of (B, 3, H, W) images, one map for each of `channels` and `strides`."""
-        if self.caffe_pixels:
-            images = _as_caffe(images)
+        if self.caffe is not None:
+            scale, shift = self.caffe
+            images = (images * scale + shift).flip(1)
         if not self.parallel:
             features: list[Tensor] = self.body(images)
             return features
@@ -152,12 +158,6 @@ def _create(name: str, pretrained: bool, options: Mapping[str, Any]) -> Any:
             f"ImageNet weights of {name} are not in timm's cache and could not be fetched ({type(error).__name__}); "
             "give a local file instead, or none"
         ) from error
-
-
-def _as_caffe(images: Tensor) -> Tensor:
-    """Images normalised for ImageNet's mean and deviation, in the order and range that Caffe has pixels in."""
-    deviation, mean, caffe = (images.new_tensor(values).view(3, 1, 1) for values in _PIXELS)
-    return (images * deviation + (mean - caffe)).flip(1)
 
 
 def _move_strides(body: nn.Module) -> None:

@@ -137,8 +137,9 @@ def _facts(checkpoint: Checkpoint) -> _Facts:
         align_corners = False
         notes.append(
             "neither a configuration nor the file's name says what crops it was trained on: align_corners is assumed "
-            "to be False and images to be looked at whole, as most of their models have it; --set "
-            "model.align_corners=true and --set evaluation.window=[769,769] --set evaluation.stride=[513,513] change it"
+            "to be False and images to be looked at whole, as most of their models have it; "
+            "--set model.align_corners=true --set evaluation.window=[769,769] --set evaluation.stride=[513,513] "
+            "change it"
         )
     slides = re.search(
         r"mode\s*=\s*'slide'.*?crop_size\s*=\s*\((\d+),\s*(\d+)\).*?stride\s*=\s*\((\d+),\s*(\d+)\)",

@@ -144,8 +144,8 @@ def _block(variant: str, config: Mapping[str, Any]) -> tuple[dict[str, Any], lis
             return {}, []
         return {}, [
             f"the weights do not tell how queries and keys are whitened: {what[variant]}, is assumed, as in the "
-            "recipe of the authors' README; --set model.preset=authors_temperature, or --set model.block.centring=channel "
-            "--set model.block.scaled=true --set model.block.temperature=0.1, changes it"
+            "recipe of the authors' README; --set model.preset=authors_temperature, or --set "
+            "model.block.centring=channel --set model.block.scaled=true --set model.block.temperature=0.1, changes it"
         ]
     notes: list[str] = []
     options: dict[str, Any] = {}

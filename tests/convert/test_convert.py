@@ -1,0 +1,153 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from dnlnet.convert import FAMILIES, convert, recognise
+from dnlnet.convert.known_classes import find_data
+from dnlnet.recipes.load import read_model_file
+from foreign import SMALL, State, filled, mmseg_shapes, use_small_backbones
+
+NAME = "nonlocal_r50-d8_512x1024_40k_cityscapes.pth"
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_backbones(monkeypatch)
+
+
+@pytest.fixture
+def state() -> State:
+    return filled(mmseg_shapes(SMALL, "nl_block"))
+
+
+class Trap:
+    """Leaves a file behind wherever it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_a_file_that_would_run_code_is_refused_unread(state: State, tmp_path: Path) -> None:
+    torch.save({"state_dict": state, "meta": Trap(tmp_path / "trapped")}, tmp_path / NAME)
+    with pytest.raises(ValueError, match=r"would have to run code to be read \((posix|nt)\.mkdir\); save its state"):
+        convert(tmp_path / NAME, tmp_path / "m.safetensors")
+    assert not (tmp_path / "trapped").exists()
+    assert not (tmp_path / "m.safetensors").exists()
+
+
+def test_a_damaged_file_is_refused(state: State, tmp_path: Path) -> None:
+    torch.save(state, tmp_path / NAME)
+    whole = (tmp_path / NAME).read_bytes()
+    for damaged in (b"", b"text", whole[: len(whole) // 2]):
+        (tmp_path / NAME).write_bytes(damaged)
+        with pytest.raises(ValueError, match="damaged"):
+            convert(tmp_path / NAME, tmp_path / "m.safetensors")
+    with pytest.raises(FileNotFoundError, match=r"none\.pth: no such file"):
+        convert(tmp_path / "none.pth", tmp_path / "m.safetensors")
+
+
+def test_all_that_is_missing_is_listed_and_nothing_is_written(state: State, tmp_path: Path) -> None:
+    missing = ["backbone.layer2.0.bn1.bias", "backbone.layer4.1.conv2.weight", "decode_head.nl_block.phi.conv.bias"]
+    torch.save({name: x for name, x in state.items() if name not in missing}, tmp_path / NAME)
+    for partial in (False, True):
+        with pytest.raises(ValueError, match="3 missing") as error:
+            convert(tmp_path / NAME, tmp_path / "m.safetensors", partial=partial)
+        for name in ("body.layer2.0.bn1.bias", "body.layer4.1.conv2.weight", "head.block.key.bias"):
+            assert name in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+
+
+def test_tensors_of_another_shape_are_listed_with_both_shapes(state: State, tmp_path: Path) -> None:
+    state["decode_head.convs.1.conv.weight"] = torch.ones(12, 12, 1, 1)
+    torch.save(state, tmp_path / NAME)
+    with pytest.raises(ValueError, match=r"head.refine.0.weight is \(12, 12, 1, 1\), expected \(12, 12, 3, 3\)"):
+        convert(tmp_path / NAME, tmp_path / "m.safetensors")
+
+
+def test_tensors_of_no_known_use_are_an_error_unless_asked_for(state: State, tmp_path: Path) -> None:
+    strange = {"decode_head.gc_block.weight": torch.ones(1), "neck.weight": torch.ones(1)}
+    torch.save({**state, **strange}, tmp_path / NAME)
+    with pytest.raises(ValueError, match="no place for; --partial leaves them out\n2 of no known use") as error:
+        convert(tmp_path / NAME, tmp_path / "m.safetensors")
+    assert all(name in str(error.value) for name in strange)
+    assert not (tmp_path / "m.safetensors").exists()
+    assert convert(tmp_path / NAME, tmp_path / "m.safetensors", partial=True).unused == tuple(strange)
+    assert (tmp_path / "m.safetensors").exists()
+
+
+def test_counters_of_batches_may_be_missing(state: State, tmp_path: Path) -> None:
+    old = {name: x for name, x in state.items() if not name.endswith("num_batches_tracked")}
+    torch.save(old, tmp_path / NAME)
+    assert len(convert(tmp_path / NAME, tmp_path / "m.safetensors").state) == len(state)
+
+
+def test_a_foreign_file_is_not_recognised_and_the_known_ones_are_said(tmp_path: Path) -> None:
+    torch.save({"fc.weight": torch.ones(2, 2)}, tmp_path / "a.pth")
+    assert recognise(tmp_path / "a.pth") is None
+    with pytest.raises(ValueError, match=r"tensors fc.weight, \.\.\.") as error:
+        convert(tmp_path / "a.pth", tmp_path / "m.safetensors")
+    assert all(family.name in str(error.value) for family in FAMILIES)
+
+
+def test_a_file_is_recognised_in_any_wrapping_format_and_precision(state: State, tmp_path: Path) -> None:
+    wrapped = {f"module.{name}": tensor for name, tensor in state.items()}
+    torch.save({"model": wrapped}, tmp_path / "a.pth")
+    save_file({name: tensor.half() for name, tensor in state.items()}, tmp_path / "a.safetensors")
+    for name in ("a.pth", "a.safetensors"):
+        family = recognise(tmp_path / name)
+        assert family is not None
+        assert family.name == "mmsegmentation"
+        converted = convert(tmp_path / name, tmp_path / "m.safetensors")
+        assert converted.state["head.classifier.weight"].dtype == torch.float32
+
+
+def test_a_file_that_could_not_be_written_leaves_the_old_one(
+    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save(state, tmp_path / NAME)
+
+    def half(tensors: object, path: Path, metadata: object) -> None:
+        path.write_bytes(b"half")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("dnlnet.convert.save_file", half)
+    out = tmp_path / "out" / "m.safetensors"
+    with pytest.raises(OSError, match="disk is full"):
+        convert(tmp_path / NAME, out)
+    assert not list(out.parent.iterdir())
+
+
+def test_the_model_file_is_none_of_the_inputs_and_has_its_ending(state: State, tmp_path: Path) -> None:
+    save_file(state, tmp_path / "a.safetensors")
+    with pytest.raises(ValueError, match="is the checkpoint itself"):
+        convert(tmp_path / "a.safetensors", tmp_path / "a.safetensors")
+    with pytest.raises(ValueError, match=r"ends in \.safetensors"):
+        convert(tmp_path / "a.safetensors", tmp_path / "m.pth")
+
+
+def test_a_setting_that_does_not_fit_the_weights_is_refused(state: State, tmp_path: Path) -> None:
+    torch.save(state, tmp_path / NAME)
+    with pytest.raises(ValueError, match="1 missing, by the names they have here") as error:
+        convert(tmp_path / NAME, tmp_path / "m.safetensors", ["model.auxiliary_bias=true"])
+    assert "auxiliary.0.bias" in str(error.value)
+    with pytest.raises(ValueError, match="unknown key of model 'corners'"):
+        convert(tmp_path / NAME, tmp_path / "m.safetensors", ["model.corners=true"])
+
+
+def test_the_iteration_is_the_checkpoints_own(state: State, tmp_path: Path) -> None:
+    torch.save({"state_dict": state, "meta": {"iter": 1234}}, tmp_path / NAME)
+    convert(tmp_path / NAME, tmp_path / "m.safetensors")
+    assert read_model_file(tmp_path / "m.safetensors").iteration == 1234
+
+
+def test_classes_without_names_are_numbered() -> None:
+    data, classes, note = find_data(3, ["too", "few"], palette="no colours")
+    assert (data, classes.names) == ("folder", ("class 0", "class 1", "class 2"))
+    assert note is not None
+    assert "numbered" in note

@@ -1,0 +1,259 @@
+"""Networks of other code bases: their tensors by their names, and their functions written out on those tensors.
+
+The shapes are theirs up to `Size`, so that small networks stand for large ones.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dnlnet.backbones import BACKBONES
+from dnlnet.backbones.image import Row
+from dnlnet.convert import mmseg, torchcv
+
+State = dict[str, Tensor]
+Shapes = Iterator[tuple[str, tuple[int, ...]]]
+BATCH_NORM = ("weight", "bias", "running_mean", "running_var")
+
+
+@dataclass(frozen=True)
+class Size:
+    blocks: tuple[int, ...] = (3, 4, 6, 3)
+    widths: tuple[int, ...] = (64, 128, 256, 512)
+    head: int = 512
+    auxiliary: int = 256
+    classes: int = 19
+
+
+SMALL = Size((1, 1, 2, 2), (8, 16, 20, 24), head=12, auxiliary=10, classes=5)
+
+
+def use_small_backbones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the families know ResNets of the size `SMALL`."""
+    options = {"layers": SMALL.blocks, "channels": SMALL.widths}
+    for family, name in ((mmseg, "resnet50c"), (torchcv, "resnet50s")):
+        row = Row(name, (8, 16, 32), r"layer\d\.\d+", options, bottlenecks=True)
+        monkeypatch.setitem(BACKBONES, f"small_{name}", row)  # type: ignore[arg-type]
+        monkeypatch.setitem(family._BACKBONES, (family._DEEP, SMALL.blocks), f"small_{name}")  # type: ignore[arg-type]
+
+
+def filled(shapes: Shapes, device: str = "cpu", seed: int = 0) -> State:
+    """Numbers of a size that keeps features near 1; variances are positive."""
+    generator = torch.Generator().manual_seed(seed)
+    if device == "meta":
+        return {name: torch.empty(shape, device="meta") for name, shape in shapes}
+    state: State = {}
+    for name, shape in shapes:
+        if len(shape) > 1:
+            state[name] = torch.randn(shape, generator=generator) * (2 / torch.Size(shape[1:]).numel()) ** 0.5
+        elif name.endswith(("running_var", "weight")):
+            state[name] = 0.5 + torch.rand(shape, generator=generator)
+        else:
+            state[name] = 0.3 * torch.randn(shape, generator=generator)
+    return state
+
+
+def norm_shapes(name: str, width: int) -> Shapes:
+    for kind in BATCH_NORM:
+        yield f"{name}.{kind}", (width,)
+    yield f"{name}.num_batches_tracked", ()
+
+
+def stage_shapes(size: Size, width: int) -> Shapes:
+    """The bottlenecks of a ResNet, after a stem of this width."""
+    for stage, (count, inner) in enumerate(zip(size.blocks, size.widths, strict=True), 1):
+        for index in range(count):
+            block = f"backbone.layer{stage}.{index}"
+            convolutions = ((inner, width, 1, 1), (inner, inner, 3, 3), (4 * inner, inner, 1, 1))
+            for number, shape in enumerate(convolutions, 1):
+                yield f"{block}.conv{number}.weight", shape
+                yield from norm_shapes(f"{block}.bn{number}", shape[0])
+            if index == 0:
+                yield f"{block}.downsample.0.weight", (4 * inner, width, 1, 1)
+                yield from norm_shapes(f"{block}.downsample.1", 4 * inner)
+            width = 4 * inner
+
+
+def mmseg_shapes(size: Size, kind: str | None) -> Shapes:
+    """`kind` is dnl_block, nl_block, or None for the plain head."""
+    for index, (width, before) in zip((0, 3, 6), ((32, 3), (32, 32), (64, 32)), strict=True):
+        yield f"backbone.stem.{index}.weight", (width, before, 3, 3)
+        yield from norm_shapes(f"backbone.stem.{index + 1}", width)
+    yield from stage_shapes(size, 64)
+    deep, middle, width = 4 * size.widths[3], 4 * size.widths[2], size.head
+    modules = {
+        "decode_head.convs.0": (deep, width),
+        "decode_head.convs.1": (width, width),
+        "decode_head.conv_cat": (deep + width, width),
+        "auxiliary_head.convs.0": (middle, size.auxiliary),
+    }
+    for name, (before, after) in modules.items():
+        yield f"{name}.conv.weight", (after, before, 3, 3)
+        yield from norm_shapes(f"{name}.bn", after)
+    for head, before in (("decode_head", width), ("auxiliary_head", size.auxiliary)):
+        yield f"{head}.conv_seg.weight", (size.classes, before, 1, 1)
+        yield f"{head}.conv_seg.bias", (size.classes,)
+    if kind is None:
+        return
+    block = f"decode_head.{kind}"
+    for name in ("g", "theta", "phi"):
+        yield f"{block}.{name}.conv.weight", (width // 2, width, 1, 1)
+        yield f"{block}.{name}.conv.bias", (width // 2,)
+    yield f"{block}.conv_out.conv.weight", (width, width // 2, 1, 1)
+    yield from norm_shapes(f"{block}.conv_out.bn", width)
+    if kind == "dnl_block":
+        yield f"{block}.conv_mask.weight", (1, width, 1, 1)
+        yield f"{block}.conv_mask.bias", (1,)
+
+
+def torchcv_shapes(size: Size, *, query: bool = True, mask: bool = True, module: str = "nlm") -> Shapes:
+    """The authors' network with a deep stem; without query and mask it has no block."""
+    for index, (width, before) in enumerate(((64, 3), (64, 64), (128, 64)), 1):
+        yield f"backbone.prefix.conv{index}.weight", (width, before, 3, 3)
+        yield from norm_shapes(f"backbone.prefix.bn{index}", width)
+    yield from stage_shapes(size, 128)
+    deep, middle, width = 4 * size.widths[3], 4 * size.widths[2], size.head
+    for name, before in (("conva", deep), ("convb", width), ("bottleneck", deep + width)):
+        yield f"{module}.{name}.0.weight", (width, before, 3, 3)
+        yield from norm_shapes(f"{module}.{name}.1.0", width)
+    yield f"{module}.bottleneck.3.weight", (size.classes, width, 1, 1)
+    yield f"{module}.bottleneck.3.bias", (size.classes,)
+    yield "dsn.0.conv.weight", (size.auxiliary, middle, 3, 3)
+    yield from norm_shapes("dsn.0.bn_relu.0", size.auxiliary)
+    yield "dsn.2.weight", (size.classes, size.auxiliary, 1, 1)
+    yield "dsn.2.bias", (size.classes,)
+    for name in ("conv_query", "conv_key") * query:
+        yield f"{module}.ctb.{name}.weight", (width // 2, width, 1, 1)
+        yield f"{module}.ctb.{name}.bias", (width // 2,)
+    if mask:
+        yield f"{module}.ctb.conv_mask.weight", (1, width, 1, 1)
+        yield f"{module}.ctb.conv_mask.bias", (1,)
+    if query or mask:
+        yield f"{module}.ctb.conv_value.weight", (width, width, 1, 1)
+        yield f"{module}.ctb.gamma", (1,)
+
+
+# Their functions, in evaluation mode. B batch, N positions, C channels.
+
+
+def convolved(state: Mapping[str, Tensor], name: str, x: Tensor, stride: int = 1, dilation: int = 1) -> Tensor:
+    weight = state[f"{name}.weight"]
+    padding = dilation * (weight.shape[-1] // 2)
+    return F.conv2d(x, weight, state.get(f"{name}.bias"), stride, padding, dilation)
+
+
+def normed(state: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
+    weight, bias, mean, variance = (state[f"{name}.{kind}"].view(-1, 1, 1) for kind in BATCH_NORM)
+    return (x - mean) / (variance + 1e-5).sqrt() * weight + bias
+
+
+def stages(state: Mapping[str, Tensor], size: Size, x: Tensor) -> list[Tensor]:
+    """The maps of the four stages at output stride 8: the last two are dilated, each from its second block on."""
+    maps = []
+    for stage, (count, stride, dilation) in enumerate(zip(size.blocks, (1, 2, 1, 1), (1, 1, 2, 4), strict=True), 1):
+        for index in range(count):
+            block = f"backbone.layer{stage}.{index}"
+            step = stride if index == 0 else 1
+            holes = max(1, dilation // 2) if index == 0 else dilation
+            y = normed(state, f"{block}.bn1", convolved(state, f"{block}.conv1", x)).relu()
+            y = normed(state, f"{block}.bn2", convolved(state, f"{block}.conv2", y, step, holes)).relu()
+            y = normed(state, f"{block}.bn3", convolved(state, f"{block}.conv3", y))
+            if index == 0:
+                x = normed(state, f"{block}.downsample.1", convolved(state, f"{block}.downsample.0", x, step))
+            x = (x + y).relu()
+        maps.append(x)
+    return maps
+
+
+def tokens(x: Tensor) -> Tensor:
+    return x.flatten(2).mT  # (B, N, C)
+
+
+def mmseg_block(state: Mapping[str, Tensor], kind: str, x: Tensor) -> Tensor:
+    block = f"decode_head.{kind}"
+    query, key, value = (tokens(convolved(state, f"{block}.{name}.conv", x)) for name in ("theta", "phi", "g"))
+    logits = query @ key.mT / query.shape[2] ** 0.5
+    if kind == "dnl_block":
+        centred = (query - query.mean(1, keepdim=True)) @ (key - key.mean(1, keepdim=True)).mT
+        logits = centred / query.shape[2] ** 0.5 / 0.05
+
+    def out(y: Tensor) -> Tensor:
+        y = y.mT.reshape(len(x), -1, *(x.shape[2:] if y.shape[1] > 1 else (1, 1)))
+        return normed(state, f"{block}.conv_out.bn", convolved(state, f"{block}.conv_out.conv", y))
+
+    y = x + out(logits.softmax(2) @ value)
+    if kind == "dnl_block":
+        mask = tokens(convolved(state, f"{block}.conv_mask", x)).mT.softmax(2)  # (B, 1, N)
+        y = y + out(mask @ value)
+    return y
+
+
+def mmseg_logits(
+    state: Mapping[str, Tensor], size: Size, kind: str | None, images: Tensor, align_corners: bool
+) -> tuple[Tensor, Tensor]:
+    """Logits of the classes, and those of the auxiliary head before they are resized."""
+    x = images
+    for index, stride in ((0, 2), (3, 1), (6, 1)):
+        convolution = convolved(state, f"backbone.stem.{index}", x, stride)
+        x = normed(state, f"backbone.stem.{index + 1}", convolution).relu()
+    *_, middle, deep = stages(state, size, F.max_pool2d(x, 3, 2, 1))
+
+    def module(name: str, x: Tensor) -> Tensor:
+        return normed(state, f"{name}.bn", convolved(state, f"{name}.conv", x)).relu()
+
+    y = module("decode_head.convs.0", deep)
+    if kind is not None:
+        y = mmseg_block(state, kind, y)
+    y = module("decode_head.convs.1", y)
+    y = convolved(state, "decode_head.conv_seg", module("decode_head.conv_cat", torch.cat([deep, y], 1)))
+    auxiliary = convolved(state, "auxiliary_head.conv_seg", module("auxiliary_head.convs.0", middle))
+    return F.interpolate(y, images.shape[2:], mode="bilinear", align_corners=align_corners), auxiliary
+
+
+def torchcv_block(
+    state: Mapping[str, Tensor], x: Tensor, whitening: str | None, divisor: float, module: str = "nlm"
+) -> Tensor:
+    """whitening: ln_nostd takes one mean of a sample, in_nostd one of each channel."""
+    block = f"{module}.ctb"
+    value = tokens(convolved(state, f"{block}.conv_value", x))
+    out = torch.zeros_like(value)
+    if f"{block}.conv_query.weight" in state:
+        query, key = (tokens(convolved(state, f"{block}.{name}", x)) for name in ("conv_query", "conv_key"))
+        if whitening is not None:
+            over = (1, 2) if whitening == "ln_nostd" else (1,)
+            query, key = (y - y.mean(over, keepdim=True) for y in (query, key))
+        out = state[f"{block}.gamma"] * ((query @ key.mT / divisor).softmax(2) @ value)
+    if f"{block}.conv_mask.weight" in state:
+        out = out + tokens(convolved(state, f"{block}.conv_mask", x)).mT.softmax(2) @ value
+    return x + out.mT.reshape(x.shape)
+
+
+def torchcv_logits(
+    state: Mapping[str, Tensor],
+    size: Size,
+    pixels: Tensor,
+    whitening: str | None = "ln_nostd",
+    divisor: float = 1.0,
+    module: str = "nlm",
+) -> tuple[Tensor, Tensor]:
+    """Of (B, 3, H, W) pixels in 0..255, red first; the auxiliary head's are not resized."""
+    x = pixels.flip(1) - torch.tensor([102.9801, 115.9465, 122.7717], dtype=pixels.dtype).view(3, 1, 1)
+    for index, stride in ((1, 2), (2, 1), (3, 1)):
+        convolution = convolved(state, f"backbone.prefix.conv{index}", x, stride)
+        x = normed(state, f"backbone.prefix.bn{index}", convolution).relu()
+    *_, middle, deep = stages(state, size, F.max_pool2d(x, 3, 2, 1, ceil_mode=True))
+
+    def layer(name: str, x: Tensor) -> Tensor:
+        return normed(state, f"{module}.{name}.1.0", convolved(state, f"{module}.{name}.0", x)).relu()
+
+    y = layer("conva", deep)
+    if f"{module}.ctb.conv_value.weight" in state:
+        y = torchcv_block(state, y, whitening, divisor, module)
+    y = layer("bottleneck", torch.cat([deep, layer("convb", y)], 1))
+    y = convolved(state, f"{module}.bottleneck.3", y)
+    hidden = normed(state, "dsn.0.bn_relu.0", convolved(state, "dsn.0.conv", middle)).relu()
+    return F.interpolate(y, pixels.shape[2:], mode="bilinear", align_corners=True), convolved(state, "dsn.2", hidden)
