@@ -17,6 +17,7 @@ from dnlnet.convert.mmdet import FAMILY
 from dnlnet.models.detector import Detector
 from dnlnet.recipes import find_recipe
 from dnlnet.recipes.build import builder_of
+from dnlnet.recipes.schema import parse_recipe
 
 State = dict[str, Tensor]
 STRIDES = (4, 8, 16, 32, 64)
@@ -375,6 +376,14 @@ def test_their_nl_has_a_narrow_value_and_a_projection_instead_of_a_gate() -> Non
 def test_a_block_without_a_mask_is_the_pairwise_one() -> None:
     state = {n: t for n, t in meta_state("layer3.4.nl_gc_block").items() if "conv_mask" not in n}
     assert converted(state).recipe.name == "coco-r50-nl_pairwise-c4"
+
+
+def test_a_network_that_is_no_row_of_the_paper_does_not_claim_its_scores() -> None:
+    state = {n: t for p in C5 for n, t in meta_state(f"{p}.nl_gc_block").items() if "conv_mask" not in n}
+    recipe = converted(state).recipe
+    assert (recipe.name, recipe.paper) == ("mmdet-coco-resnet50-nl_pairwise-c5_all", None)
+    assert (recipe.model.variant, recipe.model.placement) == ("nl_pairwise", "c5_all")
+    assert parse_recipe(recipe.model_dump_json()) == recipe
 
 
 def test_the_configuration_says_what_tensors_do_not() -> None:

@@ -95,12 +95,12 @@ def convert(checkpoint: Checkpoint) -> Converted:
     if _has_activated_norms(checkpoint.state, config):
         state = _with_plain_norms(state)
         notes += ("norms are InPlaceABN's, whose scale is |weight| + 1e-5; that is the weight now",)
-    size(state, _OFFSETS)
+    size(state, _OFFSETS)  # an error if it is not there
     state[_OFFSETS] = state[_OFFSETS] + _half_a_cell(state[_OFFSETS])
     return Converted(state, recipe, classes, (*class_notes, *notes, *_NOTES), unused)
 
 
-FAMILY = Family("mmdet", SOURCE, matches, convert)
+FAMILY = Family("mmdetection", SOURCE, matches, convert)
 
 
 def _recipe(
@@ -127,6 +127,9 @@ def _recipe(
         "block": dict(options),
     }
     model = type(recipe.model).model_validate({**recipe.model.model_dump(), **changes})
+    if (model.backbone, model.placement) != (recipe.model.backbone, recipe.model.placement):  # no row of the paper's
+        name = "-".join(["mmdet-coco", model.backbone, variant or "baseline", *([placement] if placement else [])])
+        recipe = recipe.model_copy(update={"name": name, "paper": None})
     return recipe if model == recipe.model else recipe.model_copy(update={"model": model, "measured": None})
 
 
