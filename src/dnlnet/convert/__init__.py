@@ -7,7 +7,7 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from dnlnet.convert import mmseg, torchcv
+from dnlnet.convert import mmdet, mmseg, torchcv
 from dnlnet.convert.checking import fitted, listed
 from dnlnet.convert.family import Checkpoint, Converted, Family
 from dnlnet.convert.reading import left_out, read_checkpoint
@@ -17,7 +17,7 @@ from dnlnet.recipes.schema import override
 
 __all__ = ["FAMILIES", "Checkpoint", "Converted", "Family", "convert", "recognise"]
 
-FAMILIES: tuple[Family, ...] = (mmseg.FAMILY, torchcv.FAMILY)
+FAMILIES: tuple[Family, ...] = (mmseg.FAMILY, torchcv.FAMILY, mmdet.FAMILY)
 
 
 def recognise(path: Path) -> Family | None:

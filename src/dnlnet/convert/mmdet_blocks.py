@@ -1,0 +1,163 @@
+"""The attention blocks of the authors' detection code: which there are, and which settings of ours they have.
+
+Some settings are in no tensor, but in the configuration that a checkpoint may carry.
+"""
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from dnlnet.attention.spec import find_variant, resolve_settings
+from dnlnet.convert.names import State
+
+PRESET = "authors_detection"
+_BLOCK = re.compile(r"backbone\.(layer\d\.\d+)\.(nl_gc_block|nonlocal_block|context_block)\.(.+)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One kind of block there, and what it is here.
+
+    Args:
+        module: what residual blocks call it.
+        key: what configurations call it.
+        layers: its layers and parameters, by their names there; the names are what it is known by.
+        variant, options: what it is here; options are beside those of the preset.
+        published: the settings that no tensor shows, in the authors' configurations.
+        defaults: the same, of a configuration that does not name them.
+    """
+
+    module: str
+    key: str
+    layers: Mapping[str, str]
+    variant: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    published: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+_EMBEDDED = {"conv_query": "query", "conv_key": "key", "conv_value": "value", "gamma": "gamma"}
+_NL_GC_PUBLISHED = {"temp": 0.05, "downsample": False, "whiten_type": ["channel"]}
+_NL_GC_DEFAULTS = {"temp": 1.0, "downsample": True, "whiten_type": ["channel"]}
+_NL_PUBLISHED = {
+    "temp": 1.0,
+    "downsample": False,
+    "mode": "embedded_gaussian",
+    "use_scale": True,
+    "whiten_type": None,
+    "fixbug": True,
+}
+
+_BLOCKS = (
+    Block(
+        "nl_gc_block", "nlgcb", _EMBEDDED | {"conv_mask": "saliency"}, "dnl", {}, _NL_GC_PUBLISHED, _NL_GC_DEFAULTS
+    ),
+    Block("nl_gc_block", "nlgcb", _EMBEDDED, "nl_pairwise", {}, _NL_GC_PUBLISHED, _NL_GC_DEFAULTS),
+    Block(
+        "nonlocal_block",
+        "nlb",
+        {"theta.conv": "query", "phi.conv": "key", "g.conv": "value", "conv_out.conv": "projection"},
+        "nl",
+        {"value_bias": True, "projection": True, "projection_bias": True, "gate": "none"},
+        _NL_PUBLISHED,
+        _NL_PUBLISHED | {"fixbug": False},
+    ),
+    Block("context_block", "gcb", {"conv_value": "value", "conv_mask": "saliency"}, "gc"),
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The configuration that a checkpoint was trained with, a Python text that is read but never run."""
+
+    keywords: tuple[tuple[str, ast.expr], ...] | None  # None where the checkpoint has no configuration
+
+    @classmethod
+    def of(cls, meta: Mapping[str, Any]) -> "Config":
+        """From what a checkpoint says about itself.
+
+        >>> Config.of({"config": "model = dict(nlgcb=dict(ratio=1. / 4., temp=0.05))"}).part("nlgcb")
+        {'ratio': None, 'temp': 0.05}
+        """
+        text = meta.get("config")
+        try:
+            tree = ast.parse(text) if isinstance(text, str) else None
+        except (SyntaxError, ValueError):
+            tree = None
+        if tree is None:
+            return cls(None)
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+        return cls(tuple((word.arg, word.value) for call in calls for word in call.keywords if word.arg is not None))
+
+    def values(self, key: str) -> set[Any]:
+        """The plain values that a key has anywhere."""
+        return {v.value for k, v in self.keywords or () if k == key and isinstance(v, ast.Constant)}
+
+    def part(self, key: str) -> dict[str, Any] | None:
+        """The plain values of `key=dict(...)`."""
+        for name, value in self.keywords or ():
+            if name == key and isinstance(value, ast.Call):
+                return {word.arg: _literal(word.value) for word in value.keywords if word.arg is not None}
+        return None
+
+
+def _literal(value: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(value)
+    except ValueError:
+        return None  # such as 1. / 4., a width, which the tensors show anyway
+
+
+def find_blocks(state: State) -> tuple[Block | None, frozenset[str]]:
+    """The kind of all blocks, and the residual blocks they are in."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for name in state:
+        if parts := _BLOCK.fullmatch(name):
+            found.setdefault((parts[1], parts[2]), set()).add(re.sub(r"\.(weight|bias)$", "", parts[3]))
+    if not found:
+        return None, frozenset()
+    kinds = {(module, frozenset(layers)) for (_, module), layers in found.items()}
+    for block in _BLOCKS:
+        if kinds == {(block.module, frozenset(block.layers))}:
+            return block, frozenset(place for place, _ in found)
+    listed = "; ".join(f"{module} of {', '.join(sorted(layers))}" for module, layers in sorted(kinds, key=str))
+    known = "; ".join(f"{block.module} of {', '.join(sorted(block.layers))}" for block in _BLOCKS)
+    raise ValueError(f"this package has no block like its {listed}; known: {known}")
+
+
+def block_options(block: Block, state: State, config: Config) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Settings beside those of the preset, and what was assumed."""
+    said = config.part(block.key)
+    values = dict(block.published) if said is None else {**block.defaults, **said}
+    for key in sorted(block.published.keys() - {"temp", "downsample"}):
+        if values[key] != block.published[key]:
+            raise ValueError(f"its blocks have {key}={values[key]!r}; only {block.published[key]!r} is converted")
+    wanted = dict(block.options)
+    if block.published:
+        wanted |= {"temperature": float(values["temp"]), "pool": 2 if values["downsample"] else 1}
+        wanted["embed_reduction"] = _only({_reduction(name, w) for name, w in state.items()} - {None})
+    if block.options:  # values are as wide as queries and keys
+        wanted["value_reduction"] = wanted["embed_reduction"]
+    preset = asdict(resolve_settings(find_variant(block.variant), PRESET))
+    options = {name: value for name, value in wanted.items() if preset[name] != value}
+    if said is not None or not block.published:
+        return options, ()
+    assumed = ", ".join(f"{key}={value!r}" for key, value in block.published.items())
+    return options, (f"no configuration in the file: its blocks are taken to have {assumed}",)
+
+
+def _reduction(name: str, weight: Tensor) -> int | None:
+    """Channels by width of a query, if that is what this tensor makes."""
+    if not re.search(r"\.(conv_query|theta\.conv)\.weight$", name):
+        return None
+    return weight.shape[1] // weight.shape[0]
+
+
+def _only(values: set[Any]) -> Any:
+    if len(values) != 1:
+        raise ValueError(f"its blocks reduce channels by {', '.join(map(str, sorted(values)))}; expected one number")
+    return values.pop()

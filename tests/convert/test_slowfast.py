@@ -1,0 +1,214 @@
+"""Against plain PyTorch written by the names of PySlowFast."""
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+import yaml
+from torch import Tensor
+
+from dnlnet.convert.slowfast import convert_state, matches, why_caffe2
+
+State = dict[str, Tensor]
+TINY, R50 = ((1, 2, 2, 1), 8), ((3, 4, 6, 3), 64)
+TINY_BLOCKS = ("s3.pathway0_nonlocal1", "s4.pathway0_nonlocal1")
+R50_BLOCKS = (
+    *(f"s3.pathway0_nonlocal{number}" for number in (1, 3)),
+    *(f"s4.pathway0_nonlocal{number}" for number in (1, 3, 5)),
+)
+SOFTMAX = {"NONLOCAL": {"INSTANTIATION": "softmax", "GROUP": [[1]] * 4, "POOL": [[[1, 2, 2], [1, 2, 2]]] * 4}}
+
+
+def shapes(network: tuple[tuple[int, ...], int], *blocks: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Every tensor of a slow-only network, and of its blocks."""
+    layers, width = network
+
+    def norm(name: str, channels: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+        for tensor in ("weight", "bias", "running_mean", "running_var"):
+            yield f"{name}.{tensor}", (channels,)
+        yield f"{name}.num_batches_tracked", ()
+
+    yield "s1.pathway0_stem.conv.weight", (width, 3, 1, 7, 7)
+    yield from norm("s1.pathway0_stem.bn", width)
+    given = width
+    for stage, (count, frames) in enumerate(zip(layers, (1, 1, 3, 3), strict=True), start=2):
+        inner = width * 2 ** (stage - 2)
+        for number in range(count):
+            name = f"s{stage}.pathway0_res{number}"
+            if number == 0:
+                yield f"{name}.branch1.weight", (4 * inner, given, 1, 1, 1)
+                yield from norm(f"{name}.branch1_bn", 4 * inner)
+            yield f"{name}.branch2.a.weight", (inner, given, frames, 1, 1)
+            yield from norm(f"{name}.branch2.a_bn", inner)
+            yield f"{name}.branch2.b.weight", (inner, inner, 1, 3, 3)
+            yield from norm(f"{name}.branch2.b_bn", inner)
+            yield f"{name}.branch2.c.weight", (4 * inner, inner, 1, 1, 1)
+            yield from norm(f"{name}.branch2.c_bn", 4 * inner)
+            given = 4 * inner
+    for name in blocks:
+        channels = width * (8 if name.startswith("s3") else 16)
+        for layer in ("conv_theta", "conv_phi", "conv_g"):
+            yield f"{name}.{layer}.weight", (channels // 2, channels, 1, 1, 1)
+            yield f"{name}.{layer}.bias", (channels // 2,)
+        yield f"{name}.conv_out.weight", (channels, channels // 2, 1, 1, 1)
+        yield f"{name}.conv_out.bias", (channels,)
+        yield from norm(f"{name}.bn", channels)
+    yield "head.projection.weight", (5, 32 * width)
+    yield "head.projection.bias", (5,)
+
+
+def random_state(*blocks: str) -> State:
+    generator = torch.Generator().manual_seed(0)
+    state = {}
+    for name, shape in shapes(TINY, *blocks):
+        tensor = torch.randn(shape, generator=generator)
+        if name.endswith("num_batches_tracked"):
+            tensor = torch.tensor(3)
+        elif name.endswith("running_var"):
+            tensor = tensor.abs() + 0.5
+        elif len(shape) > 1:
+            tensor *= (2 / tensor[0].numel()) ** 0.5
+        state[name] = tensor
+    return state
+
+
+def meta_state(network: tuple[tuple[int, ...], int], *blocks: str) -> State:
+    return {name: torch.empty(shape, device="meta") for name, shape in shapes(network, *blocks)}
+
+
+# Their network, by their names.
+
+
+def norm(x: Tensor, state: State, name: str) -> Tensor:
+    weight, bias, mean, var = (state[f"{name}.{t}"] for t in ("weight", "bias", "running_mean", "running_var"))
+    return F.batch_norm(x, mean, var, weight, bias)
+
+
+def conv(x: Tensor, state: State, name: str, stride: int = 1) -> Tensor:
+    weight = state[f"{name}.weight"]
+    padding = [size // 2 for size in weight.shape[2:]]
+    return F.conv3d(x, weight, state.get(f"{name}.bias"), (1, stride, stride), padding)
+
+
+def residual(x: Tensor, state: State, name: str, stride: int) -> Tensor:
+    y = norm(conv(x, state, f"{name}.branch2.a"), state, f"{name}.branch2.a_bn").relu()
+    y = norm(conv(y, state, f"{name}.branch2.b", stride), state, f"{name}.branch2.b_bn").relu()
+    y = norm(conv(y, state, f"{name}.branch2.c"), state, f"{name}.branch2.c_bn")
+    if f"{name}.branch1.weight" in state:
+        x = norm(conv(x, state, f"{name}.branch1", stride), state, f"{name}.branch1_bn")
+    return (x + y).relu()
+
+
+def non_local(x: Tensor, state: State, name: str, pool: int) -> Tensor:
+    pooled = F.max_pool3d(x, (1, pool, pool), (1, pool, pool))
+    theta = conv(x, state, f"{name}.conv_theta").flatten(2)
+    phi, g = (conv(pooled, state, f"{name}.{layer}").flatten(2) for layer in ("conv_phi", "conv_g"))
+    attention = (theta.mT @ phi * theta.shape[1] ** -0.5).softmax(2)
+    attended = (attention @ g.mT).mT.reshape(*theta.shape[:2], *x.shape[2:])
+    return x + norm(conv(attended, state, f"{name}.conv_out"), state, f"{name}.bn")
+
+
+def classify(clips: Tensor, state: State, pool: int = 2) -> Tensor:
+    x = norm(conv(clips, state, "s1.pathway0_stem.conv", 2), state, "s1.pathway0_stem.bn").relu()
+    x = F.max_pool3d(x, (1, 3, 3), (1, 2, 2), (0, 1, 1))
+    for stage, count in enumerate(TINY[0], start=2):
+        for number in range(count):
+            x = residual(x, state, f"s{stage}.pathway0_res{number}", 2 if stage > 2 and number == 0 else 1)
+            if f"s{stage}.pathway0_nonlocal{number}.conv_g.weight" in state:
+                x = non_local(x, state, f"s{stage}.pathway0_nonlocal{number}", pool)
+    return F.linear(x.mean((2, 3, 4)), state["head.projection.weight"], state["head.projection.bias"])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("blocks", "pool", "blue_first"), [(TINY_BLOCKS, 2, False), (TINY_BLOCKS[:1], 1, True), ((), 2, False)]
+)
+def test_the_network_computes_what_theirs_does(blocks: tuple[str, ...], pool: int, blue_first: bool) -> None:
+    state = random_state(*blocks)
+    assert matches(state)
+    cfg = {
+        "NONLOCAL": SOFTMAX["NONLOCAL"] | {"POOL": [[[1, pool, pool]]] * 4},
+        "DATA": {"REVERSE_INPUT_CHANNEL": blue_first},
+    }
+    ours, description = convert_state(state, yaml.safe_dump(cfg))
+    model = description.build().eval()
+    model.load_state_dict(ours)
+    clips = torch.randn(2, 3, 4, 64, 64, generator=torch.Generator().manual_seed(1))
+    expected = classify(clips.flip(1) if blue_first else clips, state, pool)
+    assert expected.std() > 0.1
+    torch.testing.assert_close(model(clips), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+
+
+def test_the_network_is_found_from_the_names() -> None:
+    ours, description = convert_state(meta_state(R50, *R50_BLOCKS), yaml.safe_dump(SOFTMAX))
+    assert (description.backbone, description.classes, description.variant) == ("slow_only_r50", 5, "nl")
+    assert description.placement == {"layer2": (1, 3), "layer3": (1, 3, 5)}
+    assert (description.preset, description.block, description.unused) == ("slowfast", {}, ())
+    assert len(ours) == len(meta_state(R50, *R50_BLOCKS))
+    assert ours["backbone.layer3.5.non_local.projection.weight"].shape == (1024, 512)
+    baseline = convert_state(meta_state(R50))[1]
+    assert (baseline.variant, baseline.placement) == (None, {})
+    strided = convert_state(meta_state(R50), yaml.safe_dump({"RESNET": {"STRIDE_1X1": True}}))[1]
+    assert strided.stride_in_1x1
+
+
+def test_a_softmax_is_assumed_aloud_and_a_dot_product_refused() -> None:
+    state = meta_state(TINY, *TINY_BLOCKS)
+    notes = convert_state(state)[1].notes
+    assert any("INSTANTIATION softmax" in note for note in notes)
+    assert not any("assumed" in note for note in convert_state(state, yaml.safe_dump(SOFTMAX))[1].notes)
+    for cfg in ({"NONLOCAL": {"INSTANTIATION": "dot_product"}}, {}):
+        with pytest.raises(ValueError, match="INSTANTIATION is dot_product"):
+            convert_state(state, yaml.safe_dump(cfg))
+        assert convert_state(meta_state(TINY), yaml.safe_dump(cfg))[1].variant is None
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value", "says"),
+    [
+        ("NONLOCAL", "GROUP", [[1], [1], [4], [1]], "among some of the frames"),
+        ("NONLOCAL", "POOL", [[[2, 2, 2]]] * 4, "in space alone"),
+        ("NONLOCAL", "POOL", [[[1, 2, 2]], [[1, 2, 2]], [[1, 1, 1]], [[1, 2, 2]]], "only one factor"),
+        ("RESNET", "SPATIAL_DILATIONS", [[1], [1], [1], [2]], "SPATIAL_DILATIONS"),
+    ],
+)
+def test_other_settings_are_refused(part: str, key: str, value: object, says: str) -> None:
+    cfg = {**SOFTMAX, part: {**SOFTMAX.get(part, {}), key: value}}
+    with pytest.raises(ValueError, match=says):
+        convert_state(meta_state(TINY, *TINY_BLOCKS), yaml.safe_dump(cfg))
+
+
+def test_a_configuration_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(ValueError, match="its cfg is not YAML"):
+        convert_state(meta_state(TINY), "NONLOCAL: [")
+
+
+def test_other_networks_are_refused() -> None:
+    state = meta_state(TINY)
+    with pytest.raises(ValueError, match="second pathway"):
+        convert_state({**state, "s1.pathway1_stem.conv.weight": torch.empty(1)})
+    with pytest.raises(ValueError, match=r"\(1, 2, 2, 0\) residual blocks"):
+        convert_state({name: tensor for name, tensor in state.items() if not name.startswith("s5")})
+    i3d = {**state, "s1.pathway0_stem.conv.weight": torch.empty(8, 3, 5, 7, 7, device="meta")}
+    with pytest.raises(ValueError, match=r"conv1\.weight is \(8, 3, 5, 7, 7\), expected \(8, 3, 1, 7, 7\)"):
+        convert_state(i3d)
+    with pytest.raises(ValueError, match=r"1 missing[^:]*:\n  classifier\.bias"):
+        convert_state({name: tensor for name, tensor in state.items() if name != "head.projection.bias"})
+
+
+def test_models_of_caffe2_are_refused_without_reading_them(tmp_path: Path) -> None:
+    names = {"conv1_w": torch.ones(1), "res3_1_branch2a_w": torch.ones(1)}
+    assert matches(names)
+    with pytest.raises(ValueError, match="a Caffe2 model"):
+        convert_state(names)
+    zoo, other, saved = (tmp_path / name for name in ("zoo.pkl", "other.pkl", "saved.pyth"))
+    zoo.write_bytes(pickle.dumps({"blobs": {"conv1_w": [1.0]}}, protocol=2))
+    other.write_bytes(pickle.dumps({"weights": 1}, protocol=2))
+    torch.save({"model_state": {"blobs": torch.ones(1)}}, saved)
+    assert "a Caffe2 model of PySlowFast's model zoo" in (why_caffe2(zoo) or "")
+    assert [why_caffe2(path) for path in (other, saved)] == [None, None]
+    (tmp_path / "cut.pkl").write_bytes(zoo.read_bytes()[:3])
+    assert why_caffe2(tmp_path / "cut.pkl") is None
