@@ -123,3 +123,73 @@ def turn(path: Path, degrees: int) -> Path:
     content[start : start + 36] = matrix
     path.write_bytes(content)
     return path
+
+
+def moving_shapes(root: Path, videos: int = 12, splits: Sequence[str] = ("train", "val"), frames: int = 16) -> Path:
+    """A data set of a square that moves down, left, right or up, in the layout of `video_folder`.
+
+    It starts anywhere and comes in again at the other side, so that single frames of all classes are alike: the class
+    is in the motion alone. A flip exchanges left and right.
+
+    Args:
+        videos: of each class in each split.
+        frames: of each video, at 30 a second.
+    """
+    for index, split in enumerate(splits):
+        rng = np.random.default_rng(index)
+        for motion in MOTIONS:
+            for number in range(videos):
+                write_video(root / split / motion / f"{number}.avi", moving_square(rng, motion, frames))
+    return root
+
+
+def moving_square(rng: np.random.Generator, motion: str, frames: int, side: int = 32) -> list[Frames]:
+    """A square of any grey and place on a darker ground, which moves by two pixels a frame."""
+    square, ground = 8, int(rng.integers(20, 60))
+    grey = int(rng.integers(160, 240))
+    start, (down, across) = rng.integers(0, side, 2), MOTIONS[motion]
+    pictures = []
+    for step in range(frames):
+        picture = np.full((side, side, 3), ground, dtype=np.uint8)
+        picture[:square, :square] = grey
+        place = start + 2 * step * np.array([down, across])
+        pictures.append(np.roll(picture, tuple(place.tolist()), axis=(0, 1)))
+    return pictures
+
+
+def ucf101_tree(root: Path, first: int = 1, inner: tuple[str, str] = ("ucfTrainTestlist", "UCF-101")) -> Path:
+    """Two classes, numbered from `first`, with two videos each to train on and one to test on, in two splits."""
+    lists, videos = (root / name for name in inner)
+    lists.mkdir(parents=True, exist_ok=True)
+    classes = ("ApplyLipstick", "YoYo")
+    (lists / "classInd.txt").write_text("".join(f"{first + k} {name}\r\n" for k, name in enumerate(classes)))
+    for split in ("01", "02"):
+        paths = [[f"{name}/v_{name}_g0{number}_c01.avi" for number in range(3)] for name in classes]
+        train = [f"{path} {first + k}" for k, some in enumerate(paths) for path in some[:2]]
+        (lists / f"trainlist{split}.txt").write_text("\r\n".join(train) + "\r\n")
+        (lists / f"testlist{split}.txt").write_text("\n".join(some[2] for some in paths))
+        for path in [path for some in paths for path in some]:
+            write_video(videos / path, 6)
+    return root
+
+
+def kinetics_tree(root: Path, separator: str = " ") -> Path:
+    """Three videos to train on, of the classes 0, 2 and 1, and one of class 0 to validate on."""
+    lists = {"train": {"a b.mp4": 0, "clips/c.mp4": 2, "d,e.mp4": 1}, "val": {"f.mp4": 0}}
+    for split, videos in lists.items():
+        for path in videos:
+            write_video(root / path, 6)
+        lines = [f"{path}{separator}{label}\n" for path, label in videos.items()]
+        (root / f"{split}.csv").write_text("".join(lines))
+    return root
+
+
+def video_folder_tree(root: Path) -> Path:
+    """The classes jump, run and swim in train, one of them a folder of frames, and run in val."""
+    write_video(root / "train" / "run" / "b.mp4", 6)
+    write_video(root / "train" / "run" / "a.webm", 6)
+    write_frames(root / "train" / "jump" / "frames", 6)
+    write_video(root / "train" / "swim" / "c.MKV", 6, codec="mpeg4")
+    (root / "train" / "run" / "notes.txt").touch()
+    write_video(root / "val" / "run" / "d.avi", 6)
+    return root

@@ -185,7 +185,10 @@ def _show(report: "Report | InstanceReport | VideoReport") -> None:
         }
         for index, name in enumerate(report.class_names)
     ]
-    print_table(f"{report.name}: {contents.title}", rows, contents.caption)
+    if rows:
+        print_table(f"{report.name}: {contents.title}", rows, contents.caption)
+    else:
+        typer.echo(f"{report.name}: {contents.title}, no class")  # lists of which no line can be understood
     for line in contents.lines:
         typer.echo(line)
     sizes = [f"{width} x {height} ({count})" for (width, height), count in report.sizes.items()]

@@ -41,10 +41,8 @@ def ucf101(root: Path, split: str) -> LabelledVideos:
         if found is None or folder not in numbers:
             faults.append(Problem(path, f"line {place} is {line[:60]!r}; expected <a class of classInd.txt>/<video>"))
         elif found["number"] is not None and int(found["number"]) != numbers[folder]:
-            text = (
-                f"line {place} has the class {found['number']}, but classInd.txt has {numbers[folder]} for {folder}"
-            )
-            faults.append(Problem(path, text))
+            text = f"has the class {found['number']}, but classInd.txt has {numbers[folder]} for {folder}"
+            faults.append(Problem(path, f"line {place} {text}"))
         else:
             entries.append(VideoEntry(videos / found["path"], names.index(folder)))
     return listed(f"ucf101 {split}", named_classes(names), entries, faults)

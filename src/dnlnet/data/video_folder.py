@@ -17,8 +17,9 @@ def video_folder(root: Path, split: str) -> LabelledVideos:
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as root:
-    ...     for name in ("train/run", "train/jump", "val/run"):
-    ...         (Path(root) / name).mkdir(parents=True)
+    ...     for name in ("train/run/a.mp4", "train/jump/b.mp4", "val/run/c.mp4"):
+    ...         (Path(root) / name).parent.mkdir(parents=True)
+    ...         (Path(root) / name).touch()
     ...     video_folder(Path(root), "val").classes.names
     ('jump', 'run')
     """
@@ -43,7 +44,7 @@ def video_folder(root: Path, split: str) -> LabelledVideos:
 
 
 def own_splits(root: Path) -> list[str]:
-    """The folders of a root that have folders, in order.
+    """The folders of a root that have folders with videos, in order.
 
     >>> own_splits(Path("/nowhere"))
     Traceback (most recent call last):
@@ -51,10 +52,14 @@ def own_splits(root: Path) -> list[str]:
     """
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder")
-    splits = [path.name for path in _folders(root) if _folders(path)]
+    splits = [path.name for path in _folders(root) if any(map(_has_videos, _folders(path)))]
     if not splits:
-        raise FileNotFoundError(f"{root}: has no folder of a split with folders of classes, such as train/<class>")
+        raise FileNotFoundError(f"{root}: has no videos in folders of folders, such as train/<class>/a.mp4")
     return splits
+
+
+def _has_videos(folder: Path) -> bool:
+    return any(map(is_video, folder.iterdir()))
 
 
 def _folders(path: Path) -> list[Path]:

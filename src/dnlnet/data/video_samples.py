@@ -90,9 +90,8 @@ class TrainingClips(Dataset[ClipSample]):
             raise ValueError(f"flip is a probability, got {flip}")
         low, high = short_sides
         if not 1 <= crop <= low <= high:
-            raise ValueError(
-                f"a crop of {crop} needs short_sides from low to high of at least that, got {low}..{high}"
-            )
+            sides = f"short_sides from low to high of at least that, got {low}..{high}"
+            raise ValueError(f"a crop of {crop} needs {sides}")
         self.videos, self.clip = videos.require_usable(), clip or Clip()
         self.short_sides, self.crop, self.flip, self.seed = short_sides, crop, flip, seed
 
