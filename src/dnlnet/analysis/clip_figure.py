@@ -95,6 +95,7 @@ def _middle(time: int, times: int, frames: int) -> int:
 
 
 def position_of(point: ClipPoint, frames: NDArray[np.uint8], terms: Terms) -> ClipPoint:
+    """The position (time, row, column) on a block's map in whose cell a pixel of the clip lies."""
     time, row, column = map(cell_of, point, frames.shape[:3], terms.size)
     return time, row, column
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def attend(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, a run folder, or a name on the hub.")],
-    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT...", help="Pictures or videos, and folders of them.")],
+    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT...", help="Pictures or videos, or folders.")],
     query: Annotated[
         list[str] | None,
         typer.Option(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from dnlnet.attention import Terms
     from dnlnet.recipes.model_file import ModelFile
 
 
@@ -34,7 +35,7 @@ def attend_videos(
         for name, path in videos.items():
             with open_video(path) as video:
                 size = video.size
-            blocks = {}
+            blocks: dict[str, Terms] = {}
             for title, model in models.items():
                 if not isinstance(model, TrainedVideo):
                     raise ValueError(f"{model.file.path}: is a {model.file.recipe.task} model; compare video models")
@@ -61,6 +62,7 @@ def _point(query: tuple[int, ...], size: tuple[int, int], clip: tuple[int, ...])
     frame = rest[0] - 1 if rest else count // 2
     if not (0 <= x < size[1] and 0 <= y < size[0] and 0 <= frame < count):
         raise ValueError(
-            f"query x={x}, y={y}, frame {frame + 1} is outside of the clip: {size[1]} x {size[0]} pixels, {count} frames"
+            f"query x={x}, y={y}, frame {frame + 1} is outside of the clip of {size[1]} x {size[0]} pixels and "
+            f"{count} frames"
         )
     return frame, y * height // size[0], x * width // size[1]

@@ -8,8 +8,10 @@ import typer
 
 def predict(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, a run folder, or a name on the hub.")],
-    inputs: Annotated[list[Path], typer.Argument(metavar="PATHS...", help="Pictures or videos, and folders of them.")],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="OUT", help="Folder for the results.")] = Path("predicted"),
+    inputs: Annotated[list[Path], typer.Argument(metavar="PATHS...", help="Pictures, videos, folders of them.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="OUT", help="Folder for the results.")] = Path(
+        "predicted"
+    ),
     submission: Annotated[
         str | None, typer.Option(metavar="NAME", help="Write what this benchmark's server takes, e.g. cityscapes.")
     ] = None,

@@ -167,9 +167,7 @@ class Augmentation:
         return Crop(resized, top, left, self.crop, flipped, brightness)
 
 
-def normalised(
-    images: Tensor, mean: tuple[float, ...] = MEAN, deviation: tuple[float, ...] = DEVIATION
-) -> Tensor:
+def normalised(images: Tensor, mean: tuple[float, ...] = MEAN, deviation: tuple[float, ...] = DEVIATION) -> Tensor:
     """(x - mean) / deviation of each colour, for (B, 3, ...) pixels in 0..255, on their own device.
 
     >>> normalised(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))[0, :, 0, 0]

@@ -8,6 +8,7 @@ each once, whichever process the files were read in.
 # B clips of a batch, V views of a video, T frames of a clip; H, W size of a picture
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -180,23 +181,11 @@ class TestViews(Dataset[ViewSample]):
     def __getitem__(self, index: int) -> ViewSample:
         entry = self.videos.videos[index]
         try:
-            views, problem = self._views(index), None
+            views = views_of_video(entry.path, self.clip, self.clips, self.crops, self.short_side, self.crop)
         except VideoError as error:
-            views, problem = torch.empty(0, 3, self.clip.count, self.crop, self.crop, dtype=torch.uint8), str(error)
-        return ViewSample(views, entry.label, str(entry.path), problem)
-
-    def _views(self, index: int) -> Tensor:
-        """Frames that several clips share are decoded once, as `Video.frames` does."""
-        with open_video(self.videos.videos[index].path) as video:
-            starts = self.clip.spread_starts(self.clips, video.duration)
-            times = [self.clip.times(float(start), video.duration) for start in starts]
-            frames = video.frames(np.concatenate(times), self.short_side)
-        views = [
-            _to_tensor(clip[:, top : top + self.crop, left : left + self.crop])
-            for clip in np.split(frames, self.clips)
-            for top, left in crop_places((frames.shape[1], frames.shape[2]), self.crop, self.crops)
-        ]
-        return torch.stack(views)
+            none = torch.empty(0, 3, self.clip.count, self.crop, self.crop, dtype=torch.uint8)
+            return ViewSample(none, entry.label, str(entry.path), str(error))
+        return ViewSample(views, entry.label, str(entry.path), None)
 
     @staticmethod
     def collate(samples: Sequence[ViewSample]) -> ViewBatch:
@@ -211,6 +200,22 @@ class TestViews(Dataset[ViewSample]):
             [one.name for one in samples],
             [one.problem for one in samples],
         )
+
+
+def views_of_video(
+    path: Path, clip: Clip, clips: int, crops: int, short_side: int, crop: int | None = None
+) -> Tensor:
+    """All views of one video, (V, 3, T, H, W): see `TestViews`. Frames that several clips share are decoded once."""
+    crop = short_side if crop is None else crop
+    with open_video(path) as video:
+        times = [clip.times(float(start), video.duration) for start in clip.spread_starts(clips, video.duration)]
+        frames = video.frames(np.concatenate(times), short_side)
+    views = [
+        _to_tensor(part[:, top : top + crop, left : left + crop])
+        for part in np.split(frames, clips)
+        for top, left in crop_places((frames.shape[1], frames.shape[2]), crop, crops)
+    ]
+    return torch.stack(views)
 
 
 def crop_places(size: Size, crop: int, count: int) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ _PIPELINES = {
     "detection": "object-detection",
     "video": "video-classification",
 }
+_INPUTS = {"segmentation": "picture.jpg", "detection": "picture.jpg", "video": "video.mp4"}
 _USES = {
     "segmentation": 'model.predict("picture.jpg").overlay()  # (H, W, 3), the classes over the picture',
     "detection": 'model.predict("picture.jpg").overlay()  # (H, W, 3), the objects drawn into the picture',
@@ -78,7 +79,7 @@ def _text(model: ModelFile, name: str) -> str:
             _USES[recipe.task],
             "```",
             "",
-            f"`dnlnet attend {name} {'video.mp4' if recipe.task == 'video' else 'picture.jpg'} -o maps` shows what its block attends to.",
+            f"`dnlnet attend {name} {_INPUTS[recipe.task]} -o maps` shows what its blocks attend to.",
             "",
             "## Classes",
             "",

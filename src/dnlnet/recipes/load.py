@@ -149,7 +149,7 @@ def load_segmentation(model: str | Path) -> TrainedSegmentation:
 
 
 def load_together(models: Sequence[str]) -> dict[str, TrainedSegmentation | TrainedDetection]:
-    """Models of pictures to be compared, by what to call them: their recipes, with their files where those are equal."""
+    """Models of pictures to be compared, by what to call them: recipes, with their files where those are equal."""
     loaded = {}
     for title, file in read_together(models).items():
         model = open_model(file)

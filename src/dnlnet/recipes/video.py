@@ -1,7 +1,7 @@
 """The action recognition rows of the paper, and small recipes that train on a CPU.
 
 Settings are those of the slow-only network that the paper follows: 8 frames, every eighth of a video at 30 frames a
-second; 196 epochs of 240,000 videos, half a period of a cosine after a warm-up of 34 epochs. Norms do not decay there.
+second; 196 epochs of 240,000 videos, half a period of a cosine after a warm-up of 34 epochs. Norms do not decay.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,12 +32,10 @@ _PAPER: Mapping[str | None, tuple[float, float]] = {
 _KINETICS: dict[str, Any] = {
     "data": VideoData(),
     "optim": Optim(lr=0.1, weight_decay=1e-4, decay_norms=False),
-    "schedule": Schedule(
-        iterations=196 * _EPOCH, batch=64, kind="cosine", warmup=34 * _EPOCH, warmup_start=0.1
-    ),
+    "schedule": Schedule(iterations=196 * _EPOCH, batch=64, kind="cosine", warmup=34 * _EPOCH, warmup_start=0.1),
     "training": Training(evaluate_every=20 * _EPOCH, save_every=1000),
 }
-# Six classes of UCF101, 60 clips, at half the size: ten minutes on two cores. Pixels as ImageNet's networks take them.
+# Six classes of UCF101, 60 videos, at half the size: ten minutes on two cores. Pixels as ImageNet's networks do.
 _UCF6: dict[str, Any] = {
     "data": VideoData(
         name="ucf101",
