@@ -25,7 +25,7 @@ FRAMES = 40
 def plain(path: Path) -> Frames:
     """All frames, decoded one after the other."""
     with av.open(str(path)) as file:
-        return np.stack([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)])
+        return np.stack([frame.to_ndarray(format="rgb24", threads=1) for frame in file.decode(video=0)])
 
 
 def numbers(video: Video, times: object, short_side: int | None = None) -> list[int]:

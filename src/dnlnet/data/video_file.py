@@ -118,7 +118,8 @@ class VideoFile(Video):
             height, width = shown_size((frame.height, frame.width), short_side)
         else:
             height, width = size[::-1] if turns % 2 else size
-        converted = self._convert(frame, width, height, "rgb24", interpolation="BILINEAR").to_ndarray()
+        # One thread: by itself it would start as many as there are cores, for a picture that takes less than that.
+        converted = self._convert(frame, width, height, "rgb24", interpolation="BILINEAR", threads=1).to_ndarray()
         picture: NDArray[np.uint8] = np.rot90(converted, turns) if turns else converted
         return picture
 
