@@ -169,6 +169,24 @@ def test_what_is_left_of_a_truncated_file_is_used_and_noted(
         assert video.count_decodable() == len(video)
 
 
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".mov"])
+def test_sound_is_passed_over_and_may_be_longer_than_the_pictures(suffix: str, tmp_path: Path) -> None:
+    path = write_video(tmp_path / f"a{suffix}", FRAMES, sound=3.0)
+    with open_video(path) as video:
+        assert (len(video), video.notes) == (FRAMES, [])
+        assert video.duration == pytest.approx(FRAMES / 30, abs=0.002)
+        assert numbers(video, video.times[[30, 2]]) == [30, 2]
+
+
+def test_a_title_in_another_encoding_does_no_harm(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.mkv", FRAMES, title="XXXXX")
+    content = path.read_bytes()
+    assert content.count(b"XXXXX") == 1
+    path.write_bytes(content.replace(b"XXXXX", "Größe".encode("latin-1")))
+    with open_video(path) as video:
+        assert numbers(video, video.times[[7]]) == [7]
+
+
 def test_frames_that_do_not_decode_are_replaced_and_noted(tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.mp4", 60, key_every=12)
     with av.open(str(path)) as file:
