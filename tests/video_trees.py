@@ -22,6 +22,7 @@ _OPTIONS = {
 }
 _BIT = 8  # side in pixels of the squares that show a number
 _BITS = 8
+_HERTZ = 16000
 
 Frames = NDArray[np.uint8]  # (T, H, W, 3)
 
@@ -52,6 +53,8 @@ def write_video(
     stamps: Sequence[int] | None = None,
     key_every: int = 12,
     container: dict[str, str] | None = None,
+    sound: float = 0.0,
+    title: str = "",
     **settings: Any,
 ) -> Path:
     """A video of these frames, or of this many numbered ones.
@@ -61,6 +64,8 @@ def write_video(
         stamps: of each frame, in milliseconds; by default the frames are evenly spaced.
         key_every: frames from one key frame to the next.
         container: options of the muxer.
+        sound: seconds of it in the same file.
+        title: a text in its header.
         settings: of the encoder, such as max_b_frames.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,6 +82,9 @@ def write_video(
             setattr(stream.codec_context, name, value)
         if stamps is not None:
             stream.codec_context.time_base = stream.time_base = Fraction(1, 1000)
+        if title:
+            file.metadata["title"] = title
+        speech: Any = file.add_stream("aac", rate=_HERTZ) if sound else None
         file.start_encoding()  # writes the header even if there are no frames
         for index, picture in enumerate(pictures):
             frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
@@ -84,24 +92,30 @@ def write_video(
             frame.time_base = Fraction(1, 1000) if stamps is not None else 1 / Fraction(rate)
             file.mux(stream.encode(frame))
         file.mux(stream.encode(None))
+        if sound:
+            file.mux(_silence(speech, sound))
     return path
+
+
+def _silence(stream: Any, seconds: float) -> list[Any]:
+    samples = np.zeros((1, int(seconds * _HERTZ)), np.float32)
+    frame = av.AudioFrame.from_ndarray(samples, format="fltp", layout="mono")
+    frame.sample_rate, frame.pts = _HERTZ, 0
+    return [*stream.encode(frame), *stream.encode(None)]
 
 
 def write_sound(path: Path, *, cover: bool = False) -> Path:
     """A file with sound and no picture, apart from that on its cover."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as file:
-        stream: Any = file.add_stream("aac", rate=16000)
+        stream: Any = file.add_stream("aac", rate=_HERTZ)
         if cover:
             picture: Any = file.add_stream("mjpeg", rate=1)
             picture.height, picture.width, picture.pix_fmt = *SIZE, "yuvj420p"
             picture.disposition = Disposition.attached_pic
             shown = av.VideoFrame.from_ndarray(numbered_frame(0), format="rgb24")
             file.mux([*picture.encode(shown), *picture.encode(None)])
-        frame = av.AudioFrame.from_ndarray(np.zeros((1, 4096), np.float32), format="fltp", layout="mono")
-        frame.sample_rate, frame.pts = 16000, 0
-        file.mux(stream.encode(frame))
-        file.mux(stream.encode(None))
+        file.mux(_silence(stream, 0.25))
     return path
 
 

@@ -1,4 +1,5 @@
 import pickle
+import sys
 from pathlib import Path
 
 import av
@@ -6,12 +7,11 @@ import numpy as np
 import pytest
 
 from dnlnet.data.video import Video, VideoError, is_video, open_video
-from trees import save, truncate
+from trees import truncate
 from video_trees import (
     CODECS,
     SIZE,
     Frames,
-    numbered_frame,
     shown_number,
     turn,
     write_frames,
@@ -25,7 +25,7 @@ FRAMES = 40
 def plain(path: Path) -> Frames:
     """All frames, decoded one after the other."""
     with av.open(str(path)) as file:
-        return np.stack([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)])
+        return np.stack([frame.to_ndarray(format="rgb24", threads=1) for frame in file.decode(video=0)])
 
 
 def numbers(video: Video, times: object, short_side: int | None = None) -> list[int]:
@@ -169,6 +169,24 @@ def test_what_is_left_of_a_truncated_file_is_used_and_noted(
         assert video.count_decodable() == len(video)
 
 
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".mov"])
+def test_sound_is_passed_over_and_may_be_longer_than_the_pictures(suffix: str, tmp_path: Path) -> None:
+    path = write_video(tmp_path / f"a{suffix}", FRAMES, sound=3.0)
+    with open_video(path) as video:
+        assert (len(video), video.notes) == (FRAMES, [])
+        assert video.duration == pytest.approx(FRAMES / 30, abs=0.002)
+        assert numbers(video, video.times[[30, 2]]) == [30, 2]
+
+
+def test_a_title_in_another_encoding_does_no_harm(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.mkv", FRAMES, title="XXXXX")
+    content = path.read_bytes()
+    assert content.count(b"XXXXX") == 1
+    path.write_bytes(content.replace(b"XXXXX", "Größe".encode("latin-1")))
+    with open_video(path) as video:
+        assert numbers(video, video.times[[7]]) == [7]
+
+
 def test_frames_that_do_not_decode_are_replaced_and_noted(tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.mp4", 60, key_every=12)
     with av.open(str(path)) as file:
@@ -232,42 +250,13 @@ def test_what_cannot_be_used_says_why_in_one_sentence(kind: str, text: str, tmp_
     assert (type(sent), str(sent)) == (VideoError, str(caught.value))
 
 
-def test_no_times_are_refused(tmp_path: Path) -> None:
-    with open_video(write_frames(tmp_path / "a")) as video, pytest.raises(ValueError, match="no times were asked"):
-        video.frames([])
-
-
-def test_a_folder_of_frames_is_read_in_the_order_of_its_numbers(tmp_path: Path) -> None:
-    folder = write_frames(tmp_path / "a", 12)
-    (folder / "notes.txt").touch()
-    with open_video(folder, folder_rate=10.0) as video:
-        assert (len(video), video.duration, video.rate, video.size) == (12, 1.2, 10.0, SIZE)
-        video.decoded = 0
-        assert numbers(video, [1.1, 0.2, 0.0, 0.25]) == [11, 2, 0, 2]
-        assert video.decoded == 3
-        np.testing.assert_array_equal(video.frames([0.3])[0], numbered_frame(3))
-        assert video.frames([0.0, 0.4], short_side=24).shape == (2, 24, 32, 3)
-        assert (video.count_decodable(), video.notes) == (12, [])
-    with pytest.raises(ValueError, match="rate of a folder of frames must be above 0, got 0"):
-        open_video(folder, folder_rate=0)
-
-
-def test_frames_of_another_size_are_brought_to_that_of_the_first(tmp_path: Path) -> None:
-    folder = write_frames(tmp_path / "a", 3)
-    save(folder / "frame_2.png", numbered_frame(1, (96, 128)))
-    with open_video(folder) as video:
-        assert video.frames(video.times).shape == (3, *SIZE, 3)
-
-
-def test_a_damaged_picture_of_a_folder_is_named(tmp_path: Path) -> None:
-    folder = write_frames(tmp_path / "a", 12)
-    truncate(folder / "frame_5.png")
-    with open_video(folder) as video:
-        assert numbers(video, [0.0]) == [0]
-        with pytest.raises(VideoError, match=f"^{folder}: frame_5.png cannot be read: "):
-            video.frames(video.times)
-        assert video.count_decodable() == 11
-        assert video.notes[0].startswith("frame_5.png cannot be read: ")
+def test_without_pyav_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_video(tmp_path / "a.mp4", 1)
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(ModuleNotFoundError, match=r'av is not installed; .* "dnlnet\[video\]"'):
+        open_video(path)
+    with open_video(write_frames(tmp_path / "a", 2)) as video:  # a folder needs no codec
+        assert len(video) == 2
 
 
 def test_videos_are_known_by_suffix_and_folders_by_their_pictures(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_no_videos_at_all_are_refused_with_the_reason() -> None:
     gone = [Problem(Path("b.mp4"), "no such file")] * 3
     with pytest.raises(ValueError, match=r"none of the 3 listed videos of mine is there, such as b\.mp4"):
         LabelledVideos("mine", CLASSES, [], missing=gone).require_usable()
-    with pytest.raises(ValueError, match="found for mine"):
+    with pytest.raises(ValueError, match="no videos found for mine; dnlnet data list shows"):
         LabelledVideos("mine", CLASSES, []).require_usable()
 
 

@@ -118,7 +118,8 @@ class VideoFile(Video):
             height, width = shown_size((frame.height, frame.width), short_side)
         else:
             height, width = size[::-1] if turns % 2 else size
-        converted = self._convert(frame, width, height, "rgb24", interpolation="BILINEAR").to_ndarray()
+        # One thread: by itself it would start as many as there are cores, for a picture that takes less than that.
+        converted = self._convert(frame, width, height, "rgb24", interpolation="BILINEAR", threads=1).to_ndarray()
         picture: NDArray[np.uint8] = np.rot90(converted, turns) if turns else converted
         return picture
 
@@ -143,20 +144,30 @@ class VideoFile(Video):
         # AVI stores no presentation times, and what is guessed for them is in disorder if B-frames are packed into
         # the packets of others; the decoding time at which a frame comes out is its place.
         stamp_of = "dts" if self._file.format.name == "avi" else "pts"
-        for packet in self._file.demux(self._file.streams.video[self._stream]):
-            if packet.is_corrupt:
-                continue
+        for frame in self._raw_frames():
+            stamp = getattr(frame, stamp_of) if self._packets.timed else None
+            following = number + 1 if stamp is None else self._number(stamp)
+            if number < following < len(self):
+                number = following
+                self.decoded += 1
+                yield number, frame
+
+    def _raw_frames(self) -> Iterator[Any]:
+        """All that can be decoded from where the file is."""
+        packets = self._file.demux(self._file.streams.video[self._stream])
+        while True:
             try:
-                frames = packet.decode()
+                packet = next(packets, None)
             except self._av.FFmpegError:
-                continue  # later ones may be good
-            for frame in frames:
-                stamp = getattr(frame, stamp_of) if self._packets.timed else None
-                following = number + 1 if stamp is None else self._number(stamp)
-                if following > number:
-                    number = following
-                    self.decoded += 1
-                    yield number, frame
+                return  # nothing behind this can be read
+            if packet is None:
+                return
+            if not packet.is_corrupt:
+                try:
+                    frames = packet.decode()
+                except self._av.FFmpegError:
+                    continue  # later ones may be good
+                yield from frames
 
     def _number(self, stamp: int) -> int:
         return int(np.searchsorted(self._packets.stamps, stamp, side="right")) - 1
@@ -180,7 +191,7 @@ class VideoFile(Video):
         """Open the file at its beginning."""
         self.close()
         try:
-            self._file = self._av.open(str(self.path))
+            self._file = self._av.open(str(self.path), metadata_errors="replace")  # titles in any encoding
         except self._av.error.InvalidDataError:
             raise VideoError(self.path, "is not a video, or is cut off so that it cannot be opened") from None
         except (self._av.FFmpegError, OSError) as error:

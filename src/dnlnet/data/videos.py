@@ -55,7 +55,9 @@ class LabelledVideos:
 
     def require_usable(self) -> "LabelledVideos":
         """Itself, if it has videos and the lists are without faults; some of the listed videos may be missing."""
-        if not self.faults and not self.videos and self.missing:
+        if not self.faults and not self.videos:
+            if not self.missing:
+                raise ValueError(f"no videos found for {self.name}; dnlnet data list shows the expected folders")
             one = f"such as {self.missing[0].path}; dnlnet data check shows all"
             raise ValueError(f"none of the {len(self.missing)} listed videos of {self.name} is there, {one}")
         require_complete(self.name, len(self), self.faults)
