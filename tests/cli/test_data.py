@@ -8,8 +8,9 @@ from typer.testing import CliRunner, Result
 
 from coco_trees import coco_tree, edit, write_coco
 from dnlnet.cli.data import data
-from dnlnet.data.catalog import DATA_SETS, INSTANCE_DATA_SETS
+from dnlnet.data.catalog import DATA_SETS, INSTANCE_DATA_SETS, VIDEO_DATA_SETS
 from trees import camvid_tree, cityscapes_tree, folder_tree, truncate, write_image, write_labels
+from video_trees import kinetics_tree, video_folder_tree
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +36,7 @@ def test_help_shows_an_example(command: str) -> None:
 def test_list_shows_each_data_set_with_splits_and_folders() -> None:
     result = run("list")
     assert result.exit_code == 0
-    for row in (*DATA_SETS.values(), *INSTANCE_DATA_SETS.values()):
+    for row in (*DATA_SETS.values(), *INSTANCE_DATA_SETS.values(), *VIDEO_DATA_SETS.values()):
         assert f"  {row.name}: {row.layout}" in result.stdout.splitlines()
         assert any(
             {row.name, "-" if row.classes is None else str(len(row.classes))} <= set(line.split())
@@ -206,3 +207,66 @@ def test_a_folder_of_objects_that_looks_right_is_named(tmp_path: Path) -> None:
     root = coco_tree(tmp_path / "coco")
     with pytest.raises(FileNotFoundError, match=f"; {root} looks right: give that folder$"):
         CliRunner().invoke(data, ["check", "coco", str(tmp_path)], catch_exceptions=False)
+
+
+def test_videos_are_counted_and_their_faults_shown(tmp_path: Path) -> None:
+    root = video_folder_tree(tmp_path / "mine")
+    result = run("check", "video_folder", root)
+    assert result.exit_code == 0, result.output
+    for text in (
+        "video_folder train: 4 videos",
+        "video_folder val: 1 video",
+        "4 can be read",
+        "seconds: 0.2 to 0.2, 0.2 in the middle",
+        "frames a second: 30.0 to 30.0, 30.0 in the middle",
+        "sizes (width x height): 64 x 48 (4)",
+        "0 problems",
+    ):
+        assert text in result.stdout
+    broken = root / "val" / "run" / "d.avi"
+    broken.write_bytes(b"")
+    path = tmp_path / "report.json"
+    result = run("check", "video_folder", root, "--split", "val", "--json", path)
+    assert result.exit_code == 1
+    assert f"  {broken}: is empty: 0 bytes; fetch it again" in result.stdout.splitlines()
+    assert json.loads(path.read_text())["splits"]["val"]["readable"] == 0
+
+
+def test_videos_that_are_listed_but_not_there_are_problems(tmp_path: Path) -> None:
+    root = kinetics_tree(tmp_path)
+    (root / "f.mp4").unlink()
+    result = run("check", "kinetics", root)
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert f"  {root}/f.mp4: no such file or folder" in lines
+    assert f"kinetics test is not there: {root}/test.csv: no such file" in lines
+
+
+def test_a_list_of_which_nothing_can_be_understood_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("label,youtube_id,time_start,time_end,split\n")
+    result = run("check", "kinetics", tmp_path)
+    assert result.exit_code == 1
+    assert "kinetics train: 0 videos, no class" in result.stdout
+    assert "line 1 is 'label,youtube_id,time_start,time_end,split'; expected a path and a label" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (["ucf101", "."], FileNotFoundError, r"classInd\.txt: no such file; ucf101 expects classInd\.txt"),
+        (["kinetics", "."], FileNotFoundError, r"train\.csv: no such file; kinetics expects"),
+        (
+            ["video_folder", "."],
+            FileNotFoundError,
+            "has no videos in folders of .*; video_folder expects <split>/<class>",
+        ),
+        (["kinetic", "."], ValueError, "unknown data set 'kinetic'; did you mean 'kinetics'"),
+        (["kinetics", ".", "--images", "."], ValueError, "--images is for a JSON file in COCO's format"),
+    ],
+)
+def test_bad_usage_for_videos_is_an_error(
+    arguments: list[str], error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=message):
+        CliRunner().invoke(data, ["check", *arguments], catch_exceptions=False)

@@ -6,7 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dnlnet.data.catalog import DATA_SETS, find_labels, open_all_splits, open_data_set
+from dnlnet.data.catalog import (
+    DATA_SETS,
+    VIDEO_DATA_SETS,
+    find_labels,
+    open_all_splits,
+    open_all_video_splits,
+    open_data_set,
+    open_video_set,
+)
 from dnlnet.data.labelled import LabelledImages
 from trees import (
     ade20k_tree,
@@ -16,6 +24,7 @@ from trees import (
     folder_tree,
     pascal_context_tree,
 )
+from video_trees import kinetics_tree, ucf101_tree, video_folder_tree
 
 TREES: dict[str, Callable[[Path], Path]] = {
     "cityscapes": cityscapes_tree,
@@ -32,6 +41,16 @@ COUNTS = {
     "pascal_context_60": {"train": 2, "val": 1},
     "camvid": {"train": 2, "val": 1, "test": 1},
     "folder": {"train": 2, "val": 1},
+}
+VIDEO_TREES: dict[str, Callable[[Path], Path]] = {
+    "kinetics": kinetics_tree,
+    "ucf101": ucf101_tree,
+    "video_folder": video_folder_tree,
+}
+VIDEO_COUNTS = {
+    "kinetics": {"train": 3, "val": 1},
+    "ucf101": {"train01": 4, "train02": 4, "test01": 2, "test02": 2},
+    "video_folder": {"train": 4, "val": 1},
 }
 
 
@@ -139,3 +158,18 @@ def test_labels_of_a_picture_are_found_by_its_file(tmp_path: Path) -> None:
     copy = tmp_path / picture.name
     copy.write_bytes(picture.read_bytes())
     assert find_labels(open_all_splits("camvid", root)[0].values(), copy) is None
+
+
+@pytest.mark.parametrize("name", VIDEO_DATA_SETS)
+def test_every_split_of_every_data_set_of_videos_opens(name: str, tmp_path: Path) -> None:
+    root = VIDEO_TREES[name](tmp_path / "data")
+    opened, missing = open_all_video_splits(name, root)
+    assert {split: len(videos.require_usable()) for split, videos in opened.items()} == VIDEO_COUNTS[name]
+    assert list(missing) == (["test"] if name == "kinetics" else [])
+    for split, videos in opened.items():
+        again = open_video_set(name, root, split)
+        assert (again.name, list(again.videos)) == (f"{name} {split}", list(videos.videos))
+        assert pickle.loads(pickle.dumps(videos)) == videos
+    first = next(iter(opened))
+    with pytest.raises(FileNotFoundError, match=f"; {name} expects .*; {root} looks right: give that folder$"):
+        open_video_set(name, tmp_path, first)

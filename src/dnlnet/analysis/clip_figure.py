@@ -42,10 +42,10 @@ def clip_figure(
     _check(frames, blocks, points)
     times = max(terms.key_size[0] for terms in blocks.values())
     first = next(iter(blocks.values()))
-    marks = {n: _mark(n, _position(point, frames, first), frames, first) for n, point in enumerate(points)}
+    marks = {n: _mark(n, position_of(point, frames, first), frames, first) for n, point in enumerate(points)}
     rows: list[tuple[str, Tensor | None, Sequence[int]]] = [("frames", None, range(len(points)))]
     for name, terms in blocks.items():
-        positions = [_position(point, frames, terms) for point in points]
+        positions = [position_of(point, frames, terms) for point in points]
         maps = terms.maps(positions)
         if maps.unary is not None:
             rows.append((f"{name}\nunary", maps.unary[0], []))
@@ -94,7 +94,8 @@ def _middle(time: int, times: int, frames: int) -> int:
     return int((time + 0.5) / times * frames)
 
 
-def _position(point: ClipPoint, frames: NDArray[np.uint8], terms: Terms) -> ClipPoint:
+def position_of(point: ClipPoint, frames: NDArray[np.uint8], terms: Terms) -> ClipPoint:
+    """The position (time, row, column) on a block's map in whose cell a pixel of the clip lies."""
     time, row, column = map(cell_of, point, frames.shape[:3], terms.size)
     return time, row, column
 

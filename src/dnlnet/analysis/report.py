@@ -12,7 +12,7 @@ from dnlnet.engine.log import read_log
 from dnlnet.files import written_whole
 
 SMOOTHING = 0.95
-_OF_CLASS = {"segmentation": "IoU", "detection": "box AP"}  # what the log has of each class
+_OF_CLASS = {"segmentation": "IoU", "detection": "box AP", "video": "top1"}  # what the log has of each class
 
 
 def write_report(folder: Path) -> Path:

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 def attend(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, a run folder, or a name on the hub.")],
-    inputs: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Pictures, and folders of them.")],
+    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT...", help="Pictures or videos, or folders.")],
     query: Annotated[
         list[str] | None,
-        typer.Option(metavar="X,Y", help="A query point in pixels; may be repeated. Default: three are chosen."),
+        typer.Option(
+            metavar="X,Y", help="A query point in pixels; X,Y,FRAME in a clip; may be repeated. Default: chosen."
+        ),
     ] = None,
     against: Annotated[
         list[str] | None, typer.Option(metavar="MODEL", help="Another model to compare with; may be repeated.")
@@ -36,27 +38,35 @@ def attend(
     """Show what a model attends to: the pairwise maps of query points, the unary map, and both together.
 
     OUT gets, for each picture, a figure as PNG and PDF, the raw maps (.npz), and what is in them (.json). The page is
-    one file that needs no server: point at a pixel to see its maps. Query points snap to the block's grid.
+    one file that needs no server: point at a pixel to see its maps. Query points snap to the block's grid. Of a video
+    the clip in its middle is shown, frame by frame.
 
     Example: dnlnet attend runs/dnl street.jpg --query 120,80 --against runs/nl -o figures --page explore.html
     """
     if out is None and page is None:
         raise ValueError("nothing to write: give a folder for figures with -o OUT, a file with --page HTML, or both")
-    points = [_point(text) for text in query or []]
+    queries = [_query(text) for text in query or []]
 
     from dnlnet.analysis.explorer import explorer_page
+    from dnlnet.cli.attend_video import attend_videos
     from dnlnet.cli.progress import counting_progress
     from dnlnet.data.catalog import open_all_splits
     from dnlnet.data.pictures import find_pictures
     from dnlnet.files import written_whole
-    from dnlnet.recipes.load import load, read_together
+    from dnlnet.recipes.load import load_together, read_together
 
     files = read_together([model, *(against or ())])
     recipe = next(iter(files.values())).recipe
     if data is not None and recipe.task != "segmentation":
-        raise ValueError("--data shows the labels of pixels; a detector's data set has none: leave it out")
+        raise ValueError(f"--data shows the labels of pixels; that of a {recipe.task} model has none: leave it out")
+    if recipe.task == "video":
+        if page is not None or out is None:
+            raise ValueError("the page is for pictures; give a folder for the figures of videos with -o OUT")
+        attend_videos(files, inputs, queries, out)
+        return
+    points = [_point(query) for query in queries]
     labelled = None if data is None else list(open_all_splits(recipe.data.name, data)[0].values())
-    models = {title: load(file.path) for title, file in files.items()}
+    models = load_together([model, *(against or ())])
     pictures = find_pictures(inputs)
     shown = []
     with counting_progress() as progress:
@@ -77,12 +87,22 @@ def attend(
         typer.echo(f"written: {page} ({page.stat().st_size / 1e6:.1f} MB); open it in a browser")
 
 
-def _point(text: str) -> "Point":
-    """(row, column) from "x,y"."""
+def _query(text: str) -> tuple[int, ...]:
+    """(x, y) or (x, y, frame)."""
     try:
-        column, row = (int(part) for part in text.split(","))
+        x, y, *frame = (int(part) for part in text.split(","))
     except ValueError:
         raise ValueError(f"--query {text}: expected x,y in whole pixels, such as 120,80") from None
+    if len(frame) > 1:
+        raise ValueError(f"--query {text}: expected x,y, or x,y,frame for a video")
+    return x, y, *frame
+
+
+def _point(query: tuple[int, ...]) -> "Point":
+    """(row, column)."""
+    if len(query) > 2:
+        raise ValueError(f"--query {','.join(map(str, query))}: a picture has no frames; expected x,y")
+    column, row = query
     return row, column
 
 
@@ -120,18 +140,14 @@ def _look(
 
 def _write(picture: "Picture", points: "list[Point]", target: Path) -> None:
     """The figure, the maps and their description, under one name with four endings."""
-    import numpy as np
-
     from dnlnet.analysis.figures import attention_figure
     from dnlnet.analysis.panels import PRINT_DOTS, save_figure
     from dnlnet.analysis.record import record
-    from dnlnet.cli.tables import write_json
-    from dnlnet.files import written_whole
+    from dnlnet.cli.tables import write_json, write_maps
 
     figure = attention_figure(picture, points)
     for ending in (".png", ".pdf"):
         save_figure(figure, target.with_name(target.name + ending), PRINT_DOTS)
     content, arrays = record(picture, points)
-    with written_whole(target.with_name(target.name + ".npz")) as temporary:
-        np.savez_compressed(temporary, allow_pickle=False, **arrays)
+    write_maps(target.with_name(target.name + ".npz"), arrays)
     write_json(target.with_name(target.name + ".json"), content)

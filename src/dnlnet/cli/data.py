@@ -1,17 +1,20 @@
 """`dnlnet data`: which data sets can be read, and whether a folder holds one without faults."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dnlnet.data.check import Report
     from dnlnet.data.check_coco import InstanceReport
+    from dnlnet.data.check_videos import VideoReport
     from dnlnet.data.labelled import LabelledImages
     from dnlnet.data.objects import InstanceImages
+    from dnlnet.data.videos import LabelledVideos
 
 data = typer.Typer(help="List the data sets, and check the files of one.", no_args_is_help=True)
 
@@ -26,9 +29,9 @@ def list_data_sets() -> None:
     Example: dnlnet data list
     """
     from dnlnet.cli.tables import print_table
-    from dnlnet.data.catalog import DATA_SETS, INSTANCE_DATA_SETS, DataSet
+    from dnlnet.data.catalog import DATA_SETS, INSTANCE_DATA_SETS, VIDEO_DATA_SETS, DataSet
 
-    rows: list[DataSet[Any]] = [*DATA_SETS.values(), *INSTANCE_DATA_SETS.values()]
+    rows: list[DataSet[Any]] = [*DATA_SETS.values(), *INSTANCE_DATA_SETS.values(), *VIDEO_DATA_SETS.values()]
     print_table(
         "Data sets",
         [
@@ -55,7 +58,7 @@ def check(
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write the report to this file.")] = None,
 ) -> None:
-    """Read every image and label file of a data set; show what it holds and all that is wrong with it.
+    """Read every image, label file and video of a data set; show what it holds and all that is wrong with it.
 
     Exit code 1 if anything is wrong. The folders that each data set expects: dnlnet data list
 
@@ -79,74 +82,115 @@ def check(
 
 def _opened(
     name: str, directory: Path, split: list[str] | None, images: Path | None
-) -> "tuple[Mapping[str, LabelledImages | InstanceImages], dict[str, str]]":
-    """The images of each split, and why others are not there."""
+) -> "tuple[Mapping[str, LabelledImages | InstanceImages | LabelledVideos], dict[str, str]]":
+    """The images or videos of each split, and why others are not there."""
     from dnlnet.data import catalog, coco
     from dnlnet.errors import unknown
 
-    of_objects = name in catalog.INSTANCE_DATA_SETS
-    if not of_objects and name not in catalog.DATA_SETS:
-        raise unknown("data set", name, [*catalog.DATA_SETS, *catalog.INSTANCE_DATA_SETS])
-    if of_objects and directory.is_file():
+    kinds: list[tuple[Mapping[str, Any], Callable[..., Any], Callable[..., Any]]] = [
+        (catalog.DATA_SETS, catalog.open_data_set, catalog.open_all_splits),
+        (catalog.INSTANCE_DATA_SETS, catalog.open_instance_set, catalog.open_all_instance_splits),
+        (catalog.VIDEO_DATA_SETS, catalog.open_video_set, catalog.open_all_video_splits),
+    ]
+    kind = next((kind for kind in kinds if name in kind[0]), None)
+    if kind is None:
+        raise unknown("data set", name, [known for rows, _, _ in kinds for known in rows])
+    rows, open_one, open_all = kind
+    if rows is catalog.INSTANCE_DATA_SETS and directory.is_file():
         if split:
             raise ValueError(f"{directory} is one file and has no splits; leave out --split")
         return {directory.stem: coco.open_coco_file(directory, images or directory.parent)}, {}
     if images is not None:
         raise ValueError(f"--images is for a JSON file in COCO's format, but {name} {directory} is none")
     if split:
-        open_one = catalog.open_instance_set if of_objects else catalog.open_data_set
         return {one: open_one(name, directory, one) for one in split}, {}
-    return (catalog.open_all_instance_splits if of_objects else catalog.open_all_splits)(name, directory)
+    opened: tuple[Mapping[str, Any], dict[str, str]] = open_all(name, directory)
+    return opened
 
 
-def _read(chosen: "Mapping[str, LabelledImages | InstanceImages]") -> "dict[str, Report | InstanceReport]":
+def _read(
+    chosen: "Mapping[str, LabelledImages | InstanceImages | LabelledVideos]",
+) -> "dict[str, Report | InstanceReport | VideoReport]":
     from functools import partial
 
     from dnlnet.cli.progress import counting_progress
     from dnlnet.data.check import check
     from dnlnet.data.check_coco import check_instances
+    from dnlnet.data.check_videos import check_videos
     from dnlnet.data.labelled import LabelledImages
+    from dnlnet.data.videos import LabelledVideos
 
-    reports: dict[str, Report | InstanceReport] = {}
+    reports: dict[str, Report | InstanceReport | VideoReport] = {}
     with counting_progress() as progress:
         for split, images in chosen.items():
             advance = partial(progress.advance, progress.add_task(images.name, total=len(images)))
             if isinstance(images, LabelledImages):
                 reports[split] = check(images, progress=advance)
+            elif isinstance(images, LabelledVideos):
+                reports[split] = check_videos(images, progress=advance)
             else:
                 reports[split] = check_instances(images, progress=advance)
     return reports
 
 
-def _show(report: "Report | InstanceReport") -> None:
-    from dnlnet.cli.tables import print_table
+@dataclass(frozen=True)
+class _Contents:
+    """What the table of a report shows: a bar for each class, columns, what is below, and lines after it."""
+
+    title: str
+    amounts: "Sequence[float]"
+    columns: "dict[str, list[str]]"
+    caption: str
+    lines: "Sequence[str]" = ()
+
+
+def _contents(report: "Report | InstanceReport | VideoReport") -> _Contents:
     from dnlnet.data.check import Report
+    from dnlnet.data.check_videos import VideoReport, spread
 
     if isinstance(report, Report):
-        amounts: Sequence[float] = report.class_shares
-        columns = {"share": [f"{share:.2%}" if share else "none" for share in amounts]}
-        caption = f"ignored: {report.ignored_share:.2%}"
-    else:
-        amounts = report.class_instances
-        columns = {
-            "objects": [str(count) if count else "none" for count in amounts],
-            "images": [str(count) if count else "none" for count in report.class_images],
-        }
-        caption = _count(sum(report.class_instances), "object")
-    largest = max(amounts) or 1
+        shares = report.class_shares
+        columns = {"share": [f"{share:.2%}" if share else "none" for share in shares]}
+        return _Contents(_count(report.images, "image"), shares, columns, f"ignored: {report.ignored_share:.2%}")
+    if isinstance(report, VideoReport):
+        columns = {"videos": [str(count) if count else "none" for count in report.class_videos]}
+        lines = [
+            f"{name}: {values['least']:.1f} to {values['most']:.1f}, {values['median']:.1f} in the middle"
+            for name, values in (("seconds", spread(report.seconds)), ("frames a second", spread(report.rates)))
+            if values is not None
+        ]
+        caption = f"{len(report.seconds)} can be read"
+        return _Contents(_count(report.videos, "video"), report.class_videos, columns, caption, lines)
+    columns = {
+        "objects": [str(count) if count else "none" for count in report.class_instances],
+        "images": [str(count) if count else "none" for count in report.class_images],
+    }
+    reasons = [f"{reason} {count}" for reason, count in report.left_out.items()]
+    lines = [f"not learnt from: {', '.join(reasons) or 'none'}"]
+    caption = _count(sum(report.class_instances), "object")
+    return _Contents(_count(report.images, "image"), report.class_instances, columns, caption, lines)
+
+
+def _show(report: "Report | InstanceReport | VideoReport") -> None:
+    from dnlnet.cli.tables import print_table
+
+    contents = _contents(report)
+    largest = max(contents.amounts, default=0) or 1
     rows = [
         {
             "class": index,
             "name": name,
-            **{column: cells[index] for column, cells in columns.items()},
-            "": "█" * round(_BAR_WIDTH * amounts[index] / largest),
+            **{column: cells[index] for column, cells in contents.columns.items()},
+            "": "█" * round(_BAR_WIDTH * contents.amounts[index] / largest),
         }
         for index, name in enumerate(report.class_names)
     ]
-    print_table(f"{report.name}: {_count(report.images, 'image')}", rows, caption)
-    if not isinstance(report, Report):
-        reasons = [f"{reason} {count}" for reason, count in report.left_out.items()]
-        typer.echo(f"not learnt from: {', '.join(reasons) or 'none'}")
+    if rows:
+        print_table(f"{report.name}: {contents.title}", rows, contents.caption)
+    else:
+        typer.echo(f"{report.name}: {contents.title}, no class")  # lists of which no line can be understood
+    for line in contents.lines:
+        typer.echo(line)
     sizes = [f"{width} x {height} ({count})" for (width, height), count in report.sizes.items()]
     more = f" and {len(sizes) - _SIZES_SHOWN} more" if len(sizes) > _SIZES_SHOWN else ""
     typer.echo(f"sizes (width x height): {', '.join(sizes[:_SIZES_SHOWN]) or 'none'}{more}")

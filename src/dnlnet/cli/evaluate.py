@@ -8,6 +8,7 @@ import typer
 if TYPE_CHECKING:
     from dnlnet.metrics.coco import AveragePrecision, Kind
     from dnlnet.metrics.miou import ConfusionMatrix
+    from dnlnet.metrics.topk import TopK
     from dnlnet.recipes.model_file import ModelFile
     from dnlnet.recipes.schema import Evaluation
 
@@ -34,8 +35,9 @@ def evaluate(
     """Score a model on a data set.
 
     Segmentation: mean IoU, IoU of each class, pixel accuracy; images are looked at as the model's recipe says, or as
-    the options say. Detection: COCO's average precision of boxes and masks. Under torchrun the images are shared out,
-    and the scores are the same.
+    the options say. Detection: COCO's average precision of boxes and masks. Video: how often the right class is the
+    surest, or among the five surest, over all views of a video. Under torchrun the images are shared out, and the
+    scores are the same.
 
     Example: dnlnet eval runs/camvid --data ~/camvid --json scores.json --picture confusion.png
     """
@@ -43,17 +45,17 @@ def evaluate(
     from dnlnet.recipes.evaluate import evaluate_model
     from dnlnet.recipes.load import inference_of
     from dnlnet.recipes.model_file import find_model, read_model_file
-    from dnlnet.recipes.schema import SegmentationRecipe
+    from dnlnet.recipes.schema import DetectionRecipe, SegmentationRecipe, VideoRecipe
 
     found = read_model_file(find_model(model))
     inference = None
     if isinstance(found.recipe, SegmentationRecipe):
         asked = _as_asked(found.recipe.evaluation, whole, window, scales, flip)
         inference = inference_of(asked, found.recipe.model.align_corners)
-        if results is not None:
-            raise ValueError("--results is for detectors; dnlnet predict writes what a segmentation model finds")
     elif whole or window is not None or scales is not None or flip is not None or picture is not None:
         raise ValueError("--whole, --window, --scales, --flip and --picture are for segmentation models")
+    if results is not None and not isinstance(found.recipe, DetectionRecipe):
+        raise ValueError(f"--results is for detectors; dnlnet predict writes what a {found.recipe.task} model finds")
     with counting_progress() as progress:
         task = progress.add_task("evaluating", total=None)
         metric = evaluate_model(
@@ -69,6 +71,8 @@ def evaluate(
         return  # another process speaks
     if isinstance(found.recipe, SegmentationRecipe):
         _show_segmentation(found, metric, json, picture)
+    elif isinstance(found.recipe, VideoRecipe):
+        _show_video(found, metric, json)
     else:
         _show_detection(found, metric, json, results)
 
@@ -107,6 +111,20 @@ def _show_detection(found: "ModelFile", metric: "AveragePrecision", json: Path |
     if results is not None:
         write_json(results, metric.results())
         typer.echo(f"written: {results}")
+
+
+def _show_video(found: "ModelFile", metric: "TopK", json: Path | None) -> None:
+    from dnlnet.cli.tables import print_table, write_json
+
+    by_class = dict(zip(found.classes.names, metric.class_scores(), strict=True))
+    scores = metric.scores()
+    caption = ", ".join([*(f"{name} {value:.4f}" for name, value in scores.items()), f"{metric.count} videos"])
+    print_table(f"{found.recipe.name} after {found.iteration} iterations", _bars("top1", by_class), caption)
+    for reason in metric.skipped:
+        typer.echo(f"not counted: {reason}", err=True)
+    if json is not None:
+        write_json(json, {**scores, "videos": metric.count, "by_class": by_class, "unreadable": metric.skipped})
+        typer.echo(f"written: {json}")
 
 
 def _bars(name: str, by_class: "dict[str, float | None]") -> list[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""`dnlnet predict`: what is in one's own pictures."""
+"""`dnlnet predict`: what is in one's own pictures and videos."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,8 +8,10 @@ import typer
 
 def predict(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, a run folder, or a name on the hub.")],
-    inputs: Annotated[list[Path], typer.Argument(metavar="PATHS...", help="Pictures, and folders of them.")],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="OUT", help="Folder for the results.")],
+    inputs: Annotated[list[Path], typer.Argument(metavar="PATHS...", help="Pictures, videos, folders of them.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="OUT", help="Folder for the results.")] = Path(
+        "predicted"
+    ),
     submission: Annotated[
         str | None, typer.Option(metavar="NAME", help="Write what this benchmark's server takes, e.g. cityscapes.")
     ] = None,
@@ -19,10 +21,11 @@ def predict(
     ] = 0.5,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
-    """Predict pictures: the classes of pixels, or the objects.
+    """Predict pictures, the classes of pixels or the objects; or videos, what is done in them.
 
     A segmentation model writes index PNG, colour PNG, and the colours laid over the picture; a detector the picture
-    with boxes, masks, names and scores, a mask for each object, and COCO-format JSON.
+    with boxes, masks, names and scores, a mask for each object, and COCO-format JSON; a video model JSON with the
+    probability of each class, of which it prints the surest.
 
     What is done is not done again: an interrupted job goes on. A broken file is reported and skipped, and the exit
     code is then 1. Under torchrun the pictures are shared out.
@@ -52,6 +55,8 @@ def predict(
             start=lambda count: progress.update(task, total=count),
         ):
             progress.advance(task)
+            if result.said:
+                typer.echo(f"{result.path}\n{result.said}")
             skipped += result.skipped
             done += not result.skipped and result.problem is None
             if result.problem is not None:

@@ -75,10 +75,12 @@ def _iterations(recipe: "Recipe") -> int:
 
 def _image(recipe: "Recipe") -> str:
     """The size of what is trained on: crops, or the sides of whole images."""
-    from dnlnet.recipes.schema import Data
+    from dnlnet.recipes.schema import Data, VideoData
 
     if isinstance(recipe.data, Data):
         return "{} x {}".format(*recipe.data.crop)
+    if isinstance(recipe.data, VideoData):
+        return f"{recipe.data.frames} x {recipe.data.crop} x {recipe.data.crop}"
     return f"{recipe.data.short_side}..{recipe.data.long_side}"
 
 

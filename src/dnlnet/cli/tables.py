@@ -15,6 +15,14 @@ def write_json(path: Path, content: Any) -> None:
         temporary.write_text(json.dumps(content, indent=2) + "\n")
 
 
+def write_maps(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays by name as a compressed .npz, whole or not at all."""
+    import numpy as np
+
+    with written_whole(path) as temporary:
+        np.savez_compressed(temporary, allow_pickle=False, **arrays)
+
+
 def print_table(title: str, rows: Sequence[Mapping[str, object]], caption: str = "") -> None:
     """Rows as a table whose columns are the keys of the first row; cells are shown as they are, without markup."""
     from rich.console import Console

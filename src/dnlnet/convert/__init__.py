@@ -13,7 +13,7 @@ from dnlnet.convert.family import Checkpoint, Converted, Family
 from dnlnet.convert.reading import left_out, read_checkpoint
 from dnlnet.files import written_whole
 from dnlnet.recipes.model_file import about
-from dnlnet.recipes.schema import override
+from dnlnet.recipes.override import override
 
 __all__ = ["FAMILIES", "Checkpoint", "Converted", "Family", "convert", "recognise"]
 

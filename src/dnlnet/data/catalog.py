@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from dnlnet.data import ade20k, camvid, cityscapes, coco, folder, pascal_context
+from dnlnet.data import ade20k, camvid, cityscapes, coco, folder, kinetics, pascal_context, ucf101, video_folder
 from dnlnet.data.classes import Classes
 from dnlnet.data.labelled import LabelledImages, Labels
 from dnlnet.data.objects import InstanceImages
+from dnlnet.data.videos import LabelledVideos
 from dnlnet.errors import unknown
 
-Images = TypeVar("Images", LabelledImages, InstanceImages)
+Images = TypeVar("Images", LabelledImages, InstanceImages, LabelledVideos)
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,12 @@ class DataSet(Generic[Images]):
     Args:
         name: as users write it.
         splits: the names of its splits; empty if the folder itself decides.
-        function: from the root folder and a split to the images.
+        function: from the root folder and a split to the images or videos.
         layout: the folders it expects, in one line.
         classes: what they are, if that is fixed.
         joined: those of the splits that consist of others.
         find_splits: lists them where the folder itself decides.
+        holds: what its files are called in messages.
     """
 
     name: str
@@ -35,17 +37,30 @@ class DataSet(Generic[Images]):
     classes: Classes | None
     joined: tuple[str, ...] = ()
     find_splits: Callable[[Path], Sequence[str]] = lambda _: ()
+    holds: str = "pictures"
 
 
 def _folder_splits(root: Path) -> list[str]:
+    return _found_or_train(folder.own_splits, root)
+
+
+def _video_folder_splits(root: Path) -> list[str]:
+    return _found_or_train(video_folder.own_splits, root)
+
+
+def _found_or_train(find: Callable[[Path], list[str]], root: Path) -> list[str]:
     try:
-        return folder.own_splits(root)
+        return find(root)
     except FileNotFoundError:
         return ["train"]  # opening it says what is missing
 
 
 def _coco_splits(root: Path) -> list[str]:
     return sorted(path.stem for path in (root / "annotations").glob("*.json")) or ["train"]
+
+
+def _ucf101_splits(root: Path) -> list[str]:
+    return ucf101.own_splits(root) or ["train01"]
 
 
 _ROWS = (
@@ -113,9 +128,39 @@ _INSTANCE_ROWS = (
         find_splits=_coco_splits,
     ),
 )
-# By what they have labels of: every pixel, or single objects.
+_VIDEO_ROWS = (
+    DataSet(
+        "kinetics",
+        kinetics.SPLITS,
+        kinetics.kinetics,
+        "{train,val,test}.csv with a path and a label on each line, and perhaps classes.txt with the classes' names",
+        None,
+        holds="videos",
+    ),
+    DataSet(
+        "ucf101",
+        (),
+        ucf101.ucf101,
+        "classInd.txt, trainlist0N.txt and testlist0N.txt for the splits train0N and test0N, with "
+        "videos/<class>/*.avi or UCF-101/<class>/*.avi",
+        None,
+        find_splits=_ucf101_splits,
+        holds="videos",
+    ),
+    DataSet(
+        "video_folder",
+        (),
+        video_folder.video_folder,
+        "<split>/<class>/* of videos, or of folders of frames",
+        None,
+        find_splits=_video_folder_splits,
+        holds="videos",
+    ),
+)
+# By what they have labels of: every pixel, single objects, or whole videos.
 DATA_SETS: dict[str, DataSet[LabelledImages]] = {row.name: row for row in _ROWS}
 INSTANCE_DATA_SETS: dict[str, DataSet[InstanceImages]] = {row.name: row for row in _INSTANCE_ROWS}
+VIDEO_DATA_SETS: dict[str, DataSet[LabelledVideos]] = {row.name: row for row in _VIDEO_ROWS}
 
 
 def open_data_set(name: str, root: Path, split: str) -> LabelledImages:
@@ -144,6 +189,16 @@ def open_instance_set(name: str, root: Path, split: str) -> InstanceImages:
     return _open(_row(INSTANCE_DATA_SETS, name, root), root, split)
 
 
+def open_video_set(name: str, root: Path, split: str) -> LabelledVideos:
+    """The videos of a split of a data set of videos; as `open_data_set`.
+
+    >>> open_video_set("kinetics", Path("/nowhere"), "val")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    FileNotFoundError: /nowhere: no such folder; kinetics expects {train,val,test}.csv with a path and a label ...
+    """
+    return _open(_row(VIDEO_DATA_SETS, name, root), root, split)
+
+
 def open_all_splits(name: str, root: Path) -> tuple[dict[str, LabelledImages], dict[str, str]]:
     """Every split that is there, without those joined from others; and for each one that is not, why.
 
@@ -157,6 +212,11 @@ def open_all_splits(name: str, root: Path) -> tuple[dict[str, LabelledImages], d
 def open_all_instance_splits(name: str, root: Path) -> tuple[dict[str, InstanceImages], dict[str, str]]:
     """Every split of a data set of objects that is there, and why others are not; as `open_all_splits`."""
     return _open_all(_row(INSTANCE_DATA_SETS, name, root), root)
+
+
+def open_all_video_splits(name: str, root: Path) -> tuple[dict[str, LabelledVideos], dict[str, str]]:
+    """Every split of a data set of videos that is there, and why others are not; as `open_all_splits`."""
+    return _open_all(_row(VIDEO_DATA_SETS, name, root), root)
 
 
 def _row(rows: Mapping[str, DataSet[Images]], name: str, root: Path) -> DataSet[Images]:
@@ -209,7 +269,7 @@ def find_labels(splits: Iterable[LabelledImages], picture: Path) -> Labels | Non
 def _opened(row: DataSet[Images], root: Path, split: str) -> Images:
     images = row.function(root, split)
     if not len(images) and not images.problems:
-        raise FileNotFoundError(f"{root}: has no pictures of the split {split}")
+        raise FileNotFoundError(f"{root}: has no {row.holds} of the split {split}")
     return images
 
 

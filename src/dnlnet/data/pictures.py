@@ -1,7 +1,7 @@
 """Pictures of any kind as RGB: what a camera, a scanner or a drawing program writes."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -49,15 +49,27 @@ def find_pictures(inputs: Iterable[Path]) -> dict[Path, Path]:
     Traceback (most recent call last):
     FileNotFoundError: /nowhere/a.png: no such file or folder
     """
+    return find_inputs(inputs, _is_picture, f"pictures in it ({', '.join(IMAGE_SUFFIXES)})")
+
+
+def find_inputs(inputs: Iterable[Path], wanted: Callable[[Path], bool], kind: str) -> dict[Path, Path]:
+    """What is wanted, by its path, without suffix, relative to the input it was found in.
+
+    Args:
+        inputs: what is wanted itself, and folders that are searched through for it.
+        wanted: says so of a path.
+        kind: what an input without any is told to lack.
+    """
     found: dict[Path, Path] = {}
     for given in inputs:
         if not given.exists():
             raise FileNotFoundError(f"{given}: no such file or folder")
-        pictures = sorted(path for path in given.rglob("*") if _is_picture(path)) if given.is_dir() else [given]
-        if not pictures:
-            raise FileNotFoundError(f"{given}: no pictures in it ({', '.join(IMAGE_SUFFIXES)})")
-        for path in pictures:
-            name = path.relative_to(given) if given.is_dir() else Path(path.name)
+        folder = given.is_dir() and not wanted(given)
+        paths = sorted(path for path in given.rglob("*") if wanted(path)) if folder else [given]
+        if not paths:
+            raise FileNotFoundError(f"{given}: no {kind}")
+        for path in paths:
+            name = path.relative_to(given) if folder else Path(path.name)
             key = name.with_suffix("")
             other = found.setdefault(key, path)
             if other != path:

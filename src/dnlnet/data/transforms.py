@@ -167,11 +167,24 @@ class Augmentation:
         return Crop(resized, top, left, self.crop, flipped, brightness)
 
 
-def normalised(images: Tensor) -> Tensor:
-    """(x - mean) / deviation of each colour, for (B, 3, H, W) pixels in 0..255, on their own device.
+def normalised(images: Tensor, mean: tuple[float, ...] = MEAN, deviation: tuple[float, ...] = DEVIATION) -> Tensor:
+    """(x - mean) / deviation of each colour, for (B, 3, ...) pixels in 0..255, on their own device.
 
     >>> normalised(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))[0, :, 0, 0]
     tensor([-2.1179, -2.0357, -1.8044])
     """
-    mean, deviation = (torch.tensor(values, device=images.device).view(3, 1, 1) for values in (MEAN, DEVIATION))
-    return images.to(torch.float32, copy=True).sub_(mean).div_(deviation)
+    shape = 3, *(1,) * (images.dim() - 2)
+    middle, width = (torch.tensor(values, device=images.device).view(shape) for values in (mean, deviation))
+    return images.to(torch.float32, copy=True).sub_(middle).div_(width)
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """How a network's pixels are normalised: mean and deviation of each colour, for pixels in 0..255."""
+
+    mean: tuple[float, ...] = MEAN
+    deviation: tuple[float, ...] = DEVIATION
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """See the function of this name."""
+        return normalised(images, self.mean, self.deviation)

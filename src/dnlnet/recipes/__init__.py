@@ -5,10 +5,14 @@ from fnmatch import fnmatch
 
 from dnlnet.errors import unknown
 from dnlnet.recipes.detection import detection_recipes
-from dnlnet.recipes.schema import Recipe, SegmentationRecipe, override
+from dnlnet.recipes.override import override
+from dnlnet.recipes.schema import Recipe, SegmentationRecipe
 from dnlnet.recipes.segmentation import segmentation_recipes
+from dnlnet.recipes.video import video_recipes
 
-RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in (*segmentation_recipes(), *detection_recipes())}
+RECIPES: Mapping[str, Recipe] = {
+    recipe.name: recipe for recipe in (*segmentation_recipes(), *detection_recipes(), *video_recipes())
+}
 
 __all__ = ["RECIPES", "Recipe", "find_recipe", "find_segmentation_recipe", "match_recipes", "override"]
 

@@ -49,6 +49,7 @@ def build_task(
     validation: Dataset[WholeSample] | None = None,
     average: Callable[[Tensor], Tensor] = lambda number: number,
     device: torch.device | str = "cpu",
+    report: Callable[[str], None] = lambda _: None,
 ) -> DetectionTask:
     """The task of a recipe; it is scored against the objects of the validation data."""
     truth = validation.images.truth() if isinstance(validation, WholeInstances) else None

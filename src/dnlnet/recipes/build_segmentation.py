@@ -63,6 +63,7 @@ def build_task(
     validation: Dataset[Sample] | None = None,
     average: Callable[[Tensor], Tensor] = lambda number: number,
     device: torch.device | str = "cpu",
+    report: Callable[[str], None] = lambda _: None,
 ) -> SegmentationTask:
     """The task of a recipe on data of these classes; `average` is over the processes that share a batch."""
     weights, ohem = recipe.loss.class_weights, recipe.loss.ohem

@@ -7,10 +7,16 @@ from dnlnet.recipes.schema import SegmentorModel
 
 PAPER = "https://arxiv.org/abs/2006.06668"
 # What the hub calls the tasks, and one line that uses a model of each.
-_PIPELINES = {"segmentation": "image-segmentation", "detection": "object-detection"}
+_PIPELINES = {
+    "segmentation": "image-segmentation",
+    "detection": "object-detection",
+    "video": "video-classification",
+}
+_INPUTS = {"segmentation": "picture.jpg", "detection": "picture.jpg", "video": "video.mp4"}
 _USES = {
     "segmentation": 'model.predict("picture.jpg").overlay()  # (H, W, 3), the classes over the picture',
     "detection": 'model.predict("picture.jpg").overlay()  # (H, W, 3), the objects drawn into the picture',
+    "video": 'model.predict("video.mp4").top(5)  # the surest classes with their probabilities',
 }
 
 
@@ -73,7 +79,7 @@ def _text(model: ModelFile, name: str) -> str:
             _USES[recipe.task],
             "```",
             "",
-            f"`dnlnet attend {name} picture.jpg -o maps` shows what its block attends to.",
+            f"`dnlnet attend {name} {_INPUTS[recipe.task]} -o maps` shows what its blocks attend to.",
             "",
             "## Classes",
             "",

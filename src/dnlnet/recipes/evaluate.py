@@ -13,7 +13,7 @@ from dnlnet.inference import Inference
 from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import ModelFile
-from dnlnet.recipes.schema import override
+from dnlnet.recipes.override import override
 from dnlnet.tasks.segmentation import SegmentationTask
 
 

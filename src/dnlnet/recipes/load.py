@@ -16,9 +16,11 @@ from dnlnet.inference import Inference
 from dnlnet.inference.fold import fold_batch_norms
 from dnlnet.models.detector import Detector
 from dnlnet.recipes.build import builder_of
+from dnlnet.recipes.build_video import clip_of, pixels_of
 from dnlnet.recipes.card import model_card
 from dnlnet.recipes.model_file import HUB_FILE, ModelFile, find_model, read_model_file
-from dnlnet.recipes.schema import DetectionRecipe, Evaluation, SegmentationRecipe
+from dnlnet.recipes.schema import DetectionRecipe, Evaluation, SegmentationRecipe, VideoRecipe
+from dnlnet.tasks.actions import VideoModel
 from dnlnet.tasks.detections import DetectionModel
 from dnlnet.tasks.prediction import SegmentationModel
 
@@ -97,8 +99,30 @@ class TrainedDetection(TrainedModel, DetectionModel):
         self.file = file
 
 
-def load(model: str | Path) -> TrainedSegmentation | TrainedDetection:
-    """A trained model, ready for ``model.predict(picture)``.
+class TrainedVideo(TrainedModel, VideoModel):
+    """`VideoModel` from a model file."""
+
+    def __init__(self, file: ModelFile, recipe: VideoRecipe) -> None:
+        views = recipe.evaluation
+        super().__init__(
+            load_network(file),
+            file.classes,
+            clip_of(recipe.data),
+            pixels_of(recipe.data),
+            clips=views.clips,
+            crops=views.crops,
+            short_side=views.short_side,
+            at_once=views.at_once,
+            device=default_device(),
+        )
+        self.file = file
+
+
+AnyTrained = TrainedSegmentation | TrainedDetection | TrainedVideo
+
+
+def load(model: str | Path) -> AnyTrained:
+    """A trained model, ready for ``model.predict(picture)``, or of a video.
 
     The batch norms of a segmentation network are folded into the convolutions and its channels lie last in memory:
     the same function up to rounding, in the form that `dnlnet bench predict` finds fastest without compiling.
@@ -109,8 +133,10 @@ def load(model: str | Path) -> TrainedSegmentation | TrainedDetection:
     return open_model(read_model_file(find_model(str(model))))
 
 
-def open_model(file: ModelFile) -> TrainedSegmentation | TrainedDetection:
+def open_model(file: ModelFile) -> AnyTrained:
     """The trained model of a model file, of the kind of its task."""
+    if isinstance(file.recipe, VideoRecipe):
+        return TrainedVideo(file, file.recipe)
     if isinstance(file.recipe, DetectionRecipe):
         return TrainedDetection(file, file.recipe)
     assert isinstance(file.recipe, SegmentationRecipe)
@@ -131,9 +157,14 @@ def load_segmentation(model: str | Path) -> TrainedSegmentation:
 
 
 def load_together(models: Sequence[str]) -> dict[str, TrainedSegmentation | TrainedDetection]:
-    """Models to be compared, by what to call them: their recipes, with their files where recipes are the same."""
-    files = read_together(models)
-    return {title: load(file.path) for title, file in files.items()}
+    """Models of pictures to be compared, by what to call them: recipes, with their files where those are equal."""
+    loaded = {}
+    for title, file in read_together(models).items():
+        model = open_model(file)
+        if isinstance(model, TrainedVideo):
+            raise ValueError(f"{file.path}: is a video model, and this is for pictures; see dnlnet attend")
+        loaded[title] = model
+    return loaded
 
 
 def read_together(models: Sequence[str]) -> dict[str, ModelFile]:

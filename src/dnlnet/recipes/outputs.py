@@ -2,6 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
+from dnlnet.data.pictures import find_inputs, find_pictures, read_picture
 from dnlnet.data.submission import SUBMISSIONS, Submission
+from dnlnet.data.video import VIDEO_SUFFIXES, is_video
 from dnlnet.errors import unknown
 from dnlnet.files import written_whole
+from dnlnet.tasks.actions import Action, VideoModel
 from dnlnet.tasks.detections import DetectionModel, Detections
 from dnlnet.tasks.prediction import Prediction, SegmentationModel
 
@@ -30,9 +35,21 @@ class Outputs(ABC):
     def targets(self, out: Path, name: Path) -> Targets:
         """The files of a picture, by what they are; the last one is written last."""
 
+    def find(self, inputs: Sequence[Path]) -> dict[Path, Path]:
+        """What is to be predicted, by the name of its results."""
+        return find_pictures(inputs)
+
+    def read(self, path: Path) -> Any:
+        """What the model looks at, from a file."""
+        return read_picture(path)
+
     @abstractmethod
-    def predict(self, pixels: NDArray[np.uint8]) -> Any:
+    def predict(self, pixels: Any) -> Any:
         """What the model finds."""
+
+    def say(self, prediction: Any) -> str:
+        """What to tell the user about a prediction; mostly nothing."""
+        return ""
 
     @abstractmethod
     def write(self, prediction: Any, targets: Targets) -> None:
@@ -40,13 +57,18 @@ class Outputs(ABC):
 
 
 def outputs_of(
-    model: SegmentationModel | DetectionModel, submission: str | None, max_pixels: int, threshold: float
+    model: SegmentationModel | DetectionModel | VideoModel,
+    submission: str | None,
+    max_pixels: int,
+    threshold: float,
 ) -> Outputs:
     """The outputs of a model's task."""
     if isinstance(model, SegmentationModel):
         return SegmentationOutputs(model, submission, max_pixels)
     if submission is not None:
         raise ValueError("--submission is for segmentation; a detector's results.json is what COCO's server takes")
+    if isinstance(model, VideoModel):
+        return VideoOutputs(model)
     return DetectionOutputs(model, threshold)
 
 
@@ -131,6 +153,44 @@ class DetectionOutputs(Outputs):
         stem = targets["detections"].stem
         with written_whole(targets["detections"]) as temporary:
             temporary.write_text(json.dumps(prediction.results(int(stem) if stem.isdigit() else stem), indent=1))
+
+
+@dataclass(frozen=True)
+class VideoOutputs(Outputs):
+    """A JSON file for each video, with the probability of every class."""
+
+    model: VideoModel
+
+    def settings(self) -> dict[str, Any]:
+        """What the files depend on, beside the model."""
+        return {}
+
+    def targets(self, out: Path, name: Path) -> Targets:
+        """The file of a video."""
+        return {"classes": out / name.parent / f"{name.name}.json"}
+
+    def find(self, inputs: Sequence[Path]) -> dict[Path, Path]:
+        """Video files and folders of frames."""
+        return find_inputs(inputs, is_video, f"videos in it ({', '.join(VIDEO_SUFFIXES)}, or folders of pictures)")
+
+    def read(self, path: Path) -> Tensor:
+        """All views of a video."""
+        return self.model.views(path)
+
+    def predict(self, pixels: Tensor) -> Action:
+        """The classes."""
+        return self.model.predict_views(pixels)
+
+    def say(self, prediction: Action) -> str:
+        """The surest classes with bars."""
+        rows = prediction.top(5).items()
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"  {name:<{width}}  {score:6.1%}  {'█' * round(24 * score)}" for name, score in rows)
+
+    def write(self, prediction: Action, targets: Targets) -> None:
+        """Write the file."""
+        with written_whole(targets["classes"]) as temporary:
+            temporary.write_text(json.dumps({"classes": prediction.top(len(prediction.classes))}, indent=1))
 
 
 def join_results(out: Path) -> Path | None:

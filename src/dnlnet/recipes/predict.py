@@ -1,4 +1,4 @@
-"""Predict many pictures into a folder: read and written beside the computing, each done once."""
+"""Predict many pictures or videos into a folder: read and written beside the computing, each done once."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -6,15 +6,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from dnlnet.data.labelled import BadFileError
-from dnlnet.data.pictures import find_pictures, read_picture
+from dnlnet.data.video import VideoError
 from dnlnet.engine import distributed
 from dnlnet.files import checksum, written_whole
 from dnlnet.recipes.outputs import outputs_of
+from dnlnet.tasks.actions import VideoModel
 from dnlnet.tasks.detections import SCORE_THRESHOLD, DetectionModel
 from dnlnet.tasks.prediction import MAX_PIXELS, SegmentationModel
 
@@ -24,15 +23,16 @@ _AHEAD = 2  # pictures read before they are needed
 
 @dataclass(frozen=True)
 class Done:
-    """What became of one picture."""
+    """What became of one picture or video."""
 
     path: Path
     problem: str | None = None
     skipped: bool = False
+    said: str = ""
 
 
 def predict_pictures(
-    model: SegmentationModel | DetectionModel,
+    model: SegmentationModel | DetectionModel | VideoModel,
     model_path: Path,
     inputs: Sequence[Path],
     out: Path,
@@ -51,7 +51,7 @@ def predict_pictures(
     Args:
         model: what predicts.
         model_path: its file, to know the job by.
-        inputs: picture files and folders of them.
+        inputs: pictures, or videos for a video model, and folders of them.
         out: gets the folders that the model's outputs have: see `dnlnet.recipes.outputs`.
         submission: write the files of a benchmark's server instead.
         max_pixels: larger pictures are done in tiles.
@@ -59,8 +59,8 @@ def predict_pictures(
         force: overwrite.
         start: told how many pictures this process has.
     """
-    pictures = find_pictures(inputs)
     outputs = outputs_of(model, submission, max_pixels, threshold)
+    pictures = outputs.find(inputs)
     targets = {path: outputs.targets(out, name) for name, path in pictures.items()}
     if distributed.is_main():
         _claim(out, {"model": checksum(model_path), **outputs.settings()}, force)
@@ -71,36 +71,37 @@ def predict_pictures(
     skipped = set(mine) - set(wanted)
     with ThreadPoolExecutor(max_workers=_AHEAD) as readers, ThreadPoolExecutor(max_workers=1) as writer:
         yield from (Done(path, skipped=True) for path in mine if path in skipped)
-        writing: tuple[Path, Future[None]] | None = None
-        for path, pixels in _read_ahead(wanted, readers):
+        writing: tuple[Done, Future[None]] | None = None
+        for path, pixels in _read_ahead(wanted, outputs.read, readers):
             try:
                 prediction = outputs.predict(pixels.result())
-            except BadFileError as error:
+            except (BadFileError, VideoError) as error:
                 yield Done(path, str(error))
                 continue
             if writing is not None:
                 yield _written(*writing)
-            writing = path, writer.submit(outputs.write, prediction, targets[path])
+            done = Done(path, said=outputs.say(prediction))
+            writing = done, writer.submit(outputs.write, prediction, targets[path])
         if writing is not None:
             yield _written(*writing)
 
 
 def _read_ahead(
-    paths: Sequence[Path], readers: ThreadPoolExecutor
-) -> Iterator[tuple[Path, "Future[NDArray[np.uint8]]"]]:
+    paths: Sequence[Path], read: Callable[[Path], Any], readers: ThreadPoolExecutor
+) -> Iterator[tuple[Path, "Future[Any]"]]:
     """Each picture with its pixels to come, a few of the next ones being read meanwhile."""
     waiting = iter(paths)
-    reading = [(path, readers.submit(read_picture, path)) for path in islice(waiting, _AHEAD)]
+    reading = [(path, readers.submit(read, path)) for path in islice(waiting, _AHEAD)]
     while reading:
         path, pixels = reading.pop(0)
         pixels.exception()  # wait for it
-        reading += [(path, readers.submit(read_picture, path)) for path in islice(waiting, 1)]
+        reading += [(path, readers.submit(read, path)) for path in islice(waiting, 1)]
         yield path, pixels
 
 
-def _written(path: Path, writing: "Future[None]") -> Done:
+def _written(done: Done, writing: "Future[None]") -> Done:
     writing.result()
-    return Done(path)
+    return done
 
 
 def _claim(out: Path, job: dict[str, object], force: bool) -> None:

@@ -1,22 +1,18 @@
 """What a recipe says: everything that a run depends on, as frozen values that are checked when they are made."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from dnlnet.attention import PRESETS, VARIANTS
-from dnlnet.backbones import BACKBONES
+from dnlnet.backbones import BACKBONES, VIDEO_BACKBONES
 from dnlnet.errors import unknown
 
 Size = tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]  # height, width
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
-
-
-AnyRecipe = TypeVar("AnyRecipe", bound="Recipe")
 
 
 class Part(BaseModel):
@@ -27,6 +23,8 @@ class Part(BaseModel):
 
 class Model(Part):
     """What all networks with blocks have: a backbone, where its weights come from, and the blocks' attention."""
+
+    backbones: ClassVar[Mapping[str, object]] = BACKBONES
 
     backbone: str
     stride_in_1x1: bool = False
@@ -45,7 +43,7 @@ class Model(Part):
     @field_validator("backbone")
     @classmethod
     def _known_backbone(cls, backbone: str) -> str:
-        return _known("backbone", backbone, BACKBONES)
+        return _known("backbone", backbone, cls.backbones)
 
     @field_validator("preset")
     @classmethod
@@ -79,6 +77,16 @@ class DetectorModel(Model):
     anchor: Count = 32  # pixels, the side of the smallest anchors
 
 
+class VideoModel(Model):
+    """A classifier of clips: see `dnlnet.models.video.VideoClassifier`."""
+
+    backbones: ClassVar[Mapping[str, object]] = VIDEO_BACKBONES
+
+    backbone: str = "slow_only_r50"
+    preset: str = "slowfast"
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
+
+
 class Data(Part):
     """A data set, its splits, and how crops of it are drawn for training."""
 
@@ -102,6 +110,22 @@ class InstanceData(Part):
     short_side: Count = 800
     long_side: Count = 1333
     flip: Annotated[float, Field(ge=0, le=1)] = 0.5
+
+
+class VideoData(Part):
+    """A data set of videos, its splits, which frames make a clip, and how clips are drawn for training."""
+
+    name: str = "kinetics"
+    train: str = "train"
+    test: str | None = "val"
+    frames: Count = 8
+    stride: Count = 8  # frames from one of a clip to the next
+    rate: Positive = 30.0  # frames a second that videos are taken to have
+    short_sides: tuple[Count, Count] = (256, 320)
+    crop: Count = 224
+    flip: Annotated[float, Field(ge=0, le=1)] = 0.5
+    mean: tuple[Positive, Positive, Positive] = (0.45, 0.45, 0.45)  # of pixels in 0..1, and their deviation
+    deviation: tuple[Positive, Positive, Positive] = (0.225, 0.225, 0.225)
 
 
 class Ohem(Part):
@@ -176,6 +200,15 @@ class Evaluation(Part):
     flip: bool = False
 
 
+class Views(Part):
+    """How a video is tested: clips spread over its length, crops over the longer side of each."""
+
+    clips: Count = 10
+    crops: Count = 3
+    short_side: Count = 256
+    at_once: Count = 8  # views that the network looks at together
+
+
 class PaperRow(Part):
     """What the paper prints for this recipe. Never ours."""
 
@@ -202,7 +235,7 @@ class Recipe(Part):
     name: str
     task: str
     model: Model
-    data: Data | InstanceData
+    data: Data | InstanceData | VideoData
     optim: Optim
     schedule: Schedule
     training: Training = Training()
@@ -228,7 +261,20 @@ class DetectionRecipe(Recipe):
     data: InstanceData
 
 
-KINDS: Mapping[str, type[Recipe]] = {"segmentation": SegmentationRecipe, "detection": DetectionRecipe}
+class VideoRecipe(Recipe):
+    """Classes of videos."""
+
+    task: Literal["video"] = "video"
+    model: VideoModel
+    data: VideoData
+    evaluation: Views = Views()
+
+
+KINDS: Mapping[str, type[Recipe]] = {
+    "segmentation": SegmentationRecipe,
+    "detection": DetectionRecipe,
+    "video": VideoRecipe,
+}
 
 
 def parse_recipe(text: str) -> Recipe:
@@ -241,61 +287,6 @@ def parse_recipe(text: str) -> Recipe:
     """
     content = json.loads(text)
     return KINDS[_known("task", content.get("task", "segmentation"), KINDS)].model_validate(content)
-
-
-def override(recipe: AnyRecipe, settings: Sequence[str]) -> AnyRecipe:
-    """The recipe with some values replaced, each given as ``key=value`` with dots in the key; types are checked.
-
-    >>> from dnlnet.recipes import find_recipe
-    >>> changed = override(find_recipe("camvid-mbv2-dnl"), ["optim.lr=0.02", "data.crop=[65, 97]"])
-    >>> changed.optim.lr, changed.data.crop
-    (0.02, (65, 97))
-    """
-    content = recipe.model_dump()
-    for setting in settings:
-        key, separator, text = setting.partition("=")
-        if not separator:
-            raise ValueError(f"--set {setting}: expected key=value, for example optim.lr=0.02")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise ValueError(f"--set {setting}: the value {text!r} cannot be read; quote it as in YAML") from None
-        _replace(content, type(recipe), key.strip(), value)
-    try:
-        return type(recipe).model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"--set {where}={first['input']}: {first['msg'].removeprefix('Value error, ')}") from None
-
-
-def _replace(content: dict[str, Any], kind: type[BaseModel], key: str, value: object) -> None:
-    """Set the value under a dotted key, whose every part has to be a field, or a key of a free mapping."""
-    *parents, last = key.split(".")
-    known: list[str] | None = list(kind.model_fields)
-    for depth, name in enumerate([*parents, last]):
-        if known is not None and name not in known:
-            where = ".".join(key.split(".")[:depth])
-            raise unknown(f"key {'of ' + where if where else 'of a recipe'}", name, known)
-        if depth == len(parents):
-            content[name] = value
-            return
-        field = kind.model_fields[name].annotation if known is not None else None
-        part = _part(field)
-        if part is None and field is not None and not isinstance(content.get(name), dict):
-            raise ValueError(f"--set {key}: {name} is one value and has no parts")
-        if content.get(name) is None:
-            content[name] = {}
-        content = content[name]
-        known, kind = (list(part.model_fields), part) if part is not None else (None, kind)
-
-
-def _part(annotation: Any) -> type[BaseModel] | None:
-    """The part that a field holds, also where it may be None."""
-    for candidate in (annotation, *getattr(annotation, "__args__", ())):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
 
 
 def _known(kind: str, name: str, names: Mapping[str, object]) -> str:

@@ -63,7 +63,7 @@ def train_recipe(
             _require_space(out, model, recipe.training.keep)
             _claim(out, _description(recipe, data, seed))
         distributed.wait_for_all()
-        task = build.build_task(recipe, classes, validation, distributed.mean_over_processes, device)
+        task = build.build_task(recipe, classes, validation, distributed.mean_over_processes, device, report)
         return train(
             task,
             model,

@@ -1,0 +1,68 @@
+"""What video models attend to, over the frames of a clip."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from dnlnet.attention import Terms
+    from dnlnet.recipes.model_file import ModelFile
+
+
+def attend_videos(
+    files: "Mapping[str, ModelFile]", inputs: Sequence[Path], queries: Sequence[tuple[int, ...]], out: Path
+) -> None:
+    """A figure, the maps and their description for the clip in the middle of each video.
+
+    Queries are (x, y) in pixels of the video, in the middle frame, or (x, y, frame) with frames of the clip counted
+    from 1; without any, the middle.
+    """
+    from dnlnet.analysis.clip_figure import clip_figure
+    from dnlnet.analysis.clips import clip_record, clip_terms
+    from dnlnet.analysis.panels import PRINT_DOTS, save_figure
+    from dnlnet.cli.progress import counting_progress
+    from dnlnet.cli.tables import write_json, write_maps
+    from dnlnet.data.pictures import find_inputs
+    from dnlnet.data.video import is_video, open_video
+    from dnlnet.recipes.load import TrainedVideo, open_model
+
+    models = {title: open_model(file) for title, file in files.items()}
+    videos = find_inputs(inputs, is_video, "videos in it")
+    with counting_progress() as progress:
+        task = progress.add_task("looking", total=len(videos))
+        for name, path in videos.items():
+            with open_video(path) as video:
+                size = video.size
+            blocks: dict[str, Terms] = {}
+            for title, model in models.items():
+                if not isinstance(model, TrainedVideo):
+                    raise ValueError(f"{model.file.path}: is a {model.file.recipe.task} model; compare video models")
+                frames = model.frames(path)
+                blocks |= clip_terms(title, model, frames)
+            points = [_point(query, size, frames.shape[:3]) for query in queries] or [
+                tuple(length // 2 for length in frames.shape[:3])
+            ]
+            figure = clip_figure(frames, blocks, points, title=path.name)
+            target = out / name
+            for ending in (".png", ".pdf"):
+                save_figure(figure, target.with_name(target.name + ending), PRINT_DOTS)
+            content, arrays = clip_record(str(name), frames, blocks, points)
+            write_maps(target.with_name(target.name + ".npz"), arrays)
+            write_json(target.with_name(target.name + ".json"), content)
+            progress.advance(task)
+    typer.echo(f"written: {len(videos)} x png, pdf, npz, json in {out}")
+
+
+def _point(query: tuple[int, ...], size: tuple[int, int], clip: tuple[int, ...]) -> tuple[int, int, int]:
+    """(frame, row, column) of the clip, for a point in pixels of the video."""
+    count, height, width = clip
+    x, y, *rest = query
+    frame = rest[0] - 1 if rest else count // 2
+    if not (0 <= x < size[1] and 0 <= y < size[0] and 0 <= frame < count):
+        raise ValueError(
+            f"query x={x}, y={y}, frame {frame + 1} is outside of the clip of {size[1]} x {size[0]} pixels and "
+            f"{count} frames"
+        )
+    return frame, y * height // size[0], x * width // size[1]

@@ -1,0 +1,104 @@
+"""Videos with one class each.
+
+A data set is a function from a folder and a split to `LabelledVideos`. No video is opened until it is asked for.
+"""
+
+# K classes
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dnlnet.data.classes import Classes, spread_colours
+from dnlnet.data.labelled import Problem, require_complete
+
+
+@dataclass(frozen=True)
+class VideoEntry:
+    """A video file, or a folder of frames, and its class 0..K - 1."""
+
+    path: Path
+    label: int
+
+
+@dataclass(frozen=True)
+class LabelledVideos:
+    """The videos of one split of a data set.
+
+    Args:
+        name: of the data set, for messages.
+        classes: what the labels 0..K - 1 mean.
+        videos: those that are there, in a fixed order.
+        faults: what is wrong with the lists of videos; nothing can be done with the data until they are mended.
+        missing: videos that are listed but not there, as is usual of those that were fetched from the web; the others
+            can be used.
+
+    >>> gone = Problem(Path("b.mp4"), "no such file")
+    >>> videos = LabelledVideos("mine", named_classes(["run"]), [VideoEntry(Path("a.mp4"), 0)], missing=[gone])
+    >>> len(videos.require_usable()), videos.problems
+    (1, (Problem(path=PosixPath('b.mp4'), text='no such file'),))
+    """
+
+    name: str
+    classes: Classes
+    videos: Sequence[VideoEntry]
+    faults: Sequence[Problem] = ()
+    missing: Sequence[Problem] = field(default=(), repr=False)
+
+    def __len__(self) -> int:
+        return len(self.videos)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """All that was found wrong or missing when the videos were listed."""
+        return (*self.faults, *self.missing)
+
+    def require_usable(self) -> "LabelledVideos":
+        """Itself, if it has videos and the lists are without faults; some of the listed videos may be missing."""
+        if not self.faults and not self.videos:
+            if not self.missing:
+                raise ValueError(f"no videos found for {self.name}; dnlnet data list shows the expected folders")
+            one = f"such as {self.missing[0].path}; dnlnet data check shows all"
+            raise ValueError(f"none of the {len(self.missing)} listed videos of {self.name} is there, {one}")
+        require_complete(self.name, len(self), self.faults)
+        return self
+
+
+def named_classes(names: Sequence[str]) -> Classes:
+    """Classes of these names; a video's class needs no colour of its own, but figures do.
+
+    >>> named_classes(["run", "jump"]).names
+    ('run', 'jump')
+    """
+    return Classes(tuple(names), spread_colours(len(names)))
+
+
+def listed(
+    name: str, classes: Classes, entries: Sequence[VideoEntry], faults: Sequence[Problem] = ()
+) -> LabelledVideos:
+    """The videos of these entries that are there; the others are missing."""
+    there = [entry.path.exists() for entry in entries]
+    return LabelledVideos(
+        name,
+        classes,
+        tuple(entry for entry, found in zip(entries, there, strict=True) if found),
+        tuple(faults),
+        tuple(
+            Problem(entry.path, "no such file or folder")
+            for entry, found in zip(entries, there, strict=True)
+            if not found
+        ),
+    )
+
+
+def text_lines(path: Path) -> list[tuple[int, str]]:
+    """The lines of a list file that are not blank, with their numbers from 1.
+
+    >>> text_lines(Path("/nowhere/train.csv"))
+    Traceback (most recent call last):
+    FileNotFoundError: /nowhere/train.csv: no such file
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    text = path.read_text(encoding="utf-8-sig", errors="replace")  # an odd name becomes a missing video
+    return [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]

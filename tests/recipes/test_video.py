@@ -1,0 +1,240 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+import dnlnet
+from dnlnet.cli.main import app
+from dnlnet.data.transforms import MEAN, Pixels
+from dnlnet.data.video_samples import TrainingClips
+from dnlnet.engine.log import read_log
+from dnlnet.inference.clips import view_logits
+from dnlnet.recipes import RECIPES, find_recipe, override
+from dnlnet.recipes.build_video import build_model, build_task, build_training_data, build_validation_data
+from dnlnet.recipes.load import TrainedVideo
+from dnlnet.recipes.schema import VideoRecipe, parse_recipe
+from dnlnet.recipes.train import train_recipe
+from video_trees import moving_shapes, write_sound
+
+TINY = [
+    "model.backbone=slow_only_tiny",
+    "model.weights=null",
+    "model.dropout=0.0",
+    "data.name=video_folder",
+    "data.train=train",
+    "data.test=val",
+    "data.stride=2",
+    "data.rate=30",
+    "data.short_sides=[32, 32]",
+    "data.crop=32",
+    "data.flip=0.0",
+    "optim.lr=0.2",
+    "schedule.batch=16",
+    "schedule.warmup=0",
+    "training.frozen=[]",
+    "evaluation.clips=1",
+    "evaluation.crops=1",
+    "evaluation.short_side=32",
+]
+
+
+# One process of a parallel run trains the network, and uses it for all of these.
+def learnt_once(test):
+    return pytest.mark.slow(pytest.mark.xdist_group("trained video network")(test))
+
+
+def tiny(iterations: int, *more: str) -> VideoRecipe:
+    settings = [*TINY, f"schedule.iterations={iterations}", f"training.evaluate_every={iterations}", *more]
+    return override(find_recipe("ucf6-r50-dnl"), settings)
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return moving_shapes(tmp_path_factory.mktemp("videos") / "shapes", videos=32)
+
+
+@pytest.fixture(scope="module")
+def trained(shapes: Path) -> Path:
+    train_recipe(tiny(100), shapes, shapes.parent / "run", report=lambda _: None)
+    return shapes.parent / "run"
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "120"})
+
+
+def test_every_row_of_the_kinetics_table_has_a_recipe_and_a_small_one() -> None:
+    recipes = {name: recipe for name, recipe in RECIPES.items() if recipe.task == "video"}
+    rows = ["baseline", "nl", "nl_pairwise", "nl_unary", "dnl"]
+    assert [name for name, recipe in recipes.items() if recipe.paper] == [f"kinetics-r50-{row}" for row in rows]
+    assert {f"ucf6-r50-{row}" for row in rows} <= set(recipes)
+    assert recipes["kinetics-r50-dnl"].paper.scores == {"top1": 76.31, "top5": 92.69}
+    for recipe in recipes.values():
+        assert parse_recipe(recipe.model_dump_json()) == recipe
+
+
+def test_the_kinetics_recipe_is_that_of_the_slow_only_network() -> None:
+    recipe = find_recipe("kinetics-r50-dnl")
+    assert (recipe.data.frames, recipe.data.stride, recipe.data.short_sides, recipe.data.crop) == (
+        8,
+        8,
+        (256, 320),
+        224,
+    )
+    assert (recipe.evaluation.clips, recipe.evaluation.crops, recipe.evaluation.short_side) == (10, 3, 256)
+    assert recipe.schedule.warmup / recipe.schedule.iterations == pytest.approx(34 / 196)
+    with torch.device("meta"):
+        model = build_model(recipe.model, 400, weights=False)
+    assert sum(isinstance(module, dnlnet.NonLocalBlock) for module in model.modules()) == 5
+    assert all(m.settings.pool == 2 for m in model.modules() if isinstance(m, dnlnet.NonLocalBlock))
+
+
+@learnt_once
+def test_motion_that_no_frame_shows_is_learnt(trained: Path) -> None:
+    evaluation = [event for event in read_log(trained) if event["event"] == "evaluation"][-1]
+    assert evaluation["top1"] > 0.5  # single frames of the four classes are alike: at most 0.25 without motion
+    assert sorted(evaluation["by_class"]) == ["down", "left", "right", "up"]
+    assert evaluation["unreadable"] == 0
+
+
+@learnt_once
+def test_eval_says_what_training_said_and_counts_what_cannot_be_read(
+    trained: Path, shapes: Path, tmp_path: Path
+) -> None:
+    evaluation = [event for event in read_log(trained) if event["event"] == "evaluation"][-1]
+    done = command("eval", trained, "--data", shapes, "--workers", 0, "--json", tmp_path / "scores.json")
+    assert done.exit_code == 0, done.output
+    assert json.loads((tmp_path / "scores.json").read_text())["top1"] == evaluation["top1"]
+    data = shutil.copytree(shapes, tmp_path / "broken")
+    (data / "val" / "up" / "0.avi").write_bytes(b"")
+    write_sound(data / "val" / "up" / "1.avi")
+    done = command("eval", trained, "--data", data, "--workers", 0, "--json", tmp_path / "scores.json")
+    assert done.exit_code == 0, done.output
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert (scores["videos"], len(scores["unreadable"])) == (126, 2)
+    assert done.output.count("not counted:") == 2
+
+
+@learnt_once
+def test_predict_prints_the_surest_classes_and_writes_all(trained: Path, shapes: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.avi").write_bytes(b"no video")
+    videos = [shapes / "val" / "down" / "3.avi", tmp_path / "bad.avi"]
+    done = command("predict", trained, *videos, "-o", tmp_path / "out")
+    assert done.exit_code == 1
+    assert "1 done, 1 bad" in done.output
+    assert "bad.avi" in done.output
+    content = json.loads((tmp_path / "out" / "3.json").read_text())
+    assert sum(content["classes"].values()) == pytest.approx(1, abs=1e-4)
+    surest = next(iter(content["classes"]))
+    assert f"  {surest}" in done.output
+    assert "█" in done.output
+    model = dnlnet.load(trained)
+    assert isinstance(model, TrainedVideo)
+    assert model.predict(videos[0]).top() == content["classes"]
+
+
+@learnt_once
+def test_attend_shows_the_maps_over_the_frames(trained: Path, shapes: Path, tmp_path: Path) -> None:
+    video = shapes / "val" / "left" / "2.avi"
+    done = command("attend", trained, video, "-o", tmp_path, "--query", "10,20,3")
+    assert done.exit_code == 0, done.output
+    content = json.loads((tmp_path / "2.json").read_text())
+    assert [block["title"] for block in content["blocks"]] == ["ucf6-r50-dnl layer2.1", "ucf6-r50-dnl layer3.1"]
+    assert content["blocks"][0]["queries"] == [{"frame": 2, "x": 10, "y": 20, "time": 2, "row": 2, "column": 1}]
+    maps = np.load(tmp_path / "2.npz")
+    assert maps["0/pairwise"].shape == (1, 8, 2, 2)  # keys are pooled in space, not in time
+    np.testing.assert_allclose(maps["0/unary"].sum(), 1, rtol=1e-4)
+    assert (tmp_path / "2.png").stat().st_size > 10_000
+    for query, message in (("40,5", "outside of the clip"), ("1,2,9", "frame 9"), ("1,2,3,4", "x,y,frame")):
+        assert message in str(command("attend", trained, video, "-o", tmp_path, "--query", query).exception)
+    assert "the page is for pictures" in str(
+        command("attend", trained, video, "--page", tmp_path / "a.html").exception
+    )
+
+
+@learnt_once
+def test_a_shared_video_model_comes_back(trained: Path, shapes: Path, tmp_path: Path) -> None:
+    model = dnlnet.load(trained)
+    model.save_pretrained(tmp_path)
+    again = dnlnet.TrainedModel.from_pretrained(tmp_path)
+    video = shapes / "val" / "right" / "0.avi"
+    assert np.array_equal(again.predict(video).scores, model.predict(video).scores)
+    assert "video-classification" in (tmp_path / "README.md").read_text()
+
+
+def test_a_stopped_run_goes_on_to_the_bit(shapes: Path, tmp_path: Path) -> None:
+    recipe = tiny(4, "training.save_every=2", "schedule.batch=4", "training.evaluate_every=9")
+
+    def stop(now) -> None:
+        if now.iteration == 3:
+            raise InterruptedError
+
+    train_recipe(recipe, shapes, tmp_path / "whole", report=lambda _: None)
+    with pytest.raises(InterruptedError):
+        train_recipe(recipe, shapes, tmp_path / "parts", report=lambda _: None, progress=stop)
+    train_recipe(recipe, shapes, tmp_path / "parts", report=lambda _: None)
+    first, second = (dnlnet.load(tmp_path / name).network.state_dict() for name in ("whole", "parts"))
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+def test_unreadable_videos_are_reported_once_and_left_out(shapes: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(shapes, tmp_path / "data")
+    (data / "train" / "up" / "0.avi").write_bytes(b"")
+    said: list[str] = []
+    recipe = tiny(1)
+    samples = build_training_data(recipe, data, report=said.append)
+    assert isinstance(samples, TrainingClips)
+    assert said == ["video_folder train: 128 videos to train on"]
+    task = build_task(recipe, samples.videos.classes, report=said.append)
+    model = build_model(recipe.model, 4)
+    index = next(n for n, video in enumerate(samples.videos.videos) if video.path.match("up/0.avi"))
+    for epoch in range(2):
+        losses = task.losses(model, samples.collate([samples[(index, epoch)]]))
+        assert torch.isfinite(losses["loss"])
+    assert len(said) == 2
+    assert said[1].startswith("left out (1 so far): ")
+
+
+def test_the_score_of_a_video_is_the_mean_over_its_views_however_many_at_once(shapes: Path) -> None:
+    recipe = tiny(1, "evaluation.clips=3", "evaluation.crops=2")
+    validation = build_validation_data(recipe, shapes)
+    views = validation[0].views
+    assert views.shape == (6, 3, 8, 32, 32)
+    model = build_model(recipe.model, 4).eval()
+    pixels = Pixels()
+    with torch.no_grad():
+        one_by_one = torch.cat([model(pixels.normalised(view[None])) for view in views])
+        together = view_logits(lambda some: model(pixels.normalised(some)), views, at_once=4)
+    torch.testing.assert_close(together, one_by_one)
+    torch.testing.assert_close(pixels.normalised(views)[2, 1], (views[2, 1].float() - MEAN[1]) / 57.12)
+
+
+def test_bad_wishes_are_refused_in_words(shapes: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="only the needed frames"):
+        build_training_data(tiny(1), shapes, unpacked=tmp_path)
+    with pytest.raises(ValueError, match="give a file"):
+        build_model(tiny(1, "model.weights=imagenet").model, 4)
+    with pytest.raises(ValueError, match="unknown backbone"):
+        tiny(1, "model.backbone=resnet50")
+    with pytest.raises(ValueError, match="needs the folder"):
+        build_training_data(find_recipe("ucf6-r50-dnl"), None)
+
+
+def test_the_real_clips_are_trained_on_and_scored(real_data: Path) -> None:
+    small = ["model.backbone=slow_only_tiny", "model.weights=null", "training.frozen=[]"]
+    recipe = override(find_recipe("ucf6-r50-dnl"), small)
+    data, validation = (
+        build(recipe, real_data / "ucf101_6cls") for build in (build_training_data, build_validation_data)
+    )
+    assert (len(data), len(validation)) == (60, 30)
+    task, model = build_task(recipe, data.videos.classes), build_model(recipe.model, 6)
+    assert torch.isfinite(task.losses(model, data.collate([data[(0, 0)], data[(59, 0)]]))["loss"])
+    metric = task.metric()
+    with torch.no_grad():
+        task.score(model.eval(), validation.collate([validation[7]]), metric)
+    assert metric.count == 1
