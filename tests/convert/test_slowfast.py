@@ -10,7 +10,10 @@ import torch.nn.functional as F
 import yaml
 from torch import Tensor
 
+from dnlnet.convert import convert
 from dnlnet.convert.slowfast import convert_state, matches, why_caffe2
+from dnlnet.recipes.load import load_network
+from dnlnet.recipes.model_file import read_model_file
 
 State = dict[str, Tensor]
 TINY, R50 = ((1, 2, 2, 1), 8), ((3, 4, 6, 3), 64)
@@ -212,3 +215,23 @@ def test_models_of_caffe2_are_refused_without_reading_them(tmp_path: Path) -> No
     assert [why_caffe2(path) for path in (other, saved)] == [None, None]
     (tmp_path / "cut.pkl").write_bytes(zoo.read_bytes()[:3])
     assert why_caffe2(tmp_path / "cut.pkl") is None
+
+
+@torch.no_grad()
+def test_a_checkpoint_becomes_a_model_file(tmp_path: Path) -> None:
+    state = random_state(*TINY_BLOCKS)
+    torch.save({"epoch": 3, "model_state": state, "cfg": yaml.safe_dump(SOFTMAX)}, tmp_path / "theirs.pyth")
+    converted = convert(tmp_path / "theirs.pyth", tmp_path / "ours.safetensors")
+    assert converted.family == "slowfast"
+    assert any("numbered" in note for note in converted.notes)
+    network = load_network(read_model_file(tmp_path / "ours.safetensors")).eval()
+    clips = torch.randn(1, 3, 4, 64, 64, generator=torch.Generator().manual_seed(1))
+    expected = classify(clips, state)
+    torch.testing.assert_close(network(clips), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+
+
+def test_a_caffe2_file_is_refused_before_anything_of_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "zoo.pkl").write_bytes(pickle.dumps({"blobs": {"conv1_w": [1.0]}}))
+    with pytest.raises(ValueError, match="is a Caffe2 model"):
+        convert(tmp_path / "zoo.pkl", tmp_path / "ours.safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["zoo.pkl"]

@@ -17,6 +17,7 @@ from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
 from dnlnet.data.scenes import scene
 from dnlnet.data.transforms import normalised
+from dnlnet.data.videos import named_classes
 from dnlnet.export.deployed import Deployed, DeployedDetector, DeployedPyramid, DeployedSegmentor, explicit
 from dnlnet.export.model import DifferenceError, default_size, export_model
 from dnlnet.export.programs import computed, largest_difference, read_onnx, write_onnx
@@ -24,6 +25,7 @@ from dnlnet.models.detector import Detector
 from dnlnet.models.segmentor import SegmentorOutput
 from dnlnet.recipes import find_recipe, override
 from dnlnet.recipes.build_detection import build_model
+from dnlnet.recipes.build_video import build_model as video_network
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import ModelFile, find_model, read_model_file, write_model_file
 
@@ -176,6 +178,25 @@ def test_a_detectors_pyramid_is_written_by_itself(detector: ModelFile, tmp_path:
     assert result.largest < 1e-4
 
 
+def test_a_video_model_is_written_with_maps_over_time(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    small = ["model.backbone=slow_only_tiny", "data.frames=3", "evaluation.short_side=64", "model.weights=null"]
+    recipe = override(find_recipe("ucf6-r50-dnl"), small)
+    network = video_network(recipe.model, 4, weights=False)
+    for parameter in network.parameters():
+        nn.init.normal_(parameter, std=0.1)  # also of the norms that start at zero
+    path = tmp_path / "model.safetensors"
+    file = ModelFile(path, recipe, named_classes(["down", "left", "right", "up"]), 0, None)
+    write_model_file(path, network.state_dict(), file)
+    result = export_model(file, tmp_path / "video.onnx", free=("batch", "height"), queries=[(0.5, 0.5, 0.9)])
+    assert result.takes == "clip (batch, 3, 3, height, 64)"
+    assert result.largest < 1e-4
+    shapes = {name: value.shape for name, value in read_onnx(result.path)(torch.rand(1, 3, 3, 64, 64)).items()}
+    assert shapes["logits"] == (1, 4)
+    assert shapes["backbone.layer2.1.non_local.pairwise"] == (1, 1, 3, 4, 4)
+    assert shapes["backbone.layer3.1.non_local.unary"] == (1, 3, 2, 2)
+
+
 def test_a_difference_is_an_exit_code_and_leaves_no_file(run: Path, tmp_path: Path) -> None:
     done = command(run, "--format", "safetensors", "--half", "--tolerance", 0, "-o", tmp_path / "a.safetensors")
     assert done.exit_code == 1
@@ -205,7 +226,7 @@ def test_bad_wishes_are_refused_in_words(run: Path, tmp_path: Path, arguments: t
 def test_a_detector_is_no_torch_program_and_has_no_maps(detector: ModelFile, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--part pyramid"):
         export_model(detector, tmp_path / "a.pt2", "torch")
-    with pytest.raises(ValueError, match="dnlnet attend shows those of detectors"):
+    with pytest.raises(ValueError, match="dnlnet attend shows them"):
         export_model(detector, tmp_path / "a.onnx", queries=QUERIES)
     assert not list(tmp_path.iterdir())
 

@@ -8,7 +8,12 @@ from dnlnet.attention import NonLocalBlock
 from dnlnet.backbones import Backbone
 from dnlnet.models.detector import PLACEMENTS, Detector, insert_blocks
 
-BLOCKS = {"c4_one": (1, 0), "c5_all": (0, 3), "c4c5_all": (6, 3)}  # of 1024 and of 2048 channels
+BLOCKS = {
+    "c4_one": (1, 0),
+    "c5_all": (0, 3),
+    "c4_one_c5_all": (1, 3),
+    "c4c5_all": (6, 3),
+}  # of 1024 and of 2048 channels
 
 
 def made(variant: str | None, placement: str = "c4_one", **options) -> Detector:

@@ -18,7 +18,7 @@ from dnlnet.backbones.resnet3d import SlowOnly, inflate
 State = dict[str, Tensor]
 
 # Where other programs keep the weights inside a checkpoint, and what they put before every name.
-_ENVELOPES = ("state_dict", "model", "model_state_dict")
+_ENVELOPES = ("state_dict", "model", "model_state_dict", "model_state")
 _PREFIXES = ("module.", "backbone.", "body.", "encoder.")
 # Of classifiers, which a backbone has no place for.
 _CLASSIFIERS = re.compile(r"(fc|classifier|head|conv_head|incre_modules|downsamp_modules|final_layer)\b.*")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from dnlnet.convert import mmdet, mmseg, torchcv
+from dnlnet.convert import mmdet, mmseg, slowfast, torchcv
 from dnlnet.convert.checking import fitted, listed
 from dnlnet.convert.family import Checkpoint, Converted, Family
 from dnlnet.convert.reading import left_out, read_checkpoint
@@ -17,7 +17,7 @@ from dnlnet.recipes.override import override
 
 __all__ = ["FAMILIES", "Checkpoint", "Converted", "Family", "convert", "recognise"]
 
-FAMILIES: tuple[Family, ...] = (mmseg.FAMILY, torchcv.FAMILY, mmdet.FAMILY)
+FAMILIES: tuple[Family, ...] = (mmseg.FAMILY, torchcv.FAMILY, mmdet.FAMILY, slowfast.FAMILY)
 
 
 def recognise(path: Path) -> Family | None:
@@ -30,7 +30,7 @@ def recognise(path: Path) -> Family | None:
     ...     recognise(Path(folder) / "a.pth") is None
     True
     """
-    return _family(read_checkpoint(path))
+    return _family(_read(path))
 
 
 def convert(path: Path, out: Path, settings: Sequence[str] = (), *, partial: bool = False) -> Converted:
@@ -46,7 +46,7 @@ def convert(path: Path, out: Path, settings: Sequence[str] = (), *, partial: boo
         raise ValueError(f"{out}: a model file ends in .safetensors")
     if out.exists() and out.samefile(path):
         raise ValueError(f"{out}: is the checkpoint itself; give the model file another name")
-    checkpoint = read_checkpoint(path)
+    checkpoint = _read(path)
     family = _family(checkpoint)
     if family is None:
         known = "; ".join(f"{row.name}: {row.source}" for row in FAMILIES)
@@ -73,6 +73,12 @@ def convert(path: Path, out: Path, settings: Sequence[str] = (), *, partial: boo
     with written_whole(out) as temporary:
         save_file(state, temporary, {**metadata, "iteration": json.dumps(iteration)})
     return result
+
+
+def _read(path: Path) -> Checkpoint:
+    if path.is_file() and (reason := slowfast.why_caffe2(path)) is not None:
+        raise ValueError(reason)
+    return read_checkpoint(path)
 
 
 def _family(checkpoint: Checkpoint) -> Family | None:

@@ -17,8 +17,12 @@ from torch import Tensor
 
 from dnlnet.backbones.resnet3d import VIDEO_BACKBONES, SlowOnly
 from dnlnet.convert.checking import listed
+from dnlnet.convert.family import Checkpoint, Converted, Family
 from dnlnet.convert.names import State, as_linear, size
+from dnlnet.data.videos import named_classes
 from dnlnet.models.video import VideoClassifier
+from dnlnet.recipes import find_recipe
+from dnlnet.recipes.schema import VideoRecipe
 
 PRESET = "slowfast"
 _STAGES = {"s2": "layer1", "s3": "layer2", "s4": "layer3", "s5": "layer4"}
@@ -150,6 +154,29 @@ def convert_state(state: State, cfg: str | None = None) -> tuple[dict[str, Tenso
         ours["backbone.conv1.weight"] = ours["backbone.conv1.weight"].flip(1)
     _check(ours, description)
     return ours, description
+
+
+def convert(checkpoint: Checkpoint) -> Converted:
+    """The classifier of a checkpoint, with the Kinetics recipe whose network it is."""
+    cfg = checkpoint.meta.get("cfg")
+    state, found = convert_state(checkpoint.state, cfg if isinstance(cfg, str) else None)
+    recipe = find_recipe("kinetics-r50-baseline" if found.variant is None else f"kinetics-r50-{found.variant}")
+    assert isinstance(recipe, VideoRecipe)
+    model = recipe.model.model_copy(
+        update={
+            "backbone": found.backbone,
+            "placement": found.placement or None,
+            "block": dict(found.block),
+            "stride_in_1x1": found.stride_in_1x1,
+            "weights": None,
+        }
+    )
+    classes = named_classes([f"class {number}" for number in range(found.classes)])
+    notes = (*found.notes, f"the file does not name its {found.classes} classes; they are numbered")
+    return Converted(state, recipe.model_copy(update={"model": model, "paper": None}), classes, notes, found.unused)
+
+
+FAMILY = Family("slowfast", "PySlowFast's slow-only networks, with and without non-local blocks", matches, convert)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dnlnet.analysis.capture import capture, find_blocks
 from dnlnet.attention import NonLocalBlock, Terms
-from dnlnet.data.transforms import normalised
+from dnlnet.data.transforms import Pixels, normalised
 from dnlnet.models.detector import Detector
 
 Query = tuple[float, ...]  # x, y, and in a clip the time, each as a share of the whole in 0..1
@@ -69,6 +69,26 @@ class DeployedSegmentor(Deployed):
             return (self.network(normalised(image)).logits,)
         with capture(self.network) as blocks:
             logits = self.network(normalised(image)).logits
+        return logits, *_maps(blocks, self.queries)
+
+
+class DeployedVideo(Deployed):
+    """Clips (B, 3, T, H, W) to logits (B, K), and for each block the maps of chosen queries (x, y, time)."""
+
+    takes = Axes("clip", ("batch", 3, "time", "height", "width"))
+
+    def __init__(self, network: nn.Module, pixels: Pixels, queries: Sequence[Query] = ()) -> None:
+        super().__init__()
+        self.network, self.pixels, self.queries = explicit(network), pixels, list(queries)
+        self.outputs = ("logits", *_map_names(self.network, self.queries, dims=3))
+        self.eval()
+
+    def forward(self, clip: Tensor) -> tuple[Tensor, ...]:
+        """Logits, then the maps of each block."""
+        if not self.queries:
+            return (self.network(self.pixels.normalised(clip)),)
+        with capture(self.network) as blocks:
+            logits = self.network(self.pixels.normalised(clip))
         return logits, *_maps(blocks, self.queries)
 
 
@@ -148,6 +168,6 @@ def _maps(blocks: dict[str, Terms], queries: Sequence[Query]) -> list[Tensor]:
 def _rows(queries: Sequence[Query], size: Sequence[int]) -> Tensor:
     """Indices into the flattened map of the cells that the queries lie in, for whatever size the input has."""
     index = torch.zeros(len(queries), dtype=torch.int64)
-    for shares, count in zip(torch.tensor(queries).mT.flip(0), size, strict=True):  # axes in the order t, y, x
+    for shares, count in zip(torch.tensor(queries).mT.flip(0), size, strict=True):  # the last axis is x
         index = index * count + (shares * count).to(torch.int64).clamp(max=count - 1)
     return index

@@ -12,7 +12,14 @@ from torch import Tensor, nn
 
 from dnlnet.data.scenes import SMALLEST, scene
 from dnlnet.errors import unknown
-from dnlnet.export.deployed import Deployed, DeployedDetector, DeployedPyramid, DeployedSegmentor, Query
+from dnlnet.export.deployed import (
+    Deployed,
+    DeployedDetector,
+    DeployedPyramid,
+    DeployedSegmentor,
+    DeployedVideo,
+    Query,
+)
 from dnlnet.export.programs import (
     Arrays,
     computed,
@@ -25,13 +32,15 @@ from dnlnet.export.programs import (
 from dnlnet.files import written_whole
 from dnlnet.inference.fold import fold_batch_norms
 from dnlnet.models.detector import Detector
+from dnlnet.models.video import VideoClassifier
+from dnlnet.recipes.build_video import pixels_of
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import ModelFile, about, write_model_file
-from dnlnet.recipes.schema import DetectionRecipe, SegmentationRecipe
+from dnlnet.recipes.schema import DetectionRecipe, SegmentationRecipe, VideoRecipe
 
 Format = Literal["onnx", "torch", "safetensors"]
 Part = Literal["whole", "pyramid"]
-AXES = ("batch", "height", "width")
+AXES = ("batch", "height", "width")  # that may be free
 TOLERANCE = 1e-4  # as a share of an output's largest value: rounding in float32
 HALF_TOLERANCE = 2e-2
 _PROGRAMS = {"onnx": (write_onnx, read_onnx), "torch": (write_program, read_program)}
@@ -104,8 +113,8 @@ def export_model(
     allowed = tolerance if tolerance is not None else HALF_TOLERANCE if half else TOLERANCE
     network = load_network(model).eval()
     reference = _deployed(model, network, queries, part)
-    lengths = size or default_size(model)
-    example = example_input(reference, lengths)
+    lengths, frames = size or default_size(model), _frames(model)
+    example = example_input(reference, lengths, frames=frames)
     with written_whole(path) as temporary:
         if form == "safetensors":
             state = {name: _halved(tensor) if half else tensor for name, tensor in network.state_dict().items()}
@@ -115,7 +124,7 @@ def export_model(
         else:
             write, read = _PROGRAMS[form]
             # A batch of one would be taken for a batch that is always one.
-            traced = example_input(reference, lengths, 2) if "batch" in free else example
+            traced = example_input(reference, lengths, 2, frames) if "batch" in free else example
             write(_deployed(model, _folded(network), queries, part), temporary, traced, free, _about(model))
             compute = read(temporary)
         expect = computed(reference)
@@ -135,31 +144,43 @@ def default_size(model: ModelFile) -> tuple[int, int]:
     recipe = model.recipe
     if isinstance(recipe, DetectionRecipe):
         return recipe.data.short_side, recipe.data.short_side * 4 // 3
+    if isinstance(recipe, VideoRecipe):
+        return recipe.evaluation.short_side, recipe.evaluation.short_side
     assert isinstance(recipe, SegmentationRecipe)
     return recipe.evaluation.window or recipe.data.crop
 
 
-def example_input(deployed: Deployed, size: tuple[int, int], batch: int = 1) -> Tensor:
-    """A generated scene as an input of this height and width, in 0..255."""
+def example_input(deployed: Deployed, size: tuple[int, int], batch: int = 1, frames: int = 1) -> Tensor:
+    """Generated scenes as an input of this height and width, in 0..255; in a clip every frame is another scene."""
     if min(size) < SMALLEST:
         raise ValueError(f"the size must be at least {SMALLEST} x {SMALLEST} pixels, got {size[0]} x {size[1]}")
-    images = torch.stack([torch.from_numpy(scene(seed, size)[0]) for seed in range(batch)]) * 255
+    images = torch.stack([torch.from_numpy(scene(seed, size)[0]) for seed in range(batch * frames)]) * 255
+    if "time" in deployed.takes.axes:
+        return images.view(batch, frames, *images.shape[1:]).transpose(1, 2).contiguous()
     return images if "batch" in deployed.takes.axes else images[0]
+
+
+def _frames(model: ModelFile) -> int:
+    return model.recipe.data.frames if isinstance(model.recipe, VideoRecipe) else 1
 
 
 def _deployed(model: ModelFile, network: nn.Module, queries: Sequence[Query], part: Part) -> Deployed:
     if isinstance(network, Detector):
         if queries:
-            raise ValueError("maps of queries are for segmentation models; dnlnet attend shows those of detectors")
+            raise ValueError("a detector is written without maps; dnlnet attend shows them")
         return DeployedPyramid(network) if part == "pyramid" else DeployedDetector(network)
     if part != "whole":
         raise ValueError(f"only a detector has the part {part}; {model.path} is a {model.recipe.task} model")
+    if isinstance(model.recipe, VideoRecipe):
+        return DeployedVideo(network, pixels_of(model.recipe.data), queries)
     return DeployedSegmentor(network, queries)
 
 
 def _folded(network: nn.Module) -> nn.Module:
     """With fewer layers, where it is known how."""
-    return network if isinstance(network, Detector) else fold_batch_norms(network, torch.zeros(1, 3, 64, 64))
+    if isinstance(network, Detector | VideoClassifier):
+        return network
+    return fold_batch_norms(network, torch.zeros(1, 3, 64, 64))
 
 
 def _halved(tensor: Tensor) -> Tensor:
@@ -174,7 +195,8 @@ def _others(deployed: Deployed, example: Tensor, free: Sequence[str]) -> list[Te
     height, width = (
         length + _EXTRA * (axis in axes) for axis, length in zip(AXES[1:], example.shape[-2:], strict=True)
     )
-    return [example_input(deployed, (height, width), 2 if "batch" in axes else 1)]
+    frames = example.shape[2] if "time" in deployed.takes.axes else 1
+    return [example_input(deployed, (height, width), 2 if "batch" in axes else 1, frames)]
 
 
 def _tried(compute: Callable[[Tensor], Arrays], x: Tensor) -> Arrays:

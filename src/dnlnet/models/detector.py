@@ -28,6 +28,7 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, f
 PLACEMENTS: dict[str, dict[str, tuple[int, ...]]] = {
     "c4_one": {"layer3": (-2,)},  # right before the last residual block
     "c5_all": {"layer4": (0, 1, 2)},
+    "c4_one_c5_all": {"layer3": (-2,), "layer4": (0, 1, 2)},
     "c4c5_all": {"layer3": (0, 1, 2, 3, 4, 5), "layer4": (0, 1, 2)},
 }
 

@@ -36,7 +36,13 @@ def build_model(
     if weights and model.weights is not None:
         _load(backbone, model.weights, report)
     return VideoClassifier(
-        backbone, classes, model.variant, dropout=model.dropout, preset=model.preset, **model.block
+        backbone,
+        classes,
+        model.variant,
+        model.placement,
+        dropout=model.dropout,
+        preset=model.preset,
+        **model.block,
     )
 
 

@@ -70,7 +70,7 @@ class DetectorModel(Model):
 
     backbone: str = "resnet50"
     preset: str = "authors_detection"
-    placement: Literal["c4_one", "c5_all", "c4c5_all"] = "c4_one"
+    placement: Literal["c4_one", "c5_all", "c4_one_c5_all", "c4c5_all"] = "c4_one"
     after_activation: bool = False
     boxes: Count = 512  # of an image, that the heads are trained on
     proposals: Count = 1000  # of an image, that the heads look at
@@ -84,6 +84,7 @@ class VideoModel(Model):
 
     backbone: str = "slow_only_r50"
     preset: str = "slowfast"
+    placement: Mapping[str, tuple[int, ...]] | None = None  # stage -> residual blocks; None is the paper's
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
 
 
