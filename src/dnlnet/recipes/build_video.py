@@ -92,7 +92,8 @@ def build_training_data(
         raise ValueError("--unpack is for crops of labelled images; of videos only the needed frames are decoded")
     data = recipe.data
     videos = open_video_set(data.name, required_folder(recipe, root), data.train if split is None else split)
-    report(f"{videos.name}: {len(videos)} videos to train on")
+    missing = f"; {len(videos.missing)} listed videos are not there" if videos.missing else ""
+    report(f"{videos.name}: {len(videos)} videos to train on{missing}")
     return TrainingClips(videos, clip_of(data), data.short_sides, data.crop, data.flip, seed)
 
 
