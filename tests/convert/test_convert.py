@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dnlnet.convert import FAMILIES, convert, recognise
+from dnlnet.convert import FAMILIES, convert, read, recognise
 from dnlnet.convert.known_classes import find_data
 from dnlnet.recipes.model_file import read_model_file
 from foreign import SMALL, State, filled, mmseg_shapes, use_small_backbones
@@ -112,7 +112,7 @@ def test_counters_of_batches_may_be_missing(state: State, tmp_path: Path) -> Non
 
 def test_a_foreign_file_is_not_recognised_and_the_known_ones_are_said(tmp_path: Path) -> None:
     torch.save({"fc.weight": torch.ones(2, 2)}, tmp_path / "a.pth")
-    assert recognise(tmp_path / "a.pth") is None
+    assert recognise(read(tmp_path / "a.pth")) is None
     with pytest.raises(ValueError, match=r"tensors fc.weight, \.\.\.") as error:
         convert(tmp_path / "a.pth", tmp_path / "m.safetensors")
     assert all(family.name in str(error.value) for family in FAMILIES)
@@ -123,7 +123,7 @@ def test_a_file_is_recognised_in_any_wrapping_format_and_precision(state: State,
     torch.save({"model": wrapped}, tmp_path / "a.pth")
     save_file({name: tensor.half() for name, tensor in state.items()}, tmp_path / "a.safetensors")
     for name in ("a.pth", "a.safetensors"):
-        family = recognise(tmp_path / name)
+        family = recognise(read(tmp_path / name))
         assert family is not None
         assert family.name == "mmsegmentation"
         converted = convert(tmp_path / name, tmp_path / "m.safetensors")

@@ -2,7 +2,14 @@
 
 from dnlnet.backbones.image import BACKBONES, Backbone
 from dnlnet.backbones.resnet3d import VIDEO_BACKBONES, SlowOnly, inflate
-from dnlnet.backbones.weights import LoadReport, load_weights, read_content, read_state_dict, split_checkpoint
+from dnlnet.backbones.weights import (
+    LoadReport,
+    find_backbones,
+    load_weights,
+    read_content,
+    read_state_dict,
+    split_checkpoint,
+)
 
 __all__ = [
     "BACKBONES",
@@ -10,6 +17,7 @@ __all__ = [
     "Backbone",
     "LoadReport",
     "SlowOnly",
+    "find_backbones",
     "inflate",
     "load_weights",
     "read_content",

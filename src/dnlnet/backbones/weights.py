@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from dnlnet.backbones.image import Backbone
+from dnlnet.backbones.image import BACKBONES, Backbone
 from dnlnet.backbones.resnet3d import SlowOnly, inflate
 
 State = dict[str, Tensor]
@@ -68,8 +68,35 @@ def load_weights(backbone: Backbone | SlowOnly, path: Path, *, partial: bool = F
     ...     print(load_weights(backbone, Path(folder) / "weights.pth"))
     120 tensors loaded
     """
-    body = backbone.body if isinstance(backbone, Backbone) else backbone
-    state = inflate(_timm_names(backbone.name, _without_prefix(read_state_dict(path))), body)
+    state = read_state_dict(path)
+    fitting, report = _compared(backbone, state)
+    if not fitting:
+        raise ValueError(f"{path}: none of its {len(state)} tensors fits {backbone.name} ({report})")
+    if (report.missing or report.misshapen) and not partial:
+        raise ValueError(f"{path}: these are not weights of {backbone.name}: {report}")
+    _body(backbone).load_state_dict(fitting, strict=False)
+    return report
+
+
+def find_backbones(state: State) -> list[str]:
+    """The rows of `BACKBONES` that these weights are for.
+
+    >>> find_backbones(Backbone("resnet18").body.state_dict())
+    ['resnet18']
+    """
+    with torch.device("meta"):
+        reports = {name: _compared(Backbone(name), state)[1] for name in BACKBONES}
+    return [name for name, report in reports.items() if not (report.missing or report.misshapen)]
+
+
+def _body(backbone: Backbone | SlowOnly) -> nn.Module:
+    return backbone.body if isinstance(backbone, Backbone) else backbone
+
+
+def _compared(backbone: Backbone | SlowOnly, given: State) -> tuple[State, LoadReport]:
+    """Those of the tensors that the backbone takes, by its names, and what became of the others."""
+    body = _body(backbone)
+    state = inflate(_timm_names(backbone.name, _without_prefix(given)), body)
     own = body.state_dict()
     fitting = {name: tensor for name, tensor in state.items() if name in own and tensor.shape == own[name].shape}
     strange = [name for name in state if name not in own]
@@ -84,12 +111,7 @@ def load_weights(backbone: Backbone | SlowOnly, path: Path, *, partial: bool = F
             if name in own and name not in fitting
         ),
     )
-    if not fitting:
-        raise ValueError(f"{path}: none of its {len(state)} tensors fits {backbone.name} ({report})")
-    if (report.missing or report.misshapen) and not partial:
-        raise ValueError(f"{path}: these are not weights of {backbone.name}: {report}")
-    body.load_state_dict(fitting, strict=False)
-    return report
+    return fitting, report
 
 
 def read_state_dict(path: Path) -> State:

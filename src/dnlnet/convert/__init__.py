@@ -15,22 +15,19 @@ from dnlnet.files import written_whole
 from dnlnet.recipes.model_file import about
 from dnlnet.recipes.override import override
 
-__all__ = ["FAMILIES", "Checkpoint", "Converted", "Family", "convert", "recognise"]
+__all__ = ["FAMILIES", "Checkpoint", "Converted", "Family", "convert", "read", "recognise"]
 
 FAMILIES: tuple[Family, ...] = (mmseg.FAMILY, torchcv.FAMILY, mmdet.FAMILY, slowfast.FAMILY)
 
 
-def recognise(path: Path) -> Family | None:
-    """The family of a file, or None if it is of none.
+def recognise(checkpoint: Checkpoint) -> Family | None:
+    """The family of a checkpoint, or None if it is of none.
 
-    >>> from tempfile import TemporaryDirectory
     >>> import torch
-    >>> with TemporaryDirectory() as folder:
-    ...     torch.save({"fc.weight": torch.ones(2, 2)}, Path(folder) / "a.pth")
-    ...     recognise(Path(folder) / "a.pth") is None
+    >>> recognise(Checkpoint(Path("a.pth"), {"fc.weight": torch.ones(2, 2)}, {})) is None
     True
     """
-    return _family(_read(path))
+    return next((family for family in FAMILIES if family.matches(checkpoint.state)), None)
 
 
 def convert(path: Path, out: Path, settings: Sequence[str] = (), *, partial: bool = False) -> Converted:
@@ -46,8 +43,8 @@ def convert(path: Path, out: Path, settings: Sequence[str] = (), *, partial: boo
         raise ValueError(f"{out}: a model file ends in .safetensors")
     if out.exists() and out.samefile(path):
         raise ValueError(f"{out}: is the checkpoint itself; give the model file another name")
-    checkpoint = _read(path)
-    family = _family(checkpoint)
+    checkpoint = read(path)
+    family = recognise(checkpoint)
     if family is None:
         known = "; ".join(f"{row.name}: {row.source}" for row in FAMILIES)
         names = ", ".join(list(checkpoint.state)[:3])
@@ -75,11 +72,8 @@ def convert(path: Path, out: Path, settings: Sequence[str] = (), *, partial: boo
     return result
 
 
-def _read(path: Path) -> Checkpoint:
+def read(path: Path) -> Checkpoint:
+    """A checkpoint of any code base; nothing in it is executed."""
     if path.is_file() and (reason := slowfast.why_caffe2(path)) is not None:
         raise ValueError(reason)
     return read_checkpoint(path)
-
-
-def _family(checkpoint: Checkpoint) -> Family | None:
-    return next((family for family in FAMILIES if family.matches(checkpoint.state)), None)
