@@ -94,7 +94,7 @@ def plain_sample(images: LabelledImages, index: int, augmentation: Augmentation)
 def window_sample(crops: TrainingCrops, index: int) -> tuple[Tensor, Tensor]:
     """The same sample by way of `TrainingCrops`, normalised."""
     sample = crops[Draw(index, 0)]
-    return normalised(sample.image), sample.labels
+    return normalised(sample.image[None])[0], sample.labels
 
 
 def _measure(
