@@ -19,7 +19,7 @@ from dnlnet.data.pictures import read_picture
 from dnlnet.data.scenes import CLASSES, scene
 from dnlnet.tasks.scenes import run
 
-outcome = run("dnl", steps=100, size=64)  # four convolutions, one DNL block, a classifier
+outcome = run("dnl", steps=60, size=64)  # four convolutions, one DNL block, a classifier
 print(
     f"trained in {outcome.seconds:.0f} s: mIoU {outcome.before.miou():.2f} before, {outcome.after.miou():.2f} after"
 )

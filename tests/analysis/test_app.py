@@ -87,8 +87,11 @@ def address(run: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(20)
-        process.stdout.close()
+        try:
+            process.wait(90)
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def test_clicking_in_an_uploaded_picture_shows_its_maps(

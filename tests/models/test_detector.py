@@ -99,8 +99,8 @@ def test_a_block_is_between_the_addition_and_the_activation_unless_asked_otherwi
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_zero_gated_blocks_change_nothing_to_the_bit(placement: str) -> None:
     torch.manual_seed(0)
-    plain = Detector(Backbone("resnet50", 32), 3, None).eval()
-    gated = Detector(Backbone("resnet50", 32), 3, "dnl", placement, gate="scalar").eval()
+    plain = Detector(Backbone("resnet50", 32), 3, None, proposals=10).eval()
+    gated = Detector(Backbone("resnet50", 32), 3, "dnl", placement, proposals=10, gate="scalar").eval()
     missing = gated.load_state_dict(plain.state_dict(), strict=False)
     assert not missing.unexpected_keys
     assert all("non_local" in name for name in missing.missing_keys)
@@ -115,7 +115,7 @@ def test_zero_gated_blocks_change_nothing_to_the_bit(placement: str) -> None:
 
 def test_nothing_is_resized_and_detections_come_at_the_size_asked_for() -> None:
     torch.manual_seed(0)
-    model = Detector(Backbone("resnet50", 32), 3, "gc").eval()
+    model = Detector(Backbone("resnet50", 32), 3, "gc", proposals=20).eval()
     model.roi_heads.score_thresh = 0.0
     seen = []
     model.backbone.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape))
@@ -128,7 +128,7 @@ def test_nothing_is_resized_and_detections_come_at_the_size_asked_for() -> None:
 
 def test_training_gives_the_five_losses_and_gradients_to_the_block() -> None:
     torch.manual_seed(0)
-    model = Detector(Backbone("resnet50", 32), 3, "dnl").train()
+    model = Detector(Backbone("resnet50", 32), 3, "dnl", boxes=16, proposals=20).train()
     target = {
         "boxes": torch.tensor([[5.0, 5, 40, 50]]),
         "labels": torch.tensor([2]),

@@ -152,7 +152,8 @@ def test_what_became_of_pretrained_weights_is_said(tmp_path: Path) -> None:
     said: list[str] = []
     recipe = override(find_recipe("camvid-mbv2-dnl"), settings)
     train_recipe(recipe, camvid_tree(tmp_path / "camvid"), tmp_path / "run", report=said.append)
-    assert said[0] == f"{weights}: 306 tensors loaded; 1 classifier (classifier.weight)"
+    assert said[0] == "camvid train: 2 images to train on"
+    assert said[1] == f"{weights}: 306 tensors loaded; 1 classifier (classifier.weight)"
 
 
 def test_the_test_protocol_runs_through_its_phases_without_validation(tmp_path: Path) -> None:
