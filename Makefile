@@ -1,4 +1,5 @@
 # Two commands for a newcomer: `make demo` and `make test`. Everything else is for development.
+# `make demo DEMO="--steps 100"` passes options to the demo.
 # Needs Python 3.11 or newer and make; PYTHON=python3.12 chooses another interpreter.
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ READY := $(VENV)/ready
 .PHONY: demo test lint format docs lock clean
 
 demo: $(READY)
-	$(BIN)/dnlnet demo
+	$(BIN)/dnlnet demo $(DEMO)
 
 test: lint
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
