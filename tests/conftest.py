@@ -16,6 +16,11 @@ from dnlnet.recipes.train import train_recipe
 torch.set_num_threads(1)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first, so that no process of a parallel run is left alone with one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder named by DNLNET_DATA; tests on real data are skipped without it."""
