@@ -14,6 +14,7 @@ from torch import Tensor
 from dnlnet.backbones import BACKBONES
 from dnlnet.backbones.image import Row
 from dnlnet.convert import mmseg, torchcv
+from dnlnet.convert.names import DEEP_STEM
 
 State = dict[str, Tensor]
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
@@ -38,7 +39,7 @@ def use_small_backbones(monkeypatch: pytest.MonkeyPatch) -> None:
     for family, name in ((mmseg, "resnet50c"), (torchcv, "resnet50s")):
         row = Row(name, (8, 16, 32), r"layer\d\.\d+", options, bottlenecks=True)
         monkeypatch.setitem(BACKBONES, f"small_{name}", row)  # type: ignore[arg-type]
-        monkeypatch.setitem(family._BACKBONES, (family._DEEP, SMALL.blocks), f"small_{name}")  # type: ignore[arg-type]
+        monkeypatch.setitem(family._BACKBONES, (DEEP_STEM, SMALL.blocks), f"small_{name}")  # type: ignore[arg-type]
 
 
 def filled(shapes: Shapes, device: str = "cpu", seed: int = 0) -> State:

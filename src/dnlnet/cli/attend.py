@@ -53,7 +53,7 @@ def attend(
     from dnlnet.data.catalog import open_all_splits
     from dnlnet.data.pictures import find_pictures
     from dnlnet.files import written_whole
-    from dnlnet.recipes.load import load_together, read_together
+    from dnlnet.recipes.load import open_together, read_together
 
     files = read_together([model, *(against or ())])
     recipe = next(iter(files.values())).recipe
@@ -66,7 +66,7 @@ def attend(
         return
     points = [_point(query) for query in queries]
     labelled = None if data is None else list(open_all_splits(recipe.data.name, data)[0].values())
-    models = load_together([model, *(against or ())])
+    models = open_together(files)
     pictures = find_pictures(inputs)
     shown = []
     with counting_progress() as progress:

@@ -54,7 +54,7 @@ def _safetensors(path: Path) -> dict[str, Any]:
         "values": values,
         "iteration": found.iteration,
         "scores": found.scores,
-        **({"converted": metadata["converted"]} if "converted" in metadata else {}),
+        **({"converted": found.converted} if found.converted is not None else {}),
         "classes": list(found.classes.names),
         "recipe": found.recipe.model_dump(mode="json"),
     }

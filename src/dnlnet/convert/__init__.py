@@ -1,18 +1,14 @@
 """Checkpoints of other code bases as model files of this package."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-
-from safetensors.torch import save_file
 
 from dnlnet.convert import mmdet, mmseg, slowfast, torchcv
 from dnlnet.convert.checking import fitted, listed
 from dnlnet.convert.family import Checkpoint, Converted, Family
 from dnlnet.convert.reading import left_out, read_checkpoint
-from dnlnet.files import written_whole
-from dnlnet.recipes.model_file import about
+from dnlnet.recipes.model_file import ModelFile, write_model_file
 from dnlnet.recipes.override import override
 
 __all__ = ["FAMILIES", "Checkpoint", "Converted", "Family", "convert", "read", "recognise"]
@@ -66,9 +62,8 @@ def convert(path: Path, out: Path, settings: Sequence[str] = (), *, partial: boo
     result = replace(converted, state=state, recipe=recipe, notes=notes, unused=tuple(unused), family=family.name)
     said = checkpoint.meta.get("iter")
     iteration = said if isinstance(said, int) else recipe.schedule.iterations
-    metadata = about(recipe, converted.classes) | {"converted": f"{family.name}: {path.name}"}
-    with written_whole(out) as temporary:
-        save_file(state, temporary, {**metadata, "iteration": json.dumps(iteration)})
+    origin = f"{family.name}: {path.name}"
+    write_model_file(out, state, ModelFile(out, recipe, converted.classes, iteration, None, origin))
     return result
 
 

@@ -32,8 +32,18 @@ def find_data(count: int, names: Any = None, palette: Any = None) -> tuple[str, 
     colours = _colours(palette, count)
     if said is not None:
         return _OWN, Classes(said, colours), None
-    numbered = tuple(f"class {number}" for number in range(count))
-    return _OWN, Classes(numbered, colours), f"the file does not name its {count} classes; they are numbered"
+    numbers, note = numbered(count)
+    return _OWN, Classes(numbers, colours), note
+
+
+def numbered(count: int, first: int = 0) -> tuple[tuple[str, ...], str]:
+    """Names for classes that a checkpoint does not name, and what to say about it.
+
+    >>> numbered(2, first=1)[0]
+    ('class 1', 'class 2')
+    """
+    names = tuple(f"class {number}" for number in range(first, first + count))
+    return names, f"the file does not name its {count} classes; they are numbered"
 
 
 def _same(said: Sequence[str], ours: Sequence[str]) -> bool:

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from dnlnet.convert.coco_classes import COCO_CLASSES
 from dnlnet.convert.family import Checkpoint, Converted, Family
+from dnlnet.convert.known_classes import numbered
 from dnlnet.convert.mmdet_blocks import PRESET, Block, Config, block_options, find_blocks
-from dnlnet.convert.names import State, as_linear, find_resnet, renamed, size
+from dnlnet.convert.names import PLAIN_STEM, State, as_linear, find_resnet, renamed, size
 from dnlnet.data.classes import Classes, spread_colours
 from dnlnet.models.detector import PLACEMENTS
 from dnlnet.recipes import RECIPES
@@ -27,10 +28,10 @@ from dnlnet.recipes.schema import DetectionRecipe
 SOURCE = "Mask R-CNN of the authors' detection code (mmdetection 1.0): baseline, NL, simplified NL (as gc) and DNL"
 _ABN_EPS = 1e-5
 _RATIOS, _ANCHOR_CELLS = (0.5, 1.0, 2.0), 8  # of anchors: height by width, and side by stride
-_STEM, _DEEPEST = "a 7 x 7 convolution", 23
+_DEEPEST = 23
 _BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
-    (_STEM, (3, 4, 6, 3)): "resnet50",
-    (_STEM, (3, 4, 23, 3)): "resnet101",
+    (PLAIN_STEM, (3, 4, 6, 3)): "resnet50",
+    (PLAIN_STEM, (3, 4, 23, 3)): "resnet101",
 }
 
 # Their names and ours; those of blocks come with their places.
@@ -107,7 +108,7 @@ def _recipe(
     state: State, block: Block | None, places: frozenset[str], options: Mapping[str, Any], config: Config
 ) -> DetectionRecipe:
     """The recipe of this network, changed where the checkpoint differs from it."""
-    backbone = find_resnet(state, "backbone.", _STEM, _BACKBONES)
+    backbone = find_resnet(state, "backbone.", PLAIN_STEM, _BACKBONES)
     variant = None if block is None else block.variant
     placement = None if block is None else _placement(places, state)
     rows = [
@@ -148,9 +149,10 @@ def _classes(checkpoint: Checkpoint) -> tuple[Classes, tuple[str, ...]]:
         return COCO_CLASSES, () if names else ("the 80 classes are assumed to be those of COCO",)
     if names and len(names) != count:
         raise ValueError(f"names {len(names)} classes but tells {count} apart")
-    note = () if names else (f"the file does not name its {count} classes; they are numbered",)
-    names = names or tuple(f"class {number}" for number in range(1, count + 1))
-    return Classes(names, spread_colours(count)), note
+    if names:
+        return Classes(names, spread_colours(count)), ()
+    numbers, note = numbered(count, first=1)
+    return Classes(numbers, spread_colours(count)), (note,)
 
 
 def _has_activated_norms(state: State, config: Config) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dnlnet.convert.family import Checkpoint, Converted, Family
 from dnlnet.convert.known_classes import find_data
-from dnlnet.convert.names import State, as_linear, find_resnet, renamed, size
+from dnlnet.convert.names import DEEP_STEM, PLAIN_STEM, State, as_linear, find_resnet, renamed, size
 from dnlnet.recipes.schema import Data, Evaluation, Loss, Optim, Schedule, SegmentationRecipe, SegmentorModel
 
 # Their names and ours.
@@ -51,12 +51,11 @@ _NAMES = {
     **{f"decode_head.{kind}.{theirs}": ours for kind in _VARIANTS for theirs, ours in _BLOCK.items()},
 }
 
-_DEEP, _PLAIN = "a stem of three 3 x 3 convolutions", "a 7 x 7 convolution"
 _BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
-    (_DEEP, (3, 4, 6, 3)): "resnet50c",
-    (_DEEP, (3, 4, 23, 3)): "resnet101c",
-    (_PLAIN, (3, 4, 6, 3)): "resnet50",
-    (_PLAIN, (3, 4, 23, 3)): "resnet101",
+    (DEEP_STEM, (3, 4, 6, 3)): "resnet50c",
+    (DEEP_STEM, (3, 4, 23, 3)): "resnet101c",
+    (PLAIN_STEM, (3, 4, 6, 3)): "resnet50",
+    (PLAIN_STEM, (3, 4, 23, 3)): "resnet101",
 }
 _WINDOWED = (769, 769)  # crops of this size come with corners on corners, and are tested in windows
 _STRIDE = (513, 513)
@@ -211,7 +210,7 @@ def _said_classes(meta: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _stem(state: State) -> str:
-    return _DEEP if "backbone.stem.0.weight" in state else _PLAIN
+    return DEEP_STEM if "backbone.stem.0.weight" in state else PLAIN_STEM
 
 
 def _pair(pattern: str, text: str) -> tuple[int, int] | None:

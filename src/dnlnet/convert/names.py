@@ -8,6 +8,8 @@ from torch import Tensor
 from dnlnet.errors import shown
 
 State = Mapping[str, Tensor]
+# What the stem of a ResNet is.
+DEEP_STEM, PLAIN_STEM = "a stem of three 3 x 3 convolutions", "a 7 x 7 convolution"
 
 
 def renamed(state: State, names: Mapping[str, str]) -> tuple[dict[str, Tensor], tuple[str, ...]]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from dnlnet.backbones.resnet3d import VIDEO_BACKBONES, SlowOnly
 from dnlnet.convert.checking import listed
 from dnlnet.convert.family import Checkpoint, Converted, Family
+from dnlnet.convert.known_classes import numbered
 from dnlnet.convert.names import State, as_linear, size
 from dnlnet.data.videos import named_classes
 from dnlnet.models.video import VideoClassifier
@@ -171,8 +172,8 @@ def convert(checkpoint: Checkpoint) -> Converted:
             "weights": None,
         }
     )
-    classes = named_classes([f"class {number}" for number in range(found.classes)])
-    notes = (*found.notes, f"the file does not name its {found.classes} classes; they are numbered")
+    names, note = numbered(found.classes)
+    classes, notes = named_classes(names), (*found.notes, note)
     return Converted(state, recipe.model_copy(update={"model": model, "paper": None}), classes, notes, found.unused)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from dnlnet.convert.family import Checkpoint, Converted, Family
 from dnlnet.convert.known_classes import find_data
-from dnlnet.convert.names import State, as_linear, find_resnet, renamed, size
+from dnlnet.convert.names import DEEP_STEM, PLAIN_STEM, State, as_linear, find_resnet, renamed, size
 from dnlnet.recipes import find_segmentation_recipe
 from dnlnet.recipes.schema import Data, Optim, SegmentationRecipe, SegmentorModel
 
@@ -50,12 +50,11 @@ _NAMES = {
     **_AUXILIARY,
 }
 
-_DEEP, _PLAIN = "a stem of three 3 x 3 convolutions", "a 7 x 7 convolution"
 _BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
-    (_DEEP, (3, 4, 23, 3)): "resnet101s",
-    (_DEEP, (3, 4, 6, 3)): "resnet50s",
-    (_PLAIN, (3, 4, 23, 3)): "resnet101",
-    (_PLAIN, (3, 4, 6, 3)): "resnet50",
+    (DEEP_STEM, (3, 4, 23, 3)): "resnet101s",
+    (DEEP_STEM, (3, 4, 6, 3)): "resnet50s",
+    (PLAIN_STEM, (3, 4, 23, 3)): "resnet101",
+    (PLAIN_STEM, (3, 4, 6, 3)): "resnet50",
 }
 # The file that their training begins with; timm's weights are not for such pixels.
 _PRETRAINED = {"resnet101s": "3x3resnet101-imagenet.pth"}
@@ -95,7 +94,7 @@ def convert(checkpoint: Checkpoint) -> Converted:
         bias = "head.block.value.bias" in state
         options |= {"projection": True, "value_reduction": reduction, "value_bias": bias}
     has_auxiliary = "dsn.2.weight" in theirs
-    backbone = find_resnet(theirs, "backbone.", _DEEP if deep else _PLAIN, _BACKBONES)
+    backbone = find_resnet(theirs, "backbone.", DEEP_STEM if deep else PLAIN_STEM, _BACKBONES)
     model = SegmentorModel(
         backbone=backbone,
         weights=_PRETRAINED.get(backbone),

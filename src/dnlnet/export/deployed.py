@@ -40,7 +40,29 @@ class Deployed(nn.Module):
     outputs: tuple[str, ...]
 
 
-class DeployedSegmentor(Deployed):
+class _WithMaps(Deployed):
+    """Logits, and for each block the maps of chosen queries."""
+
+    def __init__(self, network: nn.Module, queries: Sequence[Query], dims: int) -> None:
+        super().__init__()
+        self.network, self.queries = explicit(network), list(queries)
+        self.outputs = ("logits", *_map_names(self.network, self.queries, dims))
+        self.eval()
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Of an input as it comes."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Logits, then the maps of each block."""
+        if not self.queries:
+            return (self.logits(x),)
+        with capture(self.network) as blocks:
+            logits = self.logits(x)
+        return logits, *_maps(blocks, self.queries)
+
+
+class DeployedSegmentor(_WithMaps):
     """Images (B, 3, H, W) to logits (B, K, H, W), and for each block the maps of chosen queries.
 
     Args:
@@ -58,38 +80,27 @@ class DeployedSegmentor(Deployed):
     takes = Axes("image", ("batch", 3, "height", "width"))
 
     def __init__(self, network: nn.Module, queries: Sequence[Query] = ()) -> None:
-        super().__init__()
-        self.network, self.queries = explicit(network), list(queries)
-        self.outputs = ("logits", *_map_names(self.network, self.queries, dims=2))
-        self.eval()
+        super().__init__(network, queries, dims=2)
 
-    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        """Logits, then the maps of each block."""
-        if not self.queries:
-            return (self.network(normalised(image)).logits,)
-        with capture(self.network) as blocks:
-            logits = self.network(normalised(image)).logits
-        return logits, *_maps(blocks, self.queries)
+    def logits(self, x: Tensor) -> Tensor:
+        """(B, K, H, W)."""
+        logits: Tensor = self.network(normalised(x)).logits
+        return logits
 
 
-class DeployedVideo(Deployed):
+class DeployedVideo(_WithMaps):
     """Clips (B, 3, T, H, W) to logits (B, K), and for each block the maps of chosen queries (x, y, time)."""
 
     takes = Axes("clip", ("batch", 3, "time", "height", "width"))
 
     def __init__(self, network: nn.Module, pixels: Pixels, queries: Sequence[Query] = ()) -> None:
-        super().__init__()
-        self.network, self.pixels, self.queries = explicit(network), pixels, list(queries)
-        self.outputs = ("logits", *_map_names(self.network, self.queries, dims=3))
-        self.eval()
+        super().__init__(network, queries, dims=3)
+        self.pixels = pixels
 
-    def forward(self, clip: Tensor) -> tuple[Tensor, ...]:
-        """Logits, then the maps of each block."""
-        if not self.queries:
-            return (self.network(self.pixels.normalised(clip)),)
-        with capture(self.network) as blocks:
-            logits = self.network(self.pixels.normalised(clip))
-        return logits, *_maps(blocks, self.queries)
+    def logits(self, x: Tensor) -> Tensor:
+        """(B, K)."""
+        logits: Tensor = self.network(self.pixels.normalised(x))
+        return logits
 
 
 class DeployedDetector(Deployed):

@@ -1,7 +1,7 @@
 """Trained models from files, ready to be used."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shutil import copyfile
 from typing import Any, Self
@@ -158,8 +158,13 @@ def load_segmentation(model: str | Path) -> TrainedSegmentation:
 
 def load_together(models: Sequence[str]) -> dict[str, TrainedSegmentation | TrainedDetection]:
     """Models of pictures to be compared, by what to call them: recipes, with their files where those are equal."""
+    return open_together(read_together(models))
+
+
+def open_together(files: Mapping[str, ModelFile]) -> dict[str, TrainedSegmentation | TrainedDetection]:
+    """The models of pictures that these files are of."""
     loaded = {}
-    for title, file in read_together(models).items():
+    for title, file in files.items():
         model = open_model(file)
         if isinstance(model, TrainedVideo):
             raise ValueError(f"{file.path}: is a video model, and this is for pictures; see dnlnet attend")

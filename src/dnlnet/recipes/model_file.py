@@ -27,6 +27,7 @@ class ModelFile:
     classes: Classes
     iteration: int
     scores: dict[str, float] | None
+    converted: str | None = None  # the code base and the file that it comes from, if it was converted
 
 
 def find_model(model: str, **options: Any) -> Path:
@@ -78,6 +79,7 @@ def read_model_file(path: Path) -> ModelFile:
         ),
         json.loads(metadata.get("iteration", "0")),
         json.loads(metadata["scores"]) if "scores" in metadata else None,
+        metadata.get("converted"),
     )
 
 
@@ -86,6 +88,8 @@ def write_model_file(path: Path, state: Mapping[str, Tensor], model: ModelFile) 
     metadata = about(model.recipe, model.classes) | {"iteration": json.dumps(model.iteration)}
     if model.scores is not None:
         metadata["scores"] = json.dumps(model.scores)
+    if model.converted is not None:
+        metadata["converted"] = model.converted
     with written_whole(path) as temporary:
         save_file({name: tensor.contiguous() for name, tensor in state.items()}, temporary, metadata)
 
