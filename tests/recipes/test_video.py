@@ -1,10 +1,12 @@
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
 import dnlnet
@@ -16,6 +18,7 @@ from dnlnet.inference.clips import view_logits
 from dnlnet.recipes import RECIPES, find_recipe, override
 from dnlnet.recipes.build_video import build_model, build_task, build_training_data, build_validation_data
 from dnlnet.recipes.load import TrainedVideo
+from dnlnet.recipes.model_file import find_model, read_model_file, write_model_file
 from dnlnet.recipes.schema import VideoRecipe, parse_recipe
 from dnlnet.recipes.train import train_recipe
 from video_trees import moving_shapes, write_sound
@@ -154,6 +157,21 @@ def test_attend_shows_the_maps_over_the_frames(trained: Path, shapes: Path, tmp_
     assert "the page is for pictures" in str(
         command("attend", trained, video, "--page", tmp_path / "a.html").exception
     )
+
+
+@learnt_once
+def test_attend_compares_models_that_look_at_the_same_frames(trained: Path, shapes: Path, tmp_path: Path) -> None:
+    file = read_model_file(find_model(str(trained)))
+    for side in (32, 48):
+        recipe = override(file.recipe, [f"evaluation.short_side={side}"])
+        write_model_file(tmp_path / f"{side}.safetensors", load_file(file.path), replace(file, recipe=recipe))
+    video = shapes / "val" / "left" / "2.avi"
+    alike, other = (
+        ["attend", trained, video, "-o", tmp_path, "--against", tmp_path / f"{n}.safetensors"] for n in (32, 48)
+    )
+    assert command(*alike).exit_code == 0
+    assert len(json.loads((tmp_path / "2.json").read_text())["blocks"]) == 4
+    assert "with 48 pixels, not at 8 frames 2 / 30 seconds apart with 32" in str(command(*other).exception)
 
 
 @learnt_once

@@ -9,6 +9,7 @@ import typer
 if TYPE_CHECKING:
     from dnlnet.attention import Terms
     from dnlnet.recipes.model_file import ModelFile
+    from dnlnet.tasks.actions import VideoModel
 
 
 def attend_videos(
@@ -28,18 +29,26 @@ def attend_videos(
     from dnlnet.data.video import is_video, open_video
     from dnlnet.recipes.load import TrainedVideo, open_model
 
-    models = {title: open_model(file) for title, file in files.items()}
+    models: dict[str, TrainedVideo] = {}
+    for title, file in files.items():
+        model = open_model(file)
+        if not isinstance(model, TrainedVideo):
+            raise ValueError(f"{file.path}: is a {file.recipe.task} model; compare video models")
+        models[title] = model
+    first = next(iter(models.values()))
+    for title, model in models.items():
+        if _looks_at(model) != _looks_at(first):
+            text = f"looks at {_looks_at(model)}, not at {_looks_at(first)}; compare models of the same frames"
+            raise ValueError(f"{title}: {text}")
     videos = find_inputs(inputs, is_video, "videos in it")
     with counting_progress() as progress:
         task = progress.add_task("looking", total=len(videos))
         for name, path in videos.items():
             with open_video(path) as video:
                 size = video.size
+            frames = first.frames(path)
             blocks: dict[str, Terms] = {}
             for title, model in models.items():
-                if not isinstance(model, TrainedVideo):
-                    raise ValueError(f"{model.file.path}: is a {model.file.recipe.task} model; compare video models")
-                frames = model.frames(path)
                 blocks |= clip_terms(title, model, frames)
             points = [_point(query, size, frames.shape[:3]) for query in queries] or [
                 tuple(length // 2 for length in frames.shape[:3])
@@ -53,6 +62,11 @@ def attend_videos(
             write_json(target.with_name(target.name + ".json"), content)
             progress.advance(task)
     typer.echo(f"written: {len(videos)} x png, pdf, npz, json in {out}")
+
+
+def _looks_at(model: "VideoModel") -> str:
+    clip = model.clip
+    return f"{clip.count} frames {clip.stride} / {clip.rate:g} seconds apart with {model.short_side} pixels"
 
 
 def _point(query: tuple[int, ...], size: tuple[int, int], clip: tuple[int, ...]) -> tuple[int, int, int]:

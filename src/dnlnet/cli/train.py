@@ -41,7 +41,7 @@ def train(
     from dnlnet.recipes.train import train_recipe
 
     chosen = override(find_recipe(recipe), settings or [])
-    with _Bar(chosen.schedule.batch) as bar:
+    with _Bar(chosen.schedule.batch, "clips" if chosen.task == "video" else "images") as bar:
         outcome = train_recipe(
             chosen,
             data,
@@ -66,14 +66,14 @@ def train(
 
 
 class _Bar:
-    """Progress of a run on the terminal: loss, learning rate, images per second, time left."""
+    """Progress of a run on the terminal: loss, learning rate, images or clips per second, time left."""
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, batch: int, unit: str) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         from dnlnet.cli.progress import speaking_console
 
-        self.batch = batch
+        self.batch, self.unit = batch, unit
         self.console = speaking_console()
         columns = TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}")
         self.progress = Progress(*columns, TimeRemainingColumn(), console=self.console)
@@ -94,7 +94,7 @@ class _Bar:
             self.progress.reset(self.task, total=now.iterations, completed=now.iteration - 1)
         speed = (self.progress.tasks[0].speed or 0) * self.batch
         loss = sum(now.losses.values())
-        state = f"loss {loss:.3f}  lr {now.lr:.4f}  {speed:.1f} images/s"
+        state = f"loss {loss:.3f}  lr {now.lr:.4f}  {speed:.1f} {self.unit}/s"
         self.progress.update(self.task, completed=now.iteration, state=state)
         if not self.console.is_terminal and now.iteration % max(1, now.iterations // _LINES_IN_A_FILE) == 0:
             self.say(f"iteration {now.iteration} of {now.iterations}: {state}")
