@@ -48,7 +48,15 @@ def test_complexity_stands_beside_the_papers(tmp_path: Path) -> None:
     assert [row["seconds"] for row in rows] == [None] * 3
 
 
+def test_complexity_of_video_networks_is_that_of_the_published_one(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    RUN.invoke(app, ["complexity", "kinetics-r50-baseline", "--json", str(path)], catch_exceptions=False)
+    (row,) = json.loads(path.read_text())["rows"]
+    assert (row["size"], row["parameters"]) == ([8, 256, 256], 32_454_096)
+    assert row["macs"] == pytest.approx(54.52e9, rel=1e-4)
+
+
 def test_latency_is_shown_when_asked_for() -> None:
     arguments = ["complexity", "scenes-tiny-dnl", "--latency"]
     done = RUN.invoke(app, arguments, env={"COLUMNS": "160"}, catch_exceptions=False)
-    assert "s/image here" in done.output
+    assert "seconds here" in done.output

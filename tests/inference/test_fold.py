@@ -2,16 +2,17 @@ import pytest
 import torch
 from torch import nn
 
-from dnlnet.backbones import Backbone
+from dnlnet.backbones import Backbone, SlowOnly
 from dnlnet.inference.fold import fold_batch_norms
 from dnlnet.models.segmentor import Segmentor
+from dnlnet.models.video import VideoClassifier
 
 
 def with_statistics(network: nn.Module) -> nn.Module:
     """Batch norms that do something, as after training."""
     generator = torch.Generator().manual_seed(0)
     for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):
+        if isinstance(module, nn.BatchNorm2d | nn.BatchNorm3d):
             for tensor in (module.weight, module.bias, module.running_mean):
                 nn.init.normal_(tensor, 0.5, 0.2, generator=generator)
             nn.init.uniform_(module.running_var, 0.5, 2, generator=generator)
@@ -29,6 +30,16 @@ def test_a_folded_network_is_the_same_function_without_batch_norms(backbone: str
     with torch.no_grad():
         torch.testing.assert_close(folded(images).logits, network(images).logits, rtol=1e-8, atol=1e-8)
     assert [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+
+
+def test_a_folded_video_network_is_the_same_function_without_batch_norms() -> None:
+    torch.manual_seed(0)
+    network = with_statistics(VideoClassifier(SlowOnly("slow_only_tiny"), 4, "dnl", pool=2)).double()
+    folded = fold_batch_norms(network, torch.rand(1, 3, 2, 64, 64, dtype=torch.float64))
+    assert not [module for module in folded.modules() if isinstance(module, nn.BatchNorm3d)]
+    clips = torch.rand(2, 3, 4, 64, 96, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(folded(clips), network(clips), rtol=1e-8, atol=1e-8)
 
 
 def test_a_batch_norm_that_follows_no_convolution_stays() -> None:

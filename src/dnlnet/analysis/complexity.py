@@ -1,6 +1,6 @@
-"""Size and cost of a network: parameters, multiply-accumulates, and the time an image takes."""
+"""Size and cost of a network: parameters, multiply-accumulates, and the time an image or a clip takes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -9,45 +9,45 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 CONVENTION = (
-    "MACs: multiply-accumulates of convolutions, linear maps and attention for one image, auxiliary head included; "
-    "normalisation, activations and resizing are not counted (the paper counts them)"
+    "MACs: multiply-accumulates of convolutions, linear maps and attention for one image or clip, auxiliary head "
+    "included; normalisation, activations and resizing are not counted (the paper counts them)"
 )
 
 
 @dataclass(frozen=True)
 class Complexity:
-    """Parameters and multiply-accumulates for one image."""
+    """Parameters and multiply-accumulates for one image or clip."""
 
     parameters: int
     macs: int
 
 
-def count_complexity(build: Callable[[], nn.Module], size: tuple[int, int]) -> Complexity:
+def count_complexity(build: Callable[[], nn.Module], size: Sequence[int]) -> Complexity:
     """Count on the meta device, where building and running a network computes nothing.
 
     Args:
         build: makes the network.
-        size: height and width of the image.
+        size: height and width of the image; of a clip its frames, height and width.
 
     >>> count_complexity(lambda: nn.Conv2d(3, 8, kernel_size=1, bias=False), (10, 10))
     Complexity(parameters=24, macs=2400)
     """
     with torch.device("meta"):
         model = build().train()  # with the auxiliary head
-        images = torch.empty(1, 3, *size)
+        inputs = torch.empty(1, 3, *size)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(images)
+        model(inputs)
     return Complexity(sum(p.numel() for p in model.parameters()), int(counter.get_total_flops()) // 2)
 
 
-def measure_latency(build: Callable[[], nn.Module], size: tuple[int, int], rounds: int = 3) -> float:
-    """Seconds for one image on this machine, best of `rounds`, after a first one that does not count."""
+def measure_latency(build: Callable[[], nn.Module], size: Sequence[int], rounds: int = 3) -> float:
+    """Seconds for one image or clip on this machine, best of `rounds`, after a first one that does not count."""
     model = build().eval()
-    images = torch.zeros(1, 3, *size)
+    inputs = torch.zeros(1, 3, *size)
     times = []
     with torch.inference_mode():
         for _ in range(rounds + 1):
             start = perf_counter()
-            model(images)
+            model(inputs)
             times.append(perf_counter() - start)
     return min(times[1:])

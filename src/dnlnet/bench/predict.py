@@ -2,18 +2,20 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from dnlnet.bench.timing import best_times
-from dnlnet.inference.fold import fold_batch_norms
+from dnlnet.inference.fold import first_tensor, fold_batch_norms
+from dnlnet.layout import channels_last, with_channels_last
 
 
 @dataclass(frozen=True)
 class Row:
-    """Seconds for one image, the best of several, and the largest difference from the plain form's logits."""
+    """Seconds for one image or clip, the best of several, and the largest difference from the plain form's logits."""
 
     form: str
     seconds: float
@@ -21,17 +23,16 @@ class Row:
 
 
 def forms(network: nn.Module, image: Tensor, compiled: bool) -> Iterator[tuple[str, Callable[[], Tensor]]]:
-    """The network run on an image in each form, the plain one first."""
-    last = image.contiguous(memory_format=torch.channels_last)
-    folded = fold_batch_norms(network, image)
+    """The network run on an image or clip in each form, the plain one first."""
+    last, folded = channels_last(image), fold_batch_norms(network, image)
 
     def call(net: nn.Module, x: Tensor) -> Callable[[], Tensor]:
-        return lambda: net(x).logits
+        return lambda: first_tensor(net(x))
 
     yield "eager", call(network, image)
-    yield "channels_last", call(_channels_last(network), last)
+    yield "channels_last", call(with_channels_last(deepcopy(network)), last)
     yield "folded", call(folded, image)
-    yield "folded, channels_last", call(_channels_last(folded), last)
+    yield "folded, channels_last", call(with_channels_last(deepcopy(folded)), last)
     if compiled:
         yield "folded, inductor", call(torch.compile(folded), image)  # type: ignore[arg-type]
 
@@ -46,9 +47,3 @@ def bench_predict(network: nn.Module, image: Tensor, *, rounds: int = 5, threads
     differences = {name: float((call() - reference).abs().max()) for name, call in calls.items()}
     best = best_times(calls, rounds)
     return [Row(name, best[name], differences[name]) for name in calls]
-
-
-def _channels_last(network: nn.Module) -> nn.Module:
-    from copy import deepcopy
-
-    return deepcopy(network).to(memory_format=torch.channels_last)

@@ -102,14 +102,16 @@ def data(
 @bench.command()
 def predict(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Whose network to time.")] = "camvid-mbv2-dnl",
-    size: Annotated[str, typer.Option(help="Height x width of the image.")] = "360x480",
+    size: Annotated[
+        str | None, typer.Option(help="Height x width of the image, frames x height x width of a clip.")
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved runs; the best of each counts.")] = 10,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the network.")] = 2,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
     """Compare forms of the same network: memory order, batch norms folded into convolutions, compiled.
 
-    Example: dnlnet bench predict camvid-r50-dnl --size 360x480
+    Example: dnlnet bench predict camvid-mbv2-dnl --size 360x480
     """
     from dataclasses import asdict
 
@@ -118,20 +120,21 @@ def predict(
     from dnlnet.bench.block import describe_machine
     from dnlnet.bench.predict import bench_predict
     from dnlnet.cli.tables import print_table, write_json
-    from dnlnet.recipes import find_segmentation_recipe
-    from dnlnet.recipes.build_segmentation import build_model, find_classes
+    from dnlnet.recipes import find_recipe
+    from dnlnet.recipes.build import network_of
 
-    found = find_segmentation_recipe(recipe)
-    try:
-        height, width = (int(length) for length in size.split("x"))
-    except ValueError:
-        raise ValueError(f"--size {size}: expected height x width, such as 360x480") from None
+    build, shape = network_of(find_recipe(recipe))
+    if size is not None:
+        lengths = size.split("x")
+        if len(lengths) != len(shape) or not all(length.isdecimal() and int(length) for length in lengths):
+            raise ValueError(f"--size {size}: expected {len(shape)} lengths, such as {'x'.join(map(str, shape))}")
+        shape = tuple(map(int, lengths))
     torch.manual_seed(0)
-    network = build_model(found.model, len(find_classes(found)), weights=False)
-    rows = bench_predict(network, torch.randn(1, 3, height, width), rounds=rounds, threads=threads)
+    rows = bench_predict(build(), torch.randn(1, 3, *shape), rounds=rounds, threads=threads)
     machine = describe_machine(threads)
+    shown = " x ".join(map(str, shape))
     print_table(
-        f"{recipe} on one image of {height} x {width}",
+        f"{recipe} on one {'image' if len(shape) == 2 else 'clip'} of {shown}",
         [
             {
                 "form": row.form,
@@ -144,7 +147,7 @@ def predict(
         caption=machine,
     )
     if json is not None:
-        write_json(json, {"machine": machine, "recipe": recipe, "size": size, "rows": [asdict(row) for row in rows]})
+        write_json(json, {"machine": machine, "recipe": recipe, "size": shape, "rows": [asdict(row) for row in rows]})
         typer.echo(f"written: {json}")
 
 

@@ -21,30 +21,28 @@ def complexity(
 ) -> None:
     """Show parameters and multiply-accumulates of the networks of recipes, and what the paper says.
 
-    Counting needs no weights and computes nothing. The image has the size of the recipe's crop.
+    Counting needs no weights and computes nothing. An image has the size of the recipe's crop, a
+    clip that of its tests.
 
     Example: dnlnet complexity 'cityscapes-r101-*' --latency
     """
-    from functools import partial
-
     from dnlnet.analysis.complexity import CONVENTION, count_complexity, measure_latency
     from dnlnet.cli.tables import print_table, write_json
-    from dnlnet.recipes import find_segmentation_recipe, match_recipes
-    from dnlnet.recipes.build_segmentation import build_model, find_classes
+    from dnlnet.recipes import match_recipes
+    from dnlnet.recipes.build import network_of
 
-    names = [found.name for pattern in recipe or _DEFAULT for found in match_recipes(pattern)]
-    chosen = {name: find_segmentation_recipe(name) for name in names}
+    chosen = {found.name: found for pattern in recipe or _DEFAULT for found in match_recipes(pattern)}
     rows = []
     for name, found in chosen.items():
-        build = partial(build_model, found.model, len(find_classes(found)), weights=False)
-        counted = count_complexity(build, found.data.crop)
+        build, size = network_of(found)
+        counted = count_complexity(build, size)
         rows.append(
             {
                 "recipe": name,
-                "size": found.data.crop,
+                "size": size,
                 "parameters": counted.parameters,
                 "macs": counted.macs,
-                "seconds": measure_latency(build, found.data.crop) if latency else None,
+                "seconds": measure_latency(build, size) if latency else None,
                 "paper": {what: getattr(found.paper, what, None) for what in ("parameters", "macs", "latency")},
             }
         )
@@ -61,7 +59,7 @@ def _cells(row: dict[str, Any], latency: bool) -> dict[str, str]:
     paper = row["paper"]
     cells = {
         "recipe": row["recipe"],
-        "image": "{} x {}".format(*row["size"]),
+        "input": " x ".join(map(str, row["size"])),
         "parameters": f"{row['parameters']:,}",
         "paper": number(paper["parameters"], ".3f", " M"),
         "MACs": number(row["macs"] / 1e9, ",.3f", " G"),
@@ -69,7 +67,7 @@ def _cells(row: dict[str, Any], latency: bool) -> dict[str, str]:
     }
     if latency:
         cells |= {
-            "s/image here": number(row["seconds"], ".3f"),
+            "seconds here": number(row["seconds"], ".3f"),
             "paper's GPU": number(paper["latency"], ".3f"),
         }
     return cells

@@ -18,6 +18,7 @@ from dnlnet.engine import distributed
 from dnlnet.engine.checkpoint import Checkpoint, random_states, restore_random_states
 from dnlnet.engine.optim import freeze, parameter_groups
 from dnlnet.files import written_whole
+from dnlnet.layout import with_channels_last
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -83,7 +84,7 @@ class Run:
         torch.manual_seed(seed)
         freeze(model, settings.frozen)
         if settings.channels_last:
-            model = model.to(memory_format=torch.channels_last)
+            model = with_channels_last(model)
         self.settings, self.device = settings, device
         self.bare = model
         self.model = distributed.distribute(model, device)

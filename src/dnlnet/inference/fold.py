@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+_CONVOLUTIONS, _NORMS = (nn.Conv2d, nn.Conv3d), (nn.BatchNorm2d, nn.BatchNorm3d)
+
 
 @torch.no_grad()
 def fold_batch_norms(network: nn.Module, example: Tensor) -> nn.Module:
@@ -17,7 +19,7 @@ def fold_batch_norms(network: nn.Module, example: Tensor) -> nn.Module:
 
     Args:
         network: in evaluation mode.
-        example: an input, (1, 3, H, W); small is enough.
+        example: an input, (1, 3, H, W) or (1, 3, T, H, W); small is enough.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
     >>> [type(module).__name__ for module in fold_batch_norms(net, torch.rand(1, 3, 8, 8))]
@@ -28,13 +30,13 @@ def fold_batch_norms(network: nn.Module, example: Tensor) -> nn.Module:
     folded = deepcopy(network)
     for convolution, norm in _pairs(folded, example):
         before, after = folded.get_submodule(convolution), folded.get_submodule(norm)
-        assert isinstance(before, nn.Conv2d)
-        assert isinstance(after, nn.BatchNorm2d)
+        assert isinstance(before, _CONVOLUTIONS)
+        assert isinstance(after, _NORMS)
         folded.set_submodule(convolution, fuse_conv_bn_eval(before, after))
         # timm's batch norms have their activation inside.
         inside = [module for name, module in after.named_children() if name in ("drop", "act")]
         folded.set_submodule(norm, nn.Sequential(*inside) if inside else nn.Identity())
-    expected, result = (_first_tensor(net(example)) for net in (network, folded))
+    expected, result = (first_tensor(net(example)) for net in (network, folded))
     difference = float((expected - result).abs().max())
     if difference > 1e-3 * float(expected.abs().max()):
         raise ValueError(f"folding changes the result by {difference:.2g}; use the network as it is")
@@ -63,9 +65,9 @@ def _pairs(network: nn.Module, example: Tensor) -> list[tuple[str, str]]:
 
     hooks = []
     for name, module in network.named_modules():
-        if isinstance(module, nn.Conv2d):
+        if isinstance(module, _CONVOLUTIONS):
             hooks.append(module.register_forward_hook(note_output(name)))
-        elif isinstance(module, nn.BatchNorm2d):
+        elif isinstance(module, _NORMS):
             hooks.append(module.register_forward_pre_hook(note_input(name)))
     try:
         network(example)
@@ -81,6 +83,11 @@ def _pairs(network: nn.Module, example: Tensor) -> list[tuple[str, str]]:
     ]
 
 
-def _first_tensor(output: Any) -> Tensor:
+def first_tensor(output: Any) -> Tensor:
+    """What a network makes of an input, or the first of several things.
+
+    >>> first_tensor((torch.tensor(1.0), None))
+    tensor(1.)
+    """
     tensor: Tensor = output if isinstance(output, Tensor) else output[0]
     return tensor

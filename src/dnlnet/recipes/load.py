@@ -14,6 +14,7 @@ from torch import nn
 from dnlnet.files import written_whole
 from dnlnet.inference import Inference
 from dnlnet.inference.fold import fold_batch_norms
+from dnlnet.layout import with_channels_last
 from dnlnet.models.detector import Detector
 from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.build_video import clip_of, pixels_of
@@ -83,7 +84,7 @@ class TrainedSegmentation(TrainedModel, SegmentationModel):
 
     def __init__(self, file: ModelFile, recipe: SegmentationRecipe) -> None:
         trained = load_network(file).eval()
-        network = fold_batch_norms(trained, torch.zeros(1, 3, 64, 64)).to(memory_format=torch.channels_last)
+        network = with_channels_last(fold_batch_norms(trained, torch.zeros(1, 3, 64, 64)))
         inference = inference_of(recipe.evaluation, recipe.model.align_corners)
         super().__init__(network, file.classes, inference, default_device())
         self.file = file
@@ -104,8 +105,9 @@ class TrainedVideo(TrainedModel, VideoModel):
 
     def __init__(self, file: ModelFile, recipe: VideoRecipe) -> None:
         views = recipe.evaluation
+        trained = load_network(file).eval()
         super().__init__(
-            load_network(file),
+            with_channels_last(fold_batch_norms(trained, torch.zeros(1, 3, 2, 64, 64))),
             file.classes,
             clip_of(recipe.data),
             pixels_of(recipe.data),

@@ -50,7 +50,10 @@ _UCF6: dict[str, Any] = {
     "optim": Optim(lr=0.01, weight_decay=1e-4, decay_norms=False, clip=20.0),
     "schedule": Schedule(iterations=120, batch=6, kind="cosine", warmup=10, warmup_start=0.1),
     "training": Training(
-        frozen=("backbone.conv1", "backbone.bn1", "backbone.layer1"), evaluate_every=60, save_every=20
+        frozen=("backbone.conv1", "backbone.bn1", "backbone.layer1"),
+        channels_last=True,
+        evaluate_every=60,
+        save_every=20,
     ),
     "evaluation": Views(clips=3, crops=1, short_side=112),
 }
