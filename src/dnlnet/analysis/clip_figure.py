@@ -24,7 +24,8 @@ def clip_figure(
     """The frames in a row; below, for each block, its unary map and the pairwise maps of the points over all frames.
 
     A query is in one frame, and attends to all of them. Of a block with fewer times than there are frames, each time
-    is shown on the frame in its middle. All frames of a map share one scale.
+    is shown on the frame in its middle. All frames of a map share one scale, from nothing to its strongest; how
+    strong that is stands beside it, in shares of an even map.
 
     Args:
         frames: (T, H, W, 3) in 0..255.
@@ -48,9 +49,12 @@ def clip_figure(
         positions = [position_of(point, frames, terms) for point in points]
         maps = terms.maps(positions)
         if maps.unary is not None:
-            rows.append((f"{name}\nunary", maps.unary[0], []))
+            rows.append((f"{name}\nunary{_peak(maps.unary[0])}", maps.unary[0], []))
         if maps.pairwise is not None:
-            rows += [(f"{name}\npairwise of {n + 1}", attention, [n]) for n, attention in enumerate(maps.pairwise[0])]
+            rows += [
+                (f"{name}\npairwise of {n + 1}{_peak(attention)}", attention, [n])
+                for n, attention in enumerate(maps.pairwise[0])
+            ]
     high = SIDE * 0.75 * frames.shape[1] / frames.shape[2]
     size = (times * SIDE * 0.75 + 0.8, len(rows) * (high + 0.12) + (0.5 if title else 0.25))
     figure = Figure(figsize=size, layout="constrained")
@@ -60,7 +64,7 @@ def clip_figure(
     for axes, (name, attention, numbers) in zip(grid, rows, strict=True):
         in_frame = [(cell_of(points[number][0], len(frames), times), marks[number]) for number in numbers]
         _draw_row(axes, frames, attention, in_frame)
-        axes[0].set_ylabel(name, fontsize=8)
+        axes[0].set_ylabel(name, fontsize=7)
     for time, axes in enumerate(grid[0]):
         axes.set_title(f"frame {_middle(time, times, len(frames)) + 1}", fontsize=9)
     return figure
@@ -87,6 +91,11 @@ def _draw_row(
             draw_panel(axes, frame, "", here)
         else:
             draw_panel(axes, heat(frame, over[time * len(over) // times], strongest=1.0), "", here)
+
+
+def _peak(attention: Tensor) -> str:
+    """How far a map is from an even one, which looks bright all over."""
+    return f"\nup to {float(attention.max() / attention.mean()):.3g} x even"
 
 
 def _middle(time: int, times: int, frames: int) -> int:

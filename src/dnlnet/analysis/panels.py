@@ -96,7 +96,7 @@ def draw_legend(axes: Axes, classes: Classes, shown: Sequence[int] | None = None
 
 
 def heat(pixels: NDArray[np.uint8], attention: Tensor, strongest: float | None = None) -> NDArray[np.float32]:
-    """The square root of the attention (H, W) as heat over the darkened grey picture.
+    """The square root of the attention (H, W) as heat over the darkened grey picture, which shades the heat.
 
     `strongest` is what is brightest; by itself, where the strongest hundredth of the attention begins.
 
@@ -106,10 +106,10 @@ def heat(pixels: NDArray[np.uint8], attention: Tensor, strongest: float | None =
     if strongest is None:
         strongest = float(np.quantile(attention.numpy(), 0.99))
     warmth = (attention / max(strongest, torch.finfo(torch.float32).tiny)).clamp(0, 1).sqrt().numpy()
-    grey = 0.45 / 255 * pixels.mean(axis=2, keepdims=True)
-    colour = np.asarray(matplotlib.colormaps["inferno"](warmth))[..., :3]
+    grey = pixels.mean(axis=2, keepdims=True) / 255
+    colour = np.asarray(matplotlib.colormaps["inferno"](warmth))[..., :3] * (0.6 + 0.4 * grey)
     weight = 0.85 * warmth[..., None]
-    blended: NDArray[np.float32] = ((1 - weight) * grey + weight * colour).astype(np.float32)
+    blended: NDArray[np.float32] = ((1 - weight) * 0.45 * grey + weight * colour).astype(np.float32)
     return blended
 
 

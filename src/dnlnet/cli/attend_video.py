@@ -29,6 +29,7 @@ def attend_videos(
     from dnlnet.data.video import is_video, open_video
     from dnlnet.recipes.load import TrainedVideo, open_model
 
+    videos = find_inputs(inputs, is_video, "videos in it")
     models: dict[str, TrainedVideo] = {}
     for title, file in files.items():
         model = open_model(file)
@@ -40,7 +41,6 @@ def attend_videos(
         if _looks_at(model) != _looks_at(first):
             text = f"looks at {_looks_at(model)}, not at {_looks_at(first)}; compare models of the same frames"
             raise ValueError(f"{title}: {text}")
-    videos = find_inputs(inputs, is_video, "videos in it")
     with counting_progress() as progress:
         task = progress.add_task("looking", total=len(videos))
         for name, path in videos.items():
