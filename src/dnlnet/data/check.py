@@ -4,11 +4,12 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from dnlnet.data.classes import IGNORE
 from dnlnet.data.labelled import BadFileError, LabelledImages, Problem
 
 Size = tuple[int, int]
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -70,14 +73,16 @@ class Report:
         }
 
 
-def sizes_and_problems(sizes: Mapping[Size, int], problems: Sequence[Problem]) -> dict[str, object]:
+def sizes_and_problems(
+    sizes: Mapping[Size, int], problems: Sequence[Problem], of: str = "images"
+) -> dict[str, object]:
     """The part of a report that is the same for all kinds of data, in types that JSON has.
 
     >>> sizes_and_problems({(4, 2): 1}, [])
     {'sizes': [{'width': 4, 'height': 2, 'images': 1}], 'problems': []}
     """
     return {
-        "sizes": [{"width": width, "height": height, "images": count} for (width, height), count in sizes.items()],
+        "sizes": [{"width": width, "height": height, of: count} for (width, height), count in sizes.items()],
         "problems": [{"path": str(problem.path), "text": problem.text} for problem in problems],
     }
 
@@ -107,16 +112,12 @@ def check(images: LabelledImages, progress: Callable[[], None] | None = None) ->
     problems = list(images.problems)
     pixels = np.zeros(IGNORE + 1, dtype=np.int64)
     sizes: Counter[Size] = Counter()
-    # Pillow decodes without the interpreter's lock, so that threads are enough.
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for found in pool.map(partial(_read, images), range(len(images))):
-            problems += found.problems
-            if found.size is not None:
-                sizes[found.size] += 1
-            if found.pixels is not None:
-                pixels += found.pixels
-            if progress is not None:
-                progress()
+    for found in read_all(partial(_read, images), range(len(images)), progress):
+        problems += found.problems
+        if found.size is not None:
+            sizes[found.size] += 1
+        if found.pixels is not None:
+            pixels += found.pixels
     return Report(
         name=images.name,
         images=len(images),
@@ -126,6 +127,22 @@ def check(images: LabelledImages, progress: Callable[[], None] | None = None) ->
         sizes=most_frequent_first(sizes),
         problems=tuple(problems),
     )
+
+
+def read_all(
+    read: Callable[[Item], Found], items: Iterable[Item], progress: Callable[[], None] | None = None
+) -> Iterator[Found]:
+    """What reading each item found, in their order, several at a time.
+
+    >>> list(read_all(str.upper, "ab"))
+    ['A', 'B']
+    """
+    # Pillow and PyAV decode without the interpreter's lock, so that threads are enough.
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        for found in pool.map(read, items):
+            yield found
+            if progress is not None:
+                progress()
 
 
 @contextmanager

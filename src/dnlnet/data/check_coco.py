@@ -2,14 +2,12 @@
 
 # K classes
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from dnlnet.data.check import Size, collecting, most_frequent_first, sizes_and_problems
+from dnlnet.data.check import Size, collecting, most_frequent_first, read_all, sizes_and_problems
 from dnlnet.data.labelled import Problem
 from dnlnet.data.objects import AnnotatedImage, Instance, InstanceImages
 
@@ -72,13 +70,10 @@ def check_instances(images: InstanceImages, progress: Callable[[], None] | None 
     """
     problems = [*images.problems, *_repeated(images.images)]
     sizes: Counter[Size] = Counter()
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for size, found in pool.map(partial(_read, images), range(len(images))):
-            problems += found
-            if size is not None:
-                sizes[size] += 1
-            if progress is not None:
-                progress()
+    for size, found in read_all(partial(_read, images), range(len(images)), progress):
+        problems += found
+        if size is not None:
+            sizes[size] += 1
     labels = range(1, len(images.classes) + 1)
     instances = Counter(one.label for image in images.images for one in image.instances)
     holding = Counter(label for image in images.images for label in {one.label for one in image.instances})

@@ -2,14 +2,12 @@
 
 # K classes
 
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median
 
-from dnlnet.data.check import Size, collecting, most_frequent_first
+from dnlnet.data.check import Size, collecting, most_frequent_first, read_all, sizes_and_problems
 from dnlnet.data.labelled import Problem
 from dnlnet.data.video import open_video
 from dnlnet.data.videos import LabelledVideos, VideoEntry
@@ -54,10 +52,7 @@ class VideoReport:
             "classes": [{"name": name, "videos": count} for name, count in rows],
             "seconds": spread(self.seconds),
             "frames_per_second": spread(self.rates),
-            "sizes": [
-                {"width": width, "height": height, "videos": count} for (width, height), count in self.sizes.items()
-            ],
-            "problems": [{"path": str(problem.path), "text": problem.text} for problem in self.problems],
+            **sizes_and_problems(self.sizes, self.problems, of="videos"),
         }
 
 
@@ -82,13 +77,7 @@ def check_videos(videos: LabelledVideos, progress: Callable[[], None] | None = N
     >>> check_videos(LabelledVideos("mine", named_classes(["run"]), [VideoEntry(Path("/a.mp4"), 0)])).problems
     (Problem(path=PosixPath('/a.mp4'), text='no such file or folder'),)
     """
-    found: list[_Found] = []
-    # PyAV decodes without the interpreter's lock, so that threads are enough.
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for one in pool.map(_read, videos.videos):
-            found.append(one)
-            if progress is not None:
-                progress()
+    found = list(read_all(_read, videos.videos, progress))
     counts = Counter(entry.label for entry in videos.videos)
     readable = [one for one in found if one.size is not None]
     return VideoReport(
