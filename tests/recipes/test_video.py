@@ -195,7 +195,7 @@ def test_a_stopped_run_goes_on_to_the_bit(shapes: Path, tmp_path: Path) -> None:
     with pytest.raises(InterruptedError):
         train_recipe(recipe, shapes, tmp_path / "parts", report=lambda _: None, progress=stop)
     train_recipe(recipe, shapes, tmp_path / "parts", report=lambda _: None)
-    first, second = (dnlnet.load(tmp_path / name).network.state_dict() for name in ("whole", "parts"))
+    first, second = (load_file(tmp_path / name / "last.safetensors") for name in ("whole", "parts"))
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
 

@@ -105,6 +105,7 @@ def predict(
     size: Annotated[
         str | None, typer.Option(help="Height x width of the image, frames x height x width of a clip.")
     ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Images or clips at a time.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved runs; the best of each counts.")] = 10,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the network.")] = 2,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
@@ -130,11 +131,11 @@ def predict(
             raise ValueError(f"--size {size}: expected {len(shape)} lengths, such as {'x'.join(map(str, shape))}")
         shape = tuple(map(int, lengths))
     torch.manual_seed(0)
-    rows = bench_predict(build(), torch.randn(1, 3, *shape), rounds=rounds, threads=threads)
+    rows = bench_predict(build(), torch.randn(batch, 3, *shape), rounds=rounds, threads=threads)
     machine = describe_machine(threads)
-    shown = " x ".join(map(str, shape))
+    what = f"{batch} {'image' if len(shape) == 2 else 'clip'}{'s' if batch > 1 else ''}"
     print_table(
-        f"{recipe} on one {'image' if len(shape) == 2 else 'clip'} of {shown}",
+        f"{recipe} on {what} of {' x '.join(map(str, shape))}",
         [
             {
                 "form": row.form,
@@ -147,7 +148,16 @@ def predict(
         caption=machine,
     )
     if json is not None:
-        write_json(json, {"machine": machine, "recipe": recipe, "size": shape, "rows": [asdict(row) for row in rows]})
+        write_json(
+            json,
+            {
+                "machine": machine,
+                "recipe": recipe,
+                "batch": batch,
+                "size": shape,
+                "rows": [asdict(row) for row in rows],
+            },
+        )
         typer.echo(f"written: {json}")
 
 

@@ -1,5 +1,6 @@
 """Batch norms folded into the convolutions before them: the same function with fewer passes over memory."""
 
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -86,8 +87,10 @@ def _pairs(network: nn.Module, example: Tensor) -> list[tuple[str, str]]:
 def first_tensor(output: Any) -> Tensor:
     """What a network makes of an input, or the first of several things.
 
-    >>> first_tensor((torch.tensor(1.0), None))
-    tensor(1.)
+    >>> first_tensor((torch.tensor(1.0), None)), first_tensor({"0": torch.tensor(2.0)})
+    (tensor(1.), tensor(2.))
     """
+    if isinstance(output, Mapping):
+        output = tuple(output.values())
     tensor: Tensor = output if isinstance(output, Tensor) else output[0]
     return tensor

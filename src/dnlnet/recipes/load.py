@@ -15,7 +15,7 @@ from dnlnet.files import written_whole
 from dnlnet.inference import Inference
 from dnlnet.inference.fold import fold_batch_norms
 from dnlnet.layout import with_channels_last
-from dnlnet.models.detector import Detector
+from dnlnet.models.detector import PYRAMID_CHANNELS, Detector
 from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.build_video import clip_of, pixels_of
 from dnlnet.recipes.card import model_card
@@ -24,6 +24,13 @@ from dnlnet.recipes.schema import DetectionRecipe, Evaluation, SegmentationRecip
 from dnlnet.tasks.actions import VideoModel
 from dnlnet.tasks.detections import DetectionModel
 from dnlnet.tasks.prediction import SegmentationModel
+
+# Those with batch norms, and the shape of an example of what each takes.
+_DETECTOR_PARTS = {
+    "backbone": (3, 64, 64),
+    "roi_heads.box_head": (PYRAMID_CHANNELS, 7, 7),
+    "roi_heads.mask_head": (PYRAMID_CHANNELS, 14, 14),
+}
 
 
 def inference_of(evaluation: Evaluation, align_corners: bool = True) -> Inference:
@@ -94,8 +101,11 @@ class TrainedDetection(TrainedModel, DetectionModel):
     """`DetectionModel` from a model file."""
 
     def __init__(self, file: ModelFile, recipe: DetectionRecipe) -> None:
-        network, data = load_network(file), recipe.data
+        network, data = load_network(file).eval(), recipe.data
         assert isinstance(network, Detector)
+        for part, shape in _DETECTOR_PARTS.items():
+            network.set_submodule(part, fold_batch_norms(network.get_submodule(part), torch.zeros(1, *shape)))
+        with_channels_last(network)
         super().__init__(network, file.classes, data.short_side, data.long_side, default_device())
         self.file = file
 
@@ -126,8 +136,8 @@ AnyTrained = TrainedSegmentation | TrainedDetection | TrainedVideo
 def load(model: str | Path) -> AnyTrained:
     """A trained model, ready for ``model.predict(picture)``, or of a video.
 
-    The batch norms of a segmentation network are folded into the convolutions and its channels lie last in memory:
-    the same function up to rounding, in the form that `dnlnet bench predict` finds fastest without compiling.
+    The batch norms are folded into the convolutions and channels lie last in memory: the same function up to
+    rounding, in the form that `dnlnet bench predict` finds fastest without compiling.
 
     Args:
         model: a model file, the folder of a run, or a name on the Hugging Face hub.
