@@ -39,6 +39,7 @@ TINY = [
     "schedule.batch=16",
     "schedule.warmup=0",
     "training.frozen=[]",
+    "training.frozen_statistics=false",
     "evaluation.clips=1",
     "evaluation.crops=1",
     "evaluation.short_side=32",

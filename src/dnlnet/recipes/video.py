@@ -35,7 +35,9 @@ _KINETICS: dict[str, Any] = {
     "schedule": Schedule(iterations=196 * _EPOCH, batch=64, kind="cosine", warmup=34 * _EPOCH, warmup_start=0.1),
     "training": Training(evaluate_every=20 * _EPOCH, save_every=1000),
 }
-# Six classes of UCF101, 60 videos, at half the size: ten minutes on two cores. Pixels as ImageNet's networks do.
+# Six classes of UCF101, 60 videos, at half the size: minutes on two cores. Pixels are as ImageNet's networks take
+# them, and norms keep those networks' statistics: with those of six clips at a time, and a rate that suits them, the
+# baseline came out at 0.93 for one seed and at 0.73 for another.
 _UCF6: dict[str, Any] = {
     "data": VideoData(
         name="ucf101",
@@ -47,12 +49,13 @@ _UCF6: dict[str, Any] = {
         mean=(0.485, 0.456, 0.406),
         deviation=(0.229, 0.224, 0.225),
     ),
-    "optim": Optim(lr=0.01, weight_decay=1e-4, decay_norms=False, clip=20.0),
-    "schedule": Schedule(iterations=120, batch=6, kind="cosine", warmup=10, warmup_start=0.1),
+    "optim": Optim(lr=0.001, weight_decay=1e-4, decay_norms=False, clip=20.0),
+    "schedule": Schedule(iterations=60, batch=6, kind="cosine", warmup=10, warmup_start=0.1),
     "training": Training(
         frozen=("backbone.conv1", "backbone.bn1", "backbone.layer1"),
+        frozen_statistics=True,
         channels_last=True,
-        evaluate_every=60,
+        evaluate_every=30,
         save_every=20,
     ),
     "evaluation": Views(clips=3, crops=1, short_side=112),
