@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ import yaml
 from torch import Tensor
 
 from dnlnet.convert import convert
-from dnlnet.convert.slowfast import convert_state, matches, why_caffe2
+from dnlnet.convert.checking import fitted
+from dnlnet.convert.family import Checkpoint, Converted
+from dnlnet.convert.slowfast import FAMILY, matches, why_caffe2
+from dnlnet.recipes.build_video import build_model
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import read_model_file
 
@@ -82,6 +86,12 @@ def meta_state(network: tuple[tuple[int, ...], int], *blocks: str) -> State:
     return {name: torch.empty(shape, device="meta") for name, shape in shapes(network, *blocks)}
 
 
+def converted(state: State, cfg: str | None = None) -> Converted:
+    """What becomes of a checkpoint, its tensors exactly those of the network."""
+    found = FAMILY.convert(Checkpoint(Path("a.pyth"), state, {"cfg": cfg}))
+    return replace(found, state=fitted(found.state, found.recipe, len(found.classes))[0])
+
+
 # Their network, by their names.
 
 
@@ -136,9 +146,9 @@ def test_the_network_computes_what_theirs_does(blocks: tuple[str, ...], pool: in
         "NONLOCAL": SOFTMAX["NONLOCAL"] | {"POOL": [[[1, pool, pool]]] * 4},
         "DATA": {"REVERSE_INPUT_CHANNEL": blue_first},
     }
-    ours, description = convert_state(state, yaml.safe_dump(cfg))
-    model = description.build().eval()
-    model.load_state_dict(ours)
+    found = converted(state, yaml.safe_dump(cfg))
+    model = build_model(found.recipe.model, len(found.classes)).eval()
+    model.load_state_dict(found.state)
     clips = torch.randn(2, 3, 4, 64, 64, generator=torch.Generator().manual_seed(1))
     expected = classify(clips.flip(1) if blue_first else clips, state, pool)
     assert expected.std() > 0.1
@@ -146,27 +156,27 @@ def test_the_network_computes_what_theirs_does(blocks: tuple[str, ...], pool: in
 
 
 def test_the_network_is_found_from_the_names() -> None:
-    ours, description = convert_state(meta_state(R50, *R50_BLOCKS), yaml.safe_dump(SOFTMAX))
-    assert (description.backbone, description.classes, description.variant) == ("slow_only_r50", 5, "nl")
-    assert description.placement == {"layer2": (1, 3), "layer3": (1, 3, 5)}
-    assert (description.preset, description.block, description.unused) == ("slowfast", {}, ())
-    assert len(ours) == len(meta_state(R50, *R50_BLOCKS))
-    assert ours["backbone.layer3.5.non_local.projection.weight"].shape == (1024, 512)
-    baseline = convert_state(meta_state(R50))[1]
-    assert (baseline.variant, baseline.placement) == (None, {})
-    strided = convert_state(meta_state(R50), yaml.safe_dump({"RESNET": {"STRIDE_1X1": True}}))[1]
-    assert strided.stride_in_1x1
+    found = converted(meta_state(R50, *R50_BLOCKS), yaml.safe_dump(SOFTMAX))
+    model = found.recipe.model
+    assert (model.backbone, len(found.classes), model.variant) == ("slow_only_r50", 5, "nl")
+    assert model.placement == {"layer2": (1, 3), "layer3": (1, 3, 5)}
+    assert (model.preset, model.block, found.unused) == ("slowfast", {}, ())
+    assert len(found.state) == len(meta_state(R50, *R50_BLOCKS))
+    assert found.state["backbone.layer3.5.non_local.projection.weight"].shape == (1024, 512)
+    baseline = converted(meta_state(R50)).recipe.model
+    assert (baseline.variant, baseline.placement) == (None, None)
+    assert converted(meta_state(R50), yaml.safe_dump({"RESNET": {"STRIDE_1X1": True}})).recipe.model.stride_in_1x1
 
 
 def test_a_softmax_is_assumed_aloud_and_a_dot_product_refused() -> None:
     state = meta_state(TINY, *TINY_BLOCKS)
-    notes = convert_state(state)[1].notes
+    notes = converted(state).notes
     assert any("INSTANTIATION softmax" in note for note in notes)
-    assert not any("assumed" in note for note in convert_state(state, yaml.safe_dump(SOFTMAX))[1].notes)
+    assert not any("assumed" in note for note in converted(state, yaml.safe_dump(SOFTMAX)).notes)
     for cfg in ({"NONLOCAL": {"INSTANTIATION": "dot_product"}}, {}):
         with pytest.raises(ValueError, match="INSTANTIATION is dot_product"):
-            convert_state(state, yaml.safe_dump(cfg))
-        assert convert_state(meta_state(TINY), yaml.safe_dump(cfg))[1].variant is None
+            converted(state, yaml.safe_dump(cfg))
+        assert converted(meta_state(TINY), yaml.safe_dump(cfg)).recipe.model.variant is None
 
 
 @pytest.mark.parametrize(
@@ -181,32 +191,32 @@ def test_a_softmax_is_assumed_aloud_and_a_dot_product_refused() -> None:
 def test_other_settings_are_refused(part: str, key: str, value: object, says: str) -> None:
     cfg = {**SOFTMAX, part: {**SOFTMAX.get(part, {}), key: value}}
     with pytest.raises(ValueError, match=says):
-        convert_state(meta_state(TINY, *TINY_BLOCKS), yaml.safe_dump(cfg))
+        converted(meta_state(TINY, *TINY_BLOCKS), yaml.safe_dump(cfg))
 
 
 def test_a_configuration_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(ValueError, match="its cfg is not YAML"):
-        convert_state(meta_state(TINY), "NONLOCAL: [")
+        converted(meta_state(TINY), "NONLOCAL: [")
 
 
 def test_other_networks_are_refused() -> None:
     state = meta_state(TINY)
     with pytest.raises(ValueError, match="second pathway"):
-        convert_state({**state, "s1.pathway1_stem.conv.weight": torch.empty(1)})
+        converted({**state, "s1.pathway1_stem.conv.weight": torch.empty(1)})
     with pytest.raises(ValueError, match=r"\(1, 2, 2, 0\) residual blocks"):
-        convert_state({name: tensor for name, tensor in state.items() if not name.startswith("s5")})
+        converted({name: tensor for name, tensor in state.items() if not name.startswith("s5")})
     i3d = {**state, "s1.pathway0_stem.conv.weight": torch.empty(8, 3, 5, 7, 7, device="meta")}
     with pytest.raises(ValueError, match=r"conv1\.weight is \(8, 3, 5, 7, 7\), expected \(8, 3, 1, 7, 7\)"):
-        convert_state(i3d)
+        converted(i3d)
     with pytest.raises(ValueError, match=r"1 missing[^:]*:\n  classifier\.bias"):
-        convert_state({name: tensor for name, tensor in state.items() if name != "head.projection.bias"})
+        converted({name: tensor for name, tensor in state.items() if name != "head.projection.bias"})
 
 
 def test_models_of_caffe2_are_refused_without_reading_them(tmp_path: Path) -> None:
     names = {"conv1_w": torch.ones(1), "res3_1_branch2a_w": torch.ones(1)}
     assert matches(names)
     with pytest.raises(ValueError, match="a Caffe2 model"):
-        convert_state(names)
+        converted(names)
     zoo, other, saved = (tmp_path / name for name in ("zoo.pkl", "other.pkl", "saved.pyth"))
     zoo.write_bytes(pickle.dumps({"blobs": {"conv1_w": [1.0]}}, protocol=2))
     other.write_bytes(pickle.dumps({"weights": 1}, protocol=2))
@@ -221,9 +231,9 @@ def test_models_of_caffe2_are_refused_without_reading_them(tmp_path: Path) -> No
 def test_a_checkpoint_becomes_a_model_file(tmp_path: Path) -> None:
     state = random_state(*TINY_BLOCKS)
     torch.save({"epoch": 3, "model_state": state, "cfg": yaml.safe_dump(SOFTMAX)}, tmp_path / "theirs.pyth")
-    converted = convert(tmp_path / "theirs.pyth", tmp_path / "ours.safetensors")
-    assert converted.family == "slowfast"
-    assert any("numbered" in note for note in converted.notes)
+    found = convert(tmp_path / "theirs.pyth", tmp_path / "ours.safetensors")
+    assert found.family == "slowfast"
+    assert any("numbered" in note for note in found.notes)
     network = load_network(read_model_file(tmp_path / "ours.safetensors")).eval()
     clips = torch.randn(1, 3, 4, 64, 64, generator=torch.Generator().manual_seed(1))
     expected = classify(clips, state)

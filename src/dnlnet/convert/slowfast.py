@@ -11,21 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
-from torch import Tensor
 
-from dnlnet.backbones.resnet3d import VIDEO_BACKBONES, SlowOnly
-from dnlnet.convert.checking import listed
+from dnlnet.backbones.resnet3d import VIDEO_BACKBONES
 from dnlnet.convert.family import Checkpoint, Converted, Family
 from dnlnet.convert.known_classes import numbered
 from dnlnet.convert.names import State, as_linear, size
 from dnlnet.data.videos import named_classes
-from dnlnet.models.video import VideoClassifier
 from dnlnet.recipes import find_recipe
-from dnlnet.recipes.schema import VideoRecipe
 
-PRESET = "slowfast"
 _STAGES = {"s2": "layer1", "s3": "layer2", "s4": "layer3", "s5": "layer4"}
 _BRANCHES = {
     "branch1": "downsample.0",
@@ -62,46 +56,10 @@ _TEST_NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class SlowOnlyDescription:
-    """What the tensors are weights of, as arguments of `SlowOnly` and `VideoClassifier`.
-
-    Args:
-        backbone: a row of `dnlnet.backbones.resnet3d.VIDEO_BACKBONES`.
-        classes: number of classes.
-        variant: None without blocks.
-        placement: stage -> residual blocks that a block comes after.
-        preset, block: of the blocks.
-        stride_in_1x1: as for `SlowOnly`.
-        notes: what was assumed, or is otherwise worth knowing.
-        unused: names of tensors of the file that have no place.
-    """
-
-    backbone: str
-    classes: int
-    variant: str | None
-    placement: Mapping[str, tuple[int, ...]]
-    preset: str = PRESET
-    block: Mapping[str, Any] = field(default_factory=dict)
-    stride_in_1x1: bool = False
-    notes: tuple[str, ...] = ()
-    unused: tuple[str, ...] = ()
-
-    def build(self) -> VideoClassifier:
-        """The network, without the weights."""
-        return VideoClassifier(
-            SlowOnly(self.backbone, stride_in_1x1=self.stride_in_1x1),
-            self.classes,
-            self.variant,
-            self.placement or None,
-            preset=self.preset,
-            **self.block,
-        )
-
-
 def matches(state: State) -> bool:
     """Whether these are names of PySlowFast's networks, or of the Caffe2 models that it reads too.
 
+    >>> import torch
     >>> matches({"s1.pathway0_stem.conv.weight": torch.empty(0)})
     True
     """
@@ -121,60 +79,43 @@ def why_caffe2(path: Path) -> str | None:
     return f"{path}: {_CAFFE2}" if first == "blobs" else None
 
 
-def convert_state(state: State, cfg: str | None = None) -> tuple[dict[str, Tensor], SlowOnlyDescription]:
-    """The tensors by our names, and what they are weights of.
+def convert(checkpoint: Checkpoint) -> Converted:
+    """The classifier of a checkpoint, with the Kinetics recipe whose network it is.
 
-    Args:
-        state: of the checkpoint's `model_state`.
-        cfg: its `cfg`, the YAML of its configuration; without it, some settings are assumed, and noted.
-
-    Raises ValueError for networks that this package has not: two pathways, other kernels in time, attention that is
-    a dot product.
+    Raises ValueError for networks that this package has not: two pathways, attention that is a dot product.
     """
+    state = checkpoint.state
     if any(_CAFFE2_NAME.fullmatch(name) for name in state):
         raise ValueError(f"this {_CAFFE2}")
     if strange := [name for name in state if re.search(r"\.pathway[1-9]_", name)]:
         raise ValueError(f"has a second pathway ({strange[0]}); only slow-only networks are converted")
     placement = _placement(state)
-    settings = _Settings.read(cfg, tuple(placement))
-    description = SlowOnlyDescription(
-        backbone=_backbone(state),
-        classes=size(state, "head.projection.weight"),
-        variant="nl" if placement else None,
-        placement=placement,
-        block=settings.block,
-        stride_in_1x1=settings.stride_in_1x1,
-        notes=(*settings.notes, _TEST_NOTE),
-        unused=tuple(name for name in state if _our_name(name) is None),
-    )
+    cfg = checkpoint.meta.get("cfg")
+    settings = _Settings.read(cfg if isinstance(cfg, str) else None, tuple(placement))
     ours = {our: tensor for name, tensor in state.items() if (our := _our_name(name)) is not None}
     for stage, numbers in placement.items():
         for number in numbers:
             ours = as_linear(ours, f"backbone.{stage}.{number}.non_local")
     if settings.blue_first:
         ours["backbone.conv1.weight"] = ours["backbone.conv1.weight"].flip(1)
-    _check(ours, description)
-    return ours, description
-
-
-def convert(checkpoint: Checkpoint) -> Converted:
-    """The classifier of a checkpoint, with the Kinetics recipe whose network it is."""
-    cfg = checkpoint.meta.get("cfg")
-    state, found = convert_state(checkpoint.state, cfg if isinstance(cfg, str) else None)
-    recipe = find_recipe("kinetics-r50-baseline" if found.variant is None else f"kinetics-r50-{found.variant}")
-    assert isinstance(recipe, VideoRecipe)
+    recipe = find_recipe(f"kinetics-r50-{'nl' if placement else 'baseline'}")
     model = recipe.model.model_copy(
         update={
-            "backbone": found.backbone,
-            "placement": found.placement or None,
-            "block": dict(found.block),
-            "stride_in_1x1": found.stride_in_1x1,
+            "backbone": _backbone(state),
+            "placement": placement or None,
+            "block": dict(settings.block),
+            "stride_in_1x1": settings.stride_in_1x1,
             "weights": None,
         }
     )
-    names, note = numbered(found.classes)
-    classes, notes = named_classes(names), (*found.notes, note)
-    return Converted(state, recipe.model_copy(update={"model": model, "paper": None}), classes, notes, found.unused)
+    names, note = numbered(size(state, "head.projection.weight"))
+    return Converted(
+        ours,
+        recipe.model_copy(update={"model": model, "paper": None}),
+        named_classes(names),
+        (*settings.notes, _TEST_NOTE, note),
+        tuple(name for name in state if _our_name(name) is None),
+    )
 
 
 FAMILY = Family("slowfast", "PySlowFast's slow-only networks, with and without non-local blocks", matches, convert)
@@ -256,21 +197,3 @@ def _backbone(state: State) -> str:
             return name
     known = ", ".join(f"{row.layers} of {row.width}" for row in VIDEO_BACKBONES.values())
     raise ValueError(f"its stages have {layers} residual blocks and its stem {width} channels; known: {known}")
-
-
-def _check(state: State, description: SlowOnlyDescription) -> None:
-    """Fail where tensors are missing or have other shapes: C2D and I3D have other kernels in time."""
-    with torch.device("meta"):
-        wanted = {name: tuple(tensor.shape) for name, tensor in description.build().state_dict().items()}
-    missing = [name for name in wanted if name not in state]
-    misshapen = [
-        f"{name} is {tuple(state[name].shape)}, expected {shape}"
-        for name, shape in wanted.items()
-        if name in state and state[name].shape != shape
-    ]
-    if missing or misshapen:
-        raise ValueError(
-            f"these are not the tensors of {description.backbone}, whose kernels see 1, 1, 1, 3, 3 frames in s1 to s5"
-            + listed("missing, by the names they have here", missing)
-            + listed("of another shape", misshapen)
-        )
