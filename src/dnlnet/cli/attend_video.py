@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from dnlnet.attention import Terms
     from dnlnet.recipes.model_file import ModelFile
-    from dnlnet.tasks.actions import VideoModel
+    from dnlnet.recipes.schema import VideoRecipe
 
 
 def attend_videos(
@@ -27,20 +27,22 @@ def attend_videos(
     from dnlnet.cli.tables import write_json, write_maps
     from dnlnet.data.pictures import find_inputs
     from dnlnet.data.video import is_video, open_video
-    from dnlnet.recipes.load import TrainedVideo, open_model
+    from dnlnet.recipes.load import TrainedVideo
+    from dnlnet.recipes.schema import VideoRecipe
 
     videos = find_inputs(inputs, is_video, "videos in it")
-    models: dict[str, TrainedVideo] = {}
+    recipes: dict[str, VideoRecipe] = {}
     for title, file in files.items():
-        model = open_model(file)
-        if not isinstance(model, TrainedVideo):
+        if not isinstance(file.recipe, VideoRecipe):
             raise ValueError(f"{file.path}: is a {file.recipe.task} model; compare video models")
-        models[title] = model
-    first = next(iter(models.values()))
-    for title, model in models.items():
-        if _looks_at(model) != _looks_at(first):
-            text = f"looks at {_looks_at(model)}, not at {_looks_at(first)}; compare models of the same frames"
+        recipes[title] = file.recipe
+    expected = _looks_at(next(iter(recipes.values())))
+    for title, recipe in recipes.items():
+        if _looks_at(recipe) != expected:
+            text = f"looks at {_looks_at(recipe)}, not at {expected}; compare models of the same frames"
             raise ValueError(f"{title}: {text}")
+    models = {title: TrainedVideo(files[title], recipe) for title, recipe in recipes.items()}
+    first = next(iter(models.values()))
     with counting_progress() as progress:
         task = progress.add_task("looking", total=len(videos))
         for name, path in videos.items():
@@ -64,9 +66,9 @@ def attend_videos(
     typer.echo(f"written: {len(videos)} x png, pdf, npz, json in {out}")
 
 
-def _looks_at(model: "VideoModel") -> str:
-    clip = model.clip
-    return f"{clip.count} frames {clip.stride} / {clip.rate:g} seconds apart with {model.short_side} pixels"
+def _looks_at(recipe: "VideoRecipe") -> str:
+    data, side = recipe.data, recipe.evaluation.short_side
+    return f"{data.frames} frames {data.stride} / {data.rate:g} seconds apart with {side} pixels"
 
 
 def _point(query: tuple[int, ...], size: tuple[int, int], clip: tuple[int, ...]) -> tuple[int, int, int]:

@@ -120,16 +120,14 @@ def predict(
 
     from dnlnet.bench.block import describe_machine
     from dnlnet.bench.predict import bench_predict
+    from dnlnet.cli.sizes import parse_size
     from dnlnet.cli.tables import print_table, write_json
     from dnlnet.recipes import find_recipe
     from dnlnet.recipes.build import network_of
 
     build, shape = network_of(find_recipe(recipe))
     if size is not None:
-        lengths = size.split("x")
-        if len(lengths) != len(shape) or not all(length.isdecimal() and int(length) for length in lengths):
-            raise ValueError(f"--size {size}: expected {len(shape)} lengths, such as {'x'.join(map(str, shape))}")
-        shape = tuple(map(int, lengths))
+        shape = parse_size(size, shape)
     torch.manual_seed(0)
     rows = bench_predict(build(), torch.randn(batch, 3, *shape), rounds=rounds, threads=threads)
     machine = describe_machine(threads)

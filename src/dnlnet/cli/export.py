@@ -59,12 +59,16 @@ def export(
 
     Example: dnlnet export runs/camvid --format onnx --dynamic all --with-maps 0.5,0.5 -o camvid.onnx
     """
+    from dnlnet.cli.sizes import parse_size
     from dnlnet.cli.tables import print_table, write_json
     from dnlnet.export.model import AXES, DifferenceError, export_model
     from dnlnet.recipes.model_file import find_model, read_model_file
 
     queries = [_query(text) for text in with_maps or []]
-    lengths = None if size is None else _size(size)
+    lengths = None
+    if size is not None:
+        height, width = parse_size(size, (512, 1024))
+        lengths = height, width
     free = [] if not dynamic else list(AXES) if dynamic == "all" else [axis.strip() for axis in dynamic.split(",")]
     found = read_model_file(find_model(model))
     path = out or Path(found.recipe.name).with_suffix(_ENDINGS[form])
@@ -113,11 +117,3 @@ def _query(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise ValueError(f"--with-maps {text}: expected shares of width and height, such as 0.5,0.25") from None
-
-
-def _size(text: str) -> tuple[int, int]:
-    try:
-        height, width = (int(part) for part in text.lower().split("x"))
-    except ValueError:
-        raise ValueError(f"--size {text}: expected height x width in pixels, such as 512x1024") from None
-    return height, width
