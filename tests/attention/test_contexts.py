@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 import equations
@@ -47,6 +48,40 @@ def test_second_derivative_is_refused() -> None:
     (grad,) = torch.autograd.grad(block(x).square().sum(), x, create_graph=True)
     with pytest.raises(NotImplementedError, match=r"first derivative only.*forward_explicit"):
         grad.sum().backward()
+
+
+def _dual_forward(block: NonLocalBlock, x: torch.Tensor) -> torch.Tensor:
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(block(forward_ad.make_dual(x, torch.ones_like(x)))).tangent
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own forward-mode code
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize(
+    "derivative",
+    [
+        _dual_forward,
+        lambda block, x: torch.func.jvp(block, (x,), (x,)),
+        lambda block, x: torch.func.jvp(torch.func.vmap(block), (x[None],), (x[None],)),
+        lambda block, x: torch.func.jacfwd(block)(x),
+        lambda block, x: torch.func.jacrev(block)(x),
+        lambda block, x: torch.func.vjp(block, x),
+        lambda block, x: torch.func.grad(lambda x: block(x).sum())(x),
+        lambda block, x: torch.func.hessian(lambda x: block(x).sum())(x),
+    ],
+    ids=["forward_ad", "jvp", "jvp of vmap", "jacfwd", "jacrev", "vjp", "grad", "hessian"],
+)
+def test_derivatives_that_would_lose_the_attention_are_refused(derivative, frozen: bool) -> None:
+    block = NonLocalBlock(4).requires_grad_(not frozen)
+    with pytest.raises(NotImplementedError, match=r"does not support .* derivatives.*block\.forward_explicit\(x\)"):
+        derivative(block, torch.randn(1, 4, 3, 3))
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_vmap_is_a_loop_over_the_block() -> None:
+    block = equations.randomise(NonLocalBlock(4))
+    xs = torch.randn(3, 1, 4, 3, 3, dtype=torch.float64)
+    torch.testing.assert_close(torch.func.vmap(block)(xs), torch.stack([block(x) for x in xs]))
 
 
 def test_the_explicit_form_has_a_second_derivative() -> None:

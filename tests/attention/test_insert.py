@@ -97,6 +97,40 @@ def test_finding_channels_computes_and_changes_nothing() -> None:
         torch.testing.assert_close(net.state_dict()[key], value)
 
 
+class SharedLayers(nn.Module):
+    """Modules with two names, and a parameter that two modules share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.c1, self.bn = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.block = nn.Sequential(self.c1, self.bn)
+        self.left = nn.Conv2d(8, 8, 1)
+        self.right = self.left
+        self.tied = nn.Conv2d(8, 8, 1)
+        self.tied.twin = self.tied.bias
+        self.tied.weight = self.left.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.tied(self.right(self.left(self.block(x)))) + self.tied.twin[:, None, None]
+
+
+@pytest.mark.parametrize("place", ["left", "block", "tied"])
+def test_weights_with_several_names_stay_as_they_were(place: str) -> None:
+    torch.manual_seed(0)
+    net = SharedLayers().eval()
+    state = net.state_dict()
+    addresses = {name: tensor.data_ptr() for name, tensor in state.items()}
+    before = {name: tensor.clone() for name, tensor in state.items()}
+    insert(net, {place: "dnl"}, gate="scalar")
+    after = {name: tensor for name, tensor in net.state_dict().items() if "non_local" not in name}
+    assert {name: tensor.data_ptr() for name, tensor in after.items()} == addresses
+    for name, tensor in after.items():
+        torch.testing.assert_close(tensor, before[name], rtol=0, atol=0)
+    assert net.right is net.left
+    assert net.tied.weight is net.left.weight
+    assert net(torch.randn(1, 3, 8, 8)).isfinite().all()
+
+
 @pytest.mark.parametrize(
     ("placement", "message"),
     [

@@ -132,7 +132,14 @@ def _shapes(
 @torch.no_grad()
 def _pass(model: nn.Module, example: Example | None) -> None:
     """Run the model on the meta device; if it needs values to run at all, on the example if there is one."""
-    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    # Every tensor once in each module that holds it, whatever other names that module has: `functional_call`, left to
+    # find tensors of several names by itself, puts them back wrongly.
+    tensors = {
+        f"{name}.{own}".lstrip("."): tensor
+        for name, module in model.named_modules()
+        for named in (module.named_parameters, module.named_buffers)
+        for own, tensor in named(recurse=False, remove_duplicate=False)
+    }
     attempts: list[tuple[dict[str, Tensor], str | torch.device]] = [
         ({name: tensor.detach().to("meta") for name, tensor in tensors.items()}, "meta")
     ]
@@ -143,7 +150,7 @@ def _pass(model: nn.Module, example: Example | None) -> None:
     for replaced, device in attempts:
         try:
             with _evaluating(model):
-                torch.func.functional_call(model, replaced, (_to(example, device),))
+                torch.func.functional_call(model, replaced, (_to(example, device),), tie_weights=False)
             return
         except _AllSeen:
             return

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import register_flop_formula
 
@@ -43,6 +44,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """
     if query.is_cuda and query.dtype != torch.float64:
         return _attend_cuda(query, key, value)
+    if not torch.compiler.is_compiling():
+        _refuse_transforms(query, key, value)
     out: Tensor = torch.ops.dnlnet.attend(query, key, value)
     return out
 
@@ -63,6 +66,21 @@ def _attend_cuda(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     with sdpa_kernel(fused):
         out = F.scaled_dot_product_attention(query, key, value, scale=1.0)
     return out.squeeze(1)[..., :width]
+
+
+def _refuse_transforms(*operands: Tensor) -> None:
+    """Forward-mode derivatives and `torch.func` would lose the attention without a word; `vmap` alone is right."""
+    transforms = {transform.key() for transform in torch._C._functorch.get_interpreter_stack() or ()}
+    if transforms - {torch._C._functorch.TransformType.Vmap}:
+        what = "torch.func's derivatives (grad, vjp, jvp, jacrev, jacfwd, hessian)"
+    elif any(forward_ad.unpack_dual(operand).tangent is not None for operand in operands):
+        what = "forward-mode derivatives"
+    else:
+        return
+    raise NotImplementedError(
+        f"dnlnet's fused attention does not support {what}; call block.forward_explicit(x), which forms the N x M "
+        "map, or use torch.autograd.grad"
+    )
 
 
 def _attend_blocked(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
