@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,48 @@ def test_bad_input_is_one_line_and_exit_code_2() -> None:
     assert done.stderr.startswith("error: unknown variant 'nll'; did you mean 'nl'")
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _main(monkeypatch: pytest.MonkeyPatch, error: Exception, *arguments: str) -> int:
+    monkeypatch.setattr(cli, "app", lambda: _raise(error))
+    monkeypatch.setattr(sys, "argv", ["dnlnet", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    return int(stopped.value.code)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("boom\nand more"), KeyError("boom"), RecursionError("boom")])
+def test_an_unforeseen_error_is_one_sentence_and_a_saved_traceback(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert _main(monkeypatch, error, "predict", "my model") == 70
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: internal error, please report it: {type(error).__name__}: ")
+    assert len(said.splitlines()) == 1
+    (saved,) = tmp_path.iterdir()
+    assert str(saved) in said
+    assert "dnlnet predict 'my model'" in saved.read_text()
+    assert "in _raise" in saved.read_text()
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried ...")]
+)
+def test_too_little_memory_is_no_internal_error(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _main(monkeypatch, error) == 2
+    assert "not enough memory" in capsys.readouterr().err
+
+
+def test_debug_raises_an_unforeseen_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeError, match="boom"):
+        _main(monkeypatch, RuntimeError("boom"), "--debug")
 
 
 def test_debug_shows_the_traceback() -> None:

@@ -1,6 +1,9 @@
 """The command's entry: its subcommands, and one way to report an error."""
 
+import shlex
 import sys
+from tempfile import NamedTemporaryFile
+from traceback import format_exception
 from typing import Annotated
 
 import typer
@@ -64,15 +67,41 @@ def _options(
 
 
 def main() -> None:
-    """Run the command; bad input ends with one line and exit code 2, a traceback only with --debug."""
+    """Run the command; every error ends with a sentence and an exit code, a traceback only with --debug.
+
+    Exit codes: 2 for bad usage or input, 70 for a defect of this package, 130 for Ctrl-C.
+    """
     try:
         app()
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        if "--debug" in sys.argv:
-            raise
-        typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
-        typer.echo(f"{error}  (--debug shows where)", err=True)
-        sys.exit(2)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
         sys.exit(130)
+    except Exception as error:
+        if "--debug" in sys.argv:
+            raise
+        message, code = _explain(error)
+        typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
+        typer.echo(f"{message}  (--debug shows where)", err=True)
+        sys.exit(code)
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """What to say about an error, and the exit code."""
+    if isinstance(error, ValueError | OSError | ModuleNotFoundError):
+        return str(error), 2
+    # PyTorch has no error of its own for a CPU that has too little memory.
+    if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
+        return "there is not enough memory for this; try smaller images, crops or batches, or fewer workers", 2
+    what = f"{type(error).__name__}: {error}".splitlines()[0]
+    return f"internal error, please report it: {what}; {_save_traceback(error)}", 70
+
+
+def _save_traceback(error: Exception) -> str:
+    """Write down what a report needs; where that is, in words."""
+    try:
+        with NamedTemporaryFile("w", prefix="dnlnet-error-", suffix=".txt", delete=False) as file:
+            file.write(f"dnlnet {__version__}, Python {sys.version}\ndnlnet {shlex.join(sys.argv[1:])}\n\n")
+            file.writelines(format_exception(error))
+    except OSError as problem:
+        return f"the traceback could not be saved ({problem.strerror})"
+    return f"the traceback is in {file.name}"
