@@ -7,13 +7,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test lint format docs lock clean
+.PHONY: demo test campaign lint format docs lock clean
 
 demo: $(READY)
 	$(BIN)/dnlnet demo $(DEMO)
 
 test: lint
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+# Kills, flipped bits, full disks and bad input by the hundred; CAMPAIGN="inputs --sample 50" chooses a part.
+campaign: $(READY)
+	PYTHONPATH=tests $(BIN)/python -m campaign $(CAMPAIGN)
 
 lint: $(READY)
 	$(BIN)/ruff check

@@ -1,0 +1,89 @@
+"""Run the campaign: ``python -m campaign [PARTS] [--seed N] [--sample N] [--json FILE]``."""
+
+import argparse
+import json
+import platform
+import random
+import sys
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+
+from campaign import inputs, runs
+from campaign.disks import mounting_allowed, small_disk
+from campaign.process import import_everything, side_by_side
+from campaign.results import Results
+
+PARTS = ("kills", "flips", "disk", "inputs")
+
+
+def main() -> int:
+    """Run the parts asked for; 1 if anything fell short."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of: {', '.join(PARTS)}; all by default")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sample", type=int, help="only so many bad inputs, drawn at random")
+    parser.add_argument("--json", type=Path, help="also write the table and all that fell short here")
+    options = parser.parse_args()
+    parts = options.parts or list(PARTS)
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"unknown part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    start = time.monotonic()
+    import_everything()
+    with tempfile.TemporaryDirectory(prefix="campaign-") as name:
+        folder = Path(name)
+        results = Results(folder / "results.jsonl")
+        found = runs.systems(folder)
+        materials = _materials(folder)
+        cases = inputs.all_cases(materials, options.seed) if "inputs" in parts else []
+        if options.sample is not None:
+            cases = random.Random(options.seed).sample(cases, min(options.sample, len(cases)))
+        used = {argument for case in cases for argument in case.arguments}
+        needed = [
+            system
+            for system in found
+            if system.name == "segmentation" or "kills" in parts or getattr(materials, system.name) in used
+        ]
+        seconds = {system.name: runs.reference(system, folder) for system in needed}
+        if "kills" in parts:
+            side_by_side(
+                lambda system: runs.kills(system, folder, seconds[system.name], results, options.seed), found, 3
+            )
+        if "flips" in parts:
+            runs.flips(found[0], folder, seconds["segmentation"], results, options.seed, tries=60)
+        if "disk" in parts and mounting_allowed(folder / "disk"):
+            runs.full_disks(found[0], folder, results, small_disk)
+        elif "disk" in parts:
+            print("no full disks: this user may not mount a tmpfs")
+        side_by_side(lambda case: inputs.attempt(case, results), cases)
+        return _report(results, options.json, time.monotonic() - start)
+
+
+def _materials(folder: Path) -> inputs.Materials:
+    from coco_trees import coco_tree
+    from trees import folder_tree
+
+    return inputs.Materials(
+        *(runs.uninterrupted(name, folder) / "best.safetensors" for name in ("segmentation", "detection", "video")),
+        folder=folder_tree(folder / "folder"),
+        coco=coco_tree(folder / "coco"),
+        videos=folder / "videos",
+    )
+
+
+def _report(results: Results, path: Path | None, seconds: float) -> int:
+    rows = results.table()
+    total = {key: sum(int(str(row[key])) for row in rows) for key in ("tries", "held", "short")}
+    print(f"\n| {'part':10} | {'kind':30} | tries | held | fell short |\n|---|---|---|---|---|")
+    for row in [*rows, {"part": "all", "kind": "", **total}]:
+        print(f"| {row['part']:10} | {row['kind']:30} | {row['tries']} | {row['held']} | {row['short']} |")
+    print(f"\n{date.today()}, {seconds / 60:.0f} minutes, Python {platform.python_version()}")
+    if path is not None:
+        short = [vars(tried) for tried in results if tried.fault is not None]
+        path.write_text(json.dumps({"date": str(date.today()), "rows": rows, "fell short": short}, indent=2))
+    return int(total["short"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""The command in a process of its own, which may be killed, crash or hang."""
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+Item = TypeVar("Item")
+
+TIMEOUT = 60.0  # seconds, after which a try counts as hanging
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a process ended: its exit code, or minus the signal it died of; what it printed; whether it hung."""
+
+    code: int
+    output: str
+    hung: bool = False
+
+
+def import_everything() -> None:
+    """Import once, in the parent, what every try needs; one thread each, for a fork does not take threads along."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import av  # noqa: F401
+    import matplotlib.pyplot  # noqa: F401
+    import pycocotools.mask  # noqa: F401
+    import tensorboard.summary.writer.event_file_writer  # noqa: F401
+    import timm  # noqa: F401
+    import torch
+    import torch.utils.tensorboard
+    import torchvision  # noqa: F401
+
+    import dnlnet.cli.main
+    import dnlnet.recipes.load
+    import dnlnet.recipes.train  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
+def run(
+    arguments: Sequence[object], folder: Path, *, kill_after: float | None = None, timeout: float = TIMEOUT
+) -> Outcome:
+    """Run `dnlnet` with these arguments in a folder; `kill_after` so many seconds with SIGKILL, if it still runs."""
+    printed = folder / ".printed"
+    child = os.fork()
+    if child == 0:
+        _become([str(argument) for argument in arguments], folder, printed)
+    deadline = time.monotonic() + (timeout if kill_after is None else kill_after)
+    while (status := os.waitpid(child, os.WNOHANG))[0] == 0:
+        if time.monotonic() > deadline:
+            # A kill hits one process, as the kernel's for want of memory does; what hangs is ended with its readers.
+            (os.kill if kill_after is not None else os.killpg)(child, signal.SIGKILL)
+            status = os.waitpid(child, 0)
+            break
+        time.sleep(0.005)
+    code = os.waitstatus_to_exitcode(status[1])
+    output = printed.read_text(errors="replace") if printed.exists() else ""
+    printed.unlink(missing_ok=True)
+    return Outcome(code, output, hung=kill_after is None and code == -signal.SIGKILL)
+
+
+def _become(arguments: list[str], folder: Path, printed: Path) -> NoReturn:
+    """In the child: the command, as its entry point starts it."""
+    os.setsid()
+    os.chdir(folder)
+    tempfile.tempdir = None  # as the environment says now, whatever it said in the parent
+    descriptor = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    sys.argv = ["dnlnet", *arguments]
+    code = 0
+    try:
+        from dnlnet.cli.main import main
+
+        main()
+    except SystemExit as stopped:
+        code = stopped.code if isinstance(stopped.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        code = 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def side_by_side(work: Callable[[Item], None], items: Sequence[Item], processes: int = 2) -> None:
+    """Do all items, every n-th in one of n forked processes."""
+    children = []
+    for number in range(processes):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                for item in items[number::processes]:
+                    work(item)
+                code = 0
+            finally:
+                sys.stdout.flush()
+                os._exit(code)
+        children.append(child)
+    if any(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children):
+        raise RuntimeError("a process of the campaign itself failed; see above")

@@ -1,0 +1,45 @@
+"""The campaign itself: it notices what it should, and a sample of it holds."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from campaign.inputs import Case, fault
+from campaign.nasty import mutated_bytes, mutated_json
+from campaign.process import Outcome
+from campaign.results import Results, Try
+
+SENTENCE = "error: a.png: is no picture"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "new", "expected"),
+    [
+        (Outcome(0, "done"), ["out"], None),
+        (Outcome(2, SENTENCE), [], None),
+        (Outcome(2, SENTENCE), ["out"], "left behind out"),
+        (Outcome(1, "Traceback (most recent call last):\nKeyError: 3"), [], "exit code 1: KeyError: 3"),
+        (Outcome(70, "error: internal error"), [], "exit code 70: error: internal error"),
+        (Outcome(-11, ""), [], "died of SIGSEGV"),
+        (Outcome(-9, "", hung=True), [], "hung"),
+        (Outcome(2, ""), [], "exit code 2 without a word"),
+        (Outcome(0, ""), ["executed"], "code in the file was executed"),
+    ],
+)
+def test_what_falls_short_is_noticed(outcome: Outcome, new: list[str], expected: str | None) -> None:
+    assert fault(Case("kind", "what", ()), outcome, new) == expected
+
+
+def test_files_are_damaged_differently_by_each_seed() -> None:
+    content = {"images": [{"id": 1, "file_name": "a.png"}], "annotations": [], "categories": [{"id": 3}]}
+    assert len({mutated_json(content, random.Random(seed)) for seed in range(50)}) > 25
+    good = bytes(range(200))
+    assert sum(mutated_bytes(good, random.Random(seed)) != good for seed in range(50)) > 45
+
+
+def test_chains_of_kills_count_as_many_tries(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    results.add(Try("kills", "SIGKILL", "3 kills", None, 3))
+    results.add(Try("kills", "SIGKILL", "2 kills", "the log differs", 2))
+    assert results.table() == [{"part": "kills", "kind": "SIGKILL", "tries": 5, "held": 3, "short": 2}]
