@@ -18,8 +18,8 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
     "unknown variant 'dnll'; did you mean 'dnl'? known: dnl, gc"
     """
     names = list(known)
-    near = get_close_matches(str(name), names, n=3)
-    message = f"unknown {kind} {name!r}"
+    near = get_close_matches(name, names, n=3) if isinstance(name, str) else []
+    message = f"unknown {kind} {shown(name)}"
     if near:
         message += "; did you mean " + " or ".join(map(repr, near)) + "?"
     if len(names) <= 16:

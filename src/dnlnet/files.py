@@ -1,7 +1,6 @@
 """Files that are written whole or not at all."""
 
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -33,30 +32,6 @@ def written_whole(path: Path) -> Iterator[Path]:
     finally:
         temporary.unlink(missing_ok=True)
         folder.rmdir()
-
-
-def file_fault(path: Path) -> str | None:
-    """Why a path is not a file that can be read to its end, in words; None if it is one.
-
-    To open a pipe waits for a writer, and a device may have no end, so that nothing is opened before this is asked.
-
-    >>> file_fault(Path("/nowhere/a.png")), file_fault(Path("/")), file_fault(Path("/dev/null"))
-    ('no such file', 'is a folder; expected a file', 'is a device; expected a file')
-    """
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        return f"is a link to {os.readlink(path)}, which is not there" if path.is_symlink() else "no such file"
-    except NotADirectoryError:
-        return "no such file"
-    except ValueError:
-        return "no such file: no file can have this name"
-    except OSError as error:
-        return f"cannot be read: {error.strerror or error}"
-    if stat.S_ISREG(mode):
-        return None
-    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-    return f"is {kinds.get(stat.S_IFMT(mode), 'a device')}; expected a file"
 
 
 def checksum(path: Path) -> str:

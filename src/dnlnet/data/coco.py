@@ -15,10 +15,10 @@ from typing import Any
 
 from dnlnet.data.classes import Classes, spread_colours
 from dnlnet.data.coco_entries import read_category, read_entries, read_image, read_object
+from dnlnet.data.files import file_fault
 from dnlnet.data.labelled import Problem
 from dnlnet.data.objects import AnnotatedImage, Instance, InstanceImages
 from dnlnet.errors import shown, unknown
-from dnlnet.files import file_fault
 
 SPLITS = ("train2017", "val2017")
 KEYS = ("images", "annotations", "categories")
