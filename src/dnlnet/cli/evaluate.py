@@ -122,8 +122,11 @@ def _show_video(found: "ModelFile", metric: "TopK", json: Path | None) -> None:
     print_table(f"{found.recipe.name} after {found.iteration} iterations", _bars("top1", by_class), caption)
     for reason in metric.skipped:
         typer.echo(f"not counted: {reason}", err=True)
+    for note in metric.notes:
+        typer.echo(f"counted all the same: {note}", err=True)
     if json is not None:
-        write_json(json, {**scores, "videos": metric.count, "by_class": by_class, "unreadable": metric.skipped})
+        files = {"unreadable": metric.skipped, "damaged": metric.notes}
+        write_json(json, {**scores, "videos": metric.count, "by_class": by_class, **files})
         typer.echo(f"written: {json}")
 
 
