@@ -85,8 +85,10 @@ def _show_segmentation(
     from dnlnet.cli.tables import print_table, write_json
 
     by_class = dict(zip(found.classes.names, matrix.known_iou(), strict=True))
-    scores = matrix.scores()
-    caption = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+    scores = matrix.known_scores()
+    caption = ", ".join(f"{name} {value:.4f}" for name, value in matrix.scores().items())
+    if not matrix.count:
+        caption = "no labelled pixel: the labels are all ignored, so that there is no score"
     print_table(f"{found.recipe.name} after {found.iteration} iterations", _bars("IoU", by_class), caption)
     if json is not None:
         write_json(json, {**scores, "by_class": by_class, "confusion": matrix.counts.tolist()})

@@ -121,6 +121,9 @@ def check(images: LabelledImages, progress: Callable[[], None] | None = None) ->
             sizes[found.size] += 1
         if found.pixels is not None:
             pixels += found.pixels
+    if pixels.any() and not pixels[: len(images.classes)].any():
+        text = f"no pixel of the {len(images)} label files has a class: all are ignored, and nothing can be learnt"
+        problems.append(Problem(images.pairs[0].labels.parent, text))
     return Report(
         name=images.name,
         images=len(images),

@@ -19,6 +19,7 @@ from dnlnet.errors import shown
 Read = TypeVar("Read")
 
 _LARGEST_ID = 2**63 - 1
+_LONGEST_NAME = 255  # characters of a file or folder, as systems allow
 _LARGEST_MEASURE = 1e12  # of a coordinate or an area in pixels
 
 
@@ -71,7 +72,8 @@ def read_image(entry: Any, folder: Path) -> AnnotatedImage:
     number, name = _own_id(entry), entry.get("file_name")
     if not is_name(name):
         raise ValueError(f"has the file_name {shown(name)}; expected text")
-    if Path(name).is_absolute() or ".." in Path(name).parts or not Path(name).name:
+    parts = Path(name).parts
+    if Path(name).is_absolute() or ".." in parts or not Path(name).name or max(map(len, parts)) > _LONGEST_NAME:
         raise ValueError(f"has the file_name {shown(name)}; expected a file in {folder}, and its path from there")
     height, width = entry.get("height"), entry.get("width")
     for side, value in (("height", height), ("width", width)):
