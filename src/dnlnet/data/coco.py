@@ -101,7 +101,7 @@ def open_coco_file(annotations: Path, images: Path, name: str | None = None) -> 
 
 def _load(path: Path) -> dict[str, list[Any]]:
     if fault := file_fault(path):
-        others = ", ".join(sorted(other.name for other in path.parent.glob("*.json"))[:8])
+        others = ", ".join(sorted(other.name for other in path.parent.glob("*.json") if other.is_file())[:8])
         raise FileNotFoundError(f"{path}: {fault}{f' (there are {others})' if others else ''}")
     try:
         content = json.loads(path.read_bytes())
