@@ -3,7 +3,12 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
+from itertools import islice
+from reprlib import Repr
 from typing import Any
+
+_LONGEST = 60  # characters of a value in a message
+_SHOWN_DEPTH, _SHOWN_ITEMS = 4, 20
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
@@ -13,8 +18,8 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
     "unknown variant 'dnll'; did you mean 'dnl'? known: dnl, gc"
     """
     names = list(known)
-    near = get_close_matches(str(name), names, n=3)
-    message = f"unknown {kind} {name!r}"
+    near = get_close_matches(name, names, n=3) if isinstance(name, str) else []
+    message = f"unknown {kind} {shown(name)}"
     if near:
         message += "; did you mean " + " or ".join(map(repr, near)) + "?"
     if len(names) <= 16:
@@ -42,12 +47,35 @@ def load_extra(module: str, extra: str) -> Any:
 
 
 def shown(value: object) -> str:
-    """A value from a file as a message quotes it, cut off if it is long.
+    """A value from a file as a message quotes it, cut off if it is long or nested without end.
 
-    >>> shown(None), shown("sky"), shown([1, 2])
-    ('nothing', "'sky'", '[1, 2]')
+    >>> shown(None), shown("sky"), shown([1, 2]), shown({"b": 1, "a": [[]]})
+    ('nothing', "'sky'", '[1, 2]', "{'b': 1, 'a': [[]]}")
     """
     if value is None:
         return "nothing"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    text = _short.repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+class _Short(Repr):
+    """`repr` that looks at a few items of a few levels only: a file can hold any number of both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = _SHOWN_DEPTH
+        self.maxlist = self.maxtuple = self.maxset = self.maxdict = _SHOWN_ITEMS
+        self.maxstring = self.maxlong = self.maxother = 4 * _LONGEST
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        """As Python shows it, in the order of the file and not sorted."""
+        if x and level <= 0:
+            return "{...}"
+        parts = [
+            f"{self.repr1(key, level - 1)}: {self.repr1(value, level - 1)}"
+            for key, value in islice(x.items(), self.maxdict)
+        ]
+        return "{" + ", ".join(parts) + "}"
+
+
+_short = _Short()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from coco_trees import coco_tree, edit, write_coco
+from coco_trees import annotation, coco_tree, edit, write_coco
 from dnlnet.cli.data import data
 from dnlnet.data.catalog import DATA_SETS, INSTANCE_DATA_SETS, VIDEO_DATA_SETS
 from trees import camvid_tree, cityscapes_tree, folder_tree, truncate, write_image, write_labels
@@ -175,12 +175,17 @@ def test_objects_are_counted_and_their_faults_shown(tmp_path: Path) -> None:
 
 
 def test_ones_own_file_of_objects_is_checked(tmp_path: Path) -> None:
-    path = write_coco(tmp_path / "mine.json", tmp_path / "photos", {7: (40, 60)}, [])
+    objects = [annotation(1, 7, 3, (10, 5, 20, 15))]
+    path = write_coco(tmp_path / "mine.json", tmp_path / "photos", {7: (40, 60)}, objects)
     result = run("check", "coco", path, "--images", tmp_path / "photos")
     assert result.exit_code == 0, result.output
     assert "mine: 1 image" in result.stdout
-    assert "0 objects" in result.stdout
+    assert "1 object" in result.stdout
     assert "no such file" in run("check", "coco", path).stdout  # looked for beside the JSON file
+    write_coco(path, tmp_path / "photos", {7: (40, 60)}, [])
+    result = run("check", "coco", path, "--images", tmp_path / "photos")
+    assert result.exit_code == 1
+    assert f"{path}: has no annotations; expected at least one" in result.stdout
 
 
 @pytest.mark.parametrize(

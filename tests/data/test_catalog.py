@@ -1,5 +1,6 @@
 import pickle
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,6 +92,17 @@ def test_a_split_that_is_not_there_is_left_out_with_the_reason(tmp_path: Path) -
     opened, missing = open_all_splits("camvid", root)
     assert list(opened) == ["train", "val"]
     assert missing == {"test": f"{root}/testannot: no such folder"}
+
+
+def test_a_split_that_is_asked_for_but_not_there_names_the_others(tmp_path: Path) -> None:
+    root = camvid_tree(tmp_path / "camvid")
+    shutil.rmtree(root / "val")
+    with pytest.raises(
+        FileNotFoundError, match=r"val: no such folder \(splits that are there: train, test\); camvid"
+    ):
+        open_data_set("camvid", root, "val")
+    with pytest.raises(FileNotFoundError, match=r"test\.csv: no such file \(splits that are there: train, val\);"):
+        open_video_set("kinetics", kinetics_tree(tmp_path / "kinetics"), "test")
 
 
 @pytest.mark.parametrize("opened", [lambda name, root: open_data_set(name, root, "train"), open_all_splits])

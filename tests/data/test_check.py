@@ -8,7 +8,7 @@ from dnlnet.data.camvid import camvid
 from dnlnet.data.check import Report, check
 from dnlnet.data.folder import folder
 from dnlnet.data.labelled import LabelledImages
-from trees import colour_folder_tree, folder_tree, truncate, write_image, write_labels
+from trees import camvid_tree, colour_folder_tree, folder_tree, truncate, write_image, write_labels
 
 
 def texts(report: Report, root: Path) -> list[str]:
@@ -132,3 +132,14 @@ def test_real_camvid_has_no_faults(real_data: Path) -> None:
     shares = dict(zip(report.class_names, report.class_shares, strict=True))
     assert sum(shares.values()) == pytest.approx(1)
     assert sorted(shares, key=lambda name: -shares[name])[:3] == ["Road", "Building", "Tree"]
+
+
+def test_labels_without_a_class_are_a_problem(tmp_path: Path) -> None:
+    root = camvid_tree(tmp_path)
+    for path in (root / "valannot").iterdir():
+        write_labels(path, [11])
+    report = check(camvid(root, "val"))
+    assert [str(problem) for problem in report.problems] == [
+        f"{root}/valannot: no pixel of the 1 label files has a class: all are ignored, and nothing can be learnt"
+    ]
+    assert (report.ignored_share, set(report.class_pixels)) == (1.0, {0})

@@ -1,4 +1,5 @@
 import json
+import os
 import pickle
 import re
 import sys
@@ -15,6 +16,7 @@ from dnlnet.data.coco import SPLITS, open_coco, open_coco_file
 from dnlnet.data.labelled import BadFileError
 from dnlnet.data.objects import InstanceImages
 from dnlnet.data.outlines import Polygons, RunLengths, decompressed, draw_masks
+from dnlnet.errors import shown
 from trees import truncate, write_image
 
 
@@ -221,11 +223,18 @@ def test_the_truth_is_what_the_file_says(train: InstanceImages) -> None:
     [
         (b"{", r"is not JSON: Expecting .* in line 1; expected COCO's instances format"),
         (b"\xff\xfe\x00", "is not JSON: "),
+        (b"", "is not JSON: "),
+        (b"[" * 100_000, "is nested without end; expected COCO's instances format"),
+        (b'{"a":' * 100_000, "is nested without end; expected COCO's instances format"),
+        (b"9" * 5000, "has a number without end; expected COCO's instances format"),
         (b"[]", "holds a list; expected COCO's instances format: images, annotations and categories, a list each"),
         (b'{"images": [], "categories": []}', "has no annotations; expected COCO's instances format"),
-        (b'{"images": {}, "annotations": [], "categories": []}', "images is no list; expected COCO's"),
+        (b'{"images": {}, "annotations": [], "categories": []}', "images is {} and no list; expected COCO's"),
         (b'{"images": [], "annotations": [], "categories": []}', "has no categories; expected an id and a name"),
-        (b'{"images": [], "annotations": [], "categories": [{"id": "1", "name": "a"}]}', "a category is {'id': '1'"),
+        (
+            b'{"images": [], "annotations": [], "categories": [{"id": "1", "name": "a"}]}',
+            "category 0 has the id '1'; expected",
+        ),
         (
             b'{"images": [], "annotations": [], "categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}',
             "2 categories have the id 1; each needs its own",
@@ -263,7 +272,7 @@ def test_files_and_folders_that_are_not_there_are_named(tmp_path: Path) -> None:
         ({"segmentation": [[1, 2, float("inf")]]}, "annotation 1 has the polygon [1, 2, inf]; expected a list"),
         (
             {"segmentation": {"size": [4, 4], "counts": [16]}},
-            "annotation 1 has run lengths of 4 x 4 for an image of 40 x 60 (height x width)",
+            "annotation 1 has run lengths of the size [4, 4] for an image of 40 x 60 (height x width)",
         ),
         (
             {"segmentation": {"size": list(WIDE), "counts": [5, 5]}},
@@ -287,6 +296,127 @@ def test_a_bad_annotation_is_one_sentence(tmp_path: Path, changes: dict[str, Any
         images.require_complete()
 
 
+# Each of these ended the process inside pycocotools.
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {"segmentation": [[0, 0, far, 0, far, 9, 0, 9]]},
+            f"annotation 1 has a polygon with the point ({far:g}, 0), far",
+        )
+        for far in (1e300, -1e300, 1e18, 1e9, 2.0**31)
+    ]
+    + [
+        (
+            {"segmentation": [[0, 0, 59, 39] * 20_000]},
+            "annotation 1 has a polygon with a border of 2360000 pixels; expected at most 2097152",
+        ),
+        (
+            {"segmentation": {"size": list(WIDE), "counts": [2**63 - 1, 2**63 - 1, 2402]}},
+            "annotation 1 has run lengths of 18446744073709554016 pixels in all; expected 2400",
+        ),
+        ({"segmentation": {"size": list(WIDE), "counts": [2**64]}}, "annotation 1 has the run lengths [184467440737"),
+    ],
+)
+def test_what_ends_pycocotools_never_reaches_it(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
+    test_a_bad_annotation_is_one_sentence(tmp_path, changes, text)
+
+
+@pytest.mark.parametrize(
+    "size", [(10**9, 60), (40, 2**32), (2**63, 60), (10**30, 60), (2**16, 2**16), (60_000, 60_000)]
+)
+def test_sizes_that_no_picture_has_are_refused(tmp_path: Path, size: tuple[int, int]) -> None:
+    of_one(tmp_path)
+    edit(tmp_path / "mine.json", "images", 0, height=size[0], width=size[1])
+    images = open_coco_file(tmp_path / "mine.json", tmp_path)
+    expected = "expected 1..65535 pixels each, and 178956970 in all at most"
+    assert problems(images)[0] == f"mine.json: image 7 is {size[0]} x {size[1]} (height x width); {expected}"
+    assert not len(images)
+
+
+def test_nothing_impossible_is_drawn() -> None:
+    far = Polygons((np.array([0.0, 0, 1e300, 0, 0, 9]),))
+    with pytest.raises(ValueError, match=r"an object has a polygon with the point \(1e\+300, 0\), far outside"):
+        far.rle(WIDE)
+    with pytest.raises(ValueError, match="an object has a polygon with the point"):
+        far.mask(WIDE, (80, 120))
+    with pytest.raises(ValueError, match="an object is 1000000000 x 60 "):
+        Polygons(()).rle((10**9, 60))
+    with pytest.raises(ValueError, match=r"an object has run lengths of 2 x 2 for an image of 40 x 60"):
+        RunLengths((2, 2), np.array([4])).rle(WIDE)
+
+
+@pytest.mark.parametrize("value", [[7], {"a": 7}, True, 7.0, "7", -7, 2**63, 10**30, [[[[[[[7]]]]]]]])
+@pytest.mark.parametrize("key", ["images", "annotations", "categories"])
+def test_an_id_is_a_whole_number_of_64_bits(tmp_path: Path, key: str, value: Any) -> None:
+    of_one(tmp_path)
+    edit(tmp_path / "mine.json", key, 0, id=value)
+    kind = {"images": "image", "annotations": "annotation", "categories": "category"}[key]
+    text = f"{kind} 0 has the id {shown(value)}; expected a whole number of 0 or more, in 64 bits"
+    with pytest.raises(ValueError, match=re.escape(f"mine.json: {text}")):
+        open_coco_file(tmp_path / "mine.json", tmp_path).require_complete()
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "text"),
+    [
+        ("images", {"file_name": "/etc/passwd"}, "image 7 has the file_name '/etc/passwd'; expected a file in "),
+        ("images", {"file_name": "../a.png"}, "image 7 has the file_name '../a.png'; expected a file in "),
+        ("images", {"file_name": "."}, "image 7 has the file_name '.'; expected a file in "),
+        ("images", {"file_name": "a\0.png"}, "image 7 has the file_name 'a\\x00.png'; expected text"),
+        ("images", {"file_name": ["a.png"]}, "image 7 has the file_name ['a.png']; expected text"),
+        ("images", {"height": "40"}, "image 7 has the height '40'; expected a whole number of pixels"),
+        ("images", {"width": 60.0}, "image 7 has the width 60.0; expected a whole number of pixels"),
+        ("annotations", {"bbox": [0, 0, 10**400, 9]}, "annotation 1 has the bbox [0, 0, 1000000"),
+        ("annotations", {"area": 10**400}, "annotation 1 has the area 100000"),
+        ("annotations", {"area": -5}, "annotation 1 has the area -5; expected a number of pixels"),
+        ("annotations", {"iscrowd": "no"}, "annotation 1 has the iscrowd 'no'; expected 0 or 1"),
+        ("categories", {"name": "\x1b[31m"}, "category 9 has the name '\\x1b[31m'; expected text"),
+        ("categories", {"name": "\ud800"}, "category 9 has the name '\\ud800'; expected text"),
+        ("categories", {"name": "cat"}, "2 categories have the name 'cat'; each needs its own"),
+    ],
+)
+def test_a_value_of_a_wrong_kind_is_one_sentence(
+    tmp_path: Path, key: str, changes: dict[str, Any], text: str
+) -> None:
+    of_one(tmp_path)
+    edit(tmp_path / "mine.json", key, 0, **changes)
+    with pytest.raises(ValueError, match=re.escape(f"mine.json: {text}")):
+        open_coco_file(tmp_path / "mine.json", tmp_path).require_complete()
+
+
+@pytest.mark.parametrize("key", ["images", "annotations"])
+def test_a_file_without_images_or_objects_is_told(tmp_path: Path, key: str) -> None:
+    of_one(tmp_path)
+    content = json.loads((tmp_path / "mine.json").read_text())
+    (tmp_path / "mine.json").write_text(json.dumps({**content, key: []}))
+    images = open_coco_file(tmp_path / "mine.json", tmp_path)
+    assert problems(images)[0] == f"mine.json: has no {key}; expected at least one"
+
+
+def test_a_picture_is_listed_once(tmp_path: Path) -> None:
+    root = coco_tree(tmp_path)
+    edit(root / "annotations" / "instances_train2017.json", "images", 2, file_name="000000000007.png")
+    assert problems(open_coco(root, "train2017")) == [
+        "instances_train2017.json: 2 images have the file_name '000000000007.png'; each needs its own"
+    ]
+
+
+def test_a_split_that_is_not_there_names_the_others(tmp_path: Path) -> None:
+    root = coco_tree(tmp_path)
+    (root / "annotations" / "instances_val2017.json").unlink()
+    with pytest.raises(
+        FileNotFoundError, match=r"val2017\.json: no such file \(there are instances_train2017\.json\)"
+    ):
+        open_coco(root, "val2017")
+
+
+def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "mine.json")
+    with pytest.raises(FileNotFoundError, match=r"mine\.json: is a pipe; expected a file"):
+        open_coco_file(tmp_path / "mine.json", tmp_path)
+
+
 def test_equal_faults_are_counted(tmp_path: Path) -> None:
     entries = [annotation(n, 7, 4, (1, 1, 9, 9)) for n in (21, 22, 23)]
     images = open_coco_file(write_coco(tmp_path / "mine.json", tmp_path, {7: WIDE}, entries), tmp_path)
@@ -302,14 +432,14 @@ def test_bad_images_are_left_out_with_a_problem_each(tmp_path: Path) -> None:
     edit(path, "images", 2, id=7)
     images = open_coco(root, "train2017")
     assert problems(images) == [
-        "instances_train2017.json: several images have the id 7; each needs its own",
+        "instances_train2017.json: 2 images have the id 7; each needs its own",
         "000000000005.png: no such file",
     ]
     assert [image.number for image in images.images] == [7]
     with pytest.raises(ValueError, match=r"each needs its own \(and 1 more problems: dnlnet data check shows them\)"):
         images.require_complete()
     edit(path, "images", 2, id=8, width=0)
-    assert "an image is {'id': 8," in problems(open_coco(root, "train2017"))[0]
+    assert "image 8 is 40 x 0 (height x width); expected 1..65535" in problems(open_coco(root, "train2017"))[0]
 
 
 def test_a_picture_of_another_size_is_refused(train: InstanceImages) -> None:

@@ -8,6 +8,9 @@ from dnlnet.data.folder import folder, own_splits, read_classes
 from dnlnet.data.labelled import BadFileError
 from trees import SIZE, colour_folder_tree, folder_tree, repeated, write_image, write_labels
 
+# Twelve lists, each of nine times the one before: the last has 9**12 letters once it is written out.
+LAUGHS = ["&l0 [x, x, x]", *(f"&l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 13))]
+
 
 def test_images_and_masks_pair_by_path_without_suffix(tmp_path: Path) -> None:
     images = folder(folder_tree(tmp_path), "train").require_complete()
@@ -176,3 +179,27 @@ def test_missing_folders_are_named(tmp_path: Path) -> None:
     (tmp_path / "images" / "train").mkdir()
     with pytest.raises(FileNotFoundError, match="masks/train: no such folder"):
         folder(tmp_path, "train")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[" * 50_000, "is nested without end"),
+        (b"names: " + b"[" * 900 + b"]" * 900, r"is nested without end|\[\[\[\[.* among the names"),
+        (b"names: !!bool x", "is not YAML: "),
+        (b'names: !!int ""', "is not YAML: "),
+        (b"names: !!timestamp x", "is not YAML: "),
+        (f"names: [a]\nmasks: [{', '.join(LAUGHS)}]".encode(), r"unknown kind of masks"),
+        (f"names: [{', '.join(reversed(LAUGHS))}]".encode(), "is not YAML: found undefined alias"),
+        (f"names: [a]\ncolours: [[{', '.join(LAUGHS)}]]".encode(), r"under colours; expected \[red, green, blue\]"),
+        (b"names: [&a [*a]]", r"among the names; expected text"),
+        (b'names: ["\\e[31mred"]', "among the names; expected text"),
+        (b"names: [a\0]", "is not YAML: "),
+        ("names: [a]".encode("utf-16"), "is not text in UTF-8"),
+        (b"", "holds nothing; expected keys and values"),
+    ],
+)
+def test_any_classes_file_gets_one_sentence(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "classes.yaml").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"classes\.yaml: .*({said})"):
+        read_classes(tmp_path / "classes.yaml")

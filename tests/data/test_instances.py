@@ -156,7 +156,8 @@ def test_what_cannot_be_is_refused(images: InstanceImages, tmp_path: Path) -> No
 
 
 def test_data_without_objects_is_refused(tmp_path: Path) -> None:
-    images = open_coco_file(write_coco(tmp_path / "mine.json", tmp_path, {7: WIDE}, []), tmp_path)
+    crowd = annotation(1, 7, 3, (10, 5, 20, 15), iscrowd=1)
+    images = open_coco_file(write_coco(tmp_path / "mine.json", tmp_path, {7: WIDE}, [crowd]), tmp_path)
     with pytest.raises(ValueError, match="mine has no object to learn from; dnlnet data check shows what it holds"):
         TrainingInstances(images)
     assert len(WholeInstances(images)) == 1

@@ -39,8 +39,8 @@ def test_lines_that_do_not_fit_are_faults(tmp_path: Path) -> None:
     (root / "classes.txt").write_text("a\nb\n")
     videos = kinetics(root, "train")
     assert [problem.text for problem in videos.faults] == [
-        "line 1 is 'label,youtube_id'; expected a path and a label of 0 or more",
-        "line 2 is 'f.mp4 -1'; expected a path and a label of 0 or more",
+        "line 1 is 'label,youtube_id'; expected a path and a label of 0..99999",
+        "line 2 is 'f.mp4 -1'; expected a path and a label of 0..99999",
         "line 4 names f.mp4 again, after line 3",
         "c.mp4 has the label 3; classes.txt has 0..1",
     ]
@@ -63,3 +63,12 @@ def test_a_list_that_is_not_there_and_an_unknown_split_are_refused(tmp_path: Pat
         kinetics(root, "test")
     with pytest.raises(ValueError, match="unknown split 'trian'; did you mean 'train'"):
         kinetics(root, "trian")
+
+
+@pytest.mark.parametrize("label", ["100000", "9" * 400, "9" * 4400])
+def test_a_label_without_end_is_a_fault(label: str, tmp_path: Path) -> None:
+    root = kinetics_tree(tmp_path)
+    (root / "train.csv").write_text(f"a b.mp4 {label}\n")
+    videos = kinetics(root, "train")
+    assert len(videos.classes) == 1  # of val.csv
+    assert str(videos.faults[0]).endswith("expected a path and a label of 0..99999")

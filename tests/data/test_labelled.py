@@ -1,4 +1,5 @@
 import pickle
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from dnlnet.data.labelled import (
     index_labels,
     pair_files,
 )
+from dnlnet.data.transforms import Augmentation
 from trees import save, truncate, write_image, write_labels
 
 CLASSES = Classes(("a", "b"), spread_colours(2))
@@ -164,3 +166,73 @@ def test_complete_images_are_returned_and_incomplete_ones_refused(images: Labell
         LabelledImages("mine", CLASSES, images.pairs, DECODE, lost).require_complete()
     with pytest.raises(ValueError, match="no images found for mine"):
         LabelledImages("mine", CLASSES, [], DECODE).require_complete()
+
+
+def lie(path: Path, width: int, height: int) -> None:
+    """A PNG of 2 x 2 pixels whose header claims another size."""
+    Image.new("L", (2, 2)).save(path, "PNG")
+    content = bytearray(path.read_bytes())
+    content[16:24] = width.to_bytes(4, "big") + height.to_bytes(4, "big")
+    content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        ((2**31 - 1, 2**31 - 1), "has more than 178956970 pixels; cut it into parts"),
+        ((20_000, 20_000), "has more than 178956970 pixels; cut it into parts"),
+        ((3000, 3000), "cannot be read: "),
+        ((0, 2), "cannot be read: |is not a picture"),
+    ],
+)
+def test_a_header_that_lies_gets_one_sentence(images: LabelledImages, size: tuple[int, int], said: str) -> None:
+    for path, read in ((images.pairs[0].image, images.open_image), (images.pairs[0].labels, images.open_labels)):
+        lie(path, *size)
+        with pytest.raises(BadFileError, match=rf"{path.name}: ({said})"):
+            read(0)
+
+
+def test_large_pictures_are_read_without_a_warning(images: LabelledImages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 24 * 32 * 2 // 3)  # Pillow warns of more, and refuses twice that
+    image, raw = images.open(0)
+    assert image.size == raw.size == (32, 24)
+    crop = Augmentation((8, 8), scales=(0.3, 0.3)).draw(np.random.default_rng(0), (24, 32))
+    assert crop.image(image).shape == (8, 8, 3)
+
+
+def test_no_other_program_is_started_for_a_picture(images: LabelledImages) -> None:
+    images.pairs[0].image.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
+    with pytest.raises(BadFileError, match=r"a\.jpg: is not a picture"):
+        images.open_image(0)
+
+
+@pytest.mark.parametrize("suffix", ["gif", "png", "webp", "tiff"])
+def test_of_several_pages_the_first_is_read(images: LabelledImages, suffix: str) -> None:
+    pages = [Image.new("RGB", (32, 24), colour) for colour in ("red", "blue")]
+    pages[0].save(images.pairs[0].image, suffix, save_all=True, append_images=pages[1:])
+    assert np.asarray(images.open_image(0))[0, 0].tolist() == pytest.approx([255, 0, 0], abs=2)
+
+
+@pytest.mark.parametrize("mode", ["1", "I;16", "RGB", "RGBA", "LA", "CMYK", "F", "I"])
+def test_labels_of_another_kind_get_one_sentence(images: LabelledImages, mode: str) -> None:
+    suffix = "PNG" if mode in ("1", "I;16", "RGB", "RGBA", "LA") else "TIFF"
+    Image.new(mode, (32, 24)).save(images.pairs[0].labels, suffix)
+    with pytest.raises(BadFileError, match=rf"a\.png: a label file of mode {mode}; expected one 8-bit number"):
+        images.open_labels(0)
+
+
+def test_colours_of_a_tall_picture_are_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dnlnet.data.labelled._AT_ONCE", 10)
+    decode = colour_labels({(9, 0, 0): 0, (0, 9, 0): 1})
+    raw = np.zeros((23, 3, 3), dtype=np.uint8)
+    raw[..., 0] = 9
+    raw[20, 1] = (0, 9, 0)
+    assert np.argwhere(decode(raw)).tolist() == [[20, 1]]
+    raw[22, 2] = 7
+    with pytest.raises(ValueError, match=r"colour \(7, 7, 7\) at row 22, column 2 is no class"):
+        decode(raw)
+
+
+def test_a_name_that_is_no_text_can_be_shown() -> None:
+    assert str(Problem(Path("caf\udce9.png"), "no such file")) == r"caf\udce9.png: no such file"

@@ -12,7 +12,7 @@ from dnlnet.data.samples import Draw, SceneSamples, TrainingCrops, WholeImages
 from dnlnet.data.scenes import Scenes
 from dnlnet.data.transforms import Augmentation
 from dnlnet.data.unpacked import unpack_into
-from trees import camvid_tree
+from trees import camvid_tree, write_image, write_labels
 
 AUGMENTATION = Augmentation((20, 28))
 
@@ -58,6 +58,34 @@ def test_unpacked_pictures_give_the_same_samples(crops: TrainingCrops, tmp_path:
             assert torch.equal(unpacked[draw].image, crops[draw].image)
             assert torch.equal(unpacked[draw].labels, crops[draw].labels)
     assert len(list((tmp_path / "unpacked").iterdir())) == 2 * len(crops)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 900), (900, 1), (2, 3)])
+@pytest.mark.parametrize("short_side", [None, 64])
+def test_pictures_of_one_pixel_can_be_trained_on(
+    size: tuple[int, int], short_side: int | None, tmp_path: Path
+) -> None:
+    root = camvid_tree(tmp_path)
+    for path in (root / "val").iterdir():
+        write_image(path, size=size)
+        write_labels(root / "valannot" / f"{path.stem}.png", [3], size=size)
+    images = camvid(root, "val")
+    crops = TrainingCrops(images, Augmentation((20, 28), (0.1, 3.0), (0.5, 2.0), short_side))
+    for epoch in range(8):
+        sample = crops[Draw(0, epoch)]
+        assert sample.image.shape == (3, 20, 28)
+        assert set(sample.labels.unique().tolist()) <= {3, 255}
+        assert 3 in sample.labels
+    assert WholeImages(images)[0].image.shape == (3, *size)
+
+
+def test_names_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:
+    root = camvid_tree(tmp_path)
+    name = "ä" * 125  # 250 bytes
+    write_image(root / "val" / f"{name}.jpg")
+    write_labels(root / "valannot" / f"{name}.png", [3])
+    crops = TrainingCrops(unpack_into(camvid(root, "val"), tmp_path / "unpacked"), AUGMENTATION)
+    assert crops[Draw(1, 0)].name.endswith(f"{name}.jpg")
 
 
 def test_a_damaged_or_outdated_unpacked_picture_is_made_anew(crops: TrainingCrops, tmp_path: Path) -> None:

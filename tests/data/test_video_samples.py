@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,13 @@ from torch.utils.data import DataLoader
 
 from dnlnet.data.clips import Clip
 from dnlnet.data.samples import Draw
+from dnlnet.data.transforms import Pixels
 from dnlnet.data.ucf101 import ucf101
 from dnlnet.data.video import Video, open_video
 from dnlnet.data.video_folder import video_folder
 from dnlnet.data.video_samples import ClipSample, TestViews, TrainingClips, crop_places
 from dnlnet.data.videos import LabelledVideos, VideoEntry, listed, named_classes
+from dnlnet.tasks.video import VideoTask
 from trees import truncate, write_image
 from video_trees import SIZE, moving_shapes, numbered_frame, shown_number, write_frames, write_sound, write_video
 
@@ -117,6 +120,39 @@ def test_a_video_that_cannot_be_read_is_replaced_by_the_next_and_reported(tmp_pa
     )
     assert data.collate([data[Draw(0, 0)], sample, data[Draw(2, 0)]]).skipped == [*sample.skipped, sample.skipped[1]]
     assert equal(sample, data[Draw(1, 0)])
+
+
+def test_a_video_that_is_cut_off_is_used_and_told(tmp_path: Path) -> None:
+    cut = write_video(tmp_path / "cut.webm", 90)
+    truncate(cut, 1 / 3)
+    entries = [VideoEntry(cut, 0), VideoEntry(write_video(tmp_path / "whole.webm"), 1)]
+    videos = LabelledVideos("mine", named_classes("ab"), entries)
+    said = rf"^{cut}: is cut off: 0\.\d of 3\.0 seconds are there$"
+    views, clips = TestViews(videos, CLIP, clips=1, crops=1, short_side=48), plain(videos)
+    view_batch = views.collate([views[0], views[1]])
+    clip_batch = clips.collate([clips[Draw(0, 0)], clips[Draw(1, 0)]])
+    for notes in (view_batch.notes, clip_batch.notes):
+        assert [bool(re.match(said, str(note))) for note in notes] == [True], notes
+
+    told: list[str] = []
+    task = VideoTask(videos.classes, Pixels(), report=told.append)
+    network = torch.nn.Sequential(torch.nn.AdaptiveAvgPool3d(1), torch.nn.Flatten(), torch.nn.Linear(3, 2))
+    metric = task.metric()
+    for _ in range(2):
+        task.losses(network, clip_batch)
+    task.score(network, view_batch, metric)
+    assert told == [f"used all the same (1 so far): {clip_batch.notes[0]}"]
+    assert (metric.count, metric.notes) == (2, [str(view_batch.notes[0])])
+
+
+@pytest.mark.parametrize("size", [(1, 5000), (5000, 1)])
+def test_a_video_of_one_pixel_is_refused_in_one_sentence(size: tuple[int, int], tmp_path: Path) -> None:
+    for number in range(3):
+        write_image(tmp_path / "a" / f"{number}.png", size=size)
+    videos = LabelledVideos("mine", named_classes("a"), [VideoEntry(tmp_path / "a", 0)])
+    sample = TestViews(videos, CLIP, clips=1, crops=1, short_side=256)[0]
+    what = f"is {size[0]} x {size[1]} (height x width): too long to be resized to a shorter side of 256"
+    assert sample.problem == f"{tmp_path / 'a'}: {what}"
 
 
 def test_nothing_but_unreadable_videos_stops_the_run(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from dnlnet.data.labelled import Problem
-from dnlnet.data.videos import LabelledVideos, VideoEntry, listed, named_classes, text_lines
+from dnlnet.data.videos import LabelledVideos, VideoEntry, listed, named_classes
 
 CLASSES = named_classes(["run", "jump"])
 
@@ -33,9 +33,3 @@ def test_no_videos_at_all_are_refused_with_the_reason() -> None:
         LabelledVideos("mine", CLASSES, [], missing=gone).require_usable()
     with pytest.raises(ValueError, match="no videos found for mine; dnlnet data list shows"):
         LabelledVideos("mine", CLASSES, []).require_usable()
-
-
-def test_lines_are_those_with_something_on_them(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes("\ufeffone\r\n\r\n  two \n".encode())
-    assert text_lines(path) == [(1, "one"), (3, "two")]

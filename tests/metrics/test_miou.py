@@ -90,3 +90,13 @@ def test_impossible_settings_are_refused() -> None:
         ConfusionMatrix(0)
     with pytest.raises(ValueError, match="the ignore value 1 is also a class"):
         ConfusionMatrix(2, ignore=1)
+
+
+def test_without_a_labelled_pixel_there_is_no_score() -> None:
+    matrix = ConfusionMatrix(2)
+    matrix.update(torch.zeros(4, dtype=torch.long), torch.full((4,), 255))
+    assert matrix.count == 0
+    assert matrix.known_scores() == {"miou": None, "accuracy": None}
+    assert matrix.known_iou() == [None, None]
+    matrix.update(torch.tensor([1]), torch.tensor([1]))
+    assert (matrix.count, matrix.known_scores()) == (1, {"miou": 1.0, "accuracy": 1.0})

@@ -34,6 +34,7 @@ def test_several_processes_give_the_very_same_scores() -> None:
     for rank, part in enumerate(parts):
         part.update(scores[rank::3], labels[rank::3])
         part.skip([f"{rank}.mp4: is empty"] if rank else [])
+        part.note([f"{rank}.mp4: is cut off"] if rank else [])
     states: list[Any] = []
     for part in parts:
         part.merge(lambda mine: states.append(mine) or [mine])
@@ -41,6 +42,7 @@ def test_several_processes_give_the_very_same_scores() -> None:
     assert parts[0].scores() == whole.scores()
     assert torch.equal(parts[0].counts, whole.counts)
     assert parts[0].skipped == ["1.mp4: is empty", "2.mp4: is empty"]
+    assert parts[0].notes == ["1.mp4: is cut off", "2.mp4: is cut off"]
 
 
 def test_with_fewer_than_five_classes_all_are_among_the_five() -> None:

@@ -1,5 +1,6 @@
 """The report of a training run: its curves, its scores, and what it was."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,11 +62,12 @@ def score_figure(evaluations: Sequence[Mapping[str, Any]]) -> Figure:
     axes = figure.subplots()
     iterations = [evaluation["iteration"] for evaluation in evaluations]
     for name in _score_names(evaluations[0]):
-        values = [evaluation[name] for evaluation in evaluations]
+        values = [math.nan if evaluation[name] is None else evaluation[name] for evaluation in evaluations]
         axes.plot(iterations, values, marker="o", markersize=4, label=name)
-        axes.annotate(
-            f"{values[-1]:.3f}", (iterations[-1], values[-1]), (6, 0), textcoords="offset points", va="center"
-        )
+        if not math.isnan(values[-1]):
+            axes.annotate(
+                f"{values[-1]:.3f}", (iterations[-1], values[-1]), (6, 0), textcoords="offset points", va="center"
+            )
     axes.set_ylim(0, 1)
     axes.set_xlabel("iteration")
     axes.spines[["top", "right"]].set_visible(False)
@@ -87,7 +89,8 @@ def smoothed(values: Sequence[float], keep: float = SMOOTHING) -> list[float]:
 
 
 def _score_names(evaluation: Mapping[str, Any]) -> list[str]:
-    return [name for name, value in evaluation.items() if isinstance(value, float)]
+    """The scores among what an evaluation found; one that is not known, as without labels, is None."""
+    return [name for name, value in evaluation.items() if value is None or isinstance(value, float)]
 
 
 def _summary(run: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> str:
@@ -99,10 +102,13 @@ def _summary(run: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> str:
 
 def _scores(evaluations: Sequence[Mapping[str, Any]], of_class: str) -> str:
     names = _score_names(evaluations[0])
-    best = max(evaluations, key=lambda evaluation: evaluation[names[0]])
+    known = [evaluation for evaluation in evaluations if evaluation[names[0]] is not None]
+    if not known:
+        return "No evaluation has a score: nothing in the evaluated data is labelled."
+    best = max(known, key=lambda evaluation: evaluation[names[0]])
     rows = ["| | iteration | " + " | ".join(names) + " |", "|---|---:|" + "---:|" * len(names)]
     for label, evaluation in (("best", best), ("last", evaluations[-1])):
-        cells = " | ".join(f"{evaluation[name]:.4f}" for name in names)
+        cells = " | ".join("-" if evaluation[name] is None else f"{evaluation[name]:.4f}" for name in names)
         rows.append(f"| {label} | {evaluation['iteration']} | {cells} |")
     by_class = best.get("by_class")
     if by_class:

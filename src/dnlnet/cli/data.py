@@ -66,6 +66,7 @@ def check(
     """
     from dnlnet.cli.tables import write_json
 
+    typer.echo(f"opening {name} in {directory}", err=True)  # which may take a minute, if its lists are long
     chosen, missing = _opened(name, directory, split, images)
     reports = _read(chosen)
     for report in reports.values():

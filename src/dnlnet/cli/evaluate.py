@@ -85,8 +85,10 @@ def _show_segmentation(
     from dnlnet.cli.tables import print_table, write_json
 
     by_class = dict(zip(found.classes.names, matrix.known_iou(), strict=True))
-    scores = matrix.scores()
-    caption = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+    scores = matrix.known_scores()
+    caption = ", ".join(f"{name} {value:.4f}" for name, value in matrix.scores().items())
+    if not matrix.count:
+        caption = "no labelled pixel: the labels are all ignored, so that there is no score"
     print_table(f"{found.recipe.name} after {found.iteration} iterations", _bars("IoU", by_class), caption)
     if json is not None:
         write_json(json, {**scores, "by_class": by_class, "confusion": matrix.counts.tolist()})
@@ -122,8 +124,11 @@ def _show_video(found: "ModelFile", metric: "TopK", json: Path | None) -> None:
     print_table(f"{found.recipe.name} after {found.iteration} iterations", _bars("top1", by_class), caption)
     for reason in metric.skipped:
         typer.echo(f"not counted: {reason}", err=True)
+    for note in metric.notes:
+        typer.echo(f"counted all the same: {note}", err=True)
     if json is not None:
-        write_json(json, {**scores, "videos": metric.count, "by_class": by_class, "unreadable": metric.skipped})
+        files = {"unreadable": metric.skipped, "damaged": metric.notes}
+        write_json(json, {**scores, "videos": metric.count, "by_class": by_class, **files})
         typer.echo(f"written: {json}")
 
 

@@ -235,7 +235,17 @@ def _open(row: DataSet[Images], root: Path, split: str) -> Images:
     except FileNotFoundError as error:
         near = next((place for place in _nearby(root) if _looks_right(row, place, split)), None)
         hint = f"; {near} looks right: give that folder" if near else ""
-        raise FileNotFoundError(f"{error}; {row.name} expects {row.layout}{hint}") from None
+        raise FileNotFoundError(
+            f"{error}{_others(row, root, split)}; {row.name} expects {row.layout}{hint}"
+        ) from None
+
+
+def _others(row: DataSet[Images], root: Path, split: str) -> str:
+    """The splits that are there, in words, if any is; files of objects take long to open, and say so themselves."""
+    if row.name in INSTANCE_DATA_SETS:
+        return ""
+    there = [one for one in row.splits or row.find_splits(root) if one != split and _looks_right(row, root, one)]
+    return f" (splits that are there: {', '.join(there)})" if there else ""
 
 
 def _open_all(row: DataSet[Images], root: Path) -> tuple[dict[str, Images], dict[str, str]]:

@@ -3,6 +3,7 @@
 # K classes
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dnlnet.data.classes import IGNORE
-from dnlnet.data.labelled import BadFileError, LabelledImages, Problem
+from dnlnet.data.labelled import BadFileError, LabelledImages, Labels, Problem
 
 Size = tuple[int, int]
 Item = TypeVar("Item")
 Found = TypeVar("Found")
+
+_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,9 @@ def check(images: LabelledImages, progress: Callable[[], None] | None = None) ->
             sizes[found.size] += 1
         if found.pixels is not None:
             pixels += found.pixels
+    if pixels.any() and not pixels[: len(images.classes)].any():
+        text = f"no pixel of the {len(images)} label files has a class: all are ignored, and nothing can be learnt"
+        problems.append(Problem(images.pairs[0].labels.parent, text))
     return Report(
         name=images.name,
         images=len(images),
@@ -137,8 +143,9 @@ def read_all(
     >>> list(read_all(str.upper, "ab"))
     ['A', 'B']
     """
-    # Pillow and PyAV decode without the interpreter's lock, so that threads are enough.
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+    # Pillow and PyAV decode without the interpreter's lock, so that threads are enough. Each turns off warnings while
+    # it reads, which is a setting of all of them: it is put back here, after the last.
+    with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         for found in pool.map(read, items):
             yield found
             if progress is not None:
@@ -174,5 +181,12 @@ def _read(images: LabelledImages, index: int) -> _Found:
             images.require_same_size(index, image, raw)
     if raw is not None:
         with collecting(problems):
-            pixels = np.bincount(images.decoded(index, raw).ravel(), minlength=IGNORE + 1)
+            pixels = _counted(images.decoded(index, raw))
     return _Found(None if image is None else image.size, pixels, problems)
+
+
+def _counted(labels: Labels) -> NDArray[np.int64]:
+    """Pixels of each label 0..255; a part at a time, because counting needs eight bytes for each pixel."""
+    parts = np.array_split(labels.ravel(), labels.size // _AT_ONCE + 1)
+    counts: NDArray[np.int64] = np.sum([np.bincount(part, minlength=IGNORE + 1) for part in parts], axis=0)
+    return counts

@@ -129,5 +129,5 @@ def _box_faults(one: Instance, image: AnnotatedImage) -> Iterator[str]:
 
 
 def _mask_faults(one: Instance, image: AnnotatedImage) -> Iterator[str]:
-    if not one.outline.mask(image.size, image.size).any():
+    if not one.outline.pixels(image.size):
         yield "has an outline without a pixel"

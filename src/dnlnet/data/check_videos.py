@@ -107,6 +107,6 @@ def _read(entry: VideoEntry) -> _Found:
         good = video.count_decodable()
         if good < len(video):
             problems.append(Problem(entry.path, f"{len(video) - good} of {len(video)} frames cannot be decoded"))
-        problems += [Problem(entry.path, note) for note in video.notes]
+        problems += video.problems
         return _Found(problems, (width, height), video.duration, video.rate)
     return _Found(problems)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +36,16 @@ class Classes:
         """The label map (H, W) in the classes' colours, (H, W, 3); labels that are no class are white."""
         colours = np.array([*self.palette, (255, 255, 255)], dtype=np.uint8)
         return colours[np.where((labels >= 0) & (labels < len(self)), labels, len(self))]
+
+
+def is_name(value: Any) -> TypeGuard[str]:
+    """Whether a value is text that can be shown on a terminal and written to a file.
+
+    >>> is_name("traffic light"), is_name(" "), is_name("\x1b[31m"), is_name(7)
+    (True, False, False, False)
+    """
+    # Cc: control characters, which a terminal would obey; Cs: halves of characters, which no encoding has.
+    return isinstance(value, str) and bool(value.strip()) and not any(category(c) in ("Cc", "Cs") for c in value)
 
 
 def spread_colours(count: int) -> tuple[Colour, ...]:

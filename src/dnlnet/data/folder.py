@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from dnlnet.data.classes import IGNORE, Classes, Colour, spread_colours
+from dnlnet.data.classes import IGNORE, Classes, Colour, is_name, spread_colours
+from dnlnet.data.files import file_fault
 from dnlnet.data.labelled import (
     IMAGE_SUFFIXES,
     Decoder,
@@ -27,6 +28,8 @@ from dnlnet.errors import shown, unknown
 KEYS = ("names", "colours", "masks", "ignore")
 MASK_KINDS = ("index", "colour")
 _EXAMPLE = "for example names: [sky, road]"
+# What PyYAML lets through for values that do not fit their tags, such as 2020-13-01, !!bool x and !!int "".
+_BAD_VALUES = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError)
 
 
 def folder(root: Path, split: str) -> LabelledImages:
@@ -93,16 +96,18 @@ def read_classes(path: Path) -> tuple[Classes, Decoder, bool]:
 
 
 def _load_yaml(path: Path) -> Any:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; write one that names the classes, {_EXAMPLE}")
+    if fault := file_fault(path):
+        raise FileNotFoundError(f"{path}: {fault}; write one that names the classes, {_EXAMPLE}")
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise ValueError(f"{path}: is not text in UTF-8; save it in that encoding") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2020-13-01
+    except RecursionError:
+        raise ValueError(f"{path}: is nested without end; expected keys and values, {_EXAMPLE}") from None
+    except (yaml.YAMLError, *_BAD_VALUES) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
-        what = getattr(error, "problem", None) or str(error).splitlines()[0]
+        what = getattr(error, "problem", None) or (str(error).splitlines() or ["a value that is none"])[0]
         raise ValueError(f"{path}: is not YAML: {what}{where}; expected keys and values, {_EXAMPLE}") from None
 
 
@@ -133,7 +138,7 @@ def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
         raise ValueError(f"names is {shown(value)}; expected a list, {_EXAMPLE}")
     for name in value:
-        if not isinstance(name, str) or not name.strip():
+        if not is_name(name):
             # YAML turns an unquoted no, on or 7 into something else than text.
             raise ValueError(f"{shown(name)} among the names; expected text: write it in quotes")
     if len(value) >= IGNORE:

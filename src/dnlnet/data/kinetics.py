@@ -8,15 +8,16 @@ import re
 from pathlib import Path
 
 from dnlnet.data.classes import Classes
+from dnlnet.data.files import text_lines
 from dnlnet.data.labelled import Problem
-from dnlnet.data.videos import LabelledVideos, VideoEntry, listed, named_classes, text_lines
+from dnlnet.data.videos import LabelledVideos, VideoEntry, listed, named_classes
 from dnlnet.errors import unknown
 
 SPLITS = ("train", "val", "test")
 CLASSES_FILE = "classes.txt"
 
 # The path may hold spaces and commas: the label is what stands behind the last of them.
-_LINE = re.compile(r"""(?P<quote>["']?)(?P<path>.*[^\s,])(?P=quote)\s*[\s,]\s*(?P<label>\d+)""")
+_LINE = re.compile(r"""(?P<quote>["']?)(?P<path>.*[^\s,])(?P=quote)\s*[\s,]\s*(?P<label>\d{1,5})""")
 
 
 def kinetics(root: Path, split: str) -> LabelledVideos:
@@ -53,7 +54,7 @@ def _entries(path: Path) -> tuple[list[VideoEntry], list[Problem]]:
     for number, line in text_lines(path):
         found = _LINE.fullmatch(line)
         if found is None:
-            faults.append(Problem(path, f"line {number} is {line[:60]!r}; expected a path and a label of 0 or more"))
+            faults.append(Problem(path, f"line {number} is {line[:60]!r}; expected a path and a label of 0..99999"))
             continue
         video = path.parent / found["path"]
         if video in seen:

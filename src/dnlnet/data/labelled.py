@@ -6,10 +6,13 @@ folder can be listed, checked and sampled by the same value.
 
 # H, W size of the image; K classes
 
+import struct
+import warnings
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,8 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from dnlnet.data.classes import Classes, Colour
+from dnlnet.data.files import file_fault
+from dnlnet.data.outlines import MOST_PIXELS
 
 Labels = NDArray[np.uint8]
 # From the values in a label file, (H, W) or (H, W, 3), to classes and IGNORE; a ValueError says what does not fit.
@@ -24,6 +29,7 @@ Decoder = Callable[[NDArray[np.uint8]], Labels]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 _NO_CLASS = 254
+_AT_ONCE = 2**22  # pixels whose colours are decoded together: some 40 bytes for each
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,8 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.text}"
+        # A name on disk can hold bytes that are no text, which no terminal takes.
+        return f"{self.path}: {self.text}".encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class BadFileError(ValueError):
@@ -157,7 +164,7 @@ def _decode_index(table: Labels, expected: str, raw: NDArray[np.uint8]) -> Label
     labels = table[raw]
     wrong = labels == _NO_CLASS
     if wrong.any():
-        row, column = np.argwhere(wrong)[0]
+        row, column = divmod(int(wrong.argmax()), wrong.shape[1])
         raise ValueError(f"label {raw[row, column]} at row {row}, column {column}; expected {expected}")
     return labels
 
@@ -175,14 +182,17 @@ def colour_labels(meaning: Mapping[Colour, int]) -> Decoder:
 
 
 def _decode_colours(known: NDArray[np.int64], classes: Labels, raw: NDArray[np.uint8]) -> Labels:
-    colours = _packed(raw)
-    position = np.searchsorted(known, colours).clip(max=len(known) - 1)
-    wrong = known[position] != colours
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0]
-        colour = tuple(int(value) for value in raw[row, column])
-        raise ValueError(f"colour {colour} at row {row}, column {column} is no class of classes.yaml")
-    labels: Labels = classes[position]
+    labels = np.empty(raw.shape[:2], dtype=np.uint8)
+    rows = max(1, _AT_ONCE // max(1, raw.shape[1]))
+    for top in range(0, len(raw), rows):
+        colours = _packed(raw[top : top + rows])
+        position = np.searchsorted(known, colours).clip(max=len(known) - 1)
+        wrong = known[position] != colours
+        if wrong.any():
+            row, column = divmod(int(wrong.argmax()), wrong.shape[1])
+            colour = tuple(int(value) for value in raw[top + row, column])
+            raise ValueError(f"colour {colour} at row {top + row}, column {column} is no class of classes.yaml")
+        labels[top : top + rows] = classes[position]
     return labels
 
 
@@ -207,23 +217,50 @@ def files_by_stem(folder: Path, suffixes: Iterable[str] = IMAGE_SUFFIXES) -> dic
     return {path.stem: path for path in sorted(folder.iterdir()) if path.suffix.lower() in wanted}
 
 
+# Image files are of many kinds, and each has its own ways to be damaged.
+_DAMAGES = (
+    *(OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, AttributeError, ArithmeticError),
+    *(AssertionError, RuntimeError, struct.error, zlib.error),
+)
+_OTHER_PROGRAMS = frozenset(("EPS", "WMF"))  # formats that Pillow reads by starting a program, or part of the system
+
+
 @contextmanager
-def picture_errors(path: Path) -> Iterator[None]:
-    """Every way in which reading a picture fails becomes one sentence with its path."""
+def open_picture(path: Path) -> Iterator[Image.Image]:
+    """A picture file, decoded; every way in which that fails becomes a `BadFileError`, one sentence with its path.
+
+    What Pillow only warns of, such as odd metadata, is not said: the pixels are there.
+    """
+    if fault := file_fault(path):
+        raise BadFileError(Problem(path, fault))
     try:
-        yield
-    except FileNotFoundError:
-        raise BadFileError(Problem(path, "no such file")) from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(path, formats=_formats()) as image:
+                image.load()
+                if 0 in image.size:
+                    raise ValueError("it has no pixels")
+                yield image
     except UnidentifiedImageError:
         raise BadFileError(Problem(path, "is not a picture")) from None
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise BadFileError(Problem(path, f"cannot be read: {error}")) from None
+    except Image.DecompressionBombError:
+        raise BadFileError(Problem(path, f"has more than {MOST_PIXELS} pixels; cut it into parts")) from None
+    except MemoryError:
+        raise BadFileError(Problem(path, "does not fit into memory; cut it into parts")) from None
+    except _DAMAGES as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadFileError(Problem(path, f"cannot be read: {first}")) from None
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    Image.init()
+    return tuple(name for name in Image.ID if name not in _OTHER_PROGRAMS)
 
 
 def _load(path: Path, mode: str | None) -> Image.Image:
     """The whole picture, decoded."""
-    with picture_errors(path), Image.open(path) as image:
-        image.load()
+    with open_picture(path) as image:
         return image if mode is None or image.mode == mode else image.convert(mode)
 
 

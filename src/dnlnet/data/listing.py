@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from dnlnet.data.files import text_lines
 from dnlnet.data.labelled import IMAGE_SUFFIXES, Pair, Problem
 
 
@@ -33,15 +34,10 @@ def pair_listed(
     ...     pair_listed(Path(folder) / "train.txt", {"a": Path("a.jpg")}, {"a": Path("a.png")})
     ([Pair(image=PosixPath('a.jpg'), labels=PosixPath('a.png'))], [])
     """
-    if not list_file.is_file():
-        raise FileNotFoundError(f"{list_file}: no such file")
     pairs: list[Pair] = []
     problems: list[Problem] = []
     seen: dict[str, int] = {}
-    text = list_file.read_text(encoding="utf-8-sig", errors="replace")  # an odd name becomes a problem of its line
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
+    for number, line in text_lines(list_file):
         stem = _stem(line.split()[0])
         if stem in seen:
             problems.append(Problem(list_file, f"line {number} names {stem} again, after line {seen[stem]}"))

@@ -10,15 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dnlnet.errors import load_extra
+from dnlnet.errors import load_extra, shown
 
 Size = tuple[int, int]  # height, width
 Bounds = tuple[float, float, float, float]  # left, top, right, bottom
 Mask = NDArray[np.uint8]
 Rle = dict[str, Any]  # what pycocotools calls RLE: the size [H, W], and the compressed counts
 
+MOST_SIDE = 65_535  # pixels of a picture's height or width, as in JPEG
+MOST_PIXELS = 178_956_970  # of a picture: beyond that Pillow takes it for an attack
+
 _LEAST_COORDINATES = 6  # three points make an area
 _SLACK = 1.0  # pixels over the edge of the picture that are no fault: annotators round
+_REACH = 10  # times the longer side of the picture: a point farther outside is no place in it
+_LONGEST_WALK = 2**21  # pixels around a polygon; pycocotools keeps some 100 bytes for each
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +50,18 @@ class Polygons:
         across, down = (np.concatenate([part[axis::2] for part in usable]) for axis in (0, 1))
         return float(across.min()), float(down.min()), float(across.max()), float(down.max())
 
+    def impossible(self, size: Size) -> str | None:
+        """Why they cannot be drawn in a picture of this size, if so: pycocotools would end the process."""
+        reach = _REACH * max(size)
+        for part in self._usable():
+            low, high = float(part.min()), float(part.max())
+            if not (low >= -reach and high <= reach):  # or a value is nan
+                x, y = _farthest(part, size)
+                return f"has a polygon with the point ({x:g}, {y:g}), far outside the {size[1]} x {size[0]} image"
+            if len(part) * (high - low) > _LONGEST_WALK and (walk := _walk(part)) > _LONGEST_WALK:
+                return f"has a polygon with a border of {walk:.0f} pixels; expected at most {_LONGEST_WALK}"
+        return None
+
     def faults(self, size: Size) -> list[str]:
         """All that is wrong with them in a picture of this size."""
         height, width = size
@@ -61,10 +78,15 @@ class Polygons:
 
     def rle(self, size: Size) -> Rle:
         """The mask in a picture of this size, as run lengths."""
+        _require_drawable(self, size)
         masks, usable = load_extra("pycocotools.mask", "detection"), self._usable()
         if not usable:
             return _compressed(masks.encode(np.zeros(size, dtype=np.uint8, order="F")))
         return _compressed(masks.merge(masks.frPyObjects([part.tolist() for part in usable], *size)))
+
+    def pixels(self, size: Size) -> int:
+        """How many pixels are inside in a picture of this size; the mask itself is not made."""
+        return int(load_extra("pycocotools.mask", "detection").area(self.rle(size)))
 
     def mask(self, original: Size, size: Size) -> Mask:
         """The mask (H, W) of `size`, drawn at that size, of a picture that was `original` before it was resized."""
@@ -105,36 +127,40 @@ class RunLengths:
         (top, bottom), (left, right) = (np.flatnonzero(mask.any(axis=axis))[[0, -1]].tolist() for axis in (1, 0))
         return left, top, right + 1, bottom + 1
 
-    def faults(self, size: Size) -> list[str]:
-        """All that is wrong with them in a picture of this size."""
-        found = []
-        pixels = self.size[0] * self.size[1]
+    def impossible(self, size: Size) -> str | None:
+        """Why they are no mask of a picture of this size, if so: pycocotools would end the process."""
         if self.size != size:
             sizes = "{} x {} for an image of {} x {} (height x width)".format(*self.size, *size)
-            found.append(f"has run lengths of {sizes}; both must be the same")
-        if len(self.counts) and self.counts.min() < 0:
-            found.append(f"has a run length of {self.counts.min()}; expected none below 0")
-        elif self.counts.sum() != pixels:
-            found.append(f"has run lengths of {self.counts.sum()} pixels in all; expected {pixels}")
-        return found
+            return f"has run lengths of {sizes}; both must be the same"
+        pixels = size[0] * size[1]
+        if self.counts.min(initial=0) < 0:
+            return f"has a run length of {self.counts.min()}; expected none below 0"
+        total = sum(self.counts.tolist())  # of Python's numbers, which do not wrap
+        return None if total == pixels else f"has run lengths of {total} pixels in all; expected {pixels}"
+
+    def faults(self, size: Size) -> list[str]:
+        """All that is wrong with them in a picture of this size."""
+        fault = self.impossible(size)
+        return [] if fault is None else [fault]
 
     def rle(self, size: Size) -> Rle:
         """The mask in a picture of this size, as run lengths that are compressed."""
-        self._require_fit(size)
+        _require_drawable(self, size)
         masks = load_extra("pycocotools.mask", "detection")
         return _compressed(masks.frPyObjects({"size": size, "counts": self.counts.tolist()}, *size))
 
+    def pixels(self, size: Size) -> int:
+        """How many pixels are inside in a picture of this size."""
+        _require_drawable(self, size)
+        return int(self.area())
+
     def mask(self, original: Size, size: Size) -> Mask:
         """The mask (H, W) of `size`, resized from that of the picture, which was `original` before."""
-        self._require_fit(original)
+        _require_drawable(self, original)
         mask = self._decoded()
         if size == original:
             return mask
         return np.asarray(Image.fromarray(mask).resize((size[1], size[0]), Image.Resampling.NEAREST))
-
-    def _require_fit(self, size: Size) -> None:
-        if faults := self.faults(size):
-            raise ValueError(faults[0])
 
     def _decoded(self) -> Mask:
         inside = (np.arange(len(self.counts)) % 2).astype(np.uint8)
@@ -170,6 +196,25 @@ def decompressed(text: str) -> NDArray[np.int64]:
 Outline = Polygons | RunLengths
 
 
+def size_fault(size: Size) -> str | None:
+    """Why a picture cannot have this height and width, if so.
+
+    >>> size_fault((480, 640)), size_fault((0, 640))
+    (None, 'is 0 x 640 (height x width); expected 1..65535 pixels each, and 178956970 in all at most')
+    """
+    height, width = size
+    if 1 <= height <= MOST_SIDE and 1 <= width <= MOST_SIDE and height * width <= MOST_PIXELS:
+        return None
+    limits = f"1..{MOST_SIDE} pixels each, and {MOST_PIXELS} in all at most"
+    return f"is {shown(height)} x {shown(width)} (height x width); expected {limits}"
+
+
+def _require_drawable(outline: Outline, size: Size) -> None:
+    """Fail before pycocotools sees what it cannot draw: it checks nothing."""
+    if fault := size_fault(size) or outline.impossible(size):
+        raise ValueError(f"an object {fault}")
+
+
 def draw_masks(outlines: Sequence[Outline], original: Size, size: Size) -> Mask:
     """The masks (n, H, W) of `size`, 1 inside and 0 outside, of objects in a picture that was `original` before.
 
@@ -192,6 +237,12 @@ def _polygon_area(part: NDArray[np.float64]) -> float:
     """|sum_i x_i y_(i+1) - x_(i+1) y_i| / 2, with the first point as the origin."""
     across, down = part[0::2] - part[0], part[1::2] - part[1]
     return float(abs(across[:-1] @ down[1:] - across[1:] @ down[:-1]) / 2)
+
+
+def _walk(part: NDArray[np.float64]) -> float:
+    """Pixels that pycocotools visits around a polygon: of each edge its longer extent."""
+    points = part.reshape(-1, 2)
+    return float(np.abs(np.diff(points, axis=0, append=points[:1])).max(axis=1).sum())
 
 
 def _outside(coordinates: NDArray[np.float64], length: int) -> bool:

@@ -1,6 +1,5 @@
 """Pictures of any kind as RGB: what a camera, a scanner or a drawing program writes."""
 
-import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from dnlnet.data.labelled import IMAGE_SUFFIXES, picture_errors
+from dnlnet.data.labelled import IMAGE_SUFFIXES, open_picture
 
 _BRIGHTEST = {"I;16": 65535, "I;16B": 65535, "I;16L": 65535, "I": 65535, "F": 1.0}
 
@@ -19,11 +18,8 @@ def read_picture(path: Path, *, upright: bool = True) -> NDArray[np.uint8]:
     Grey, palette and CMYK become RGB; 16 bits become 8; what is transparent is laid on white. Of several pages the
     first is taken. A file that cannot be read raises `BadFileError`.
     """
-    with warnings.catch_warnings(), picture_errors(path):
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # large pictures are welcome
-        with Image.open(path) as image:
-            image.load()
-            return to_rgb(ImageOps.exif_transpose(image) if upright else image)
+    with open_picture(path) as image:
+        return to_rgb(ImageOps.exif_transpose(image) if upright else image)
 
 
 def to_rgb(image: Image.Image) -> NDArray[np.uint8]:
@@ -33,8 +29,10 @@ def to_rgb(image: Image.Image) -> NDArray[np.uint8]:
     [[[255, 255, 255]]]
     """
     if image.mode in _BRIGHTEST:
-        values = np.asarray(image, dtype=np.float64) / _BRIGHTEST[image.mode]
-        grey = (255 * values.clip(0, 1)).round().astype(np.uint8)
+        values, scale = np.asarray(image), 255 / _BRIGHTEST[image.mode]
+        grey = np.empty(values.shape, dtype=np.uint8)
+        for row, given in zip(grey, values, strict=True):  # one by one: as numbers they are eight times as large
+            row[:] = np.nan_to_num(given * scale).clip(0, 255).round()
         return np.repeat(grey[..., None], 3, axis=2)
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
         seen = image.convert("RGBA")

@@ -6,6 +6,7 @@ coordinates of the resized picture, and those pixels alone are computed; they ar
 
 # H, W size of a picture
 
+import warnings
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,7 +84,9 @@ class Crop:
             )
         ]
         (upper, lower, y0, y1), (left, right, x0, x1) = boxes
-        part = picture.crop((left, upper, right, lower))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # of a part of what is decoded already
+            part = picture.crop((left, upper, right, lower))
         return part.resize((width, height), resampling, box=(x0, y0, x1, y1))
 
     def _axes(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:

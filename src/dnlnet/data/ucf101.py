@@ -6,13 +6,14 @@ The lists may lie in ucfTrainTestlist, and the videos in UCF-101 or videos; or a
 import re
 from pathlib import Path
 
+from dnlnet.data.files import text_lines
 from dnlnet.data.labelled import Problem
 from dnlnet.data.listing import inside
-from dnlnet.data.videos import LabelledVideos, VideoEntry, listed, named_classes, text_lines
+from dnlnet.data.videos import LabelledVideos, VideoEntry, listed, named_classes
 from dnlnet.errors import unknown
 
-_CLASS = re.compile(r"(\d+)\s+(\S.*)")
-_VIDEO = re.compile(r"(?P<path>.*\.\w+)(?:\s+(?P<number>\d+))?")
+_CLASS = re.compile(r"(\d{1,5})\s+(\S.*)")
+_VIDEO = re.compile(r"(?P<path>.*\.\w+)(?:\s+(?P<number>\d{1,5}))?")
 
 
 def ucf101(root: Path, split: str) -> LabelledVideos:

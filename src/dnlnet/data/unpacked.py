@@ -15,6 +15,8 @@ from PIL import Image
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.files import written_whole
 
+_KEPT = 40  # characters of a picture's name: it may be as long as the system allows
+
 
 @dataclass(frozen=True)
 class MappedPicture:
@@ -60,7 +62,7 @@ class UnpackedImages(LabelledImages):
     def _unpacked_path(self, path: Path) -> Path:
         state = path.stat() if path.exists() else None
         identity = (str(path.resolve()), state and (state.st_size, state.st_mtime_ns), self.colour_labels)
-        return self.folder / f"{path.stem}-{sha256(repr(identity).encode()).hexdigest()[:16]}.npy"
+        return self.folder / f"{path.stem[:_KEPT]}-{sha256(repr(identity).encode()).hexdigest()[:16]}.npy"
 
 
 def unpack_into(images: LabelledImages, folder: Path) -> UnpackedImages:

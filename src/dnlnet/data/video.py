@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from dnlnet.data.files import file_fault
 from dnlnet.data.frame_folder import FOLDER_RATE, FrameFolder, is_frame
 from dnlnet.data.video_file import VideoFile
 from dnlnet.data.video_frames import Video, VideoError
@@ -25,8 +26,8 @@ def open_video(path: Path, *, threads: int = 1, folder_rate: float = FOLDER_RATE
     """
     if path.is_dir():
         return FrameFolder(path, folder_rate)
-    if not path.exists():
-        raise VideoError(path, "no such file or folder")
+    if fault := file_fault(path):
+        raise VideoError(path, "no such file or folder" if fault == "no such file" else fault)
     return VideoFile(path, threads)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dnlnet.data.labelled import BadFileError, Problem
+from dnlnet.data.outlines import size_fault
 
 Size = tuple[int, int]  # height, width
 Frames = NDArray[np.uint8]  # (T, H, W, 3)
@@ -59,6 +60,11 @@ class Video(ABC):
         self.close()
 
     @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The notes, each with the path."""
+        return tuple(Problem(self.path, note) for note in self.notes)
+
+    @property
     def rate(self) -> float:
         """Frames a second, on average."""
         return len(self) / self.duration
@@ -78,7 +84,12 @@ class Video(ABC):
         if not len(times):
             raise ValueError(f"{self.path}: no times were asked for; give at least one")
         wanted, places = np.unique(self.numbers_at(times), return_inverse=True)
-        pictures = self._pictures(wanted.tolist(), short_side)
+        try:
+            pictures = self._pictures(wanted.tolist(), short_side)
+        except BadFileError:
+            raise
+        except ValueError as error:
+            raise VideoError(self.path, str(error)) from None
         return np.stack(pictures)[places]
 
     @property
@@ -105,9 +116,16 @@ def shown_size(size: tuple[int, ...], short_side: int | None) -> Size:
 
     >>> shown_size((240, 320), 256), shown_size((240, 320), None)
     ((256, 341), (240, 320))
+    >>> shown_size((1, 4000), 256)
+    Traceback (most recent call last):
+    ValueError: is 1 x 4000 (height x width): too long to be resized to a shorter side of 256
     """
     height, width = size
     if short_side is None:
         return height, width
     scale = short_side / min(height, width)
-    return round(height * scale), round(width * scale)
+    shown = round(height * scale), round(width * scale)
+    if size_fault(shown):
+        what = f"is {height} x {width} (height x width)"
+        raise ValueError(f"{what}: too long to be resized to a shorter side of {short_side}")
+    return shown

@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dnlnet.data.clips import Clip
-from dnlnet.data.video import VideoError, open_video
+from dnlnet.data.labelled import Problem
+from dnlnet.data.video import Video, VideoError, open_video
 from dnlnet.data.video_frames import Frames, Size
 from dnlnet.data.videos import LabelledVideos
 
@@ -32,6 +33,7 @@ class ClipSample(NamedTuple):
     label: int
     name: str
     skipped: tuple[str, ...]  # one sentence for each, with its path
+    notes: tuple[Problem, ...] = ()  # what is wrong with the file although it is used, such as that it is cut off
 
 
 class ClipBatch(NamedTuple):
@@ -41,6 +43,7 @@ class ClipBatch(NamedTuple):
     label: Tensor  # (B,)
     name: list[str]
     skipped: list[str]
+    notes: list[Problem]
 
 
 class ViewSample(NamedTuple):
@@ -50,6 +53,7 @@ class ViewSample(NamedTuple):
     label: int
     name: str
     problem: str | None
+    notes: tuple[Problem, ...] = ()  # what is wrong with the file although it is used, such as that it is cut off
 
 
 class ViewBatch(NamedTuple):
@@ -59,6 +63,7 @@ class ViewBatch(NamedTuple):
     label: Tensor  # (B,)
     name: list[str]
     problem: list[str | None]
+    notes: list[Problem]
 
 
 class TrainingClips(Dataset[ClipSample]):
@@ -107,20 +112,21 @@ class TrainingClips(Dataset[ClipSample]):
         for step in range(min(len(self), _MOST_SKIPPED)):
             entry = self.videos.videos[(index + step) % len(self)]
             try:
-                frames = self._frames((index + step) % len(self), np.random.default_rng((self.seed, epoch, index)))
+                with open_video(entry.path) as video:
+                    frames = self._frames(video, np.random.default_rng((self.seed, epoch, index)))
             except VideoError as error:
                 skipped.append(str(error))
             else:
-                return ClipSample(_to_tensor(frames), entry.label, str(entry.path), tuple(skipped))
+                clip = _to_tensor(frames)
+                return ClipSample(clip, entry.label, str(entry.path), tuple(skipped), video.problems)
         raise ValueError(f"{len(skipped)} videos one after the other cannot be read; the first: {skipped[0]}")
 
-    def _frames(self, index: int, rng: np.random.Generator) -> Frames:
+    def _frames(self, video: Video, rng: np.random.Generator) -> Frames:
         short_side = int(rng.integers(self.short_sides[0], self.short_sides[1] + 1))
         flipped = bool(rng.random() < self.flip)
         down, across = rng.random(2)
-        with open_video(self.videos.videos[index].path) as video:
-            times = self.clip.times(self.clip.random_start(rng, video.duration), video.duration)
-            frames = video.frames(times, short_side)
+        times = self.clip.times(self.clip.random_start(rng, video.duration), video.duration)
+        frames = video.frames(times, short_side)
         top, left = (
             int(place * (length - self.crop + 1))
             for place, length in zip((down, across), frames.shape[1:3], strict=True)
@@ -141,6 +147,7 @@ class TrainingClips(Dataset[ClipSample]):
             torch.tensor([one.label for one in samples]),
             [one.name for one in samples],
             [reason for one in samples for reason in one.skipped],
+            [note for one in samples for note in one.notes],
         )
 
 
@@ -181,11 +188,12 @@ class TestViews(Dataset[ViewSample]):
     def __getitem__(self, index: int) -> ViewSample:
         entry = self.videos.videos[index]
         try:
-            views = views_of_video(entry.path, self.clip, self.clips, self.crops, self.short_side, self.crop)
+            with open_video(entry.path) as video:
+                views = views_of(video, self.clip, self.clips, self.crops, self.short_side, self.crop)
         except VideoError as error:
             none = torch.empty(0, 3, self.clip.count, self.crop, self.crop, dtype=torch.uint8)
             return ViewSample(none, entry.label, str(entry.path), str(error))
-        return ViewSample(views, entry.label, str(entry.path), None)
+        return ViewSample(views, entry.label, str(entry.path), None, video.problems)
 
     @staticmethod
     def collate(samples: Sequence[ViewSample]) -> ViewBatch:
@@ -199,17 +207,23 @@ class TestViews(Dataset[ViewSample]):
             torch.tensor([one.label for one in samples]),
             [one.name for one in samples],
             [one.problem for one in samples],
+            [note for one in samples for note in one.notes],
         )
 
 
 def views_of_video(
     path: Path, clip: Clip, clips: int, crops: int, short_side: int, crop: int | None = None
 ) -> Tensor:
+    """All views of the video in a file: see `views_of`."""
+    with open_video(path) as video:
+        return views_of(video, clip, clips, crops, short_side, crop)
+
+
+def views_of(video: Video, clip: Clip, clips: int, crops: int, short_side: int, crop: int | None = None) -> Tensor:
     """All views of one video, (V, 3, T, H, W): see `TestViews`. Frames that several clips share are decoded once."""
     crop = short_side if crop is None else crop
-    with open_video(path) as video:
-        times = [clip.times(float(start), video.duration) for start in clip.spread_starts(clips, video.duration)]
-        frames = video.frames(np.concatenate(times), short_side)
+    times = [clip.times(float(start), video.duration) for start in clip.spread_starts(clips, video.duration)]
+    frames = video.frames(np.concatenate(times), short_side)
     views = [
         _to_tensor(part[:, top : top + crop, left : left + crop])
         for part in np.split(frames, clips)

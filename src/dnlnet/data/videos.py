@@ -89,16 +89,3 @@ def listed(
             if not found
         ),
     )
-
-
-def text_lines(path: Path) -> list[tuple[int, str]]:
-    """The lines of a list file that are not blank, with their numbers from 1.
-
-    >>> text_lines(Path("/nowhere/train.csv"))
-    Traceback (most recent call last):
-    FileNotFoundError: /nowhere/train.csv: no such file
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
-    text = path.read_text(encoding="utf-8-sig", errors="replace")  # an odd name becomes a missing video
-    return [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]

@@ -54,9 +54,18 @@ class ConfusionMatrix:
         """
         self.counts = torch.stack(gather(self.counts)).sum(dim=0)
 
+    @property
+    def count(self) -> int:
+        """How many pixels were counted; without one there is no score."""
+        return int(self.counts.sum())
+
     def scores(self) -> dict[str, float]:
-        """Mean IoU and pixel accuracy."""
+        """Mean IoU and pixel accuracy; nan if no pixel was counted."""
         return {"miou": self.miou(), "accuracy": self.accuracy()}
+
+    def known_scores(self) -> dict[str, float | None]:
+        """`scores` with None for nan, which JSON does not have."""
+        return {name: None if math.isnan(value) else value for name, value in self.scores().items()}
 
     def accuracy(self) -> float:
         """The share of counted pixels whose class is right; nan if there are none."""

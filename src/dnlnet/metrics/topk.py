@@ -32,6 +32,7 @@ class TopK:
         self.classes = classes
         self.counts = torch.zeros(1 + len(RANKS), classes, dtype=torch.int64)  # all of a class, then right ones
         self.skipped: list[str] = []  # samples without a prediction, in words
+        self.notes: list[str] = []  # what is wrong with samples that were counted all the same
 
     def update(self, scores: Tensor, labels: Tensor) -> None:
         """Count samples by their scores, the higher the surer, (B, K), and labels, (B,)."""
@@ -53,6 +54,10 @@ class TopK:
         """Note samples that cannot be read, and so do not count."""
         self.skipped += reasons
 
+    def note(self, notes: Sequence[str]) -> None:
+        """Note what is wrong with samples that count all the same."""
+        self.notes += notes
+
     def merge(self, gather: Callable[[Any], list[Any]]) -> None:
         """Take in what other processes counted; `gather` gives the list of every process's counts.
 
@@ -62,9 +67,10 @@ class TopK:
         >>> metric.count
         2
         """
-        parts: list[tuple[Tensor, list[str]]] = gather((self.counts, self.skipped))
-        self.counts = torch.stack([counts for counts, _ in parts]).sum(dim=0)
-        self.skipped = sorted(reason for _, reasons in parts for reason in reasons)
+        parts: list[tuple[Tensor, list[str], list[str]]] = gather((self.counts, self.skipped, self.notes))
+        self.counts = torch.stack([counts for counts, _, _ in parts]).sum(dim=0)
+        self.skipped = sorted(reason for _, reasons, _ in parts for reason in reasons)
+        self.notes = sorted(note for _, _, notes in parts for note in notes)
 
     @property
     def count(self) -> int:

@@ -1,6 +1,7 @@
 """Action recognition as a task: how a batch of clips becomes a loss, and the views of a video a score."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch.nn.functional as F
@@ -20,7 +21,7 @@ class VideoTask:
         classes: of the videos.
         pixels: how clips are normalised.
         at_once: views of a video that the network looks at together.
-        report: told of every video that cannot be read, once.
+        report: told of every video that cannot be read, or not whole, once.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class VideoTask:
     ) -> None:
         self.classes, self.pixels, self.at_once, self.report = classes, pixels, at_once, report
         self.unreadable: set[str] = set()
+        self.damaged: set[Path] = set()
 
     def losses(self, model: nn.Module, batch: ClipBatch) -> Mapping[str, Tensor]:
         """Cross-entropy of the clips' classes."""
@@ -39,10 +41,15 @@ class VideoTask:
             if reason not in self.unreadable:
                 self.unreadable.add(reason)
                 self.report(f"left out ({len(self.unreadable)} so far): {reason}")
+        for note in batch.notes:
+            if note.path not in self.damaged:
+                self.damaged.add(note.path)
+                self.report(f"used all the same ({len(self.damaged)} so far): {note}")
         return {"loss": F.cross_entropy(model(self.pixels.normalised(batch.clip)), batch.label)}
 
     def score(self, model: nn.Module, batch: ViewBatch, metric: TopK) -> None:
         """Average the softmax over the views of each video, and count it; one that cannot be read does not count."""
+        metric.note([str(note) for note in batch.notes])
         for views, label, problem in zip(batch.views, batch.label, batch.problem, strict=True):
             if problem is not None:
                 metric.skip([problem])

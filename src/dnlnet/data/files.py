@@ -1,0 +1,50 @@
+"""Files that others wrote: what stands in the place of one, before it is opened, and the lines of a list."""
+
+import os
+import stat
+from pathlib import Path
+
+_LONGEST_LINE = 5000  # characters; a path has 4096 at most
+
+
+def file_fault(path: Path) -> str | None:
+    """Why a path is not a file that can be read to its end, in words; None if it is one.
+
+    To open a pipe waits for a writer, and a device may have no end, so that nothing is opened before this is asked.
+
+    >>> file_fault(Path("/nowhere/a.png")), file_fault(Path("/")), file_fault(Path("/dev/null"))
+    ('no such file', 'is a folder; expected a file', 'is a device; expected a file')
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return f"is a link to {os.readlink(path)}, which is not there" if path.is_symlink() else "no such file"
+    except NotADirectoryError:
+        return "no such file"
+    except ValueError:
+        return "no such file: no file can have this name"
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}"
+    if stat.S_ISREG(mode):
+        return None
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return f"is {kinds.get(stat.S_IFMT(mode), 'a device')}; expected a file"
+
+
+def text_lines(path: Path) -> list[tuple[int, str]]:
+    """The lines of a list file that are not blank, with their numbers from 1.
+
+    >>> text_lines(Path("/nowhere/train.csv"))
+    Traceback (most recent call last):
+    FileNotFoundError: /nowhere/train.csv: no such file
+    """
+    if fault := file_fault(path):
+        raise FileNotFoundError(f"{path}: {fault}")
+    text = path.read_text(encoding="utf-8-sig", errors="replace")  # an odd name becomes a missing file
+    if "\0" in text:
+        raise ValueError(f"{path}: is not text in UTF-8; save it in that encoding")
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    for number, line in lines:
+        if len(line) > _LONGEST_LINE:
+            raise ValueError(f"{path}: line {number} has {len(line)} characters; expected a file on each line")
+    return lines

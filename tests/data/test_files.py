@@ -1,0 +1,102 @@
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dnlnet.data.camvid import camvid
+from dnlnet.data.coco import open_coco_file
+from dnlnet.data.files import file_fault, text_lines
+from dnlnet.data.folder import read_classes
+from dnlnet.data.kinetics import kinetics
+from dnlnet.data.labelled import LabelledImages, Pair, index_labels
+from dnlnet.data.pictures import read_picture
+from dnlnet.data.scenes import CLASSES
+from dnlnet.data.video import open_video
+from trees import camvid_tree
+
+
+def listen(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+# What stands in a file's place, and what is said of it.
+PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "nothing": (lambda path: None, "no such file"),
+    "folder": (lambda path: path.mkdir(), "is a folder; expected a file"),
+    "pipe": (os.mkfifo, "is a pipe; expected a file"),
+    "socket": (listen, "is a socket; expected a file"),
+    "device": (lambda path: path.symlink_to("/dev/zero"), "is a device; expected a file"),
+    "dangling": (lambda path: path.symlink_to("gone.png"), "is a link to gone.png, which is not there"),
+    "loop": (lambda path: path.symlink_to(path.name), "cannot be read: Too many levels of symbolic links"),
+}
+
+
+def labels(path: Path) -> object:
+    images = LabelledImages("mine", CLASSES, [Pair(path, path)], index_labels({0: 0}, "0"))
+    return images.open_labels(0)
+
+
+# From a folder to the place of a file in it, and what reads it.
+READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "picture": ("a.png", read_picture),
+    "labels": ("a.png", labels),
+    "coco": ("a.json", lambda path: open_coco_file(path, path.parent)),
+    "classes": ("classes.yaml", read_classes),
+    "csv": ("val.csv", lambda path: kinetics(path.parent, "val")),
+    "video": ("a.mp4", open_video),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("reader", READERS)
+def test_only_files_are_opened(reader: str, place: str, tmp_path: Path) -> None:
+    name, read = READERS[reader]
+    make, said = PLACES[place]
+    make(tmp_path / name)
+    if (reader, place) == ("video", "folder"):
+        said = "is a folder without pictures"  # a folder may be a video
+    if (reader, place) == ("video", "nothing"):
+        said = "no such file or folder"
+    with pytest.raises((OSError, ValueError)) as raised:
+        read(tmp_path / name)
+    assert str(raised.value).startswith(f"{tmp_path / name}: {said}")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_file_is_without_fault(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    assert file_fault(tmp_path / "a") is None
+    assert file_fault(tmp_path / "a" / "b") == "no such file"
+    assert file_fault(Path("a\0b")) == file_fault(Path("\ud800")) == "no such file: no file can have this name"
+    assert file_fault(tmp_path / ("x" * 300)) == "cannot be read: File name too long"
+
+
+def test_a_list_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    root = camvid_tree(tmp_path)
+    (root / "train.txt").unlink()
+    os.mkfifo(root / "train.txt")
+    with pytest.raises(FileNotFoundError, match=r"train\.txt: is a pipe; expected a file"):
+        camvid(root, "train")
+
+
+def test_lines_are_those_with_something_on_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("\ufeffone\r\n\r\n  two \n".encode())
+    assert text_lines(path) == [(1, "one"), (3, "two")]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a.mp4 1\n".encode("utf-16"), "is not text in UTF-8; save it in that encoding"),
+        (b"a.mp4\0 1\n", "is not text in UTF-8; save it in that encoding"),
+        (b"a.mp4 1\nb" + b" " * 60_000 + b"c", "line 2 has 60002 characters; expected a file on each line"),
+    ],
+)
+def test_what_is_no_list_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "val.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"val\.csv: {said}"):
+        kinetics(tmp_path, "val")
