@@ -13,8 +13,8 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
     "unknown variant 'dnll'; did you mean 'dnl'? known: dnl, gc"
     """
     names = list(known)
-    near = get_close_matches(str(name), names, n=3)
-    message = f"unknown {kind} {name!r}"
+    near = get_close_matches(str(name), names, n=3) if isinstance(name, str) else []
+    message = f"unknown {kind} {shown(name)}"
     if near:
         message += "; did you mean " + " or ".join(map(repr, near)) + "?"
     if len(names) <= 16:
@@ -49,5 +49,8 @@ def shown(value: object) -> str:
     """
     if value is None:
         return "nothing"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of too many digits, lists in lists without end
+        text = f"a very large {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."
