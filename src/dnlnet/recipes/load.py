@@ -74,10 +74,12 @@ def weights_problem(model: ModelFile) -> str | None:
 
     Only the file's header is read, and no memory is taken for the network.
     """
-    with torch.device("meta"):
-        network: nn.Module = builder_of(model.recipe).build_model(
-            model.recipe.model, len(model.classes), weights=False
-        )
+    build = builder_of(model.recipe).build_model
+    try:
+        with torch.device("meta"):
+            network: nn.Module = build(model.recipe.model, len(model.classes), weights=False)
+    except ValueError as error:
+        return f"its recipe describes no network: {error}"
     own: dict[str, Tensor] = network.state_dict()
     _, kinds = read_header(model.path)
     missing = [name for name in own if name not in kinds]

@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel
 
 from dnlnet.errors import shown, unknown
-from dnlnet.recipes.ranges import validated
+from dnlnet.recipes.ranges import shortened, validated
 from dnlnet.recipes.schema import Recipe
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
@@ -40,7 +40,7 @@ def override(recipe: AnyRecipe, settings: Sequence[str]) -> AnyRecipe:
     for setting in settings:
         key, separator, text = setting.partition("=")
         if not separator:
-            raise ValueError(f"--set {setting}: expected key=value, for example optim.lr=0.02")
+            raise ValueError(f"--set {shortened(setting)}: expected key=value, for example optim.lr=0.02")
         _replace(content, type(recipe), key.strip(), _read(setting, text))
     return validated(type(recipe), content, "--set ")
 
@@ -50,8 +50,7 @@ def _read(setting: str, text: str) -> Any:
         return yaml.load(text, _Loader)
     # What PyYAML raises for a text that is not of the type its tag says, and for brackets without end.
     except (yaml.YAMLError, ValueError, KeyError, IndexError, AttributeError, TypeError, RecursionError):
-        shortened = setting if len(setting) <= 100 else f"{setting[:97]}..."
-        raise ValueError(f"--set {shortened}: the value cannot be read; quote it as in YAML") from None
+        raise ValueError(f"--set {shortened(setting)}: the value cannot be read; quote it as in YAML") from None
 
 
 def _replace(content: dict[str, Any], kind: type[BaseModel], key: str, value: object) -> None:
@@ -60,7 +59,7 @@ def _replace(content: dict[str, Any], kind: type[BaseModel], key: str, value: ob
     known: list[str] | None = list(kind.model_fields)
     for depth, name in enumerate([*parents, last]):
         if known is not None and name not in known:
-            where = ".".join(key.split(".")[:depth])
+            where = shortened(".".join(key.split(".")[:depth]))
             raise unknown(f"key {'of ' + where if where else 'of a recipe'}", name, known)
         if depth == len(parents):
             content[name] = value
@@ -69,7 +68,9 @@ def _replace(content: dict[str, Any], kind: type[BaseModel], key: str, value: ob
         if content.get(name) is None and (part is not None or known is None):
             content[name] = {}
         if not isinstance(content.get(name), dict):
-            raise ValueError(f"--set {key}: {name} is {shown(content.get(name))}, one value that has no parts")
+            raise ValueError(
+                f"--set {shortened(key)}: {shortened(name)} is {shown(content.get(name))}, one value that has no parts"
+            )
         content = content[name]
         known, kind = (list(part.model_fields), part) if part is not None else (None, kind)
 

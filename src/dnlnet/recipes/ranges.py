@@ -91,7 +91,7 @@ def validated(kind: type[AnyModel], content: object, prefix: str = "", *, stored
 
 def _sentence(problem: Any) -> str:
     """What is wrong with one value, by its name."""
-    where = ".".join(_cut(str(part)) for part in problem["loc"])
+    where = ".".join(shortened(str(part)) for part in problem["loc"])
     if problem["type"] == "value_error":
         expected = problem["msg"].removeprefix("Value error, ")
     elif problem["type"] in _EXPECTED:
@@ -110,9 +110,14 @@ def _written(value: object) -> str:
         return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(str(value), str(value))
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return _cut(value) if isinstance(value, str) else shown(value)
+    return shortened(value) if isinstance(value, str) else shown(value)
 
 
-def _cut(text: str) -> str:
+def shortened(text: str) -> str:
+    """A text on one line, and cut off if it is long, as a message quotes it.
+
+    >>> shortened("two\\nlines")
+    'two lines'
+    """
     line = " ".join(text.split())
     return line if len(line) <= 60 else f"{line[:57]}..."
