@@ -1,9 +1,15 @@
 import json
+import os
+import re
+from io import BytesIO
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
 
 import pytest
 import torch
 import yaml
+from safetensors import safe_open
 from safetensors.torch import save_file
 from typer.testing import CliRunner, Result
 
@@ -11,6 +17,8 @@ from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
 from dnlnet.export.model import export_model
 from dnlnet.recipes.model_file import find_model, read_model_file
+
+STORED = Path(__file__).parents[1] / "recipes" / "stored" / "model.safetensors"
 
 
 def info(*arguments: object) -> Result:
@@ -87,3 +95,98 @@ def test_strange_and_damaged_files_are_refused_in_words(tmp_path: Path) -> None:
         path = tmp_path / f"b{ending}"
         path.write_bytes(b"nothing of the kind")
         assert message in str(info(path).exception), ending
+
+
+class _Trap:
+    """Whose unpickling makes a folder."""
+
+    def __init__(self, made: Path) -> None:
+        self.made = made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.made),)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A PyTorch program with free lengths, as `dnlnet export` writes them."""
+    path = tmp_path_factory.mktemp("program") / "model.pt2"
+    export_model(read_model_file(STORED), path, "torch", size=(32, 32), free=("batch",))
+    return path
+
+
+def _changed(program: Path, path: Path, change: dict[str, bytes]) -> Path:
+    """A copy of an archive in which the parts whose names end so have other contents."""
+    with ZipFile(program) as old, ZipFile(path, "w") as new:
+        for name in old.namelist():
+            ending = next((ending for ending in change if name.endswith(ending)), None)
+            new.writestr(name, old.read(name) if ending is None else change[ending])
+    return path
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_code_in_a_program_does_not_run(program: Path, tmp_path: Path) -> None:
+    """A pickle in the place of the example inputs, and an expression in the place of a free length."""
+    pickled, evaluated = tmp_path / "pickled", tmp_path / "evaluated"
+    buffer = BytesIO()
+    torch.save(((_Trap(pickled),), {}), buffer)
+    with ZipFile(program) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("models/model.json"))
+        graph = archive.read(name).decode()
+    expression = json.dumps(f"__import__('os').mkdir({str(evaluated)!r})")[1:-1]
+    poisoned = re.sub(r"Symbol\('s\d+', positive=True, integer=True\)", lambda _: expression, graph)
+    assert poisoned != graph
+    path = _changed(
+        program,
+        tmp_path / "trap.pt2",
+        {"sample_inputs/model.pt": buffer.getvalue(), "models/model.json": poisoned.encode()},
+    )
+    content = described(path)
+    assert content["inputs"] == [["torch.float32", "free", "3", "32", "32"]]
+    assert content["recipe"]["name"] == "scenes-tiny-dnl"
+    assert not pickled.exists()
+    assert not evaluated.exists()
+
+
+def test_free_lengths_of_a_program_are_named(program: Path) -> None:
+    (lengths,) = described(program)["inputs"]
+    assert re.fullmatch(r"s\d+", lengths[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"models/model.json": b"nothing"}, "is not a PyTorch program, or is damaged (is not JSON"),
+        ({"models/model.json": b"[" * 100_000}, "is not a PyTorch program, or is damaged (is nested too deeply"),
+        ({"models/model.json": b"[]"}, "is not a PyTorch program, or is damaged"),
+        ({"models/model.json": b'{"graph_module": null}'}, "is not a PyTorch program, or is damaged"),
+        ({"models/model.json": b"\xff"}, "is not a PyTorch program, or is damaged"),
+        ({"extra/recipe": b"{}"}, "its recipe cannot be read by this version of dnlnet: name: is missing"),
+        ({"extra/classes": b"[]"}, "its classes cannot be read by this version of dnlnet: expected a mapping"),
+    ],
+)
+def test_a_program_with_damaged_parts_is_refused_in_words(
+    program: Path, tmp_path: Path, change: dict[str, bytes], message: str
+) -> None:
+    assert message in str(info(_changed(program, tmp_path / "a.pt2", change)).exception)
+
+
+def test_an_onnx_file_does_not_open_the_files_that_it_names(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 3])
+    weight = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[1])
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="../../etc/passwd")
+    graph = onnx.helper.make_graph([], "g", [value], [value], [weight])
+    (tmp_path / "a.onnx").write_bytes(onnx.helper.make_model(graph).SerializeToString())
+    content = described(tmp_path / "a.onnx")
+    assert content["inputs"] == {"x": ["tensor(float)", "batch", 3]}
+    assert content["written by"] == "another program than dnlnet export"
+
+
+def test_a_model_file_with_weights_of_another_network_is_described_with_its_problem(tmp_path: Path) -> None:
+    with safe_open(STORED, "pt") as file:
+        metadata, state = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    state.pop("block.saliency.bias")
+    save_file(state, tmp_path / "a.safetensors", metadata)
+    assert "missing block.saliency.bias" in described(tmp_path / "a.safetensors")["problem"]

@@ -52,7 +52,13 @@ def learnt_once(test):
 
 
 def small(iterations: int, *more: str) -> DetectionRecipe:
-    settings = [*SMALL, f"schedule.iterations={iterations}", f"training.evaluate_every={iterations}", *more]
+    settings = [
+        *SMALL,
+        f"schedule.iterations={iterations}",
+        f"schedule.warmup={min(100, iterations)}",
+        f"training.evaluate_every={iterations}",
+        *more,
+    ]
     return override(find_recipe("coco-micro-dnl-c4"), settings)
 
 

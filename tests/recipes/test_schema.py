@@ -1,11 +1,14 @@
+import json
 import re
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from dnlnet.recipes import find_recipe, override
-from dnlnet.recipes.schema import Model
+from dnlnet.recipes.schema import Model, parse_recipe
 
+STORED = Path(__file__).parent / "stored"
 RECIPE = find_recipe("cityscapes-r101-dnl")
 
 
@@ -37,21 +40,128 @@ def test_options_of_the_block_can_be_set() -> None:
     [
         ("optim.lrr=1", "unknown key of optim 'lrr'; did you mean 'lr'?"),
         ("optmi.lr=1", "unknown key of a recipe 'optmi'; did you mean 'optim'?"),
-        ("optim.lr=-1", "--set optim.lr=-1: Input should be greater than 0"),
-        ("optim.lr=fast", "--set optim.lr=fast: Input should be a valid number"),
-        ("optim.lr.a=1", "lr is one value and has no parts"),
+        ("optim.lr=-1", "--set optim.lr=-1: expected more than 0"),
+        ("optim.lr=fast", "--set optim.lr=fast: expected a number"),
+        ("optim.lr=1e300", "--set optim.lr=1e+300: expected at most 100"),
+        ("optim.lr=.inf", "--set optim.lr=.inf: expected a finite number"),
+        ("optim.lr=-.inf", "--set optim.lr=-.inf: expected a finite number"),
+        ("optim.lr=.nan", "--set optim.lr=.nan: expected a finite number"),
+        ("optim.lr=true", "--set optim.lr=true: expected a number"),
+        ("optim.lr=null", "--set optim.lr=null: expected a number"),
+        ("optim.lr.a=1", "--set optim.lr.a: lr is 0.01, one value that has no parts"),
+        ("optim.clip.a=1", "--set optim.clip.a: clip is nothing, one value that has no parts"),
+        ("model.block.gate.a=1", "--set model.block.gate.a: gate is 'scalar', one value that has no parts"),
+        ("paper.scores.val.a=1", "--set paper.scores.val.a: val is 80.5, one value that has no parts"),
+        ("data.crop.0=5", "--set data.crop.0: crop is (769, 769), one value that has no parts"),
         ("optim.lr", "expected key=value, for example"),
+        ("optim.no_decay=['(']", "is not a regular expression: missing ), unterminated subpattern"),
+        ("optim.no_decay=['a{99999999999}']", "is not a regular expression: the repetition number is too large"),
+        ("optim.weight_decay=2", "expected at most 1"),
         ("data.crop=[1", "cannot be read; quote it"),
+        ("data.crop=" + "[" * 10_000, "cannot be read; quote it"),
+        ("data.crop=&a [*a]", "cannot be read; quote it"),
+        ("data.crop=!!int ''", "cannot be read; quote it"),
+        ("data.crop=2020-13-45", "cannot be read; quote it"),
+        ("data.crop=" + "9" * 5000, "cannot be read; quote it"),
+        ("data.crop=2020-12-24", "--set data.crop=datetime.date(2020, 12, 24): expected a list"),
+        ("data.crop=5", "--set data.crop=5: expected a list"),
+        ("data.crop=[5]", "--set data.crop.1: is missing"),
+        ("data.crop=[5, 5, 5]", "expected at most 2 values, got 3"),
+        ("data.crop=[0, 5]", "--set data.crop.0=0: expected at least 1"),
+        ("data.crop=[5, 99999999]", "--set data.crop.1=99999999: expected at most 65536"),
+        ("data.scales=[2.0, 0.5]", "--set data.scales=[2.0, 0.5]: expected a range from low to high"),
+        ("data.scales=[1.0, .inf]", "--set data.scales.1=.inf: expected a finite number"),
+        ("data.scales=[1e-9, 1.0]", "--set data.scales.0=1e-09: expected at least 0.05"),
+        ("data.scales=[]", "--set data.scales.0: is missing"),
+        ("data.train=''", "expected at least 1 character"),
+        ("data=5", "--set data=5: expected a mapping with its settings"),
+        ("schedule.iterations=true", "--set schedule.iterations=true: expected a whole number"),
+        ("schedule.iterations=2.5", "--set schedule.iterations=2.5: expected a whole number"),
+        ("schedule.iterations=1e3", "--set schedule.iterations=1000.0: expected a whole number"),
+        ("schedule.iterations=0x" + "f" * 5000, "schedule.iterations=a very large int: expected at most 1e+09"),
+        ("schedule.batch=1000000", "--set schedule.batch=1000000: expected at most 65536"),
+        ("schedule.accumulate=3", "--set schedule: a batch of 8 cannot be accumulated in 3 equal parts"),
+        ("schedule.power=.inf", "--set schedule.power=.inf: expected a finite number"),
+        ("schedule.warmup=60001", "a warmup of 60001 iterations is longer than the run, of 60000"),
+        ("schedule.milestones=[2, 1]", "milestones must rise, got [2, 1]"),
+        ("schedule.then=[{train: a, iterations: 1}]", "--set schedule.then.0.lr: is missing"),
+        ("training.keep=0", "expected at least 1"),
+        ("training.compile=1", "--set training.compile=1: expected true or false"),
+        ("training.frozen=['']", "expected at least 1 character"),
+        ("loss.class_weights=[]", "expected at least 1 values, got 0"),
+        ("loss.class_weights=[-1.0]", "expected more than 0"),
+        ("evaluation.scales=[]", "expected at least 1 values, got 0"),
+        ("evaluation.scales=[.inf]", "expected a finite number"),
+        ("evaluation.stride=null", "give both window and stride, or none"),
+        ("evaluation.stride=[800, 5]", "--set evaluation: a stride of 800 leaves gaps between windows of 769"),
         ("model.variant=dnll", "unknown variant 'dnll'; did you mean 'dnl'"),
         ("model.backbone=resnet51", "unknown backbone 'resnet51'"),
         ("model.preset=papr", "unknown preset 'papr'; did you mean 'paper'?"),
-        ("model.network=foo", "Input should be 'segmentor' or 'tiny'"),
-        ("data.crop=[0, 5]", "Input should be greater than or equal to 1"),
+        ("model.network=foo", "--set model.network=foo: expected 'segmentor' or 'tiny'"),
+        ("model.output_stride=7", "--set model.output_stride=7: expected 8, 16 or 32"),
+        ("model.width=100000", "--set model.width=100000: expected at most 65536"),
+        ("model.block.gat=none", "--set model.block: unknown option 'gat'; did you mean 'gate'?"),
+        ("model.block.preset=paper", "--set model.block: unknown option 'preset'"),
+        ("model.block.temperature=-1", "temperature must be a number within"),
+        ("model.block=5", "--set model.block=5: expected a mapping"),
+        ("name=../../up", "for files are named after it"),
     ],
 )
 def test_a_wrong_setting_gets_one_sentence(setting: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)) as raised:
         override(RECIPE, [setting])
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("recipe", "setting", "message"),
+    [
+        ("scenes-tiny-dnl", "model.block.gat=none", "unknown option 'gat'"),
+        ("scenes-tiny-baseline", "model.block.pool=0", "pool must be a whole number within"),
+        ("coco-micro-dnl-c4", "data.long_side=100", "a long_side of 100 is shorter than a short_side of 192"),
+        ("coco-r50-dnl-c4", "schedule.iterations=1000", "a milestone at 80630 lies behind the last of 1000"),
+        ("ucf6-r50-dnl", "data.short_sides=[140, 112]", "expected a range from low to high"),
+        ("ucf6-r50-dnl", "data.crop=113", "a crop of 113 does not fit into short_sides of 112"),
+        ("ucf6-r50-dnl", "data.deviation=[0, 1, 1]", "expected at least 0.001"),
+        ("ucf6-r50-dnl", "model.placement={layer2: [-1]}", "expected at least 0"),
+        ("ucf6-r50-dnl", "evaluation.clips=0", "expected at least 1"),
+    ],
+)
+def test_a_setting_that_does_not_suit_the_others_gets_one_sentence(recipe: str, setting: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)) as raised:
+        override(find_recipe(recipe), [setting])
+    assert "\n" not in str(raised.value)
+
+
+def test_exponents_need_no_dot() -> None:
+    assert override(RECIPE, ["optim.lr=1e-4"]).optim.lr == 1e-4
+
+
+def test_recipes_that_were_stored_before_are_still_read() -> None:
+    """As model files have held them since the first ones, with whatever lengths their runs had."""
+    for content in json.loads((STORED / "recipes.json").read_text()):
+        recipe = parse_recipe(json.dumps(content))
+        assert json.loads(recipe.model_dump_json()) == content
+        content["schedule"] |= {"iterations": 5, "warmup": 10}
+        assert parse_recipe(json.dumps(content)).schedule.warmup == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not JSON"),
+        ("null", "expected a mapping, got nothing"),
+        ("[]", "expected a mapping, got []"),
+        ('{"a": ' * 100_000, "is nested too deeply"),
+        ('{"task": ["segmentation"]}', "task: expected one of segmentation, detection, video, got ['segmentation']"),
+        ('{"task": "flight"}', "task: expected one of segmentation, detection, video, got 'flight'"),
+        ("{}", "name: is missing (and 4 more)"),
+    ],
+)
+def test_a_stored_recipe_that_is_none_gets_one_sentence(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)) as raised:
+        parse_recipe(text)
     assert "\n" not in str(raised.value)
 
 

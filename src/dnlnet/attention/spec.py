@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypedDict, Unpack, get_args
 
-from dnlnet.errors import unknown
+from dnlnet.errors import shown, unknown
 
 Unary = Literal["query_mean", "saliency"]
 Gate = Literal["none", "scalar", "scalar_pairwise", "norm"]
 Centring = Literal["channel", "sample"]
+LARGEST_FACTOR = 65_536  # that widths are divided by, or maps pooled by
+TEMPERATURES = (1e-6, 1e6)
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,17 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("embed_reduction", "value_reduction", "pool"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature must be positive and finite, got {self.temperature!r}")
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST_FACTOR:
+                raise ValueError(f"{name} must be a whole number within 1..{LARGEST_FACTOR}, got {shown(value)}")
+        for name in ("value_bias", "projection", "projection_bias", "scaled"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be true or false, got {shown(getattr(self, name))}")
+        coldest, hottest = TEMPERATURES
+        number = isinstance(self.temperature, int | float) and not isinstance(self.temperature, bool)
+        if not number or not coldest <= self.temperature <= hottest:
+            raise ValueError(
+                f"temperature must be a number within {coldest:g}..{hottest:g}, got {shown(self.temperature)}"
+            )
         if self.gate not in get_args(Gate):
             raise unknown("gate", self.gate, get_args(Gate))
         if self.centring not in get_args(Centring):
@@ -167,7 +176,7 @@ def find_variant(name: str) -> Variant:
     return VARIANTS[name]
 
 
-def resolve_settings(variant: Variant, preset: str = "paper", **options: Unpack[Options]) -> Settings:
+def resolve_settings(variant: Variant, preset: str = "paper", /, **options: Unpack[Options]) -> Settings:
     """The preset's settings for this variant, with `options` replacing single values.
 
     >>> resolve_settings(VARIANTS["dnl"], "mmseg", pool=2).temperature

@@ -1,6 +1,5 @@
 """The fused block against the explicit one: time, share of the matrix-multiply limit, and memory."""
 
-import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from dnlnet.attention import VARIANTS, NonLocalBlock
 from dnlnet.bench.memory import peak_extra_bytes
 from dnlnet.bench.timing import best_times
+from dnlnet.engine.memory import installed_bytes
 
 SIZES: dict[str, tuple[int, ...]] = {
     "32x32": (32, 32),
@@ -148,9 +148,8 @@ def _explicit_fits(variant: str, size: Sequence[int]) -> bool:
     """Three float32 maps live at once in the explicit backward pass; a unary variant has none."""
     if not VARIANTS[variant].pairwise:
         return True
-    positions = torch.Size(size).numel()
-    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return 3.5 * 4 * positions**2 < installed
+    installed = installed_bytes()
+    return installed is None or 3.5 * 4 * torch.Size(size).numel() ** 2 < installed
 
 
 def describe_machine(threads: int) -> str:

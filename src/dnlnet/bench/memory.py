@@ -40,7 +40,7 @@ def peak_extra_bytes(
     )
     if done.returncode:
         reason = done.stderr.strip().splitlines() or [f"ended by signal {-done.returncode}"]
-        raise RuntimeError(f"the process measuring memory failed: {reason[-1]}")
+        raise OSError(f"the process measuring memory failed: {reason[-1]}")
     return int(done.stdout)
 
 

@@ -33,7 +33,9 @@ def attend(
     page: Annotated[
         Path | None, typer.Option(metavar="HTML", help="Write one page to explore all pictures with, for a browser.")
     ] = None,
-    max_pixels: Annotated[int, typer.Option(min=1024, help="Larger pictures are made smaller.")] = 4_000_000,
+    max_pixels: Annotated[
+        int, typer.Option(min=1024, max=1_000_000_000, help="Larger pictures are made smaller.")
+    ] = 4_000_000,
 ) -> None:
     """Show what a model attends to: the pairwise maps of query points, the unary map, and both together.
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnlnet.cli.numbers import MOST_THREADS
+
 if TYPE_CHECKING:
     from dnlnet.bench.block import Row
 
@@ -15,9 +17,9 @@ bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is
 def block(
     variants: Annotated[str, typer.Option(help="Variants, separated by commas.")] = "all",
     sizes: Annotated[str, typer.Option(help="Feature map sizes, separated by commas.")] = "all",
-    channels: Annotated[int, typer.Option(min=2, help="Channels of the feature map.")] = 512,
-    rounds: Annotated[int, typer.Option(min=1, help="Interleaved runs; the best of each counts.")] = 5,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of the matrix multiply.")] = 2,
+    channels: Annotated[int, typer.Option(min=2, max=65_536, help="Channels of the feature map.")] = 512,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 5,
+    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the matrix multiply.")] = 2,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
     """Compare the fused block with the explicit one: time, share of the matrix-multiply limit, memory.
@@ -55,8 +57,8 @@ def block(
 
 @bench.command()
 def data(
-    pictures: Annotated[int, typer.Option(min=1, help="Pictures to make and read.")] = 6,
-    rounds: Annotated[int, typer.Option(min=1, help="Interleaved runs; the best of each counts.")] = 5,
+    pictures: Annotated[int, typer.Option(min=1, max=10_000, help="Pictures to make and read.")] = 6,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 5,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
     """Compare training samples made from the needed window alone with resizing whole pictures, on one core.
@@ -105,9 +107,9 @@ def predict(
     size: Annotated[
         str | None, typer.Option(help="Height x width of the image, frames x height x width of a clip.")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Images or clips at a time.")] = 1,
-    rounds: Annotated[int, typer.Option(min=1, help="Interleaved runs; the best of each counts.")] = 10,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of the network.")] = 2,
+    batch: Annotated[int, typer.Option(min=1, max=65_536, help="Images or clips at a time.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 10,
+    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
     """Compare forms of the same network: memory order, batch norms folded into convolutions, compiled.
@@ -115,6 +117,7 @@ def predict(
     Example: dnlnet bench predict camvid-mbv2-dnl --size 360x480
     """
     from dataclasses import asdict
+    from math import prod
 
     import torch
 
@@ -122,18 +125,23 @@ def predict(
     from dnlnet.bench.predict import bench_predict
     from dnlnet.cli.sizes import parse_size
     from dnlnet.cli.tables import print_table, write_json
+    from dnlnet.engine.memory import require_memory
     from dnlnet.recipes import find_recipe
     from dnlnet.recipes.build import network_of
 
     build, shape = network_of(find_recipe(recipe))
     if size is not None:
         shape = parse_size(size, shape)
+    what = (
+        f"{batch} {'image' if len(shape) == 2 else 'clip'}{'s' if batch > 1 else ''} of {' x '.join(map(str, shape))}"
+    )
+    require_memory(4 * batch * 3 * prod(shape), what, "lower --size or --batch")
     torch.manual_seed(0)
+    typer.echo(f"{recipe} on {what}; compiling one of the forms takes a minute")
     rows = bench_predict(build(), torch.randn(batch, 3, *shape), rounds=rounds, threads=threads)
     machine = describe_machine(threads)
-    what = f"{batch} {'image' if len(shape) == 2 else 'clip'}{'s' if batch > 1 else ''}"
     print_table(
-        f"{recipe} on {what} of {' x '.join(map(str, shape))}",
+        f"{recipe} on {what}",
         [
             {
                 "form": row.form,

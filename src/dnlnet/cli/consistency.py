@@ -19,11 +19,13 @@ def consistency(
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Model files, run folders, hub names.")],
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
     split: Annotated[str | None, typer.Option(help="Default: the one the recipe is tested on.")] = None,
-    width: Annotated[int, typer.Option(min=1, help="Pixels nearer than this to a contour are boundary.")] = 5,
+    width: Annotated[int, typer.Option(min=1, max=64, help="Pixels nearer than this to a contour are boundary.")] = 5,
     void_edges: Annotated[
         bool, typer.Option("--void-edges", help="Contours between a class and unlabelled pixels count as well.")
     ] = False,
-    images: Annotated[int | None, typer.Option(min=1, help="Only the first so many images.")] = None,
+    images: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000_000, help="Only the first so many images.")
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write the table, and every image's values, here.")] = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="PNG", help="Draw the table as bars into this file.")

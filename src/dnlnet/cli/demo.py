@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dnlnet.cli.numbers import LARGEST_SEED
+
 if TYPE_CHECKING:
     from dnlnet.analysis.consistency import Average
     from dnlnet.analysis.views import Picture
@@ -18,10 +20,14 @@ _BOUNDARY_WIDTH = 2
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the results; made if it is not there.")] = Path("demo"),
-    steps: Annotated[int, typer.Option(help="Training steps; 400 take about a minute on two cores, twice.")] = 400,
+    steps: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Training steps; 400 take about a minute on two cores, twice.")
+    ] = 400,
     variant: Annotated[str, typer.Option(help="Attention of the block, a row of dnlnet.VARIANTS.")] = "dnl",
     against: Annotated[str, typer.Option(help="Attention of the net to compare with; none leaves it out.")] = "nl",
-    seed: Annotated[int, typer.Option(help="Seed of the first weights and of the training scenes.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the first weights and of the training scenes.")
+    ] = 0,
 ) -> None:
     """Train two small networks on generated scenes for a minute each, and show what their blocks attend to.
 
@@ -29,10 +35,6 @@ def demo(
 
     Example: dnlnet demo --variant dnl_dagger --out demo/dagger
     """
-    if steps < 1:
-        raise ValueError(f"--steps must be at least 1, got {steps}")
-    if seed < 0:
-        raise ValueError(f"--seed must be at least 0, got {seed}")
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file; name a folder")
 

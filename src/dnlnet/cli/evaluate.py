@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnlnet.cli.numbers import MOST_THREADS
+
 if TYPE_CHECKING:
     from dnlnet.metrics.coco import AveragePrecision, Kind
     from dnlnet.metrics.miou import ConfusionMatrix
@@ -21,11 +23,11 @@ def evaluate(
     split: Annotated[str | None, typer.Option(help="Default: the one the recipe is tested on.")] = None,
     whole: Annotated[bool, typer.Option("--whole", help="Look at whole images, whatever the recipe says.")] = False,
     window: Annotated[
-        int | None, typer.Option(min=1, help="Side of sliding windows; their stride is two thirds.")
+        int | None, typer.Option(min=1, max=65_536, help="Side of sliding windows; their stride is two thirds.")
     ] = None,
     scales: Annotated[str | None, typer.Option(help="Multiples of the image's size, separated by commas.")] = None,
     flip: Annotated[bool | None, typer.Option("--flip/--no-flip", help="Also look at the mirrored image.")] = None,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that read data.")] = 1,
+    workers: Annotated[int, typer.Option(min=0, max=MOST_THREADS, help="Processes that read data.")] = 1,
     json: Annotated[Path | None, typer.Option(help="Also write the scores to this file.")] = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="PNG", help="Draw the confusion matrix into this file.")
@@ -148,6 +150,7 @@ def _as_asked(
     evaluation: "Evaluation", whole: bool, window: int | None, scales: str | None, flip: bool | None
 ) -> "Evaluation":
     """The recipe's way of looking at images with what the options replace."""
+    from dnlnet.recipes.ranges import validated
     from dnlnet.recipes.schema import Evaluation
 
     content = evaluation.model_dump()
@@ -165,4 +168,4 @@ def _as_asked(
             raise ValueError(f"--scales {scales}: expected numbers separated by commas, such as 0.5,1,1.5") from None
     if flip is not None:
         content["flip"] = flip
-    return Evaluation.model_validate(content)
+    return validated(Evaluation, content)

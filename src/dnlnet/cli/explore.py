@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from dnlnet.cli.numbers import finite
+
 
 def explore(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, a run folder, or a name on the hub.")],
@@ -11,8 +13,12 @@ def explore(
         list[str] | None, typer.Option(metavar="MODEL", help="Another model to compare with; may be repeated.")
     ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where it listens, on this machine alone.")] = 7860,
-    max_megabytes: Annotated[float, typer.Option(min=0.1, help="Larger files are refused.")] = 20,
-    max_pixels: Annotated[int, typer.Option(min=1024, help="And pictures with more pixels.")] = 4_000_000,
+    max_megabytes: Annotated[
+        float, typer.Option(min=0.1, max=10_000, callback=finite, help="Larger files are refused.")
+    ] = 20,
+    max_pixels: Annotated[
+        int, typer.Option(min=1024, max=1_000_000_000, help="And pictures with more pixels.")
+    ] = 4_000_000,
     browser: Annotated[bool, typer.Option(help="Open it in the browser.")] = True,
 ) -> None:
     """Upload a picture in the browser, click in it, and see what the pixel attends to.

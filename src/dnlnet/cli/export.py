@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from dnlnet.cli.numbers import finite
+
 
 class Form(StrEnum):
     """What to write."""
@@ -48,7 +50,10 @@ def export(
     part: Annotated[Part, typer.Option(help="Of a detector: all, or backbone and feature pyramid.")] = Part.whole,
     half: Annotated[bool, typer.Option("--half", help="Weights in 16 bits (safetensors).")] = False,
     tolerance: Annotated[
-        float | None, typer.Option(min=0.0, help="Largest difference, as a share of an output's largest value.")
+        float | None,
+        typer.Option(
+            min=0.0, max=1.0, callback=finite, help="Largest difference, as a share of an output's largest."
+        ),
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the differences here.")] = None,
 ) -> None:

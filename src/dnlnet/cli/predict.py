@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from dnlnet.cli.numbers import finite
+
 
 def predict(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, a run folder, or a name on the hub.")],
@@ -15,9 +17,12 @@ def predict(
     submission: Annotated[
         str | None, typer.Option(metavar="NAME", help="Write what this benchmark's server takes, e.g. cityscapes.")
     ] = None,
-    max_pixels: Annotated[int, typer.Option(min=65536, help="Larger pictures are done in tiles.")] = 4_000_000,
+    max_pixels: Annotated[
+        int, typer.Option(min=65536, max=1_000_000_000, help="Larger pictures are done in tiles.")
+    ] = 4_000_000,
     threshold: Annotated[
-        float, typer.Option(min=0, max=1, help="Objects that a detector is less sure of are left out.")
+        float,
+        typer.Option(min=0, max=1, callback=finite, help="Objects that a detector is less sure of are left out."),
     ] = 0.5,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnlnet.cli.numbers import LARGEST_SEED, MOST_THREADS
+
 if TYPE_CHECKING:
     from dnlnet.engine.train import Progress as TrainingProgress
 
@@ -21,12 +23,14 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of the recipe; may be repeated."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that read data.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of everything random.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, max=MOST_THREADS, help="Processes that read data.")] = 1,
     unpack: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep decoded pictures here, to read windows of.")
     ] = None,
-    skip_nonfinite: Annotated[int, typer.Option(min=0, help="Iterations with a non-finite loss to leave out.")] = 0,
+    skip_nonfinite: Annotated[
+        int, typer.Option(min=0, max=1_000_000_000, help="Iterations with a non-finite loss to leave out.")
+    ] = 0,
 ) -> None:
     """Train a recipe; stopped or killed, the same command goes on from the last checkpoint.
 

@@ -5,9 +5,13 @@ from typing import Annotated
 
 import typer
 
+from dnlnet.cli.numbers import LARGEST_SEED
+
 
 def verify(
-    seed: Annotated[int, typer.Option(help="Seed of the random data the claims are checked on.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random data the claims are checked on.")
+    ] = 0,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
     """Check each claim of the paper that can be computed, and show how far it is from holding.

@@ -2,10 +2,13 @@
 
 # B batch, C classes, H, W size of the image
 
+from typing import Unpack
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dnlnet.attention import NonLocalBlock
+from dnlnet.attention.spec import Options
 from dnlnet.models.segmentor import SegmentorOutput
 
 
@@ -16,6 +19,7 @@ class TinySegmentor(nn.Module):
         classes: number of classes to tell apart.
         width: channels of the first convolution; the block works on twice as many.
         variant: attention of the block, a row of `dnlnet.VARIANTS`; None leaves the block out.
+        preset, **options: of the block, as for `dnlnet.NonLocalBlock`.
 
     >>> import torch
     >>> model = TinySegmentor(classes=6)
@@ -24,7 +28,15 @@ class TinySegmentor(nn.Module):
     torch.Size([2, 6, 48, 64])
     """
 
-    def __init__(self, classes: int, width: int = 32, variant: str | None = "dnl") -> None:
+    def __init__(
+        self,
+        classes: int,
+        width: int = 32,
+        variant: str | None = "dnl",
+        *,
+        preset: str = "paper",
+        **options: Unpack[Options],
+    ) -> None:
         super().__init__()
         if classes < 1 or width < 1:
             raise ValueError(f"classes and width must be at least 1, got classes={classes}, width={width}")
@@ -34,7 +46,7 @@ class TinySegmentor(nn.Module):
             _convolution(2 * width, 2 * width, stride=1),
             _convolution(2 * width, 2 * width, stride=1),
         )
-        self.block = None if variant is None else _block(2 * width, variant)
+        self.block = None if variant is None else _block(2 * width, variant, preset, options)
         self.classifier = nn.Conv2d(2 * width, classes, kernel_size=1)
 
     def forward(self, images: Tensor) -> SegmentorOutput:
@@ -46,12 +58,12 @@ class TinySegmentor(nn.Module):
         return SegmentorOutput(F.interpolate(logits, images.shape[-2:], mode="bilinear", align_corners=False))
 
 
-def _block(channels: int, variant: str) -> NonLocalBlock:
+def _block(channels: int, variant: str, preset: str, options: Options) -> NonLocalBlock:
     """A block whose query and key start equal, so that at first every position looks at what resembles it.
 
     From independent weights, a net this small as often learns the opposite: to look at what contrasts.
     """
-    block = NonLocalBlock(channels, variant)
+    block = NonLocalBlock(channels, variant, preset=preset, **options)
     if block.query is not None and block.key is not None:
         nn.init.normal_(block.query.weight, std=0.05)
         block.key.load_state_dict(block.query.state_dict())

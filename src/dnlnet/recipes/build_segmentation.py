@@ -42,7 +42,7 @@ def build_model(
     torch.Size([1, 6, 32, 32])
     """
     if model.network == "tiny":
-        return TinySegmentor(classes, model.width // 2, model.variant)
+        return TinySegmentor(classes, model.width // 2, model.variant, preset=model.preset, **model.block)
     return Segmentor(
         build_backbone(model, model.output_stride, weights, report),
         classes,
@@ -67,8 +67,7 @@ def build_task(
 ) -> SegmentationTask:
     """The task of a recipe on data of these classes; `average` is over the processes that share a batch."""
     weights, ohem = recipe.loss.class_weights, recipe.loss.ohem
-    if weights is not None and len(weights) != len(classes):
-        raise ValueError(f"{recipe.name} has {len(weights)} class weights for {len(classes)} classes")
+    _require_weights(recipe, classes)
     loss = SegmentationLoss(
         None if weights is None else torch.tensor(weights),
         None if ohem is None else Ohem(ohem.threshold, ohem.kept),
@@ -98,9 +97,13 @@ def build_training_data(
         report: told how many images there are.
     """
     data = recipe.data
+    split = data.train if split is None else split
     if data.name == SCENES:
+        _require_weights(recipe, SCENE_CLASSES)
+        _require_scenes(split, "train")
         return SceneSamples(recipe.schedule.iterations * recipe.schedule.batch, data.crop, HELD_OUT_SEED + 1 + seed)
-    images = open_data_set(data.name, required_folder(recipe, root), data.train if split is None else split)
+    images = open_data_set(data.name, required_folder(recipe, root), split)
+    _require_weights(recipe, images.classes)
     report(f"{images.name}: {len(images)} images to train on")
     if unpacked is not None:
         images = unpack_into(images, unpacked)
@@ -110,10 +113,11 @@ def build_training_data(
 
 def build_validation_data(recipe: SegmentationRecipe, root: Path | None) -> Dataset[Sample] | None:
     """The images that a recipe is evaluated on, or None if it trains on all that is labelled."""
-    if recipe.data.name == SCENES:
-        return SceneSamples(HELD_OUT_COUNT, recipe.data.crop, HELD_OUT_SEED)
     if recipe.data.test is None:
         return None
+    if recipe.data.name == SCENES:
+        _require_scenes(recipe.data.test, "val")
+        return SceneSamples(HELD_OUT_COUNT, recipe.data.crop, HELD_OUT_SEED)
     return WholeImages(open_data_set(recipe.data.name, required_folder(recipe, root), recipe.data.test))
 
 
@@ -135,3 +139,14 @@ def find_classes(recipe: SegmentationRecipe, root: Path | None = None) -> Classe
         if classes is not None
         else open_data_set(name, required_folder(recipe, root), recipe.data.train).classes
     )
+
+
+def _require_weights(recipe: SegmentationRecipe, classes: Classes) -> None:
+    weights = recipe.loss.class_weights
+    if weights is not None and len(weights) != len(classes):
+        raise ValueError(f"{recipe.name} has {len(weights)} class weights for {len(classes)} classes")
+
+
+def _require_scenes(split: str, expected: str) -> None:
+    if split != expected:
+        raise ValueError(f"{SCENES} has no split {split!r} for this; expected {expected!r}")

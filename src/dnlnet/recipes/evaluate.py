@@ -13,7 +13,6 @@ from dnlnet.inference import Inference
 from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import ModelFile
-from dnlnet.recipes.override import override
 from dnlnet.tasks.segmentation import SegmentationTask
 
 
@@ -51,7 +50,9 @@ def evaluate_model(
 
 def open_test_data(model: ModelFile, data: Path | None, split: str | None = None) -> Dataset[Sample]:
     """The images of a split, which must have the model's classes; by itself, those its recipe is tested on."""
-    recipe = model.recipe if split is None else override(model.recipe, [f"data.test={split}"])
+    recipe = model.recipe
+    if split is not None:  # a name as it stands, and the rest of the recipe as it was trained with
+        recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"test": split})})
     build = builder_of(recipe)
     images: Dataset[Any] | None = build.build_validation_data(recipe, data)
     if images is None:

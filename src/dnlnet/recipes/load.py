@@ -1,6 +1,7 @@
 """Trained models from files, ready to be used."""
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shutil import copyfile
@@ -9,7 +10,7 @@ from typing import Any, Self
 import torch
 from huggingface_hub import ModelCard, ModelHubMixin
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from dnlnet.files import written_whole
 from dnlnet.inference import Inference
@@ -19,7 +20,7 @@ from dnlnet.models.detector import PYRAMID_CHANNELS, Detector
 from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.build_video import clip_of, pixels_of
 from dnlnet.recipes.card import model_card
-from dnlnet.recipes.model_file import HUB_FILE, ModelFile, find_model, read_model_file
+from dnlnet.recipes.model_file import HUB_FILE, ModelFile, find_model, read_header, read_model_file
 from dnlnet.recipes.schema import DetectionRecipe, Evaluation, SegmentationRecipe, VideoRecipe
 from dnlnet.tasks.actions import VideoModel
 from dnlnet.tasks.detections import DetectionModel
@@ -31,6 +32,8 @@ _DETECTOR_PARTS = {
     "roi_heads.box_head": (PYRAMID_CHANNELS, 7, 7),
     "roi_heads.mask_head": (PYRAMID_CHANNELS, 14, 14),
 }
+
+_FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors names them
 
 
 def inference_of(evaluation: Evaluation, align_corners: bool = True) -> Inference:
@@ -46,10 +49,59 @@ def inference_of(evaluation: Evaluation, align_corners: bool = True) -> Inferenc
 
 
 def load_network(model: ModelFile) -> nn.Module:
-    """The network of a model file, with its weights, as it was trained."""
+    """The network of a model file, with its weights, as it was trained.
+
+    Weights that are not exactly those of the network are an error; values that are not finite, a warning.
+    """
+    problem = weights_problem(model)
+    if problem is not None:
+        raise ValueError(f"{model.path}: {problem}")
     network: nn.Module = builder_of(model.recipe).build_model(model.recipe.model, len(model.classes), weights=False)
-    network.load_state_dict(load_file(model.path))
+    state = load_file(model.path)
+    strange = [name for name, tensor in state.items() if not tensor.isfinite().all()]
+    if strange:
+        warnings.warn(
+            f"{model.path}: {len(strange)} of its {len(state)} tensors hold values that are not finite "
+            f"({_few(strange)}); what it predicts means nothing",
+            stacklevel=2,
+        )
+    network.load_state_dict(state)
     return network
+
+
+def weights_problem(model: ModelFile) -> str | None:
+    """What keeps the tensors of a model file from being those of its recipe's network, or None.
+
+    Only the file's header is read, and no memory is taken for the network.
+    """
+    build = builder_of(model.recipe).build_model
+    try:
+        with torch.device("meta"):
+            network: nn.Module = build(model.recipe.model, len(model.classes), weights=False)
+    except ValueError as error:
+        return f"its recipe describes no network: {error}"
+    own: dict[str, Tensor] = network.state_dict()
+    _, kinds = read_header(model.path)
+    missing = [name for name in own if name not in kinds]
+    unknown = [name for name in kinds if name not in own]
+    other = [
+        f"{name} is {shape} of {dtype}, expected {tuple(own[name].shape)}"
+        for name, (shape, dtype) in kinds.items()
+        if name in own and (shape != tuple(own[name].shape) or (dtype in _FLOATS) != own[name].is_floating_point())
+    ]
+    parts = [
+        f"{what} {_few(names)}"
+        for what, names in (("missing", missing), ("of no use", unknown), ("another shape or type:", other))
+        if names
+    ]
+    if not parts:
+        return None
+    kind = f"{model.recipe.model.variant or 'baseline'} network of its recipe for {len(model.classes)} classes"
+    return f"its tensors are not those of the {kind}: {'; '.join(parts)}"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 class TrainedModel(ModelHubMixin, library_name="dnlnet"):

@@ -1,7 +1,7 @@
 """Model files: the weights, and in the same file what they are weights of."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,12 @@ from torch import Tensor
 
 import dnlnet
 from dnlnet.data.classes import Classes
+from dnlnet.errors import shown
 from dnlnet.files import written_whole
-from dnlnet.recipes.schema import Recipe, parse_recipe
+from dnlnet.recipes.schema import Recipe, parse_json, parse_recipe
 
 HUB_FILE = "model.safetensors"
+Kind = tuple[tuple[int, ...], str]  # of a tensor: its shape, and its type as safetensors names it
 
 
 @dataclass(frozen=True)
@@ -56,31 +58,84 @@ def find_model(model: str, **options: Any) -> Path:
 
 def read_model_file(path: Path) -> ModelFile:
     """What is known about a model, without reading its weights."""
-    try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path}: is not a model file, or is damaged ({error})") from None
+    metadata, _ = read_header(path)
     if "recipe" not in metadata or "classes" not in metadata:
         raise ValueError(f"{path}: has weights but no recipe; expected a file that dnlnet train has written")
-    classes = json.loads(metadata["classes"])
+    return described(path, metadata)
+
+
+def read_header(path: Path) -> tuple[dict[str, str], dict[str, Kind]]:
+    """The texts that a safetensors file holds beside its tensors, and the tensors' shapes and types by name."""
+    require_readable(path)
     try:
-        recipe = parse_recipe(metadata["recipe"])
-    except ValueError as error:
-        first = str(error).splitlines()[0]
-        raise ValueError(f"{path}: its recipe is not one that this version of dnlnet reads ({first})") from None
-    return ModelFile(
-        path,
-        recipe,
-        Classes(
-            tuple(classes["names"]),
-            tuple(tuple(colour) for colour in classes["palette"]),
-            tuple(classes.get("numbers", ())),
-        ),
-        json.loads(metadata.get("iteration", "0")),
-        json.loads(metadata["scores"]) if "scores" in metadata else None,
-        metadata.get("converted"),
-    )
+        with safe_open(path, "pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            kinds = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
+            return dict(file.metadata() or {}), kinds
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path}: is not a safetensors file, or is damaged ({error})") from None
+
+
+def require_readable(path: Path) -> None:
+    """An error that names the file and the reason if it may not be read."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise type(error)(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def described(path: Path, metadata: Mapping[str, str]) -> ModelFile:
+    """What the texts in a model file, or in one exported from it, say about the model."""
+    readers: dict[str, Callable[[str], Any]] = {
+        "recipe": parse_recipe,
+        "classes": _parse_classes,
+        "iteration": _parse_iteration,
+        "scores": _parse_scores,
+    }
+    known: dict[str, Any] = {"iteration": 0, "scores": None}
+    for name, read in readers.items():
+        if name in metadata:
+            try:
+                known[name] = read(metadata[name])
+            except ValueError as error:
+                raise ValueError(f"{path}: its {name} cannot be read by this version of dnlnet: {error}") from None
+    return ModelFile(path, converted=metadata.get("converted"), **known)
+
+
+def _parse_classes(text: str) -> Classes:
+    content = parse_json(text)
+    if not isinstance(content, dict):
+        raise ValueError(f"expected a mapping with names and palette, got {shown(content)}")
+    names, palette, numbers = content.get("names"), content.get("palette"), content.get("numbers", [])
+    if not _is_list(names, str) or not names:
+        raise ValueError(f"expected a list of their names, got {shown(names)}")
+    if not isinstance(palette, list) or not all(_is_colour(colour) for colour in palette):
+        raise ValueError(f"expected a palette of three numbers within 0..255 for each, got {shown(palette)}")
+    if not _is_list(numbers, int) or len(numbers) not in (0, len(names)):
+        raise ValueError(f"expected a number for each of {len(names)}, or none, got {shown(numbers)}")
+    return Classes(tuple(names), tuple(tuple(colour) for colour in palette), tuple(numbers))
+
+
+def _is_list(value: object, kind: type) -> bool:
+    return isinstance(value, list) and all(type(one) is kind for one in value)
+
+
+def _is_colour(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(type(one) is int and 0 <= one <= 255 for one in value)
+
+
+def _parse_iteration(text: str) -> int:
+    content = parse_json(text)
+    if type(content) is not int or not 0 <= content < 2**63:
+        raise ValueError(f"expected a whole number, got {shown(content)}")
+    return content
+
+
+def _parse_scores(text: str) -> dict[str, float]:
+    content = parse_json(text)
+    if not isinstance(content, dict) or not all(type(value) in (int, float) for value in content.values()):
+        raise ValueError(f"expected numbers by name, got {shown(content)}")
+    return content
 
 
 def write_model_file(path: Path, state: Mapping[str, Tensor], model: ModelFile) -> None:

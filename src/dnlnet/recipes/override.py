@@ -1,15 +1,31 @@
 """Recipes with single values replaced, as `--set` does."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from dnlnet.errors import unknown
+from dnlnet.errors import shown, unknown
+from dnlnet.recipes.ranges import shortened, validated
 from dnlnet.recipes.schema import Recipe
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML of one value: 1e-4 is a number, as everywhere else, and nothing refers to other parts of it."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias")
+        return super().compose_node(parent, index)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+"), list("-+0123456789")
+)
 
 
 def override(recipe: AnyRecipe, settings: Sequence[str]) -> AnyRecipe:
@@ -24,18 +40,17 @@ def override(recipe: AnyRecipe, settings: Sequence[str]) -> AnyRecipe:
     for setting in settings:
         key, separator, text = setting.partition("=")
         if not separator:
-            raise ValueError(f"--set {setting}: expected key=value, for example optim.lr=0.02")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise ValueError(f"--set {setting}: the value {text!r} cannot be read; quote it as in YAML") from None
-        _replace(content, type(recipe), key.strip(), value)
+            raise ValueError(f"--set {shortened(setting)}: expected key=value, for example optim.lr=0.02")
+        _replace(content, type(recipe), key.strip(), _read(setting, text))
+    return validated(type(recipe), content, "--set ")
+
+
+def _read(setting: str, text: str) -> Any:
     try:
-        return type(recipe).model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"--set {where}={first['input']}: {first['msg'].removeprefix('Value error, ')}") from None
+        return yaml.load(text, _Loader)
+    # What PyYAML raises for a text that is not of the type its tag says, and for brackets without end.
+    except (yaml.YAMLError, ValueError, KeyError, IndexError, AttributeError, TypeError, RecursionError):
+        raise ValueError(f"--set {shortened(setting)}: the value cannot be read; quote it as in YAML") from None
 
 
 def _replace(content: dict[str, Any], kind: type[BaseModel], key: str, value: object) -> None:
@@ -44,17 +59,18 @@ def _replace(content: dict[str, Any], kind: type[BaseModel], key: str, value: ob
     known: list[str] | None = list(kind.model_fields)
     for depth, name in enumerate([*parents, last]):
         if known is not None and name not in known:
-            where = ".".join(key.split(".")[:depth])
+            where = shortened(".".join(key.split(".")[:depth]))
             raise unknown(f"key {'of ' + where if where else 'of a recipe'}", name, known)
         if depth == len(parents):
             content[name] = value
             return
-        field = kind.model_fields[name].annotation if known is not None else None
-        part = _part(field)
-        if part is None and field is not None and not isinstance(content.get(name), dict):
-            raise ValueError(f"--set {key}: {name} is one value and has no parts")
-        if content.get(name) is None:
+        part = _part(kind.model_fields[name].annotation) if known is not None else None
+        if content.get(name) is None and (part is not None or known is None):
             content[name] = {}
+        if not isinstance(content.get(name), dict):
+            raise ValueError(
+                f"--set {shortened(key)}: {shortened(name)} is {shown(content.get(name))}, one value that has no parts"
+            )
         content = content[name]
         known, kind = (list(part.model_fields), part) if part is not None else (None, kind)
 

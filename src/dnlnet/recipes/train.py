@@ -19,6 +19,7 @@ from dnlnet.engine.run import Settings
 from dnlnet.engine.train import Outcome, Progress, Stage, train
 from dnlnet.files import written_whole
 from dnlnet.recipes.build import builder_of
+from dnlnet.recipes.feasible import require_feasible
 from dnlnet.recipes.model_file import about
 from dnlnet.recipes.schema import Recipe
 
@@ -53,6 +54,7 @@ def train_recipe(
         say = report if distributed.is_main() else lambda _: None
         build = builder_of(recipe)
         classes = build.find_classes(recipe, data)
+        require_feasible(recipe, len(classes), workers, device)
         validation = build.build_validation_data(recipe, data)
         stages = _stages(recipe, data, seed, unpacked, say)
         with torch.random.fork_rng(devices=[]):

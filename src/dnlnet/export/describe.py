@@ -1,0 +1,137 @@
+"""What exported files say about themselves: read as data, never loaded or run."""
+
+import re
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile, ZipFile, ZipInfo
+
+from dnlnet.errors import load_extra
+from dnlnet.recipes.model_file import described, require_readable
+from dnlnet.recipes.schema import parse_json
+
+_MOST_BYTES = 256 * 2**20  # of a part of an archive that is read: small archives can unpack to terabytes
+# Numbers of PyTorch's types, as torch._export.serde.schema.ScalarType has them.
+_TYPES = {
+    1: "uint8",
+    2: "int8",
+    3: "int16",
+    4: "int32",
+    5: "int64",
+    6: "float16",
+    7: "float32",
+    8: "float64",
+    12: "bool",
+    13: "bfloat16",
+}
+
+
+def describe_program(path: Path) -> dict[str, Any]:
+    """What a PyTorch program takes, and what it says about the model that it is of.
+
+    `torch.export.load` would unpickle parts of the file and evaluate expressions in it; here its JSON is read alone.
+    """
+    require_readable(path)
+    try:
+        with ZipFile(path) as archive:
+            parts = {member.filename.partition("/")[2]: member for member in archive.infolist()}
+            programs = sorted(name for name in parts if re.fullmatch(r"models/[^/]+\.json", name))
+            if not programs:
+                raise ValueError("it has no program")
+            program = parse_json(_read(archive, parts[programs[0]]))
+            texts = {
+                name.removeprefix("extra/"): _read(archive, member)
+                for name, member in parts.items()
+                if name.startswith("extra/")
+            }
+        inputs = _inputs(program)
+    # What reading an archive raises that is damaged, encrypted or packed otherwise, and JSON of another structure.
+    except (
+        BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+        OSError,
+        KeyError,
+        TypeError,
+    ) as error:
+        raise ValueError(f"{path}: is not a PyTorch program, or is damaged ({_line(error)})") from None
+    return {"kind": "a PyTorch program, for torch.export.load", "inputs": inputs, **_about(path, texts)}
+
+
+def _read(archive: ZipFile, member: ZipInfo) -> str:
+    with archive.open(member) as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"{member.filename} is larger than {_MOST_BYTES} bytes")
+    return content.decode()
+
+
+def _inputs(program: Any) -> list[list[str]]:
+    """Type and lengths of the tensors that are given to a program."""
+    module = program["graph_module"]
+    specs = [spec["user_input"]["arg"] for spec in module["signature"]["input_specs"] if "user_input" in spec]
+    tensors = [module["graph"]["tensor_values"][arg["as_tensor"]["name"]] for arg in specs if "as_tensor" in arg]
+    return [
+        [f"torch.{_TYPES.get(tensor['dtype'], 'another type')}", *map(_length, tensor["sizes"])] for tensor in tensors
+    ]
+
+
+def _length(size: Mapping[str, Any]) -> str:
+    if "as_int" in size:
+        return str(int(size["as_int"]))
+    symbol = re.match(r"Symbol\('(\w{1,20})'", size["as_expr"]["expr_str"])
+    return symbol[1] if symbol else "free"
+
+
+def describe_onnx(path: Path) -> dict[str, Any]:
+    """What an ONNX file takes and gives, and what it says about the model that it is of.
+
+    Files with weights that it may name are not opened.
+    """
+    onnx = load_extra("onnx", "onnx")
+    damaged = load_extra("google.protobuf.message", "onnx").DecodeError
+    require_readable(path)
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except (damaged, ValueError) as error:
+        raise ValueError(f"{path}: is not an ONNX file, or is damaged ({_line(error)})") from None
+    weights = {tensor.name for tensor in model.graph.initializer}
+    outputs = {value.name: _onnx_value(onnx, value) for value in model.graph.output}
+    if not outputs:
+        raise ValueError(f"{path}: is not an ONNX file, or is damaged (it has no outputs)")
+    return {
+        "kind": "an ONNX file",
+        "inputs": {value.name: _onnx_value(onnx, value) for value in model.graph.input if value.name not in weights},
+        "outputs": outputs,
+        **_about(path, {entry.key: entry.value for entry in model.metadata_props}),
+    }
+
+
+def _onnx_value(onnx: Any, value: Any) -> list[str | int]:
+    tensor = value.type.tensor_type
+    kind = onnx.TensorProto.DataType.Name(tensor.elem_type) if tensor.elem_type else "unknown"
+    return [f"tensor({kind.lower()})", *(one.dim_param or one.dim_value for one in tensor.shape.dim)]
+
+
+def _about(path: Path, texts: Mapping[str, str]) -> dict[str, Any]:
+    """What an exported file says about the model that it is of."""
+    if "recipe" not in texts or "classes" not in texts:
+        return {"written by": "another program than dnlnet export"}
+    model = described(path, texts)
+    outputs = parse_json(texts["outputs"]) if "outputs" in texts else None
+    return {
+        **({"outputs": [str(name) for name in outputs]} if isinstance(outputs, list) else {}),
+        **({"scores": model.scores} if model.scores is not None else {}),
+        **({"pixels": texts["pixels"]} if "pixels" in texts else {}),
+        "classes": list(model.classes.names),
+        "recipe": model.recipe.model_dump(mode="json"),
+    }
+
+
+def _line(error: Exception) -> str:
+    """The beginning of what an error says."""
+    return " ".join(str(error).split())[:160] or type(error).__name__

@@ -1,0 +1,54 @@
+"""Whether a recipe can be trained on this machine, seen before anything is written."""
+
+import torch
+
+from dnlnet.engine import distributed
+from dnlnet.engine.memory import require_memory, step_bytes
+from dnlnet.engine.optim import freeze, set_training_mode
+from dnlnet.models.detector import Detector
+from dnlnet.recipes.build import builder_of
+from dnlnet.recipes.schema import DetectionRecipe, Recipe, SegmentationRecipe, VideoRecipe
+
+_WORKER_BYTES = 100_000_000  # of a process that reads data, at least
+_DIVISOR = 32  # of the sides of the batches that a detector is given
+_ADVICE = "lower schedule.batch, the size in data or model.width, or raise schedule.accumulate"
+
+
+def require_feasible(recipe: Recipe, classes: int, workers: int = 0, device: torch.device | str = "cpu") -> None:
+    """An error in a sentence if the network cannot look at what the recipe trains on, or the memory cannot hold it.
+
+    Counted is what a step keeps for its backward pass, of a detector without its heads; the real need is higher.
+
+    >>> from dnlnet.recipes import find_recipe, override
+    >>> large = override(find_recipe("scenes-tiny-dnl"), ["data.crop=[60000, 60000]", "schedule.batch=4096"])
+    >>> require_feasible(large, classes=6)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: a step of 4096 x 3 x 60000 x 60000 values takes at least ...
+    """
+    require_memory(workers * _WORKER_BYTES, f"reading with {workers} processes", "lower --workers")
+    count = max(1, recipe.schedule.batch // recipe.schedule.accumulate // distributed.world_size())
+    shape = (count, 3, *_size(recipe))
+    what = f"a step of {' x '.join(map(str, shape))} values"
+    require_memory(4 * torch.Size(shape).numel(), what, _ADVICE, device)
+    with torch.device("meta"):
+        network = builder_of(recipe).build_model(recipe.model, classes, weights=False)
+        batch = torch.empty(shape)
+    freeze(network, recipe.training.frozen)
+    set_training_mode(network, recipe.training.frozen_statistics)
+    part = network.backbone if isinstance(network, Detector) else network
+    try:
+        needed = step_bytes(part, batch)
+    except (RuntimeError, ValueError) as error:  # what PyTorch's layers raise for an input that they cannot take
+        raise ValueError(f"the network cannot take {what}: {str(error).strip().splitlines()[0]}") from None
+    halves = 1 if recipe.training.precision == "float32" else 2
+    require_memory(needed // halves, what, _ADVICE, device)
+
+
+def _size(recipe: Recipe) -> tuple[int, ...]:
+    """Height and width of what is trained on, in a clip its frames before them."""
+    if isinstance(recipe, VideoRecipe):
+        return recipe.data.frames, recipe.data.crop, recipe.data.crop
+    if isinstance(recipe, DetectionRecipe):
+        return tuple(-(-side // _DIVISOR) * _DIVISOR for side in (recipe.data.short_side, recipe.data.short_side))
+    assert isinstance(recipe, SegmentationRecipe)
+    return recipe.data.crop

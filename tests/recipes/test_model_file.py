@@ -1,0 +1,157 @@
+import json
+import os
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from dnlnet.recipes.load import load, load_network
+from dnlnet.recipes.model_file import read_header, read_model_file
+
+STORED = Path(__file__).parent / "stored" / "model.safetensors"
+METADATA = read_header(STORED)[0]
+
+
+def changed(path: Path, texts: dict[str, str | None] | None = None, state: dict[str, Any] | None = None) -> Path:
+    """The stored model with other texts, or without those that are None, and with other tensors."""
+    metadata = {name: text for name, text in {**METADATA, **(texts or {})}.items() if text is not None}
+    tensors = {name: tensor for name, tensor in {**load_file(STORED), **(state or {})}.items() if tensor is not None}
+    save_file(tensors, path, metadata)
+    return path
+
+
+def recipe_with(**parts: Any) -> str:
+    return json.dumps({**json.loads(METADATA["recipe"]), **parts})
+
+
+def classes_with(**parts: Any) -> str:
+    content = {**json.loads(METADATA["classes"]), **parts}
+    return json.dumps({name: value for name, value in content.items() if value is not None})
+
+
+def test_a_model_file_that_was_written_before_is_still_read() -> None:
+    model = load(STORED)
+    assert model.file.recipe.name == "scenes-tiny-dnl"
+    assert model.file.iteration == 3
+    assert model.file.scores is not None
+    assert set(model.file.scores) == {"miou", "accuracy"}
+    assert model.predict(np.zeros((32, 40, 3), dtype=np.uint8)).scores.shape[-2:] == (32, 40)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"recipe": None}, "has weights but no recipe"),
+        ({"classes": None}, "has weights but no recipe"),
+        ({"recipe": "null"}, "its recipe cannot be read by this version of dnlnet: expected a mapping, got nothing"),
+        ({"recipe": "[]"}, "its recipe cannot be read by this version of dnlnet: expected a mapping, got []"),
+        ({"recipe": '{"a":' * 10_000}, "is nested too deeply"),
+        ({"recipe": "{"}, "is not JSON"),
+        ({"recipe": recipe_with(task=["segmentation"])}, "task: expected one of segmentation, detection, video, got"),
+        ({"recipe": recipe_with(task="video")}, "unknown backbone 'resnet101s'"),
+        ({"recipe": recipe_with(model=[])}, "model=[]: expected a mapping with its settings"),
+        ({"recipe": recipe_with(name="../../../tmp/x")}, "name=../../../tmp/x: expected up to 100 letters"),
+        ({"recipe": recipe_with(flight=1)}, "flight: there is no such setting"),
+        ({"classes": "null"}, "its classes cannot be read by this version of dnlnet: expected a mapping"),
+        ({"classes": "[" * 10_000}, "is nested too deeply"),
+        ({"classes": classes_with(names=None)}, "expected a list of their names, got nothing"),
+        ({"classes": classes_with(names=[], palette=[])}, "expected a list of their names, got []"),
+        ({"classes": classes_with(names=[1, 2])}, "expected a list of their names, got [1, 2]"),
+        ({"classes": classes_with(names={"a": 1})}, "expected a list of their names, got {'a': 1}"),
+        ({"classes": classes_with(palette=None)}, "expected a palette of three numbers within 0..255 for each"),
+        ({"classes": classes_with(palette=[[0, 0, 999]] * 6)}, "expected a palette of three numbers within 0..255"),
+        ({"classes": classes_with(palette=[[0, 0, 9]])}, "6 class names but 1 colours"),
+        ({"classes": classes_with(numbers=[1])}, "expected a number for each of 6, or none, got [1]"),
+        ({"iteration": "true"}, "its iteration cannot be read by this version of dnlnet: expected a whole number"),
+        ({"iteration": "[3]"}, "expected a whole number, got [3]"),
+        ({"iteration": "-3"}, "expected a whole number, got -3"),
+        ({"iteration": "9" * 5000}, "is not JSON"),
+        ({"scores": '{"miou": "high"}'}, "expected numbers by name, got {'miou': 'high'}"),
+        ({"scores": "[0.5]"}, "expected numbers by name, got [0.5]"),
+    ],
+)
+def test_texts_of_another_kind_get_one_sentence(texts: dict, message: str, tmp_path: Path) -> None:
+    path = changed(tmp_path / "a.safetensors", texts)
+    with pytest.raises(ValueError, match=re.escape(message)) as raised:
+        read_model_file(path)
+    assert str(raised.value).startswith(f"{path}: ")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("texts", "state", "message"),
+    [
+        (None, {"block.saliency.bias": None}, "dnl network of its recipe for 6 classes: missing block.saliency.bias"),
+        (None, {"features.0.1.num_batches_tracked": None}, "missing features.0.1.num_batches_tracked"),
+        (None, {"strange": torch.ones(2)}, "of no use strange"),
+        (None, {"classifier.bias": torch.ones(7)}, "classifier.bias is (7,) of F32, expected (6,)"),
+        (
+            None,
+            {"classifier.bias": torch.ones(6, dtype=torch.int64)},
+            "classifier.bias is (6,) of I64",
+        ),
+        (None, {"classifier.bias": torch.ones(6, dtype=torch.bool)}, "classifier.bias is (6,) of BOOL"),
+        (
+            {"classes": classes_with(names=["a", "b"], palette=[[0, 0, 0]] * 2)},
+            None,
+            "for 2 classes: another shape or type: classifier.bias is (6,) of F32, expected (2,)",
+        ),
+        (
+            {"recipe": recipe_with(model={**json.loads(METADATA["recipe"])["model"], "variant": "gc"})},
+            None,
+            "gc network of its recipe for 6 classes: of no use block.key.bias, block.key.weight, block.query.bias",
+        ),
+        (
+            {"recipe": recipe_with(model={**json.loads(METADATA["recipe"])["model"], "width": 60_000})},
+            None,
+            "another shape or type:",
+        ),
+    ],
+)
+def test_weights_of_another_network_get_one_sentence(
+    texts: dict | None, state: dict | None, message: str, tmp_path: Path
+) -> None:
+    model = read_model_file(changed(tmp_path / "a.safetensors", texts, state))
+    with pytest.raises(ValueError, match=re.escape(message)) as raised:
+        load_network(model)
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 600
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_weights_of_another_precision_are_taken(dtype: torch.dtype, tmp_path: Path) -> None:
+    state = {name: tensor.to(dtype) for name, tensor in load_file(STORED).items() if tensor.is_floating_point()}
+    load_network(read_model_file(changed(tmp_path / "a.safetensors", state=state)))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_told(value: float, tmp_path: Path) -> None:
+    path = changed(tmp_path / "a.safetensors", state={"classifier.bias": torch.full((6,), value)})
+    with pytest.warns(UserWarning, match=r"a.safetensors: 1 of its \d+ tensors hold values that are not finite"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"", b"[]", b"{", b'{"__metadata__": null}', b'{"__metadata__": {"recipe": 1}}', b'{"a":' * 500],
+)
+def test_headers_of_another_kind_get_one_sentence(header: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    with pytest.raises(ValueError, match=r"a.safetensors: (is not a safetensors file|has weights but no recipe)"):
+        read_model_file(path)
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = changed(tmp_path / "a.safetensors")
+    path.chmod(0)
+    if os.access(path, os.R_OK):  # as root
+        denied = PermissionError(13, "Permission denied", str(path))
+        monkeypatch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(denied))
+    with pytest.raises(PermissionError, match=r"a.safetensors: cannot be read \(Permission denied\)"):
+        read_model_file(path)
