@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from dnlnet.analysis.panels import SIDE, Mark, draw_panel, heat
+from dnlnet.analysis.panels import SIDE, Mark, draw_panel, heat, panel_height
 from dnlnet.analysis.views import cell_of
 from dnlnet.attention import Terms
 
@@ -55,7 +55,7 @@ def clip_figure(
                 (f"{name}\npairwise of {n + 1}{_peak(attention)}", attention, [n])
                 for n, attention in enumerate(maps.pairwise[0])
             ]
-    high = SIDE * 0.75 * frames.shape[1] / frames.shape[2]
+    high = 0.75 * panel_height((frames.shape[1], frames.shape[2]))
     size = (times * SIDE * 0.75 + 0.8, len(rows) * (high + 0.12) + (0.5 if title else 0.25))
     figure = Figure(figsize=size, layout="constrained")
     if title:

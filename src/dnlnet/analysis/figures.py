@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.analysis.consistency import boundary_map
-from dnlnet.analysis.panels import SIDE, Mark, draw_legend, draw_panel, heat
+from dnlnet.analysis.panels import SIDE, Mark, draw_legend, draw_panel, heat, panel_height
 from dnlnet.analysis.views import Picture, Point, View
 from dnlnet.data.classes import Classes
 
@@ -37,7 +37,7 @@ def attention_figure(picture: Picture, points: Sequence[Point], *, title: str | 
         raise ValueError("no query points; give at least one (row, column)")
     for point in points:
         picture.require_inside(point)
-    row = SIDE * picture.size[0] / picture.size[1] + 0.45
+    row = panel_height(picture.size) + 0.45
     rows = [len(_rows_of(view)) for view in picture.views]
     columns = max(1 + len(points), 2 + 2 * (picture.labels is not None))
     heights = [row, *(count * row + 0.35 for count in rows)]

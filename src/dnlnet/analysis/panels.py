@@ -22,6 +22,7 @@ Pixels = NDArray[np.float32] | NDArray[np.uint8]  # (H, W, 3) in 0..1 or 0..255
 
 SIDE = 2.35  # inches of one panel
 PRINT_DOTS = 300  # of an inch, as printers want it
+_STRIPE = 3  # times as long as wide
 _COLOURS = ("#00d5ff", "#7dff6a", "#ff5ad1", "#ffe14d")
 
 
@@ -47,9 +48,20 @@ class Mark:
         return _COLOURS[self.number % len(_COLOURS)]
 
 
+def panel_height(size: tuple[int, int]) -> float:
+    """Inches that a panel of a picture of this height and width is high; a stripe is stretched to be seen.
+
+    >>> panel_height((100, 200)), panel_height((1000, 1)) / SIDE, panel_height((1, 1000)) / SIDE
+    (1.175, 3.0, 0.3333333333333333)
+    """
+    height, width = size
+    return SIDE * min(max(height / width, 1 / _STRIPE), _STRIPE)
+
+
 def draw_panel(axes: Axes, pixels: Pixels, title: str, marks: Sequence[Mark] = ()) -> None:
     """Show the pixels under a title, with the marks on them."""
-    axes.imshow(pixels, interpolation="nearest")
+    height, width = pixels.shape[:2]
+    axes.imshow(pixels, interpolation="nearest", aspect=panel_height((height, width)) / SIDE * width / height)
     axes.set_title(title, fontsize=9)
     axes.set_xticks([])
     axes.set_yticks([])

@@ -8,7 +8,6 @@ each once, whichever process the files were read in.
 # B clips of a batch, V views of a video, T frames of a clip; H, W size of a picture
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dnlnet.data.clips import Clip
-from dnlnet.data.video import VideoError, open_video
+from dnlnet.data.video import Video, VideoError, open_video
 from dnlnet.data.video_frames import Frames, Size
 from dnlnet.data.videos import LabelledVideos
 
@@ -181,7 +180,8 @@ class TestViews(Dataset[ViewSample]):
     def __getitem__(self, index: int) -> ViewSample:
         entry = self.videos.videos[index]
         try:
-            views = views_of_video(entry.path, self.clip, self.clips, self.crops, self.short_side, self.crop)
+            with open_video(entry.path) as video:
+                views = views_of(video, self.clip, self.clips, self.crops, self.short_side, self.crop)
         except VideoError as error:
             none = torch.empty(0, 3, self.clip.count, self.crop, self.crop, dtype=torch.uint8)
             return ViewSample(none, entry.label, str(entry.path), str(error))
@@ -202,14 +202,11 @@ class TestViews(Dataset[ViewSample]):
         )
 
 
-def views_of_video(
-    path: Path, clip: Clip, clips: int, crops: int, short_side: int, crop: int | None = None
-) -> Tensor:
+def views_of(video: Video, clip: Clip, clips: int, crops: int, short_side: int, crop: int | None = None) -> Tensor:
     """All views of one video, (V, 3, T, H, W): see `TestViews`. Frames that several clips share are decoded once."""
     crop = short_side if crop is None else crop
-    with open_video(path) as video:
-        times = [clip.times(float(start), video.duration) for start in clip.spread_starts(clips, video.duration)]
-        frames = video.frames(np.concatenate(times), short_side)
+    times = [clip.times(float(start), video.duration) for start in clip.spread_starts(clips, video.duration)]
+    frames = video.frames(np.concatenate(times), short_side)
     views = [
         _to_tensor(part[:, top : top + crop, left : left + crop])
         for part in np.split(frames, clips)
