@@ -2,6 +2,7 @@
 
 # H, W size of the picture
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.data.classes import Classes
+from dnlnet.data.names import in_figure
 from dnlnet.files import written_whole
 
 Pixels = NDArray[np.float32] | NDArray[np.uint8]  # (H, W, 3) in 0..1 or 0..255
@@ -97,7 +99,7 @@ def draw_legend(axes: Axes, classes: Classes, shown: Sequence[int] | None = None
     handles = [Rectangle((0, 0), 1, 1, color=[part / 255 for part in classes.palette[k]]) for k in which]
     axes.legend(
         handles,
-        [classes.names[k] for k in which],
+        [in_figure(classes.names[k]) for k in which],
         loc="center",
         frameon=False,
         fontsize=8,
@@ -127,5 +129,11 @@ def heat(pixels: NDArray[np.uint8], attention: Tensor, strongest: float | None =
 
 def save_figure(figure: Figure, path: Path, dots: int = 150) -> None:
     """Write the figure as PNG, PDF or what else the name says, with so many dots an inch, whole or not at all."""
-    with written_whole(path) as temporary, matplotlib.rc_context({"pdf.fonttype": 42}):
+    with (
+        written_whole(path) as temporary,
+        matplotlib.rc_context({"pdf.fonttype": 42}),
+        warnings.catch_warnings(),
+    ):
+        # Letters of other scripts, which the font lacks, are drawn as boxes.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         figure.savefig(temporary, dpi=dots, facecolor="white")

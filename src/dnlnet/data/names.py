@@ -3,7 +3,7 @@
 import re
 from html import escape
 
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$:])")  # a colon, too: plain addresses become links
+_MARKDOWN = re.compile(r"([\\`*_\[\]()!|~$]|^[-+#]|:(?=//))")  # an address becomes a link by itself
 
 
 def printable(text: object) -> str:
@@ -35,10 +35,25 @@ def in_markdown(text: object) -> str:
     return _MARKDOWN.sub(r"\\\1", in_html(text))
 
 
-def in_figure(text: object) -> str:
-    r"""A name as Matplotlib is given it, which takes what stands between two dollars for a formula.
+def fenced(code: str, language: str) -> str:
+    """Lines of code in Markdown, between fences that are longer than any in the code.
 
-    >>> in_figure("5$ and 6$")
-    '5\\$ and 6\\$'
+    >>> print(fenced("a: 1", "yaml"))
+    ```yaml
+    a: 1
+    ```
     """
-    return printable(text).replace("$", r"\$")
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", code)), default=0))
+    return f"{fence}{language}\n{code}\n{fence}"
+
+
+def in_figure(text: object, longest: int = 40) -> str:
+    r"""A name as Matplotlib is given it, cut if it is long.
+
+    What stands between two dollars would be a formula, and what begins with an underscore is left out of a legend.
+
+    >>> in_figure("5$ and 6$"), in_figure("a street in the rain", longest=9)
+    ('5\\$ and 6\\$', 'a street…')
+    """
+    shown = re.sub("^_", " _", printable(text))
+    return (shown if len(shown) <= longest else f"{shown[: longest - 1]}…").replace("$", r"\$")
