@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MAX_MEGABYTES = 20
 MAX_PIXELS = 4_000_000
-LOOK_SIDE = 640
+LOOK_SIDE = 512
 _LEAST_SIDE = 8
 _MARK = 5  # pixels from the middle of the mark to its edge, for each 200 of the picture's height
 
