@@ -50,7 +50,7 @@ def predict(
 
         def advance(picture: Path, done: int, total: int) -> None:
             name = printable(picture.name)[:40]
-            progress.update(part, description=name, completed=done, total=total, visible=done < total)
+            progress.update(part, description=name, completed=done, total=total, visible=1 < total > done)
 
         for result in predict_pictures(
             load(path),

@@ -95,6 +95,7 @@ class SegmentationModel:
         tile_pixels = min(max_pixels, TILE_PIXELS) if height * width > max_pixels else height * width
         total = sum(self.inference.passes(tile.seen_size) for tile in tiles((height, width), tile_pixels))
         done = count(1)
+        progress(0, total)
 
         def logits(part: torch.Tensor) -> torch.Tensor:
             return self.logits(part, lambda: progress(next(done), total))
