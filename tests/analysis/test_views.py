@@ -109,3 +109,13 @@ def test_interior_points_are_the_farthest_from_any_border(size: tuple[int, int])
         deepest = max(depths.values())
         expected.append((-deepest, min(point for point, depth in depths.items() if depth == deepest)))
     assert interior_points(labels, count=3, classes=3) == [point for _, point in sorted(expected)]
+
+
+def test_a_picture_of_one_row_is_not_asked_about_its_padding() -> None:
+    model = SegmentationModel(TinySegmentor(2, width=4), CLASSES)
+    pixels = PIXELS[:1]
+    (view,) = segmentation_views("v", model, pixels)
+    assert view.terms.size == (2, 12)
+    picture = Picture("p", pixels, [view], classes=CLASSES)
+    assert [view.position((0, column), picture) for column in (0, 47)] == [(0, 0), (0, 11)]
+    assert view.over_picture(view.terms.maps([(0, 0)]).combined[0, 0], picture).shape == (1, 48)

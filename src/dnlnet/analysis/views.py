@@ -30,7 +30,7 @@ class View:
         terms: of the block, on this picture alone.
         prediction: (H, W), the classes that the model found, if it looks for any.
         covered: the share of the block's map, in height and width, that the picture takes: a detector pads pictures
-            below and on the right.
+            below and on the right, and very small ones are padded for all.
     """
 
     title: str
@@ -129,9 +129,11 @@ def cell_of(index: int, length: int, count: int, covered: float = 1.0) -> int:
 
 def segmentation_views(title: str, model: SegmentationModel, pixels: NDArray[np.uint8]) -> list[View]:
     """Views of every block of a segmentation model, which looks at the picture whole and once."""
+    once = model.looking_once()
+    height, width = pixels.shape[:2]
     with capture(model.network) as blocks:
-        prediction = model.looking_once().predict(pixels, max_pixels=pixels.shape[0] * pixels.shape[1])
-    return _views(title, blocks, prediction.labels)
+        prediction = once.predict(pixels, max_pixels=height * width)
+    return _views(title, blocks, prediction.labels, once.inference.covered((height, width)))
 
 
 def views_of(title: str, model: SegmentationModel | DetectionModel, pixels: NDArray[np.uint8]) -> list[View]:

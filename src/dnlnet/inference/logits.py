@@ -75,6 +75,15 @@ class Inference:
             looks = sum(ceil(count / self.batch) for count in windows)
         return looks * (1 + self.flip)
 
+    def covered(self, size: Size) -> tuple[float, float]:
+        """The share of what the network is given, in height and width, that a whole image of this size takes.
+
+        >>> Inference().covered((1, 40)), Inference(short_side=20).covered((1, 2))
+        ((0.2, 1.0), (1.0, 1.0))
+        """
+        height, width = self._sizes(size)[0]
+        return height / max(height, LEAST_SIDE), width / max(width, LEAST_SIDE)
+
     def _sizes(self, size: Sequence[int]) -> list[Size]:
         """The heights and widths at which an image of this size is looked at."""
         base = 1.0
