@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,12 @@ from PIL import Image
 
 from dnlnet import NonLocalBlock
 from dnlnet.analysis.clip_figure import clip_figure
+from dnlnet.analysis.confusion import confusion_figure
 from dnlnet.analysis.consistency import RANDOM, STATISTICS, Average
 from dnlnet.analysis.consistency_figure import consistency_figure
 from dnlnet.analysis.figures import attention_figure
 from dnlnet.analysis.panels import heat, save_figure
+from dnlnet.analysis.report import loss_figure, score_figure
 from dnlnet.analysis.views import Picture, View
 from dnlnet.attention import Terms
 from dnlnet.attention.terms import Logits
@@ -157,3 +160,24 @@ def test_bars_leave_out_what_a_variant_does_not_have() -> None:
     bar = Average(0.5, 0.1, 3)
     rows = {"gc": dict.fromkeys(STATISTICS) | {"unary_boundary": bar}, RANDOM: dict.fromkeys(STATISTICS, bar)}
     assert len(consistency_figure(rows).axes[0].patches) == 1
+
+
+@pytest.mark.parametrize("name", ["$x^$", "_background_", "a\nb\x1b\udcff", "道路", "<b>", "n" * 300, "\\frac$$"])
+def test_any_name_can_stand_in_a_figure(name: str, tmp_path: Path) -> None:
+    """Matplotlib takes what is between dollars for a formula, and fails where it is none."""
+    classes = Classes([name, "road"], [(255, 0, 0), (0, 0, 255)])
+    labels = np.zeros(PIXELS.shape[:2], np.uint8)
+    picture = Picture(name, PIXELS, [replace(view_of("dnl"), title=name)], labels, classes)
+    clip = NonLocalBlock(8, dims=3).terms(torch.randn(1, 8, 2, 3, 5))
+    bar = Average(0.5, 0.1, 3)
+    step = {"event": "train", "iteration": 1, "lr": 0.1, name: 1.0}
+    figures = (
+        attention_figure(picture, [(3, 4)], title=name),
+        clip_figure(CLIP, {name: clip}, [(0, 6, 10)], title=name),
+        confusion_figure(torch.eye(2), classes),
+        consistency_figure({name: dict.fromkeys(STATISTICS, bar)}),
+        loss_figure([step]),
+        score_figure([{"event": "evaluation", "iteration": 1, name: 0.5}]),
+    )
+    for number, figure in enumerate(figures):
+        save_figure(figure, tmp_path / f"{number}.png", 40)

@@ -1,10 +1,35 @@
+"""Reports of runs whose names, or scores, are not what one expects."""
+
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 from dnlnet.analysis.report import write_report
+
+EVIL = "<img src=x onerror=alert(1)> | ![a](https://evil.example/a.png)\n```\n"
+
+
+def test_names_in_a_report_are_text(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text(
+        "".join(
+            json.dumps(event) + "\n"
+            for event in (
+                {"event": "train", "iteration": 1, "loss": 1.0, "lr": 0.1},
+                {"event": "evaluation", "iteration": 1, "miou": 0.5, "by_class": {EVIL: 0.5, "$x^$": None}},
+            )
+        )
+    )
+    run = {"recipe": {"name": EVIL, "note": EVIL}, "versions": {"torch": "2"}, "seed": 0, "commit": None}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(run))
+    page = MarkdownIt("commonmark").enable("table").render(write_report(tmp_path).read_text(encoding="utf-8"))
+    assert page.count("<img") == 2  # the two curves
+    assert page.count("evil.example") == page.count("&lt;img src=x onerror=alert(1)&gt; | ![a](https://evil.example")
+    assert page.count("<code") == 1
+    assert page.count("<tr>") == 3 + 3
 
 
 def test_a_report_without_a_score_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

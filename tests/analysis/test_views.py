@@ -87,3 +87,35 @@ def test_pictures_and_views_that_do_not_fit_are_refused() -> None:
         View("v", NonLocalBlock(4, dims=1).terms(torch.randn(1, 4, 9)))
     with pytest.raises(ValueError, match=r"covers a share of the map in 0\.\.1"):
         View("v", terms(), covered=(0.0, 1.0))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (7, 5), (20, 31)])
+def test_interior_points_are_the_farthest_from_any_border(size: tuple[int, int]) -> None:
+    """Against the distance to the nearest pixel that is outside, the larger of rows and columns, for every pixel."""
+    labels = torch.randint(3, size, generator=torch.Generator().manual_seed(0))
+    labels[: size[0] // 2, : size[1] // 2] = 1
+    expected = []
+    for label in labels.unique().tolist():
+        outside = [
+            (row, column)
+            for row in range(-1, size[0] + 1)
+            for column in range(-1, size[1] + 1)
+            if not (0 <= row < size[0] and 0 <= column < size[1]) or labels[row, column] != label
+        ]
+        depths = {
+            (row, column): min(max(abs(row - y), abs(column - x)) for y, x in outside)
+            for row, column in (labels == label).nonzero().tolist()
+        }
+        deepest = max(depths.values())
+        expected.append((-deepest, min(point for point, depth in depths.items() if depth == deepest)))
+    assert interior_points(labels, count=3, classes=3) == [point for _, point in sorted(expected)]
+
+
+def test_a_picture_of_one_row_is_not_asked_about_its_padding() -> None:
+    model = SegmentationModel(TinySegmentor(2, width=4), CLASSES)
+    pixels = PIXELS[:1]
+    (view,) = segmentation_views("v", model, pixels)
+    assert view.terms.size == (2, 12)
+    picture = Picture("p", pixels, [view], classes=CLASSES)
+    assert [view.position((0, column), picture) for column in (0, 47)] == [(0, 0), (0, 11)]
+    assert view.over_picture(view.terms.maps([(0, 0)]).combined[0, 0], picture).shape == (1, 48)

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -70,11 +71,29 @@ def test_bad_options_are_told_and_nothing_is_written(
     assert not out.exists()
 
 
-def test_a_broken_picture_is_named(run: Path, photo: Path, tmp_path: Path) -> None:
+def test_bad_pictures_stop_no_others_and_are_listed(run: Path, photo: Path, tmp_path: Path) -> None:
     truncate(photo)
-    result = attend(run, photo, "-o", tmp_path / "out")
-    assert isinstance(result.exception, ValueError)
-    assert "a.jpg" in str(result.exception)
+    page = tmp_path / "explore.html"
+    only_bad = attend(run, photo, "-o", tmp_path / "out", "--page", page)
+    assert only_bad.exit_code == 2
+    assert only_bad.output.splitlines()[-1].startswith(f"not done: {photo}: cannot be read")
+    assert not page.exists()
+    write_image(tmp_path / "thin.png", size=(1, 30))
+    write_image(tmp_path / f"{'l' * 251}.png")  # no room for the ending of its results
+    os.mkfifo(tmp_path / "pipe.png")
+    result = attend(run, tmp_path, "-o", tmp_path / "out")
+    assert result.exit_code == 1, result.output
+    assert "written: 1 x png" in result.output
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        f"thin.{end}" for end in ("png", "pdf", "npz", "json")
+    }
+    pipe, cut, long = result.output.splitlines()[-3:]
+    assert "pipe.png: is a pipe" in pipe
+    assert "a.jpg: cannot be read" in cut
+    assert "its results cannot be written: File name too long" in long
+    again = attend(run, tmp_path, "-o", tmp_path / "out")  # not its own figures
+    assert "left out: " in again.output
+    assert "written: 1 x png" in again.output
 
 
 def test_consistency_gives_a_row_for_each_model_and_one_for_chance(

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from dnlnet.data.labelled import BadFileError
-from dnlnet.data.pictures import find_pictures, read_picture
+from dnlnet.data.pictures import read_picture
 from trees import truncate, write_image
 
 RED = np.full((4, 6, 3), (250, 10, 20), dtype=np.uint8)
@@ -60,21 +60,3 @@ def test_a_broken_file_gets_one_sentence(tmp_path: Path) -> None:
         read_picture(tmp_path / "cut.png")
     with pytest.raises(BadFileError, match=r"none\.png: no such file"):
         read_picture(tmp_path / "none.png")
-
-
-def test_folders_are_searched_and_names_kept(tmp_path: Path) -> None:
-    for name in ("one/b.png", "one/deep/a.jpg", "one/.hidden.png", "c.png"):
-        write_image(tmp_path / name)
-    (tmp_path / "one" / "notes.txt").write_text("")
-    found = find_pictures([tmp_path / "one", tmp_path / "c.png"])
-    assert list(found) == [Path("b"), Path("deep/a"), Path("c")]
-
-
-def test_two_pictures_of_one_name_are_refused(tmp_path: Path) -> None:
-    for name in ("a.png", "a.jpg"):
-        write_image(tmp_path / name)
-    with pytest.raises(ValueError, match="would be written to the same name"):
-        find_pictures([tmp_path])
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="no pictures in it"):
-        find_pictures([tmp_path / "empty"])

@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dnlnet.inference import Inference
+from dnlnet.models.tiny import TinySegmentor
 
 
 def network(images: Tensor) -> Tensor:
@@ -78,3 +79,62 @@ def test_the_image_is_left_as_it_is() -> None:
 def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Inference(**settings)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1), (3, 2)])
+@pytest.mark.parametrize(
+    "inference",
+    [
+        Inference(),
+        Inference(scales=(0.25, 1.0), flip=True),
+        Inference(window=(16, 16), stride=(8, 8)),
+        Inference(window=(1, 1), stride=(1, 1)),
+        Inference(short_side=24),
+    ],
+)
+def test_the_smallest_images_have_logits(inference: Inference, size: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    model = TinySegmentor(3, width=4).eval()
+    with torch.no_grad():
+        logits = inference(lambda images: model(images).logits, torch.rand(1, 3, *size))
+    assert logits.shape == (1, 3, *size)
+    assert logits.isfinite().all()
+
+
+def test_a_small_image_is_looked_at_as_if_its_border_went_on() -> None:
+    image = torch.arange(6.0).view(1, 1, 3, 2).expand(1, 3, 3, 2)
+    seen = []
+
+    def network(images: torch.Tensor) -> torch.Tensor:
+        seen.append(images[0, 0])
+        return images
+
+    torch.testing.assert_close(Inference()(network, image), image)
+    assert seen[0].tolist() == [[0, 1, 1, 1, 1], [2, 3, 3, 3, 3], *[[4, 5, 5, 5, 5]] * 3]
+
+
+def test_a_stripe_does_not_become_enormous() -> None:
+    seen = []
+
+    def network(images: torch.Tensor) -> torch.Tensor:
+        seen.append(tuple(images.shape[-2:]))
+        return images
+
+    assert Inference(short_side=20)(network, torch.rand(1, 3, 2, 1000)).shape == (1, 3, 2, 1000)
+    Inference(short_side=20)(network, torch.rand(1, 3, 10, 70))  # a picture keeps its shape
+    assert seen == [(5, 160), (20, 140)]
+
+
+@pytest.mark.parametrize("size", [(9, 30), (5, 5), (64, 40)])
+@pytest.mark.parametrize(
+    "inference",
+    [
+        Inference(flip=True),
+        Inference(window=(16, 12), stride=(8, 8), scales=(0.5, 1.0, 1.75), flip=True, batch=3),
+        Inference(window=(16, 16), stride=(16, 16), short_side=30),
+    ],
+)
+def test_passes_are_counted_before_they_are_made(inference: Inference, size: tuple[int, int]) -> None:
+    passes = []
+    inference(lambda images: passes.append(images) or images, torch.rand(1, 3, *size))
+    assert inference.passes(size) == len(passes)

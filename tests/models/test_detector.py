@@ -149,3 +149,27 @@ def test_impossible_detectors_are_refused() -> None:
             Detector(Backbone("resnet50", 32), 3, "dnl", "c4_all")
         with pytest.raises(ValueError, match="got classes=0"):
             Detector(Backbone("resnet50", 32), 0)
+
+
+def test_masks_of_unsure_objects_are_never_brought_to_the_size_of_the_picture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a large picture they would take gigabytes."""
+    torch.manual_seed(0)
+    detector = Detector(Backbone("resnet18", 32), 2, None, proposals=20).eval()
+    image = torch.rand(3, 64, 96)
+    (every,) = detector.detect([image], [(40, 60)])
+    threshold = float(every["scores"].median())
+    postprocess, asked = detector.transform.postprocess, []
+
+    def count(found, *arguments):
+        asked.append(len(found[0]["scores"]))
+        return postprocess(found, *arguments)
+
+    monkeypatch.setattr(detector.transform, "postprocess", count)
+    (some,) = detector.detect([image], [(40, 60)], threshold)
+    sure = every["scores"] >= threshold
+    assert asked == [int(sure.sum())]
+    assert 0 < asked[0] < len(sure)
+    for name, value in some.items():
+        assert torch.equal(value, every[name][sure]), name

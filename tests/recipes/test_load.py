@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -5,9 +6,12 @@ import pytest
 import yaml
 from huggingface_hub import HfApi, ModelCard
 from huggingface_hub.errors import HFValidationError
+from markdown_it import MarkdownIt
 
 import dnlnet
+from dnlnet.data.classes import Classes
 from dnlnet.data.scenes import scene
+from dnlnet.recipes.card import model_card
 from dnlnet.recipes.load import TrainedDetection, TrainedSegmentation
 
 PIXELS = (scene(3, 64)[0].transpose(1, 2, 0) * 255).astype(np.uint8)
@@ -47,6 +51,16 @@ def test_the_card_says_what_was_measured_and_how_to_load_it(run: Path) -> None:
     for name in model.classes.names:
         assert name in card.text
     assert "paper" not in yaml.safe_load(card.text.split("```json")[1].split("```")[0])
+
+
+def test_names_in_a_card_are_text(run: Path) -> None:
+    evil = "<img src=x onerror=alert(1)>\n![a](https://evil.example/a.png)"
+    file = dnlnet.load(run).file
+    recipe = file.recipe.model_copy(update={"name": evil})
+    bad = replace(file, recipe=recipe, classes=Classes([evil] * 6, [(0, 0, 0)] * 6), scores={evil: 0.5})
+    page = MarkdownIt("commonmark").enable("table").render(model_card(bad, "me/scenes").text)
+    assert "<img" not in page
+    assert page.count("<code") >= 2
 
 
 def test_an_upload_has_the_file_and_a_card_with_its_name(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,16 +5,28 @@ Needs gradio, which is imported when the application is made.
 
 # H, W size of the picture
 
-from collections.abc import Mapping
+import os
+import signal
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
+from shutil import rmtree
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from dnlnet.analysis.explorer.fit import shrunk
+from dnlnet.analysis.guard import LocalOnly
 from dnlnet.analysis.panels import heat
 from dnlnet.analysis.views import Picture, Point, views_of
+from dnlnet.data.labelled import BadFileError, picture_errors
+from dnlnet.data.names import in_html, printable
 from dnlnet.data.pictures import read_picture
 from dnlnet.errors import load_extra
 from dnlnet.tasks.detections import DetectionModel
@@ -25,6 +37,8 @@ if TYPE_CHECKING:
 
 MAX_MEGABYTES = 20
 MAX_PIXELS = 4_000_000
+LOOK_SIDE = 512
+_LEAST_SIDE = 8
 _MARK = 5  # pixels from the middle of the mark to its edge, for each 200 of the picture's height
 
 Shown = tuple[NDArray[np.uint8], str]  # pixels (H, W, 3) and what they are
@@ -37,6 +51,7 @@ class Explorer:
         models: to look into, by their titles.
         max_megabytes: larger files are refused.
         max_pixels: and larger pictures.
+        look_side: pictures with a longer side are made smaller before they are looked at, to answer within seconds.
     """
 
     def __init__(
@@ -44,35 +59,42 @@ class Explorer:
         models: Mapping[str, SegmentationModel | DetectionModel],
         max_megabytes: float = MAX_MEGABYTES,
         max_pixels: int = MAX_PIXELS,
+        look_side: int = LOOK_SIDE,
     ) -> None:
         self.models, self.max_megabytes, self.max_pixels = models, max_megabytes, max_pixels
+        self.look_side = look_side
 
     def open(self, path: Path) -> Picture:
         """Look at an uploaded file; a ValueError says in one sentence why it cannot be."""
-        megabytes = path.stat().st_size / 1e6
-        if megabytes > self.max_megabytes:
-            raise ValueError(f"the file has {megabytes:.1f} MB; at most {self.max_megabytes:g} MB are taken")
-        pixels = self._read(path)
+        name, pixels = path.name, self._read(path)
+        height, width = pixels.shape[:2]
+        if max(height, width) > self.look_side:
+            pixels = np.asarray(shrunk(pixels, self.look_side))
+            name += f", made smaller: {pixels.shape[1]} x {pixels.shape[0]} of its {width} x {height} pixels"
         views = [view for title, model in self.models.items() for view in views_of(title, model, pixels)]
-        return Picture(path.name, pixels, views, classes=next(iter(self.models.values())).classes)
+        return Picture(name, pixels, views, classes=next(iter(self.models.values())).classes)
 
     def _read(self, path: Path) -> NDArray[np.uint8]:
         try:
-            with Image.open(path) as picture:  # only its size is read, before anything large is made
+            megabytes = path.stat().st_size / 1e6
+            if megabytes > self.max_megabytes:
+                raise ValueError(f"the file has {megabytes:.1f} MB; at most {self.max_megabytes:g} MB are taken")
+            with picture_errors(path), Image.open(path) as picture:  # only its size is read, before all of it
                 width, height = picture.size
+            pixels = f"{path.name} has {width} x {height} pixels"
             if width * height > self.max_pixels:
-                raise ValueError(
-                    f"{path.name} has {width} x {height} pixels, more than {self.max_pixels:,}: make it smaller"
-                )
+                raise ValueError(f"{pixels}, more than {self.max_pixels:,}: make it smaller")
+            if min(width, height) < _LEAST_SIDE:
+                raise ValueError(f"{pixels}, too few to click in; at least {_LEAST_SIDE} x {_LEAST_SIDE} are needed")
             return read_picture(path)
-        except (OSError, Image.DecompressionBombError) as error:
+        except (OSError, BadFileError) as error:
             raise ValueError(f"{path.name} is not a picture that can be read") from error
 
-    def at(self, picture: Picture, point: Point) -> tuple[str, list[Shown]]:
-        """What every view shows of a pixel: a sentence, and pictures with their captions."""
+    def at(self, picture: Picture, point: Point) -> tuple[list[str], list[Shown]]:
+        """What every view shows of a pixel: sentences, and pictures with their captions."""
         picture.require_inside(point)
         row, column = point
-        lines, shown = [f"Pixel x={column}, y={row}"], []
+        lines, shown = [f"Pixel x={column}, y={row} of {picture.name}"], []
         for view in picture.views:
             position = view.position(point, picture)
             found = "" if view.prediction is None else f", seen as {picture.class_name(int(view.prediction[point]))}"
@@ -87,7 +109,7 @@ class Explorer:
                 if attention is not None:
                     warm = heat(picture.pixels, view.over_picture(attention, picture))
                     shown.append((_marked((255 * warm).astype(np.uint8), point), f"{name}, {view.title}"))
-        return "  \n".join(lines), shown
+        return lines, shown
 
     def predictions(self, picture: Picture) -> list[Shown]:
         """The classes that every view found, in their colours."""
@@ -98,59 +120,81 @@ class Explorer:
 
 
 def launch(explorer: Explorer, port: int, browser: bool) -> None:
-    """Start the application and wait until it is stopped; only this machine can reach it."""
-    gr = load_extra("gradio", "demo")
-    app = build_app(explorer)
-    app.launch(
-        server_name="127.0.0.1",
-        server_port=port,
-        share=False,
-        inbrowser=browser,
-        max_file_size=int(1e6 * explorer.max_megabytes),
-        state_session_capacity=20,
-        ssr_mode=False,
-        footer_links=[],
-        quiet=True,
-        theme=gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
-    )
+    """Start the application and wait until it is stopped; only this machine can reach it.
+
+    What is uploaded and shown lies in a folder of its own, which is removed at the end.
+    """
+    _require_free(port)
+    with TemporaryDirectory(prefix="dnlnet-explore-") as folder, _stopped_by_signal():
+        os.environ["GRADIO_TEMP_DIR"] = folder  # the only way to tell; gradio reads it when it is imported
+        gr = load_extra("gradio", "demo")
+        starlette = load_extra("starlette.middleware", "demo")
+        build_app(explorer, Path(folder)).launch(
+            server_name="127.0.0.1",
+            server_port=port,
+            share=False,
+            inbrowser=browser,
+            max_file_size=int(1e6 * explorer.max_megabytes),
+            state_session_capacity=20,
+            ssr_mode=False,
+            footer_links=[],
+            quiet=True,
+            theme=gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
+            app_kwargs={"middleware": [starlette.Middleware(LocalOnly)]},
+        )
 
 
-def build_app(explorer: Explorer) -> "Blocks":
-    """The application, to be started with `launch`; it tells nobody that it runs, and forgets pictures in an hour."""
+def build_app(explorer: Explorer, folder: Path) -> "Blocks":
+    """The application, to be started with `launch`; it tells nobody that it runs.
+
+    An uploaded file is removed once it is read; what is shown of it lies in `folder` until the session ends, or for
+    an hour.
+    """
     load_extra("gradio", "demo")  # says what to install
     import gradio as gr
 
-    def opened(path: str) -> Any:
+    def opened(path: str, request: gr.Request) -> Any:
         try:
             picture = explorer.open(Path(path))
         except ValueError as error:
-            gr.Warning(str(error))
+            gr.Warning(in_html(error))
             return gr.skip()  # what was shown before stays
-        return picture, *shown_at(picture, picture.interior_points(count=1)[0])
+        finally:
+            Path(path).unlink(missing_ok=True)
+        return picture, *shown_at(picture, picture.interior_points(count=1)[0], request)
 
-    def chosen(picture: Picture | None, event: gr.SelectData) -> Any:
+    def chosen(picture: Picture | None, event: gr.SelectData, request: gr.Request) -> Any:
         if picture is None:
             gr.Warning("the picture was forgotten; choose it again")
             return gr.skip()
         column, row = (int(coordinate) for coordinate in event.index)
-        return shown_at(picture, (row, column))
+        return shown_at(picture, (row, column), request)
 
-    def shown_at(picture: Picture, point: Point) -> tuple[NDArray[np.uint8], str, list[Shown]]:
-        text, shown = explorer.at(picture, point)
-        return _marked(picture.pixels, point), text, shown + explorer.predictions(picture)
+    def shown_at(picture: Picture, point: Point, request: gr.Request) -> tuple[str, str, list[tuple[str, str]]]:
+        lines, shown = explorer.at(picture, point)
+        place = session_folder(request)
+        gallery = [(_saved(pixels, place), printable(name)) for pixels, name in shown + explorer.predictions(picture)]
+        return _saved(_marked(picture.pixels, point), place), "<br>".join(map(in_html, lines)), gallery
+
+    def session_folder(request: gr.Request) -> Path:
+        # The browser chooses the session's name, which may be any text.
+        return folder / "shown" / sha256(str(request.session_hash).encode()).hexdigest()
+
+    def closed(request: gr.Request) -> None:
+        rmtree(session_folder(request), ignore_errors=True)
 
     app: Blocks
     with gr.Blocks(title="dnlnet explore", analytics_enabled=False, delete_cache=(600, 3600)) as app:
-        gr.Markdown(
-            f"## What does a pixel attend to?\n{', '.join(explorer.models)}. Choose a picture (at most "
-            f"{explorer.max_megabytes:g} MB and {explorer.max_pixels:,} pixels), then click in it."
+        gr.HTML(
+            f"<h2>What does a pixel attend to?</h2>{', '.join(map(in_html, explorer.models))}. Choose a picture "
+            f"(at most {explorer.max_megabytes:g} MB and {explorer.max_pixels:,} pixels), then click in it."
         )
         state = gr.State(None, time_to_live=3600)
         with gr.Row():
             with gr.Column(scale=2):
                 upload = gr.UploadButton("Choose a picture", file_types=["image"], type="filepath")
                 image = gr.Image(label="Click in it", interactive=False, elem_id="picture", buttons=["fullscreen"])
-                text = gr.Markdown()
+                text = gr.HTML()
             gallery = gr.Gallery(
                 label="Attention",
                 columns=2,
@@ -162,7 +206,40 @@ def build_app(explorer: Explorer) -> "Blocks":
             )
         upload.upload(opened, upload, [state, image, text, gallery])
         image.select(chosen, state, [image, text, gallery])
+        app.unload(closed)
     return app
+
+
+def _require_free(port: int) -> None:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("127.0.0.1", port))
+        except OSError as error:
+            text = f"port {port} cannot be used: {error.strerror}; choose another, such as --port {port % 65535 + 1}"
+            raise OSError(text) from None
+
+
+@contextmanager
+def _stopped_by_signal() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C does, so that nothing is left behind."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _saved(pixels: NDArray[np.uint8], folder: Path) -> str:
+    """The path of a new file with these pixels."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{token_hex(16)}.png"
+    Image.fromarray(pixels).save(path, compress_level=1)
+    return str(path)
 
 
 def _marked(pixels: NDArray[np.uint8], point: Point) -> NDArray[np.uint8]:

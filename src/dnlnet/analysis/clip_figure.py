@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from dnlnet.analysis.panels import SIDE, Mark, draw_panel, heat
+from dnlnet.analysis.panels import SIDE, Mark, draw_panel, heat, panel_height
 from dnlnet.analysis.views import cell_of
 from dnlnet.attention import Terms
+from dnlnet.data.names import in_figure
 
 ClipPoint = tuple[int, int, int]  # (frame, row, column) in frames and pixels of the clip
 
@@ -49,17 +50,17 @@ def clip_figure(
         positions = [position_of(point, frames, terms) for point in points]
         maps = terms.maps(positions)
         if maps.unary is not None:
-            rows.append((f"{name}\nunary{_peak(maps.unary[0])}", maps.unary[0], []))
+            rows.append((f"{in_figure(name)}\nunary{_peak(maps.unary[0])}", maps.unary[0], []))
         if maps.pairwise is not None:
             rows += [
-                (f"{name}\npairwise of {n + 1}{_peak(attention)}", attention, [n])
+                (f"{in_figure(name)}\npairwise of {n + 1}{_peak(attention)}", attention, [n])
                 for n, attention in enumerate(maps.pairwise[0])
             ]
-    high = SIDE * 0.75 * frames.shape[1] / frames.shape[2]
+    high = 0.75 * panel_height((frames.shape[1], frames.shape[2]))
     size = (times * SIDE * 0.75 + 0.8, len(rows) * (high + 0.12) + (0.5 if title else 0.25))
     figure = Figure(figsize=size, layout="constrained")
     if title:
-        figure.suptitle(title, fontsize=12, fontweight="bold")
+        figure.suptitle(in_figure(title, 100), fontsize=12, fontweight="bold")
     grid = figure.subplots(len(rows), times, squeeze=False)
     for axes, (name, attention, numbers) in zip(grid, rows, strict=True):
         in_frame = [(cell_of(points[number][0], len(frames), times), marks[number]) for number in numbers]

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from dnlnet.data.classes import Classes
+from dnlnet.data.names import in_figure
 
 _WRITTEN = 30  # classes up to which the numbers are written into the cells
 
@@ -30,9 +31,10 @@ def confusion_figure(counts: Tensor, classes: Classes) -> Figure:
     axes = figure.subplots()
     picture = axes.imshow(shares, cmap="viridis", vmin=0, vmax=1)
     ticks = np.arange(len(classes))
+    names = [in_figure(name) for name in classes.names]
     size = 8 if len(classes) <= _WRITTEN else 4
-    axes.set_xticks(ticks, classes.names, rotation=60, ha="right", rotation_mode="anchor", fontsize=size)
-    axes.set_yticks(ticks, classes.names, fontsize=size)
+    axes.set_xticks(ticks, names, rotation=60, ha="right", rotation_mode="anchor", fontsize=size)
+    axes.set_yticks(ticks, names, fontsize=size)
     axes.set_xlabel("predicted")
     axes.set_ylabel("label")
     if len(classes) <= _WRITTEN:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 
 from dnlnet.analysis.consistency import RANDOM, STATISTICS, Average
+from dnlnet.data.names import in_figure
 
 _SHOWN = ("pair_within", "pair_boundary", "unary_boundary")
 
@@ -29,7 +30,7 @@ def consistency_figure(rows: Mapping[str, Mapping[str, Average | None]]) -> Figu
             0.92 * thickness,
             yerr=[average.error for _, average in known],
             error_kw={"capsize": 3, "elinewidth": 1},
-            label=block,
+            label=in_figure(block),
         )
     for place, name in enumerate(_SHOWN):
         average = rows[RANDOM][name] if RANDOM in rows else None

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.analysis.consistency import boundary_map
-from dnlnet.analysis.panels import SIDE, Mark, draw_legend, draw_panel, heat
+from dnlnet.analysis.panels import SIDE, Mark, draw_legend, draw_panel, heat, panel_height
 from dnlnet.analysis.views import Picture, Point, View
 from dnlnet.data.classes import Classes
+from dnlnet.data.names import in_figure
 
 
 def attention_figure(picture: Picture, points: Sequence[Point], *, title: str | None = None) -> Figure:
@@ -37,13 +38,13 @@ def attention_figure(picture: Picture, points: Sequence[Point], *, title: str | 
         raise ValueError("no query points; give at least one (row, column)")
     for point in points:
         picture.require_inside(point)
-    row = SIDE * picture.size[0] / picture.size[1] + 0.45
+    row = panel_height(picture.size) + 0.45
     rows = [len(_rows_of(view)) for view in picture.views]
     columns = max(1 + len(points), 2 + 2 * (picture.labels is not None))
     heights = [row, *(count * row + 0.35 for count in rows)]
     figure = Figure(figsize=(columns * (SIDE + 0.12), sum(heights) + (0.4 if title else 0)), layout="constrained")
     if title:
-        figure.suptitle(title, fontsize=12, fontweight="bold")
+        figure.suptitle(in_figure(title, 100), fontsize=12, fontweight="bold")
     parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     _draw_truth(parts[0], picture, points, columns)
     for part, view in zip(parts[1:], picture.views, strict=True):
@@ -55,7 +56,7 @@ def _draw_truth(part: SubFigure, picture: Picture, points: Sequence[Point], colu
     """The picture with its points; labels and their edges where known; the classes' colours."""
     axes = _places(part, 1, columns)
     marks = [Mark(number, *point) for number, point in enumerate(points)]
-    draw_panel(next(axes), picture.pixels, f"{_short(picture.name)} and query points", marks)
+    draw_panel(next(axes), picture.pixels, f"{in_figure(picture.name, 28)} and query points", marks)
     if picture.labels is not None and picture.classes is not None:
         draw_panel(next(axes), picture.classes.paint(picture.labels), "ground truth")
         edges = boundary_map(torch.from_numpy(picture.labels), width=max(1, round(min(picture.size) / 200)))
@@ -68,7 +69,7 @@ def _draw_truth(part: SubFigure, picture: Picture, points: Sequence[Point], colu
 
 def _draw_view(part: SubFigure, picture: Picture, view: View, points: Sequence[Point], columns: int) -> None:
     """The unary map and the pairwise maps; below them the prediction and both terms together."""
-    part.suptitle(view.title, fontsize=10, fontweight="bold")
+    part.suptitle(in_figure(view.title), fontsize=10, fontweight="bold")
     positions = [view.position(point, picture) for point in points]
     maps = view.terms.maps(positions)
     rows = _rows_of(view)
@@ -128,10 +129,6 @@ def _places(part: SubFigure, rows: int, columns: int) -> Iterator[Axes]:
         yield axes
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= 28 else f"{name[:27]}…"
-
-
 def _share(attention: Tensor, labels: NDArray[np.uint8], point: Point, classes: Classes, view: View) -> str:
     """How much of the attention, and how much of the picture, is of the query's class."""
     label = int(labels[point])
@@ -140,6 +137,5 @@ def _share(attention: Tensor, labels: NDArray[np.uint8], point: Point, classes: 
     height, width = attention.shape
     same = F.adaptive_avg_pool2d(torch.from_numpy(labels == label).float()[None], (height, width))[0]
     share = float((attention.cpu() * same).sum() / attention.sum())
-    return (
-        f": {classes.names[label]}\n{share:.0%} of it on {classes.names[label]} ({float(same.mean()):.0%} of picture)"
-    )
+    name = in_figure(classes.names[label], 24)
+    return f": {name}\n{share:.0%} of it on {name} ({float(same.mean()):.0%} of picture)"

@@ -2,6 +2,7 @@
 
 # H, W size of the picture
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.data.classes import Classes
+from dnlnet.data.names import in_figure
 from dnlnet.files import written_whole
 
 Pixels = NDArray[np.float32] | NDArray[np.uint8]  # (H, W, 3) in 0..1 or 0..255
 
 SIDE = 2.35  # inches of one panel
 PRINT_DOTS = 300  # of an inch, as printers want it
+_STRIPE = 3  # times as long as wide
 _COLOURS = ("#00d5ff", "#7dff6a", "#ff5ad1", "#ffe14d")
 
 
@@ -47,9 +50,20 @@ class Mark:
         return _COLOURS[self.number % len(_COLOURS)]
 
 
+def panel_height(size: tuple[int, int]) -> float:
+    """Inches that a panel of a picture of this height and width is high; a stripe is stretched to be seen.
+
+    >>> panel_height((100, 200)), panel_height((1000, 1)) / SIDE, panel_height((1, 1000)) / SIDE
+    (1.175, 3.0, 0.3333333333333333)
+    """
+    height, width = size
+    return SIDE * min(max(height / width, 1 / _STRIPE), _STRIPE)
+
+
 def draw_panel(axes: Axes, pixels: Pixels, title: str, marks: Sequence[Mark] = ()) -> None:
     """Show the pixels under a title, with the marks on them."""
-    axes.imshow(pixels, interpolation="nearest")
+    height, width = pixels.shape[:2]
+    axes.imshow(pixels, interpolation="nearest", aspect=panel_height((height, width)) / SIDE * width / height)
     axes.set_title(title, fontsize=9)
     axes.set_xticks([])
     axes.set_yticks([])
@@ -85,7 +99,7 @@ def draw_legend(axes: Axes, classes: Classes, shown: Sequence[int] | None = None
     handles = [Rectangle((0, 0), 1, 1, color=[part / 255 for part in classes.palette[k]]) for k in which]
     axes.legend(
         handles,
-        [classes.names[k] for k in which],
+        [in_figure(classes.names[k]) for k in which],
         loc="center",
         frameon=False,
         fontsize=8,
@@ -115,5 +129,11 @@ def heat(pixels: NDArray[np.uint8], attention: Tensor, strongest: float | None =
 
 def save_figure(figure: Figure, path: Path, dots: int = 150) -> None:
     """Write the figure as PNG, PDF or what else the name says, with so many dots an inch, whole or not at all."""
-    with written_whole(path) as temporary, matplotlib.rc_context({"pdf.fonttype": 42}):
+    with (
+        written_whole(path) as temporary,
+        matplotlib.rc_context({"pdf.fonttype": 42}),
+        warnings.catch_warnings(),
+    ):
+        # Letters of other scripts, which the font lacks, are drawn as boxes.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         figure.savefig(temporary, dpi=dots, facecolor="white")

@@ -9,6 +9,7 @@ import yaml
 from matplotlib.figure import Figure
 
 from dnlnet.analysis.panels import save_figure
+from dnlnet.data.names import fenced, in_figure, in_markdown
 from dnlnet.engine.log import read_log
 from dnlnet.files import written_whole
 
@@ -25,14 +26,14 @@ def write_report(folder: Path) -> Path:
         raise ValueError(f"{folder}: has no log of a training run")
     run = yaml.safe_load((folder / "run.yaml").read_text())
     save_figure(loss_figure(steps), folder / "loss.png")
-    parts = [f"# {run['recipe']['name']}", _summary(run, steps), "![loss](loss.png)"]
+    parts = [f"# {in_markdown(run['recipe']['name'])}", _summary(run, steps), "![loss](loss.png)"]
     if evaluations:
         save_figure(score_figure(evaluations), folder / "scores.png")
         parts += ["![scores](scores.png)", _scores(evaluations, _OF_CLASS[run["recipe"].get("task", "segmentation")])]
-    parts += ["## Recipe", "```yaml\n" + yaml.safe_dump(run, sort_keys=False, allow_unicode=True).strip() + "\n```"]
+    parts += ["## Recipe", fenced(yaml.safe_dump(run, sort_keys=False, allow_unicode=True).strip(), "yaml")]
     path = folder / "report.md"
     with written_whole(path) as temporary:
-        temporary.write_text("\n\n".join(parts) + "\n")
+        temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
 
 
@@ -43,7 +44,7 @@ def loss_figure(steps: Sequence[Mapping[str, Any]]) -> Figure:
     iterations = [step["iteration"] for step in steps]
     for name in (key for key in steps[0] if key not in ("event", "iteration", "lr")):
         values = [step[name] for step in steps]
-        (line,) = upper.plot(iterations, smoothed(values), label=name, linewidth=1.6)
+        (line,) = upper.plot(iterations, smoothed(values), label=in_figure(name), linewidth=1.6)
         upper.plot(iterations, values, color=line.get_color(), alpha=0.2, linewidth=0.7)
     upper.set_ylabel("loss")
     upper.legend(frameon=False)
@@ -63,7 +64,7 @@ def score_figure(evaluations: Sequence[Mapping[str, Any]]) -> Figure:
     iterations = [evaluation["iteration"] for evaluation in evaluations]
     for name in _score_names(evaluations[0]):
         values = [math.nan if evaluation[name] is None else evaluation[name] for evaluation in evaluations]
-        axes.plot(iterations, values, marker="o", markersize=4, label=name)
+        axes.plot(iterations, values, marker="o", markersize=4, label=in_figure(name))
         if not math.isnan(values[-1]):
             axes.annotate(
                 f"{values[-1]:.3f}", (iterations[-1], values[-1]), (6, 0), textcoords="offset points", va="center"
@@ -113,5 +114,8 @@ def _scores(evaluations: Sequence[Mapping[str, Any]], of_class: str) -> str:
     by_class = best.get("by_class")
     if by_class:
         rows += ["", "Of the best model, by class:", "", f"| class | {of_class} |", "|---|---:|"]
-        rows += [f"| {name} | {'-' if iou is None else format(iou, '.3f')} |" for name, iou in by_class.items()]
+        rows += [
+            f"| {in_markdown(name)} | {'-' if iou is None else format(iou, '.3f')} |"
+            for name, iou in by_class.items()
+        ]
     return "\n".join(rows)

@@ -30,7 +30,7 @@ class View:
         terms: of the block, on this picture alone.
         prediction: (H, W), the classes that the model found, if it looks for any.
         covered: the share of the block's map, in height and width, that the picture takes: a detector pads pictures
-            below and on the right.
+            below and on the right, and very small ones are padded for all.
     """
 
     title: str
@@ -129,9 +129,11 @@ def cell_of(index: int, length: int, count: int, covered: float = 1.0) -> int:
 
 def segmentation_views(title: str, model: SegmentationModel, pixels: NDArray[np.uint8]) -> list[View]:
     """Views of every block of a segmentation model, which looks at the picture whole and once."""
+    once = model.looking_once()
+    height, width = pixels.shape[:2]
     with capture(model.network) as blocks:
-        prediction = model.looking_once().predict(pixels, max_pixels=pixels.shape[0] * pixels.shape[1])
-    return _views(title, blocks, prediction.labels)
+        prediction = once.predict(pixels, max_pixels=height * width)
+    return _views(title, blocks, prediction.labels, once.inference.covered((height, width)))
 
 
 def views_of(title: str, model: SegmentationModel | DetectionModel, pixels: NDArray[np.uint8]) -> list[View]:
@@ -154,16 +156,32 @@ def interior_points(labels: Tensor, count: int = 3, classes: int = IGNORE) -> li
     >>> interior_points(labels, count=2)
     [(2, 2), (1, 7)]
     """
-    found: list[tuple[float, Point]] = []
+    found: list[tuple[int, Point]] = []
     for label in (label for label in labels.unique().tolist() if label < classes):
-        inside = (labels == label).float()[None]
-        depth = inside.clone()
-        while inside.any():  # each erosion takes one pixel off, at the edge of the image as well
-            inside = -F.max_pool2d(-F.pad(inside, (1, 1, 1, 1)), kernel_size=3, stride=1)
-            depth += inside
-        row, column = divmod(int(depth.flatten().argmax()), labels.shape[1])
-        found.append((-float(depth.max()), (row, column)))
+        radius, point = _deepest(labels == label)
+        found.append((-radius, point))
     return [point for _, point in sorted(found)[:count]] or [(labels.shape[0] // 2, labels.shape[1] // 2)]
+
+
+def _deepest(inside: Tensor) -> tuple[int, Point]:
+    """The largest square inside of a region (H, W), by its radius, and the middle of the first such square.
+
+    The number of pixels in a square follows from four sums over all above and on the left; the radius is halved in.
+    """
+    sums = F.pad(inside.cumsum(dim=0).cumsum(dim=1), (1, 0, 1, 0))
+
+    def squares(radius: int) -> Tensor:
+        side = 2 * radius + 1
+        count = sums[side:, side:] - sums[:-side, side:] - sums[side:, :-side] + sums[:-side, :-side]
+        return count == side**2
+
+    smallest, largest = 0, (min(inside.shape) - 1) // 2
+    while smallest < largest:
+        middle = (smallest + largest + 1) // 2
+        smallest, largest = (middle, largest) if squares(middle).any() else (smallest, middle - 1)
+    full = squares(smallest)
+    row, column = divmod(int(full.flatten().float().argmax()), full.shape[1])
+    return smallest, (row + smallest, column + smallest)
 
 
 def _views(

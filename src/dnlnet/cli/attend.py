@@ -1,12 +1,14 @@
 """`dnlnet attend`: figures, numbers and a page of what models attend to in pictures."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from matplotlib.figure import Figure
 
     from dnlnet.analysis.views import Picture, Point
     from dnlnet.data.labelled import LabelledImages
@@ -41,7 +43,8 @@ def attend(
 
     OUT gets, for each picture, a figure as PNG and PDF, the raw maps (.npz), and what is in them (.json). The page is
     one file that needs no server: point at a pixel to see its maps. Query points snap to the block's grid. Of a video
-    the clip in its middle is shown, frame by frame.
+    the clip in its middle is shown, frame by frame. What cannot be read is listed at the end; the exit code is then
+    1, or 2 if nothing could be read.
 
     Example: dnlnet attend runs/dnl street.jpg --query 120,80 --against runs/nl -o figures --page explore.html
     """
@@ -51,9 +54,11 @@ def attend(
 
     from dnlnet.analysis.explorer import explorer_page
     from dnlnet.cli.attend_video import attend_videos
+    from dnlnet.cli.problems import end_with, say_left_out
     from dnlnet.cli.progress import counting_progress
     from dnlnet.data.catalog import open_all_splits
-    from dnlnet.data.pictures import find_pictures
+    from dnlnet.data.inputs import find_pictures
+    from dnlnet.data.labelled import BadFileError
     from dnlnet.files import written_whole
     from dnlnet.recipes.load import open_together, read_together
 
@@ -69,24 +74,31 @@ def attend(
     points = [_point(query) for query in queries]
     labelled = None if data is None else list(open_all_splits(recipe.data.name, data)[0].values())
     models = open_together(files)
-    pictures = find_pictures(inputs)
-    shown = []
+    found = find_pictures(inputs, out)
+    say_left_out(found)
+    problems, shown = [str(problem) for problem in found.problems], []
     with counting_progress() as progress:
-        task = progress.add_task("looking", total=len(pictures))
-        for name, path in pictures.items():
-            picture = _look(name, path, models, labelled, max_pixels)
-            for point in points:
-                picture.require_inside(point)
-            if out is not None:
-                _write(picture, points or picture.interior_points(), out / name)
-            shown.append(picture)
+        task = progress.add_task("looking", total=len(found.paths))
+        for name, path in found.paths.items():
+            try:
+                picture = _look(name, path, models, labelled, max_pixels)
+                for point in points:
+                    picture.require_inside(point)
+                if out is not None:
+                    _write(picture, points or picture.interior_points(), path, out / name)
+                if page is not None:
+                    shown.append(picture)
+            except BadFileError as error:
+                problems.append(str(error))
             progress.advance(task)
-    if out is not None:
-        typer.echo(f"written: {len(pictures)} x png, pdf, npz, json in {out}")
-    if page is not None:
+    count = len(found.paths) + len(found.problems)
+    if out is not None and len(problems) < count:
+        typer.echo(f"written: {count - len(problems)} x png, pdf, npz, json in {out}")
+    if shown and page is not None:
         with written_whole(page) as temporary:
             temporary.write_text(explorer_page(shown), encoding="utf-8")
         typer.echo(f"written: {page} ({page.stat().st_size / 1e6:.1f} MB); open it in a browser")
+    end_with(problems, count)
 
 
 def _query(text: str) -> tuple[int, ...]:
@@ -120,18 +132,19 @@ def _look(
     from PIL import Image
 
     from dnlnet.analysis.views import Picture, views_of
+    from dnlnet.cli.problems import say
     from dnlnet.data.catalog import find_labels
     from dnlnet.data.pictures import read_picture
 
     pixels = read_picture(path)
     labels = None if labelled is None else find_labels(labelled, path)
     if labelled is not None and labels is None:
-        typer.echo(f"{path}: is not a picture of the data set; shown without labels", err=True)
+        say(f"{path}: is not a picture of the data set; shown without labels")
     height, width = pixels.shape[:2]
     if height * width > max_pixels:
         scale = (max_pixels / (height * width)) ** 0.5
         size = max(1, int(width * scale)), max(1, int(height * scale))
-        typer.echo(f"{path}: made smaller, from {width} x {height} to {size[0]} x {size[1]} pixels", err=True)
+        say(f"{path}: made smaller, from {width} x {height} to {size[0]} x {size[1]} pixels")
         pixels = np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BOX))
         labels = (
             None if labels is None else np.asarray(Image.fromarray(labels).resize(size, Image.Resampling.NEAREST))
@@ -140,16 +153,28 @@ def _look(
     return Picture(str(name), pixels, views, labels, next(iter(models.values())).classes)
 
 
-def _write(picture: "Picture", points: "list[Point]", target: Path) -> None:
-    """The figure, the maps and their description, under one name with four endings."""
+def _write(picture: "Picture", points: "list[Point]", path: Path, target: Path) -> None:
+    """The figure, the maps and their description of the picture at a path."""
     from dnlnet.analysis.figures import attention_figure
-    from dnlnet.analysis.panels import PRINT_DOTS, save_figure
     from dnlnet.analysis.record import record
-    from dnlnet.cli.tables import write_json, write_maps
 
-    figure = attention_figure(picture, points)
-    for ending in (".png", ".pdf"):
-        save_figure(figure, target.with_name(target.name + ending), PRINT_DOTS)
-    content, arrays = record(picture, points)
-    write_maps(target.with_name(target.name + ".npz"), arrays)
-    write_json(target.with_name(target.name + ".json"), content)
+    write_shown(path, target, attention_figure(picture, points), *record(picture, points))
+
+
+def write_shown(
+    path: Path, target: Path, figure: "Figure", content: dict[str, Any], arrays: "Mapping[str, Any]"
+) -> None:
+    """What is shown of a picture or video, under one name with four endings, or none of it and a `BadFileError`."""
+    from dnlnet.analysis.panels import PRINT_DOTS, save_figure
+    from dnlnet.cli.tables import write_json, write_maps
+    from dnlnet.data.labelled import BadFileError, Problem
+    from dnlnet.recipes.job import writing_problem
+
+    png, pdf, npz, json = files = [target.with_name(target.name + end) for end in (".png", ".pdf", ".npz", ".json")]
+    try:
+        save_figure(figure, png, PRINT_DOTS)
+        save_figure(figure, pdf, PRINT_DOTS)
+        write_maps(npz, arrays)
+        write_json(json, content)
+    except OSError as error:
+        raise BadFileError(Problem(path, writing_problem(error, files))) from None

@@ -22,15 +22,17 @@ def attend_videos(
     """
     from dnlnet.analysis.clip_figure import clip_figure
     from dnlnet.analysis.clips import clip_record, clip_terms
-    from dnlnet.analysis.panels import PRINT_DOTS, save_figure
+    from dnlnet.cli.attend import write_shown
+    from dnlnet.cli.problems import end_with, say, say_left_out
     from dnlnet.cli.progress import counting_progress
-    from dnlnet.cli.tables import write_json, write_maps
-    from dnlnet.data.pictures import find_inputs
+    from dnlnet.data.inputs import find_inputs
+    from dnlnet.data.labelled import BadFileError
     from dnlnet.data.video import is_video, open_video
     from dnlnet.recipes.load import TrainedVideo
     from dnlnet.recipes.schema import VideoRecipe
 
-    videos = find_inputs(inputs, is_video, "videos in it")
+    found = find_inputs(inputs, is_video, "videos in it", out)
+    say_left_out(found)
     recipes: dict[str, VideoRecipe] = {}
     for title, file in files.items():
         if not isinstance(file.recipe, VideoRecipe):
@@ -43,27 +45,35 @@ def attend_videos(
             raise ValueError(f"{title}: {text}")
     models = {title: TrainedVideo(files[title], recipe) for title, recipe in recipes.items()}
     first = next(iter(models.values()))
+    problems = [str(problem) for problem in found.problems]
+
+    def show(name: Path, path: Path) -> None:
+        with open_video(path) as video:
+            size = video.size
+            for note in video.notes:
+                say(f"{path}: {note}")
+        frames = first.frames(path)
+        blocks: dict[str, Terms] = {}
+        for title, model in models.items():
+            blocks |= clip_terms(title, model, frames)
+        points = [_point(query, size, frames.shape[:3]) for query in queries] or [
+            tuple(length // 2 for length in frames.shape[:3])
+        ]
+        figure = clip_figure(frames, blocks, points, title=path.name)
+        write_shown(path, out / name, figure, *clip_record(str(name), frames, blocks, points))
+
     with counting_progress() as progress:
-        task = progress.add_task("looking", total=len(videos))
-        for name, path in videos.items():
-            with open_video(path) as video:
-                size = video.size
-            frames = first.frames(path)
-            blocks: dict[str, Terms] = {}
-            for title, model in models.items():
-                blocks |= clip_terms(title, model, frames)
-            points = [_point(query, size, frames.shape[:3]) for query in queries] or [
-                tuple(length // 2 for length in frames.shape[:3])
-            ]
-            figure = clip_figure(frames, blocks, points, title=path.name)
-            target = out / name
-            for ending in (".png", ".pdf"):
-                save_figure(figure, target.with_name(target.name + ending), PRINT_DOTS)
-            content, arrays = clip_record(str(name), frames, blocks, points)
-            write_maps(target.with_name(target.name + ".npz"), arrays)
-            write_json(target.with_name(target.name + ".json"), content)
+        task = progress.add_task("looking", total=len(found.paths))
+        for name, path in found.paths.items():
+            try:
+                show(name, path)
+            except BadFileError as error:
+                problems.append(str(error))
             progress.advance(task)
-    typer.echo(f"written: {len(videos)} x png, pdf, npz, json in {out}")
+    count = len(found.paths) + len(found.problems)
+    if len(problems) < count:
+        typer.echo(f"written: {count - len(problems)} x png, pdf, npz, json in {out}")
+    end_with(problems, count)
 
 
 def _looks_at(recipe: "VideoRecipe") -> str:

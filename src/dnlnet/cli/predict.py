@@ -32,12 +32,15 @@ def predict(
     with boxes, masks, names and scores, a mask for each object, and COCO-format JSON; a video model JSON with the
     probability of each class, of which it prints the surest.
 
-    What is done is not done again: an interrupted job goes on. A broken file is reported and skipped, and the exit
-    code is then 1. Under torchrun the pictures are shared out.
+    What is done is not done again unless the picture has changed: an interrupted job goes on. Results in the folders
+    that are searched are left out. What cannot be read is listed at the end; the exit code is then 1, or 2 if nothing
+    could be read. Under torchrun the pictures are shared out.
 
     Example: dnlnet predict runs/camvid photos/ street.jpg -o predicted
     """
+    from dnlnet.cli.problems import end_with, say
     from dnlnet.cli.progress import counting_progress
+    from dnlnet.data.names import printable
     from dnlnet.engine.distributed import is_main, process_group, wait_for_all
     from dnlnet.recipes.load import load
     from dnlnet.recipes.model_file import find_model
@@ -45,9 +48,15 @@ def predict(
     from dnlnet.recipes.predict import predict_pictures
 
     path = find_model(model)
-    problems, skipped, done = [], 0, 0
+    results = []
     with process_group(), counting_progress() as progress:
         task = progress.add_task("predicting", total=None)
+        part = progress.add_task("", visible=False)
+
+        def advance(picture: Path, done: int, total: int) -> None:
+            name = printable(picture.name)[:40]
+            progress.update(part, description=name, completed=done, total=total, visible=1 < total > done)
+
         for result in predict_pictures(
             load(path),
             path,
@@ -58,23 +67,27 @@ def predict(
             threshold=threshold,
             force=force,
             start=lambda count: progress.update(task, total=count),
+            left_out=lambda text: say(f"left out: {text}"),
+            progress=advance,
         ):
             progress.advance(task)
+            results.append(result)
             if result.said:
-                typer.echo(f"{result.path}\n{result.said}")
-            skipped += result.skipped
-            done += not result.skipped and result.problem is None
-            if result.problem is not None:
-                problems.append(result.problem)
-                typer.echo(f"skipped {result.problem}", err=True)
+                typer.echo(f"{printable(result.path)}\n{result.said}")
+            for note in result.notes:
+                say(f"{result.path}: {note}")
         wait_for_all()
-        if is_main():
+        speaks = is_main()
+        if speaks:
             join_results(out)
-            counts = [
-                f"{done} done",
-                f"{skipped} done before" if skipped else "",
-                f"{len(problems)} bad" if problems else "",
-            ]
-            typer.echo(f"{', '.join(filter(None, counts))}; results: {out}")
-    if problems:
-        raise typer.Exit(1)
+    bad = [result.problem for result in results if result.problem is not None]
+    skipped, again = (sum(getattr(result, kind) for result in results) for kind in ("skipped", "again"))
+    if speaks:
+        counts = [
+            f"{len(results) - skipped - len(bad)} done",
+            f"{again} of them again, for their pictures have changed" if again else "",
+            f"{skipped} done before" if skipped else "",
+            f"{len(bad)} bad" if bad else "",
+        ]
+        typer.echo(f"{', '.join(filter(None, counts))}; results: {printable(out)}")
+    end_with(bad, len(results))

@@ -19,7 +19,7 @@ def measuring_progress() -> "Progress":
     """What was measured last, how many of how many, and the time so far: how long the next takes is not known."""
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn()
+    columns = TextColumn("{task.description}", markup=False), MofNCompleteColumn(), TimeElapsedColumn()
     return Progress(*columns, console=speaking_console())
 
 
@@ -27,5 +27,5 @@ def counting_progress() -> "Progress":
     """A bar with how many of how many are done, and the time left."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     return Progress(*columns, console=speaking_console())

@@ -29,11 +29,14 @@ def print_table(title: str, rows: Sequence[Mapping[str, object]], caption: str =
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, caption=caption or None, title_justify="left", caption_justify="left")
+    titles = (
+        Text(text, style=f"table.{kind}") if text else None for kind, text in (("title", title), ("caption", caption))
+    )
+    table = Table(title=next(titles), caption=next(titles), title_justify="left", caption_justify="left")
     for name, value in rows[0].items():
         narrow = max(len(str(row[name])) for row in rows) <= 14
         justify: Literal["left", "right"] = "right" if _is_number(value) else "left"
-        table.add_column(name, justify=justify, no_wrap=narrow, overflow="fold")
+        table.add_column(Text(name), justify=justify, no_wrap=narrow, overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(value), style=_STYLES.get(str(value), "")) for value in row.values()))
     Console().print(table)

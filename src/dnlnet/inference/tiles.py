@@ -1,7 +1,8 @@
 """Labels of pictures too large for memory, tile by tile."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,7 +10,10 @@ from torch import Tensor
 Size = tuple[int, int]
 
 
-def tiled_labels(label: Callable[[Tensor], Tensor], image: Tensor, max_pixels: int, margin: int = 64) -> Tensor:
+MARGIN = 64
+
+
+def tiled_labels(label: Callable[[Tensor], Tensor], image: Tensor, max_pixels: int, margin: int = MARGIN) -> Tensor:
     """Labels (H, W) of a picture (3, H, W), of which at most about `max_pixels` pixels are looked at at once.
 
     A tile is looked at together with a margin around it, which is then cut off, so that borders of tiles do not show.
@@ -27,15 +31,9 @@ def tiled_labels(label: Callable[[Tensor], Tensor], image: Tensor, max_pixels: i
     True
     """
     height, width = image.shape[-2:]
-    if height * width <= max_pixels:
-        return label(image)
-    side = int(max_pixels**0.5) - 2 * margin
-    if side < 1:
-        raise ValueError(f"tiles of {max_pixels} pixels have no room inside a margin of {margin}; allow more pixels")
     labels: Tensor | None = None
-    for (top, bottom), (left, right) in _tiles(height, width, side):
-        y0, y1 = max(0, top - margin), min(height, bottom + margin)
-        x0, x1 = max(0, left - margin), min(width, right + margin)
+    for tile in tiles((height, width), max_pixels, margin):
+        (top, bottom), (left, right), (y0, y1), (x0, x1) = tile
         part = label(image[:, y0:y1, x0:x1])
         if labels is None:
             labels = torch.empty(height, width, dtype=part.dtype)
@@ -44,11 +42,40 @@ def tiled_labels(label: Callable[[Tensor], Tensor], image: Tensor, max_pixels: i
     return labels
 
 
-def _tiles(height: int, width: int, side: int) -> Iterator[tuple[Size, Size]]:
-    """Rows and columns of each tile: as equal as can be, none larger than `side`."""
-    for rows in _cuts(height, side):
-        for columns in _cuts(width, side):
-            yield rows, columns
+class Tile(NamedTuple):
+    """From where to where a tile reaches, and what is looked at for it."""
+
+    rows: Size
+    columns: Size
+    seen_rows: Size
+    seen_columns: Size
+
+    @property
+    def seen_size(self) -> Size:
+        """Height and width of what is looked at."""
+        (top, bottom), (left, right) = self.seen_rows, self.seen_columns
+        return bottom - top, right - left
+
+
+def tiles(size: Size, max_pixels: int, margin: int = MARGIN) -> list[Tile]:
+    """The tiles of a picture of this height and width: as equal as can be; one, if it has few enough pixels.
+
+    >>> [tile.seen_size for tile in tiles((40, 90), max_pixels=2500, margin=5)]
+    [(40, 35), (40, 40), (40, 35)]
+    """
+    height, width = size
+    side = max(size) if height * width <= max_pixels else int(max_pixels**0.5) - 2 * margin
+    if side < 1:
+        raise ValueError(f"tiles of {max_pixels} pixels have no room inside a margin of {margin}; allow more pixels")
+
+    def seen(cut: Size, length: int) -> Size:
+        return max(0, cut[0] - margin), min(length, cut[1] + margin)
+
+    return [
+        Tile(rows, columns, seen(rows, height), seen(columns, width))
+        for rows in _cuts(height, side)
+        for columns in _cuts(width, side)
+    ]
 
 
 def _cuts(length: int, side: int) -> list[Size]:

@@ -27,11 +27,25 @@ def starts(length: int, window: int, stride: int) -> list[int]:
     return [*range(0, last, stride), last]
 
 
+def corners(size: Size, window: Size, stride: Size) -> list[Size]:
+    """Top and left of every window over an image of this height and width.
+
+    An image smaller than the window is looked at whole in that direction.
+
+    >>> corners((3, 10), (4, 4), (3, 3))
+    [(0, 0), (0, 3), (0, 6)]
+    """
+    rows, columns = (
+        starts(length, min(side, length), min(step, side, length))
+        for length, side, step in zip(size, window, stride, strict=True)
+    )
+    return [(top, left) for top in rows for left in columns]
+
+
 def sliding_logits(network: Network, image: Tensor, window: Size, stride: Size, batch: int = 4) -> Tensor:
     """Logits of one image from windows of it, (1, K, H, W).
 
-    An image smaller than the window is looked at whole in that direction. Only the sum and the count of the image are
-    kept, however many windows there are.
+    Only the sum and the count of the image are kept, however many windows there are: see `corners`.
 
     Args:
         network: gives logits of the size of what it is given.
@@ -43,15 +57,11 @@ def sliding_logits(network: Network, image: Tensor, window: Size, stride: Size, 
     torch.Size([1, 1, 10, 10])
     """
     height, width = image.shape[-2:]
+    places = corners((height, width), window, stride)
     window = min(window[0], height), min(window[1], width)
-    corners = [
-        (top, left)
-        for top in starts(height, window[0], min(stride[0], window[0]))
-        for left in starts(width, window[1], min(stride[1], window[1]))
-    ]
     total: Tensor | None = None
     count = image.new_zeros(height, width)
-    for group in _groups(corners, batch):
+    for group in _groups(places, batch):
         parts = torch.cat([image[..., y : y + window[0], x : x + window[1]] for y, x in group])
         logits = network(parts)
         if total is None:

@@ -103,12 +103,18 @@ class Detector(MaskRCNN):  # type: ignore[misc]  # torchvision has no types
         self.transform = _AsGiven(800, 1333, list(MEAN), list(DEVIATION))
 
     @torch.no_grad()
-    def detect(self, images: Sequence[Tensor], sizes: Sequence[tuple[int, int]]) -> list[dict[str, Tensor]]:
-        """Boxes (n, 4), labels 1..K, scores and masks (n, 1, H, W) in 0..1 of each image, at these sizes."""
+    def detect(
+        self, images: Sequence[Tensor], sizes: Sequence[tuple[int, int]], threshold: float = 0.0
+    ) -> list[dict[str, Tensor]]:
+        """Boxes (n, 4), labels 1..K, scores and masks (n, 1, H, W) in 0..1 of each image, at these sizes.
+
+        Objects of scores below the threshold are left out before their masks are brought to the images' sizes.
+        """
         batch, _ = self.transform(list(images))
         features = self.backbone(batch.tensors)
         proposals, _ = self.rpn(batch, features)
         found, _ = self.roi_heads(features, proposals, batch.image_sizes)
+        found = [{name: value[one["scores"] >= threshold] for name, value in one.items()} for one in found]
         results: list[dict[str, Tensor]] = self.transform.postprocess(found, batch.image_sizes, list(sizes))
         return results
 

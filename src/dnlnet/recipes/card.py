@@ -2,6 +2,7 @@
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from dnlnet.data.names import fenced, in_markdown
 from dnlnet.recipes.model_file import ModelFile
 from dnlnet.recipes.schema import SegmentorModel
 
@@ -52,18 +53,25 @@ def _text(model: ModelFile, name: str) -> str:
     recipe = model.recipe
     block = f"a `{recipe.model.variant}` block" if recipe.model.variant else "no attention block (the baseline)"
     tiny = isinstance(recipe.model, SegmentorModel) and recipe.model.network == "tiny"
-    scores = [f"| {metric} | {value:.4f} |" for metric, value in (model.scores or {}).items()]
+    layers = "four convolutions" if tiny else in_markdown(recipe.model.backbone)
+    scores = [f"| {in_markdown(metric)} | {value:.4f} |" for metric, value in (model.scores or {}).items()]
     measured = (
-        ["| measured | |", "|---|---|", *scores, "", f"On the split `{recipe.data.test}` of `{recipe.data.name}`."]
+        [
+            "| measured | |",
+            "|---|---|",
+            *scores,
+            "",
+            f"On the split {in_markdown(recipe.data.test)} of {in_markdown(recipe.data.name)}.",
+        ]
         if scores
         else ["Not measured."]
     )
     return "\n".join(
         [
-            f"# {recipe.name}",
+            f"# {in_markdown(recipe.name)}",
             "",
-            f"A {recipe.task} network on {'four convolutions' if tiny else recipe.model.backbone} with {block}, of "
-            f"[Disentangled Non-Local Neural Networks]({PAPER}): {len(model.classes)} classes of `{recipe.data.name}`"
+            f"A {recipe.task} network on {layers} with {block}, of [Disentangled Non-Local Neural Networks]({PAPER}):"
+            f" {len(model.classes)} classes of {in_markdown(recipe.data.name)}"
             + (f", trained with dnlnet for {model.iteration} iterations." if model.iteration else "."),
             "",
             "## Scores",
@@ -83,13 +91,11 @@ def _text(model: ModelFile, name: str) -> str:
             "",
             "## Classes",
             "",
-            ", ".join(model.classes.names),
+            ", ".join(map(in_markdown, model.classes.names)),
             "",
             "## Recipe",
             "",
-            "```json",
-            recipe.model_dump_json(indent=2, exclude={"paper", "measured"}),
-            "```",
+            fenced(recipe.model_dump_json(indent=2, exclude={"paper", "measured"}), "json"),
             "",
         ]
     )

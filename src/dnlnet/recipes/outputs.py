@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from dnlnet.data.pictures import find_inputs, find_pictures, read_picture
+from dnlnet.data.inputs import Inputs, find_inputs, find_pictures
+from dnlnet.data.pictures import read_picture
 from dnlnet.data.submission import SUBMISSIONS, Submission
 from dnlnet.data.video import VIDEO_SUFFIXES, is_video
 from dnlnet.errors import unknown
 from dnlnet.files import written_whole
 from dnlnet.tasks.actions import Action, VideoModel
 from dnlnet.tasks.detections import DetectionModel, Detections
-from dnlnet.tasks.prediction import Prediction, SegmentationModel
+from dnlnet.tasks.prediction import Prediction, Progress, SegmentationModel
 
 Targets = dict[str, Path]
 
@@ -35,21 +36,25 @@ class Outputs(ABC):
     def targets(self, out: Path, name: Path) -> Targets:
         """The files of a picture, by what they are; the last one is written last."""
 
-    def find(self, inputs: Sequence[Path]) -> dict[Path, Path]:
-        """What is to be predicted, by the name of its results."""
-        return find_pictures(inputs)
+    def find(self, inputs: Sequence[Path], out: Path) -> Inputs:
+        """What is to be predicted."""
+        return find_pictures(inputs, out)
 
     def read(self, path: Path) -> Any:
         """What the model looks at, from a file."""
         return read_picture(path)
 
     @abstractmethod
-    def predict(self, pixels: Any) -> Any:
+    def predict(self, pixels: Any, progress: Progress) -> Any:
         """What the model finds."""
 
     def say(self, prediction: Any) -> str:
         """What to tell the user about a prediction; mostly nothing."""
         return ""
+
+    def notes(self, prediction: Any) -> Sequence[str]:
+        """What is wrong with a picture or video although it could be used."""
+        return ()
 
     @abstractmethod
     def write(self, prediction: Any, targets: Targets) -> None:
@@ -98,9 +103,9 @@ class SegmentationOutputs(Outputs):
             return {"submission": out / "submission" / f"{self._format.name(name.name)}.png"}
         return {kind: out / kind / name.parent / f"{name.name}.png" for kind in ("labels", "colours", "overlay")}
 
-    def predict(self, pixels: NDArray[np.uint8]) -> Prediction:
+    def predict(self, pixels: NDArray[np.uint8], progress: Progress) -> Prediction:
         """The class of each pixel."""
-        return self.model.predict(pixels, max_pixels=self.max_pixels)
+        return self.model.predict(pixels, max_pixels=self.max_pixels, progress=progress)
 
     def write(self, prediction: Prediction, targets: Targets) -> None:
         """Write the files."""
@@ -135,7 +140,7 @@ class DetectionOutputs(Outputs):
             "detections": out / "detections" / name.parent / f"{name.name}.json",
         }
 
-    def predict(self, pixels: NDArray[np.uint8]) -> Detections:
+    def predict(self, pixels: NDArray[np.uint8], progress: Progress) -> Detections:
         """The objects."""
         return self.model.predict(pixels, threshold=self.threshold)
 
@@ -148,11 +153,29 @@ class DetectionOutputs(Outputs):
         for stale in folder.glob("*.png"):
             stale.unlink()
         for number, (name, mask) in enumerate(zip(prediction.names(), prediction.masks, strict=True), start=1):
-            with written_whole(folder / f"{number:03}_{name.replace(' ', '_').replace('/', '_')}.png") as temporary:
+            with written_whole(folder / f"{number:03}_{_in_file_name(name)}.png") as temporary:
                 Image.fromarray(255 * mask.astype(np.uint8)).save(temporary)
-        stem = targets["detections"].stem
         with written_whole(targets["detections"]) as temporary:
-            temporary.write_text(json.dumps(prediction.results(int(stem) if stem.isdigit() else stem), indent=1))
+            results = prediction.results(_image_id(targets["detections"].stem))
+            temporary.write_text(json.dumps(results, indent=1))
+
+
+def _image_id(stem: str) -> int | str:
+    """What COCO's format calls a picture: the number that its name is, if it is one of 64 bits, else the name.
+
+    >>> _image_id("000000000139"), _image_id("²³"), _image_id("9" * 30)[:3]
+    (139, '²³', '999')
+    """
+    return int(stem) if stem.isascii() and stem.isdigit() and len(stem) <= 18 else stem
+
+
+def _in_file_name(name: str) -> str:
+    """The name of a class as a part of a file's name.
+
+    >>> _in_file_name("traffic light"), _in_file_name("../a\\n")
+    ('traffic_light', '.._a_')
+    """
+    return "".join(letter if letter.isalnum() or letter in "-.&+" else "_" for letter in name)[:40]
 
 
 @dataclass(frozen=True)
@@ -169,17 +192,22 @@ class VideoOutputs(Outputs):
         """The file of a video."""
         return {"classes": out / name.parent / f"{name.name}.json"}
 
-    def find(self, inputs: Sequence[Path]) -> dict[Path, Path]:
+    def find(self, inputs: Sequence[Path], out: Path) -> Inputs:
         """Video files and folders of frames."""
-        return find_inputs(inputs, is_video, f"videos in it ({', '.join(VIDEO_SUFFIXES)}, or folders of pictures)")
+        kind = f"videos in it ({', '.join(VIDEO_SUFFIXES)}, or folders of pictures)"
+        return find_inputs(inputs, is_video, kind, out)
 
-    def read(self, path: Path) -> Tensor:
-        """All views of a video."""
+    def read(self, path: Path) -> tuple[Tensor, list[str]]:
+        """All views of a video, and what is wrong with it."""
         return self.model.views(path)
 
-    def predict(self, pixels: Tensor) -> Action:
+    def predict(self, pixels: tuple[Tensor, list[str]], progress: Progress) -> Action:
         """The classes."""
-        return self.model.predict_views(pixels)
+        return self.model.predict_views(*pixels)
+
+    def notes(self, prediction: Action) -> Sequence[str]:
+        """How much of the video could be used, if not all of it."""
+        return prediction.notes
 
     def say(self, prediction: Action) -> str:
         """The surest classes with bars."""
@@ -190,7 +218,10 @@ class VideoOutputs(Outputs):
     def write(self, prediction: Action, targets: Targets) -> None:
         """Write the file."""
         with written_whole(targets["classes"]) as temporary:
-            temporary.write_text(json.dumps({"classes": prediction.top(len(prediction.classes))}, indent=1))
+            content: dict[str, Any] = {"classes": prediction.top(len(prediction.classes))}
+            if prediction.notes:
+                content["notes"] = list(prediction.notes)
+            temporary.write_text(json.dumps(content, indent=1))
 
 
 def join_results(out: Path) -> Path | None:

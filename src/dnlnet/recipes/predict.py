@@ -1,34 +1,46 @@
 """Predict many pictures or videos into a folder: read and written beside the computing, each done once."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from dnlnet.data.labelled import BadFileError
-from dnlnet.data.video import VideoError
 from dnlnet.engine import distributed
-from dnlnet.files import checksum, written_whole
-from dnlnet.recipes.outputs import outputs_of
+from dnlnet.files import checksum
+from dnlnet.recipes.job import Job, Stamp, stamp_of, writing_problem
+from dnlnet.recipes.outputs import Outputs, Targets, outputs_of
 from dnlnet.tasks.actions import VideoModel
 from dnlnet.tasks.detections import SCORE_THRESHOLD, DetectionModel
 from dnlnet.tasks.prediction import MAX_PIXELS, SegmentationModel
 
-JOB_FILE = "predict.json"
 _AHEAD = 2  # pictures read before they are needed
 
 
 @dataclass(frozen=True)
 class Done:
-    """What became of one picture or video."""
+    """What became of one picture or video.
+
+    Args:
+        path: of it.
+        problem: why it has no results, with its path.
+        skipped: it had its results already.
+        again: it had results, but the picture has changed since.
+        said: what the results are, in words.
+        notes: what is wrong with it although it has results.
+    """
 
     path: Path
     problem: str | None = None
     skipped: bool = False
+    again: bool = False
     said: str = ""
+    notes: Sequence[str] = ()
 
 
 def predict_pictures(
@@ -42,80 +54,132 @@ def predict_pictures(
     threshold: float = SCORE_THRESHOLD,
     force: bool = False,
     start: Callable[[int], None] = lambda _: None,
+    left_out: Callable[[str], None] = lambda _: None,
+    progress: Callable[[Path, int, int], None] = lambda path, done, total: None,
 ) -> Iterator[Done]:
     """Write what the model finds in each picture, and give what became of it, in order.
 
-    Pictures whose files are all there are skipped, so that an interrupted job goes on; a folder of another model is
-    refused unless `force`, which does everything again. In several processes each takes its share.
+    Pictures whose files are all there are skipped, if they are the same pictures still, so that an interrupted job
+    goes on; a folder of another model is refused unless `force`, which does everything again. A picture that cannot
+    be used does not stop the others. In several processes each takes its share.
 
     Args:
         model: what predicts.
         model_path: its file, to know the job by.
-        inputs: pictures, or videos for a video model, and folders of them.
+        inputs: pictures, or videos for a video model, and folders of them; results in these are left out.
         out: gets the folders that the model's outputs have: see `dnlnet.recipes.outputs`.
         submission: write the files of a benchmark's server instead.
         max_pixels: larger pictures are done in tiles.
         threshold: objects that a detector is less sure of are left out.
         force: overwrite.
         start: told how many pictures this process has.
+        left_out: told what in the folders is not looked at, and why.
+        progress: told the picture at hand, how much of it is done, and of how much.
     """
     outputs = outputs_of(model, submission, max_pixels, threshold)
-    pictures = outputs.find(inputs)
-    targets = {path: outputs.targets(out, name) for name, path in pictures.items()}
+    found = outputs.find(inputs, out)
+    job = Job(out, {"model": checksum(model_path), **outputs.settings()}, distributed.rank())
     if distributed.is_main():
-        _claim(out, {"model": checksum(model_path), **outputs.settings()}, force)
+        job.claim(force)
     distributed.wait_for_all()
-    mine = distributed.share_of(list(pictures.values()))
-    start(len(mine))
-    wanted = [path for path in mine if force or not all(target.exists() for target in targets[path].values())]
-    skipped = set(mine) - set(wanted)
+    before = {} if force else job.done_before()
+    distributed.wait_for_all()  # nobody notes anything while others still read
+    mine = [_Work.of(name, path, outputs, out) for name, path in distributed.share_of(list(found.paths.items()))]
+    problems = found.problems if distributed.is_main() else []
+    start(len(mine) + len(problems))
+    for text in found.left_out if distributed.is_main() else []:
+        left_out(text)
+    yield from (Done(problem.path, str(problem)) for problem in problems)
+    wanted = []
+    for work in mine:
+        if work.is_done(before):
+            yield Done(work.path, skipped=True)
+        else:
+            wanted.append(work)
     with ThreadPoolExecutor(max_workers=_AHEAD) as readers, ThreadPoolExecutor(max_workers=1) as writer:
-        yield from (Done(path, skipped=True) for path in mine if path in skipped)
-        writing: tuple[Done, Future[None]] | None = None
-        for path, pixels in _read_ahead(wanted, outputs.read, readers):
-            try:
-                prediction = outputs.predict(pixels.result())
-            except (BadFileError, VideoError) as error:
-                yield Done(path, str(error))
+        writing: tuple[_Work, Done, Future[None]] | None = None
+        for work, pixels in _read_ahead(wanted, outputs, readers):
+            prediction, problem = _predicted(outputs, work, pixels, progress)
+            if problem is not None:
+                yield Done(work.path, problem)
                 continue
             if writing is not None:
-                yield _written(*writing)
-            done = Done(path, said=outputs.say(prediction))
-            writing = done, writer.submit(outputs.write, prediction, targets[path])
+                yield _written(job, *writing)
+            again = before.get(str(work.name), work.stamp) != work.stamp
+            done = Done(work.path, again=again, said=outputs.say(prediction), notes=outputs.notes(prediction))
+            writing = work, done, writer.submit(outputs.write, prediction, work.targets)
         if writing is not None:
-            yield _written(*writing)
+            yield _written(job, *writing)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A picture, the name of its results, their files, and what the picture is known by again."""
+
+    name: Path
+    path: Path
+    targets: Targets
+    stamp: Stamp | None
+
+    @classmethod
+    def of(cls, name: Path, path: Path, outputs: Outputs, out: Path) -> "_Work":
+        stamp = None
+        with suppress(OSError):  # reading it says why
+            stamp = stamp_of(path)
+        return cls(name, path, outputs.targets(out, name), stamp)
+
+    def is_done(self, before: dict[str, Stamp]) -> bool:
+        """Whether its results are there, and are of the picture as it is now."""
+        return before.get(str(self.name), []) == self.stamp and all(map(_exists, self.targets.values()))
 
 
 def _read_ahead(
-    paths: Sequence[Path], read: Callable[[Path], Any], readers: ThreadPoolExecutor
-) -> Iterator[tuple[Path, "Future[Any]"]]:
+    wanted: Sequence[_Work], outputs: Outputs, readers: ThreadPoolExecutor
+) -> Iterator[tuple[_Work, "Future[Any]"]]:
     """Each picture with its pixels to come, a few of the next ones being read meanwhile."""
-    waiting = iter(paths)
-    reading = [(path, readers.submit(read, path)) for path in islice(waiting, _AHEAD)]
+    waiting = iter(wanted)
+    reading = [(work, readers.submit(outputs.read, work.path)) for work in islice(waiting, _AHEAD)]
     while reading:
-        path, pixels = reading.pop(0)
+        work, pixels = reading.pop(0)
         pixels.exception()  # wait for it
-        reading += [(path, readers.submit(read, path)) for path in islice(waiting, 1)]
-        yield path, pixels
+        reading += [(work, readers.submit(outputs.read, work.path)) for work in islice(waiting, 1)]
+        yield work, pixels
 
 
-def _written(done: Done, writing: "Future[None]") -> Done:
-    writing.result()
+def _predicted(
+    outputs: Outputs, work: _Work, pixels: "Future[Any]", progress: Callable[[Path, int, int], None]
+) -> tuple[Any, str | None]:
+    """What the model finds, or why it cannot look."""
+    try:
+        return outputs.predict(pixels.result(), lambda done, total: progress(work.path, done, total)), None
+    except BadFileError as error:
+        return None, str(error)
+    except OSError as error:
+        return None, f"{work.path}: cannot be read: {error.strerror or error}"
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None, f"{work.path}: does not fit into memory; make it smaller"
+
+
+def is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
+    """Whether an error says that memory did not suffice; on a CPU, torch does so with a plain RuntimeError."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
+
+
+def _written(job: Job, work: _Work, done: Done, writing: "Future[None]") -> Done:
+    """Wait until its results are written, and note it."""
+    try:
+        writing.result()
+    except OSError as error:
+        return Done(work.path, f"{work.path}: {writing_problem(error, work.targets.values())}")
+    if work.stamp is not None:
+        job.note(work.name, work.stamp)
     return done
 
 
-def _claim(out: Path, job: dict[str, object], force: bool) -> None:
-    """Note which job the folder is of, or see that it is this one."""
-    path = out / JOB_FILE
-    if out.exists() and not force:
-        before = json.loads(path.read_text()) if path.exists() else None
-        if before is None and any(out.iterdir()):
-            raise ValueError(
-                f"{out} exists and holds other files; choose another folder, or --force to write into it"
-            )
-        if before is not None and before != job:
-            raise ValueError(
-                f"{out} holds predictions of another model or other settings; choose another, or --force"
-            )
-    with written_whole(path) as temporary:
-        temporary.write_text(json.dumps(job))
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False  # a name that is too long

@@ -2,6 +2,7 @@
 
 # K classes, V views, T frames, H, W size of a frame
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from dnlnet.data.classes import Classes
 from dnlnet.data.clips import Clip
 from dnlnet.data.transforms import Pixels
 from dnlnet.data.video import open_video
-from dnlnet.data.video_samples import views_of_video
+from dnlnet.data.video_samples import views_of
 from dnlnet.inference.clips import AT_ONCE, view_logits
 from dnlnet.metrics.topk import averaged
 
@@ -26,6 +27,7 @@ class Action:
     Args:
         scores: (K,), the probability of each class.
         classes: what they mean.
+        notes: what is wrong with the video although it could be used, such as that it is cut off.
 
     >>> from dnlnet.data.videos import named_classes
     >>> Action(np.array([0.2, 0.7, 0.1], np.float32), named_classes(["run", "swim", "jump"])).top(2)
@@ -34,6 +36,7 @@ class Action:
 
     scores: NDArray[np.float32]
     classes: Classes
+    notes: Sequence[str] = ()
 
     def top(self, count: int = 5) -> dict[str, float]:
         """The surest classes with their probabilities, the surest first."""
@@ -73,17 +76,19 @@ class VideoModel:
 
     def predict(self, video: Path | str) -> Action:
         """The class of a video: a file, or a folder of frames."""
-        return self.predict_views(self.views(Path(video)))
+        return self.predict_views(*self.views(Path(video)))
 
-    def views(self, video: Path) -> Tensor:
-        """(V, 3, T, H, W) of 0..255, the views of a video."""
-        return views_of_video(video, self.clip, self.clips, self.crops, self.short_side)
+    def views(self, video: Path) -> tuple[Tensor, list[str]]:
+        """(V, 3, T, H, W) of 0..255, the views of a video; and what is wrong with it although it can be used."""
+        with open_video(video) as opened:
+            views = views_of(opened, self.clip, self.clips, self.crops, self.short_side)
+            return views, list(opened.notes)
 
     @torch.inference_mode()
-    def predict_views(self, views: Tensor) -> Action:
+    def predict_views(self, views: Tensor, notes: Sequence[str] = ()) -> Action:
         """The class of the video that these are views of."""
         logits = view_logits(lambda some: self.network(self.normalised(some)), views, self.at_once)
-        return Action(averaged(logits).cpu().numpy(), self.classes)
+        return Action(averaged(logits).cpu().numpy(), self.classes, notes)
 
     def frames(self, video: Path | str) -> NDArray[np.uint8]:
         """(T, H, W, 3), the frames of the clip in the middle of a video, whole, as the network looks at them."""

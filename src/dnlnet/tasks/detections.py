@@ -124,14 +124,14 @@ class DetectionModel:
         height, width = pixels.shape[:2]
         size = resized_size((height, width), self.short_side, self.long_side)
         tensor = torch.from_numpy(resized_picture(pixels, size).copy()).permute(2, 0, 1).to(self.device) / 255
-        (found,) = self.network.detect([tensor], [(height, width)])
-        kept = {name: value[found["scores"] >= threshold].cpu() for name, value in found.items()}
+        (found,) = self.network.detect([tensor], [(height, width)], threshold)
+        found = {name: value.cpu() for name, value in found.items()}
         return Detections(
             pixels,
-            kept["boxes"].float().numpy(),
-            kept["labels"].numpy() - 1,
-            kept["scores"].float().numpy(),
-            (kept["masks"][:, 0] >= MASK_THRESHOLD).numpy(),
+            found["boxes"].float().numpy(),
+            found["labels"].numpy() - 1,
+            found["scores"].float().numpy(),
+            (found["masks"][:, 0] >= MASK_THRESHOLD).numpy(),
             self.classes,
         )
 

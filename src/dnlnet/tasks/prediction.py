@@ -2,7 +2,9 @@
 
 # K classes, H, W size of the picture
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,9 @@ from torch import nn
 from dnlnet.data.classes import Classes
 from dnlnet.data.pictures import read_picture, to_rgb
 from dnlnet.data.transforms import normalised
-from dnlnet.inference import Inference, tiled_labels
+from dnlnet.inference import Inference, tiled_labels, tiles
+
+Progress = Callable[[int, int], None]  # how much is done, of how much
 
 MAX_PIXELS = 4_000_000
 TILE_PIXELS = 1_048_576  # attention takes time quadratic in them, and networks are trained on crops no larger
@@ -74,26 +78,44 @@ class SegmentationModel:
 
     @torch.inference_mode()
     def predict(
-        self, image: Path | str | Image.Image | NDArray[np.uint8], *, max_pixels: int = MAX_PIXELS
+        self,
+        image: Path | str | Image.Image | NDArray[np.uint8],
+        *,
+        max_pixels: int = MAX_PIXELS,
+        progress: Progress = lambda done, total: None,
     ) -> Prediction:
         """The classes of a picture: a file, a Pillow image, or (H, W, 3) in 0..255.
 
         Pictures of more than `max_pixels` are done in tiles, of about a million pixels at most, without scores.
+        `progress` is told how often the network has been asked, of how many times: for each tile, window and size.
         """
         pixels = read_pixels(image)
         tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
-        if pixels.shape[0] * pixels.shape[1] > max_pixels:
-            labels = tiled_labels(
-                lambda part: self.logits(part).argmax(dim=1)[0].to(torch.uint8), tensor, min(max_pixels, TILE_PIXELS)
-            )
+        height, width = pixels.shape[:2]
+        tile_pixels = min(max_pixels, TILE_PIXELS) if height * width > max_pixels else height * width
+        total = sum(self.inference.passes(tile.seen_size) for tile in tiles((height, width), tile_pixels))
+        done = count(1)
+        progress(0, total)
+
+        def logits(part: torch.Tensor) -> torch.Tensor:
+            return self.logits(part, lambda: progress(next(done), total))
+
+        if height * width > max_pixels:
+            labels = tiled_labels(lambda part: logits(part).argmax(dim=1)[0].to(torch.uint8), tensor, tile_pixels)
             return Prediction(pixels, labels.numpy(), self.classes)
-        scores = self.logits(tensor).softmax(dim=1)[0]
+        scores = logits(tensor).softmax(dim=1)[0]
         labels = scores.argmax(dim=0).to(torch.uint8)
         return Prediction(pixels, labels.numpy(), self.classes, scores.float().numpy())
 
-    def logits(self, image: torch.Tensor) -> torch.Tensor:
-        """Logits (1, K, H, W) of an image (3, H, W) in 0..255."""
-        return self.inference(lambda x: self.network(x).logits, normalised(image[None].to(self.device))).cpu()
+    def logits(self, image: torch.Tensor, asked: Callable[[], None] = lambda: None) -> torch.Tensor:
+        """Logits (1, K, H, W) of an image (3, H, W) in 0..255; `asked` is called after each pass."""
+
+        def network(images: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = self.network(images).logits
+            asked()
+            return logits
+
+        return self.inference(network, normalised(image[None].to(self.device))).cpu()
 
     def looking_once(self) -> "SegmentationModel":
         """The same network looking at a picture whole, at one size, not mirrored: one pass, to be looked into."""

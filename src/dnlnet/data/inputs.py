@@ -1,0 +1,157 @@
+"""What a command is asked to look at: pictures or videos, given themselves or in folders."""
+
+import os
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dnlnet.data.labelled import IMAGE_SUFFIXES, Problem
+
+JOB_FILE = "predict.json"  # stands in every folder of predictions
+RESULT_FOLDERS = ("labels", "colours", "overlay", "submission", "masks", "detections")  # may stand beside it
+_FIGURE_ENDINGS = (".pdf", ".npz", ".json")  # what `dnlnet attend` writes beside a figure
+
+Wanted = Callable[[Path], bool]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What was found.
+
+    Args:
+        paths: each by its path, without suffix, relative to the input it was found in: the name of its results.
+        problems: what cannot be read.
+        left_out: what was not looked at, and why, in words.
+    """
+
+    paths: dict[Path, Path] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+def find_pictures(inputs: Iterable[Path], out: Path | None = None) -> Inputs:
+    """Picture files; folders are searched through: see `find_inputs`.
+
+    >>> find_pictures([Path("/nowhere/a.png")])
+    Traceback (most recent call last):
+    FileNotFoundError: /nowhere/a.png: no such file or folder
+    """
+    return find_inputs(inputs, _is_picture, f"pictures in it ({', '.join(IMAGE_SUFFIXES)})", out)
+
+
+def find_inputs(inputs: Iterable[Path], wanted: Wanted, kind: str, out: Path | None = None) -> Inputs:
+    """What is wanted, and what stood in the way of finding it.
+
+    Hidden files and folders are passed over. So are our own results: the folder `out`, other folders of predictions,
+    and figures of attention.
+
+    Args:
+        inputs: what is wanted itself, and folders that are searched through for it.
+        wanted: says so of a path, by its name.
+        kind: what an input without any is told to lack.
+        out: where the results will be.
+    """
+    found = Inputs()
+    for given in inputs:
+        if not given.exists():
+            raise FileNotFoundError(f"{given}: no such file or folder")
+        folder = given.is_dir() and not wanted(given)
+        paths = list(_Search(wanted, out, found).through(given)) if folder else [given]
+        if not paths:
+            reasons = [*map(str, found.problems), *found.left_out]
+            raise FileNotFoundError("; ".join([f"{given}: no {kind}", *reasons]))
+        for path in paths:
+            problem = _problem(path)
+            if problem is not None:
+                found.problems.append(problem)
+                continue
+            name = (path.relative_to(given) if folder else Path(path.name)).with_suffix("")
+            other = found.paths.setdefault(name, path)
+            if os.path.realpath(other) != os.path.realpath(path):
+                raise ValueError(f"{other} and {path} would be written to the same name; do them one after the other")
+    return found
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Through a folder and the folders in it; links to folders are not followed, so that it ends."""
+
+    wanted: Wanted
+    out: Path | None
+    found: Inputs
+
+    def through(self, folder: Path) -> Iterator[Path]:
+        """What is wanted, in the order of names."""
+        try:
+            with os.scandir(folder) as listed:
+                entries = sorted((entry for entry in listed if entry.name[0] != "."), key=lambda entry: entry.name)
+        except OSError as error:
+            self.found.problems.append(Problem(folder, f"cannot be searched: {error.strerror}"))
+            return
+        names = {entry.name for entry in entries}
+        results = sorted(names & set(RESULT_FOLDERS)) if JOB_FILE in names else []
+        figures = _figures(names)
+        if results:
+            self._leave_out(folder, f"the predictions in it ({', '.join(results)})")
+        if figures:
+            self._leave_out(folder, f"{len(figures)} figures of attention in it")
+        for entry in entries:
+            path = folder / entry.name
+            if not _is_folder(entry):
+                if self.wanted(path) and entry.name not in figures:
+                    yield path
+            elif entry.is_symlink():
+                self._leave_out(path, "a link to a folder; name it to have it searched")
+            elif self._is_out(path):
+                self._leave_out(path, "the folder for the results")
+            elif entry.name not in results:
+                if self._is_wanted_folder(path):
+                    yield path
+                yield from self.through(path)
+
+    def _is_wanted_folder(self, path: Path) -> bool:
+        """Whether the folder itself is wanted, as a video's frames are."""
+        try:
+            return self.wanted(path) and not _figures(os.listdir(path))
+        except OSError:
+            return False  # searching it says why
+
+    def _is_out(self, path: Path) -> bool:
+        return self.out is not None and os.path.realpath(path) == os.path.realpath(self.out)
+
+    def _leave_out(self, path: Path, what: str) -> None:
+        self.found.left_out.append(f"{path}: {what}")
+
+
+def _figures(names: Collection[str]) -> set[str]:
+    """Those of a folder's pictures beside which there is all that `dnlnet attend` writes with a figure."""
+    return {
+        name
+        for name in names
+        if name.endswith(".png") and all(f"{name[:-4]}{ending}" in names for ending in _FIGURE_ENDINGS)
+    }
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link that leads nowhere
+
+
+def _problem(path: Path) -> Problem | None:
+    """Why a path can be neither a file nor a folder to read."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return Problem(path, "is a link that leads nowhere")
+    except OSError as error:
+        return Problem(path, f"cannot be read: {error.strerror}")
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return None
+    return Problem(path, f"is a {'pipe' if stat.S_ISFIFO(mode) else 'device or socket'}, not a file")
+
+
+def _is_picture(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.is_dir()

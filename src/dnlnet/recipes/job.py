@@ -1,0 +1,103 @@
+"""What a folder of predictions holds: of which model, and of which pictures as they were then."""
+
+import errno
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from shutil import rmtree
+from time import time_ns
+from typing import Any
+
+from dnlnet.data.inputs import JOB_FILE
+from dnlnet.files import written_whole
+
+_FOR_ALL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # errors of writing that do not end with a picture
+
+Stamp = list[int | str]  # says whether a picture is still the one it was
+
+
+class Job:
+    """Predictions of one model, with one set of settings, into a folder.
+
+    Each process notes what it has done in a file of its own, a line for each picture; what a stopped process left of
+    a line is not counted.
+
+    Args:
+        out: the folder.
+        settings: the model and all else that the results depend on.
+        rank: of this process.
+    """
+
+    def __init__(self, out: Path, settings: Mapping[str, Any], rank: int = 0) -> None:
+        self._out, self._settings = out, dict(settings)
+        self._identity = sha256(json.dumps(self._settings, sort_keys=True).encode()).hexdigest()[:16]
+        self._notes = out / f"{Path(JOB_FILE).stem}.{rank}.jsonl"
+
+    def claim(self, force: bool = False) -> None:
+        """Mark the folder as this job's; one that holds something else is refused unless `force`."""
+        path = self._out / JOB_FILE
+        if self._out.exists() and not self._out.is_dir():
+            raise ValueError(f"{self._out} is a file; choose a folder for the results")
+        if self._out.exists() and not force:
+            if not path.exists() and any(self._out.iterdir()):
+                raise ValueError(
+                    f"{self._out} exists and holds other files; choose another folder, or --force to write into it"
+                )
+            if path.exists() and _read(path) != self._settings:
+                raise ValueError(
+                    f"{self._out} holds predictions of another model or other settings; choose another, or --force"
+                )
+        with written_whole(path) as temporary:
+            temporary.write_text(json.dumps(self._settings))
+
+    def done_before(self) -> dict[str, Stamp]:
+        """The pictures that have results of this job, by the names of these, as they were then."""
+        newest: dict[str, tuple[int, str, Stamp]] = {}
+        for notes in self._out.glob(f"{Path(JOB_FILE).stem}.*.jsonl"):
+            for line in notes.read_text(errors="replace").splitlines():
+                try:
+                    name, time, identity, stamp = json.loads(line)
+                    newest[name] = max((time, identity, stamp), newest.get(name, (0, "", [])))
+                except (ValueError, TypeError):
+                    continue  # cut off when the process was stopped, or damaged
+        # Results of another job have taken the place of this one's.
+        return {name: stamp for name, (_, identity, stamp) in newest.items() if identity == self._identity}
+
+    def note(self, name: Path, stamp: Stamp) -> None:
+        """Note that a picture has its results."""
+        with self._notes.open("a") as file:
+            # On a line of its own, also behind half a line.
+            file.write("\n" + json.dumps([str(name), time_ns(), self._identity, stamp]))
+
+
+def stamp_of(path: Path) -> Stamp:
+    """The size and time of a file; of a folder, those of all files in it."""
+    if not path.is_dir():
+        status = path.stat()
+        return [status.st_size, status.st_mtime_ns]
+    with os.scandir(path) as entries:
+        listed = sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in entries)
+    return [len(listed), sha256(json.dumps(listed).encode()).hexdigest()[:16]]
+
+
+def writing_problem(error: OSError, targets: Iterable[Path]) -> str:
+    """Why the results of a picture could not be written; none of them stays.
+
+    An error that the next picture would meet as well, such as a full disk, is raised.
+    """
+    for target in targets:
+        with suppress(OSError):
+            (rmtree if target.is_dir() else Path.unlink)(target)
+    if error.errno in _FOR_ALL:
+        raise error
+    return f"its results cannot be written: {error.strerror or error}"
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except ValueError:
+        raise ValueError(f"{path} is damaged; choose another folder for the results, or --force") from None

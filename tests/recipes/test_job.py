@@ -1,0 +1,243 @@
+"""Jobs of prediction among bad pictures, changed ones, and their own results."""
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+import dnlnet
+from dnlnet.backbones import Backbone
+from dnlnet.cli.main import app
+from dnlnet.data.classes import Classes
+from dnlnet.data.clips import Clip
+from dnlnet.data.transforms import Pixels
+from dnlnet.data.videos import named_classes
+from dnlnet.models.detector import Detector
+from dnlnet.recipes.job import Job
+from dnlnet.recipes.outputs import SegmentationOutputs
+from dnlnet.recipes.predict import Done, predict_pictures
+from dnlnet.tasks.actions import VideoModel
+from dnlnet.tasks.detections import DetectionModel
+from trees import truncate, write_image
+from video_trees import write_video
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "120"})
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for number, name in enumerate(("a.png", "b.png")):
+        write_image(tmp_path / "photos" / name, seed=number, size=(20, 24))
+    return tmp_path / "photos"
+
+
+def test_the_results_of_a_job_are_not_its_pictures(run: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(photos)
+    for said in ("2 done;", "0 done, 2 done before;"):
+        done = command("predict", run, ".")
+        assert done.exit_code == 0, done.output
+        assert said in done.output
+    assert "left out: predicted: the folder for the results" in done.output
+    other = command("predict", run, ".", "-o", "elsewhere")
+    assert "2 done;" in other.output
+    assert "left out: predicted: the predictions in it (colours, labels, overlay)" in other.output
+    for said in ("2 done;", "2 done;"):  # beside the pictures
+        assert said in command("predict", run, ".", "-o", ".", "--force").output
+    assert "0 done, 2 done before" in command("predict", run, ".", "-o", ".").output
+
+
+def test_a_changed_picture_is_done_again(run: Path, photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command("predict", run, photos, "-o", out)
+    kept = (out / "labels" / "a.png").stat().st_mtime_ns
+    write_image(photos / "b.png", seed=9, size=(30, 30))
+    done = command("predict", run, photos, "-o", out)
+    assert "1 done, 1 of them again, for their pictures have changed, 1 done before" in done.output
+    with Image.open(out / "labels" / "b.png") as labels:
+        np.testing.assert_array_equal(np.asarray(labels), dnlnet.load(run).predict(photos / "b.png").labels)
+    assert (out / "labels" / "a.png").stat().st_mtime_ns == kept
+    shutil.copy2(photos / "b.png", photos / "a.png")  # with its time, and a size that differs
+    assert "1 done, 1 of them again" in command("predict", run, photos, "-o", out).output
+    assert "0 done, 2 done before" in command("predict", run, photos, "-o", out).output
+
+
+def test_results_of_another_job_are_not_taken_for_this_ones(photos: Path, tmp_path: Path) -> None:
+    first, second = (Job(tmp_path / "out", {"model": name}) for name in ("one", "two"))
+    first.claim()
+    first.note(Path("a"), [1, 2])
+    first.note(Path("b"), [3, 4])
+    with pytest.raises(ValueError, match="holds predictions of another model"):
+        second.claim()
+    second.claim(force=True)
+    second.note(Path("a"), [1, 2])
+    assert second.done_before() == {"a": [1, 2]}
+    assert first.done_before() == {"b": [3, 4]}
+
+
+def test_what_a_stopped_process_left_of_a_line_costs_one_picture(tmp_path: Path) -> None:
+    job, other = (Job(tmp_path, {"model": "one"}, rank) for rank in (0, 1))
+    job.note(Path("a"), [1, 2])
+    job.note(Path("b"), [3, 4])
+    notes = tmp_path / "predict.0.jsonl"
+    notes.write_bytes(notes.read_bytes()[:-9] + b"\xff")
+    job.note(Path("c"), [5, 6])
+    other.note(Path("a"), [7, 8])  # the newest counts, whoever noted it
+    assert job.done_before() == {"a": [7, 8], "c": [5, 6]}
+    (tmp_path / "predict.json").write_text("{")
+    with pytest.raises(ValueError, match=r"predict\.json is damaged"):
+        job.claim()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="is a file; choose a folder"):
+        Job(tmp_path / "file", {}).claim()
+
+
+def test_a_stopped_job_goes_on(run: Path, photos: Path, tmp_path: Path) -> None:
+    model, path, out = dnlnet.load(run), run / "best.safetensors", tmp_path / "out"
+    results = predict_pictures(model, path, [photos], out)
+    assert next(results).path.name == "a.png"
+    results.close()
+    (out / "overlay" / "b.png").unlink(missing_ok=True)  # it may have been written meanwhile
+    assert [done.skipped for done in predict_pictures(model, path, [photos], out)] == [True, False]
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1), (2, 3), (4, 4)])
+def test_the_smallest_pictures_have_classes(run: Path, size: tuple[int, int]) -> None:
+    prediction = dnlnet.load(run).predict(np.zeros((*size, 3), np.uint8))
+    assert prediction.labels.shape == size
+    assert prediction.scores is not None
+    assert np.isfinite(prediction.scores).all()
+
+
+def test_bad_pictures_stop_no_others_and_are_listed(run: Path, photos: Path, tmp_path: Path) -> None:
+    write_image(photos / "thin.png", size=(30, 1))
+    (photos / "bad\n\x1b[31m.png").write_text("no picture")
+    os.mkfifo(photos / "pipe.png")
+    done = command("predict", run, photos, "-o", tmp_path / "out")
+    assert done.exit_code == 1
+    assert "3 done, 2 bad" in done.output
+    last = done.output.splitlines()[-2:]
+    assert last[0].endswith("pipe.png: is a pipe, not a file")
+    assert last[1].endswith(r"bad\n\x1b[31m.png: is not a picture")
+    assert not list((tmp_path / "out").rglob("pipe*"))
+    only_bad = command("predict", run, photos / "bad\n\x1b[31m.png", "-o", tmp_path / "none")
+    assert only_bad.exit_code == 2
+    assert "0 done, 1 bad" in only_bad.output
+
+
+def test_a_result_that_cannot_be_written_stops_no_others(
+    run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, path = dnlnet.load(run), run / "best.safetensors"
+    write = SegmentationOutputs.write
+
+    def refuse(code: int) -> Iterator[Done]:
+        def fail(self: SegmentationOutputs, prediction: object, targets: dict[str, Path]) -> None:
+            write(self, prediction, targets)
+            if targets["labels"].name == "a.png":
+                targets["overlay"].unlink()
+                raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(SegmentationOutputs, "write", fail)
+        return predict_pictures(model, path, [photos], tmp_path / str(code))
+
+    bad, good = refuse(errno.ENAMETOOLONG)
+    assert bad.problem == f"{photos}/a.png: its results cannot be written: File name too long"
+    assert good.problem is None
+    assert not list((tmp_path / str(errno.ENAMETOOLONG)).rglob("a.png"))
+    with pytest.raises(OSError, match="No space left"):
+        list(refuse(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_a_picture_too_large_for_memory_stops_no_others(
+    run: Path, photos: Path, tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, path = dnlnet.load(run), run / "best.safetensors"
+    predict, calls = model.predict, iter([error, None])
+
+    def fail(*arguments: object, **options: object) -> object:
+        failure = next(calls)
+        if failure is not None:
+            raise failure
+        return predict(*arguments, **options)
+
+    monkeypatch.setattr(model, "predict", fail)
+    bad, good = predict_pictures(model, path, [photos], tmp_path / "out")
+    assert bad.problem == f"{photos}/a.png: does not fit into memory; make it smaller"
+    assert good.problem is None
+
+
+def test_a_large_picture_says_how_far_it_is(run: Path, photos: Path, tmp_path: Path) -> None:
+    write_image(photos / "b.png", size=(200, 600))
+    told: list[tuple[str, int, int]] = []
+    path = run / "best.safetensors"
+    results = predict_pictures(
+        dnlnet.load(run),
+        path,
+        [photos],
+        tmp_path / "out",
+        max_pixels=65536,
+        progress=lambda path, done, total: told.append((path.name, done, total)),
+    )
+    assert all(done.problem is None for done in results)
+    assert told[:2] == [("a.png", 0, 1), ("a.png", 1, 1)]
+    total = told[-1][2]
+    assert told[2:] == [("b.png", done, total) for done in range(total + 1)]
+    assert total == 10  # tiles of at most 128 pixels
+
+
+@pytest.fixture(scope="module")
+def detector() -> DetectionModel:
+    torch.manual_seed(0)
+    classes = Classes(["cat/../x\n", "n" * 300], [(255, 0, 0), (0, 255, 0)], [3, 9])
+    network = Detector(Backbone("resnet18", 32), 2, None, proposals=20)
+    network.roi_heads.detections_per_img = 2
+    return DetectionModel(network, classes, 64, 96)
+
+
+def test_a_detector_takes_pictures_of_any_name_and_size(detector: DetectionModel, tmp_path: Path) -> None:
+    for name in ("²³", "9" * 30, "007"):
+        write_image(tmp_path / "photos" / f"{name}.png", size=(40, 60))
+    write_image(tmp_path / "photos" / "thin.png", size=(300, 1))
+    write_image(tmp_path / "photos" / f"{'l' * 251}.png")  # no room for the ending of its results
+    (tmp_path / "model").write_text("")
+    out = tmp_path / "out"
+    results = list(predict_pictures(detector, tmp_path / "model", [tmp_path / "photos"], out, threshold=0.0))
+    (problem,) = (done.problem for done in results if done.problem)
+    assert problem.endswith("lll.png: its results cannot be written: File name too long")
+    assert len(results) == 5
+    ids = {
+        json.loads(path.read_text())[0]["image_id"]
+        for path in (out / "detections").glob("*.json")
+        if path.stem != "thin"
+    }
+    assert ids == {"²³", "9" * 30, 7}
+    assert all(len(mask.name) < 60 for mask in (out / "masks" / "007").iterdir())
+
+
+def test_a_video_that_is_cut_off_says_how_much_was_used(tmp_path: Path) -> None:
+    class Mean(torch.nn.Module):
+        def forward(self, clips: torch.Tensor) -> torch.Tensor:
+            return clips.mean(dim=(2, 3, 4))
+
+    model = VideoModel(Mean(), named_classes(["r", "g", "b"]), Clip(4, 2), Pixels(), clips=1, crops=1, short_side=32)
+    video = write_video(tmp_path / "videos" / "cut.mkv", 90)
+    truncate(video, 1 / 3)
+    write_video(tmp_path / "videos" / "whole.avi", 10)
+    (tmp_path / "model").write_text("")
+    cut, whole = predict_pictures(model, tmp_path / "model", [tmp_path / "videos"], tmp_path / "out")
+    (note,) = cut.notes
+    assert "is cut off" in note
+    assert "of 3.0 seconds are there" in note
+    assert json.loads((tmp_path / "out" / "cut.json").read_text())["notes"] == [note]
+    assert not whole.notes
