@@ -175,22 +175,24 @@ def tokens(x: Tensor) -> Tensor:
 
 
 def mmseg_block(state: Mapping[str, Tensor], kind: str, x: Tensor) -> Tensor:
+    """mmsegmentation 0.6.0 to 1.2.2: NL of mmcv's NonLocal2d.forward, DNL of DisentangledNonLocal2d.forward.
+
+    NL:  z = x + norm(W_o s(theta.phi / sqrt(D)) g)
+    DNL: z = x + norm(W_o (s((theta - mean).(phi - mean) / sqrt(D) / 0.05) g + s(m) g))
+    """
     block = f"decode_head.{kind}"
-    query, key, value = (tokens(convolved(state, f"{block}.{name}.conv", x)) for name in ("theta", "phi", "g"))
-    logits = query @ key.mT / query.shape[2] ** 0.5
+    theta, phi, g = (tokens(convolved(state, f"{block}.{name}.conv", x)) for name in ("theta", "phi", "g"))
+    if kind == "dnl_block":  # "subtract mean": of each channel, over positions
+        theta, phi = (y - y.mean(1, keepdim=True) for y in (theta, phi))
+    weight = theta @ phi.mT / theta.shape[2] ** 0.5  # use_scale, which both heads have by default
     if kind == "dnl_block":
-        centred = (query - query.mean(1, keepdim=True)) @ (key - key.mean(1, keepdim=True)).mT
-        logits = centred / query.shape[2] ** 0.5 / 0.05
-
-    def out(y: Tensor) -> Tensor:
-        y = y.mT.reshape(len(x), -1, *(x.shape[2:] if y.shape[1] > 1 else (1, 1)))
-        return normed(state, f"{block}.conv_out.bn", convolved(state, f"{block}.conv_out.conv", y))
-
-    y = x + out(logits.softmax(2) @ value)
+        weight = weight / 0.05  # the default of DNLHead's temperature
+    y = weight.softmax(2) @ g
     if kind == "dnl_block":
         mask = tokens(convolved(state, f"{block}.conv_mask", x)).mT.softmax(2)  # (B, 1, N)
-        y = y + out(mask @ value)
-    return y
+        y = y + mask @ g  # `y + unary_x`: the sum comes before conv_out and its norm
+    out = convolved(state, f"{block}.conv_out.conv", y.mT.reshape(len(x), -1, *x.shape[2:]))
+    return x + normed(state, f"{block}.conv_out.bn", out)
 
 
 def mmseg_logits(

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
-
 from dnlnet.convert.family import Checkpoint, Converted, Family
 from dnlnet.convert.known_classes import find_data
 from dnlnet.convert.names import DEEP_STEM, PLAIN_STEM, State, as_linear, find_resnet, renamed, size
@@ -73,12 +71,6 @@ def convert(checkpoint: Checkpoint) -> Converted:
     state, unused = renamed({name: x for name, x in theirs.items() if name not in averaged}, _NAMES)
     variant = next((ours for kind, ours in _VARIANTS.items() if f"decode_head.{kind}.g.conv.weight" in theirs), None)
     notes = [f"left out: an averaged copy of the weights, {len(averaged)} tensors"] if averaged else []
-    if variant == "dnl":
-        _join_norms(state)
-        notes.append(
-            "their DNL block adds two outputs of one batch norm; here the norm comes after the sum, with its mean "
-            "and bias doubled: the same function in evaluation, though not in further training"
-        )
     facts = _facts(checkpoint)
     width = size(theirs, "decode_head.convs.0.conv.weight")
     has_auxiliary = "auxiliary_head.conv_seg.weight" in theirs
@@ -173,14 +165,6 @@ def _recipe(model: SegmentorModel, data: str, facts: _Facts) -> SegmentationReci
         schedule=Schedule(iterations=facts.iterations, batch=8 if data == "cityscapes" else 16),
         evaluation=Evaluation(window=facts.window, stride=facts.stride, short_side=short_side),
     )
-
-
-def _join_norms(state: dict[str, Tensor]) -> None:
-    """x + norm(p) + norm(u) as x + norm'(p + u): s (p - m) + b + s (u - m) + b = s (p + u - 2 m) + 2 b."""
-    for kind in ("running_mean", "bias"):
-        name = f"head.block.norm.{kind}"
-        if name in state:
-            state[name] = 2 * state[name]
 
 
 def _block(config: str, state: State, width: int) -> dict[str, Any]:
