@@ -1,9 +1,5 @@
-import os
-import sys
 from pathlib import Path
-from types import ModuleType
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -24,44 +20,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def state() -> State:
     return filled(mmseg_shapes(SMALL, "nl_block"))
-
-
-class Trap:
-    """Leaves a file behind wherever it is unpickled."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.mkdir, (str(self.mark),)
-
-
-def test_a_file_that_would_run_code_is_refused_unread(state: State, tmp_path: Path) -> None:
-    torch.save({"state_dict": state, "meta": Trap(tmp_path / "trapped")}, tmp_path / NAME)
-    with pytest.raises(ValueError, match=r"would have to run code to be read \((posix|nt)\.mkdir\); save its state"):
-        convert(tmp_path / NAME, tmp_path / "m.safetensors")
-    assert not (tmp_path / "trapped").exists()
-    assert not (tmp_path / "m.safetensors").exists()
-
-
-def test_the_log_in_a_checkpoint_of_training_is_left_out_with_a_word(
-    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """mmengine keeps objects of its own, with arrays of NumPy in them, beside the weights."""
-
-    class HistoryBuffer:
-        def __init__(self) -> None:
-            self._log_history = np.arange(3.0)
-
-    module = ModuleType("mmengine.logging.history_buffer")
-    HistoryBuffer.__module__, HistoryBuffer.__qualname__ = module.__name__, "HistoryBuffer"
-    module.HistoryBuffer = HistoryBuffer  # type: ignore[attr-defined]
-    for name in ("mmengine", "mmengine.logging"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    torch.save({"state_dict": state, "message_hub": {"loss": HistoryBuffer()}, "optimizer": {}}, tmp_path / NAME)
-    notes = convert(tmp_path / NAME, tmp_path / "m.safetensors").notes
-    assert "left out: the state of the optimiser, the log" in notes
 
 
 def test_a_damaged_file_is_refused(state: State, tmp_path: Path) -> None:

@@ -19,11 +19,13 @@ class Checkpoint:
         path: where it is; its name may say what its tensors do not.
         state: the network's tensors by the names they have there, without the prefixes of wrappers.
         meta: what else the file says about itself, as plain values.
+        ignored: kinds of objects of other programs that the file holds too, and that were not made.
     """
 
     path: Path
     state: Mapping[str, Tensor]
     meta: Mapping[str, Any]
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
