@@ -57,6 +57,8 @@ class SegmentorModel(Model):
     network: Literal["segmentor", "tiny"] = "segmentor"
     backbone: str = "resnet101s"
     output_stride: int | None = 8
+    dilations: tuple[tuple[Count, ...], ...] | None = None  # of the backbone; None is what its output stride asks for
+    head_dilation: Count = 1
     block: Mapping[str, Any] = {"gate": "scalar"}
     width: Count = 512
     auxiliary: bool = True
