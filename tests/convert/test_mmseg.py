@@ -230,6 +230,11 @@ def test_the_configuration_in_the_file_is_believed_before_its_name() -> None:
     assert (older.evaluation.window, older.evaluation.stride) == ((65, 65), (43, 43))
 
 
+def test_a_text_that_python_would_warn_about_is_read_in_silence() -> None:
+    recipe = recipe_of(NAME, small_state(), cfg="a = '\\d'\nmodel = dict(decode_head=dict(temperature=0.2))")
+    assert recipe.model.block == {"temperature": 0.2}
+
+
 def test_the_name_of_a_file_before_an_older_configuration_does_no_harm() -> None:
     recipe = recipe_of(
         NAME, small_state(), config="/configs/dnl-r50.py\nmodel = dict(decode_head=dict(temperature=0.2))"
@@ -265,6 +270,8 @@ def test_a_configuration_may_be_given_beside_the_file(tmp_path: Path) -> None:
     assert result.recipe.model.block == {"temperature": 0.1}
     assert not any("assumed" in note for note in result.notes)
     (tmp_path / "a.py").write_bytes(b"\xff")
+    with pytest.raises(FileNotFoundError, match=r"b\.py: no such configuration file"):
+        convert(tmp_path / "a.pth", tmp_path / "m.safetensors", config=tmp_path / "b.py")
     with pytest.raises(ValueError, match=r"a\.py: is not a text"):
         convert(tmp_path / "a.pth", tmp_path / "m.safetensors", config=tmp_path / "a.py")
 

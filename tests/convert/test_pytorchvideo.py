@@ -1,6 +1,5 @@
 """Against plain PyTorch written by the names of pytorchvideo."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,22 +14,14 @@ from dnlnet.convert.pytorchvideo import FAMILY
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import read_model_file
 from dnlnet.recipes.schema import VideoRecipe
-
-State = dict[str, Tensor]
-TINY, R50, R101 = ((1, 2, 2, 1), 8), ((3, 4, 6, 3), 64), ((3, 4, 23, 3), 64)
+from foreign_video import R50, R101, TINY, Network, Shapes, State, conv, filled, norm, norm_shapes, without_numbers
 
 
-def shapes(network: tuple[tuple[int, ...], int]) -> Iterator[tuple[str, tuple[int, ...]]]:
+def shapes(network: Network) -> Shapes:
     """Every tensor of a slow-only network as `create_resnet` makes it."""
     layers, width = network
-
-    def norm(name: str, channels: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-        for tensor in ("weight", "bias", "running_mean", "running_var"):
-            yield f"{name}.{tensor}", (channels,)
-        yield f"{name}.num_batches_tracked", ()
-
     yield "blocks.0.conv.weight", (width, 3, 1, 7, 7)
-    yield from norm("blocks.0.norm", width)
+    yield from norm_shapes("blocks.0.norm", width)
     given = width
     for stage, (count, frames) in enumerate(zip(layers, (1, 1, 3, 3), strict=True), start=1):
         inner = width * 2 ** (stage - 1)
@@ -38,7 +29,7 @@ def shapes(network: tuple[tuple[int, ...], int]) -> Iterator[tuple[str, tuple[in
             block = f"blocks.{stage}.res_blocks.{number}"
             if number == 0:
                 yield f"{block}.branch1_conv.weight", (4 * inner, given, 1, 1, 1)
-                yield from norm(f"{block}.branch1_norm", 4 * inner)
+                yield from norm_shapes(f"{block}.branch1_norm", 4 * inner)
             kernels = {
                 "a": (inner, given, frames, 1, 1),
                 "b": (inner, inner, 1, 3, 3),
@@ -46,29 +37,10 @@ def shapes(network: tuple[tuple[int, ...], int]) -> Iterator[tuple[str, tuple[in
             }
             for part, shape in kernels.items():
                 yield f"{block}.branch2.conv_{part}.weight", shape
-                yield from norm(f"{block}.branch2.norm_{part}", shape[0])
+                yield from norm_shapes(f"{block}.branch2.norm_{part}", shape[0])
             given = 4 * inner
     yield "blocks.5.proj.weight", (5, given)
     yield "blocks.5.proj.bias", (5,)
-
-
-def random_state() -> State:
-    generator = torch.Generator().manual_seed(0)
-    state = {}
-    for name, shape in shapes(TINY):
-        tensor = torch.randn(shape, generator=generator)
-        if name.endswith("num_batches_tracked"):
-            tensor = torch.tensor(3)
-        elif name.endswith("running_var"):
-            tensor = tensor.abs() + 0.5
-        elif len(shape) > 1:
-            tensor *= (2 / tensor[0].numel()) ** 0.5
-        state[name] = tensor
-    return state
-
-
-def meta_state(network: tuple[tuple[int, ...], int]) -> State:
-    return {name: torch.empty(shape, device="meta") for name, shape in shapes(network)}
 
 
 def converted(state: State) -> Converted:
@@ -76,16 +48,6 @@ def converted(state: State) -> Converted:
 
 
 # Their network, by their names.
-
-
-def norm(x: Tensor, state: State, name: str) -> Tensor:
-    weight, bias, mean, var = (state[f"{name}.{t}"] for t in ("weight", "bias", "running_mean", "running_var"))
-    return F.batch_norm(x, mean, var, weight, bias)
-
-
-def conv(x: Tensor, state: State, name: str, stride: int = 1) -> Tensor:
-    weight = state[f"{name}.weight"]
-    return F.conv3d(x, weight, None, (1, stride, stride), [size // 2 for size in weight.shape[2:]])
 
 
 def classify(clips: Tensor, state: State) -> Tensor:
@@ -108,7 +70,7 @@ def classify(clips: Tensor, state: State) -> Tensor:
 
 @torch.no_grad()
 def test_the_network_computes_what_theirs_does(tmp_path: Path) -> None:
-    state = random_state()
+    state = filled(shapes(TINY))
     torch.save({"model_state": state, "epoch": 3}, tmp_path / "theirs.pyth")
     found = convert(tmp_path / "theirs.pyth", tmp_path / "ours.safetensors")
     assert found.family == "pytorchvideo"
@@ -122,8 +84,8 @@ def test_the_network_computes_what_theirs_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("network", "name"), [(R50, "slow_only_r50"), (R101, "slow_only_r101")])
-def test_the_network_is_found_from_the_names(network: tuple[tuple[int, ...], int], name: str) -> None:
-    state = meta_state(network)
+def test_the_network_is_found_from_the_names(network: Network, name: str) -> None:
+    state = without_numbers(shapes(network))
     family = recognise(Checkpoint(Path("a.pyth"), state, {}))
     assert family is FAMILY
     found = converted(state)
@@ -137,13 +99,16 @@ def test_the_network_is_found_from_the_names(network: tuple[tuple[int, ...], int
 
 def test_other_networks_are_refused(tmp_path: Path) -> None:
     """A network that pools frames has its head one block later; one of depthwise convolutions has other shapes."""
-    pooled = {name.replace("blocks.5.", "blocks.6."): tensor for name, tensor in meta_state(TINY).items()}
+    pooled = {
+        name.replace("blocks.5.", "blocks.6."): tensor for name, tensor in without_numbers(shapes(TINY)).items()
+    }
     assert not FAMILY.matches(pooled)
     torch.save(
-        {**random_state(), "blocks.4.res_blocks.0.branch2.conv_b.more.weight": torch.ones(1)}, tmp_path / "a.pyth"
+        {**filled(shapes(TINY)), "blocks.4.res_blocks.0.branch2.conv_b.more.weight": torch.ones(1)},
+        tmp_path / "a.pyth",
     )
     with pytest.raises(ValueError, match=r"other outputs without them\n1 of no known use"):
         convert(tmp_path / "a.pyth", tmp_path / "m.safetensors", partial=True)
-    torch.save({n: t for n, t in random_state().items() if "branch1_conv" not in n}, tmp_path / "a.pyth")
+    torch.save({n: t for n, t in filled(shapes(TINY)).items() if "branch1_conv" not in n}, tmp_path / "a.pyth")
     with pytest.raises(ValueError, match=r"4 missing:\n  blocks\.1\.res_blocks\.0\.branch1_conv\.weight \(here "):
         convert(tmp_path / "a.pyth", tmp_path / "m.safetensors")

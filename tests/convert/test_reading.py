@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from dnlnet.convert import convert
+from dnlnet.convert import convert, read
 from dnlnet.convert.reading import left_out, read_checkpoint
 from dnlnet.recipes.model_file import read_model_file
 from foreign import SMALL, filled, mmseg_shapes, use_small_backbones
@@ -29,7 +29,7 @@ def saved(path: Path, content: object, zipped: bool = True) -> Path:
 def sentence(path: Path) -> str | None:
     """Why a file is refused, if it is."""
     try:
-        read_checkpoint(path)
+        read(path)
     except ValueError as error:
         return str(error)
     return None

@@ -1,7 +1,7 @@
 """Against plain PyTorch written by the names of PySlowFast."""
 
 import pickle
-from collections.abc import Iterator
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +19,8 @@ from dnlnet.recipes.build_video import build_model
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import read_model_file
 from dnlnet.recipes.schema import VideoRecipe
+from foreign_video import R50, TINY, Network, Shapes, State, conv, filled, norm, norm_shapes, without_numbers
 
-State = dict[str, Tensor]
-TINY, R50 = ((1, 2, 2, 1), 8), ((3, 4, 6, 3), 64)
 TINY_BLOCKS = ("s3.pathway0_nonlocal1", "s4.pathway0_nonlocal1")
 R50_BLOCKS = (
     *(f"s3.pathway0_nonlocal{number}" for number in (1, 3)),
@@ -30,17 +29,11 @@ R50_BLOCKS = (
 SOFTMAX = {"NONLOCAL": {"INSTANTIATION": "softmax", "GROUP": [[1]] * 4, "POOL": [[[1, 2, 2], [1, 2, 2]]] * 4}}
 
 
-def shapes(network: tuple[tuple[int, ...], int], *blocks: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+def shapes(network: Network, *blocks: str) -> Shapes:
     """Every tensor of a slow-only network, and of its blocks."""
     layers, width = network
-
-    def norm(name: str, channels: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-        for tensor in ("weight", "bias", "running_mean", "running_var"):
-            yield f"{name}.{tensor}", (channels,)
-        yield f"{name}.num_batches_tracked", ()
-
     yield "s1.pathway0_stem.conv.weight", (width, 3, 1, 7, 7)
-    yield from norm("s1.pathway0_stem.bn", width)
+    yield from norm_shapes("s1.pathway0_stem.bn", width)
     given = width
     for stage, (count, frames) in enumerate(zip(layers, (1, 1, 3, 3), strict=True), start=2):
         inner = width * 2 ** (stage - 2)
@@ -48,13 +41,13 @@ def shapes(network: tuple[tuple[int, ...], int], *blocks: str) -> Iterator[tuple
             name = f"s{stage}.pathway0_res{number}"
             if number == 0:
                 yield f"{name}.branch1.weight", (4 * inner, given, 1, 1, 1)
-                yield from norm(f"{name}.branch1_bn", 4 * inner)
+                yield from norm_shapes(f"{name}.branch1_bn", 4 * inner)
             yield f"{name}.branch2.a.weight", (inner, given, frames, 1, 1)
-            yield from norm(f"{name}.branch2.a_bn", inner)
+            yield from norm_shapes(f"{name}.branch2.a_bn", inner)
             yield f"{name}.branch2.b.weight", (inner, inner, 1, 3, 3)
-            yield from norm(f"{name}.branch2.b_bn", inner)
+            yield from norm_shapes(f"{name}.branch2.b_bn", inner)
             yield f"{name}.branch2.c.weight", (4 * inner, inner, 1, 1, 1)
-            yield from norm(f"{name}.branch2.c_bn", 4 * inner)
+            yield from norm_shapes(f"{name}.branch2.c_bn", 4 * inner)
             given = 4 * inner
     for name in blocks:
         channels = width * (8 if name.startswith("s3") else 16)
@@ -63,28 +56,17 @@ def shapes(network: tuple[tuple[int, ...], int], *blocks: str) -> Iterator[tuple
             yield f"{name}.{layer}.bias", (channels // 2,)
         yield f"{name}.conv_out.weight", (channels, channels // 2, 1, 1, 1)
         yield f"{name}.conv_out.bias", (channels,)
-        yield from norm(f"{name}.bn", channels)
+        yield from norm_shapes(f"{name}.bn", channels)
     yield "head.projection.weight", (5, 32 * width)
     yield "head.projection.bias", (5,)
 
 
 def random_state(*blocks: str) -> State:
-    generator = torch.Generator().manual_seed(0)
-    state = {}
-    for name, shape in shapes(TINY, *blocks):
-        tensor = torch.randn(shape, generator=generator)
-        if name.endswith("num_batches_tracked"):
-            tensor = torch.tensor(3)
-        elif name.endswith("running_var"):
-            tensor = tensor.abs() + 0.5
-        elif len(shape) > 1:
-            tensor *= (2 / tensor[0].numel()) ** 0.5
-        state[name] = tensor
-    return state
+    return filled(shapes(TINY, *blocks))
 
 
-def meta_state(network: tuple[tuple[int, ...], int], *blocks: str) -> State:
-    return {name: torch.empty(shape, device="meta") for name, shape in shapes(network, *blocks)}
+def meta_state(network: Network, *blocks: str) -> State:
+    return without_numbers(shapes(network, *blocks))
 
 
 def converted(state: State, cfg: str | None = None) -> Converted:
@@ -94,17 +76,6 @@ def converted(state: State, cfg: str | None = None) -> Converted:
 
 
 # Their network, by their names.
-
-
-def norm(x: Tensor, state: State, name: str) -> Tensor:
-    weight, bias, mean, var = (state[f"{name}.{t}"] for t in ("weight", "bias", "running_mean", "running_var"))
-    return F.batch_norm(x, mean, var, weight, bias)
-
-
-def conv(x: Tensor, state: State, name: str, stride: int = 1) -> Tensor:
-    weight = state[f"{name}.weight"]
-    padding = [size // 2 for size in weight.shape[2:]]
-    return F.conv3d(x, weight, state.get(f"{name}.bias"), (1, stride, stride), padding)
 
 
 def residual(x: Tensor, state: State, name: str, stride: int) -> Tensor:
@@ -174,6 +145,13 @@ def test_the_network_is_found_from_the_names() -> None:
     assert converted(meta_state(R50), yaml.safe_dump({"RESNET": {"STRIDE_1X1": True}})).recipe.model.stride_in_1x1
 
 
+def test_the_first_versions_name_the_norm_of_a_block_otherwise() -> None:
+    state = meta_state(TINY, *TINY_BLOCKS)
+    older = {re.sub(r"(nonlocal\d)\.bn\.", r"\1.norm.", name): tensor for name, tensor in state.items()}
+    assert older.keys() != state.keys()
+    assert converted(older).state.keys() == converted(state).state.keys()
+
+
 def test_a_softmax_is_assumed_aloud_and_a_dot_product_refused() -> None:
     state = meta_state(TINY, *TINY_BLOCKS)
     notes = converted(state).notes
@@ -210,7 +188,7 @@ def test_other_settings_are_refused(part: str, key: str, value: object, says: st
         converted(meta_state(TINY, *TINY_BLOCKS), yaml.safe_dump(cfg))
 
 
-@pytest.mark.parametrize("text", ["NONLOCAL: [", "- 1", "a: 0000-00-00", "[" * 5000])
+@pytest.mark.parametrize("text", ["NONLOCAL: [", "- 1", "a: 0000-00-00", "[" * 1000])
 def test_a_configuration_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="its cfg is not YAML"):
         converted(meta_state(TINY), text)

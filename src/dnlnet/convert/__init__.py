@@ -83,6 +83,8 @@ def _configured(checkpoint: Checkpoint, family: Family, config: Path) -> Checkpo
     """The checkpoint as if it carried this configuration."""
     if family.config is None:
         raise ValueError(f"{config}: configurations of {family.name} are not read from files; use --set instead")
+    if not config.is_file():
+        raise FileNotFoundError(f"{config}: no such configuration file")
     try:
         text = config.read_text(encoding="utf-8")
     except UnicodeDecodeError:

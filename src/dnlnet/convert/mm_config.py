@@ -1,6 +1,7 @@
 """Configurations of mmcv and mmengine: Python texts of nested `dict(...)`, which are read but never run."""
 
 import ast
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -119,7 +120,10 @@ def _read(text: str) -> dict[str, Any] | None:
         return None
     names: dict[str, Any] = {}
     try:
-        for node in ast.parse(text).body:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Python, about the style of a text that is not ours
+            tree = ast.parse(text)
+        for node in tree.body:
             if isinstance(node, ast.Assign):
                 value = _value(node.value, names)
                 names |= {target.id: value for target in node.targets if isinstance(target, ast.Name)}

@@ -232,7 +232,10 @@ def _has_activated_norms(state: State, config: Config) -> tuple[bool, str]:
 
     The configuration says so. Without one, PyTorch's norms have counts of batches, and InPlaceABN's before 1.1 not.
     """
-    kinds = {str(part.get("type")) for part in config.everywhere("norm_cfg") if isinstance(part, Mapping)}
+    norms = [part for part in config.everywhere("norm_cfg") if isinstance(part, Mapping)]
+    for norm in norms:
+        only(norm, "norm_cfg", {"eps": (_ABN_EPS,), "activation": ("identity",)})
+    kinds = {str(norm.get("type")) for norm in norms}
     abn = {kind for kind in kinds if "ABN" in kind}
     if abn and abn != kinds:
         raise ValueError(f"its norms are of several kinds ({', '.join(sorted(kinds))}); only one kind is converted")
@@ -240,13 +243,13 @@ def _has_activated_norms(state: State, config: Config) -> tuple[bool, str]:
         return True, "norms are InPlaceABN's, whose scale is |weight| + 1e-5; that is the weight now"
     if kinds:
         return False, f"norms are PyTorch's, as its configuration says ({', '.join(sorted(kinds))})"
-    norms = [name.replace("running_var", "weight") for name in state if name.endswith("running_var")]
-    negative = sum(int((state[name] < 0).sum()) for name in norms if name in state)
+    scales = {name.replace("running_var", "weight") for name in state if name.endswith("running_var")}
+    negative = sum(int((tensor < 0).sum()) for name, tensor in state.items() if name in scales)
     if negative:
         raise ValueError(
             "its norms may be PyTorch's or those of InPlaceABN 1.1 and later, which differ where a weight is "
             f"negative, as {negative} are; give the configuration that it was trained with, --config FILE (a file "
-            "with the line norm_cfg = dict(type='InPlaceABN') or norm_cfg = dict(type='BN') is enough)"
+            "with the line norm_cfg = dict(type='SyncABN') or norm_cfg = dict(type='SyncBN') is enough)"
         )
     return (
         False,

@@ -131,6 +131,8 @@ class _Plain:
 def _named(path: Path) -> set[str]:
     """The classes and functions that the pickles in a file name; it is not run to find out."""
     names: set[str] = set()
+    if not path.is_file():
+        return names
     try:
         with path.open("rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")

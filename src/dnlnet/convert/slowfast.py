@@ -43,6 +43,7 @@ _NAMES = {
             "conv_phi": "non_local.key",
             "conv_g": "non_local.value",
             "conv_out": "non_local.projection",
+            "norm": "non_local.norm",  # in the first versions
             "bn": "non_local.norm",
         },
     ),
@@ -77,7 +78,7 @@ def why_caffe2(path: Path) -> str | None:
                 return None
             file.seek(0)
             first = next((op[1] for op in pickletools.genops(file) if isinstance(op[1], str)), None)
-    except (ValueError, UnicodeDecodeError):
+    except (ValueError, OverflowError, MemoryError):
         return None
     return f"{path}: {_CAFFE2}" if first == "blobs" else None
 
