@@ -27,11 +27,13 @@ def attention(block: NonLocalBlock, x: Tensor) -> dict[str, Tensor | None]:
     if row not in ("gc",):
         q = xs @ block.query.weight.T + block.query.bias
         k = keys @ block.key.weight.T + block.key.bias
-        mu_q = q.mean(0) if s.centring == "channel" else q.mean().expand(q.shape[1])
-        mu_k = k.mean(0) if s.centring == "channel" else k.mean().expand(k.shape[1])
+        mu_q, mu_k = (
+            {"channel": y.mean(0), "sample": y.mean().expand(y.shape[1]), "none": 0 * y[0]}[s.centring]
+            for y in (q, k)
+        )
         scale = (q.shape[1] ** -0.5 if s.scaled else 1) / s.temperature
         p = scale * (q - mu_q) @ (k - mu_k).T
-        u = (scale * (k @ mu_q)).expand(len(q), -1)
+        u = ((scale if s.unary_scaled or row == "nl" else 1) * (k @ mu_q)).expand(len(q), -1)
     if row in ("dnl", "dnl_star", "gc"):
         u = (keys @ block.saliency.weight.T + block.saliency.bias).T.expand(len(xs), -1)
     pair, unary = (None if t is None else t.softmax(-1) for t in (p, u))

@@ -5,6 +5,7 @@ The shapes are theirs up to `Size`, so that small networks stand for large ones.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from dnlnet.backbones import BACKBONES
 from dnlnet.backbones.image import Row
 from dnlnet.convert import mmseg, torchcv
-from dnlnet.convert.names import DEEP_STEM
+from dnlnet.convert.resnets import DEEP_STEM
 
 State = dict[str, Tensor]
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
@@ -30,7 +31,7 @@ class Size:
     classes: int = 19
 
 
-SMALL = Size((1, 1, 2, 2), (8, 16, 20, 24), head=12, auxiliary=10, classes=5)
+SMALL = Size((1, 1, 2, 3), (8, 16, 20, 24), head=12, auxiliary=10, classes=5)
 
 
 def use_small_backbones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,19 +153,59 @@ def normed(state: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
     return (x - mean) / (variance + 1e-5).sqrt() * weight + bias
 
 
-def stages(state: Mapping[str, Tensor], size: Size, x: Tensor) -> list[Tensor]:
-    """The maps of the four stages at output stride 8: the last two are dilated, each from its second block on."""
+Plan = list[list[tuple[int, int]]]  # stride and dilation of each bottleneck, by stage
+
+
+def mmseg_plan(
+    size: Size,
+    strides: tuple[int, ...] = (1, 2, 1, 1),
+    dilations: tuple[int, ...] = (1, 1, 2, 4),
+    contract_dilation: bool = True,
+    multi_grid: tuple[int, ...] | None = None,
+) -> Plan:
+    """mmsegmentation's ResNet and ResLayer; the defaults here are those of its r50-d8 configurations."""
+    plan = []
+    for stage, (count, stride, dilation) in enumerate(zip(size.blocks, strides, dilations, strict=True)):
+        rates = [dilation] * count
+        if contract_dilation and dilation > 1:
+            rates[0] = dilation // 2
+        if multi_grid is not None and stage == 3:  # "multi grid is applied to last layer only", in place of its rates
+            rates = list(multi_grid[:count])
+        plan.append([(stride if index == 0 else 1, rate) for index, rate in enumerate(rates)])
+    return plan
+
+
+def torchcv_plan(size: Size, dilate_scale: int = 8, multi_grid: tuple[int, ...] | None = (1, 1, 1)) -> Plan:
+    """DilatedResnetBackbone of torchcv: a convolution loses its stride, and is then dilated by half."""
+    plan = [
+        [(2 if stage and index == 0 else 1, 1) for index in range(count)] for stage, count in enumerate(size.blocks)
+    ]
+
+    def dilate(stage: int, index: int, rate: int) -> None:
+        stride, _ = plan[stage][index]
+        plan[stage][index] = (1, rate // 2 if stride == 2 else rate)
+
+    if dilate_scale == 8:
+        for index in range(size.blocks[2]):
+            dilate(2, index, 2)
+    if dilate_scale in (8, 16):
+        for index in range(size.blocks[3]):
+            dilate(3, index, 32 // dilate_scale * (1 if multi_grid is None else multi_grid[index]))
+    return plan
+
+
+def stages(state: Mapping[str, Tensor], plan: Plan, x: Tensor, caffe: bool = False) -> list[Tensor]:
+    """The maps of the four stages; `caffe` has the stride in the first convolution of a bottleneck."""
     maps = []
-    for stage, (count, stride, dilation) in enumerate(zip(size.blocks, (1, 2, 1, 1), (1, 1, 2, 4), strict=True), 1):
-        for index in range(count):
+    for stage, blocks in enumerate(plan, 1):
+        for index, (stride, dilation) in enumerate(blocks):
             block = f"backbone.layer{stage}.{index}"
-            step = stride if index == 0 else 1
-            holes = max(1, dilation // 2) if index == 0 else dilation
-            y = normed(state, f"{block}.bn1", convolved(state, f"{block}.conv1", x)).relu()
-            y = normed(state, f"{block}.bn2", convolved(state, f"{block}.conv2", y, step, holes)).relu()
+            first, second = (stride, 1) if caffe else (1, stride)
+            y = normed(state, f"{block}.bn1", convolved(state, f"{block}.conv1", x, first)).relu()
+            y = normed(state, f"{block}.bn2", convolved(state, f"{block}.conv2", y, second, dilation)).relu()
             y = normed(state, f"{block}.bn3", convolved(state, f"{block}.conv3", y))
             if index == 0:
-                x = normed(state, f"{block}.downsample.1", convolved(state, f"{block}.downsample.0", x, step))
+                x = normed(state, f"{block}.downsample.1", convolved(state, f"{block}.downsample.0", x, stride))
             x = (x + y).relu()
         maps.append(x)
     return maps
@@ -175,85 +216,99 @@ def tokens(x: Tensor) -> Tensor:
 
 
 def mmseg_block(state: Mapping[str, Tensor], kind: str, x: Tensor) -> Tensor:
+    """mmsegmentation 0.6.0 to 1.2.2: NL of mmcv's NonLocal2d.forward, DNL of DisentangledNonLocal2d.forward.
+
+    NL:  z = x + norm(W_o s(theta.phi / sqrt(D)) g)
+    DNL: z = x + norm(W_o (s((theta - mean).(phi - mean) / sqrt(D) / 0.05) g + s(m) g))
+    """
     block = f"decode_head.{kind}"
-    query, key, value = (tokens(convolved(state, f"{block}.{name}.conv", x)) for name in ("theta", "phi", "g"))
-    logits = query @ key.mT / query.shape[2] ** 0.5
+    theta, phi, g = (tokens(convolved(state, f"{block}.{name}.conv", x)) for name in ("theta", "phi", "g"))
+    if kind == "dnl_block":  # "subtract mean": of each channel, over positions
+        theta, phi = (y - y.mean(1, keepdim=True) for y in (theta, phi))
+    weight = theta @ phi.mT / theta.shape[2] ** 0.5  # use_scale, which both heads have by default
     if kind == "dnl_block":
-        centred = (query - query.mean(1, keepdim=True)) @ (key - key.mean(1, keepdim=True)).mT
-        logits = centred / query.shape[2] ** 0.5 / 0.05
-
-    def out(y: Tensor) -> Tensor:
-        y = y.mT.reshape(len(x), -1, *(x.shape[2:] if y.shape[1] > 1 else (1, 1)))
-        return normed(state, f"{block}.conv_out.bn", convolved(state, f"{block}.conv_out.conv", y))
-
-    y = x + out(logits.softmax(2) @ value)
+        weight = weight / 0.05  # the default of DNLHead's temperature
+    y = weight.softmax(2) @ g
     if kind == "dnl_block":
         mask = tokens(convolved(state, f"{block}.conv_mask", x)).mT.softmax(2)  # (B, 1, N)
-        y = y + out(mask @ value)
-    return y
+        y = y + mask @ g  # `y + unary_x`: the sum comes before conv_out and its norm
+    out = convolved(state, f"{block}.conv_out.conv", y.mT.reshape(len(x), -1, *x.shape[2:]))
+    return x + normed(state, f"{block}.conv_out.bn", out)
 
 
 def mmseg_logits(
-    state: Mapping[str, Tensor], size: Size, kind: str | None, images: Tensor, align_corners: bool
+    state: Mapping[str, Tensor],
+    plan: Plan,
+    kind: str | None,
+    images: Tensor,
+    align_corners: bool,
+    *,
+    caffe: bool = False,
+    dilation: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """Logits of the classes, and those of the auxiliary head before they are resized."""
+    """Logits of the classes, and those of the auxiliary head before they are resized; `dilation` is of the heads."""
     x = images
     for index, stride in ((0, 2), (3, 1), (6, 1)):
         convolution = convolved(state, f"backbone.stem.{index}", x, stride)
         x = normed(state, f"backbone.stem.{index + 1}", convolution).relu()
-    *_, middle, deep = stages(state, size, F.max_pool2d(x, 3, 2, 1))
+    *_, middle, deep = stages(state, plan, F.max_pool2d(x, 3, 2, 1), caffe)
 
-    def module(name: str, x: Tensor) -> Tensor:
-        return normed(state, f"{name}.bn", convolved(state, f"{name}.conv", x)).relu()
+    def module(name: str, x: Tensor, dilation: int = dilation) -> Tensor:
+        return normed(state, f"{name}.bn", convolved(state, f"{name}.conv", x, 1, dilation)).relu()
 
     y = module("decode_head.convs.0", deep)
     if kind is not None:
         y = mmseg_block(state, kind, y)
     y = module("decode_head.convs.1", y)
-    y = convolved(state, "decode_head.conv_seg", module("decode_head.conv_cat", torch.cat([deep, y], 1)))
+    y = convolved(state, "decode_head.conv_seg", module("decode_head.conv_cat", torch.cat([deep, y], 1), 1))
     auxiliary = convolved(state, "auxiliary_head.conv_seg", module("auxiliary_head.convs.0", middle))
     return F.interpolate(y, images.shape[2:], mode="bilinear", align_corners=align_corners), auxiliary
 
 
-def torchcv_block(
-    state: Mapping[str, Tensor], x: Tensor, whitening: str | None, divisor: float, module: str = "nlm"
-) -> Tensor:
-    """whitening: ln_nostd takes one mean of a sample, in_nostd one of each channel."""
-    block = f"{module}.ctb"
+def torchcv_block(state: Mapping[str, Tensor], x: Tensor, settings: Mapping[str, Any], module: str = "nlm") -> Tensor:
+    """The authors' nonlocal_block.py (nonlocalbn, with a temperature) and nonlocal_block_nowd.py (nonlocalnowd).
+
+    z = x + gamma s(q.k / c) v [+ s(mu_q.k) v: with_unary] [+ s(m) v: with_gc], q and k centred as whiten_type says
+    """
+    block, whitening = f"{module}.ctb", settings.get("whiten_type", ())
     value = tokens(convolved(state, f"{block}.conv_value", x))
     out = torch.zeros_like(value)
     if f"{block}.conv_query.weight" in state:
         query, key = (tokens(convolved(state, f"{block}.{name}", x)) for name in ("conv_query", "conv_key"))
-        if whitening is not None:
-            over = (1, 2) if whitening == "ln_nostd" else (1,)
-            query, key = (y - y.mean(over, keepdim=True) for y in (query, key))
-        out = state[f"{block}.gamma"] * ((query @ key.mT / divisor).softmax(2) @ value)
+        by_channel = "channel" if "temp" in settings else "in_nostd"  # each class has its own name for it
+        over = {by_channel: (1,), "ln_nostd": (1, 2)}
+        means = [y.mean(over[kind], keepdim=True) for kind in whitening if kind in over for y in (query, key)]
+        if means:  # other names do nothing
+            query, key = query - means[0], key - means[1]
+        logits = query @ key.mT
+        if "temp" in settings:  # sim_map / scale / temperature
+            logits = logits / query.shape[2] ** 0.5 / settings["temp"]
+        elif "nl" not in settings["nowd"]:  # "cancel temp and scale"
+            logits = logits / query.shape[2] ** 0.5
+        out = state[f"{block}.gamma"] * (logits.softmax(2) @ value)
+        if settings.get("with_unary"):  # softmax of query_mean and key, neither scaled nor gated
+            out = out + (means[0].expand(-1, -1, key.shape[2]) @ key.mT).softmax(2) @ value
     if f"{block}.conv_mask.weight" in state:
         out = out + tokens(convolved(state, f"{block}.conv_mask", x)).mT.softmax(2) @ value
     return x + out.mT.reshape(x.shape)
 
 
 def torchcv_logits(
-    state: Mapping[str, Tensor],
-    size: Size,
-    pixels: Tensor,
-    whitening: str | None = "ln_nostd",
-    divisor: float = 1.0,
-    module: str = "nlm",
+    state: Mapping[str, Tensor], plan: Plan, pixels: Tensor, settings: Mapping[str, Any], module: str = "nlm"
 ) -> tuple[Tensor, Tensor]:
     """Of (B, 3, H, W) pixels in 0..255, red first; the auxiliary head's are not resized."""
     x = pixels.flip(1) - torch.tensor([102.9801, 115.9465, 122.7717], dtype=pixels.dtype).view(3, 1, 1)
     for index, stride in ((1, 2), (2, 1), (3, 1)):
         convolution = convolved(state, f"backbone.prefix.conv{index}", x, stride)
         x = normed(state, f"backbone.prefix.bn{index}", convolution).relu()
-    *_, middle, deep = stages(state, size, F.max_pool2d(x, 3, 2, 1, ceil_mode=True))
+    *_, middle, deep = stages(state, plan, F.max_pool2d(x, 3, 2, 1, ceil_mode=True))
 
     def layer(name: str, x: Tensor) -> Tensor:
         return normed(state, f"{module}.{name}.1.0", convolved(state, f"{module}.{name}.0", x)).relu()
 
     y = layer("conva", deep)
     if f"{module}.ctb.conv_value.weight" in state:
-        y = torchcv_block(state, y, whitening, divisor, module)
+        y = torchcv_block(state, y, settings, module)
     y = layer("bottleneck", torch.cat([deep, layer("convb", y)], 1))
     y = convolved(state, f"{module}.bottleneck.3", y)
     hidden = normed(state, "dsn.0.bn_relu.0", convolved(state, "dsn.0.conv", middle)).relu()

@@ -29,7 +29,9 @@ def cases(draw: st.DrawFn) -> dict:
     if draw(st.booleans()):
         options["gate"] = draw(st.sampled_from(["none", "scalar", "scalar_pairwise", "norm"]))
     if draw(st.booleans()):
-        options["centring"] = draw(st.sampled_from(["channel", "sample"]))
+        options["centring"] = draw(st.sampled_from(["channel", "sample", "none"]))
+    if draw(st.booleans()):
+        options["unary_scaled"] = draw(st.booleans())
     return {
         "batch": draw(st.integers(1, 3)),
         "channels": draw(st.integers(4, 9)),
@@ -42,6 +44,8 @@ def cases(draw: st.DrawFn) -> dict:
 
 
 def build(variant: str, dims: int, case: dict) -> tuple[NonLocalBlock, torch.Tensor]:
+    if variant in ("nl_unary", "dnl_dagger") and case["options"].get("centring") == "none":
+        case["options"]["centring"] = "channel"  # without a mean they have no unary term, and are refused
     block = NonLocalBlock(case["channels"], variant, dims, preset=case["preset"], **case["options"])
     equations.randomise(block, case["seed"])
     generator = torch.Generator().manual_seed(case["seed"])

@@ -71,6 +71,7 @@ def test_repr_says_variant_and_settings() -> None:
         ({"preset": "mmsegg"}, r"unknown preset 'mmsegg'; did you mean 'mmseg'"),
         ({"gait": "none"}, r"unknown option 'gait'; did you mean 'gate'"),
         ({"gate": "scaler"}, r"unknown gate 'scaler'; did you mean 'scalar'"),
+        ({"variant": "dnl_dagger", "centring": "none"}, r"dnl_dagger is left without its unary term"),
         ({"centring": "channels"}, r"unknown centring 'channels'; did you mean 'channel'"),
         ({"temperature": 0.0}, r"temperature must be a number within 1e-06..1e\+06, got 0.0"),
         ({"temperature": float("nan")}, r"temperature must be a number within .*, got nan"),

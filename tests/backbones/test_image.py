@@ -66,6 +66,21 @@ def test_stride_in_the_first_convolution_equals_torchvisions_network_changed_by_
         assert not torch.allclose(backbone_3x3(x)[-1], expected)
 
 
+def test_dilations_are_those_of_the_convolutions_and_keep_the_size_of_the_maps() -> None:
+    with torch.device("meta"):
+        usual, given = Backbone("resnet50", 8), Backbone("resnet50", 8, dilations=[[1], [1], [1, 2], [2, 4]])
+        grid = Backbone("resnet50", 8, dilations=((1,), (1,), (2,), (4, 8, 16)))
+        sizes = [[x.shape for x in backbone(torch.rand(1, 3, 64, 96))] for backbone in (usual, grid)]
+
+    def rates(backbone: Backbone) -> list[list[int]]:
+        layers = (getattr(backbone.body, f"layer{stage}") for stage in range(1, 5))
+        return [[block.conv2.dilation[0] for block in layer] for layer in layers]
+
+    assert sizes[0] == sizes[1]
+    assert rates(given) == rates(usual) == [[1] * 3, [1] * 4, [1, 2, 2, 2, 2, 2], [2, 4, 4]]
+    assert rates(grid) == [[1] * 3, [1] * 4, [2] * 6, [4, 8, 16]]
+
+
 def test_what_cannot_be_built_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown backbone 'resnet51'; did you mean 'resnet50'"):
         Backbone("resnet51")
@@ -75,6 +90,11 @@ def test_what_cannot_be_built_is_refused() -> None:
         Backbone("hrnet_w18", 8)
     with pytest.raises(ValueError, match="resnet18 has no bottleneck blocks"):
         Backbone("resnet18", stride_in_1x1=True)
+    with pytest.raises(ValueError, match="resnet18 has no bottleneck blocks, so dilations"):
+        Backbone("resnet18", dilations=((1,), (1,), (1,), (1,)))
+    for dilations in (((1,),) * 3, ((1,), (1,), (1,), ()), ((1,), (1,), (1,), (0,))):
+        with pytest.raises(ValueError, match="expected four stages of at least one dilation"):
+            Backbone("resnet50", dilations=dilations)
     with pytest.raises(ValueError, match="mobilenetv2 has no max-pool in its stem"):
         Backbone("mobilenetv2", ceil_pool=True)
 

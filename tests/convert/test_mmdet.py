@@ -1,6 +1,7 @@
 """Against plain PyTorch written by the names of their code, with its boxes that end with their last pixel."""
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from dnlnet.convert.mmdet import FAMILY
 from dnlnet.models.detector import Detector
 from dnlnet.recipes import find_recipe
 from dnlnet.recipes.build import builder_of
-from dnlnet.recipes.schema import parse_recipe
+from dnlnet.recipes.schema import DetectionRecipe, parse_recipe
 
 State = dict[str, Tensor]
 STRIDES = (4, 8, 16, 32, 64)
@@ -145,6 +146,10 @@ def conv_module(x: Tensor, state: State, name: str) -> Tensor:
 
 
 def nl_gc_block(x: Tensor, state: State, name: str) -> Tensor:
+    """The authors' detection code, nl_gc_block.py, with whiten_type channel, temp 0.05 and with_gc.
+
+    z = x + gamma s((q - mu_q).(k - mu_k) / sqrt(D) / 0.05) v + s(m) v: only the pairwise output is gated
+    """
     query, key, value = (conv(x, state, f"{name}.conv_{part}").flatten(2) for part in ("query", "key", "value"))
     query, key = query - query.mean(2, keepdim=True), key - key.mean(2, keepdim=True)
     logits = query.mT @ key / math.sqrt(query.shape[1]) / 0.05
@@ -154,12 +159,14 @@ def nl_gc_block(x: Tensor, state: State, name: str) -> Tensor:
 
 
 def nonlocal_block(x: Tensor, state: State, name: str) -> Tensor:
+    """The same, mmdetection's NonLocal2D in the mode embedded_gaussian: z = x + W_o s(theta.phi / sqrt(D)) g."""
     theta, phi, g = (conv(x, state, f"{name}.{part}.conv").flatten(2) for part in ("theta", "phi", "g"))
     attended = (theta.mT @ phi / math.sqrt(theta.shape[1])).softmax(2) @ g.mT
     return x + conv(attended.mT.reshape(*g.shape[:2], *x.shape[2:]), state, f"{name}.conv_out.conv")
 
 
 def context_block(x: Tensor, state: State, name: str) -> Tensor:
+    """The same, its simplified non-local block without a bottleneck: z = x + s(m) v."""
     value = conv(x, state, f"{name}.conv_value").flatten(2)
     return x + (value @ conv(x, state, f"{name}.conv_mask").flatten(2).softmax(2).mT)[..., None]
 
@@ -332,8 +339,10 @@ def test_each_block_computes_what_theirs_does(kind: str) -> None:
     model, inside = found.recipe.model, "backbone.body.body.layer3.4.act3.non_local."
     block = NonLocalBlock(1024, model.variant, preset=model.preset, **model.block)
     block.load_state_dict({n.removeprefix(inside): t for n, t in found.state.items() if n.startswith(inside)})
-    x = torch.randn(2, 1024, 3, 5, generator=torch.Generator().manual_seed(1))
-    assert_equal(block.eval()(x) - x, BLOCKS[kind](x, state, f"backbone.{name}") - x)
+    x = torch.randn(2, 1024, 3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    exact = {n: t.double() for n, t in state.items() if n.startswith(f"backbone.{name}.")}
+    expected = BLOCKS[kind](x, exact, f"backbone.{name}")
+    torch.testing.assert_close(block.double().eval()(x), expected, rtol=1e-9, atol=1e-9)
 
 
 C4 = ("layer3.4",)
@@ -395,22 +404,74 @@ def test_the_configuration_says_what_tensors_do_not() -> None:
     other = converted(state, config=CONFIG.replace("temp=0.05", "temp=0.1").replace("downsample=False, ", ""))
     assert other.recipe.model.block == {"temperature": 0.1, "pool": 2}
     caffe = CONFIG.replace("'pytorch'", "'caffe'").replace("to_rgb=True", "to_rgb=False")
+    caffe = caffe.replace("123.675, 116.28, 103.53", "102.9801, 115.9465, 122.7717")
+    caffe = caffe.replace("58.395, 57.12, 57.375", "1.0, 1.0, 1.0")
     model = converted(state, config=caffe).recipe.model
     assert (model.stride_in_1x1, model.caffe_pixels, model.block) == (True, True, {})
 
 
-def test_norms_of_pytorch_keep_their_weights() -> None:
-    state = meta_state()
-    state["backbone.bn1.weight"] = torch.linspace(-1, 1, 64)
-    name = "backbone.body.body.bn1.weight"
-    torch.testing.assert_close(converted(state).state[name], state["backbone.bn1.weight"].abs() + 1e-5)
-    assert any("InPlaceABN" in note for note in converted(state).notes)
-    for plain in (
-        converted(state, config=CONFIG.replace("SyncABN", "SyncBN")),
-        converted({**state, "backbone.bn1.num_batches_tracked": torch.tensor(7)}),
-    ):
-        assert torch.equal(plain.state[name], state["backbone.bn1.weight"])
-        assert not any("InPlaceABN" in note for note in plain.notes)
+NORM = "backbone.body.body.bn1.weight"
+
+
+def with_norms(lowest: float, **more: Tensor) -> State:
+    """Real numbers in all norms, from the lowest to 1."""
+    state = {n: torch.linspace(lowest, 1, *t.shape) if t.dim() == 1 else t for n, t in meta_state().items()}
+    return {**state, **more}
+
+
+def test_norms_are_those_of_the_configuration() -> None:
+    state = with_norms(-1.0)
+    for kind in ("ABN", "SyncABN"):
+        found = converted(state, config=CONFIG.replace("SyncABN", kind))
+        torch.testing.assert_close(found.state[NORM], state["backbone.bn1.weight"].abs() + 1e-5)
+        assert any("InPlaceABN" in note for note in found.notes)
+    plain = converted(state, config=CONFIG.replace("SyncABN", "SyncBN"))
+    assert torch.equal(plain.state[NORM], state["backbone.bn1.weight"])
+    with pytest.raises(ValueError, match=r"its norm_cfg\.activation is 'leaky_relu'"):
+        converted(state, config=CONFIG.replace("requires_grad=True", "activation='leaky_relu'"))
+    two = CONFIG + "neck = dict(norm_cfg=dict(type='BN'))"
+    with pytest.raises(ValueError, match=r"norms are of several kinds \(BN, SyncABN\)"):
+        converted(state, config=two)
+
+
+def test_norms_of_a_file_without_a_configuration_are_told_apart_or_asked_for(tmp_path: Path) -> None:
+    """InPlaceABN counts batches since 1.1 as PyTorch does; before, a file without counts was its."""
+    old = converted(with_norms(-1.0))
+    assert any("InPlaceABN" in note for note in old.notes)
+    counts = {"backbone.bn1.num_batches_tracked": torch.tensor(7)}
+    same = converted(with_norms(0.1, **counts))  # either way, up to 1e-5
+    assert any("no weight is negative" in note for note in same.notes)
+    assert torch.equal(same.state[NORM], torch.linspace(0.1, 1, 64))
+    with pytest.raises(ValueError, match=r"as \d+ are; give the configuration .*--config FILE") as error:
+        converted(with_norms(-1.0, **counts))
+    advised = re.findall(r"norm_cfg = dict\(type='\w+'\)", str(error.value))
+    weights = with_norms(-1.0)["backbone.bn1.weight"]
+    for line, expected in zip(advised, (weights.abs() + 1e-5, weights), strict=True):
+        torch.testing.assert_close(converted(with_norms(-1.0, **counts), config=line).state[NORM], expected)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("backbone=dict(strides=(1, 2, 2, 1))", r"its backbone\.strides is \(1, 2, 2, 1\); converted is only"),
+        ("backbone=dict(dilations=(1, 1, 1, 2))", r"its backbone\.dilations is"),
+        ("backbone=dict(style='other')", r"its backbone\.style is 'other'"),
+        ("rpn_head=dict(anchor_scales=[4])", r"its rpn_head\.anchor_scales is \(4,\); converted is only \(8,\)"),
+        ("bbox_head=dict(target_stds=[1., 1., 1., 1.])", r"its bbox_head\.target_stds is"),
+        ("bbox_roi_extractor=dict(roi_layer=dict(type='RoIPool'))", r"its bbox_roi_extractor\.roi_layer is"),
+    ],
+)
+def test_a_configuration_of_another_network_is_refused(more: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        converted(meta_state(), config=f"model = dict({more})")
+
+
+def test_how_it_is_tested_is_taken_over_or_mentioned() -> None:
+    text = "test_cfg = dict(rcnn=dict(score_thr=0.001, max_per_img=100))\ntest = dict(img_scale=(1000, 600))"
+    found = converted(meta_state(), config=text)
+    assert "its test_cfg.rcnn.score_thr is 0.001; here it is 0.05" in found.notes
+    assert isinstance(found.recipe, DetectionRecipe)
+    assert (found.recipe.data.short_side, found.recipe.data.long_side) == (600, 1000)
 
 
 def test_classes_are_those_of_the_file_or_cocos() -> None:
@@ -436,7 +497,7 @@ def test_what_has_no_network_here_is_refused() -> None:
         converted({**state, **{name.replace("layer3.4.context", "layer2.0.context"): t for name, t in state.items()}})
     with pytest.raises(ValueError, match=r"\(2, 4, 6, 3\) bottlenecks in its stages"):
         converted({name: tensor for name, tensor in state.items() if "layer1.2" not in name})
-    with pytest.raises(ValueError, match=r"rpn\.head\.bbox_pred\.bias is missing"):
+    with pytest.raises(ValueError, match=r"rpn_head\.rpn_reg\.bias is missing"):
         converted({name: tensor for name, tensor in state.items() if "rpn_reg" not in name})
-    with pytest.raises(ValueError, match="whiten_type=\\['bn'\\]; only"):
+    with pytest.raises(ValueError, match=r"whiten_type=\('bn',\); only"):
         converted(meta_state("layer3.4.nl_gc_block"), config=CONFIG.replace("'channel'", "'bn'"))

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from dnlnet.models.segmentor import Segmentor
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import read_model_file
 from dnlnet.recipes.schema import SegmentationRecipe
-from foreign import SMALL, Size, State, filled, mmseg_logits, mmseg_shapes, use_small_backbones
+from foreign import SMALL, Size, State, filled, mmseg_logits, mmseg_plan, mmseg_shapes, use_small_backbones
 
 NAME = "dnl_r50-d8_512x1024_40k_cityscapes_20200904_233629-53d4ea93.pth"
 WINDOWED = "dnl_r50-d8_769x769_40k_cityscapes_20200820_232206-0f283785.pth"
@@ -50,6 +51,10 @@ def recipe_of(name: str, state: State, **meta: Any) -> SegmentationRecipe:
     return recipe
 
 
+def doubled(state: State) -> State:
+    return {name: x.double() for name, x in state.items()}
+
+
 def outputs(model: Path, images: Tensor) -> tuple[Tensor, Tensor]:
     """Of our network: logits, and those of the auxiliary head at its own size."""
     network = load_network(read_model_file(model)).double().eval()
@@ -64,21 +69,16 @@ def test_outputs_are_theirs(kind: str | None, align_corners: bool, tmp_path: Pat
     state = small_state(kind)
     converted(tmp_path / (WINDOWED if align_corners else NAME), state, tmp_path / "m.safetensors")
     images = torch.randn(2, 3, 49, 64, dtype=torch.float64)
-    theirs = mmseg_logits(
-        {name: x.double() for name, x in state.items()}, SMALL, kind, images, align_corners=align_corners
-    )
-    torch.testing.assert_close(outputs(tmp_path / "m.safetensors", images), theirs)
+    theirs = mmseg_logits(doubled(state), mmseg_plan(SMALL), kind, images, align_corners)
+    torch.testing.assert_close(outputs(tmp_path / "m.safetensors", images), theirs, rtol=1e-9, atol=1e-9)
 
 
-def test_the_norm_of_a_dnl_block_applies_to_both_terms(tmp_path: Path) -> None:
-    """Without the doubled mean and bias the outputs would differ: the test above is no accident."""
+def test_the_tensors_of_a_dnl_block_are_kept_as_they_are(tmp_path: Path) -> None:
     state = small_state()
     converted(tmp_path / NAME, state, tmp_path / "m.safetensors")
     ours = load_network(read_model_file(tmp_path / "m.safetensors")).state_dict()
-    block = "decode_head.dnl_block.conv_out.bn"
-    torch.testing.assert_close(ours["head.block.norm.bias"], 2 * state[f"{block}.bias"])
-    torch.testing.assert_close(ours["head.block.norm.running_mean"], 2 * state[f"{block}.running_mean"])
-    torch.testing.assert_close(ours["head.block.norm.running_var"], state[f"{block}.running_var"])
+    for kind in ("weight", "bias", "running_mean", "running_var"):
+        assert torch.equal(ours[f"head.block.norm.{kind}"], state[f"decode_head.dnl_block.conv_out.bn.{kind}"])
 
 
 @cache
@@ -111,27 +111,186 @@ def test_the_name_of_a_published_model_tells_how_it_was_trained_and_is_tested(na
     assert f"_{recipe.schedule.iterations // 1000}k_" in name
 
 
-def test_the_configuration_in_the_file_is_believed_before_its_name() -> None:
+BACKBONE = {
+    "contract_dilation": True,
+    "depth": 50,
+    "dilations": (1, 1, 2, 4),
+    "norm_cfg": {"requires_grad": True, "type": "SyncBN"},
+    "strides": (1, 2, 1, 1),
+    "style": "pytorch",
+    "type": "ResNetV1c",
+}
+D16: dict[str, Any] = {"strides": (1, 2, 2, 1), "dilations": (1, 1, 1, 2)}
+D32: dict[str, Any] = {"strides": (1, 2, 2, 2), "dilations": (1, 1, 1, 1)}
+
+
+def config(backbone: Mapping[str, Any] = {}, head: str = "", auxiliary: str = "") -> str:
+    """A configuration as mmengine writes it: keys in order, a comma after every value."""
+    rows = "".join(f"\n        {key}={value!r}," for key, value in sorted({**BACKBONE, **backbone}.items()))
+    return f"""
+crop_size = (
+    64,
+    64,
+)
+model = dict(
+    auxiliary_head=dict(align_corners=False, concat_input=False, num_convs=1, type='FCNHead', {auxiliary}),
+    backbone=dict({rows}),
+    data_preprocessor=dict(bgr_to_rgb=True, mean=[123.675, 116.28, 103.53,], std=[58.395, 57.12, 57.375,]),
+    decode_head=dict(align_corners=False, channels=512, type='DNLHead', {head}),
+    test_cfg=dict(mode='whole'),
+)
+train_cfg = dict(max_iters=160000, type='IterBasedTrainLoop', val_interval=16000)
+test_cfg = dict(type='TestLoop')
+"""
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [{}, D16, D32, {"contract_dilation": False}, {"multi_grid": (1, 2, 4)}, {**D16, "style": "caffe"}],
+    ids=["d8", "d16", "d32", "not contracted", "multi grid", "caffe"],
+)
+def test_strides_and_dilations_are_those_of_the_configuration(plan: dict[str, Any], tmp_path: Path) -> None:
     state = small_state()
-    slide = "test_cfg=dict(mode='slide', crop_size=(769, 769), stride=(513, 513))"
-    config = f"crop_size = (769, 769)\nmodel = dict(decode_head=dict(align_corners=True, temperature=0.1), {slide})"
-    recipe = recipe_of(NAME, state, config=f"{config}\nmax_iters=160000")
+    converted(tmp_path / "a.pth", state, tmp_path / "m.safetensors", cfg=config(plan))
+    images = torch.randn(1, 3, 64, 96, dtype=torch.float64)
+    caffe = plan.get("style") == "caffe"
+    blocks = mmseg_plan(SMALL, **{key: value for key, value in plan.items() if key != "style"})
+    theirs = mmseg_logits(doubled(state), blocks, "dnl_block", images, False, caffe=caffe)
+    torch.testing.assert_close(outputs(tmp_path / "m.safetensors", images), theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["by its name", "by its configuration"])
+def test_heads_are_dilated_as_in_their_d6_models(named: bool, tmp_path: Path) -> None:
+    state, path = small_state(None), tmp_path / ("fcn_d6_r50-d16_512x1024_40k.pth" if named else "a.pth")
+    meta = {} if named else {"config": config(D16, "dilation=6,", "dilation=6,")}
+    converted(path, state, tmp_path / "m.safetensors", **meta)
+    images = torch.randn(1, 3, 64, 96, dtype=torch.float64)
+    theirs = mmseg_logits(doubled(state), mmseg_plan(SMALL, **D16), None, images, False, dilation=6)
+    torch.testing.assert_close(outputs(tmp_path / "m.safetensors", images), theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("strides=(1, 2, 1, 1)", "strides=(1, 1, 1, 1)", r"backbone\.strides are \(1, 1, 1, 1\); converted are"),
+        ("dilations=(1, 1, 2, 4)", "dilations=some()", r"dilations are not a plain value"),
+        (
+            "style='pytorch'",
+            "style='other'",
+            r"its backbone\.style is 'other'; converted is only 'pytorch' or 'caffe'",
+        ),
+        ("type='ResNetV1c'", "type='ResNetV1d'", r"its backbone\.type is 'ResNetV1d'"),
+        ("depth=50", "dcn=dict(type='DCN')", r"its backbone\.dcn is"),
+        ("'SyncBN'", "'GN'", r"its backbone\.norm_cfg\.type is 'GN'"),
+        ("'SyncBN'", "'BN', 'eps': 1e-3", r"its backbone\.norm_cfg\.eps is 0\.001"),
+        ("channels=512", "act_cfg=dict(type='GELU')", r"its decode_head\.act_cfg is {'type': 'GELU'}"),
+        ("channels=512", "in_index=2", r"in_index is 2; converted is only the last map"),
+        ("channels=512", "dilation=6", r"the dilations 6 and 1; converted is only one number for both"),
+        ("num_convs=1", "dilation=6", r"the dilations 1 and 6"),
+        ("channels=512", "mode='dot_product'", "mode dot_product; this package has embedded_gaussian alone"),
+        ("channels=512", "temperature='low'", r"temperature is 'low'; expected a number"),
+        ("channels=512", "num_classes=2, out_channels=1", "one output for two classes"),
+        ("mode='whole'", "mode='slide'", r"test_cfg is {'mode': 'slide'}; expected crop_size and stride"),
+        ("mode='whole'", "mode='other'", r"test_cfg\.mode is 'other'"),
+        ("std=[58.395, 57.12, 57.375,]", "std=[1, 1, 1]", r"its pixels have the mean \(123\.675"),
+        ("bgr_to_rgb=True", "bgr_to_rgb=False", "blue first; converted are only"),
+        ("crop_size", "_base_ = 'a.py'\ncrop_size", r"builds on other files \(_base_\); give the whole one"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(old: str, new: str, says: str) -> None:
+    text = config().replace("num_convs=1", "num_convs=1" if "num_convs" in old else "dilation=1, num_convs=1")
+    assert old in text
+    with pytest.raises(ValueError, match=says):
+        recipe_of(NAME, small_state(), cfg=text.replace(old, new, 1))
+
+
+def test_pixels_as_caffe_takes_them_are_known() -> None:
+    text = config().replace("123.675, 116.28, 103.53", "102.9801, 115.9465, 122.7717")
+    text = text.replace("58.395, 57.12, 57.375", "1, 1, 1").replace("bgr_to_rgb=True", "bgr_to_rgb=False")
+    assert recipe_of(NAME, small_state(), cfg=text).model.caffe_pixels
+
+
+def test_a_key_that_nothing_is_known_about_is_mentioned() -> None:
+    result = FAMILY.convert(Checkpoint(Path(NAME), small_state(), {"cfg": config(head="colour=3,")}))
+    assert "nothing is known of colour in the decode_head of its configuration" in result.notes
+    unread = FAMILY.convert(Checkpoint(Path(NAME), small_state(), {"cfg": "model = dict("}))
+    assert "its configuration is not Python that can be read, so nothing was taken from it" in unread.notes
+
+
+def test_the_configuration_in_the_file_is_believed_before_its_name() -> None:
+    slide = "test_cfg=dict(\n        crop_size=(769, 769,),\n        mode='slide',\n        stride=(513, 512,)),"
+    text = config(head="temperature=0.1,").replace("test_cfg=dict(mode='whole'),", slide, 1)
+    recipe = recipe_of(NAME, small_state(), cfg=text.replace("align_corners=False", "align_corners=True"))
     assert recipe.model.align_corners
     assert recipe.model.block == {"temperature": 0.1}
-    assert recipe.evaluation.window == (769, 769)
+    assert (recipe.evaluation.window, recipe.evaluation.stride) == ((769, 769), (513, 512))
+    assert recipe.data.crop == (64, 64)
     assert recipe.schedule.iterations == 160_000
-    with pytest.raises(ValueError, match="mode dot_product; this package has embedded_gaussian alone"):
-        recipe_of(NAME, state, cfg="mode='dot_product'")
+    older = recipe_of(NAME, small_state(), config="test_cfg = dict(mode='slide', crop_size=65, stride=(43, 43))")
+    assert (older.evaluation.window, older.evaluation.stride) == ((65, 65), (43, 43))
 
 
-def test_what_is_assumed_is_said_and_can_be_replaced(tmp_path: Path) -> None:
-    result = converted(tmp_path / "mine.pth", small_state(), tmp_path / "m.safetensors", "model.align_corners=true")
-    assert any("align_corners is assumed to be False" in note for note in result.notes)
-    assert any("does not name its 5 classes" in note for note in result.notes)
-    assert "left out: the state of the optimiser" in result.notes
-    recipe = read_model_file(tmp_path / "m.safetensors").recipe
+def test_a_text_that_python_would_warn_about_is_read_in_silence() -> None:
+    recipe = recipe_of(NAME, small_state(), cfg="a = '\\d'\nmodel = dict(decode_head=dict(temperature=0.2))")
+    assert recipe.model.block == {"temperature": 0.2}
+
+
+def test_the_name_of_a_file_before_an_older_configuration_does_no_harm() -> None:
+    recipe = recipe_of(
+        NAME, small_state(), config="/configs/dnl-r50.py\nmodel = dict(decode_head=dict(temperature=0.2))"
+    )
+    assert recipe.model.block == {"temperature": 0.2}
+
+
+def test_what_is_assumed_is_said_until_it_is_given(tmp_path: Path) -> None:
+    path, out = tmp_path / "mine.pth", tmp_path / "m.safetensors"
+    said = converted(path, small_state(), out).notes
+    assert any(note.startswith("align_corners is False, for neither a configuration") for note in said)
+    assert any(note.startswith("images are looked at whole") for note in said)
+    assert any(note.startswith("an output stride of 8 is assumed") for note in said)
+    assert any("does not name its 5 classes" in note for note in said)
+    assert "left out: the state of the optimiser" in said
+    settings = (
+        "model.align_corners=true",
+        "evaluation.window=null",
+        "schedule.iterations=7",
+        "model.output_stride=8",
+    )
+    given = converted(path, small_state(), out, *settings).notes
+    assert not any("align_corners" in note or "looked at" in note or "assumed" in note for note in given)
+    recipe = read_model_file(out).recipe
     assert isinstance(recipe, SegmentationRecipe)
     assert recipe.model.align_corners
+
+
+def test_a_configuration_may_be_given_beside_the_file(tmp_path: Path) -> None:
+    torch.save(small_state(), tmp_path / "a.pth")
+    (tmp_path / "a.py").write_text(config(head="temperature=0.1,"))
+    result = convert(tmp_path / "a.pth", tmp_path / "m.safetensors", config=tmp_path / "a.py")
+    assert result.recipe.model.block == {"temperature": 0.1}
+    assert not any("assumed" in note for note in result.notes)
+    (tmp_path / "a.py").write_bytes(b"\xff")
+    with pytest.raises(FileNotFoundError, match=r"b\.py: no such configuration file"):
+        convert(tmp_path / "a.pth", tmp_path / "m.safetensors", config=tmp_path / "b.py")
+    with pytest.raises(ValueError, match=r"a\.py: is not a text"):
+        convert(tmp_path / "a.pth", tmp_path / "m.safetensors", config=tmp_path / "a.py")
+
+
+def test_a_head_with_another_block_is_refused_by_name() -> None:
+    state = small_state(None) | {"decode_head.gc_block.channel_add_conv.0.weight": torch.ones(1)}
+    with pytest.raises(ValueError, match=r"gc_block\.channel_add_conv\.0\.weight\), as GCNet's"):
+        recipe_of(NAME, state)
+    state = small_state() | {"backbone.layer2.0.downsample.2.weight": torch.ones(1)}
+    with pytest.raises(ValueError, match="ResNetV1d, with average-pooling"):
+        recipe_of(NAME, state)
+
+
+def test_images_of_pascal_context_are_looked_at_as_they_are() -> None:
+    state = filled(mmseg_shapes(Size(classes=59), "dnl_block"), "meta")
+    result = FAMILY.convert(Checkpoint(Path("dnl_r50-d8_480x480_40k.pth"), state, {}))
+    assert isinstance(result.recipe, SegmentationRecipe)
+    assert result.recipe.evaluation.short_side is None
+    assert any("fit into 520 x 520" in note for note in result.notes)
 
 
 def test_classes_are_those_of_the_file(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Against plain PyTorch written by the names of PySlowFast."""
 
 import pickle
-from collections.abc import Iterator
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +18,9 @@ from dnlnet.convert.slowfast import FAMILY, matches, why_caffe2
 from dnlnet.recipes.build_video import build_model
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import read_model_file
+from dnlnet.recipes.schema import VideoRecipe
+from foreign_video import R50, TINY, Network, Shapes, State, conv, filled, norm, norm_shapes, without_numbers
 
-State = dict[str, Tensor]
-TINY, R50 = ((1, 2, 2, 1), 8), ((3, 4, 6, 3), 64)
 TINY_BLOCKS = ("s3.pathway0_nonlocal1", "s4.pathway0_nonlocal1")
 R50_BLOCKS = (
     *(f"s3.pathway0_nonlocal{number}" for number in (1, 3)),
@@ -29,17 +29,11 @@ R50_BLOCKS = (
 SOFTMAX = {"NONLOCAL": {"INSTANTIATION": "softmax", "GROUP": [[1]] * 4, "POOL": [[[1, 2, 2], [1, 2, 2]]] * 4}}
 
 
-def shapes(network: tuple[tuple[int, ...], int], *blocks: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+def shapes(network: Network, *blocks: str) -> Shapes:
     """Every tensor of a slow-only network, and of its blocks."""
     layers, width = network
-
-    def norm(name: str, channels: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-        for tensor in ("weight", "bias", "running_mean", "running_var"):
-            yield f"{name}.{tensor}", (channels,)
-        yield f"{name}.num_batches_tracked", ()
-
     yield "s1.pathway0_stem.conv.weight", (width, 3, 1, 7, 7)
-    yield from norm("s1.pathway0_stem.bn", width)
+    yield from norm_shapes("s1.pathway0_stem.bn", width)
     given = width
     for stage, (count, frames) in enumerate(zip(layers, (1, 1, 3, 3), strict=True), start=2):
         inner = width * 2 ** (stage - 2)
@@ -47,13 +41,13 @@ def shapes(network: tuple[tuple[int, ...], int], *blocks: str) -> Iterator[tuple
             name = f"s{stage}.pathway0_res{number}"
             if number == 0:
                 yield f"{name}.branch1.weight", (4 * inner, given, 1, 1, 1)
-                yield from norm(f"{name}.branch1_bn", 4 * inner)
+                yield from norm_shapes(f"{name}.branch1_bn", 4 * inner)
             yield f"{name}.branch2.a.weight", (inner, given, frames, 1, 1)
-            yield from norm(f"{name}.branch2.a_bn", inner)
+            yield from norm_shapes(f"{name}.branch2.a_bn", inner)
             yield f"{name}.branch2.b.weight", (inner, inner, 1, 3, 3)
-            yield from norm(f"{name}.branch2.b_bn", inner)
+            yield from norm_shapes(f"{name}.branch2.b_bn", inner)
             yield f"{name}.branch2.c.weight", (4 * inner, inner, 1, 1, 1)
-            yield from norm(f"{name}.branch2.c_bn", 4 * inner)
+            yield from norm_shapes(f"{name}.branch2.c_bn", 4 * inner)
             given = 4 * inner
     for name in blocks:
         channels = width * (8 if name.startswith("s3") else 16)
@@ -62,48 +56,26 @@ def shapes(network: tuple[tuple[int, ...], int], *blocks: str) -> Iterator[tuple
             yield f"{name}.{layer}.bias", (channels // 2,)
         yield f"{name}.conv_out.weight", (channels, channels // 2, 1, 1, 1)
         yield f"{name}.conv_out.bias", (channels,)
-        yield from norm(f"{name}.bn", channels)
+        yield from norm_shapes(f"{name}.bn", channels)
     yield "head.projection.weight", (5, 32 * width)
     yield "head.projection.bias", (5,)
 
 
 def random_state(*blocks: str) -> State:
-    generator = torch.Generator().manual_seed(0)
-    state = {}
-    for name, shape in shapes(TINY, *blocks):
-        tensor = torch.randn(shape, generator=generator)
-        if name.endswith("num_batches_tracked"):
-            tensor = torch.tensor(3)
-        elif name.endswith("running_var"):
-            tensor = tensor.abs() + 0.5
-        elif len(shape) > 1:
-            tensor *= (2 / tensor[0].numel()) ** 0.5
-        state[name] = tensor
-    return state
+    return filled(shapes(TINY, *blocks))
 
 
-def meta_state(network: tuple[tuple[int, ...], int], *blocks: str) -> State:
-    return {name: torch.empty(shape, device="meta") for name, shape in shapes(network, *blocks)}
+def meta_state(network: Network, *blocks: str) -> State:
+    return without_numbers(shapes(network, *blocks))
 
 
 def converted(state: State, cfg: str | None = None) -> Converted:
     """What becomes of a checkpoint, its tensors exactly those of the network."""
     found = FAMILY.convert(Checkpoint(Path("a.pyth"), state, {"cfg": cfg}))
-    return replace(found, state=fitted(found.state, found.recipe, len(found.classes))[0])
+    return replace(found, state=fitted(found.state, found.recipe, len(found.classes), found.names)[0])
 
 
 # Their network, by their names.
-
-
-def norm(x: Tensor, state: State, name: str) -> Tensor:
-    weight, bias, mean, var = (state[f"{name}.{t}"] for t in ("weight", "bias", "running_mean", "running_var"))
-    return F.batch_norm(x, mean, var, weight, bias)
-
-
-def conv(x: Tensor, state: State, name: str, stride: int = 1) -> Tensor:
-    weight = state[f"{name}.weight"]
-    padding = [size // 2 for size in weight.shape[2:]]
-    return F.conv3d(x, weight, state.get(f"{name}.bias"), (1, stride, stride), padding)
 
 
 def residual(x: Tensor, state: State, name: str, stride: int) -> Tensor:
@@ -116,6 +88,10 @@ def residual(x: Tensor, state: State, name: str, stride: int) -> Tensor:
 
 
 def non_local(x: Tensor, state: State, name: str, pool: int) -> Tensor:
+    """PySlowFast's nonlocal_helper.py with INSTANTIATION softmax: z = x + bn(W_out s(theta.phi D^-0.5) g).
+
+    phi and g are of the pooled input; bn and all four convolutions have biases.
+    """
     pooled = F.max_pool3d(x, (1, pool, pool), (1, pool, pool))
     theta = conv(x, state, f"{name}.conv_theta").flatten(2)
     phi, g = (conv(pooled, state, f"{name}.{layer}").flatten(2) for layer in ("conv_phi", "conv_g"))
@@ -149,10 +125,11 @@ def test_the_network_computes_what_theirs_does(blocks: tuple[str, ...], pool: in
     found = converted(state, yaml.safe_dump(cfg))
     model = build_model(found.recipe.model, len(found.classes)).eval()
     model.load_state_dict(found.state)
-    clips = torch.randn(2, 3, 4, 64, 64, generator=torch.Generator().manual_seed(1))
-    expected = classify(clips.flip(1) if blue_first else clips, state, pool)
+    clips = torch.randn(2, 3, 4, 64, 64, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    exact = {name: tensor.double() for name, tensor in state.items()}
+    expected = classify(clips.flip(1) if blue_first else clips, exact, pool)
     assert expected.std() > 0.1
-    torch.testing.assert_close(model(clips), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+    torch.testing.assert_close(model.double()(clips), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_the_network_is_found_from_the_names() -> None:
@@ -168,13 +145,20 @@ def test_the_network_is_found_from_the_names() -> None:
     assert converted(meta_state(R50), yaml.safe_dump({"RESNET": {"STRIDE_1X1": True}})).recipe.model.stride_in_1x1
 
 
+def test_the_first_versions_name_the_norm_of_a_block_otherwise() -> None:
+    state = meta_state(TINY, *TINY_BLOCKS)
+    older = {re.sub(r"(nonlocal\d)\.bn\.", r"\1.norm.", name): tensor for name, tensor in state.items()}
+    assert older.keys() != state.keys()
+    assert converted(older).state.keys() == converted(state).state.keys()
+
+
 def test_a_softmax_is_assumed_aloud_and_a_dot_product_refused() -> None:
     state = meta_state(TINY, *TINY_BLOCKS)
     notes = converted(state).notes
     assert any("INSTANTIATION softmax" in note for note in notes)
     assert not any("assumed" in note for note in converted(state, yaml.safe_dump(SOFTMAX)).notes)
     for cfg in ({"NONLOCAL": {"INSTANTIATION": "dot_product"}}, {}):
-        with pytest.raises(ValueError, match="INSTANTIATION is dot_product"):
+        with pytest.raises(ValueError, match="INSTANTIATION is 'dot_product'"):
             converted(state, yaml.safe_dump(cfg))
         assert converted(meta_state(TINY), yaml.safe_dump(cfg)).recipe.model.variant is None
 
@@ -185,7 +169,17 @@ def test_a_softmax_is_assumed_aloud_and_a_dot_product_refused() -> None:
         ("NONLOCAL", "GROUP", [[1], [1], [4], [1]], "among some of the frames"),
         ("NONLOCAL", "POOL", [[[2, 2, 2]]] * 4, "in space alone"),
         ("NONLOCAL", "POOL", [[[1, 2, 2]], [[1, 2, 2]], [[1, 1, 1]], [[1, 2, 2]]], "only one factor"),
+        ("NONLOCAL", "POOL", [[[1, 2, 2]]], "expected a list for each of four stages"),
+        ("NONLOCAL", "GROUP", 1, "expected a list for each of four stages"),
         ("RESNET", "SPATIAL_DILATIONS", [[1], [1], [1], [2]], "SPATIAL_DILATIONS"),
+        ("RESNET", "SPATIAL_STRIDES", [1, 2, 2, 2], "SPATIAL_STRIDES"),
+        ("RESNET", "NUM_GROUPS", 32, "RESNET.NUM_GROUPS is 32; only 1 is converted"),
+        ("MODEL", "ARCH", "i3d", "MODEL.ARCH is 'i3d'; only 'slow' is converted"),
+        ("MODEL", "HEAD_ACT", "sigmoid", "MODEL.HEAD_ACT is 'sigmoid'"),
+        ("DETECTION", "ENABLE", True, "DETECTION.ENABLE is True"),
+        ("DATA", "NUM_FRAMES", 0, "its DATA.NUM_FRAMES is 0: Input should be greater than or equal to 1"),
+        ("DATA", "MEAN", [0.4, 0.4], "its DATA.MEAN is"),
+        ("DATA", "TEST_CROP_SIZE", "large", "its DATA.TEST_CROP_SIZE is 'large'"),
     ],
 )
 def test_other_settings_are_refused(part: str, key: str, value: object, says: str) -> None:
@@ -194,9 +188,38 @@ def test_other_settings_are_refused(part: str, key: str, value: object, says: st
         converted(meta_state(TINY, *TINY_BLOCKS), yaml.safe_dump(cfg))
 
 
-def test_a_configuration_that_cannot_be_read_is_refused() -> None:
+@pytest.mark.parametrize("text", ["NONLOCAL: [", "- 1", "a: 0000-00-00", "[" * 1000])
+def test_a_configuration_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="its cfg is not YAML"):
-        converted(meta_state(TINY), "NONLOCAL: [")
+        converted(meta_state(TINY), text)
+
+
+def test_clips_and_views_are_those_of_the_configuration() -> None:
+    data = {
+        "NUM_FRAMES": 16,
+        "SAMPLING_RATE": 4,
+        "TARGET_FPS": 25,
+        "MEAN": [0.4, 0.5, 0.6],
+        "STD": [0.2, 0.21, 0.22],
+        "TRAIN_JITTER_SCALES": [128, 160],
+        "TRAIN_CROP_SIZE": 112,
+        "TEST_CROP_SIZE": 128,
+        "RANDOM_FLIP": False,
+    }
+    cfg = {"DATA": data, "TEST": {"NUM_ENSEMBLE_VIEWS": 4, "NUM_SPATIAL_CROPS": 1}, "MODEL": {"DROPOUT_RATE": 0.25}}
+    found = converted(meta_state(TINY), yaml.safe_dump(cfg))
+    recipe = found.recipe
+    assert isinstance(recipe, VideoRecipe)
+    assert (recipe.data.frames, recipe.data.stride, recipe.data.rate) == (16, 4, 25)
+    assert (recipe.data.mean, recipe.data.deviation) == ((0.4, 0.5, 0.6), (0.2, 0.21, 0.22))
+    assert (recipe.data.short_sides, recipe.data.crop, recipe.data.flip) == ((128, 160), 112, 0)
+    assert (recipe.evaluation.clips, recipe.evaluation.crops, recipe.evaluation.short_side) == (4, 1, 128)
+    assert recipe.model.dropout == 0.25
+    assert not any("assumed" in note for note in found.said())
+    assert any(
+        "clips are assumed to be those of PySlowFast's SLOW_8x8" in note
+        for note in converted(meta_state(TINY)).said()
+    )
 
 
 def test_other_networks_are_refused() -> None:
@@ -206,9 +229,11 @@ def test_other_networks_are_refused() -> None:
     with pytest.raises(ValueError, match=r"\(1, 2, 2, 0\) residual blocks"):
         converted({name: tensor for name, tensor in state.items() if not name.startswith("s5")})
     i3d = {**state, "s1.pathway0_stem.conv.weight": torch.empty(8, 3, 5, 7, 7, device="meta")}
-    with pytest.raises(ValueError, match=r"conv1\.weight is \(8, 3, 5, 7, 7\), expected \(8, 3, 1, 7, 7\)"):
+    with pytest.raises(
+        ValueError, match=r"stem\.conv\.weight \(here .*\) is \(8, 3, 5, 7, 7\), expected \(8, 3, 1, 7, 7\)"
+    ):
         converted(i3d)
-    with pytest.raises(ValueError, match=r"1 missing[^:]*:\n  classifier\.bias"):
+    with pytest.raises(ValueError, match=r"1 missing:\n  head\.projection\.bias"):
         converted({name: tensor for name, tensor in state.items() if name != "head.projection.bias"})
 
 

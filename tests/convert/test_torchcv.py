@@ -9,18 +9,44 @@ import pytest
 import torch
 from torch import Tensor
 
-from dnlnet.convert import convert
+from dnlnet.backbones.image import _PIXELS
+from dnlnet.convert import Converted, convert
 from dnlnet.convert.checking import fitted
 from dnlnet.convert.family import Checkpoint
 from dnlnet.convert.torchcv import FAMILY
-from dnlnet.data.transforms import normalised
 from dnlnet.models.segmentor import Segmentor
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import read_model_file
 from dnlnet.recipes.schema import SegmentationRecipe
-from foreign import SMALL, Size, State, filled, torchcv_logits, torchcv_shapes, use_small_backbones
+from foreign import (
+    SMALL,
+    Plan,
+    Size,
+    State,
+    filled,
+    torchcv_logits,
+    torchcv_plan,
+    torchcv_shapes,
+    use_small_backbones,
+)
 
-ROOT = (SMALL.head // 2) ** 0.5  # what scaled logits are divided by
+# The `nonlocal` of their configurations, by the names of the files; with_gc and with_nl show in the tensors.
+LN = {"whiten_type": ["ln_nostd"], "nowd": ["nl"], "weight_init_scale": 1.0}  # NLnowd_ln, the recipe of the README
+CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "NLnowd_ln": (LN, {}),
+    "NLnowd in_nostd": ({**LN, "whiten_type": ["in_nostd"], "nowd": []}, {}),
+    "NLnowd_in": ({**LN, "whiten_type": ["channel"]}, {}),  # which centres nothing
+    "NLbn": ({"whiten_type": ["channel"], "temp": 0.05}, {}),
+    "NLbn by sample": ({"whiten_type": ["ln_nostd"], "temp": 0.1}, {}),
+    "NLbn in_nostd": ({"whiten_type": ["in_nostd"], "temp": 0.5}, {}),  # nothing again, for it is the other class
+    "NL": ({"whiten_type": [], "temp": 1.0}, {"mask": False}),
+    "NLin_nogc": ({"whiten_type": ["channel"], "temp": 0.05}, {"mask": False}),
+    "NLln_nogc": ({**LN, "nowd": ["gc"]}, {"mask": False}),
+    "NLunary": ({"whiten_type": ["channel"], "temp": 0.06, "with_unary": True}, {"mask": False}),
+    "NLunary by sample": ({"whiten_type": ["ln_nostd"], "temp": 0.06, "with_unary": True}, {"mask": False}),
+    "Unary": ({}, {"query": False}),
+    "base": ({}, {"query": False, "mask": False, "module": "gcb"}),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -28,44 +54,94 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     use_small_backbones(monkeypatch)
 
 
+def small_state(**parts: Any) -> State:
+    state = filled(torchcv_shapes(SMALL, **parts))
+    state["backbone.prefix.conv1.weight"] /= 60  # its input is in 0..255
+    return state
+
+
 def outputs(model: Path, pixels: Tensor) -> tuple[Tensor, Tensor]:
     network = load_network(read_model_file(model)).double().eval()
     assert isinstance(network, Segmentor)
     assert network.auxiliary is not None
-    images = normalised(pixels).double()
+    deviation, mean, caffe = torch.tensor(_PIXELS, dtype=torch.float64).view(3, 3, 1, 1)
+    network.backbone.caffe = torch.stack([deviation, mean - caffe])  # as exact as all else
+    images = (pixels - mean) / deviation
     return network(images).logits, network.auxiliary(network.backbone(images)[-2])
 
 
-@pytest.mark.parametrize(
-    ("parts", "settings", "whitening", "divisor"),
-    [
-        ({}, [], "ln_nostd", 1.0),
-        ({}, ["model.preset=authors_temperature"], "in_nostd", ROOT * 0.05),
-        ({}, ["model.block.centring=channel"], "in_nostd", 1.0),
-        ({"mask": False}, [], None, ROOT),
-        ({"query": False}, [], None, 1.0),
-        ({"query": False, "mask": False, "module": "gcb"}, [], None, 1.0),
-    ],
-    ids=["dnl", "temperature", "channel", "nl", "unary", "baseline"],
-)
-@pytest.mark.parametrize("size", [(48, 64), (49, 65)], ids=["pool rounds up", "pool is exact"])
-def test_outputs_are_theirs(
-    parts: dict[str, Any],
-    settings: list[str],
-    whitening: str | None,
-    divisor: float,
-    size: tuple[int, int],
-    tmp_path: Path,
+def assert_equal(
+    model: Path, state: State, settings: dict[str, Any], parts: dict[str, Any], size: tuple[int, int], plan: Plan
 ) -> None:
-    state = filled(torchcv_shapes(SMALL, **parts))
-    state["backbone.prefix.conv1.weight"] /= 60  # its input is in 0..255
-    torch.save({"state_dict": {f"module.{name}": x for name, x in state.items()}}, tmp_path / "a.pth")
-    convert(tmp_path / "a.pth", tmp_path / "m.safetensors", settings)
     pixels = torch.randint(0, 256, (1, 3, *size)).double()
-    theirs = torchcv_logits(
-        {name: x.double() for name, x in state.items()}, SMALL, pixels, whitening, divisor, parts.get("module", "nlm")
-    )
-    torch.testing.assert_close(outputs(tmp_path / "m.safetensors", pixels), theirs, rtol=1e-4, atol=1e-4)
+    exact = {name: x.double() for name, x in state.items()}
+    theirs = torchcv_logits(exact, plan, pixels, settings, parts.get("module", "nlm"))
+    torch.testing.assert_close(outputs(model, pixels), theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("size", [(48, 64), (49, 65)], ids=["pool rounds up", "pool is exact"])
+def test_outputs_are_theirs(name: str, size: tuple[int, int], tmp_path: Path) -> None:
+    settings, parts = CONFIGURATIONS[name]
+    state = small_state(**parts)
+    content = {"state_dict": {f"module.{n}": x for n, x in state.items()}, "config_dict": {"nonlocal": settings}}
+    torch.save(content, tmp_path / "a.pth")
+    convert(tmp_path / "a.pth", tmp_path / "m.safetensors")
+    assert_equal(tmp_path / "m.safetensors", state, settings, parts, size, torchcv_plan(SMALL))
+
+
+TEMPERATURE = ["model.preset=authors_temperature"]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("NLnowd_ln", []),
+        ("NLnowd_in", ["model.block.centring=none"]),
+        ("NLbn", [*TEMPERATURE, "model.block.temperature=0.05"]),
+        ("NL", []),
+        ("NLin_nogc", ["model.variant=nl_pairwise", *TEMPERATURE, "model.block.temperature=0.05"]),
+        ("NLunary", ["model.variant=dnl_dagger", "model.block.unary_scaled=false", *TEMPERATURE,
+                     "model.block.temperature=0.06"]),
+    ],
+)  # fmt: skip
+def test_the_advice_for_a_file_without_a_configuration_is_enough(
+    name: str, settings: list[str], tmp_path: Path
+) -> None:
+    described, parts = CONFIGURATIONS[name]
+    state = small_state(**parts)
+    torch.save(state, tmp_path / "a.pth")
+    said = convert(tmp_path / "a.pth", tmp_path / "m.safetensors").notes
+    advice = next(note for note in said if note.startswith("the weights do not tell"))
+    assert all(f"--set {setting}" in advice for setting in settings)
+    assert any("output stride of 8" in note for note in said)
+    assert any("blue first" in note for note in said)
+    given = convert(tmp_path / "a.pth", tmp_path / "m.safetensors", settings).notes
+    assert not settings or not any("do not tell" in note for note in given)
+    assert_equal(tmp_path / "m.safetensors", state, described, parts, (49, 65), torchcv_plan(SMALL))
+
+
+@pytest.mark.parametrize(
+    ("backbone", "grid"),
+    [
+        ("deepbase_resnet50_dilated8", None),
+        ("deepbase_resnet50_dilated8", [1, 2, 4]),
+        ("deepbase_resnet50_dilated16", [1, 1, 1]),
+        ("deepbase_resnet50_dilated16", [1, 2, 4]),
+        ("deepbase_resnet50", [1, 1, 1]),
+    ],
+)
+def test_strides_and_dilations_are_those_of_the_configuration(
+    backbone: str, grid: list[int] | None, tmp_path: Path
+) -> None:
+    state = small_state()
+    tree = {"nonlocal": LN, "network": {"backbone": backbone, "multi_grid": grid, "model_name": "nonlocalnowd"}}
+    torch.save({"state_dict": state, "config_dict": tree}, tmp_path / "a.pth")
+    said = convert(tmp_path / "a.pth", tmp_path / "m.safetensors").notes
+    assert not any("output stride" in note for note in said)
+    scale = {"8": 8, "6": 16, "0": 32}[backbone[-1]]
+    plan = torchcv_plan(SMALL, scale, None if grid is None else tuple(grid))
+    assert_equal(tmp_path / "m.safetensors", state, LN, {}, (65, 97), plan)
 
 
 @pytest.mark.parametrize(("blocks", "backbone"), [((3, 4, 6, 3), "resnet50s"), ((3, 4, 23, 3), "resnet101s")])
@@ -79,25 +155,77 @@ def test_their_networks_have_a_network_of_all_their_tensors(blocks: tuple[int, .
     assert result.recipe.model.backbone == backbone
     assert isinstance(result.recipe, SegmentationRecipe)
     assert result.recipe.evaluation.window == (769, 769)
-    assert any("recipe of the authors' README" in note for note in result.notes)
-    assert any("blue first" in note for note in result.notes)
+    assert any("recipe of the authors' README" in note for note in result.said())
 
 
-def with_configuration(nonlocal_: dict[str, Any], **parts: bool) -> SegmentationRecipe:
+def converted(nonlocal_: dict[str, Any], tree: dict[str, Any] | None = None, **parts: bool) -> Converted:
     state = filled(torchcv_shapes(SMALL, **parts), "meta")  # type: ignore[arg-type]
-    recipe = FAMILY.convert(Checkpoint(Path("a.pth"), state, {"config_dict": {"nonlocal": nonlocal_}})).recipe
-    assert isinstance(recipe, SegmentationRecipe)
-    return recipe
+    return FAMILY.convert(Checkpoint(Path("a.pth"), state, {"config_dict": {"nonlocal": nonlocal_, **(tree or {})}}))
 
 
 def test_the_configuration_in_the_file_is_used() -> None:
-    scaled = with_configuration({"whiten_type": ["in_nostd"], "temp": 0.1, "downsample": False})
+    scaled = converted({"whiten_type": ["channel"], "temp": 0.1, "downsample": False}).recipe
     assert scaled.model.block == {"scaled": True, "temperature": 0.1, "centring": "channel"}
     assert scaled.optim.no_decay == ()
-    free = with_configuration({"whiten_type": ["ln_nostd"], "nowd": ["nl"], "downsample": True})
+    free = converted({"whiten_type": ["ln_nostd"], "nowd": ["nl"], "downsample": True}).recipe
     assert free.model.block == {"scaled": False, "centring": "sample", "pool": 2}
-    with pytest.raises(ValueError, match=r"whitens by \['bn_affine'\]; this package has: ln_nostd, in_nostd"):
-        with_configuration({"whiten_type": ["bn_affine"], "temp": 1.0})
+    assert free.optim.no_decay == ("block.query", "block.key")
+    unary = converted({"whiten_type": ["channel"], "temp": 0.06, "with_unary": True}, mask=False).recipe.model
+    assert (unary.variant, unary.block["unary_scaled"], unary.block["centring"]) == ("dnl_dagger", False, "channel")
+
+
+def test_what_a_whitening_does_is_said() -> None:
+    nothing = converted({"whiten_type": ["channel"], "nowd": ["nl"]}, {"network": {"model_name": "nonlocalnowd"}})
+    assert nothing.notes[0] == (
+        "queries and keys are not centred, which is what whiten_type ['channel'] does in nonlocalnowd"
+    )
+    assert "centred by channel" in converted({"whiten_type": ["channel"], "temp": 1.0}).notes[0]
+
+
+CAFFE = {"mean": [102.9801, 115.9465, 122.7717], "std": [1.0, 1.0, 1.0], "div_value": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("nonlocal_", "tree", "says"),
+    [
+        ({"whiten_type": ["bn_affine"], "temp": 1.0}, {}, r"whitens by \['bn_affine'\]; converted is only one of"),
+        ({"whiten_type": ["in"], "nowd": []}, {}, r"whitens by \['in'\]"),
+        ({"whiten_type": ["channel"], "temp": 1.0, "with_unary": True}, {}, "with_unary beside a saliency"),
+        ({"whiten_type": ["channel"], "temp": "low"}, {}, r"nonlocal\.temp is 'low'; expected a number"),
+        (LN, {"network": {"backbone": "hrnet48"}}, r"network\.backbone is 'hrnet48'; converted are resnets"),
+        (LN, {"network": {"backbone": "resnet50_dilated8", "multi_grid": [1, 2]}}, r"multi_grid is \[1, 2\]"),
+        (LN, {"network": {"norm_type": "instance"}}, r"norm_type is 'instance'; converted are only batch norms"),
+        (LN, {"data": {"normalize": {**CAFFE, "std": [2.0]}}}, "its pixels are 'BGR' with"),
+        (LN, {"data": {"normalize": CAFFE, "input_mode": "RGB"}}, "its pixels are 'RGB' with"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(nonlocal_: dict[str, Any], tree: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        converted(nonlocal_, tree)
+
+
+def test_pixels_that_are_said_are_not_assumed() -> None:
+    said = converted(LN, {"data": {"normalize": CAFFE, "input_mode": "BGR"}}).said()
+    assert not any("blue first" in note for note in said)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nlm.ctb.out_bn.weight", r"would give other outputs without them\n1 of no known use:\n  nlm\.ctb\.out_bn"),
+        ("nlm.ctb.channel_add_conv.0.weight", r"\(nlm\.ctb\.channel_add_conv\.0\.weight\), as GCNet's"),
+    ],
+)
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_block_of_which_a_part_would_be_dropped_is_refused(
+    name: str, says: str, partial: bool, tmp_path: Path
+) -> None:
+    torch.save(small_state() | {name: torch.ones(1)}, tmp_path / "a.pth")
+    with pytest.raises(ValueError, match=says) as error:
+        convert(tmp_path / "a.pth", tmp_path / "m.safetensors", partial=partial)
+    assert "--partial" not in str(error.value)
+    with pytest.raises(ValueError, match=r"a\.conf: configurations of torchcv are not read from files; use --set"):
+        convert(tmp_path / "a.pth", tmp_path / "m.safetensors", config=tmp_path / "a.conf")
 
 
 def test_the_objects_of_their_configuration_are_read_without_their_code(

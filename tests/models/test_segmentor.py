@@ -78,5 +78,5 @@ def test_impossible_networks_are_refused() -> None:
     with torch.device("meta"):
         with pytest.raises(ValueError, match="hrnet_w18 has no map before its last"):
             Segmentor(Backbone("hrnet_w18"), 3)
-        with pytest.raises(ValueError, match="classes and width must be at least 1, got classes=0"):
+        with pytest.raises(ValueError, match="classes, width and dilation must be at least 1, got classes=0"):
             Segmentor(Backbone("resnet18"), 0)

@@ -25,7 +25,7 @@ from dnlnet.analysis.explorer.fit import shrunk
 from dnlnet.analysis.guard import LocalOnly
 from dnlnet.analysis.panels import heat
 from dnlnet.analysis.views import Picture, Point, views_of
-from dnlnet.data.labelled import BadFileError, picture_errors
+from dnlnet.data.labelled import BadFileError, open_picture
 from dnlnet.data.names import in_html, printable
 from dnlnet.data.pictures import read_picture
 from dnlnet.errors import load_extra
@@ -79,7 +79,7 @@ class Explorer:
             megabytes = path.stat().st_size / 1e6
             if megabytes > self.max_megabytes:
                 raise ValueError(f"the file has {megabytes:.1f} MB; at most {self.max_megabytes:g} MB are taken")
-            with picture_errors(path), Image.open(path) as picture:  # only its size is read, before all of it
+            with open_picture(path, decode=False) as picture:
                 width, height = picture.size
             pixels = f"{path.name} has {width} x {height} pixels"
             if width * height > self.max_pixels:

@@ -63,6 +63,7 @@ class NonLocalBlock(nn.Module):
                 f"and value_reduction={settings.value_reduction}"
             )
         self.scale = (embed**-0.5 if settings.scaled else 1.0) / settings.temperature
+        self.unary_factor = 1.0 if settings.unary_scaled or row.coupled else 1 / self.scale
         self.query = nn.Linear(channels, embed) if row.embeds else None
         self.key = nn.Linear(channels, embed) if row.embeds else None
         self.saliency = nn.Linear(channels, 1) if row.unary == "saliency" else None
@@ -159,6 +160,7 @@ class NonLocalBlock(nn.Module):
             query if query is None or self.scale == 1 else finite(query * self.scale),
             None if self.key is None else finite(self.key(context)),
             None if self.saliency is None else finite(self.saliency(context)),
+            self.unary_factor,
         )
 
     def _pooled(self, x: Tensor) -> Tensor:

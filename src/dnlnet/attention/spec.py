@@ -8,7 +8,7 @@ from dnlnet.errors import shown, unknown
 
 Unary = Literal["query_mean", "saliency"]
 Gate = Literal["none", "scalar", "scalar_pairwise", "norm"]
-Centring = Literal["channel", "sample"]
+Centring = Literal["channel", "sample", "none"]
 LARGEST_FACTOR = 65_536  # that widths are divided by, or maps pooled by
 TEMPERATURES = (1e-6, 1e6)
 
@@ -70,8 +70,10 @@ class Settings:
             zero-initialised gamma; `scalar_pairwise`, the same but leaving a separate unary output alone;
             `norm`, batch norm with zero-initialised weight.
         pool: max-pool the keys and values by this factor in space (never in time).
-        centring: whiten with the mean over positions of each `channel` (the paper) or one mean of the
-            whole `sample`, over channels too.
+        unary_scaled: scale and temperature act on a unary term mu_q.k of its own too (Eq. 7, 14); False leaves that
+            term alone, as the authors' code does.
+        centring: whiten with the mean over positions of each `channel` (the paper), with one mean of the
+            whole `sample`, over channels too, or with `none`: mu_q = 0.
     """
 
     embed_reduction: int = 2
@@ -81,6 +83,7 @@ class Settings:
     projection_bias: bool = False
     scaled: bool = False
     temperature: float = 1.0
+    unary_scaled: bool = True
     gate: Gate = "none"
     pool: int = 1
     centring: Centring = "channel"
@@ -122,6 +125,7 @@ class Options(TypedDict, total=False):
     projection_bias: bool
     scaled: bool
     temperature: float
+    unary_scaled: bool
     gate: Gate
     pool: int
     centring: Centring
@@ -190,4 +194,7 @@ def resolve_settings(variant: Variant, preset: str = "paper", /, **options: Unpa
             raise unknown("option", name, names)
     row = PRESETS[preset]
     merged: Options = {**row.departures.get(variant.name, {}), **options}
-    return replace(row.settings, **merged)
+    settings = replace(row.settings, **merged)
+    if settings.centring == "none" and variant.unary == "query_mean" and not variant.coupled:
+        raise ValueError(f"centring='none' makes mu_q zero, and {variant.name} is left without its unary term mu_q.k")
+    return settings

@@ -35,6 +35,7 @@ class Embeddings:
     query: Tensor | None  # (B, N, D)
     key: Tensor | None  # (B, M, D)
     saliency: Tensor | None  # (B, M, 1)
+    unary_factor: float = 1.0  # of mu_q, where it makes a unary term of its own: undoes the scale that is in q
 
 
 def pairwise_logits(of: Embeddings, centring: Centring) -> Logits:
@@ -48,7 +49,7 @@ def unary_logits(of: Embeddings, centring: Centring) -> Logits:
     if of.saliency is not None:
         return Logits(of.saliency.new_ones(of.saliency.shape[0], 1, 1), of.saliency)
     query, key = _query_and_key(of)
-    return Logits(query_mean(query, centring), key)
+    return Logits(query_mean(query, centring) * of.unary_factor, key)
 
 
 def coupled_logits(of: Embeddings, centring: Centring) -> Logits:
@@ -74,7 +75,9 @@ def attention_logits(of: Embeddings, variant: Variant, centring: Centring) -> li
 
 
 def query_mean(query: Tensor, centring: Centring) -> Tensor:
-    """mu_q = (1/N) sum_i q_i, (B, 1, D); with `sample` centring also averaged over the channels."""
+    """mu_q = (1/N) sum_i q_i, (B, 1, D); with `sample` centring also averaged over the channels, with `none` 0."""
+    if centring == "none":
+        return torch.zeros_like(query[:, :1])
     if centring == "sample":
         return query.mean(dim=(1, 2), keepdim=True).expand(-1, -1, query.shape[2])
     return query.mean(dim=1, keepdim=True)

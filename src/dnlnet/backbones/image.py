@@ -1,7 +1,7 @@
 """Image backbones, thin over timm: one class, one row for each network."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,8 @@ class Row:
         output_strides: image pixels for one position of the last map; the first is the default.
         places: pattern of the names of the submodules that a block may follow.
         options: further arguments for timm.
-        bottlenecks: the stride of a residual block may be moved to its first 1 x 1 convolution.
+        bottlenecks: the stride of a residual block may be moved to its first 1 x 1 convolution, and the dilation of
+            its 3 x 3 convolution chosen.
         parallel: the maps are branches side by side, each as deep as the others: a head should use all of them.
     """
 
@@ -72,6 +73,8 @@ class Backbone(nn.Module):
             strided. None takes the row's default, 8 where it can be chosen.
         stride_in_1x1: stride in the first 1 x 1 convolution of a bottleneck, not in its 3 x 3: as weights that were
             converted from Caffe need it.
+        dilations: of the 3 x 3 convolutions in the bottlenecks of each of the four stages; the last number holds for
+            the blocks that follow. None is what the output stride asks for: ((1,), (1,), (1, 2), (2, 4)) for 8.
         ceil_pool: round up in the max-pool of the stem, as Caffe and the authors' code do: maps of images whose sides
             are a multiple of 4 get a row and a column more; those of 769 pixels do not change.
         caffe_pixels: the weights are made for pixels as Caffe takes them, blue first and in 0..255 without their
@@ -95,6 +98,7 @@ class Backbone(nn.Module):
         output_stride: int | None = None,
         *,
         stride_in_1x1: bool = False,
+        dilations: Sequence[Sequence[int]] | None = None,
         ceil_pool: bool = False,
         caffe_pixels: bool = False,
         pretrained: bool = False,
@@ -109,6 +113,8 @@ class Backbone(nn.Module):
             raise ValueError(f"{name} has no output stride {stride}; choose one of: {allowed}")
         if stride_in_1x1 and not row.bottlenecks:
             raise ValueError(f"{name} has no bottleneck blocks, so stride_in_1x1=True has nothing to act on")
+        if dilations is not None and not row.bottlenecks:
+            raise ValueError(f"{name} has no bottleneck blocks, so dilations have nothing to act on")
         self.name, self.parallel = name, row.parallel
         # Scale and shift of each channel, from normalised pixels to those in 0..255 without Caffe's mean.
         deviation, mean, caffe = torch.tensor(_PIXELS).view(3, 3, 1, 1)
@@ -119,6 +125,8 @@ class Backbone(nn.Module):
         self.strides = tuple(self.body.feature_info.reduction())
         if stride_in_1x1:
             _move_strides(self.body)
+        if dilations is not None:
+            _dilate(self.body, dilations)
         if ceil_pool:
             if not hasattr(self.body, "maxpool"):
                 raise ValueError(f"{name} has no max-pool in its stem, so ceil_pool=True has nothing to act on")
@@ -166,3 +174,14 @@ def _move_strides(body: nn.Module) -> None:
         first, second = getattr(module, "conv1", None), getattr(module, "conv2", None)
         if isinstance(first, nn.Conv2d) and isinstance(second, nn.Conv2d) and hasattr(module, "conv3"):
             first.stride, second.stride = second.stride, first.stride
+
+
+def _dilate(body: nn.Module, dilations: Sequence[Sequence[int]]) -> None:
+    """Give the 3 x 3 convolutions of the bottlenecks other dilations; the size of the maps stays."""
+    if len(dilations) != 4 or not all(stage and min(stage) >= 1 for stage in dilations):
+        raise ValueError(f"expected four stages of at least one dilation of at least 1, got {dilations}")
+    for number, stage in enumerate(dilations, start=1):
+        for index, block in enumerate(body.get_submodule(f"layer{number}").children()):
+            dilation = stage[min(index, len(stage) - 1)]
+            convolution: Any = block.get_submodule("conv2")
+            convolution.dilation = convolution.padding = (dilation, dilation)

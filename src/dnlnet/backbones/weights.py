@@ -2,6 +2,8 @@
 
 import pickle
 import re
+import struct
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +141,11 @@ def read_content(path: Path, stand_ins: Mapping[str, Callable[..., Any]] = {}) -
         except (SafetensorError, OSError):
             raise _damaged(path) from None
     try:
-        with torch.serialization.safe_globals([(made, name) for name, made in stand_ins.items()]):
+        with (
+            torch.serialization.safe_globals([*((made, name) for name, made in stand_ins.items())]),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")  # what is wrong with a file is said below, in our words
             return torch.load(path, "cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         wanted = re.search(r"GLOBAL (\S+)", str(error))
@@ -147,8 +153,17 @@ def read_content(path: Path, stand_ins: Mapping[str, Callable[..., Any]] = {}) -
             f"{path}: is damaged, or holds more than tensors and would have to run code to be read"
             f"{f' ({wanted[1]})' if wanted else ''}; save its state dict alone"
         ) from None
-    except (RuntimeError, EOFError, ValueError, KeyError, AttributeError, TypeError, IndexError, AssertionError):
+    except _UNREADABLE as error:
+        if "TorchScript" in str(error):
+            raise ValueError(f"{path}: is a program of TorchScript; save the state dict of its network") from None
         raise _damaged(path) from None
+
+
+# What PyTorch raises for bytes that are not what they claim to be.
+_UNREADABLE = (
+    *(RuntimeError, EOFError, ValueError, KeyError, AttributeError, TypeError, IndexError, AssertionError),
+    *(struct.error, OverflowError, MemoryError),
+)
 
 
 def split_checkpoint(path: Path, content: Any) -> tuple[State, dict[str, Any]]:

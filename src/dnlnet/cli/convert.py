@@ -14,8 +14,15 @@ def convert(
         typer.Option("--set", metavar="KEY=VALUE", help="Replace what was found or assumed; may be repeated."),
     ] = None,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Leave out tensors that the model has no place for.")
+        bool,
+        typer.Option("--partial", help="Leave out tensors, outside the network, that the model has no place for."),
     ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", help="The configuration it was trained with, if it does not carry it."
+        ),
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write what was done to this file.")] = None,
 ) -> None:
     """Turn a checkpoint of another code base into a model file, for predict, eval, attend and the rest.
@@ -30,7 +37,7 @@ def convert(
     from dnlnet.convert import convert as convert_file
     from dnlnet.convert.checking import describe
 
-    converted = convert_file(file, out, settings or [], partial=partial)
+    converted = convert_file(file, out, settings or [], partial=partial, config=config)
     names = list(converted.classes.names)
     typer.echo(f"{file}: {converted.family}")
     typer.echo(f"{describe(converted.recipe)}, {len(names)} classes ({', '.join(names[:3])}, ...)")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dnlnet.convert import mmdet, mmseg, slowfast, torchcv
+from dnlnet.convert import mmdet, mmseg, pytorchvideo, slowfast, torchcv
 from dnlnet.convert.checking import fitted, listed
 from dnlnet.convert.family import Checkpoint, Converted, Family
 from dnlnet.convert.reading import left_out, read_checkpoint
@@ -13,7 +13,7 @@ from dnlnet.recipes.override import override
 
 __all__ = ["FAMILIES", "Checkpoint", "Converted", "Family", "convert", "read", "recognise"]
 
-FAMILIES: tuple[Family, ...] = (mmseg.FAMILY, torchcv.FAMILY, mmdet.FAMILY, slowfast.FAMILY)
+FAMILIES: tuple[Family, ...] = (mmseg.FAMILY, torchcv.FAMILY, mmdet.FAMILY, slowfast.FAMILY, pytorchvideo.FAMILY)
 
 
 def recognise(checkpoint: Checkpoint) -> Family | None:
@@ -26,14 +26,17 @@ def recognise(checkpoint: Checkpoint) -> Family | None:
     return next((family for family in FAMILIES if family.matches(checkpoint.state)), None)
 
 
-def convert(path: Path, out: Path, settings: Sequence[str] = (), *, partial: bool = False) -> Converted:
+def convert(
+    path: Path, out: Path, settings: Sequence[str] = (), *, partial: bool = False, config: Path | None = None
+) -> Converted:
     """Turn a checkpoint of another code base into a model file, or say why it cannot be.
 
     Args:
         path: the checkpoint.
         out: the model file to write, `.safetensors`; whole or not at all.
         settings: values of the recipe that replace what was found or assumed, as ``model.align_corners=true``.
-        partial: write it even if the file has tensors that the model has no place for.
+        partial: write it even if the file has tensors, outside the network, that the model has no place for.
+        config: the configuration that it was trained with, for a checkpoint that does not carry it.
     """
     if out.suffix != ".safetensors":
         raise ValueError(f"{out}: a model file ends in .safetensors")
@@ -47,19 +50,21 @@ def convert(path: Path, out: Path, settings: Sequence[str] = (), *, partial: boo
         raise ValueError(
             f"{path}: not a checkpoint of a code base known here (tensors {names}, ...); known are {known}"
         )
+    if config is not None:
+        checkpoint = _configured(checkpoint, family, config)
     try:
         converted = family.convert(checkpoint)
         recipe = override(converted.recipe, settings)
-        state, unused = fitted(converted.state, recipe, len(converted.classes))
+        state, unused = fitted(converted.state, recipe, len(converted.classes), converted.names)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     unused = [*converted.unused, *unused]
-    if unused and not partial:
-        where = listed("of no known use", unused)
-        raise ValueError(f"{path}: has tensors that the model has no place for; --partial leaves them out{where}")
+    _check_unused(path, family, unused, partial)
     beside = left_out(checkpoint)
-    notes = (*converted.notes, *([f"left out: {', '.join(beside)}"] if beside else []))
-    result = replace(converted, state=state, recipe=recipe, notes=notes, unused=tuple(unused), family=family.name)
+    notes = (*converted.said(settings), *([f"left out: {', '.join(beside)}"] if beside else []))
+    result = replace(
+        converted, state=state, recipe=recipe, notes=notes, assumed=(), unused=tuple(unused), family=family.name
+    )
     said = checkpoint.meta.get("iter")
     iteration = said if isinstance(said, int) else recipe.schedule.iterations
     origin = f"{family.name}: {path.name}"
@@ -72,3 +77,28 @@ def read(path: Path) -> Checkpoint:
     if path.is_file() and (reason := slowfast.why_caffe2(path)) is not None:
         raise ValueError(reason)
     return read_checkpoint(path)
+
+
+def _configured(checkpoint: Checkpoint, family: Family, config: Path) -> Checkpoint:
+    """The checkpoint as if it carried this configuration."""
+    if family.config is None:
+        raise ValueError(f"{config}: configurations of {family.name} are not read from files; use --set instead")
+    if not config.is_file():
+        raise FileNotFoundError(f"{config}: no such configuration file")
+    try:
+        text = config.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{config}: is not a text, so no configuration") from None
+    return replace(checkpoint, meta={**checkpoint.meta, family.config: text})
+
+
+def _check_unused(path: Path, family: Family, unused: list[str], partial: bool) -> None:
+    inside = [name for name in unused if name.startswith(family.inside)]
+    if inside:
+        raise ValueError(
+            f"{path}: its network has layers that the one here has not, and would give other outputs without them"
+            + listed("of no known use", inside)
+        )
+    if unused and not partial:
+        where = listed("of no known use", unused)
+        raise ValueError(f"{path}: has tensors that the model has no place for; --partial leaves them out{where}")

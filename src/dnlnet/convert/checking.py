@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from dnlnet.convert.names import their_name
 from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.schema import Recipe
 
@@ -12,24 +13,32 @@ from dnlnet.recipes.schema import Recipe
 _COUNTERS = "num_batches_tracked"
 
 
-def fitted(state: Mapping[str, Tensor], recipe: Recipe, classes: int) -> tuple[dict[str, Tensor], list[str]]:
-    """The tensors that the recipe's network takes, in its order and precision, and the names of the others.
+def fitted(
+    state: Mapping[str, Tensor], recipe: Recipe, classes: int, names: Mapping[str, str] = {}
+) -> tuple[dict[str, Tensor], list[str]]:
+    """The tensors that the recipe's network takes, in its order and precision, and their names for the others.
 
     A tensor that is missing or of another shape is an error, which names all of them.
+
+    Args:
+        state: tensors by our names.
+        recipe: of the network.
+        classes: that it tells apart.
+        names: beginnings of names in the file that the tensors come from, and ours.
     """
     with torch.device("meta"):
         network = builder_of(recipe).build_model(recipe.model, classes, weights=False)
     own: dict[str, Tensor] = network.state_dict()
-    missing = [name for name in own if name not in state and not name.endswith(_COUNTERS)]
+    missing = [_both_names(name, names) for name in own if name not in state and not name.endswith(_COUNTERS)]
     misshapen = [
-        f"{name} is {tuple(state[name].shape)}, expected {tuple(tensor.shape)}"
+        f"{_both_names(name, names)} is {tuple(state[name].shape)}, expected {tuple(tensor.shape)}"
         for name, tensor in own.items()
         if name in state and state[name].shape != tensor.shape
     ]
     if missing or misshapen:
         raise ValueError(
             f"these are not all the tensors of {describe(recipe)}"
-            + listed("missing, by the names they have here", missing)
+            + listed("missing", missing)
             + listed("of another shape", misshapen)
         )
     # Copies: tensors of a checkpoint may share memory, which model files do not allow.
@@ -39,7 +48,7 @@ def fitted(state: Mapping[str, Tensor], recipe: Recipe, classes: int) -> tuple[d
         else torch.zeros_like(tensor, device="cpu")
         for name, tensor in own.items()
     }
-    return whole, [name for name in state if name not in own and not name.endswith(_COUNTERS)]
+    return whole, [their_name(name, names) for name in state if name not in own and not name.endswith(_COUNTERS)]
 
 
 def describe(recipe: Recipe) -> str:
@@ -64,3 +73,8 @@ def listed(what: str, names: list[str]) -> str:
       b
     """
     return "".join([f"\n{len(names)} {what}:", *(f"\n  {name}" for name in names)]) if names else ""
+
+
+def _both_names(ours: str, names: Mapping[str, str]) -> str:
+    theirs = their_name(ours, names)
+    return ours if theirs == ours else f"{theirs} (here {ours})"

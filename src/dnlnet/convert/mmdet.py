@@ -2,7 +2,8 @@
 
 What differs there, and what becomes of it:
 
-- Norms are InPlaceABN's, whose scale is |weight| + 1e-5: that number becomes our weight.
+- Norms are InPlaceABN's, whose scale is |weight| + 1e-5: that number becomes our weight. A file of PyTorch's norms
+  has the same tensors since InPlaceABN 1.1; where a weight is negative, a configuration has to say which they are.
 - A box ends with its last pixel, x2, so that it is x2 - x1 + 1 wide; ours ends with the edge of that pixel, x2 + 1.
   In these terms box coding, RoIAlign, the choice of the level and overlaps are the same in both.
 - Anchors are around the centre of a cell, ours around its corner. Their sides are 8 cells times sqrt(1 / ratio) and
@@ -18,12 +19,15 @@ from torch import Tensor
 from dnlnet.convert.coco_classes import COCO_CLASSES
 from dnlnet.convert.family import Checkpoint, Converted, Family
 from dnlnet.convert.known_classes import numbered
-from dnlnet.convert.mmdet_blocks import PRESET, Block, Config, block_options, find_blocks
-from dnlnet.convert.names import PLAIN_STEM, State, as_linear, find_resnet, renamed, size
+from dnlnet.convert.mm_config import Config, only, takes_caffe_pixels
+from dnlnet.convert.mmdet_blocks import PRESET, Block, block_options, find_blocks
+from dnlnet.convert.names import State, as_linear, renamed, size
+from dnlnet.convert.resnets import PLAIN_STEM, find_resnet
 from dnlnet.data.classes import Classes, spread_colours
+from dnlnet.errors import shown
 from dnlnet.models.detector import PLACEMENTS
 from dnlnet.recipes import RECIPES
-from dnlnet.recipes.schema import DetectionRecipe
+from dnlnet.recipes.schema import DetectionRecipe, InstanceData
 
 SOURCE = "Mask R-CNN of the authors' detection code (mmdetection 1.0): baseline, NL, simplified NL (as gc) and DNL"
 _ABN_EPS = 1e-5
@@ -88,20 +92,78 @@ def convert(checkpoint: Checkpoint) -> Converted:
     Raises ValueError for blocks, placements and backbones that this package has not.
     """
     config = Config.of(checkpoint.meta)
+    _check_network(config)
     block, places = find_blocks(checkpoint.state)
     options, notes = ({}, ()) if block is None else block_options(block, checkpoint.state, config)
     recipe = _recipe(checkpoint.state, block, places, options, config)
     classes, class_notes = _classes(checkpoint)
-    state, unused = _renamed(checkpoint.state, block, places)
-    if _has_activated_norms(checkpoint.state, config):
+    names = {**_block_names(block, places), **_NAMES}
+    state, unused = renamed(checkpoint.state, names)
+    for place in places:
+        state = as_linear(state, _our_block(place))
+    activated, norm_note = _has_activated_norms(checkpoint.state, config)
+    if activated:
         state = _with_plain_norms(state)
-        notes += ("norms are InPlaceABN's, whose scale is |weight| + 1e-5; that is the weight now",)
-    size(state, _OFFSETS)  # an error if it is not there
+    size(checkpoint.state, "rpn_head.rpn_reg.bias")  # an error if it is not there
     state[_OFFSETS] = state[_OFFSETS] + _half_a_cell(state[_OFFSETS])
-    return Converted(state, recipe, classes, (*class_notes, *notes, *_NOTES), unused)
+    said = (*config.notes, *class_notes, *notes, norm_note, *_test_notes(config), *_NOTES)
+    return Converted(state, recipe, classes, said, (), unused, names)
 
 
-FAMILY = Family("mmdetection", SOURCE, matches, convert)
+FAMILY = Family(
+    "mmdetection",
+    SOURCE,
+    matches,
+    convert,
+    ("backbone.", "neck.", "rpn_head.", "bbox_head.", "mask_head."),
+    "config",
+)
+
+# What a configuration may say, if the network here is to be the same.
+_ONLY: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "backbone": {
+        "num_stages": (4,),
+        "strides": ((1, 2, 2, 2),),
+        "dilations": ((1, 1, 1, 1),),
+        "out_indices": ((0, 1, 2, 3),),
+        "style": ("pytorch", "caffe"),
+        **dict.fromkeys(("conv_cfg", "dcn", "gen_attention"), (None,)),
+    },
+    "neck": {"start_level": (0,), "num_outs": (5,), "add_extra_convs": (False,), "activation": (None,)},
+    "rpn_head": {
+        "anchor_scales": ((_ANCHOR_CELLS,),),
+        "anchor_ratios": (_RATIOS,),
+        "anchor_strides": ((4, 8, 16, 32, 64),),
+        "target_means": ((0.0, 0.0, 0.0, 0.0),),
+        "target_stds": ((1.0, 1.0, 1.0, 1.0),),
+    },
+    "bbox_head": {
+        "target_means": ((0.0, 0.0, 0.0, 0.0),),
+        "target_stds": ((0.1, 0.1, 0.2, 0.2),),
+        "reg_class_agnostic": (False,),
+    },
+    "bbox_roi_extractor": {"roi_layer": ({"type": "RoIAlign", "out_size": 7, "sample_num": 2},)},
+    "mask_roi_extractor": {"roi_layer": ({"type": "RoIAlign", "out_size": 14, "sample_num": 2},)},
+}
+# How a detector is used, and how the one here is.
+_TEST: Mapping[str, Mapping[str, Any]] = {
+    "rpn": {"nms_pre": 1000, "max_num": 1000, "nms_thr": 0.7, "min_bbox_size": 0},
+    "rcnn": {"score_thr": 0.05, "nms": {"type": "nms", "iou_thr": 0.5}, "max_per_img": 100, "mask_thr_binary": 0.5},
+}
+
+
+def _check_network(config: Config) -> None:
+    for part, known in _ONLY.items():
+        only(config.part("model", part), part, known)
+
+
+def _test_notes(config: Config) -> list[str]:
+    return [
+        f"its test_cfg.{part}.{key} is {shown(value)}; here it is {shown(ours)}"
+        for part, usual in _TEST.items()
+        for key, ours in usual.items()
+        if (value := config.part("test_cfg", part).get(key, ours)) != ours
+    ]
 
 
 def _recipe(
@@ -121,8 +183,8 @@ def _recipe(
     recipe = next((row for row in rows if placement in (None, row.model.placement)), rows[0])
     changes = {
         "backbone": backbone,
-        "stride_in_1x1": "caffe" in config.values("style"),
-        "caffe_pixels": False in config.values("to_rgb"),
+        "stride_in_1x1": config.part("model", "backbone").get("style") == "caffe",
+        "caffe_pixels": takes_caffe_pixels(config),
         "placement": placement or recipe.model.placement,
         "preset": PRESET,
         "block": dict(options),
@@ -131,7 +193,17 @@ def _recipe(
     if (model.backbone, model.placement) != (recipe.model.backbone, recipe.model.placement):  # no row of the paper's
         name = "-".join(["mmdet-coco", model.backbone, variant or "baseline", *([placement] if placement else [])])
         recipe = recipe.model_copy(update={"name": name, "paper": None})
+    scales = {scale for scale in config.everywhere("img_scale") if isinstance(scale, tuple)}
+    if len(scales) == 1 and (scale := scales.pop()) != (1333, 800):
+        recipe = recipe.model_copy(update={"data": _resized(recipe.data, scale), "measured": None})
     return recipe if model == recipe.model else recipe.model_copy(update={"model": model, "measured": None})
+
+
+def _resized(data: InstanceData, scale: tuple[Any, ...]) -> InstanceData:
+    """Images of another size: what their longer and their shorter side fit into."""
+    if len(scale) != 2 or not all(isinstance(side, int) and side > 0 for side in scale):
+        raise ValueError(f"its img_scale is {shown(scale)}; expected two whole numbers")
+    return data.model_copy(update={"short_side": min(scale), "long_side": max(scale)})
 
 
 def _placement(places: frozenset[str], state: State) -> str:
@@ -155,23 +227,43 @@ def _classes(checkpoint: Checkpoint) -> tuple[Classes, tuple[str, ...]]:
     return Classes(numbers, spread_colours(count)), (note,)
 
 
-def _has_activated_norms(state: State, config: Config) -> bool:
-    """Told by the configuration, or by the counts of batches, which norms of PyTorch have and InPlaceABN had not."""
-    kinds = {str(kind) for kind in config.values("type") if str(kind).endswith(("BN", "GN"))}
-    return any("ABN" in kind for kind in kinds) if kinds else "backbone.bn1.num_batches_tracked" not in state
+def _has_activated_norms(state: State, config: Config) -> tuple[bool, str]:
+    """Whether norms are InPlaceABN's, and how that is known.
+
+    The configuration says so. Without one, PyTorch's norms have counts of batches, and InPlaceABN's before 1.1 not.
+    """
+    norms = [part for part in config.everywhere("norm_cfg") if isinstance(part, Mapping)]
+    for norm in norms:
+        only(norm, "norm_cfg", {"eps": (_ABN_EPS,), "activation": ("identity",)})
+    kinds = {str(norm.get("type")) for norm in norms}
+    abn = {kind for kind in kinds if "ABN" in kind}
+    if abn and abn != kinds:
+        raise ValueError(f"its norms are of several kinds ({', '.join(sorted(kinds))}); only one kind is converted")
+    if abn or (not kinds and "backbone.bn1.num_batches_tracked" not in state):
+        return True, "norms are InPlaceABN's, whose scale is |weight| + 1e-5; that is the weight now"
+    if kinds:
+        return False, f"norms are PyTorch's, as its configuration says ({', '.join(sorted(kinds))})"
+    scales = {name.replace("running_var", "weight") for name in state if name.endswith("running_var")}
+    negative = sum(int((tensor < 0).sum()) for name, tensor in state.items() if name in scales)
+    if negative:
+        raise ValueError(
+            "its norms may be PyTorch's or those of InPlaceABN 1.1 and later, which differ where a weight is "
+            f"negative, as {negative} are; give the configuration that it was trained with, --config FILE (a file "
+            "with the line norm_cfg = dict(type='SyncABN') or norm_cfg = dict(type='SyncBN') is enough)"
+        )
+    return (
+        False,
+        "norms are taken to be PyTorch's; those of InPlaceABN would differ by 1e-5, for no weight is negative",
+    )
 
 
-def _renamed(state: State, block: Block | None, places: frozenset[str]) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    layers = {} if block is None else {f"{block.module}.{theirs}": ours for theirs, ours in block.layers.items()}
-    blocks = {
-        f"backbone.{place}.{theirs}": f"{_our_block(place)}.{ours}"
+def _block_names(block: Block | None, places: frozenset[str]) -> dict[str, str]:
+    return {
+        f"backbone.{place}.{block.module}.{theirs}": f"{_our_block(place)}.{ours}"
         for place in places
-        for theirs, ours in layers.items()
+        if block is not None
+        for theirs, ours in block.layers.items()
     }
-    ours, unused = renamed(state, {**blocks, **_NAMES})
-    for place in places:
-        ours = as_linear(ours, _our_block(place))
-    return ours, unused
 
 
 def _our_block(place: str) -> str:

@@ -3,7 +3,6 @@
 Some settings are in no tensor, but in the configuration that a checkpoint may carry.
 """
 
-import ast
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from dnlnet.attention.spec import find_variant, resolve_settings
+from dnlnet.convert.mm_config import Config
 from dnlnet.convert.names import State
 
 PRESET = "authors_detection"
@@ -41,8 +41,8 @@ class Block:
 
 
 _EMBEDDED = {"conv_query": "query", "conv_key": "key", "conv_value": "value", "gamma": "gamma"}
-_NL_GC_PUBLISHED = {"temp": 0.05, "downsample": False, "whiten_type": ["channel"]}
-_NL_GC_DEFAULTS = {"temp": 1.0, "downsample": True, "whiten_type": ["channel"]}
+_NL_GC_PUBLISHED = {"temp": 0.05, "downsample": False, "whiten_type": ("channel",)}
+_NL_GC_DEFAULTS = {"temp": 1.0, "downsample": True, "whiten_type": ("channel",)}
 _NL_PUBLISHED = {
     "temp": 1.0,
     "downsample": False,
@@ -70,48 +70,6 @@ _BLOCKS = (
 )
 
 
-@dataclass(frozen=True)
-class Config:
-    """The configuration that a checkpoint was trained with, a Python text that is read but never run."""
-
-    keywords: tuple[tuple[str, ast.expr], ...] | None  # None where the checkpoint has no configuration
-
-    @classmethod
-    def of(cls, meta: Mapping[str, Any]) -> "Config":
-        """From what a checkpoint says about itself.
-
-        >>> Config.of({"config": "model = dict(nlgcb=dict(ratio=1. / 4., temp=0.05))"}).part("nlgcb")
-        {'ratio': None, 'temp': 0.05}
-        """
-        text = meta.get("config")
-        try:
-            tree = ast.parse(text) if isinstance(text, str) else None
-        except (SyntaxError, ValueError):
-            tree = None
-        if tree is None:
-            return cls(None)
-        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-        return cls(tuple((word.arg, word.value) for call in calls for word in call.keywords if word.arg is not None))
-
-    def values(self, key: str) -> set[Any]:
-        """The plain values that a key has anywhere."""
-        return {v.value for k, v in self.keywords or () if k == key and isinstance(v, ast.Constant)}
-
-    def part(self, key: str) -> dict[str, Any] | None:
-        """The plain values of `key=dict(...)`."""
-        for name, value in self.keywords or ():
-            if name == key and isinstance(value, ast.Call):
-                return {word.arg: _literal(word.value) for word in value.keywords if word.arg is not None}
-        return None
-
-
-def _literal(value: ast.expr) -> Any:
-    try:
-        return ast.literal_eval(value)
-    except ValueError:
-        return None  # such as 1. / 4., a width, which the tensors show anyway
-
-
 def find_blocks(state: State) -> tuple[Block | None, frozenset[str]]:
     """The kind of all blocks, and the residual blocks they are in."""
     found: dict[tuple[str, str], set[str]] = {}
@@ -131,12 +89,14 @@ def find_blocks(state: State) -> tuple[Block | None, frozenset[str]]:
 
 def block_options(block: Block, state: State, config: Config) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Settings beside those of the preset, and what was assumed."""
-    said = config.part(block.key)
+    said = next((part for part in config.everywhere(block.key) if isinstance(part, Mapping)), None)
     values = dict(block.published) if said is None else {**block.defaults, **said}
     for key in sorted(block.published.keys() - {"temp", "downsample"}):
         if values[key] != block.published[key]:
             raise ValueError(f"its blocks have {key}={values[key]!r}; only {block.published[key]!r} is converted")
     wanted = dict(block.options)
+    if block.published and not isinstance(values["temp"], int | float):
+        raise ValueError(f"its blocks have temp={values['temp']!r}; expected a number")
     if block.published:
         wanted |= {"temperature": float(values["temp"]), "pool": 2 if values["downsample"] else 1}
         wanted["embed_reduction"] = _only({_reduction(name, w) for name, w in state.items()} - {None})
@@ -147,7 +107,9 @@ def block_options(block: Block, state: State, config: Config) -> tuple[dict[str,
     if said is not None or not block.published:
         return options, ()
     assumed = ", ".join(f"{key}={value!r}" for key, value in block.published.items())
-    return options, (f"no configuration in the file: its blocks are taken to have {assumed}",)
+    return options, (
+        f"its configuration is not known: its blocks are taken to have {assumed}; --config FILE gives it",
+    )
 
 
 def _reduction(name: str, weight: Tensor) -> int | None:

@@ -1,15 +1,10 @@
-"""Names of tensors, from theirs to ours by a table."""
+"""Names of tensors, from theirs to ours by a table, and back."""
 
-import re
 from collections.abc import Mapping
 
 from torch import Tensor
 
-from dnlnet.errors import shown
-
 State = Mapping[str, Tensor]
-# What the stem of a ResNet is.
-DEEP_STEM, PLAIN_STEM = "a stem of three 3 x 3 convolutions", "a 7 x 7 convolution"
 
 
 def renamed(state: State, names: Mapping[str, str]) -> tuple[dict[str, Tensor], tuple[str, ...]]:
@@ -24,15 +19,30 @@ def renamed(state: State, names: Mapping[str, str]) -> tuple[dict[str, Tensor], 
     >>> list(ours), unknown
     (['reduce.0.weight'], ('conv2.weight',))
     """
-    ours: dict[str, Tensor] = {}
-    unknown: list[str] = []
-    for name, tensor in state.items():
-        beginning = next((theirs for theirs in names if f"{name}.".startswith(f"{theirs}.")), None)
-        if beginning is None:
-            unknown.append(name)
-        else:
-            ours[names[beginning] + name.removeprefix(beginning)] = tensor
-    return ours, tuple(unknown)
+    ours = {name: _replaced(name, names) for name in state}
+    return (
+        {our: state[name] for name, our in ours.items() if our is not None},
+        tuple(name for name, our in ours.items() if our is None),
+    )
+
+
+def their_name(ours: str, names: Mapping[str, str]) -> str:
+    """What a tensor is called there; our name if the table has nothing for it.
+
+    >>> their_name("reduce.0.weight", {"conv": "reduce.0"})
+    'conv.weight'
+    """
+    return _replaced(ours, {our: their for their, our in names.items()}) or ours
+
+
+def _replaced(name: str, names: Mapping[str, str]) -> str | None:
+    """The name with its beginning replaced, the longest that the table has."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        beginning = ".".join(parts[:end])
+        if beginning in names:
+            return names[beginning] + name.removeprefix(beginning)
+    return None
 
 
 def as_linear(state: State, block: str) -> dict[str, Tensor]:
@@ -48,31 +58,20 @@ def as_linear(state: State, block: str) -> dict[str, Tensor]:
     }
 
 
-def find_resnet(state: State, prefix: str, stem: str, rows: Mapping[tuple[str, tuple[int, ...]], str]) -> str:
-    """Which of our backbones a ResNet is, told by its stem and by the number of bottlenecks in its four stages.
-
-    Args:
-        state: tensors under their names.
-        prefix: of the names of its stages, before `layer1`.
-        stem: what its stem is, in the words of the table.
-        rows: our names.
-    """
-    found: dict[str, set[int]] = {}
-    for name in state:
-        parts = re.fullmatch(rf"{re.escape(prefix)}layer(\d)\.(\d+)\.conv3\.weight", name)
-        if parts is not None:
-            found.setdefault(parts[1], set()).add(int(parts[2]))
-    blocks = tuple(len(found[stage]) for stage in sorted(found))
-    if (stem, blocks) not in rows:
-        known = ", ".join(f"{name} ({kind}, {shown(counts)})" for (kind, counts), name in rows.items())
-        raise ValueError(
-            f"its backbone has {stem} and {shown(blocks)} bottlenecks in its stages, which is none of: {known}"
-        )
-    return rows[stem, blocks]
-
-
 def size(state: State, name: str, axis: int = 0) -> int:
     """Length of an axis of a tensor that has to be there."""
     if name not in state:
         raise ValueError(f"the tensor {name} is missing; is this all of the network?")
+    if axis >= state[name].dim():
+        raise ValueError(f"the tensor {name} has {state[name].dim()} axes, which is too few")
     return state[name].shape[axis]
+
+
+def check_context(state: State) -> None:
+    """Refuse a block whose context goes through a bottleneck, as GCNet has it: the block `gc` here has none."""
+    for name in state:
+        if ".channel_add_conv." in name or ".channel_mul_conv." in name:
+            raise ValueError(
+                f"its block has a bottleneck for the global context ({name}), as GCNet's; the block gc of this "
+                "package has none, so it is not converted"
+            )

@@ -1,9 +1,22 @@
-"""Checkpoints of other code bases, read without running anything in them."""
+"""Checkpoints of other code bases, read without running anything in them.
 
+A checkpoint is a pickle, which names classes and functions that make its objects. PyTorch's reader for weights makes
+tensors and plain values of it and refuses every other name. Here each such name gets a class that does nothing, so
+that the file can be read; what these classes were made for is left out.
+"""
+
+import pickletools
+import re
+import struct
+import warnings
+import zipfile
+import zlib
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from torch import Tensor
 
@@ -22,40 +35,41 @@ _LEFT_OUT: Mapping[str, str] = {
     "ema_state_dict": "an averaged copy of the weights",
 }
 
+# Classes of other programs that hold plain values, and what holds them here.
+_CONTAINERS: Mapping[str, Callable[..., Any]] = {
+    "pyhocon.config_tree.ConfigTree": OrderedDict,
+    "pyhocon.config_tree.ConfigList": list,
+}
+_ZIP = b"PK\x03\x04"  # what a file of PyTorch 1.6 and later begins with
+_OLD_PICKLES = 4  # of an older file before its numbers: two versions, the machine, and what was saved
+_DEPTH = 64  # beyond which values are no configuration
 
-class _Ignored:
-    """Stands in for an object that is of no use here: takes anything and does nothing."""
+
+class Ignored:
+    """Stands in for an object that is neither a tensor nor a plain value: takes anything and does nothing."""
+
+    kind = "an unknown kind"  # what it stands in for
 
     def __init__(self, *_: object) -> None:
-        pass
+        """Takes what its kind would be made of."""
 
-    def __new__(cls, *_: object) -> "_Ignored":
+    def __new__(cls, *_: object) -> "Ignored":
+        """Takes the same."""
         return super().__new__(cls)
 
     def __setstate__(self, _: object) -> None:
-        pass
-
-
-# Classes of other programs that are found in checkpoints, and what is made in their place: their own code never runs.
-_STAND_INS: Mapping[str, Callable[..., Any]] = {
-    "pyhocon.config_tree.ConfigTree": OrderedDict,
-    "pyhocon.config_tree.ConfigList": list,
-    "pyhocon.config_tree.NoneValue": _Ignored,
-    "mmengine.logging.history_buffer.HistoryBuffer": _Ignored,
-    "numpy.dtype": _Ignored,
-    "numpy.ndarray": _Ignored,
-    "numpy.core.multiarray.scalar": _Ignored,
-    "numpy.core.multiarray._reconstruct": _Ignored,
-    "numpy._core.multiarray.scalar": _Ignored,
-    "numpy._core.multiarray._reconstruct": _Ignored,
-}
+        """Takes what its kind would be filled with."""
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """A checkpoint as its family gets it; what lies beside the weights, and in the file's own `meta`, is its meta."""
-    state, rest = split_checkpoint(path, read_content(path, _STAND_INS))
-    own = rest.pop("meta", None)
-    return Checkpoint(path, unwrapped(state), {**rest, **(own if isinstance(own, Mapping) else {})})
+    stand_ins = {name: type("Ignored", (Ignored,), {"kind": name}) for name in _named(path)}
+    state, rest = split_checkpoint(path, read_content(path, {**stand_ins, **_CONTAINERS}))
+    plain = _Plain()
+    beside = plain(rest)
+    own = beside.pop("meta", None)
+    meta = {**beside, **(own if isinstance(own, Mapping) else {})}
+    return Checkpoint(path, unwrapped(state), meta, tuple(sorted(plain.ignored)))
 
 
 def unwrapped(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -74,4 +88,79 @@ def unwrapped(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def left_out(checkpoint: Checkpoint) -> list[str]:
     """What the file holds beside the weights that a model file does not, in words."""
-    return list(dict.fromkeys(what for name, what in _LEFT_OUT.items() if name in checkpoint.meta))
+    words = [what for name, what in _LEFT_OUT.items() if name in checkpoint.meta]
+    if checkpoint.ignored:
+        kinds = ", ".join(kind if re.fullmatch(r"[\w.]+", kind) else ascii(kind) for kind in checkpoint.ignored[:8])
+        words.append(f"objects of other programs ({kinds}{', ...' * (len(checkpoint.ignored) > 8)})")
+    return list(dict.fromkeys(words))
+
+
+class _Plain:
+    """Values without the objects among them that were not made; their kinds are kept in `ignored`.
+
+    >>> plain = _Plain()
+    >>> plain({"a": [1, Ignored()], "b": Ignored()}), plain.ignored
+    ({'a': [1, None]}, {'an unknown kind'})
+    """
+
+    def __init__(self) -> None:
+        self.ignored: set[str] = set()
+        self._done: dict[int, Any] = {}  # values that are in several places, or inside themselves
+
+    def __call__(self, value: Any, depth: int = 0) -> Any:
+        if isinstance(value, Ignored):
+            self.ignored.add(value.kind)
+            return None
+        if not isinstance(value, dict | list | tuple):
+            return value
+        if depth > _DEPTH:
+            return None
+        if id(value) in self._done:
+            return self._done[id(value)]
+        self._done[id(value)] = None
+        if isinstance(value, dict):
+            kept = {k: self(v, depth + 1) for k, v in value.items() if not isinstance(k, Ignored)}
+            done: Any = {k: v for k, v in kept.items() if not isinstance(value[k], Ignored)}
+        else:
+            done = [self(item, depth + 1) for item in value]
+            done = tuple(done) if isinstance(value, tuple) else done
+        self._done[id(value)] = done
+        return done
+
+
+def _named(path: Path) -> set[str]:
+    """The classes and functions that the pickles in a file name; it is not run to find out."""
+    names: set[str] = set()
+    if not path.is_file():
+        return names
+    try:
+        with path.open("rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for stream in _pickles(file):
+                for code, argument, _ in pickletools.genops(stream):
+                    if code.name in ("GLOBAL", "INST") and isinstance(argument, str):
+                        module, _, name = argument.partition(" ")
+                        renamed = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
+                        names |= {f"{module}.{name}", ".".join(renamed)}  # as Python 2 had it, and now
+    except (OSError, *_BROKEN):
+        pass  # it is read as PyTorch does next, which says what is wrong
+    return names
+
+
+# What zip files and pickles raise that are not what they claim to be.
+_BROKEN = (
+    *(ValueError, EOFError, IndexError, KeyError, RuntimeError, struct.error, OverflowError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+
+
+def _pickles(file: IO[bytes]) -> Iterator[IO[bytes]]:
+    if file.read(len(_ZIP)) == _ZIP:
+        with zipfile.ZipFile(file) as archive:
+            for name in archive.namelist():
+                if name.endswith("/data.pkl"):
+                    yield BytesIO(archive.read(name))
+        return
+    file.seek(0)
+    for _ in range(_OLD_PICKLES):
+        yield file

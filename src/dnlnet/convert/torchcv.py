@@ -3,25 +3,27 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dnlnet.convert.family import Checkpoint, Converted, Family
+from dnlnet.convert.family import Assumption, Checkpoint, Converted, Family
 from dnlnet.convert.known_classes import find_data
-from dnlnet.convert.names import DEEP_STEM, PLAIN_STEM, State, as_linear, find_resnet, renamed, size
+from dnlnet.convert.names import State, as_linear, check_context, renamed, size
+from dnlnet.convert.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
+from dnlnet.convert.torchcv_config import Config
 from dnlnet.recipes import find_segmentation_recipe
 from dnlnet.recipes.schema import Data, Optim, SegmentationRecipe, SegmentorModel
 
-# Their names and ours.
-_BACKBONE = {
-    "backbone.prefix.conv2": "backbone.body.conv1.3",
-    "backbone.prefix.bn2": "backbone.body.conv1.4",
-    "backbone.prefix.conv3": "backbone.body.conv1.6",
-    "backbone.prefix.bn3": "backbone.body.bn1",
-    **{f"backbone.layer{stage}": f"backbone.body.layer{stage}" for stage in range(1, 5)},
-}
-# The first convolution is the whole stem, or the first of three.
+# Their names and ours. The first convolution is the whole stem, or the first of three.
 _STEMS = {
-    False: {"backbone.prefix.conv1": "backbone.body.conv1", "backbone.prefix.bn1": "backbone.body.bn1"},
-    True: {"backbone.prefix.conv1": "backbone.body.conv1.0", "backbone.prefix.bn1": "backbone.body.conv1.1"},
+    PLAIN_STEM: {"backbone.prefix.conv1": "backbone.body.conv1", "backbone.prefix.bn1": "backbone.body.bn1"},
+    DEEP_STEM: {
+        "backbone.prefix.conv1": "backbone.body.conv1.0",
+        "backbone.prefix.bn1": "backbone.body.conv1.1",
+        "backbone.prefix.conv2": "backbone.body.conv1.3",
+        "backbone.prefix.bn2": "backbone.body.conv1.4",
+        "backbone.prefix.conv3": "backbone.body.conv1.6",
+        "backbone.prefix.bn3": "backbone.body.bn1",
+    },
 }
+_STAGES = {f"backbone.layer{stage}": f"backbone.body.layer{stage}" for stage in range(1, 5)}
 _HEAD = {
     "conva.0": "head.reduce.0",
     "conva.1.0": "head.reduce.1",
@@ -44,11 +46,6 @@ _AUXILIARY = {
 }
 # Networks with a block, and without one.
 _MODULES = ("nlm", "gcb")
-_NAMES = {
-    **_BACKBONE,
-    **{f"{module}.{theirs}": ours for module in _MODULES for theirs, ours in _HEAD.items()},
-    **_AUXILIARY,
-}
 
 _BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
     (DEEP_STEM, (3, 4, 23, 3)): "resnet101s",
@@ -60,8 +57,6 @@ _BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
 _PRETRAINED = {"resnet101s": "3x3resnet101-imagenet.pth"}
 # By whether there is a query, and a saliency.
 _VARIANTS = {(True, True): "dnl", (True, False): "nl", (False, True): "gc", (False, False): None}
-# The names of their whitening, and what is centred; a name that a version of their code does not know does nothing.
-_CENTRING = {"ln_nostd": "sample", "in_nostd": "channel", "channel": "channel"}
 # The data sets that the paper's recipes are named after.
 _PAPER = {
     "cityscapes": "cityscapes",
@@ -79,27 +74,40 @@ def matches(state: State) -> bool:
 def convert(checkpoint: Checkpoint) -> Converted:
     """The model of a checkpoint; what its weights leave open is read from its configuration, or is the README's."""
     theirs = checkpoint.state
+    check_context(theirs)
     module = next(name for name in _MODULES if f"{name}.conva.0.weight" in theirs)
-    deep = "backbone.prefix.conv3.weight" in theirs
-    state, unused = renamed(theirs, _STEMS[deep] | _NAMES)
+    stem = DEEP_STEM if "backbone.prefix.conv3.weight" in theirs else PLAIN_STEM
+    names = {
+        **_STEMS[stem],
+        **_STAGES,
+        **{f"{module}.{part}": ours for part, ours in _HEAD.items()},
+        **_AUXILIARY,
+    }
+    state, unused = renamed(theirs, names)
     block = f"{module}.ctb"
     variant = _VARIANTS[f"{block}.conv_query.weight" in theirs, f"{block}.conv_mask.weight" in theirs]
     if variant == "gc":
         state.pop("head.block.gamma", None)  # of the pairwise term alone, which is not there
     width = size(theirs, f"{module}.conva.0.weight")
     data, classes, assumed = find_data(size(theirs, f"{module}.bottleneck.3.weight"))
-    options, notes = ({}, []) if variant is None else _block(variant, _part(checkpoint.meta, "config_dict"))
+    config = Config.of(checkpoint.meta)
+    options: dict[str, Any] = {}
+    if variant is not None:
+        variant, options = config.block(variant)
     if "head.block.projection.weight" in state:
         reduction = width // size(state, "head.block.value.weight")
         bias = "head.block.value.bias" in state
         options |= {"projection": True, "value_reduction": reduction, "value_bias": bias}
     has_auxiliary = "dsn.2.weight" in theirs
-    backbone = find_resnet(theirs, "backbone.", DEEP_STEM if deep else PLAIN_STEM, _BACKBONES)
+    backbone = find_resnet(theirs, "backbone.", stem, _BACKBONES)
+    output_stride, dilations = config.strides()
     model = SegmentorModel(
         backbone=backbone,
         weights=_PRETRAINED.get(backbone),
+        output_stride=output_stride,
+        dilations=dilations,
         ceil_pool=True,
-        caffe_pixels=True,
+        caffe_pixels=config.takes_caffe_pixels(),
         variant=variant,
         preset="authors",
         block=options,
@@ -108,23 +116,30 @@ def convert(checkpoint: Checkpoint) -> Converted:
         auxiliary_width=size(theirs, "dsn.0.conv.weight") if has_auxiliary else None,
         auxiliary_bias="dsn.0.conv.bias" in theirs,
     )
-    notes.append(
-        "pixels are assumed to be as in all their configurations, blue first and without Caffe's mean; "
-        "--set model.caffe_pixels=false changes it"
+    return Converted(
+        as_linear(state, "head.block"),
+        _recipe(model, data, config),
+        classes,
+        (*config.notes, *([assumed] if assumed else [])),
+        _assumed(variant, config),
+        unused,
+        names,
     )
-    notes += [assumed] if assumed else []
-    return Converted(as_linear(state, "head.block"), _recipe(model, data), classes, tuple(notes), unused)
 
 
 FAMILY = Family(
-    "torchcv", "the authors' segmentation networks on ResNet-50 or 101, output stride 8", matches, convert
+    "torchcv",
+    "the authors' segmentation networks on ResNet-50 or 101",
+    matches,
+    convert,
+    ("backbone.", *(f"{module}." for module in _MODULES)),
 )
 
 
-def _recipe(model: SegmentorModel, data: str) -> SegmentationRecipe:
+def _recipe(model: SegmentorModel, data: str, config: Config) -> SegmentationRecipe:
     """The paper's recipe for this data set, with what their code does otherwise."""
     base = find_segmentation_recipe(f"{_PAPER.get(data, 'cityscapes')}-r101-dnl")
-    free = ("block.query", "block.key") if model.variant in ("nl", "dnl") and "scaled" not in model.block else ()
+    free = ("block.query", "block.key") if config.frees_embeddings(model.variant) else ()
     return base.model_copy(
         update={
             "name": f"torchcv-{data}-{model.backbone}-{model.variant or 'baseline'}",
@@ -138,43 +153,33 @@ def _recipe(model: SegmentorModel, data: str) -> SegmentationRecipe:
     )
 
 
-def _block(variant: str, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Options of the block that depart from the preset, and what was assumed."""
-    chosen = _part(config, "nonlocal")
-    if not chosen:
-        what = {"dnl": "centred over the whole sample, logits not scaled", "nl": "the standard block, logits scaled"}
-        if variant not in what:
-            return {}, []
-        return {}, [
-            f"the weights do not tell how queries and keys are whitened: {what[variant]}, is assumed, as in the "
-            "recipe of the authors' README; --set model.preset=authors_temperature, or --set "
-            "model.block.centring=channel --set model.block.scaled=true --set model.block.temperature=0.1, changes it"
-        ]
-    notes: list[str] = []
-    options: dict[str, Any] = {}
-    if chosen.get("downsample") is True:
-        options["pool"] = 2
-    if variant == "gc":
-        return options, notes
-    if "temp" in chosen:
-        options |= {"scaled": True, "temperature": float(chosen["temp"])}
-    else:
-        options["scaled"] = "nl" not in chosen.get("nowd", ())
-    kinds = [chosen["whiten_type"]] if isinstance(chosen.get("whiten_type"), str) else chosen.get("whiten_type", [])
-    if variant == "dnl":
-        known = [kind for kind in kinds if kind in _CENTRING]
-        if list(kinds) != known or len(known) != 1:
-            raise ValueError(f"its block whitens by {list(kinds)}; this package has: {', '.join(_CENTRING)}")
-        options["centring"] = _CENTRING[known[0]]
-        notes.append(f"queries and keys are centred by {options['centring']}, as its configuration ({known[0]}) says")
-    elif kinds or chosen.get("with_unary") is True:
-        notes.append(
-            f"its configuration whitens by {list(kinds)}, but the standard block is assumed; --set "
-            "model.variant=nl_pairwise, or dnl_dagger, changes it"
+_TEMPERATURE = "--set model.preset=authors_temperature --set model.block.temperature="
+_ADVICE = {
+    "dnl": "the weights do not tell how queries and keys are centred and scaled: one mean of the whole sample, and "
+    f"no scale, are assumed, as in the recipe of the authors' README. {_TEMPERATURE}0.05 is for their "
+    f"configurations of Cityscapes that have a temperature, {_TEMPERATURE}0.1 for those of ADE20K and "
+    "PASCAL-Context, and --set model.block.centring=none for those of the network nonlocalnowd that whiten by "
+    "channel, which does nothing there",
+    "nl": "the weights do not tell which terms the attention has: the standard block, scaled, is assumed. --set "
+    f"model.variant=nl_pairwise {_TEMPERATURE}0.05 is for their configurations that whiten by channel (such as "
+    f"NLin_nogc), --set model.variant=dnl_dagger --set model.block.unary_scaled=false {_TEMPERATURE}0.06 for those "
+    "that have with_unary too (NLunary)",
+}
+
+
+def _assumed(variant: str | None, config: Config) -> tuple[Assumption, ...]:
+    found = []
+    if variant in _ADVICE and not config.has_block:
+        found.append(Assumption(_ADVICE[variant], ("model.preset", "model.variant", "model.block")))
+    if not config.has_backbone:
+        text = (
+            "an output stride of 8 is assumed, as in all their configurations; --set model.output_stride changes it"
         )
-    return options, notes
-
-
-def _part(meta: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = meta.get(key)
-    return found if isinstance(found, Mapping) else {}
+        found.append(Assumption(text, ("model.output_stride",)))
+    if not config.has_pixels:
+        text = (
+            "pixels are assumed to be as in all their configurations, blue first and without Caffe's mean; "
+            "--set model.caffe_pixels=false changes it"
+        )
+        found.append(Assumption(text, ("model.caffe_pixels",)))
+    return tuple(found)

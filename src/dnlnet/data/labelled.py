@@ -226,8 +226,10 @@ _OTHER_PROGRAMS = frozenset(("EPS", "WMF"))  # formats that Pillow reads by star
 
 
 @contextmanager
-def open_picture(path: Path) -> Iterator[Image.Image]:
+def open_picture(path: Path, *, decode: bool = True) -> Iterator[Image.Image]:
     """A picture file, decoded; every way in which that fails becomes a `BadFileError`, one sentence with its path.
+
+    Without `decode` only its header is read, which tells its size.
 
     What Pillow only warns of, such as odd metadata, is not said: the pixels are there.
     """
@@ -237,7 +239,8 @@ def open_picture(path: Path) -> Iterator[Image.Image]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(path, formats=_formats()) as image:
-                image.load()
+                if decode:
+                    image.load()
                 if 0 in image.size:
                     raise ValueError("it has no pixels")
                 yield image

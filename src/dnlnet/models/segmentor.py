@@ -34,6 +34,7 @@ class Segmentor(nn.Module):
         auxiliary: have the auxiliary head.
         auxiliary_width: channels inside it; None takes `width`.
         auxiliary_bias: give its convolution a bias, though a batch norm follows.
+        dilation: of the 3 x 3 convolutions of both heads before the join.
         align_corners: resize with corners on corners, which suits images whose sides are 1 more than a multiple of
             the stride; False, with the borders of pixels on borders, suits whole multiples.
         preset, **options: of the block, as for `dnlnet.NonLocalBlock`.
@@ -53,21 +54,23 @@ class Segmentor(nn.Module):
         auxiliary: bool = True,
         auxiliary_width: int | None = None,
         auxiliary_bias: bool = True,
+        dilation: int = 1,
         align_corners: bool = True,
         preset: str = "paper",
         **options: Unpack[Options],
     ) -> None:
         super().__init__()
-        if classes < 1 or width < 1:
-            raise ValueError(f"classes and width must be at least 1, got classes={classes}, width={width}")
+        if min(classes, width, dilation) < 1:
+            got = f"classes={classes}, width={width}, dilation={dilation}"
+            raise ValueError(f"classes, width and dilation must be at least 1, got {got}")
         if auxiliary and backbone.parallel:
             raise ValueError(f"{backbone.name} has no map before its last to put an auxiliary head on")
         self.backbone, self.align_corners = backbone, align_corners
         channels = sum(backbone.channels) if backbone.parallel else backbone.channels[-1]
         block = None if variant is None else NonLocalBlock(width, variant, preset=preset, **options)
-        self.head = ContextHead(channels, width, classes, block)
+        self.head = ContextHead(channels, width, classes, block, dilation)
         self.auxiliary = (
-            AuxiliaryHead(backbone.channels[-2], auxiliary_width or width, classes, auxiliary_bias)
+            AuxiliaryHead(backbone.channels[-2], auxiliary_width or width, classes, auxiliary_bias, dilation)
             if auxiliary
             else None
         )
@@ -105,11 +108,13 @@ class ContextHead(nn.Module):
 
     block: NonLocalBlock | None
 
-    def __init__(self, channels: int, width: int, classes: int, block: NonLocalBlock | None) -> None:
+    def __init__(
+        self, channels: int, width: int, classes: int, block: NonLocalBlock | None, dilation: int = 1
+    ) -> None:
         super().__init__()
-        self.reduce = _convolution(channels, width)
+        self.reduce = _convolution(channels, width, dilation=dilation)
         self.block = block
-        self.refine = _convolution(width, width)
+        self.refine = _convolution(width, width, dilation=dilation)
         self.fuse = _convolution(channels + width, width)
         self.dropout = nn.Dropout2d(DROPOUT)
         self.classifier = nn.Conv2d(width, classes, kernel_size=1)
@@ -127,17 +132,17 @@ class ContextHead(nn.Module):
 class AuxiliaryHead(nn.Sequential):
     """A convolution and a classifier, whose loss reaches the middle of the backbone directly."""
 
-    def __init__(self, channels: int, width: int, classes: int, bias: bool = True) -> None:
+    def __init__(self, channels: int, width: int, classes: int, bias: bool = True, dilation: int = 1) -> None:
         super().__init__(
-            *_convolution(channels, width, bias),
+            *_convolution(channels, width, bias, dilation),
             nn.Dropout2d(DROPOUT),
             nn.Conv2d(width, classes, kernel_size=1),
         )
 
 
-def _convolution(channels_in: int, channels_out: int, bias: bool = False) -> nn.Sequential:
+def _convolution(channels_in: int, channels_out: int, bias: bool = False, dilation: int = 1) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(channels_in, channels_out, kernel_size=3, padding=1, bias=bias),
+        nn.Conv2d(channels_in, channels_out, kernel_size=3, padding=dilation, dilation=dilation, bias=bias),
         nn.BatchNorm2d(channels_out),
         nn.ReLU(inplace=True),
     )

@@ -44,13 +44,14 @@ def build_model(
     if model.network == "tiny":
         return TinySegmentor(classes, model.width // 2, model.variant, preset=model.preset, **model.block)
     return Segmentor(
-        build_backbone(model, model.output_stride, weights, report),
+        build_backbone(model, model.output_stride, weights, report, model.dilations),
         classes,
         model.variant,
         width=model.width,
         auxiliary=model.auxiliary,
         auxiliary_width=model.auxiliary_width,
         auxiliary_bias=model.auxiliary_bias,
+        dilation=model.head_dilation,
         align_corners=model.align_corners,
         preset=model.preset,
         **model.block,

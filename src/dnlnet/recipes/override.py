@@ -69,7 +69,7 @@ def _replace(content: dict[str, Any], kind: type[BaseModel], key: str, value: ob
             content[name] = {}
         if not isinstance(content.get(name), dict):
             raise ValueError(
-                f"--set {shortened(key)}: {shortened(name)} is {shown(content.get(name))}, one value that has no parts"
+                f"--set {shortened(key)}: {shortened(name)} is {shown(content.get(name))}, a value that has no parts"
             )
         content = content[name]
         known, kind = (list(part.model_fields), part) if part is not None else (None, kind)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from dnlnet.attention import PRESETS, VARIANTS
 from dnlnet.attention.spec import resolve_settings
@@ -29,9 +29,18 @@ from dnlnet.recipes.ranges import (
     validated,
 )
 
+
+def _power_of_two(number: int) -> int:
+    if number.bit_count() != 1:
+        raise ValueError(f"expected a power of two, got {number}")
+    return number
+
+
 Index = Annotated[int, Field(strict=True, ge=0, le=1000)]
 FrameRate = Annotated[float, Field(strict=True, ge=0.1, le=1000)]
 Deviation = Annotated[float, Field(strict=True, ge=0.001, le=10)]
+Dilation = Annotated[int, Field(strict=True, ge=1, le=64)]
+OutputStride = Annotated[int, Field(strict=True, ge=8, le=32), AfterValidator(_power_of_two)]
 Number = TypeVar("Number", int, float)
 
 
@@ -83,7 +92,9 @@ class SegmentorModel(Model):
 
     network: Literal["segmentor", "tiny"] = "segmentor"
     backbone: str = "resnet101s"
-    output_stride: Literal[8, 16, 32] | None = 8
+    output_stride: OutputStride | None = 8
+    dilations: tuple[tuple[Dilation, ...], ...] | None = None  # None is what the output stride asks for
+    head_dilation: Dilation = 1
     block: Mapping[str, Any] = {"gate": "scalar"}
     width: Few = 512
     auxiliary: Flag = True

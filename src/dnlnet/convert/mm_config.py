@@ -1,0 +1,184 @@
+"""Configurations of mmcv and mmengine: Python texts of nested `dict(...)`, which are read but never run."""
+
+import ast
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dnlnet.errors import shown
+
+_LARGEST = 2**53  # of numbers that are computed with
+_LONGEST = 2_000_000  # characters
+_IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375), True)  # mean, deviation, red first
+_CAFFE = ((102.9801, 115.9465, 122.7717), (1.0, 1.0, 1.0), False)
+
+
+class NotPlain:
+    """Stands for a value that is not written out in the text."""
+
+    def __repr__(self) -> str:
+        return "not a plain value"
+
+
+class Config:
+    """What a configuration says, or nothing if there is none.
+
+    Lists and tuples are tuples here, for both are written for the same.
+
+    >>> config = Config.of({"config": "a = dict(ratio=1. / 4., x=[1, 2])\\nmodel = dict(type='A', b=a)"})
+    >>> config.part("model", "b")
+    {'ratio': 0.25, 'x': (1, 2)}
+    >>> config.part("model", "c"), list(config.everywhere("type"))
+    ({}, ['A'])
+    """
+
+    def __init__(self, names: Mapping[str, Any] | None, notes: tuple[str, ...] = ()) -> None:
+        self.names: Mapping[str, Any] = names or {}
+        self.given = names is not None
+        self.notes = notes
+
+    @classmethod
+    def of(cls, meta: Mapping[str, Any]) -> "Config":
+        """The configuration among what a checkpoint says about itself: `config` of mmcv, `cfg` of mmengine."""
+        text = next((meta[key] for key in ("config", "cfg") if isinstance(meta.get(key), str)), None)
+        if text is None:
+            return cls(None)
+        names, rest = _read(text), text.partition("\n")[2]
+        if names is None and rest:  # older versions put the file's name into the first line
+            names = _read(rest)
+        if names is None:
+            return cls(None, ("its configuration is not Python that can be read, so nothing was taken from it",))
+        if "_base_" in names:
+            raise ValueError(
+                "its configuration builds on other files (_base_); give the whole one, with --config, which training "
+                "writes into its folder"
+            )
+        return cls(names)
+
+    def part(self, *path: str) -> Mapping[str, Any]:
+        """The `dict(...)` under these keys, one inside the other; empty if there is none."""
+        found: Any = self.names
+        for key in path:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return found if isinstance(found, Mapping) else {}
+
+    def dicts(self) -> Iterator[Mapping[str, Any]]:
+        """Every `dict(...)` in it, once."""
+        seen: set[int] = set()
+        waiting: list[Any] = [self.names]
+        while waiting:
+            value = waiting.pop()
+            if not isinstance(value, Mapping | tuple) or id(value) in seen:
+                continue
+            seen.add(id(value))
+            if isinstance(value, Mapping):
+                yield value
+            waiting.extend(value.values() if isinstance(value, Mapping) else value)
+
+    def everywhere(self, key: str) -> Iterator[Any]:
+        """The values that a key has anywhere."""
+        yield from (found[key] for found in self.dicts() if key in found)
+
+
+def only(part: Mapping[str, Any], where: str, known: Mapping[str, tuple[Any, ...]]) -> None:
+    """Refuse a part of a configuration in which a key has a value that nothing here stands for.
+
+    >>> only({"act_cfg": {"type": "GELU"}}, "decode_head", {"act_cfg": ({"type": "ReLU"},)})
+    Traceback (most recent call last):
+    ValueError: its decode_head.act_cfg is {'type': 'GELU'}; converted is only {'type': 'ReLU'}
+    """
+    for key, values in known.items():
+        if key in part and part[key] not in values:
+            raise ValueError(
+                f"its {where}.{key} is {shown(part[key])}; converted is only {' or '.join(map(shown, values))}"
+            )
+
+
+def takes_caffe_pixels(config: Config) -> bool:
+    """Whether pixels are blue first and without Caffe's mean, and not red first and normalised as for ImageNet."""
+    found = [
+        (part["mean"], part["std"], part.get("to_rgb", part.get("bgr_to_rgb", True)))
+        for part in config.dicts()
+        if isinstance(part.get("mean"), tuple) and isinstance(part.get("std"), tuple)
+    ]
+    for pixels in found:
+        if pixels not in (_IMAGENET, _CAFFE):
+            mean, deviation, red_first = pixels
+            raise ValueError(
+                f"its pixels have the mean {shown(mean)} and the deviation {shown(deviation)}, "
+                f"{'red' if red_first else 'blue'} first; converted are only ImageNet's, red first, and Caffe's, "
+                "blue first"
+            )
+    if _IMAGENET in found and _CAFFE in found:
+        raise ValueError("its configuration normalises pixels in two ways; which one is used is not known")
+    return _CAFFE in found
+
+
+def _read(text: str) -> dict[str, Any] | None:
+    """The values of all names that the text gives one; None if it is no Python."""
+    if len(text) > _LONGEST:
+        return None
+    names: dict[str, Any] = {}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Python, about the style of a text that is not ours
+            tree = ast.parse(text)
+        for node in tree.body:
+            if isinstance(node, ast.Assign):
+                value = _value(node.value, names)
+                names |= {target.id: value for target in node.targets if isinstance(target, ast.Name)}
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return names
+
+
+def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Tuple(elts=items) | ast.List(elts=items):
+            return tuple(_value(item, names) for item in items)
+        case ast.Dict(keys=keys, values=values):
+            return {
+                key.value: _value(value, names)
+                for key, value in zip(keys, values, strict=True)
+                if isinstance(key, ast.Constant)
+            }
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=words):
+            return _keywords(words, names)
+        case ast.Name(id=name):
+            return names.get(name, NotPlain())
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _number(0, ast.Sub(), _value(operand, names))
+        case ast.BinOp(left=left, op=op, right=right):
+            return _number(_value(left, names), op, _value(right, names))
+    return NotPlain()
+
+
+def _keywords(words: list[ast.keyword], names: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for word in words:
+        value = _value(word.value, names)
+        if word.arg is not None:
+            found[word.arg] = value
+        elif isinstance(value, Mapping):  # dict(**others)
+            found |= value
+    return found
+
+
+def _number(left: Any, op: ast.operator, right: Any) -> Any:
+    """One step of arithmetic with numbers of a usual size."""
+    if not all(isinstance(x, int | float) and abs(x) <= _LARGEST for x in (left, right)):
+        return NotPlain()
+    match op:
+        case ast.Add():
+            return left + right
+        case ast.Sub():
+            return left - right
+        case ast.Mult():
+            return left * right
+        case ast.Div() if right:
+            return left / right
+        case ast.FloorDiv() if right:
+            return left // right
+    return NotPlain()

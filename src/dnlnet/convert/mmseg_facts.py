@@ -1,0 +1,217 @@
+"""What the weights of a model of mmsegmentation do not tell.
+
+It is read from the configuration in the file, then from the file's name, then taken as it is most common there.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dnlnet.convert.family import Assumption
+from dnlnet.convert.mm_config import Config, only, takes_caffe_pixels
+from dnlnet.convert.resnets import Dilations, unusual
+from dnlnet.errors import shown
+
+_WINDOWED = (769, 769)  # crops of this size come with corners on corners, and are tested in windows
+_STRIDE = (513, 513)
+_STRIDES = {(1, 2, 1, 1): 8, (1, 2, 2, 1): 16, (1, 2, 2, 2): 32}  # of the stages, and that of the network
+
+# What a configuration may say of a part, if the network here is to be the same; keys are those of the classes there.
+_BACKBONE: Mapping[str, tuple[Any, ...]] = {
+    "type": ("ResNet", "ResNetV1c", "mmseg.ResNet", "mmseg.ResNetV1c"),
+    "style": ("pytorch", "caffe"),
+    "num_stages": (4,),
+    "avg_down": (False,),
+    "contract_dilation": (True, False),
+    **dict.fromkeys(("conv_cfg", "dcn", "plugins"), (None,)),
+}
+_HEAD: Mapping[str, tuple[Any, ...]] = {
+    "conv_cfg": (None,),
+    "act_cfg": (None, {"type": "ReLU"}, {"type": "ReLU", "inplace": True}),
+    "input_transform": (None,),
+    "threshold": (None,),
+}
+_NORM: Mapping[str, tuple[Any, ...]] = {"type": ("BN", "SyncBN", "BN2d", "MMSyncBN"), "eps": (1e-5,)}
+# Keys that tensors show, or that matter for training alone.
+_SHOWN = {
+    "backbone": "depth in_channels stem_channels base_channels strides dilations out_indices deep_stem frozen_stages "
+    "norm_cfg norm_eval stage_with_dcn multi_grid with_cp zero_init_residual pretrained init_cfg",
+    "head": "type in_channels channels num_classes out_channels dropout_ratio norm_cfg in_index loss_decode "
+    "ignore_index sampler align_corners init_cfg num_convs kernel_size concat_input dilation reduction "
+    "use_scale mode temperature",
+}
+
+
+@dataclass
+class Facts:
+    """What is known of a model beside its weights, and how."""
+
+    crop: tuple[int, int] | None = None
+    align_corners: bool = False
+    window: tuple[int, int] | None = None
+    stride: tuple[int, int] | None = None
+    iterations: int = 40_000
+    output_stride: int = 8
+    dilations: Dilations | None = None
+    stride_in_1x1: bool = False
+    caffe_pixels: bool = False
+    head_dilation: int = 1
+    notes: list[str] = field(default_factory=list)
+    assumed: list[Assumption] = field(default_factory=list)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether it was trained on the larger crops of Cityscapes, which other settings come with."""
+        return self.crop == _WINDOWED
+
+    @classmethod
+    def of(cls, name: str, config: Config, trained: Any = None) -> "Facts":
+        """The facts about a file of this name with this configuration, trained for so many iterations."""
+        facts = cls()
+        facts._find_crop(name, config)
+        facts._find_resizing(config)
+        facts._find_test(config)
+        facts._find_backbone(name, config)
+        facts._find_heads(name, config)
+        facts._find_length(name, config, trained)
+        facts.caffe_pixels = takes_caffe_pixels(config)
+        return facts
+
+    def _find_crop(self, name: str, config: Config) -> None:
+        named = re.search(r"(?<!\d)(\d{3,4})x(\d{3,4})(?!\d)", name)
+        crops = [
+            config.names.get("crop_size"),
+            config.part("model", "data_preprocessor").get("size"),
+            *(part.get("crop_size") for part in config.dicts() if part.get("type") == "RandomCrop"),
+            (int(named[1]), int(named[2])) if named else None,
+        ]
+        self.crop = next((crop for crop in map(_pair, crops) if crop is not None), None)
+
+    def _find_resizing(self, config: Config) -> None:
+        head = config.part("model", "decode_head")
+        if head:
+            self.align_corners = head.get("align_corners", False) is True  # False is the default there
+            return
+        self.align_corners = self.windowed
+        why = f"as their models for crops of {self.crop[0]} x {self.crop[1]} have it" if self.crop else _NO_CROP
+        self._assume("model.align_corners", f"align_corners is {self.align_corners}, {why}")
+
+    def _find_test(self, config: Config) -> None:
+        tests = (config.part("model", "test_cfg"), config.part("test_cfg"))
+        test = next((part for part in tests if "mode" in part), None)
+        if test is None:
+            self.window, self.stride = (_WINDOWED, _STRIDE) if self.windowed else (None, None)
+            looked = f"in windows of {self.window}" if self.window else "whole"
+            self._assume(
+                "evaluation.window",
+                f"images are looked at {looked}, as most such models have it",
+                "evaluation.window=[769,769] --set evaluation.stride=[513,513], or null for both,",
+            )
+        elif test["mode"] == "slide":
+            self.window, self.stride = _pair(test.get("crop_size")), _pair(test.get("stride"))
+            if self.window is None or self.stride is None:
+                raise ValueError(f"its test_cfg is {shown(dict(test))}; expected crop_size and stride of two numbers")
+        elif test["mode"] != "whole":
+            raise ValueError(f"its test_cfg.mode is {shown(test['mode'])}; converted are whole and slide")
+        if self.windowed:
+            self.notes.append(
+                "mmsegmentation resizes images to 2049 x 1025 before it tests a model for crops of 769 x 769; here "
+                "they are looked at as they are"
+            )
+
+    def _find_backbone(self, name: str, config: Config) -> None:
+        part = config.part("model", "backbone")
+        if not part:
+            named = re.search(r"-d(8|16|32)(?!\d)", name)
+            self.output_stride = int(named[1]) if named else 8
+            if named is None:
+                self._assume("model.output_stride", "an output stride of 8 is assumed")
+            return
+        only(part, "backbone", _BACKBONE)
+        self._check_rest(part, "backbone", _BACKBONE, "backbone")
+        strides, dilations = part.get("strides", (1, 2, 2, 2)), part.get("dilations", (1, 1, 1, 1))
+        grid = part.get("multi_grid")
+        if not _are_counts(strides, 4) or strides not in _STRIDES:
+            raise ValueError(
+                f"its backbone.strides are {shown(strides)}; converted are {', '.join(map(str, _STRIDES))}"
+            )
+        if not _are_counts(dilations, 4) or not (grid is None or _are_counts(grid)):
+            raise ValueError(
+                f"its backbone.dilations are {shown(dilations)} and multi_grid is {shown(grid)}; expected whole "
+                "numbers"
+            )
+        contract = part.get("contract_dilation") is True
+        stages = [(rate // 2 if contract and rate > 1 else rate, rate) for rate in dilations]
+        if grid is not None:
+            stages[-1] = grid  # in place of the stage's own
+        self.output_stride = _STRIDES[strides]
+        self.dilations = unusual(self.output_stride, stages)
+        self.stride_in_1x1 = part.get("style") == "caffe"
+
+    def _find_heads(self, name: str, config: Config) -> None:
+        head, auxiliary = config.part("model", "decode_head"), config.part("model", "auxiliary_head")
+        if not head:
+            named = re.search(r"_d(\d+)_r\d", name)  # as in fcn_d6_r50-d16
+            self.head_dilation = int(named[1]) if named else 1
+            return
+        for where, part in (("decode_head", head), ("auxiliary_head", auxiliary)):
+            only(part, where, _HEAD)
+            self._check_rest(part, where, _HEAD, "head")
+        if head.get("in_index", -1) not in (3, -1):
+            raise ValueError(
+                f"its decode_head.in_index is {shown(head['in_index'])}; converted is only the last map, 3"
+            )
+        if head.get("out_channels") not in (None, head.get("num_classes")):
+            raise ValueError(
+                "its decode_head has one output for two classes; converted are only outputs of all classes"
+            )
+        dilation = head.get("dilation", 1)
+        if not _are_counts((dilation,)) or auxiliary.get("dilation", dilation) != dilation:
+            raise ValueError(
+                f"its heads have the dilations {shown(dilation)} and {shown(auxiliary.get('dilation', 1))}; "
+                "converted is only one number for both"
+            )
+        self.head_dilation = dilation
+
+    def _find_length(self, name: str, config: Config, trained: Any) -> None:
+        said = (rounds for key in ("max_iters", "total_iters") for rounds in config.everywhere(key))
+        rounds = next((number for number in said if _are_counts((number,))), None)
+        thousands = re.search(r"(?<![\dx])(\d+)k(?![a-z])", name)
+        if rounds is not None:
+            self.iterations = rounds
+        elif thousands is not None and int(thousands[1]) > 0:
+            self.iterations = 1000 * int(thousands[1])
+        elif _are_counts((trained,)):
+            self.iterations = trained
+        else:
+            self._assume("schedule.iterations", f"{self.iterations} iterations of training are written down")
+
+    def _check_rest(self, part: Mapping[str, Any], where: str, known: Mapping[str, Any], kind: str) -> None:
+        """Refuse norms of another kind, and mention what nothing is known about."""
+        norm = part.get("norm_cfg")
+        if isinstance(norm, Mapping):
+            only(norm, f"{where}.norm_cfg", _NORM)
+        if strange := [key for key in part if key not in known and key not in _SHOWN[kind].split()]:
+            self.notes.append(f"nothing is known of {', '.join(strange)} in the {where} of its configuration")
+
+    def _assume(self, key: str, text: str, how: str | None = None) -> None:
+        self.assumed.append(Assumption(f"{text}; --set {how or f'{key}=...'} changes it", (key,)))
+
+
+_NO_CROP = "for neither a configuration nor the file's name says what crops it was trained on"
+
+
+def _pair(value: Any) -> tuple[int, int] | None:
+    """Height and width, which one number may stand for."""
+    if _are_counts((value,)):
+        return (value, value)
+    return (value[0], value[1]) if _are_counts(value, 2) else None
+
+
+def _are_counts(values: Any, length: int | None = None) -> bool:
+    return (
+        isinstance(values, tuple)
+        and len(values) == (length or len(values)) > 0
+        and all(isinstance(x, int) and not isinstance(x, bool) and x > 0 for x in values)
+    )

@@ -1,0 +1,72 @@
+"""pytorchvideo's `slow_r50`, and networks of the same layers, as video classifiers of this package."""
+
+from dnlnet.convert.family import Assumption, Checkpoint, Converted, Family
+from dnlnet.convert.known_classes import numbered
+from dnlnet.convert.names import State, renamed, size
+from dnlnet.convert.videos import find_video_backbone, residual_names
+from dnlnet.data.videos import named_classes
+from dnlnet.recipes import find_recipe
+
+_STEM = "blocks.0.conv.weight"
+_HEAD = "blocks.5.proj.weight"
+_BLOCKS = tuple(f"blocks.{stage}.res_blocks.{{}}" for stage in range(1, 5))
+_NAMES = {
+    "blocks.0.conv": "backbone.conv1",
+    "blocks.0.norm": "backbone.bn1",
+    "blocks.5.proj": "classifier",
+    **residual_names(
+        _BLOCKS,
+        {
+            "branch1_conv": "downsample.0",
+            "branch1_norm": "downsample.1",
+            "branch2.conv_a": "conv1",
+            "branch2.norm_a": "bn1",
+            "branch2.conv_b": "conv2",
+            "branch2.norm_b": "bn2",
+            "branch2.conv_c": "conv3",
+            "branch2.norm_c": "bn3",
+        },
+    ),
+}
+_POOL = (
+    "pytorchvideo averages over 8 frames and 7 x 7 positions, and then over the windows of that size; here all "
+    "positions are averaged, which is the same for 8 frames of 224 x 224"
+)
+_CLIPS = Assumption(
+    "clips are assumed to be those of slow_r50: 8 frames with a stride of 8, pixels with mean 0.45 and deviation "
+    "0.225, red first; --set data.frames=..., data.stride, data.mean and data.deviation change it",
+    ("data.frames", "data.stride", "data.mean", "data.deviation"),
+)
+
+
+def matches(state: State) -> bool:
+    """Whether these are names of pytorchvideo's ResNets, which have a stem, four stages and a head.
+
+    >>> matches({})
+    False
+    """
+    return {_STEM, _HEAD, "blocks.1.res_blocks.0.branch2.conv_a.weight"} <= set(state)
+
+
+def convert(checkpoint: Checkpoint) -> Converted:
+    """The classifier of a checkpoint, with the baseline of the Kinetics recipes, whose network it is."""
+    theirs = checkpoint.state
+    state, unused = renamed(theirs, _NAMES)
+    recipe = find_recipe("kinetics-r50-baseline")
+    backbone = find_video_backbone(theirs, _BLOCKS, _STEM)
+    model = recipe.model.model_copy(update={"backbone": backbone, "weights": None})
+    names, note = numbered(size(theirs, _HEAD))
+    return Converted(
+        state,
+        recipe.model_copy(update={"model": model, "paper": None, "measured": None}),
+        named_classes(names),
+        (_POOL, note),
+        (_CLIPS,),
+        unused,
+        _NAMES,
+    )
+
+
+FAMILY = Family(
+    "pytorchvideo", "slow_r50 and other slow-only ResNets of pytorchvideo", matches, convert, ("blocks.",)
+)

@@ -1,0 +1,164 @@
+"""Configurations of PySlowFast: YAML, as its checkpoints carry it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from dnlnet.convert.family import Assumption
+from dnlnet.convert.videos import STAGES
+from dnlnet.errors import shown
+from dnlnet.recipes.schema import Recipe
+
+AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
+
+_POOL = 2  # of keys, in the preset
+_FIRST_OF_STAGES = {"SPATIAL_STRIDES": [1, 2, 2, 2], "SPATIAL_DILATIONS": [1, 1, 1, 1]}
+# What the network here is for; a configuration that has the key must have this value.
+_ONLY: Mapping[tuple[str, str], Any] = {
+    ("MODEL", "ARCH"): "slow",  # others pool frames between their stages
+    ("MODEL", "HEAD_ACT"): "softmax",  # others have several classes for a video
+    ("RESNET", "TRANS_FUNC"): "bottleneck_transform",
+    ("RESNET", "NUM_GROUPS"): 1,
+    ("DATA", "MULTI_LABEL"): False,
+    ("DETECTION", "ENABLE"): False,
+}
+# What a recipe has too: a part and key of theirs, and ours.
+_TAKEN: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("DATA", "NUM_FRAMES"): ("data", "frames"),
+    ("DATA", "SAMPLING_RATE"): ("data", "stride"),
+    ("DATA", "TARGET_FPS"): ("data", "rate"),
+    ("DATA", "MEAN"): ("data", "mean"),
+    ("DATA", "STD"): ("data", "deviation"),
+    ("DATA", "TRAIN_JITTER_SCALES"): ("data", "short_sides"),
+    ("DATA", "TRAIN_CROP_SIZE"): ("data", "crop"),
+    ("DATA", "TEST_CROP_SIZE"): ("evaluation", "short_side"),
+    ("TEST", "NUM_ENSEMBLE_VIEWS"): ("evaluation", "clips"),
+    ("TEST", "NUM_SPATIAL_CROPS"): ("evaluation", "crops"),
+    ("MODEL", "DROPOUT_RATE"): ("model", "dropout"),
+}
+_NO_SOFTMAX = (
+    "no configuration in the file: its blocks are assumed to have NONLOCAL.INSTANTIATION softmax and keys pooled by "
+    "2; with dot_product, PySlowFast's default, the weights would be those of another network. --config FILE gives "
+    "one"
+)
+_NO_CLIPS = Assumption(
+    "clips are assumed to be those of PySlowFast's SLOW_8x8: 8 frames with a stride of 8, pixels with mean 0.45 and "
+    "deviation 0.225, red first; --config FILE, or --set data.frames=... and the like, changes it",
+    ("data.frames", "data.stride", "data.mean", "data.deviation"),
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a configuration says, if there is one."""
+
+    content: Mapping[str, Any] | None
+
+    @classmethod
+    def of(cls, meta: Mapping[str, Any]) -> "Config":
+        """From the YAML that checkpoints have under `cfg`; refused if this package has no such network."""
+        text = meta.get("cfg")
+        if not isinstance(text, str):
+            return cls(None)
+        try:
+            content = yaml.safe_load(text) or {}
+        except (yaml.YAMLError, RecursionError, ValueError):
+            content = None
+        if not isinstance(content, Mapping):
+            raise ValueError("its cfg is not YAML of keys and values, so that it does not say what its blocks are")
+        config = cls(content)
+        for (part, key), usual in _ONLY.items():
+            if (value := config.part(part).get(key, usual)) != usual:
+                raise ValueError(f"its {part}.{key} is {shown(value)}; only {shown(usual)} is converted")
+        for key, firsts in _FIRST_OF_STAGES.items():
+            value = config.part("RESNET").get(key)
+            if value is not None and _firsts(value) != firsts:
+                raise ValueError(f"its RESNET.{key} is {shown(value)}; only {firsts} is converted")
+        return config
+
+    def part(self, name: str) -> Mapping[str, Any]:
+        """One of its parts; empty if it does not have it."""
+        found = (self.content or {}).get(name)
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def stride_in_1x1(self) -> bool:
+        """Whether strides are in the first convolution of a bottleneck."""
+        return bool(self.part("RESNET").get("STRIDE_1X1"))
+
+    @property
+    def blue_first(self) -> bool:
+        """Whether colours are reversed, after pixels were normalised."""
+        return bool(self.part("DATA").get("REVERSE_INPUT_CHANNEL"))
+
+    @property
+    def assumed(self) -> tuple[Assumption, ...]:
+        """What is not known without a configuration."""
+        return (_NO_CLIPS,) if self.content is None else ()
+
+    def filled(self, recipe: AnyRecipe) -> AnyRecipe:
+        """The recipe with the clips, crops and views that the configuration names."""
+        content = recipe.model_dump()
+        for (part, key), (ours, name) in _TAKEN.items():
+            if key in self.part(part):
+                content[ours][name] = self.part(part)[key]
+        if self.part("DATA").get("RANDOM_FLIP") is False:
+            content["data"]["flip"] = 0.0
+        try:
+            return type(recipe).model_validate(content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = tuple(map(str, first["loc"][:2]))
+            theirs = next((".".join(key) for key, ours in _TAKEN.items() if ours == where), ".".join(where))
+            said = first["msg"].removeprefix("Value error, ")
+            raise ValueError(f"its {theirs} is {shown(first['input'])}: {said}") from None
+
+    def block(self, stages: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Settings of the blocks in these stages beside those of the preset, and what to say about them."""
+        if not stages:
+            return {}, ()
+        if self.content is None:
+            return {}, (_NO_SOFTMAX,)
+        blocks = self.part("NONLOCAL")
+        kind = blocks.get("INSTANTIATION", "dot_product")
+        if kind != "softmax":
+            raise ValueError(
+                f"its NONLOCAL.INSTANTIATION is {shown(kind)}: attention without a softmax, which the blocks of this "
+                "package do not have; only softmax is converted"
+            )
+        groups = _of_stages(blocks, "GROUP", 1, stages)
+        if any(group != 1 for group in groups):
+            raise ValueError(
+                f"its NONLOCAL.GROUP is {shown(blocks['GROUP'])}: attention among some of the frames; only 1 is "
+                "converted"
+            )
+        windows = _of_stages(blocks, "POOL", [1, _POOL, _POOL], stages)
+        first = windows[0]
+        if not isinstance(first, list) or len(first) != 3 or any(window != first for window in windows):
+            raise ValueError(f"its NONLOCAL.POOL is {shown(blocks['POOL'])}; only one factor for all is converted")
+        frames, rows, columns = first
+        if frames != 1 or rows != columns or not isinstance(rows, int) or rows < 1:
+            raise ValueError(
+                f"its NONLOCAL.POOL is {shown(blocks['POOL'])}; only pooling in space alone is converted"
+            )
+        return ({} if rows == _POOL else {"pool": rows}), ()
+
+
+def _of_stages(blocks: Mapping[str, Any], key: str, usual: Any, stages: tuple[str, ...]) -> list[Any]:
+    """What a key has for the only pathway of each of these stages."""
+    if key not in blocks:
+        return [usual] * len(stages)
+    firsts = _firsts(blocks[key])
+    if firsts is None or len(firsts) != len(STAGES):
+        raise ValueError(f"its NONLOCAL.{key} is {shown(blocks[key])}; expected a list for each of four stages")
+    return [firsts[STAGES.index(stage)] for stage in stages]
+
+
+def _firsts(lists: Any) -> list[Any] | None:
+    """The first of each list in a list, which is that of the only pathway."""
+    if not isinstance(lists, list) or not all(isinstance(inner, list) and inner for inner in lists):
+        return None
+    return [inner[0] for inner in lists]

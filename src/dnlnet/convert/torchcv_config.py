@@ -1,0 +1,171 @@
+"""Configurations of the authors' segmentation code, as its checkpoints carry them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dnlnet.convert.resnets import Dilations, unusual
+from dnlnet.errors import shown
+
+# What their two classes of blocks do with each whitening they know, and which of them this package has not. Any other
+# name does nothing there: so `channel` in a nonlocalnowd, and `in_nostd` in a nonlocalbn.
+_CENTRING: Mapping[str, Mapping[str, str]] = {
+    "nonlocalbn": {"channel": "channel", "ln_nostd": "sample"},
+    "nonlocalnowd": {"in_nostd": "channel", "ln_nostd": "sample"},
+}
+_REFUSED = {"nonlocalbn": ("spatial", "bn", "bn_affine"), "nonlocalnowd": ("in", "ln", "fln", "fln_nostd")}
+_CAFFE_MEAN = (102.9801, 115.9465, 122.7717)
+_BLOCKS_OF_LAST_STAGE = 3
+
+
+@dataclass
+class Config:
+    """What a checkpoint says about its network."""
+
+    nonlocal_: Mapping[str, Any]
+    network: Mapping[str, Any]
+    pixels: Mapping[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, meta: Mapping[str, Any]) -> "Config":
+        """From the tree that checkpoints have under `config_dict`, if they have one."""
+        tree = _part(meta, "config_dict")
+        network, chosen = _part(tree, "network"), _part(tree, "nonlocal") or _part(tree, "unary")
+        norm = str(network.get("norm_type", "batchnorm"))
+        if "batchnorm" not in norm:
+            raise ValueError(f"its network.norm_type is {shown(norm)}; converted are only batch norms")
+        return cls(chosen, network, _part(tree, "data"))
+
+    @property
+    def has_block(self) -> bool:
+        """Whether it says what the block is."""
+        return bool(self.nonlocal_)
+
+    @property
+    def has_backbone(self) -> bool:
+        """Whether it names the backbone."""
+        return "backbone" in self.network
+
+    @property
+    def has_pixels(self) -> bool:
+        """Whether it says what pixels are like."""
+        return "normalize" in self.pixels
+
+    def block(self, variant: str) -> tuple[str, dict[str, Any]]:
+        """The variant and its options beside those of the preset `authors`.
+
+        Args:
+            variant: what the tensors show: dnl, nl or gc.
+        """
+        chosen = self.nonlocal_
+        if not chosen:
+            return variant, {}
+        options: dict[str, Any] = {"pool": 2} if chosen.get("downsample") is True else {}
+        if variant == "gc":
+            return variant, options
+        centring = self._centring()
+        options |= self._scale()
+        unary = chosen.get("with_unary") is True
+        if unary and (variant == "dnl" or centring == "none"):
+            beside = "a saliency" if variant == "dnl" else "no whitening"
+            raise ValueError(f"its block has with_unary beside {beside}, which is none of the paper's variants")
+        if variant == "nl" and centring != "none":
+            variant = "dnl_dagger" if unary else "nl_pairwise"
+        if unary:
+            options["unary_scaled"] = False
+        if variant != "nl":
+            options["centring"] = centring
+            kinds = shown(list(self._whitening()))
+            done = "not centred" if centring == "none" else f"centred by {centring}"
+            self.notes.append(
+                f"queries and keys are {done}, which is what whiten_type {kinds} does in {self._class()}"
+            )
+        return variant, options
+
+    def strides(self) -> tuple[int, Dilations | None]:
+        """The output stride of the backbone, and its dilations if they are not the usual ones."""
+        name = self.network.get("backbone")
+        if name is None:
+            return 8, None
+        found = re.fullmatch(r"(?:deepbase_)?resnet\d+(?:_dilated(8|16))?", str(name))
+        if found is None:
+            raise ValueError(f"its network.backbone is {shown(name)}; converted are resnets, dilated by 8, 16 or not")
+        if found[1] is None:
+            return 32, None
+        grid = self.network.get("multi_grid")
+        rates = [1] * _BLOCKS_OF_LAST_STAGE if grid is None else grid
+        if (
+            not isinstance(rates, list | tuple)
+            or len(rates) != _BLOCKS_OF_LAST_STAGE
+            or not all(map(_is_count, rates))
+        ):
+            raise ValueError(f"its network.multi_grid is {shown(grid)}; expected three whole numbers")
+        output_stride = int(found[1])
+        base = 32 // output_stride
+        # The first block had a stride: it is dilated half as much.
+        last = (base * rates[0] // 2, *(base * rate for rate in rates[1:]))
+        return output_stride, unusual(output_stride, [(1,), (1,), (1, 2) if output_stride == 8 else (1,), last])
+
+    def takes_caffe_pixels(self) -> bool:
+        """True, unless it says otherwise, which is refused."""
+        normal = _part(self.pixels, "normalize")
+        if not normal:
+            return True
+        mode = self.pixels.get("input_mode", "BGR")
+        found = (mode, normal.get("mean"), normal.get("std"), normal.get("div_value", 1.0))
+        if found != ("BGR", list(_CAFFE_MEAN), [1.0, 1.0, 1.0], 1.0):
+            raise ValueError(
+                f"its pixels are {shown(mode)} with {shown(dict(normal))}; converted is only BGR without Caffe's "
+                f"mean, {_CAFFE_MEAN}"
+            )
+        return True
+
+    def frees_embeddings(self, variant: str | None) -> bool:
+        """Whether queries and keys are trained without weight decay, as in the recipe of the README."""
+        return "nl" in self._without_decay() if self.has_block else variant == "dnl"
+
+    def _class(self) -> str:
+        """Which of the two classes of blocks it is."""
+        name = self.network.get("model_name")
+        if name in _CENTRING:
+            return str(name)
+        return "nonlocalbn" if "temp" in self.nonlocal_ else "nonlocalnowd"
+
+    def _centring(self) -> str:
+        known, kinds = _CENTRING[self._class()], self._whitening()
+        effective = [kind for kind in kinds if kind in known]
+        refused = [kind for kind in kinds if kind in _REFUSED[self._class()]]
+        if refused or len(effective) > 1:
+            raise ValueError(
+                f"its block whitens by {shown(list(kinds))}; converted is only one of: {', '.join(known)}"
+            )
+        return known[effective[0]] if effective else "none"
+
+    def _whitening(self) -> tuple[str, ...]:
+        kinds = self.nonlocal_.get("whiten_type") or ()
+        return (
+            (kinds,) if isinstance(kinds, str) else tuple(map(str, kinds)) if isinstance(kinds, list | tuple) else ()
+        )
+
+    def _without_decay(self) -> tuple[str, ...]:
+        said = self.nonlocal_.get("nowd") or ()
+        return tuple(said) if isinstance(said, list | tuple) else (str(said),)
+
+    def _scale(self) -> dict[str, Any]:
+        if self._class() == "nonlocalnowd":
+            return {"scaled": "nl" not in self._without_decay()}
+        temperature = self.nonlocal_.get("temp", 1.0)
+        if not isinstance(temperature, int | float) or not temperature > 0:
+            raise ValueError(f"its nonlocal.temp is {shown(temperature)}; expected a number above 0")
+        return {"scaled": True, "temperature": float(temperature)}
+
+
+def _part(tree: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = tree.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value > 0

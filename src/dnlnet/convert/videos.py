@@ -1,0 +1,47 @@
+"""What video networks of other code bases share: residual blocks by their names, and which of ours they make."""
+
+from collections.abc import Mapping, Sequence
+
+from dnlnet.backbones.resnet3d import VIDEO_BACKBONES
+from dnlnet.convert.names import State, size
+
+STAGES = ("layer1", "layer2", "layer3", "layer4")
+_DEEPEST = max(max(row.layers) for row in VIDEO_BACKBONES.values())  # residual blocks of a stage
+
+
+def residual_names(blocks: Sequence[str], parts: Mapping[str, str]) -> dict[str, str]:
+    """A table of names, from theirs to ours, of the residual blocks of all four stages.
+
+    Args:
+        blocks: what a residual block of each stage is called there, with {} for its number.
+        parts: of a residual block, by their names.
+
+    >>> residual_names(["s2.res{}"] * 4, {"branch1": "downsample.0"})["s2.res1.branch1"]
+    'backbone.layer4.1.downsample.0'
+    """
+    return {
+        f"{block.format(number)}.{theirs}": f"backbone.{stage}.{number}.{ours}"
+        for stage, block in zip(STAGES, blocks, strict=True)
+        for number in range(_DEEPEST)
+        for theirs, ours in parts.items()
+    }
+
+
+def find_video_backbone(state: State, blocks: Sequence[str], stem: str) -> str:
+    """Which of our backbones it is, told by its residual blocks and the width of its stem.
+
+    Args:
+        state: tensors under their names.
+        blocks: as for `residual_names`.
+        stem: the name of the weight of its first convolution.
+    """
+    layers = tuple(
+        sum(any(name.startswith(f"{block.format(number)}.") for name in state) for number in range(_DEEPEST + 1))
+        for block in blocks
+    )
+    width = size(state, stem)
+    for name, row in VIDEO_BACKBONES.items():
+        if (row.layers, row.width) == (layers, width):
+            return name
+    known = ", ".join(f"{row.layers} of {row.width}" for row in VIDEO_BACKBONES.values())
+    raise ValueError(f"its stages have {layers} residual blocks and its stem {width} channels; known: {known}")
