@@ -72,3 +72,16 @@ def test_a_label_without_end_is_a_fault(label: str, tmp_path: Path) -> None:
     videos = kinetics(root, "train")
     assert len(videos.classes) == 1  # of val.csv
     assert str(videos.faults[0]).endswith("expected a path and a label of 0..99999")
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("run\nrun\n", "2 classes have the name 'run'; each needs its own"),
+        ("run\n\x1b[31mred\n", r"a class has the name '\\x1b\[31mred'; expected text"),
+    ],
+)
+def test_names_that_do_not_tell_classes_apart_are_refused(names: str, said: str, tmp_path: Path) -> None:
+    (kinetics_tree(tmp_path) / "classes.txt").write_text(names)
+    with pytest.raises(ValueError, match=rf"classes\.txt: {said}"):
+        kinetics(tmp_path, "val")

@@ -109,6 +109,8 @@ def _load(path: Path) -> dict[str, list[Any]]:
         raise ValueError(f"{path}: is not JSON: {error.msg} in line {error.lineno}; {_FORMAT}") from None
     except UnicodeDecodeError:
         raise ValueError(f"{path}: is not JSON: it is no text in UTF-8; {_FORMAT}") from None
+    except MemoryError:
+        raise ValueError(f"{path}: does not fit into memory; split it into several files") from None
     except (RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits
         what = "is nested without end" if isinstance(error, RecursionError) else "has a number without end"
         raise ValueError(f"{path}: {what}; {_FORMAT}") from None

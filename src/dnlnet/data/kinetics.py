@@ -68,8 +68,12 @@ def _entries(path: Path) -> tuple[list[VideoEntry], list[Problem]]:
 def _classes(root: Path) -> Classes:
     """Those of the file, or as many as the labels of all lists need: every split must have the same."""
     path = root / CLASSES_FILE
-    if path.is_file():
-        return named_classes([line for _, line in text_lines(path)])
+    if path.exists():
+        names = [line for _, line in text_lines(path)]
+        try:
+            return named_classes(names)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
     lists = [root / f"{split}.csv" for split in SPLITS]
     labels = [entry.label for one in lists if one.is_file() for entry in _entries(one)[0]]
     return named_classes([f"class {label}" for label in range(max(labels, default=-1) + 1)])

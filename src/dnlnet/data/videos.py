@@ -5,12 +5,14 @@ A data set is a function from a folder and a split to `LabelledVideos`. No video
 
 # K classes
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dnlnet.data.classes import Classes, spread_colours
+from dnlnet.data.classes import Classes, is_name, spread_colours
 from dnlnet.data.labelled import Problem, require_complete
+from dnlnet.errors import shown
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,15 @@ def named_classes(names: Sequence[str]) -> Classes:
 
     >>> named_classes(["run", "jump"]).names
     ('run', 'jump')
+    >>> named_classes(["run", "run"])
+    Traceback (most recent call last):
+    ValueError: 2 classes have the name 'run'; each needs its own
     """
+    for name, count in Counter(names).items():
+        if not is_name(name):
+            raise ValueError(f"a class has the name {shown(name)}; expected text")
+        if count > 1:
+            raise ValueError(f"{count} classes have the name {shown(name)}; each needs its own")
     return Classes(tuple(names), spread_colours(len(names)))
 
 
