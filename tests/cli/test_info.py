@@ -148,6 +148,12 @@ def test_code_in_a_program_does_not_run(program: Path, tmp_path: Path) -> None:
     assert not evaluated.exists()
 
 
+def test_code_in_a_checkpoint_does_not_run(tmp_path: Path) -> None:
+    torch.save({"weight": torch.ones(2), "beside": _Trap(tmp_path / "pickled")}, tmp_path / "trap.pth")
+    info(tmp_path / "trap.pth")
+    assert not (tmp_path / "pickled").exists()
+
+
 def test_free_lengths_of_a_program_are_named(program: Path) -> None:
     (lengths,) = described(program)["inputs"]
     assert re.fullmatch(r"s\d+", lengths[1])

@@ -68,9 +68,8 @@ def _replace(content: dict[str, Any], kind: type[BaseModel], key: str, value: ob
         if content.get(name) is None and (part is not None or known is None):
             content[name] = {}
         if not isinstance(content.get(name), dict):
-            raise ValueError(
-                f"--set {shortened(key)}: {shortened(name)} is {shown(content.get(name))}, one value that has no parts"
-            )
+            found = shown(content.get(name))
+            raise ValueError(f"--set {shortened(key)}: {shortened(name)} is {found}, one value that has no parts")
         content = content[name]
         known, kind = (list(part.model_fields), part) if part is not None else (None, kind)
 
