@@ -89,7 +89,7 @@ def test_strange_and_damaged_files_are_refused_in_words(tmp_path: Path) -> None:
     for ending, message in (
         (".onnx", "is not an ONNX file"),
         (".pt2", "is not a PyTorch program"),
-        (".safetensors", "is not a safetensors file"),
+        (".safetensors", "not a safetensors file"),
         (".pth", "is damaged"),
     ):
         path = tmp_path / f"b{ending}"
