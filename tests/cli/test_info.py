@@ -89,7 +89,7 @@ def test_strange_and_damaged_files_are_refused_in_words(tmp_path: Path) -> None:
     for ending, message in (
         (".onnx", "is not an ONNX file"),
         (".pt2", "is not a PyTorch program"),
-        (".safetensors", "is not a safetensors file"),
+        (".safetensors", "not a safetensors file"),
         (".pth", "is damaged"),
     ):
         path = tmp_path / f"b{ending}"
@@ -146,6 +146,12 @@ def test_code_in_a_program_does_not_run(program: Path, tmp_path: Path) -> None:
     assert content["recipe"]["name"] == "scenes-tiny-dnl"
     assert not pickled.exists()
     assert not evaluated.exists()
+
+
+def test_code_in_a_checkpoint_does_not_run(tmp_path: Path) -> None:
+    torch.save({"weight": torch.ones(2), "beside": _Trap(tmp_path / "pickled")}, tmp_path / "trap.pth")
+    info(tmp_path / "trap.pth")
+    assert not (tmp_path / "pickled").exists()
 
 
 def test_free_lengths_of_a_program_are_named(program: Path) -> None:

@@ -77,6 +77,12 @@ def test_a_size_that_cannot_be_is_refused_before_anything_is_measured(size: str,
         )
 
 
+def test_a_block_that_memory_cannot_hold_is_refused() -> None:
+    arguments = ["bench", "block", "--channels", "65536", "--sizes", "128x256", "--variants", "gc"]
+    with pytest.raises(ValueError, match="a block of 65536 channels on 128x256 takes at least"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
 def test_a_clip_has_frames() -> None:
     assert parse_size("8x112x96", (8, 256, 256)) == (8, 112, 96)
     with pytest.raises(ValueError, match="expected 1 to 65536 frames"):

@@ -211,6 +211,7 @@ def test_a_difference_is_an_exit_code_and_leaves_no_file(run: Path, tmp_path: Pa
         (("--format", "onnx", "--with-maps", "a"), "such as 0.5,0.25"),
         (("--format", "onnx", "--dynamic", "hight"), "did you mean 'height'"),
         (("--format", "onnx", "--size", "10"), "such as 512x1024"),
+        (("--format", "onnx", "--size", "65536x65536"), "an input of 65536 x 65536 pixels takes at least"),
         (("--format", "onnx", "--size", "8x8"), "expected sides of 16 to 65536 pixels"),
         (("--format", "onnx", "--half"), "--half is for safetensors"),
         (("--format", "onnx", "--part", "pyramid"), "only a detector has the part"),

@@ -29,13 +29,19 @@ def block(
 
     Example: dnlnet bench block --variants nl,dnl --sizes 65x65,97x97
     """
+    from math import prod
+
     from dnlnet.attention import VARIANTS
     from dnlnet.bench.block import SIZES, bench_block, describe_machine
     from dnlnet.cli.progress import measuring_progress
     from dnlnet.cli.tables import choose, print_table, write_json
+    from dnlnet.engine.memory import require_memory
 
     chosen_variants = choose("variant", variants, VARIANTS)
     chosen_sizes = choose("size", sizes, SIZES)
+    for name in chosen_sizes:  # input, output and embeddings, the weights, and as much again for gradients
+        values = 2 * (3 * channels * prod(SIZES[name]) + 2 * channels**2)
+        require_memory(4 * values, f"a block of {channels} channels on {name}", "lower --channels or choose --sizes")
     machine = describe_machine(threads)
     rows: list[Row] = []
 
@@ -57,7 +63,7 @@ def block(
 
 @bench.command()
 def data(
-    pictures: Annotated[int, typer.Option(min=1, max=10_000, help="Pictures to make and read.")] = 6,
+    pictures: Annotated[int, typer.Option(min=1, max=200, help="Pictures to make and read.")] = 6,
     rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 5,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from dnlnet.data.scenes import SMALLEST, scene
+from dnlnet.engine.memory import require_memory
 from dnlnet.errors import unknown
 from dnlnet.export.deployed import (
     Deployed,
@@ -154,6 +155,8 @@ def example_input(deployed: Deployed, size: tuple[int, int], batch: int = 1, fra
     """Generated scenes as an input of this height and width, in 0..255; in a clip every frame is another scene."""
     if min(size) < SMALLEST:
         raise ValueError(f"the size must be at least {SMALLEST} x {SMALLEST} pixels, got {size[0]} x {size[1]}")
+    values = batch * frames * size[0] * size[1] * 3
+    require_memory(8 * values, f"an input of {size[0]} x {size[1]} pixels", "lower --size")
     images = torch.stack([torch.from_numpy(scene(seed, size)[0]) for seed in range(batch * frames)]) * 255
     if "time" in deployed.takes.axes:
         return images.view(batch, frames, *images.shape[1:]).transpose(1, 2).contiguous()

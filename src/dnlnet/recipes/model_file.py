@@ -73,7 +73,7 @@ def read_header(path: Path) -> tuple[dict[str, str], dict[str, Kind]]:
             kinds = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
             return dict(file.metadata() or {}), kinds
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path}: is not a safetensors file, or is damaged ({error})") from None
+        raise ValueError(f"{path}: is not a model file, or is damaged: not a safetensors file ({error})") from None
 
 
 def require_readable(path: Path) -> None:
