@@ -114,7 +114,6 @@ def _show_detection(found: "ModelFile", metric: "AveragePrecision", json: Path |
 
 
 def _show_video(found: "ModelFile", metric: "TopK", json: Path | None) -> None:
-    from dnlnet.cli.problems import say
     from dnlnet.cli.tables import print_table, write_json
 
     by_class = dict(zip(found.classes.names, metric.class_scores(), strict=True))
@@ -122,7 +121,7 @@ def _show_video(found: "ModelFile", metric: "TopK", json: Path | None) -> None:
     caption = ", ".join([*(f"{name} {value:.4f}" for name, value in scores.items()), f"{metric.count} videos"])
     print_table(f"{found.recipe.name} after {found.iteration} iterations", _bars("top1", by_class), caption)
     for reason in metric.skipped:
-        say(f"not counted: {reason}")
+        typer.echo(f"not counted: {reason}", err=True)
     if json is not None:
         write_json(json, {**scores, "videos": metric.count, "by_class": by_class, "unreadable": metric.skipped})
         typer.echo(f"written: {json}")

@@ -18,12 +18,7 @@ from dnlnet.data.labelled import BadFileError, Problem
 Size = tuple[int, int]  # height, width
 Frames = NDArray[np.uint8]  # (T, H, W, 3)
 
-_LONGEST = 16  # longer side of a frame in shorter ones
 _ROUNDING = 0.001  # seconds; some containers round time stamps to milliseconds
-
-
-class StripeError(ValueError):
-    """Frames so long and thin that they would be enormous once their shorter side has a usual length."""
 
 
 class VideoError(BadFileError):
@@ -83,10 +78,7 @@ class Video(ABC):
         if not len(times):
             raise ValueError(f"{self.path}: no times were asked for; give at least one")
         wanted, places = np.unique(self.numbers_at(times), return_inverse=True)
-        try:
-            pictures = self._pictures(wanted.tolist(), short_side)
-        except StripeError as error:
-            raise VideoError(self.path, str(error)) from None
+        pictures = self._pictures(wanted.tolist(), short_side)
         return np.stack(pictures)[places]
 
     @property
@@ -117,9 +109,5 @@ def shown_size(size: tuple[int, ...], short_side: int | None) -> Size:
     height, width = size
     if short_side is None:
         return height, width
-    if max(size) > _LONGEST * min(size):
-        raise StripeError(
-            f"has frames of {width} x {height} pixels; a side may be {_LONGEST} times the other at most"
-        )
     scale = short_side / min(height, width)
     return round(height * scale), round(width * scale)
