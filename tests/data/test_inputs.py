@@ -88,8 +88,11 @@ def test_pipes_and_dead_links_are_named_and_never_opened(tmp_path: Path, wanted:
     found = find_pictures([tmp_path]) if wanted == "pictures" else find_inputs([tmp_path], is_video, "videos")
     assert list(found.paths) == [Path("good")]
     reasons = [problem.text for problem in found.problems]
-    assert reasons[0::2] == ["is a link that leads nowhere", "cannot be read: Too many levels of symbolic links"]
-    assert reasons[1] == "is a pipe, not a file"
+    assert reasons[0::2] == [
+        "is a link to nowhere, which is not there",
+        "cannot be read: Too many levels of symbolic links",
+    ]
+    assert reasons[1] == "is a pipe; expected a file"
 
 
 def test_links_to_folders_are_not_followed(tmp_path: Path) -> None:

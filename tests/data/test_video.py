@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dnlnet.data.video import Video, VideoError, is_video, open_video
-from trees import save, truncate
+from trees import truncate
 from video_trees import (
     CODECS,
     SIZE,
@@ -276,12 +276,3 @@ def test_real_clips_are_those_of_decoding_everything(real_data: Path) -> None:
             assert (len(video), video.size, video.notes) == (len(expected), (240, 320), [])
             chosen = np.random.default_rng(0).choice(len(expected), 12)
             np.testing.assert_array_equal(video.frames(video.times[chosen]), expected[chosen])
-
-
-def test_frames_that_are_stripes_are_refused(tmp_path: Path) -> None:
-    """Brought to a usual shorter side they would take gigabytes."""
-    save(tmp_path / "stripe" / "1.png", np.zeros((1, 400, 3), np.uint8))
-    with open_video(tmp_path / "stripe") as video:
-        assert video.frames([0.0]).shape == (1, 1, 400, 3)
-        with pytest.raises(VideoError, match="stripe: has frames of 400 x 1 pixels; a side may be 16 times"):
-            video.frames([0.0], short_side=256)

@@ -179,7 +179,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(ValueError, match="has weights but no recipe"):
         dnlnet.load(tmp_path / "plain.safetensors")
     (tmp_path / "cut.safetensors").write_bytes(b"123")
-    with pytest.raises(ValueError, match="is not a model file, or is damaged"):
+    with pytest.raises(ValueError, match="or is damaged"):
         dnlnet.load(tmp_path / "cut.safetensors")
 
 

@@ -25,7 +25,7 @@ from dnlnet.analysis.explorer.fit import shrunk
 from dnlnet.analysis.guard import LocalOnly
 from dnlnet.analysis.panels import heat
 from dnlnet.analysis.views import Picture, Point, views_of
-from dnlnet.data.labelled import BadFileError, open_picture
+from dnlnet.data.labelled import open_picture
 from dnlnet.data.names import in_html, printable
 from dnlnet.data.pictures import read_picture
 from dnlnet.errors import load_extra
@@ -75,20 +75,19 @@ class Explorer:
         return Picture(name, pixels, views, classes=next(iter(self.models.values())).classes)
 
     def _read(self, path: Path) -> NDArray[np.uint8]:
-        try:
+        with _reading(path):
             megabytes = path.stat().st_size / 1e6
-            if megabytes > self.max_megabytes:
-                raise ValueError(f"the file has {megabytes:.1f} MB; at most {self.max_megabytes:g} MB are taken")
-            with open_picture(path, decode=False) as picture:
-                width, height = picture.size
-            pixels = f"{path.name} has {width} x {height} pixels"
-            if width * height > self.max_pixels:
-                raise ValueError(f"{pixels}, more than {self.max_pixels:,}: make it smaller")
-            if min(width, height) < _LEAST_SIDE:
-                raise ValueError(f"{pixels}, too few to click in; at least {_LEAST_SIDE} x {_LEAST_SIDE} are needed")
+        if megabytes > self.max_megabytes:
+            raise ValueError(f"the file has {megabytes:.1f} MB; at most {self.max_megabytes:g} MB are taken")
+        with _reading(path), open_picture(path, decode=False) as picture:
+            width, height = picture.size
+        pixels = f"{path.name} has {width} x {height} pixels"
+        if width * height > self.max_pixels:
+            raise ValueError(f"{pixels}, more than {self.max_pixels:,}: make it smaller")
+        if min(width, height) < _LEAST_SIDE:
+            raise ValueError(f"{pixels}, too few to click in; at least {_LEAST_SIDE} x {_LEAST_SIDE} are needed")
+        with _reading(path):
             return read_picture(path)
-        except (OSError, BadFileError) as error:
-            raise ValueError(f"{path.name} is not a picture that can be read") from error
 
     def at(self, picture: Picture, point: Point) -> tuple[list[str], list[Shown]]:
         """What every view shows of a pixel: sentences, and pictures with their captions."""
@@ -208,6 +207,15 @@ def build_app(explorer: Explorer, folder: Path) -> "Blocks":
         image.select(chosen, state, [image, text, gallery])
         app.unload(closed)
     return app
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Every way in which reading a picture fails becomes one sentence without its folder."""
+    try:
+        yield
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{path.name} is not a picture that can be read") from error
 
 
 def _require_free(port: int) -> None:

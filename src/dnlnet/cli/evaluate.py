@@ -118,7 +118,6 @@ def _show_detection(found: "ModelFile", metric: "AveragePrecision", json: Path |
 
 
 def _show_video(found: "ModelFile", metric: "TopK", json: Path | None) -> None:
-    from dnlnet.cli.problems import say
     from dnlnet.cli.tables import print_table, write_json
 
     by_class = dict(zip(found.classes.names, metric.class_scores(), strict=True))
@@ -126,9 +125,9 @@ def _show_video(found: "ModelFile", metric: "TopK", json: Path | None) -> None:
     caption = ", ".join([*(f"{name} {value:.4f}" for name, value in scores.items()), f"{metric.count} videos"])
     print_table(f"{found.recipe.name} after {found.iteration} iterations", _bars("top1", by_class), caption)
     for reason in metric.skipped:
-        say(f"not counted: {reason}")
+        typer.echo(f"not counted: {reason}", err=True)
     for note in metric.notes:
-        say(f"counted all the same: {note}")
+        typer.echo(f"counted all the same: {note}", err=True)
     if json is not None:
         files = {"unreadable": metric.skipped, "damaged": metric.notes}
         write_json(json, {**scores, "videos": metric.count, "by_class": by_class, **files})

@@ -145,12 +145,13 @@ def _problem(path: Path) -> Problem | None:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        return Problem(path, "is a link that leads nowhere")
+        return Problem(path, f"is a link to {os.readlink(path)}, which is not there")
     except OSError as error:
         return Problem(path, f"cannot be read: {error.strerror}")
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
         return None
-    return Problem(path, f"is a {'pipe' if stat.S_ISFIFO(mode) else 'device or socket'}, not a file")
+    kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return Problem(path, f"is {kinds.get(stat.S_IFMT(mode), 'a device')}; expected a file")
 
 
 def _is_picture(path: Path) -> bool:
