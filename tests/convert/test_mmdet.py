@@ -472,6 +472,8 @@ def test_how_it_is_tested_is_taken_over_or_mentioned() -> None:
     assert "its test_cfg.rcnn.score_thr is 0.001; here it is 0.05" in found.notes
     assert isinstance(found.recipe, DetectionRecipe)
     assert (found.recipe.data.short_side, found.recipe.data.long_side) == (600, 1000)
+    with pytest.raises(ValueError, match=r"img_scale is \({},\); expected two whole numbers"):
+        converted(meta_state(), config="test = dict(img_scale=[dict()])")
 
 
 def test_classes_are_those_of_the_file_or_cocos() -> None:
@@ -483,7 +485,7 @@ def test_classes_are_those_of_the_file_or_cocos() -> None:
     assert any("COCO" in note for note in converted(state).notes)
     few = {name: torch.empty(shape, device="meta") for name, shape in shapes(classes=3)}
     assert converted(few, CLASSES=("cat", "dog")).classes.names == ("cat", "dog")
-    assert converted(few).classes.names == ("class 1", "class 2")
+    assert converted(few).classes.names == converted(few, CLASSES=3).classes.names == ("class 1", "class 2")
     with pytest.raises(ValueError, match="names 3 classes but tells 2 apart"):
         converted(few, CLASSES=("cat", "dog", "cow"))
 
