@@ -499,6 +499,8 @@ def test_what_has_no_network_here_is_refused() -> None:
         converted({**state, **{name.replace("layer3.4.context", "layer2.0.context"): t for name, t in state.items()}})
     with pytest.raises(ValueError, match=r"\(2, 4, 6, 3\) bottlenecks in its stages"):
         converted({name: tensor for name, tensor in state.items() if "layer1.2" not in name})
+    with pytest.raises(ValueError, match="its RPN has 3 offsets at a position; expected four for each of 3 anchors"):
+        converted({**state, "rpn_head.rpn_reg.bias": torch.ones(3)})
     with pytest.raises(ValueError, match=r"rpn_head\.rpn_reg\.bias is missing"):
         converted({name: tensor for name, tensor in state.items() if "rpn_reg" not in name})
     with pytest.raises(ValueError, match=r"whiten_type=\('bn',\); only"):

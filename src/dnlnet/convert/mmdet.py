@@ -104,7 +104,11 @@ def convert(checkpoint: Checkpoint) -> Converted:
     activated, norm_note = _has_activated_norms(checkpoint.state, config)
     if activated:
         state = _with_plain_norms(state)
-    size(checkpoint.state, "rpn_head.rpn_reg.bias")  # an error if it is not there
+    offsets = size(checkpoint.state, "rpn_head.rpn_reg.bias")
+    if offsets != 4 * len(_RATIOS):
+        raise ValueError(
+            f"its RPN has {offsets} offsets at a position; expected four for each of {len(_RATIOS)} anchors"
+        )
     state[_OFFSETS] = state[_OFFSETS] + _half_a_cell(state[_OFFSETS])
     said = (*config.notes, *class_notes, *notes, norm_note, *_test_notes(config), *_NOTES)
     return Converted(state, recipe, classes, said, (), unused, names)
