@@ -1,8 +1,10 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from dnlnet.convert import FAMILIES, convert, read, recognise
 from dnlnet.convert.known_classes import find_data
@@ -52,6 +54,19 @@ def test_tensors_of_another_shape_are_listed_with_both_shapes(state: State, tmp_
         convert(tmp_path / NAME, tmp_path / "m.safetensors")
     both = "decode_head.convs.1.conv.weight (here head.refine.0.weight)"
     assert f"{both} is (12, 12, 1, 1), expected (12, 12, 3, 3)" in str(error.value)
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor.cfloat, torch.Tensor.to_sparse])
+def test_tensors_of_another_kind_are_refused(kind: Callable[[Tensor], Tensor], state: State, tmp_path: Path) -> None:
+    torch.save({**state, "decode_head.conv_seg.bias": kind(state["decode_head.conv_seg.bias"])}, tmp_path / NAME)
+    with pytest.raises(ValueError, match=r"1 of another kind than plain numbers:\n  decode_head\.conv_seg\.bias"):
+        convert(tmp_path / NAME, tmp_path / "m.safetensors")
+
+
+def test_tensors_without_any_number_are_refused(state: State, tmp_path: Path) -> None:
+    torch.save({**state, "decode_head.nl_block.g.conv.weight": torch.ones(0, 12, 1, 1)}, tmp_path / NAME)
+    with pytest.raises(ValueError, match=r"of the shape \(0, 12, 1, 1\), which is none of a layer"):
+        convert(tmp_path / NAME, tmp_path / "m.safetensors")
 
 
 def test_tensors_of_no_known_use_are_an_error_unless_asked_for(state: State, tmp_path: Path) -> None:

@@ -472,6 +472,8 @@ def test_how_it_is_tested_is_taken_over_or_mentioned() -> None:
     assert "its test_cfg.rcnn.score_thr is 0.001; here it is 0.05" in found.notes
     assert isinstance(found.recipe, DetectionRecipe)
     assert (found.recipe.data.short_side, found.recipe.data.long_side) == (600, 1000)
+    with pytest.raises(ValueError, match=r"img_scale is \({},\); expected two whole numbers"):
+        converted(meta_state(), config="test = dict(img_scale=[dict()])")
 
 
 def test_classes_are_those_of_the_file_or_cocos() -> None:
@@ -483,7 +485,7 @@ def test_classes_are_those_of_the_file_or_cocos() -> None:
     assert any("COCO" in note for note in converted(state).notes)
     few = {name: torch.empty(shape, device="meta") for name, shape in shapes(classes=3)}
     assert converted(few, CLASSES=("cat", "dog")).classes.names == ("cat", "dog")
-    assert converted(few).classes.names == ("class 1", "class 2")
+    assert converted(few).classes.names == converted(few, CLASSES=3).classes.names == ("class 1", "class 2")
     with pytest.raises(ValueError, match="names 3 classes but tells 2 apart"):
         converted(few, CLASSES=("cat", "dog", "cow"))
 
@@ -497,6 +499,8 @@ def test_what_has_no_network_here_is_refused() -> None:
         converted({**state, **{name.replace("layer3.4.context", "layer2.0.context"): t for name, t in state.items()}})
     with pytest.raises(ValueError, match=r"\(2, 4, 6, 3\) bottlenecks in its stages"):
         converted({name: tensor for name, tensor in state.items() if "layer1.2" not in name})
+    with pytest.raises(ValueError, match="its RPN has 3 offsets at a position; expected four for each of 3 anchors"):
+        converted({**state, "rpn_head.rpn_reg.bias": torch.ones(3)})
     with pytest.raises(ValueError, match=r"rpn_head\.rpn_reg\.bias is missing"):
         converted({name: tensor for name, tensor in state.items() if "rpn_reg" not in name})
     with pytest.raises(ValueError, match=r"whiten_type=\('bn',\); only"):

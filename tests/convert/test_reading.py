@@ -173,6 +173,14 @@ def test_values_inside_themselves_or_nested_without_end_are_left_out(tmp_path: P
     assert (meta["inside"], meta["name"]) == ([1, None], "kept")
 
 
+def test_a_file_that_names_too_many_classes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them would be looked for at every step."""
+    path = saved(tmp_path / "a.pth", {"state_dict": TENSORS, "trap": traps(tmp_path / "mark")["eval"]})
+    assert sentence(path) is None
+    monkeypatch.setattr("dnlnet.convert.reading._MOST", 3)
+    assert "would have to run code to be read (eval)" in (sentence(path) or "")
+
+
 def test_a_program_of_torchscript_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch would rather be rid of it

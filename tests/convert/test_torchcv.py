@@ -204,6 +204,13 @@ def test_what_cannot_be_built_is_refused(nonlocal_: dict[str, Any], tree: dict[s
         converted(nonlocal_, tree)
 
 
+def test_a_network_without_a_proper_name_is_told_by_its_keys() -> None:
+    block = converted(
+        {"whiten_type": ["channel"], "temp": 0.5}, {"network": {"model_name": ["nonlocalbn"]}}
+    ).recipe.model.block
+    assert block == {"scaled": True, "temperature": 0.5, "centring": "channel"}
+
+
 def test_pixels_that_are_said_are_not_assumed() -> None:
     said = converted(LN, {"data": {"normalize": CAFFE, "input_mode": "BGR"}}).said()
     assert not any("blue first" in note for note in said)

@@ -35,11 +35,17 @@ def fitted(
         for name, tensor in own.items()
         if name in state and state[name].shape != tensor.shape
     ]
-    if missing or misshapen:
+    strange = [
+        f"{_both_names(name, names)} ({tensor.dtype}, {tensor.layout})"
+        for name, tensor in state.items()
+        if name in own and (tensor.is_complex() or tensor.is_quantized or tensor.layout != torch.strided)
+    ]
+    if missing or misshapen or strange:
         raise ValueError(
             f"these are not all the tensors of {describe(recipe)}"
             + listed("missing", missing)
             + listed("of another shape", misshapen)
+            + listed("of another kind than plain numbers", strange)
         )
     # Copies: tensors of a checkpoint may share memory, which model files do not allow.
     whole = {

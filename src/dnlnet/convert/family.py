@@ -47,7 +47,8 @@ class Assumption:
         False
         """
         given = [f"{setting.partition('=')[0].strip()}." for setting in settings]
-        return not any(key.startswith(f"{about}.") for key in given for about in self.keys)
+        about = [f"{key}." for key in self.keys]
+        return not any(key.startswith(part) or part.startswith(key) for key in given for part in about)
 
 
 @dataclass(frozen=True)

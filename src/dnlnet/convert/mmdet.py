@@ -104,7 +104,11 @@ def convert(checkpoint: Checkpoint) -> Converted:
     activated, norm_note = _has_activated_norms(checkpoint.state, config)
     if activated:
         state = _with_plain_norms(state)
-    size(checkpoint.state, "rpn_head.rpn_reg.bias")  # an error if it is not there
+    offsets = size(checkpoint.state, "rpn_head.rpn_reg.bias")
+    if offsets != 4 * len(_RATIOS):
+        raise ValueError(
+            f"its RPN has {offsets} offsets at a position; expected four for each of {len(_RATIOS)} anchors"
+        )
     state[_OFFSETS] = state[_OFFSETS] + _half_a_cell(state[_OFFSETS])
     said = (*config.notes, *class_notes, *notes, norm_note, *_test_notes(config), *_NOTES)
     return Converted(state, recipe, classes, said, (), unused, names)
@@ -193,9 +197,9 @@ def _recipe(
     if (model.backbone, model.placement) != (recipe.model.backbone, recipe.model.placement):  # no row of the paper's
         name = "-".join(["mmdet-coco", model.backbone, variant or "baseline", *([placement] if placement else [])])
         recipe = recipe.model_copy(update={"name": name, "paper": None})
-    scales = {scale for scale in config.everywhere("img_scale") if isinstance(scale, tuple)}
-    if len(scales) == 1 and (scale := scales.pop()) != (1333, 800):
-        recipe = recipe.model_copy(update={"data": _resized(recipe.data, scale), "measured": None})
+    scales = [scale for scale in config.everywhere("img_scale") if isinstance(scale, tuple)]
+    if scales and all(scale == scales[0] for scale in scales) and scales[0] != (1333, 800):
+        recipe = recipe.model_copy(update={"data": _resized(recipe.data, scales[0]), "measured": None})
     return recipe if model == recipe.model else recipe.model_copy(update={"model": model, "measured": None})
 
 
@@ -216,7 +220,8 @@ def _placement(places: frozenset[str], state: State) -> str:
 
 def _classes(checkpoint: Checkpoint) -> tuple[Classes, tuple[str, ...]]:
     count = len(checkpoint.state["bbox_head.fc_cls.weight"]) - 1  # the first is the background
-    names = tuple(map(str, checkpoint.meta.get("CLASSES") or ()))
+    said = checkpoint.meta.get("CLASSES")
+    names = tuple(map(str, said)) if isinstance(said, list | tuple) else ()
     if names == tuple(COCO_CLASSES.names) or (not names and count == len(COCO_CLASSES)):
         return COCO_CLASSES, () if names else ("the 80 classes are assumed to be those of COCO",)
     if names and len(names) != count:

@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from torch import Tensor
-
 from dnlnet.attention.spec import find_variant, resolve_settings
 from dnlnet.convert.mm_config import Config
-from dnlnet.convert.names import State
+from dnlnet.convert.names import State, size
 
 PRESET = "authors_detection"
 _BLOCK = re.compile(r"backbone\.(layer\d\.\d+)\.(nl_gc_block|nonlocal_block|context_block)\.(.+)")
@@ -99,7 +97,7 @@ def block_options(block: Block, state: State, config: Config) -> tuple[dict[str,
         raise ValueError(f"its blocks have temp={values['temp']!r}; expected a number")
     if block.published:
         wanted |= {"temperature": float(values["temp"]), "pool": 2 if values["downsample"] else 1}
-        wanted["embed_reduction"] = _only({_reduction(name, w) for name, w in state.items()} - {None})
+        wanted["embed_reduction"] = _only({_reduction(state, name) for name in state} - {None})
     if block.options:  # values are as wide as queries and keys
         wanted["value_reduction"] = wanted["embed_reduction"]
     preset = asdict(resolve_settings(find_variant(block.variant), PRESET))
@@ -112,11 +110,11 @@ def block_options(block: Block, state: State, config: Config) -> tuple[dict[str,
     )
 
 
-def _reduction(name: str, weight: Tensor) -> int | None:
+def _reduction(state: State, name: str) -> int | None:
     """Channels by width of a query, if that is what this tensor makes."""
     if not re.search(r"\.(conv_query|theta\.conv)\.weight$", name):
         return None
-    return weight.shape[1] // weight.shape[0]
+    return size(state, name, 1) // size(state, name)
 
 
 def _only(values: set[Any]) -> Any:

@@ -114,7 +114,7 @@ class Facts:
                 raise ValueError(f"its test_cfg is {shown(dict(test))}; expected crop_size and stride of two numbers")
         elif test["mode"] != "whole":
             raise ValueError(f"its test_cfg.mode is {shown(test['mode'])}; converted are whole and slide")
-        if self.windowed:
+        if self.window == _WINDOWED:
             self.notes.append(
                 "mmsegmentation resizes images to 2049 x 1025 before it tests a model for crops of 769 x 769; here "
                 "they are looked at as they are"

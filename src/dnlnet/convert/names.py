@@ -62,9 +62,10 @@ def size(state: State, name: str, axis: int = 0) -> int:
     """Length of an axis of a tensor that has to be there."""
     if name not in state:
         raise ValueError(f"the tensor {name} is missing; is this all of the network?")
-    if axis >= state[name].dim():
-        raise ValueError(f"the tensor {name} has {state[name].dim()} axes, which is too few")
-    return state[name].shape[axis]
+    shape = tuple(state[name].shape)
+    if axis >= len(shape) or shape[axis] == 0:
+        raise ValueError(f"the tensor {name} is of the shape {shape}, which is none of a layer")
+    return shape[axis]
 
 
 def check_context(state: State) -> None:

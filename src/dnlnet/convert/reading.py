@@ -43,6 +43,7 @@ _CONTAINERS: Mapping[str, Callable[..., Any]] = {
 _ZIP = b"PK\x03\x04"  # what a file of PyTorch 1.6 and later begins with
 _OLD_PICKLES = 4  # of an older file before its numbers: two versions, the machine, and what was saved
 _DEPTH = 64  # beyond which values are no configuration
+_MOST = 1000  # classes and functions; a checkpoint names some twenty
 
 
 class Ignored:
@@ -144,7 +145,7 @@ def _named(path: Path) -> set[str]:
                         names |= {f"{module}.{name}", ".".join(renamed)}  # as Python 2 had it, and now
     except (OSError, *_BROKEN):
         pass  # it is read as PyTorch does next, which says what is wrong
-    return names
+    return names if len(names) <= _MOST else set()
 
 
 # What zip files and pickles raise that are not what they claim to be.

@@ -100,8 +100,7 @@ def convert(checkpoint: Checkpoint) -> Converted:
     for stage, numbers in placement.items():
         for number in numbers:
             state = as_linear(state, f"backbone.{stage}.{number}.non_local")
-    size(theirs, _STEM)  # an error if it is not there
-    if config.blue_first:
+    if config.blue_first and size(theirs, _STEM, 1):
         state["backbone.conv1.weight"] = state["backbone.conv1.weight"].flip(1)
     recipe = config.filled(find_recipe(f"kinetics-r50-{'nl' if placement else 'baseline'}"))
     model = recipe.model.model_copy(

@@ -128,9 +128,9 @@ class Config:
 
     def _class(self) -> str:
         """Which of the two classes of blocks it is."""
-        name = self.network.get("model_name")
+        name = str(self.network.get("model_name"))
         if name in _CENTRING:
-            return str(name)
+            return name
         return "nonlocalbn" if "temp" in self.nonlocal_ else "nonlocalnowd"
 
     def _centring(self) -> str:
