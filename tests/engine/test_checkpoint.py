@@ -79,7 +79,7 @@ def test_without_a_whole_checkpoint_there_is_none(three: Checkpoints) -> None:
 def test_a_full_disk_says_so_and_leaves_the_earlier_ones(three: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {path: path.read_bytes() for path in three.folder.iterdir()}
 
-    def full(_: object, path: Path) -> None:
+    def full(_: object, path: Path, *__: object) -> None:
         path.write_bytes(b"half of it")
         raise OSError(errno.ENOSPC, "No space left on device")
 
