@@ -133,8 +133,10 @@ def take_lock(path: Path) -> int:
                 return descriptor
         except FileNotFoundError:
             pass  # its last owner has removed it since
-        except BaseException:
+        except OSError as error:
             os.close(descriptor)
+            if not isinstance(error, BlockingIOError):
+                path.unlink(missing_ok=True)  # nobody can hold it
             raise
         os.close(descriptor)
 
