@@ -1,11 +1,45 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and locks that end with their owner.
 
+A file is written in a folder beside its place, `.writing-...`, which its writer holds a lock on. The kernel takes the
+lock from a process that dies, so that a folder without a live owner can be told from one in use, and be removed.
+"""
+
+import errno
+import json
 import os
+import re
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
+from itertools import count
+from math import isfinite
 from pathlib import Path
-from tempfile import mkdtemp
+from shutil import rmtree
+from typing import Any
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+_REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the quota of the disk is used up",
+    errno.EFBIG: "the file is larger than the system allows",
+    errno.EROFS: "the disk can only be read",
+}
+_held: set[int] = (
+    set()
+)  # descriptors of locks; a forked child closes its copies, or it would outlive its parent's lock
+
+
+class NotWrittenError(OSError):
+    """A file that could not be written, in one sentence; `reason` is the part that says why."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: could not be written: {reason}; make room or mend it, and try again")
+        self.reason = reason
 
 
 @contextmanager
@@ -13,25 +47,119 @@ def written_whole(path: Path) -> Iterator[Path]:
     """A temporary path to write to; it takes the place of `path` once the block has ended without an error.
 
     What was written is on the disk before it gets its name, so that a power cut leaves the old file or the new one.
+    What else the block wrote beside it is removed, and so is what writers of the same file left that were killed.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     with written_whole(Path(folder) / "a.txt") as temporary:
     ...         _ = temporary.write_text("all of it")
-    ...     (Path(folder) / "a.txt").read_text()
-    'all of it'
+    ...     (Path(folder) / "a.txt").read_text(), len(list(Path(folder).iterdir()))
+    ('all of it', 1)
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    temporary = folder / path.name
+    with write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _own_folder(path) as folder:
+            temporary = folder / path.name
+            yield temporary
+            _flush(temporary)
+            temporary.replace(path)
+            _flush(path.parent)
+
+
+@contextmanager
+def write_errors(path: Path) -> Iterator[None]:
+    """Raise `NotWrittenError` for a full disk and the like, in whichever words a library reports it."""
     try:
-        yield temporary
-        _flush(temporary)
-        temporary.replace(path)
-        _flush(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-        folder.rmdir()
+        yield
+    except NotWrittenError:
+        raise
+    except Exception as error:
+        if (reason := _reason(error)) is None:
+            raise
+        raise NotWrittenError(path, reason) from error
+
+
+def _reason(error: Exception) -> str | None:
+    """Why something could not be written, if that is what the error is about."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None and (found := re.search(r"os error (\d+)", str(error))):  # as Rust's libraries say it
+        number = int(found[1])
+    if number is None and os.strerror(errno.ENOSPC) in str(error):
+        number = errno.ENOSPC
+    return None if number is None else _REASONS.get(number)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed writers have left in a folder; what a live one is working on stays.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     (Path(folder) / ".writing-0123456789abcdef-0").mkdir()
+    ...     remove_leftovers(Path(folder))
+    ...     list(Path(folder).iterdir())
+    []
+    """
+    for place in folder.iterdir():
+        if is_leftover(place):
+            _remove_leftover(place)
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether this is a folder that `written_whole` works in, or has worked in.
+
+    >>> is_leftover(Path("runs/.writing-0123456789abcdef-0")), is_leftover(Path("runs/run.yaml"))
+    (True, False)
+    """
+    return re.fullmatch(r"\.writing-[0-9a-f]{16}-\d+", path.name) is not None
+
+
+def take_lock(path: Path) -> int:
+    """Lock a file, which is made if there is none, without waiting; the result is for `release_lock`.
+
+    The lock is held until it is released, or until this process ends, however it ends. Processes forked from this
+    one do not hold it.
+
+    Raises:
+        BlockingIOError: another one holds it.
+        OSError: the file system has no locks.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _lock(descriptor)
+            state = os.stat(path)
+            if os.path.samestat(state, os.fstat(descriptor)):
+                _held.add(descriptor)
+                return descriptor
+        except FileNotFoundError:
+            pass  # its last owner has removed it since
+        except OSError as error:
+            os.close(descriptor)
+            if not isinstance(error, BlockingIOError):
+                path.unlink(missing_ok=True)  # nobody can hold it
+            raise
+        os.close(descriptor)
+
+
+def release_lock(path: Path, descriptor: int) -> None:
+    """Remove the file of a lock, and let others have it."""
+    _held.discard(descriptor)
+    if sys.platform == "win32":  # which does not remove open files
+        os.close(descriptor)
+        with suppress(OSError):
+            path.unlink()
+    else:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def json_text(content: Any, indent: int | None = None) -> str:
+    """The content as JSON, which has no infinite numbers and no nan: `null` stands for them.
+
+    >>> json_text({"score": float("nan"), "losses": [1.5, float("inf")]})
+    '{"score": null, "losses": [1.5, null]}'
+    """
+    return json.dumps(_finite(content), indent=indent, allow_nan=False)
 
 
 def checksum(path: Path) -> str:
@@ -45,6 +173,94 @@ def checksum(path: Path) -> str:
         while block := file.read(2**20):
             digest.update(block)
     return digest.hexdigest()
+
+
+@contextmanager
+def _own_folder(path: Path) -> Iterator[Path]:
+    """An empty folder that nobody else uses, beside the file to be written; it is gone afterwards.
+
+    Its name does not grow with that of the file, which may be as long as the file system allows.
+    """
+    beginning = f".writing-{sha256(os.fsencode(path.name)).hexdigest()[:16]}"
+    for number in count():
+        place = path.parent / f"{beginning}-{number}"
+        taken, lock = _take_folder(place)
+        if taken:
+            break
+    content = place / "content"
+    try:
+        for later in count(number + 1):  # of writers who were killed together
+            if not (path.parent / f"{beginning}-{later}").exists():
+                break
+            _remove_leftover(path.parent / f"{beginning}-{later}")
+        rmtree(content, ignore_errors=True)
+        content.mkdir()
+        yield content
+    finally:
+        _give_back(place, lock)
+
+
+def _take_folder(place: Path) -> tuple[bool, int | None]:
+    """Make a folder or take one without an owner: whether it is ours now, and its lock where there are locks."""
+    while True:
+        try:
+            place.mkdir()
+            made = True
+        except FileExistsError:
+            made = False
+        try:
+            return True, take_lock(place / "lock")
+        except FileNotFoundError:
+            continue  # its owner has removed it since
+        except BlockingIOError:
+            return False, None
+        except OSError:
+            return made, None  # a file system without locks
+
+
+def _remove_leftover(place: Path) -> None:
+    with suppress(OSError):  # in use, not ours to remove, or gone already
+        lock = take_lock(place / "lock")
+        _give_back(place, lock)
+
+
+def _give_back(place: Path, lock: int | None) -> None:
+    rmtree(place / "content", ignore_errors=True)
+    if lock is not None:
+        release_lock(place / "lock", lock)
+    with suppress(OSError):  # another one has just taken it
+        place.rmdir()
+
+
+def _lock(descriptor: int) -> None:
+    if sys.platform == "win32":
+        os.lseek(descriptor, 2**30, os.SEEK_SET)  # what is locked there cannot be read: a byte that nobody reads
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            raise BlockingIOError(errno.EWOULDBLOCK, "locked") from error
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _close_in_child() -> None:
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, float):
+        return content if isfinite(content) else None
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return content
 
 
 def _flush(path: Path) -> None:

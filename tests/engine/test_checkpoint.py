@@ -1,4 +1,5 @@
 import errno
+import json
 import random
 from pathlib import Path
 
@@ -68,6 +69,57 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(three: Checkpo
     assert "000030: this checkpoint is damaged" in said[0]
 
 
+def test_no_flipped_bit_of_the_json_file_changes_what_comes_back(three: Checkpoints) -> None:
+    path = three.folder / "000030.json"
+    content = path.read_bytes()
+    for place in range(len(content)):
+        for bit in (1, 4, 64):
+            path.write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
+            said: list[str] = []
+            back = three.latest(said.append)
+            assert back is not None
+            assert back.iteration == (20 if said else 30), (place, bit)
+            assert back.state == made(back.iteration).state, (place, bit)
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_an_iteration_that_is_not_that_of_the_name_is_damage(three: Checkpoints, checked: bool) -> None:
+    path = three.folder / "000030.json"
+    content = json.loads(path.read_text()) | {"iteration": 9000}
+    if not checked:  # as the first versions wrote it
+        del content["checksum"]
+    path.write_text(json.dumps(content))
+    assert three.latest(lambda _: None).iteration == 20
+
+
+def test_checkpoints_of_the_first_versions_are_read(three: Checkpoints) -> None:
+    """They had no checksum of the JSON file."""
+    path = three.folder / "000030.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({key: content[key] for key in ("iteration", "sha256", "state")}))
+    back = three.latest(pytest.fail)
+    assert back is not None
+    assert (back.iteration, back.state) == (30, made(30).state)
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_damaged_one_that_was_passed_over_does_not_take_the_place_of_a_whole_one(
+    three: Checkpoints, keep: int
+) -> None:
+    (three.folder / "000030.safetensors").write_bytes(b"")
+    checkpoints = Checkpoints(three.folder, keep)
+    assert checkpoints.latest(lambda _: None).iteration == 20
+    checkpoints.save(made(25))
+    assert [path.stem for path in checkpoints.paths()] == ["000020", "000025"][-keep:]
+    assert checkpoints.latest(pytest.fail).iteration == 25
+
+
+def test_other_files_in_the_folder_are_no_checkpoints(three: Checkpoints) -> None:
+    for name in ("2nd.json", "notes.json", "12.json"):
+        (three.folder / name).write_text("{}")
+    assert [path.stem for path in three.paths()] == ["000010", "000020", "000030"]
+
+
 def test_without_a_whole_checkpoint_there_is_none(three: Checkpoints) -> None:
     for path in three.folder.glob("*.safetensors"):
         path.write_bytes(b"")
@@ -79,7 +131,7 @@ def test_without_a_whole_checkpoint_there_is_none(three: Checkpoints) -> None:
 def test_a_full_disk_says_so_and_leaves_the_earlier_ones(three: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {path: path.read_bytes() for path in three.folder.iterdir()}
 
-    def full(_: object, path: Path) -> None:
+    def full(_: object, path: Path, *__: object) -> None:
         path.write_bytes(b"half of it")
         raise OSError(errno.ENOSPC, "No space left on device")
 

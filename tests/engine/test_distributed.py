@@ -25,7 +25,7 @@ SMALL = [
 ]
 
 
-def train(folder: Path, *torchrun: str, crash: str = "") -> subprocess.CompletedProcess[str]:
+def train(folder: Path, *torchrun: str, crash: str = "", refused: bool = False) -> subprocess.CompletedProcess[str]:
     """`dnlnet train scenes-tiny-dnl`, alone or under torchrun with the given options."""
     code = f"import sys, torch; torch.set_num_threads(1)\n{crash}\nfrom dnlnet.cli.main import main; main()"
     script = folder.parent / f"{folder.name}.py"
@@ -34,7 +34,7 @@ def train(folder: Path, *torchrun: str, crash: str = "") -> subprocess.Completed
     arguments = ["train", "scenes-tiny-dnl", "--out", str(folder), "--workers", "0", *SMALL]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MARKER": str(folder.parent / f"{folder.name}.crashed")}
     done = subprocess.run([*launcher, str(script), *arguments], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode != 0) == refused, done.stderr
     return done
 
 
@@ -68,12 +68,18 @@ import json, torch
 torch.set_num_threads(1)
 from pathlib import Path
 from safetensors.torch import load_file
-from dnlnet.engine.distributed import process_group, is_main, rank
+from dnlnet.engine.distributed import in_main, process_group, is_main, rank
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.recipes import find_recipe, override
 from dnlnet.recipes.build_segmentation import build_model, build_task, build_validation_data, find_classes
 recipe = override(find_recipe("scenes-tiny-dnl"), ["data.crop=[32, 32]"])
+def refuse():
+    raise ValueError("refused")
 with process_group() as device:
+    try:
+        in_main(refuse)
+    except (ValueError, SystemExit) as ended:  # what the main process refuses ends the others, without waiting
+        assert str(ended) == ("refused" if is_main() else "2")
     model = build_model(recipe.model, 6)
     model.load_state_dict(load_file(Path({str(shared / "last.safetensors")!r})))
     for buffer in model.buffers():
@@ -116,6 +122,28 @@ run.Run.update = update_or_die
     done = train(folder, "--standalone", "--nproc-per-node=2", "--max-restarts=1", crash=crash)
     assert (tmp_path / "died.crashed").exists()
     assert "going on from iteration 8 of 12" in done.stderr
+    assert list(read_log(folder)) == list(read_log(shared))
+    weights = load_file(shared / "last.safetensors")
+    assert all(torch.equal(value, weights[name]) for name, value in load_file(folder / "last.safetensors").items())
+
+
+def test_a_signal_to_one_of_two_processes_stops_the_evaluation_of_both(shared: Path, tmp_path: Path) -> None:
+    """And what they go on to is what was never stopped."""
+    stop = """
+import os, signal
+from dnlnet.tasks.segmentation import SegmentationTask
+score, counted = SegmentationTask.score, iter(range(1000))
+def score_or_stop(self, *arguments):
+    if next(counted) == 3 and os.environ["RANK"] == "1":
+        signal.raise_signal(signal.SIGTERM)
+    score(self, *arguments)
+SegmentationTask.score = score_or_stop
+"""
+    folder, processes = tmp_path / "stopped", ("--standalone", "--nproc-per-node=2")
+    done = train(folder, *processes, crash=stop, refused=True)
+    assert done.stdout.count("stopped after iteration 6, which is saved") == 1
+    assert [line["event"] for line in read_log(folder)] == ["train"] * 6
+    train(folder, *processes)
     assert list(read_log(folder)) == list(read_log(shared))
     weights = load_file(shared / "last.safetensors")
     assert all(torch.equal(value, weights[name]) for name, value in load_file(folder / "last.safetensors").items())

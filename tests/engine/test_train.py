@@ -1,4 +1,6 @@
+import errno
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -15,10 +17,10 @@ from safetensors.torch import load_file
 from torch import nn
 
 from dnlnet.engine.log import read_log
-from dnlnet.engine.train import NonFiniteLossError, Progress
+from dnlnet.engine.train import NonFiniteLossError, Outcome, Progress
 
 sys.path.insert(0, str(Path(__file__).parent))
-from toy import Line, fit, network
+from toy import Error, Fit, Line, fit, network
 
 ITERATIONS = 30
 
@@ -110,6 +112,194 @@ def test_a_damaged_checkpoint_costs_only_the_iterations_since_the_one_before(
     assert "000010: this checkpoint is damaged" in said[0]
     assert said[1] == "going on from iteration 5 of 30"
     assert_same_run(tmp_path, uninterrupted)
+
+
+def fit_with(monkeypatch: pytest.MonkeyPatch, score: Any, folder: Path, **options: Any) -> Outcome:
+    """A run whose evaluations do something of their own, given how many samples were scored before."""
+    counted = iter(range(1000))
+    usual = Fit.score
+
+    def scoring(self: Fit, *arguments: Any) -> None:
+        score(next(counted))
+        usual(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Fit, "score", scoring)
+        return fit(folder, ITERATIONS, save_every=7, **options)
+
+
+def stop_at(number: int, place: int) -> Any:
+    def score(counted: int) -> None:
+        torch.rand(3)  # an evaluation that needs random numbers
+        if counted == place:
+            os.kill(os.getpid(), number)
+
+    return score
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("place", [0, 7, 13, 24])  # ten samples each after iterations 10, 20 and 30
+def test_a_signal_during_an_evaluation_stops_at_the_next_sample(
+    number: int, place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = stop_at(number, -1)
+    assert fit_with(monkeypatch, never, tmp_path / "a").finished
+    scored: list[int] = []
+
+    def score(counted: int) -> None:
+        scored.append(counted)
+        stop_at(number, place)(counted)
+
+    outcome = fit_with(monkeypatch, score, tmp_path / "b")
+    assert (outcome.finished, outcome.signal, outcome.iteration) == (False, number, 10 * (1 + place // 10))
+    assert scored[-1] == place
+    assert not [line for line in read_log(tmp_path / "b") if line["event"] == "evaluation"][place // 10 :]
+    if place < 20:  # killed between the evaluation and the next checkpoint: it is done once more
+        with pytest.raises(CrashError):
+            fit_with(monkeypatch, never, tmp_path / "b", progress=crash_at(outcome.iteration + 1))
+    assert fit_with(monkeypatch, never, tmp_path / "b").finished
+    assert_same_run(tmp_path / "b", tmp_path / "a")
+    assert fit_with(monkeypatch, pytest.fail, tmp_path / "b").finished  # nothing is owed any more
+
+
+def test_a_signal_before_an_evaluation_does_not_begin_it(
+    uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def progress(now: Progress) -> None:
+        if now.iteration == 29:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    scored: list[int] = []
+    outcome = fit_with(monkeypatch, scored.append, tmp_path, progress=progress)
+    assert (outcome.finished, outcome.iteration, len(scored)) == (False, 30, 20)
+    assert fit(tmp_path, ITERATIONS).finished
+    assert_same_run(tmp_path, uninterrupted)
+
+
+def test_a_first_score_that_is_no_number_does_not_stay_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, scores = Error.scores, iter([float("nan"), float("-inf")])
+    monkeypatch.setattr(Error, "scores", lambda self: {"minus_error": next(scores, usual(self)["minus_error"])})
+    outcome = fit(tmp_path, ITERATIONS)
+    lines = [line["minus_error"] for line in read_log(tmp_path) if line["event"] == "evaluation"]
+    assert lines[:2] == [None, None]
+    assert outcome.best == lines[2] is not None
+    assert (tmp_path / "best.safetensors").exists()
+    for path in tmp_path.rglob("*.json*"):
+        for line in path.read_text().splitlines():
+            json.loads(line, parse_constant=pytest.fail)
+
+
+def test_a_best_that_is_no_number_in_a_checkpoint_is_none(tmp_path: Path) -> None:
+    """The first versions could save one, and then never found a better one."""
+    fit(tmp_path, 10)
+    path = tmp_path / "checkpoints" / "000010.json"
+    content = json.loads(path.read_text())
+    content["state"] = {**content["state"], "best": float("nan")}
+    del content["checksum"], content["state"]["unscored"]
+    path.write_text(json.dumps(content))
+    assert fit(tmp_path, 10).best is None
+
+
+def test_a_run_without_a_whole_checkpoint_says_that_it_starts_anew(uninterrupted: Path, tmp_path: Path) -> None:
+    with pytest.raises(CrashError):
+        fit(tmp_path, ITERATIONS, progress=crash_at(12))
+    for path in (tmp_path / "checkpoints").glob("*.json"):
+        path.write_text("{}")
+    said: list[str] = []
+    assert fit(tmp_path, ITERATIONS, report=said.append).finished
+    assert [line.partition(": ")[2] for line in said[2:4]] == [
+        "no whole checkpoint to go on from; starting anew",
+        "13 lines of what is now done again removed",
+    ]
+    assert_same_run(tmp_path, uninterrupted)
+
+
+def test_damaged_lines_of_the_log_do_not_stop_the_run(uninterrupted: Path, tmp_path: Path) -> None:
+    with pytest.raises(CrashError):
+        fit(tmp_path, ITERATIONS, progress=crash_at(12))
+    path = tmp_path / "log.jsonl"
+    lines = path.read_bytes().splitlines()
+    lines[3] = lines[3][:-1] + b"\xff"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    said: list[str] = []
+    assert fit(tmp_path, ITERATIONS, report=said.append).finished
+    assert said[1] == f"{path}: line 4 is damaged and left out"
+    expected = list(read_log(uninterrupted))
+    assert list(read_log(tmp_path)) == [*expected[:3], *expected[4:]]
+
+
+@pytest.mark.parametrize("name", ["best.safetensors", "last.safetensors", "000015.safetensors", "000015.json"])
+def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(
+    name: str, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = Path.replace
+
+    def full(path: Path, target: Path) -> Path:
+        if target.name == name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return replace(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full)
+        with pytest.raises(
+            OSError, match=r"[^\n]*(could not be written|could not save).*: the disk is full; [^\n]*$"
+        ):
+            fit(tmp_path, ITERATIONS)
+    assert not list(tmp_path.rglob(".*"))
+    assert fit(tmp_path, ITERATIONS).finished
+    assert_same_run(tmp_path, uninterrupted)
+
+
+def test_a_log_that_cannot_grow_is_one_sentence_and_the_run_goes_on_later(
+    uninterrupted: Path, tmp_path: Path
+) -> None:
+    resource = pytest.importorskip("resource")
+    with pytest.raises(CrashError):
+        fit(tmp_path, ITERATIONS, progress=crash_at(6))
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        with pytest.raises(OSError, match=r"(tfevents|log\.jsonl).*: could not be written: the file is larger"):
+            fit(tmp_path, ITERATIONS, save_every=100, evaluate_every=100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert fit(tmp_path, ITERATIONS).finished
+    assert_same_run(tmp_path, uninterrupted)
+
+
+def test_a_killed_reader_of_data_is_one_sentence_and_the_run_goes_on(uninterrupted: Path, tmp_path: Path) -> None:
+    def progress(now: Progress) -> None:
+        if now.iteration == 13:
+            reader = multiprocessing.active_children()[0]
+            os.kill(reader.pid or 0, signal.SIGKILL)
+            reader.join()
+
+    with pytest.raises(OSError, match=r"a process that reads data \(pid \d+\) .*give the same command again"):
+        fit(tmp_path, ITERATIONS, workers=2, progress=progress)
+    assert multiprocessing.active_children() == []
+    assert (tmp_path / "checkpoints" / "000010.json").exists()
+    assert fit(tmp_path, ITERATIONS).finished
+    assert_same_run(tmp_path, uninterrupted)
+
+
+def test_readers_of_data_end_with_a_run_that_fails(tmp_path: Path) -> None:
+    """They ignore signals, so that the process could not end as long as one of them lived."""
+    with pytest.raises(CrashError) as crashed:
+        fit(tmp_path / "a", ITERATIONS, workers=2, progress=crash_at(3))
+    with pytest.raises(NonFiniteLossError) as refused:
+        fit(tmp_path / "b", ITERATIONS, workers=2, data=Line(broken=3))
+    assert multiprocessing.active_children() == []
+    assert crashed.tb is not None
+    assert refused.tb is not None
+
+
+def test_a_checkpoint_of_another_network_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    fit(tmp_path, 5)
+    with pytest.raises(ValueError, match=r"^the checkpoint of iteration 5 does not fit this run: [^\n]*$"):
+        fit(tmp_path, 5, model=nn.Sequential(nn.Linear(4, 1)))
 
 
 def test_a_finished_run_started_again_changes_nothing(uninterrupted: Path) -> None:

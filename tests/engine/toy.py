@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from dnlnet.engine.optim import LearningRate
 from dnlnet.engine.run import Settings
-from dnlnet.engine.train import Outcome, Stage, train
+from dnlnet.engine.train import Outcome, Stage, resume_point, train
 
 CPU = torch.device("cpu")
 
@@ -78,6 +78,7 @@ def fit(
     folder: Path, *iterations: int, data: Line | None = None, model: nn.Module | None = None, **options: Any
 ) -> Outcome:
     run = {name: options.pop(name) for name in ("progress", "report") if name in options}
+    report = run.get("report", lambda _: None)
     settings = Settings(**{"batch": 4, "save_every": 5, "evaluate_every": 10, **options})
     return train(
         Fit(),
@@ -86,6 +87,7 @@ def fit(
         settings,
         folder,
         device=CPU,
+        start=resume_point(folder, report),
         validation=Line(10),
-        **{"report": lambda _: None, **run},
+        **{**run, "report": report},
     )

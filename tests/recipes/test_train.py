@@ -13,6 +13,7 @@ import torch
 import yaml
 from PIL import Image
 from safetensors import safe_open
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from dnlnet.analysis.report import write_report
@@ -154,6 +155,111 @@ def test_what_became_of_pretrained_weights_is_said(tmp_path: Path) -> None:
     train_recipe(recipe, camvid_tree(tmp_path / "camvid"), tmp_path / "run", report=said.append)
     assert said[0] == "camvid train: 2 images to train on"
     assert said[1] == f"{weights}: 306 tensors loaded; 1 classifier (classifier.weight)"
+
+
+@pytest.mark.parametrize("damage", ["no json", "all damaged", "no folder"])
+def test_a_run_without_a_whole_checkpoint_loads_the_pretrained_weights_again(damage: str, tmp_path: Path) -> None:
+    weights = tmp_path / "weights.pth"
+    torch.save(Backbone("mobilenetv2").body.state_dict(), weights)
+    settings = [f"model.weights={weights}", "model.width=16", "loss.ohem=null", *QUICK, "training.save_every=2"]
+    recipe, data, out = (
+        override(find_recipe("camvid-mbv2-dnl"), settings),
+        camvid_tree(tmp_path / "a"),
+        tmp_path / "b",
+    )
+    train_recipe(recipe, data, out, report=quiet)
+    expected, log = load_file(out / "last.safetensors"), list(read_log(out))
+    for path in (out / "checkpoints").glob("*.json"):
+        if damage == "all damaged":
+            path.write_text("{}")
+        else:  # as left by a run that was killed while its first checkpoint was written
+            path.unlink()
+    if damage == "no folder":
+        shutil.rmtree(out / "checkpoints")
+    said: list[str] = []
+    train_recipe(recipe, data, out, report=said.append)
+    assert f"{weights}: 306 tensors loaded" in "\n".join(said)
+    assert f"{out}: no whole checkpoint to go on from; starting anew" in said
+    assert list(read_log(out)) == log
+    assert all(torch.equal(value, expected[name]) for name, value in load_file(out / "last.safetensors").items())
+
+
+def test_after_a_start_that_failed_the_corrected_command_works(tmp_path: Path) -> None:
+    def crash(_: object) -> None:
+        raise ValueError("in the first iteration")
+
+    for wrong, message in ((["training.frozen=['']"], "every parameter is frozen"), (["optim.lr=0.1"], "first iter")):
+        with pytest.raises(ValueError, match=message):
+            train_recipe(override(RECIPE, wrong), None, tmp_path / "run", progress=crash, report=quiet)
+    assert train_recipe(RECIPE, None, tmp_path / "run", report=quiet).finished
+    assert yaml.safe_load((tmp_path / "run" / "run.yaml").read_text())["recipe"]["optim"]["lr"] == RECIPE.optim.lr
+    assert [line["iteration"] for line in read_log(tmp_path / "run") if line["event"] == "train"] == [1, 2, 3]
+
+
+def test_a_start_that_fails_leaves_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "weights.pth").write_bytes(b"no weights")
+    recipe = override(find_recipe("camvid-mbv2-dnl"), [f"model.weights={tmp_path / 'weights.pth'}", *QUICK])
+    with pytest.raises((ValueError, OSError)):
+        train_recipe(recipe, camvid_tree(tmp_path / "camvid"), tmp_path / "runs" / "a", report=quiet)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
+    recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null", "model.width=16", *QUICK])
+    out = tmp_path / "run"
+    data = camvid_tree(tmp_path / "camvid")
+    train_recipe(recipe, data, out, report=quiet)
+    run = (out / "run.yaml").read_text()
+    assert yaml.safe_load(run)["data"]["train"]["files"] == 4  # two images and their labels
+    assert str(tmp_path) not in run
+    shutil.copytree(data, tmp_path / "moved")
+    assert train_recipe(recipe, tmp_path / "moved", out, report=quiet).finished
+    lines = (data / "train.txt").read_text().splitlines()
+    for change in (lines[:1], lines[::-1]):
+        (data / "train.txt").write_text("\n".join(change))
+        with pytest.raises(ValueError, match=r"holds a run on other data: its data.train\.\w+ is \w+, not \w+; give"):
+            train_recipe(recipe, data, out, report=quiet)
+    picture = next((tmp_path / "moved" / "val").iterdir())
+    picture.write_bytes(picture.read_bytes() + b"x")
+    with pytest.raises(ValueError, match=r"holds a run on other data: its data.test.sha256"):
+        train_recipe(recipe, tmp_path / "moved", out, report=quiet)
+    assert (out / "run.yaml").read_text() == run
+
+
+def test_a_run_of_the_first_versions_goes_on_without_a_check_of_its_data(tmp_path: Path) -> None:
+    recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null", "model.width=16", *QUICK])
+    out, data = tmp_path / "run", camvid_tree(tmp_path / "camvid")
+    train_recipe(recipe, data, out, report=quiet)
+    run = yaml.safe_load((out / "run.yaml").read_text())
+    (out / "run.yaml").write_text(yaml.safe_dump({**run, "data": str(data)}))
+    said: list[str] = []
+    assert train_recipe(recipe, data, out, report=said.append).finished
+    assert f"{out}: started by a version that did not note its data; whether they are the same is not checked" in said
+
+
+@pytest.mark.parametrize("content", ["[", "null", "seed: 1", "recipe: [", "\x00"])
+def test_a_damaged_description_of_a_run_is_one_sentence(content: str, tmp_path: Path) -> None:
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "checkpoints" / "000001.json").write_text("{}")
+    (tmp_path / "run" / "run.yaml").write_text(content)
+    with pytest.raises(ValueError, match=r"^[^\n]*run\.yaml: [^\n]*; choose another --out$"):
+        train_recipe(RECIPE, None, tmp_path / "run", report=quiet)
+
+
+def test_a_folder_in_which_a_run_goes_on_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    tried: list[str] = []
+
+    def second(_: object) -> None:
+        log = (out / "log.jsonl").read_text()
+        with pytest.raises(OSError, match=f"a run is going on here, of process {os.getpid()} on "):
+            train_recipe(RECIPE, None, out, report=quiet)
+        assert (out / "log.jsonl").read_text() == log
+        tried.append(log)
+
+    assert train_recipe(RECIPE, None, out, progress=second, report=quiet).finished
+    assert len(tried) == 3
+    assert not (out / "run.lock").exists()
 
 
 def test_the_test_protocol_runs_through_its_phases_without_validation(tmp_path: Path) -> None:

@@ -1,18 +1,17 @@
 """Tables on the terminal, and the same rows as JSON."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from dnlnet.errors import unknown
-from dnlnet.files import written_whole
+from dnlnet.files import json_text, written_whole
 
 
 def write_json(path: Path, content: Any) -> None:
     """Write the content as readable JSON, whole or not at all."""
     with written_whole(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2) + "\n")
+        temporary.write_text(json_text(content, indent=2) + "\n")
 
 
 def write_maps(path: Path, arrays: Mapping[str, Any]) -> None:

@@ -8,7 +8,6 @@ each once, whichever process the files were read in.
 # B clips of a batch, V views of a video, T frames of a clip; H, W size of a picture
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -188,7 +187,8 @@ class TestViews(Dataset[ViewSample]):
     def __getitem__(self, index: int) -> ViewSample:
         entry = self.videos.videos[index]
         try:
-            views = views_of_video(entry.path, self.clip, self.clips, self.crops, self.short_side, self.crop)
+            with open_video(entry.path) as video:
+                views = views_of(video, self.clip, self.clips, self.crops, self.short_side, self.crop)
         except VideoError as error:
             none = torch.empty(0, 3, self.clip.count, self.crop, self.crop, dtype=torch.uint8)
             return ViewSample(none, entry.label, str(entry.path), str(error))
@@ -208,14 +208,6 @@ class TestViews(Dataset[ViewSample]):
             [one.problem for one in samples],
             [note for one in samples for note in one.notes],
         )
-
-
-def views_of_video(
-    path: Path, clip: Clip, clips: int, crops: int, short_side: int, crop: int | None = None
-) -> Tensor:
-    """All views of the video in a file: see `views_of`."""
-    with open_video(path) as video:
-        return views_of(video, clip, clips, crops, short_side, crop)
 
 
 def views_of(video: Video, clip: Clip, clips: int, crops: int, short_side: int, crop: int | None = None) -> Tensor:

@@ -1,14 +1,15 @@
 """The state of a run on disk: written whole, checked when read, and never unpickled.
 
-A checkpoint is two files: `000400.safetensors` with every tensor, and, written after it, `000400.json` with the rest
-and the first file's checksum. Without a fitting second file the first one does not count.
+A checkpoint is two files: `000400.safetensors` with every tensor, and, written after it, `000400.json` with the rest,
+the first file's checksum and its own. Without a fitting second file the first one does not count.
 """
 
-import errno
 import json
 import random
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from dnlnet.files import checksum, written_whole
+from dnlnet.files import NotWrittenError, checksum, written_whole
+
+_CONTENT = {"iteration", "sha256", "state"}  # of the JSON file, beside the checksum over them
 
 
 @dataclass(frozen=True)
@@ -49,21 +52,28 @@ class Checkpoints:
 
     def paths(self) -> list[Path]:
         """The JSON files, from the oldest to the newest."""
-        return sorted(self.folder.glob("[0-9]*.json"), key=lambda path: int(path.stem))
+        paths = (path for path in self.folder.glob("*.json") if re.fullmatch("[0-9]{6,}", path.stem))
+        return sorted(paths, key=lambda path: int(path.stem))
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, then delete those that are too old; a full disk leaves the earlier ones alone."""
+        """Write a checkpoint, then delete those that are too old; a full disk leaves the earlier ones alone.
+
+        A checkpoint of a later iteration is one that could not be read when the run went on from an earlier one. It
+        is deleted as well: it would be in the way of the ones to come.
+        """
         path = self.folder / f"{checkpoint.iteration:06}.json"
         tensors = path.with_suffix(".safetensors")
         try:
-            with written_whole(tensors) as temporary:
-                save_file({name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()}, temporary)
+            save_tensors(tensors, checkpoint.tensors)
             content = {"iteration": checkpoint.iteration, "sha256": checksum(tensors), "state": checkpoint.state}
             with written_whole(path) as temporary:
-                temporary.write_text(json.dumps(content))
-        except (OSError, SafetensorError) as error:
-            raise OSError(_save_failed(self.folder, checkpoint.iteration, error, self.paths())) from error
-        for old in self.paths()[: -self.keep]:
+                temporary.write_text(json.dumps({**content, "checksum": _checksum(content)}, allow_nan=False))
+        except OSError as error:
+            earlier = [old for old in self.paths() if int(old.stem) < checkpoint.iteration]
+            raise OSError(_save_failed(self.folder, checkpoint.iteration, error, earlier)) from error
+        paths = self.paths()
+        until = paths.index(path) + 1
+        for old in (*paths[: max(0, until - self.keep)], *paths[until:]):
             old.unlink()  # the one that makes the other count goes first
             old.with_suffix(".safetensors").unlink(missing_ok=True)
 
@@ -72,23 +82,46 @@ class Checkpoints:
         for path in reversed(self.paths()):
             try:
                 return _read(path)
-            except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            except PermissionError:
+                raise  # it may well be whole
+            except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
                 report(f"{path.with_suffix('')}: this checkpoint is damaged ({error}); trying the one before it")
         return None
 
 
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write tensors as a file of safetensors, whole or not at all."""
+    try:
+        with written_whole(path) as temporary:
+            contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+            save_file(contiguous, temporary, None if metadata is None else dict(metadata))
+    except SafetensorError as error:
+        raise OSError(f"{path}: could not be written: {error}") from error
+
+
 def _read(path: Path) -> Checkpoint:
     content = json.loads(path.read_text())
+    expected = content.pop("checksum") if "checksum" in content else None  # the first versions wrote none
+    if set(content) != _CONTENT:
+        raise ValueError(f"{path.name} holds something else than {', '.join(sorted(_CONTENT))}")
+    if expected is not None and _checksum(content) != expected:
+        raise ValueError(f"{path.name} does not have the content that it was written with")
+    if content["iteration"] != int(path.stem):
+        raise ValueError(f"{path.name} is of iteration {content['iteration']}")
     tensors = path.with_suffix(".safetensors")
     found = checksum(tensors)
     if found != content["sha256"]:
         raise ValueError(f"its checksum is {found[:12]}..., expected {content['sha256'][:12]}...")
-    return Checkpoint(int(content["iteration"]), load_file(tensors), content["state"])
+    return Checkpoint(content["iteration"], load_file(tensors), content["state"])
 
 
-def _save_failed(folder: Path, iteration: int, error: Exception, earlier: list[Path]) -> str:
-    full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
-    why = "the disk is full" if full else str(error)
+def _checksum(content: Mapping[str, Any]) -> str:
+    """SHA-256 of the content, whatever the order and the spaces it is written with."""
+    return sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _save_failed(folder: Path, iteration: int, error: OSError, earlier: list[Path]) -> str:
+    why = error.reason if isinstance(error, NotWrittenError) else str(error)
     kept = f"the checkpoint of iteration {int(earlier[-1].stem)} is intact" if earlier else "there is no earlier one"
     return (
         f"{folder}: could not save iteration {iteration}: {why}; {kept}; "

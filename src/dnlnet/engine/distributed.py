@@ -4,7 +4,7 @@ Everything here also works in a single process, so that the rest of the engine h
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -51,8 +51,8 @@ def world_size() -> int:
 
 
 def is_main() -> bool:
-    """Whether this is the process that writes files and speaks."""
-    return rank() == 0
+    """Whether this is the process that writes files and speaks, also once the processes have parted."""
+    return (dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", 0))) == 0
 
 
 def wait_for_all() -> None:
@@ -89,6 +89,31 @@ def gather(value: Any) -> list[Any]:
     values: list[Any] = [None] * world_size()
     dist.all_gather_object(values, value)
     return values
+
+
+def any_of(here: bool, device: torch.device) -> bool:
+    """Whether something is so in any of the processes.
+
+    >>> any_of(True, torch.device("cpu"))
+    True
+    """
+    return bool(sum_over_processes(torch.tensor(float(here), device=device)) > 0)
+
+
+def in_main(work: Callable[[], None]) -> None:
+    """Do in the main process what may be refused; the others wait, and end without a word if it was.
+
+    >>> in_main(lambda: print("once"))
+    once
+    """
+    refused: Exception | None = None
+    if is_main():
+        try:
+            work()
+        except (ValueError, OSError) as error:
+            refused = error
+    if gather(refused is not None)[0]:
+        raise SystemExit(2) if refused is None else refused
 
 
 def take_main_buffers(model: nn.Module) -> None:

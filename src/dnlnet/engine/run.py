@@ -1,23 +1,22 @@
 """The state of a run: model, optimiser, averages, random generators; saved and restored together."""
 
-import json
 import random
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dnlnet.engine import distributed
-from dnlnet.engine.checkpoint import Checkpoint, random_states, restore_random_states
+from dnlnet.engine.checkpoint import Checkpoint, random_states, restore_random_states, save_tensors
 from dnlnet.engine.optim import freeze, parameter_groups
-from dnlnet.files import written_whole
+from dnlnet.files import json_text
 from dnlnet.layout import with_channels_last
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -100,6 +99,7 @@ class Run:
         self.saved = 0
         self.skipped = 0
         self.best: float | None = None
+        self.unscored = False  # an evaluation after this iteration is due, and not done yet
 
     def autocast(self) -> AbstractContextManager[None]:
         """The context of the forward pass."""
@@ -127,8 +127,8 @@ class Run:
         return self.bare if self.average is None else self.average
 
     def is_best(self, score: float) -> bool:
-        """Whether this score is the best so far, which is then noted."""
-        better = self.best is None or score > self.best
+        """Whether this score is the best so far, which is then noted; one that is no number says nothing."""
+        better = isfinite(score) and (self.best is None or score > self.best)
         if better:
             self.best = score
         return better
@@ -146,6 +146,7 @@ class Run:
         state = {
             "skipped": self.skipped,
             "best": self.best,
+            "unscored": self.unscored,
             "scaler": self.scaler.state_dict(),
             "random": [state for state, _ in states],
         }
@@ -154,6 +155,16 @@ class Run:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint; with more processes than it was made by, the new ones keep their seeds."""
+        try:
+            self._restore(checkpoint)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            where = f"the checkpoint of iteration {checkpoint.iteration} does not fit this run"
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"{where}: {reason}; go on with the version that wrote it, or start in another --out"
+            ) from error
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
         self.bare.load_state_dict(_part(checkpoint.tensors, "model."))
         if self.average is not None:
             self.average.load_state_dict(_part(checkpoint.tensors, "average."))
@@ -168,16 +179,16 @@ class Run:
             generators = _part(checkpoint.tensors, f"random.{rank}.")
             restore_random_states(checkpoint.state["random"][rank], generators, self.device)
         self.iteration = self.saved = checkpoint.iteration
-        self.skipped, self.best = checkpoint.state["skipped"], checkpoint.state["best"]
+        self.skipped, best = checkpoint.state["skipped"], checkpoint.state["best"]
+        self.best = best if best is not None and isfinite(best) else None
+        self.unscored = checkpoint.state.get("unscored", False)  # unknown to the first versions
 
 
 def save_model(path: Path, run: Run, metadata: Mapping[str, str]) -> None:
     """Write the weights alone, with what is needed to know later what they are; only the main process does."""
     if not distributed.is_main():
         return
-    tensors = {name: value.contiguous() for name, value in run.averaged().state_dict().items()}
-    with written_whole(path) as temporary:
-        save_file(tensors, temporary, {**metadata, "iteration": json.dumps(run.iteration)})
+    save_tensors(path, run.averaged().state_dict(), {**metadata, "iteration": json_text(run.iteration)})
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -1,9 +1,8 @@
 """The training loop: batch, losses, backward, step, log, evaluate, save."""
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,18 @@ from torch.utils.data import Dataset
 
 from dnlnet.engine import distributed
 from dnlnet.engine.batches import Batches, GroupedBatches
-from dnlnet.engine.checkpoint import Checkpoints
+from dnlnet.engine.checkpoint import Checkpoint, Checkpoints, random_states, restore_random_states
 from dnlnet.engine.evaluate import evaluate
-from dnlnet.engine.log import RunLog
+from dnlnet.engine.log import LOG_FILE, RunLog
 from dnlnet.engine.move import to_device
 from dnlnet.engine.optim import LearningRate, set_training_mode
-from dnlnet.engine.reading import read
+from dnlnet.engine.reading import read, worker_deaths
 from dnlnet.engine.run import Run, Settings, save_model
 from dnlnet.engine.signals import stop_requested
 from dnlnet.engine.task import Task
+from dnlnet.files import json_text
+
+CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,13 @@ def train(
     folder: Path,
     *,
     device: torch.device,
+    start: Checkpoint | None = None,
     validation: Dataset[Any] | None = None,
     metadata: Mapping[str, str] | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
     report: Callable[[str], None] = print,
 ) -> Outcome:
-    """Train until the last stage ends, from the newest whole checkpoint in the folder if there is one.
+    """Train until the last stage ends, or a signal asks to stop; the run can then go on from its last checkpoint.
 
     Args:
         task: gives losses and scores.
@@ -80,44 +83,86 @@ def train(
         settings: of the optimisation and of the run.
         folder: for checkpoints, log, `best.safetensors` and `last.safetensors`.
         device: of the model.
+        start: what to go on from; see `resume_point`.
         validation: data to evaluate on; without it there is no best model.
         metadata: kept in the model files, to know later what they are.
         progress: called after every iteration.
         report: told what is worth saying.
     """
     total = sum(stage.iterations for stage in stages)
-    checkpoints = Checkpoints(folder / "checkpoints", settings.keep)
+    checkpoints = Checkpoints(folder / CHECKPOINTS, settings.keep)
     run = Run(model, settings, device)
-    if (checkpoint := checkpoints.latest(report)) is not None:
-        run.restore(checkpoint)
+    if start is not None:
+        run.restore(start)
         report(f"going on from iteration {run.iteration} of {total}")
+    elif (folder / LOG_FILE).exists():
+        report(f"{folder}: no whole checkpoint to go on from; starting anew")
     distributed.wait_for_all()  # all have read before one writes
-    with RunLog(folder, run.iteration, quiet=not distributed.is_main()) as log, stop_requested() as stop:
-        for lr, micro_batches in _iterations(stages, settings, run.iteration):
-            losses, stopping = _step(task, run, micro_batches, lr, settings, stop.received is not None)
-            run.iteration += 1
+    main = distributed.is_main()
+    log = RunLog(folder, run.iteration, evaluated=not run.unscored, quiet=not main, report=report)
+    iterations = _iterations(stages, settings, run.iteration)
+    with log, worker_deaths(), stop_requested() as stop, closing(iterations):
+
+        def conclude(stopping: bool) -> bool:
+            """Evaluate and save where it is due after an iteration; whether to stop there."""
             last = run.iteration == total
-            log.write("train", run.iteration, {**losses, "lr": lr})
-            progress(Progress(run.iteration, total, lr, losses))
-            if validation is not None and (last or run.iteration % settings.evaluate_every == 0):
-                metric = evaluate(task, run.averaged(), validation, device=device, workers=settings.workers)
-                scores = metric.scores()
-                known = {name: None if isnan(value) else value for name, value in scores.items()}  # JSON has no nan
-                log.write("evaluation", run.iteration, {**known, **task.details(metric)})
-                report(
-                    f"iteration {run.iteration}: "
-                    + ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
-                )
-                if run.is_best(next(iter(scores.values()))):
-                    save_model(folder / "best.safetensors", run, {**(metadata or {}), "scores": json.dumps(known)})
+            if run.unscored and validation is not None and not stopping:
+                scores = _scores(task, run, validation, log, report, lambda: stop.received is not None)
+                stopping = scores is None
+                if scores is not None and run.is_best(next(iter(scores.values()))):
+                    about = {**(metadata or {}), "scores": json_text(scores)}
+                    save_model(folder / "best.safetensors", run, about)
             if last or stopping or run.iteration % settings.save_every == 0:
                 state = run.checkpoint()
-                if distributed.is_main():
+                if main:
                     checkpoints.save(state)
-            if stopping and not last:
-                return Outcome(run.iteration, False, run.best, stop.received)
+            return stopping and (run.unscored or not last)
+
+        stopped = run.unscored and conclude(False)
+        for lr, micro_batches in () if stopped else iterations:
+            losses, stopping = _step(task, run, micro_batches, lr, settings, stop.received is not None)
+            run.iteration += 1
+            log.write("train", run.iteration, {**losses, "lr": lr})
+            progress(Progress(run.iteration, total, lr, losses))
+            due = run.iteration == total or run.iteration % settings.evaluate_every == 0
+            run.unscored = due and validation is not None
+            if stopped := conclude(stopping):
+                break
+        if stopped:
+            return Outcome(run.iteration, False, run.best, stop.received)
     save_model(folder / "last.safetensors", run, metadata or {})
     return Outcome(run.iteration, True, run.best, None)
+
+
+def resume_point(folder: Path, report: Callable[[str], None] = print) -> Checkpoint | None:
+    """The newest whole checkpoint of the run in a folder, the same one in every process, or None."""
+    checkpoint = Checkpoints(folder / CHECKPOINTS).latest(report)
+    found = distributed.gather(None if checkpoint is None else checkpoint.iteration)
+    if any(iteration != found[0] for iteration in found):
+        raise OSError(f"{folder}: the processes found checkpoints of different iterations, {found}; share the folder")
+    return checkpoint
+
+
+def _scores(
+    task: Task,
+    run: Run,
+    validation: Dataset[Any],
+    log: RunLog,
+    report: Callable[[str], None],
+    stop: Callable[[], bool],
+) -> dict[str, float] | None:
+    """Evaluate and log; None, and the run as it was before, if it was to stop meanwhile."""
+    before = random_states(run.device)
+    workers = run.settings.workers
+    metric = evaluate(task, run.averaged(), validation, device=run.device, workers=workers, stop=stop)
+    if metric is None:
+        restore_random_states(*before, run.device)
+        return None
+    run.unscored = False
+    scores: dict[str, float] = metric.scores()
+    log.write("evaluation", run.iteration, {**scores, **task.details(metric)})
+    report(f"iteration {run.iteration}: " + ", ".join(f"{name} {value:.4f}" for name, value in scores.items()))
+    return scores
 
 
 def _step(
@@ -159,7 +204,9 @@ def _refuse_or_skip(task: Task, run: Run, batch: Any, losses: Mapping[str, float
         )
 
 
-def _iterations(stages: Sequence[Stage], settings: Settings, start: int) -> Iterator[tuple[float, list[Any]]]:
+def _iterations(
+    stages: Sequence[Stage], settings: Settings, start: int
+) -> Generator[tuple[float, list[Any]], None, None]:
     """Learning rate and micro-batches of each iteration from `start` on."""
     before = 0
     for number, stage in enumerate(stages):
@@ -183,6 +230,6 @@ def _iterations(stages: Sequence[Stage], settings: Settings, start: int) -> Iter
             batches: Batches = GroupedBatches(groups, *numbers)
         else:
             batches = Batches(len(stage.data), *numbers)  # type: ignore[arg-type]
-        samples = read(stage.data, settings.workers, batch_sampler=batches)
-        for iteration in range(first, stage.iterations):
-            yield stage.lr * stage.schedule(iteration), [next(samples) for _ in range(parts)]
+        with closing(read(stage.data, settings.workers, batch_sampler=batches)) as samples:
+            for iteration in range(first, stage.iterations):
+                yield stage.lr * stage.schedule(iteration), [next(samples) for _ in range(parts)]

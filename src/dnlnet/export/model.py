@@ -1,6 +1,5 @@
 """From a model file to a file that other programs read, compared with the model before it gets its name."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from dnlnet.export.programs import (
     write_onnx,
     write_program,
 )
-from dnlnet.files import written_whole
+from dnlnet.files import json_text, written_whole
 from dnlnet.inference.fold import fold_batch_norms
 from dnlnet.models.detector import Detector
 from dnlnet.models.video import VideoClassifier
@@ -211,7 +210,7 @@ def _tried(compute: Callable[[Tensor], Arrays], x: Tensor) -> Arrays:
 
 
 def _about(model: ModelFile) -> dict[str, str]:
-    scores = {} if model.scores is None else {"scores": json.dumps(model.scores)}
+    scores = {} if model.scores is None else {"scores": json_text(model.scores)}
     return about(model.recipe, model.classes) | scores | {"pixels": "RGB in 0..255"}
 
 

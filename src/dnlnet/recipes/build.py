@@ -9,7 +9,8 @@ from torch import nn
 from dnlnet.recipes import build_detection, build_segmentation, build_video
 from dnlnet.recipes.schema import Recipe, SegmentationRecipe, VideoRecipe
 
-# Modules with the same functions: build_model, build_task, build_training_data, build_validation_data, find_classes.
+# Modules with the same functions: build_model, build_task, build_training_data, build_validation_data, find_classes,
+# listed_files.
 BUILDERS: Mapping[str, ModuleType] = {
     "segmentation": build_segmentation,
     "detection": build_detection,

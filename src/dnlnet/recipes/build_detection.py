@@ -1,6 +1,6 @@
 """From a detection recipe to what it describes: the network, the task, the data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -11,6 +11,7 @@ from dnlnet.data.catalog import open_instance_set
 from dnlnet.data.classes import Classes
 from dnlnet.data.instances import InstanceSample, TrainingInstances, WholeInstances, WholeSample
 from dnlnet.models.detector import Detector
+from dnlnet.recipes.fingerprint import Listed
 from dnlnet.recipes.parts import build_backbone, required_folder
 from dnlnet.recipes.schema import DetectionRecipe, DetectorModel
 from dnlnet.tasks.detection import DetectionTask
@@ -83,6 +84,12 @@ def build_validation_data(recipe: DetectionRecipe, root: Path | None) -> Dataset
         return None
     images = open_instance_set(data.name, required_folder(recipe, root), data.test)
     return WholeInstances(images, data.short_side, data.long_side)
+
+
+def listed_files(samples: TrainingInstances | WholeInstances) -> Iterator[Listed]:
+    """The files of samples, in order, with the class and the box of each object."""
+    for image in samples.images.images:
+        yield image.path, [(instance.label, instance.box) for instance in image.instances]
 
 
 def find_classes(recipe: DetectionRecipe, root: Path | None = None) -> Classes:

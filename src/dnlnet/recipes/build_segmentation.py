@@ -1,6 +1,6 @@
 """From a segmentation recipe to what it describes: the network, the task, the data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from dnlnet.errors import unknown
 from dnlnet.models.losses import Ohem, SegmentationLoss
 from dnlnet.models.segmentor import Segmentor
 from dnlnet.models.tiny import TinySegmentor
+from dnlnet.recipes.fingerprint import Listed
 from dnlnet.recipes.parts import build_backbone, required_folder
 from dnlnet.recipes.schema import SegmentationRecipe, SegmentorModel
 from dnlnet.tasks.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
@@ -120,6 +121,13 @@ def build_validation_data(recipe: SegmentationRecipe, root: Path | None) -> Data
         _require_scenes(recipe.data.test, "val")
         return SceneSamples(HELD_OUT_COUNT, recipe.data.crop, HELD_OUT_SEED)
     return WholeImages(open_data_set(recipe.data.name, required_folder(recipe, root), recipe.data.test))
+
+
+def listed_files(samples: TrainingCrops | WholeImages | SceneSamples) -> Iterator[Listed]:
+    """The files of samples, in order; generated scenes have none."""
+    for pair in () if isinstance(samples, SceneSamples) else samples.images.pairs:
+        yield pair.image, None
+        yield pair.labels, None
 
 
 def find_classes(recipe: SegmentationRecipe, root: Path | None = None) -> Classes:

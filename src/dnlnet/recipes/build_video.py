@@ -1,6 +1,6 @@
 """From a video recipe to what it describes: the network, the task, the data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -14,6 +14,7 @@ from dnlnet.data.clips import Clip
 from dnlnet.data.transforms import Pixels
 from dnlnet.data.video_samples import ClipSample, TestViews, TrainingClips, ViewSample
 from dnlnet.models.video import VideoClassifier
+from dnlnet.recipes.fingerprint import Listed
 from dnlnet.recipes.parts import IMAGENET, required_folder
 from dnlnet.recipes.schema import VideoData, VideoModel, VideoRecipe
 from dnlnet.tasks.video import VideoTask
@@ -104,6 +105,12 @@ def build_validation_data(recipe: VideoRecipe, root: Path | None) -> Dataset[Vie
         return None
     videos = open_video_set(data.name, required_folder(recipe, root), data.test)
     return TestViews(videos, clip_of(data), views.clips, views.crops, views.short_side)
+
+
+def listed_files(samples: TrainingClips | TestViews) -> Iterator[Listed]:
+    """The files of samples, in order, with the class of each."""
+    for entry in samples.videos.videos:
+        yield entry.path, entry.label
 
 
 def find_classes(recipe: VideoRecipe, root: Path | None = None) -> Classes:

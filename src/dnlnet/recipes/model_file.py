@@ -13,7 +13,7 @@ from torch import Tensor
 import dnlnet
 from dnlnet.data.classes import Classes
 from dnlnet.errors import shown
-from dnlnet.files import written_whole
+from dnlnet.files import json_text, written_whole
 from dnlnet.recipes.schema import Recipe, parse_json, parse_recipe
 
 HUB_FILE = "model.safetensors"
@@ -142,7 +142,7 @@ def write_model_file(path: Path, state: Mapping[str, Tensor], model: ModelFile) 
     """Write weights with what a model file says about itself; whole, or not at all."""
     metadata = about(model.recipe, model.classes) | {"iteration": json.dumps(model.iteration)}
     if model.scores is not None:
-        metadata["scores"] = json.dumps(model.scores)
+        metadata["scores"] = json_text(model.scores)
     if model.converted is not None:
         metadata["converted"] = model.converted
     with written_whole(path) as temporary:

@@ -3,7 +3,8 @@
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,18 @@ from typing import Any
 import torch
 import yaml
 from torch import nn
+from torch.utils.data import Dataset
 
 import dnlnet
 from dnlnet.engine import distributed
 from dnlnet.engine.optim import LearningRate
+from dnlnet.engine.ownership import LOCK_FILE, owned
 from dnlnet.engine.run import Settings
-from dnlnet.engine.train import Outcome, Progress, Stage, train
-from dnlnet.files import written_whole
+from dnlnet.engine.train import CHECKPOINTS, Outcome, Progress, Stage, resume_point, train
+from dnlnet.files import is_leftover, written_whole
 from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.feasible import require_feasible
+from dnlnet.recipes.fingerprint import fingerprint
 from dnlnet.recipes.model_file import about
 from dnlnet.recipes.schema import Recipe
 
@@ -50,22 +54,29 @@ def train_recipe(
         skip_nonfinite: iterations that may be left out because their loss is not finite.
         progress, report: see `dnlnet.engine.train.train`.
     """
-    with distributed.process_group() as device:
+    with distributed.process_group() as device, ExitStack() as stack:
         say = report if distributed.is_main() else lambda _: None
+        distributed.in_main(lambda: _require_run_folder(out))
+        stack.enter_context(owned(out, say))
         build = builder_of(recipe)
         classes = build.find_classes(recipe, data)
         require_feasible(recipe, len(classes), workers, device)
         validation = build.build_validation_data(recipe, data)
         stages = _stages(recipe, data, seed, unpacked, say)
+        description: dict[str, Any] = {}
+
+        def compare() -> None:
+            description.update(_description(recipe, seed, _data(recipe, data, stages, validation)))
+            _require_same_run(out, description, say)
+
+        distributed.in_main(compare)
+        start = resume_point(out, say)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            fresh = not (out / "checkpoints").exists()
-            model = build.build_model(recipe.model, len(classes), weights=fresh, report=say)
-        if distributed.is_main():
-            _require_space(out, model, recipe.training.keep)
-            _claim(out, _description(recipe, data, seed))
-        distributed.wait_for_all()
+            model = build.build_model(recipe.model, len(classes), weights=start is None, report=say)
+        distributed.in_main(lambda: _require_space(out, model, recipe.training.keep))
         task = build.build_task(recipe, classes, validation, distributed.mean_over_processes, device, report)
+        distributed.in_main(lambda: _claim(out, description))
         return train(
             task,
             model,
@@ -73,6 +84,7 @@ def train_recipe(
             _settings(recipe, seed, workers, skip_nonfinite),
             out,
             device=device,
+            start=start,
             validation=validation,
             metadata=about(recipe, classes),
             progress=progress,
@@ -113,11 +125,25 @@ def _settings(recipe: Recipe, seed: int, workers: int, skip_nonfinite: int) -> S
     )
 
 
-def _description(recipe: Recipe, data: Path | None, seed: int) -> dict[str, Any]:
+def _data(
+    recipe: Recipe, root: Path | None, stages: Sequence[Stage], validation: Dataset[Any] | None
+) -> dict[str, Any] | None:
+    """Fingerprints of all that a run reads; generated data has none."""
+    if root is None:
+        return None
+    names = ["train", *(f"train {number}" for number in range(2, len(stages) + 1))]
+    samples = dict(zip(names, (stage.data for stage in stages), strict=True))
+    if validation is not None:
+        samples["test"] = validation
+    listed = builder_of(recipe).listed_files
+    return {name: fingerprint(listed(some), root) for name, some in samples.items()}
+
+
+def _description(recipe: Recipe, seed: int, data: dict[str, Any] | None) -> dict[str, Any]:
     return {
         "recipe": recipe.model_dump(mode="json"),
         "seed": seed,
-        "data": None if data is None else str(data.resolve()),
+        "data": data,
         "versions": {
             "dnlnet": dnlnet.__version__,
             "torch": str(torch.__version__),
@@ -127,20 +153,54 @@ def _description(recipe: Recipe, data: Path | None, seed: int) -> dict[str, Any]
     }
 
 
-def _claim(out: Path, description: dict[str, Any]) -> None:
-    """Write `run.yaml`, or see that the one that is there is of the same recipe and seed."""
-    path = out / RUN_FILE
-    if path.exists():
-        before = yaml.safe_load(path.read_text())
-        for key in ("recipe", "seed"):
-            if (change := _difference(before[key], description[key], key)) is not None:
-                raise ValueError(f"{out} holds another run: {change}; choose another --out, or delete it")
+def _require_run_folder(out: Path) -> None:
+    """A folder that is not there, empty, or that of a run, be it one that ended before it began."""
+    if not out.exists() or (out / RUN_FILE).exists():
         return
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if not out.is_dir() or any(path.name != LOCK_FILE and not is_leftover(path) for path in out.iterdir()):
         raise ValueError(f"{out} exists and is not the folder of a run; choose another --out")
-    with written_whole(path) as temporary:
+
+
+def _require_same_run(out: Path, description: Mapping[str, Any], report: Callable[[str], None]) -> None:
+    """See that the run in the folder, if there is one that got anywhere, is of the same recipe, seed and data."""
+    if not (out / RUN_FILE).exists() or not _got_anywhere(out):
+        return
+    before = _read_description(out / RUN_FILE)
+    for key in ("recipe", "seed"):
+        if (change := _difference(before[key], description[key], key)) is not None:
+            raise ValueError(f"{out} holds another run: {change}; choose another --out, or delete it")
+    then, now = before.get("data"), description["data"]
+    if now is not None and not isinstance(then, dict):
+        report(f"{out}: started by a version that did not note its data; whether they are the same is not checked")
+    elif then != now:
+        change = _difference(then, now, "data")
+        raise ValueError(
+            f"{out} holds a run on other data: {change}; give the data it was started on, or another --out"
+        )
+
+
+def _got_anywhere(out: Path) -> bool:
+    """Whether a run left a checkpoint or a model; if it did not, a corrected command may have its folder."""
+    return any(out.glob(f"{CHECKPOINTS}/*.json")) or any(out.glob("*.safetensors"))
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    try:
+        description = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read: {' '.join(str(error).split())}; choose another --out") from error
+    if not isinstance(description, dict) or not {"recipe", "seed"} <= description.keys():
+        raise ValueError(f"{path}: does not name the recipe and the seed of a run; choose another --out")
+    return description
+
+
+def _claim(out: Path, description: Mapping[str, Any]) -> None:
+    """Write `run.yaml`, now that nothing more can be refused; that of a run which goes on stays as it is."""
+    if (out / RUN_FILE).exists() and _got_anywhere(out):
+        return
+    with written_whole(out / RUN_FILE) as temporary:
         temporary.write_text(
-            yaml.safe_dump(description, sort_keys=False, allow_unicode=True, default_flow_style=None)
+            yaml.safe_dump(dict(description), sort_keys=False, allow_unicode=True, default_flow_style=None)
         )
 
 

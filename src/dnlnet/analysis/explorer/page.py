@@ -1,6 +1,5 @@
 """The page: pictures, maps and what shows them, in one file that asks for nothing from outside."""
 
-import json
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from dnlnet.analysis.explorer.fit import Parts, fitting_maps, jpeg_address, packed, shrunk, shrunk_labels
 from dnlnet.analysis.explorer.grid import CoarseMaps, Grid
 from dnlnet.analysis.views import Picture, View
+from dnlnet.files import json_text
 
 BUDGET = 4_000_000
 COLOURS = ("inferno", "magma", "viridis", "turbo", "greys")
@@ -157,7 +157,7 @@ def _colour_table(name: str) -> str:
 
 def _json(content: Json) -> str:
     # A title may hold "</script>" or "<!--", which would end the element or change how the rest is read.
-    return json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
+    return json_text(content).replace("<", "\\u003c")
 
 
 def _filled(title: str, content: Json) -> str:

@@ -1,0 +1,76 @@
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from dnlnet.engine.log import RunLog, read_log
+
+
+def log_of(folder: Path, iterations: int) -> Path:
+    with RunLog(folder, tensorboard=False) as log:
+        for iteration in range(1, iterations + 1):
+            log.write("train", iteration, {"loss": 1 / iteration, "lr": 0.1})
+    return folder / "log.jsonl"
+
+
+@pytest.mark.parametrize("flip", [b"\xff", b"{", b"'"])
+def test_damaged_lines_are_named_and_the_whole_ones_kept(flip: bytes, tmp_path: Path) -> None:
+    path = log_of(tmp_path, 9)
+    lines = path.read_bytes().splitlines()
+    for damaged in (2, 6):
+        lines[damaged] = lines[damaged][:10] + flip + lines[damaged][11:]
+    path.write_bytes(b"\n".join(lines) + b"\n" + lines[8][:-7])  # and the last one cut off
+    said: list[str] = []
+    with RunLog(tmp_path, after=8, tensorboard=False, report=said.append):
+        assert [line["iteration"] for line in read_log(tmp_path, pytest.fail)] == [1, 2, 4, 5, 6, 8]
+    assert said == [
+        f"{path}: lines 3, 7 are damaged and left out",
+        f"{path}: 1 lines of what is now done again removed",
+    ]
+
+
+@pytest.mark.parametrize("line", ["[]", "12", "null", "{}", '{"event": "train", "iteration": "9"}', "[" * 100_000])
+def test_a_line_that_is_no_event_is_damaged(line: str, tmp_path: Path) -> None:
+    path = log_of(tmp_path, 1)
+    path.write_text(line + "\n" + path.read_text())
+    said: list[str] = []
+    assert [event["iteration"] for event in read_log(tmp_path, said.append)] == [1]
+    assert said == [f"{path}: line 1 is damaged and left out"]
+
+
+def test_the_log_is_json_also_for_numbers_that_are_none(tmp_path: Path) -> None:
+    with RunLog(tmp_path, tensorboard=False) as log:
+        log.write("evaluation", 1, {"score": float("nan"), "by_class": {"sky": float("inf")}})
+    text = (tmp_path / "log.jsonl").read_text()
+    expected = {"event": "evaluation", "iteration": 1, "score": None, "by_class": {"sky": None}}
+    assert json.loads(text, parse_constant=pytest.fail) == expected
+
+
+def test_tensorboard_reads_what_is_written(tmp_path: Path) -> None:
+    """A run to iteration 4, and one that goes on from 2: what TensorBoard shows is each step once."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for after, until in ((0, 4), (2, 5)):
+        with RunLog(tmp_path, after) as log:
+            for iteration in range(after + 1, until + 1):
+                log.write("train", iteration, {"loss": iteration + after / 10, "note": "x"})
+    events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    values = [(event.step, event.value) for event in events.Scalars("train/loss")]
+    assert values == [(1, 1.0), (2, 2.0), *((step, pytest.approx(step + 0.2)) for step in (3, 4, 5))]
+
+
+def test_a_line_for_which_there_is_no_space_is_one_sentence(tmp_path: Path) -> None:
+    """A limit on the size of files acts like a full disk on the one who writes."""
+    resource = pytest.importorskip("resource")
+    path = log_of(tmp_path, 3)
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        with RunLog(tmp_path, after=3, tensorboard=False) as log:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, limits[1]))
+            with pytest.raises(OSError, match=r"log\.jsonl: could not be written: the file is larger"):
+                log.write("train", 4, {"loss": 0.5})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert [line["iteration"] for line in read_log(tmp_path, pytest.fail)] == [1, 2, 3]

@@ -1,0 +1,68 @@
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dnlnet.engine.ownership import owned
+
+OWNER = """
+import sys
+from pathlib import Path
+from dnlnet.engine.ownership import owned
+with owned(Path(sys.argv[1])):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_run_is_told_who_owns_the_folder_and_has_it_once_the_owner_is_dead(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert owner.stdout is not None
+    owner.stdout.readline()
+    who = rf"process {owner.pid} on \S+ since \d{{4}}-.*"
+    with pytest.raises(OSError, match=rf"run: a run is going on here, of {who}; wait until it ends"), owned(folder):
+        pytest.fail("two owners")
+    assert json.loads((folder / "run.lock").read_text())["pid"] == owner.pid
+    owner.kill()
+    owner.communicate()
+    leftover = folder / "checkpoints" / ".writing-0123456789abcdef-0"
+    (leftover / "content").mkdir(parents=True)
+    (leftover / "content" / "000010.safetensors").write_bytes(bytes(100))
+    said: list[str] = []
+    with owned(folder, said.append):
+        assert not leftover.exists()
+        assert json.loads((folder / "run.lock").read_text())["pid"] == os.getpid()
+    assert len(said) == 1
+    assert re.search(f"taken over from {who}, which ended without giving it up", said[0])
+    assert [path.name for path in folder.iterdir()] == ["checkpoints"]
+
+
+def test_folders_that_stay_empty_are_removed_and_others_are_not(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), owned(tmp_path / "runs" / "a"):
+        raise KeyError("failed start")
+    assert not (tmp_path / "runs").exists()
+    (tmp_path / "mine").mkdir()
+    with owned(tmp_path / "mine"):
+        pass
+    assert (tmp_path / "mine").exists()
+
+
+def test_where_there_are_no_locks_a_run_goes_on_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def unsupported(*_: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    said: list[str] = []
+    with owned(tmp_path, said.append):
+        pass
+    assert "cannot be locked here" in said[0]
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,198 @@
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dnlnet.files import (
+    NotWrittenError,
+    json_text,
+    release_lock,
+    remove_leftovers,
+    take_lock,
+    write_errors,
+    written_whole,
+)
+
+WRITER = """
+import sys
+from pathlib import Path
+from dnlnet.files import written_whole
+with written_whole(Path(sys.argv[1])) as temporary:
+    temporary.write_text("half of it")
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def start(code: str, path: Path) -> "subprocess.Popen[str]":
+    """A process that has come as far as printing a line, and waits."""
+    command = [sys.executable, "-c", code, str(path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def kill(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.communicate()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_an_error_leaves_nothing_but_the_old_file(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("old")
+
+    def write_half() -> None:
+        with written_whole(tmp_path / "a.txt") as temporary:
+            temporary.write_text("new")
+            (temporary.parent / "a.txt.data").write_text("beside it")
+            (temporary.parent / "folder").mkdir()
+            raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        write_half()
+    assert names(tmp_path) == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize("name", ["x" * 251 + ".png", "ü" * 125 + ".png"])
+def test_a_name_may_be_as_long_as_the_file_system_allows(name: str, tmp_path: Path) -> None:
+    with written_whole(tmp_path / name) as temporary:
+        temporary.write_text("x")
+    assert names(tmp_path) == [name]
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    for _ in range(2):
+        kill(start(WRITER, tmp_path / "a.txt"))
+    assert len(names(tmp_path)) == 1  # the second took the place of the first
+    with written_whole(tmp_path / "a.txt") as temporary:
+        temporary.write_text("new")
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_what_writers_who_were_killed_together_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    writers = [start(WRITER, tmp_path / "a.txt") for _ in range(3)]
+    for writer in writers:
+        kill(writer)
+    assert len(names(tmp_path)) == 3
+    with written_whole(tmp_path / "a.txt") as temporary:
+        temporary.write_text("new")
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_leftovers_are_removed_and_the_work_of_a_live_writer_stays(tmp_path: Path) -> None:
+    writer = start(WRITER, tmp_path / "live.txt")
+    kill(start(WRITER, tmp_path / "dead.txt"))
+    (tmp_path / ".writing-notes").mkdir()
+    assert len(names(tmp_path)) == 3
+    remove_leftovers(tmp_path)
+    assert len(names(tmp_path)) == 2
+    writer.communicate("")
+    assert names(tmp_path) == [".writing-notes", "live.txt"]
+    assert (tmp_path / "live.txt").read_text() == "half of it"
+
+
+def test_two_writers_do_not_disturb_each_other(tmp_path: Path) -> None:
+    writer = start(WRITER, tmp_path / "a.txt")
+    with written_whole(tmp_path / "a.txt") as temporary:
+        temporary.write_text("mine")
+    assert (tmp_path / "a.txt").read_text() == "mine"
+    writer.communicate("")
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_file_system_without_locks_is_written_to_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with written_whole(tmp_path / "a.txt") as first, written_whole(tmp_path / "a.txt") as second:
+        first.write_text("first")
+        second.write_text("second")
+    assert (tmp_path / "a.txt").read_text() == "first"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    lock = take_lock(path)
+    with pytest.raises(BlockingIOError):
+        take_lock(path)
+    release_lock(path, lock)
+    assert not path.exists()
+    release_lock(path, take_lock(path))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork not found: Windows starts processes anew")
+def test_a_lock_ends_with_its_owner_though_its_children_live(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from pathlib import Path
+from dnlnet.files import take_lock
+lock = take_lock(Path(sys.argv[1]))
+ready, go = os.pipe()
+if os.fork():
+    os.read(ready, 1)
+    print("ready", flush=True)
+    sys.stdin.read()
+os.write(go, b"x")
+sys.stdin.read()
+"""
+    path = tmp_path / "lock"
+    owner = start(code, path)
+    with pytest.raises(BlockingIOError):
+        take_lock(path)
+    owner.kill()
+    owner.wait()
+    release_lock(path, take_lock(path))  # the child, which waits for the end of its input, does not hold it
+    owner.communicate()
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full"),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), "the disk is full"),
+        (RuntimeError("PytorchStreamWriter: No space left on device"), "the disk is full"),
+        (RuntimeError("I/O error: File too large (os error 27)"), "the file is larger than the system allows"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), "the quota of the disk is used up"),
+    ],
+)
+def test_a_full_disk_is_one_sentence_that_names_the_file(error: Exception, expected: str, tmp_path: Path) -> None:
+    def write() -> None:
+        with written_whole(tmp_path / "a.bin"):
+            raise error
+
+    with pytest.raises(NotWrittenError) as raised:
+        write()
+    assert str(raised.value) == (
+        f"{tmp_path / 'a.bin'}: could not be written: {expected}; make room or mend it, and try again"
+    )
+    assert names(tmp_path) == []
+
+
+def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
+    for error in (OSError("image file is truncated"), ValueError("no"), FileNotFoundError(2, "no such file", "b")):
+        with pytest.raises(type(error)) as raised, write_errors(tmp_path / "a"):
+            raise error
+        assert raised.value is error
+
+
+def test_json_has_no_numbers_that_are_none() -> None:
+    text = json_text({"a": [float("inf"), -float("inf"), (1.5, float("nan"))], "b": {"c": float("nan"), "d": "nan"}})
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "a": [None, None, [1.5, None]],
+        "b": {"c": None, "d": "nan"},
+    }
