@@ -54,7 +54,10 @@ def shown(value: object) -> str:
     """
     if value is None:
         return "nothing"
-    text = _short.repr(value)
+    try:
+        text = _short.repr(value)
+    except ValueError:  # a number of too many digits
+        text = f"a very large {type(value).__name__}"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
