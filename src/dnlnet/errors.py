@@ -56,7 +56,7 @@ def shown(value: object) -> str:
         return "nothing"
     try:
         text = _short.repr(value)
-    except ValueError:  # Python refuses to write out a number of thousands of digits
+    except ValueError:  # a number of too many digits
         text = f"a very large {type(value).__name__}"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 

@@ -192,6 +192,7 @@ def test_missing_folders_are_named(tmp_path: Path) -> None:
         (f"names: [a]\nmasks: [{', '.join(LAUGHS)}]".encode(), r"unknown kind of masks"),
         (f"names: [{', '.join(reversed(LAUGHS))}]".encode(), "is not YAML: found undefined alias"),
         (f"names: [a]\ncolours: [[{', '.join(LAUGHS)}]]".encode(), r"under colours; expected \[red, green, blue\]"),
+        (b"names: 0x" + b"f" * 5000, "names is a very large int; expected a list"),
         (b"names: [&a [*a]]", r"among the names; expected text"),
         (b'names: ["\\e[31mred"]', "among the names; expected text"),
         (b"names: [a\0]", "is not YAML: "),
