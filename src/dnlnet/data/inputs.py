@@ -1,11 +1,11 @@
 """What a command is asked to look at: pictures or videos, given themselves or in folders."""
 
 import os
-import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dnlnet.data.files import file_fault
 from dnlnet.data.labelled import IMAGE_SUFFIXES, Problem
 
 JOB_FILE = "predict.json"  # stands in every folder of predictions
@@ -142,16 +142,8 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def _problem(path: Path) -> Problem | None:
     """Why a path can be neither a file nor a folder to read."""
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        return Problem(path, f"is a link to {os.readlink(path)}, which is not there")
-    except OSError as error:
-        return Problem(path, f"cannot be read: {error.strerror}")
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
-        return None
-    kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-    return Problem(path, f"is {kinds.get(stat.S_IFMT(mode), 'a device')}; expected a file")
+    fault = None if path.is_dir() else file_fault(path)
+    return None if fault is None else Problem(path, fault)
 
 
 def _is_picture(path: Path) -> bool:
