@@ -1,6 +1,9 @@
 """The campaign itself: it notices what it should, and a sample of it holds."""
 
+import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,3 +46,11 @@ def test_chains_of_kills_count_as_many_tries(tmp_path: Path) -> None:
     results.add(Try("kills", "SIGKILL", "3 kills", None, 3))
     results.add(Try("kills", "SIGKILL", "2 kills", "the log differs", 2))
     assert results.table() == [{"part": "kills", "kind": "SIGKILL", "tries": 5, "held": 3, "short": 2}]
+
+
+def test_a_sample_of_bad_input_holds(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "campaign", "inputs", "--sample", "15", "--seed", "1", "--json", str(report)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
+    assert json.loads(report.read_text())["fell short"] == []
+    assert done.returncode == 0, done.stdout + done.stderr

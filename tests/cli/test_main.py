@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 import pytest
@@ -166,3 +167,13 @@ def test_choose_takes_all_or_a_list() -> None:
     assert choose("letter", "b, a", known) == ["b", "a"]
     with pytest.raises(ValueError, match="unknown letter 'c'"):
         choose("letter", "a,c", known)
+
+
+def test_a_warning_is_a_sentence_without_its_place_in_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    monkeypatch.setattr(sys, "argv", ["dnlnet"])
+    monkeypatch.setattr(cli, "app", lambda: None)
+    cli.main()
+    assert warnings.formatwarning(UserWarning("weights are NaN"), UserWarning, "load.py", 1) == (
+        "warning: weights are NaN\n"
+    )

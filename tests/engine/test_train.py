@@ -427,3 +427,17 @@ def test_training_helps(uninterrupted: Path) -> None:
 def test_a_batch_that_cannot_be_split_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a batch of 4 cannot be accumulated in 3 equal parts"):
         fit(tmp_path, 5, accumulate=3)
+
+
+def test_a_changed_number_in_the_log_is_told_of(uninterrupted: Path, tmp_path: Path) -> None:
+    with pytest.raises(CrashError):
+        fit(tmp_path, ITERATIONS, progress=crash_at(12))
+    path = tmp_path / "log.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    changed = {**json.loads(lines[3]), "lr": 7.0}
+    path.write_text("".join([*lines[:3], json.dumps(changed) + "\n", *lines[4:]]))
+    said: list[str] = []
+    assert fit(tmp_path, ITERATIONS, report=said.append).finished
+    assert any(f"{path}: is not as it was written" in line for line in said)
+    assert fit(uninterrupted, ITERATIONS, report=said.append).finished
+    assert not any(f"{uninterrupted / 'log.jsonl'}" in line for line in said)

@@ -142,7 +142,10 @@ def test_recipes_that_were_stored_before_are_still_read() -> None:
     """As model files have held them since the first ones, with whatever lengths their runs had."""
     for content in json.loads((STORED / "recipes.json").read_text()):
         recipe = parse_recipe(json.dumps(content))
-        assert json.loads(recipe.model_dump_json()) == content
+        dumped = json.loads(recipe.model_dump_json())
+        for newer in ("dilations", "head_dilation"):
+            dumped["model"].pop(newer, None)
+        assert dumped == content
         content["schedule"] |= {"iterations": 5, "warmup": 10}
         assert parse_recipe(json.dumps(content)).schedule.warmup == 10
 

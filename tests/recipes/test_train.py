@@ -25,6 +25,7 @@ from dnlnet.recipes.train import train_recipe
 from trees import camvid_tree, cityscapes_tree
 
 QUICK = ["data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=3", "training.evaluate_every=2"]
+FROZEN = ["training.frozen=[features, block, classifier]"]
 RECIPE = override(find_recipe("scenes-tiny-dnl"), QUICK)
 
 
@@ -188,7 +189,7 @@ def test_after_a_start_that_failed_the_corrected_command_works(tmp_path: Path) -
     def crash(_: object) -> None:
         raise ValueError("in the first iteration")
 
-    for wrong, message in ((["training.frozen=['']"], "every parameter is frozen"), (["optim.lr=0.1"], "first iter")):
+    for wrong, message in ((FROZEN, "every parameter is frozen"), (["optim.lr=0.1"], "first iter")):
         with pytest.raises(ValueError, match=message):
             train_recipe(override(RECIPE, wrong), None, tmp_path / "run", progress=crash, report=quiet)
     assert train_recipe(RECIPE, None, tmp_path / "run", report=quiet).finished
@@ -277,7 +278,7 @@ def test_the_test_protocol_runs_through_its_phases_without_validation(tmp_path: 
 def test_a_start_without_space_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    with pytest.raises(OSError, match=r"0\.0 GB free, but checkpoints and models may take"):
+    with pytest.raises(OSError, match=r"0\.0 MB free, but checkpoints and models may take"):
         train_recipe(RECIPE, None, tmp_path / "run", report=quiet)
     assert not (tmp_path / "run").exists()
 
@@ -290,3 +291,12 @@ def test_camvid_files_train_with_unpacked_pictures(tmp_path: Path) -> None:
     train_recipe(recipe, root, runs[0], report=quiet)
     train_recipe(recipe, root, runs[1], unpacked=tmp_path / "pictures", report=quiet)
     assert list(read_log(runs[0])) == list(read_log(runs[1]))
+
+
+def test_a_run_begun_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
+    train_recipe(RECIPE, None, tmp_path / "run", report=quiet)
+    path = tmp_path / "run" / "run.yaml"
+    description = yaml.safe_load(path.read_text())
+    del description["recipe"]["model"]["head_dilation"], description["recipe"]["training"]["channels_last"]
+    path.write_text(yaml.safe_dump(description))
+    assert train_recipe(RECIPE, None, tmp_path / "run", report=quiet).finished

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import warnings
 from tempfile import NamedTemporaryFile
 from traceback import format_exception
 from typing import Annotated
@@ -71,6 +72,7 @@ def main() -> None:
 
     Exit codes: 2 for bad usage or input, 70 for a defect of this package, 130 for Ctrl-C.
     """
+    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
     try:
         app()
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
@@ -22,9 +23,11 @@ class RunLog:
         folder: of the run.
         after: the iteration that the run goes on from; lines of later ones, which a killed run has left, are removed.
         evaluated: whether that iteration was evaluated; if not, a line that says so is removed as well.
+        written: `digest` of the log when the run was saved, if it is known; a log that is not the same any more is
+            told of.
         tensorboard: also write event files.
         quiet: write nothing at all, as all processes but one.
-        report: told of lines that are removed.
+        report: told of lines that are removed, and of others that are not as they were written.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder, RunLog(Path(folder), tensorboard=False) as log:
@@ -39,12 +42,14 @@ class RunLog:
         after: int = 0,
         *,
         evaluated: bool = True,
+        written: str | None = None,
         tensorboard: bool = True,
         quiet: bool = False,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._file: TextIO | None = None
         self._board: _Board | None = None
+        self._digest = sha256()
         if quiet:
             return
         self._path = folder / LOG_FILE
@@ -53,17 +58,28 @@ class RunLog:
         kept = [line for line in lines if line["iteration"] <= (last if line["event"] == "evaluation" else after)]
         if len(kept) < len(lines):
             report(f"{self._path}: {len(lines) - len(kept)} lines of what is now done again removed")
+        text = "".join(json_text(line) + "\n" for line in kept)
+        self._digest.update(text.encode())
+        if written is not None and written != self.digest:
+            report(f"{self._path}: is not as it was written: lines have changed or are missing; the rest is kept")
         with written_whole(self._path) as temporary:
-            temporary.write_text("".join(json_text(line) + "\n" for line in kept))
+            temporary.write_text(text)
         self._file = self._path.open("a", buffering=1)  # a line is in the file once it is complete
         if tensorboard:
             self._board = _Board(folder / "tensorboard", after)
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that is in the log."""
+        return self._digest.hexdigest()
+
     def write(self, event: str, iteration: int, values: Mapping[str, Any]) -> None:
         """Add one line; numbers also go to TensorBoard under `event/name`."""
         if self._file is not None:
+            line = json_text({"event": event, "iteration": iteration, **values}) + "\n"
             with write_errors(self._path):
-                self._file.write(json_text({"event": event, "iteration": iteration, **values}) + "\n")
+                self._file.write(line)
+            self._digest.update(line.encode())
         if self._board is not None:
             numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
             self._board.write({f"{event}/{name}": value for name, value in numbers.items()}, iteration)

@@ -99,6 +99,7 @@ class Run:
         self.saved = 0
         self.skipped = 0
         self.best: float | None = None
+        self.log: str | None = None  # digest of the log, when the run was saved
         self.unscored = False  # an evaluation after this iteration is due, and not done yet
 
     def autocast(self) -> AbstractContextManager[None]:
@@ -147,6 +148,7 @@ class Run:
             "skipped": self.skipped,
             "best": self.best,
             "unscored": self.unscored,
+            "log": self.log,
             "scaler": self.scaler.state_dict(),
             "random": [state for state, _ in states],
         }
@@ -181,7 +183,8 @@ class Run:
         self.iteration = self.saved = checkpoint.iteration
         self.skipped, best = checkpoint.state["skipped"], checkpoint.state["best"]
         self.best = best if best is not None and isfinite(best) else None
-        self.unscored = checkpoint.state.get("unscored", False)  # unknown to the first versions
+        self.unscored = checkpoint.state.get("unscored", False)  # unknown to the first versions, as is the next
+        self.log = checkpoint.state.get("log")
 
 
 def save_model(path: Path, run: Run, metadata: Mapping[str, str]) -> None:

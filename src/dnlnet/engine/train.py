@@ -99,7 +99,7 @@ def train(
         report(f"{folder}: no whole checkpoint to go on from; starting anew")
     distributed.wait_for_all()  # all have read before one writes
     main = distributed.is_main()
-    log = RunLog(folder, run.iteration, evaluated=not run.unscored, quiet=not main, report=report)
+    log = RunLog(folder, run.iteration, evaluated=not run.unscored, written=run.log, quiet=not main, report=report)
     iterations = _iterations(stages, settings, run.iteration)
     with log, worker_deaths(), stop_requested() as stop, closing(iterations):
 
@@ -113,6 +113,7 @@ def train(
                     about = {**(metadata or {}), "scores": json_text(scores)}
                     save_model(folder / "best.safetensors", run, about)
             if last or stopping or run.iteration % settings.save_every == 0:
+                run.log = log.digest
                 state = run.checkpoint()
                 if main:
                     checkpoints.save(state)

@@ -4,16 +4,17 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 import dnlnet
 from dnlnet.data.classes import Classes
+from dnlnet.engine.checkpoint import save_tensors
 from dnlnet.errors import shown
-from dnlnet.files import json_text, written_whole
+from dnlnet.files import json_text
 from dnlnet.recipes.schema import Recipe, parse_json, parse_recipe
 
 HUB_FILE = "model.safetensors"
@@ -133,9 +134,13 @@ def _parse_iteration(text: str) -> int:
 
 def _parse_scores(text: str) -> dict[str, float]:
     content = parse_json(text)
-    if not isinstance(content, dict) or not all(type(value) in (int, float) for value in content.values()):
+    # null is a score that has no value, as average precision has none where there is no object of a size
+    known = (
+        {name: value for name, value in content.items() if value is not None} if isinstance(content, dict) else None
+    )
+    if known is None or not all(type(value) in (int, float) for value in known.values()):
         raise ValueError(f"expected numbers by name, got {shown(content)}")
-    return content
+    return known
 
 
 def write_model_file(path: Path, state: Mapping[str, Tensor], model: ModelFile) -> None:
@@ -145,8 +150,7 @@ def write_model_file(path: Path, state: Mapping[str, Tensor], model: ModelFile) 
         metadata["scores"] = json_text(model.scores)
     if model.converted is not None:
         metadata["converted"] = model.converted
-    with written_whole(path) as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in state.items()}, temporary, metadata)
+    save_tensors(path, state, metadata)
 
 
 def about(recipe: Recipe, classes: Classes) -> dict[str, str]:

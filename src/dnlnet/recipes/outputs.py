@@ -17,7 +17,7 @@ from dnlnet.data.pictures import read_picture
 from dnlnet.data.submission import SUBMISSIONS, Submission
 from dnlnet.data.video import VIDEO_SUFFIXES, is_video
 from dnlnet.errors import unknown
-from dnlnet.files import written_whole
+from dnlnet.files import json_text, written_whole
 from dnlnet.tasks.actions import Action, VideoModel
 from dnlnet.tasks.detections import DetectionModel, Detections
 from dnlnet.tasks.prediction import Prediction, Progress, SegmentationModel
@@ -157,7 +157,7 @@ class DetectionOutputs(Outputs):
                 Image.fromarray(255 * mask.astype(np.uint8)).save(temporary)
         with written_whole(targets["detections"]) as temporary:
             results = prediction.results(_image_id(targets["detections"].stem))
-            temporary.write_text(json.dumps(results, indent=1))
+            temporary.write_text(json_text(results, indent=1))
 
 
 def _image_id(stem: str) -> int | str:
@@ -221,7 +221,7 @@ class VideoOutputs(Outputs):
             content: dict[str, Any] = {"classes": prediction.top(len(prediction.classes))}
             if prediction.notes:
                 content["notes"] = list(prediction.notes)
-            temporary.write_text(json.dumps(content, indent=1))
+            temporary.write_text(json_text(content, indent=1))
 
 
 def join_results(out: Path) -> Path | None:
@@ -231,5 +231,5 @@ def join_results(out: Path) -> Path | None:
         return None
     path = out / "results.json"
     with written_whole(path) as temporary:
-        temporary.write_text(json.dumps([result for part in parts for result in json.loads(part.read_text())]))
+        temporary.write_text(json_text([result for part in parts for result in json.loads(part.read_text())]))
     return path

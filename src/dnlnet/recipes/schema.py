@@ -30,17 +30,17 @@ from dnlnet.recipes.ranges import (
 )
 
 
-def _power_of_two(number: int) -> int:
-    if number.bit_count() != 1:
-        raise ValueError(f"expected a power of two, got {number}")
-    return number
+def _output_stride(stride: int) -> int:
+    if stride not in (8, 16, 32):
+        raise ValueError("expected 8, 16 or 32")
+    return stride
 
 
 Index = Annotated[int, Field(strict=True, ge=0, le=1000)]
 FrameRate = Annotated[float, Field(strict=True, ge=0.1, le=1000)]
 Deviation = Annotated[float, Field(strict=True, ge=0.001, le=10)]
 Dilation = Annotated[int, Field(strict=True, ge=1, le=64)]
-OutputStride = Annotated[int, Field(strict=True, ge=8, le=32), AfterValidator(_power_of_two)]
+OutputStride = Annotated[int, Field(strict=True), AfterValidator(_output_stride)]
 Number = TypeVar("Number", int, float)
 
 
@@ -101,6 +101,13 @@ class SegmentorModel(Model):
     auxiliary_width: Few | None = None  # None is that of the head
     auxiliary_bias: Flag = True
     align_corners: Flag = True
+
+    @model_validator(mode="after")
+    def _tiny_has_no_backbone(self) -> Self:
+        for name, usual in {"weights": None, "dilations": None, "head_dilation": 1}.items():
+            if self.network == "tiny" and getattr(self, name) != usual:
+                raise ValueError(f"the tiny network has no backbone to use {name}={shown(getattr(self, name))}")
+        return self
 
 
 class DetectorModel(Model):

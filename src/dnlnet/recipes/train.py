@@ -1,5 +1,6 @@
 """Train a recipe into a folder: refuse early what cannot work, go on where a run of the same recipe stopped."""
 
+import json
 import platform
 import shutil
 import subprocess
@@ -25,7 +26,7 @@ from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.feasible import require_feasible
 from dnlnet.recipes.fingerprint import fingerprint
 from dnlnet.recipes.model_file import about
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.schema import Recipe, parse_recipe
 
 RUN_FILE = "run.yaml"
 
@@ -166,6 +167,7 @@ def _require_same_run(out: Path, description: Mapping[str, Any], report: Callabl
     if not (out / RUN_FILE).exists() or not _got_anywhere(out):
         return
     before = _read_description(out / RUN_FILE)
+    before["recipe"] = _completed(before["recipe"])
     for key in ("recipe", "seed"):
         if (change := _difference(before[key], description[key], key)) is not None:
             raise ValueError(f"{out} holds another run: {change}; choose another --out, or delete it")
@@ -177,6 +179,14 @@ def _require_same_run(out: Path, description: Mapping[str, Any], report: Callabl
         raise ValueError(
             f"{out} holds a run on other data: {change}; give the data it was started on, or another --out"
         )
+
+
+def _completed(recipe: Any) -> Any:
+    """A stored recipe with the defaults of settings that are newer than it; as it is, if it cannot be read."""
+    try:
+        return json.loads(parse_recipe(json.dumps(recipe)).model_dump_json())
+    except (ValueError, TypeError):
+        return recipe
 
 
 def _got_anywhere(out: Path) -> bool:
@@ -218,7 +228,7 @@ def _require_space(out: Path, model: nn.Module, keep: int) -> None:
     needed = weights * (3 * (keep + 1) + 3)
     free = shutil.disk_usage(next(place for place in (out, *out.resolve().parents) if place.exists())).free
     if free < needed:
-        raise OSError(f"{out}: {free / 1e9:.1f} GB free, but checkpoints and models may take {needed / 1e9:.1f} GB")
+        raise OSError(f"{out}: {free / 1e6:,.1f} MB free, but checkpoints and models may take {needed / 1e6:,.1f} MB")
 
 
 def _commit() -> str | None:
