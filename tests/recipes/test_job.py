@@ -241,3 +241,15 @@ def test_a_video_that_is_cut_off_says_how_much_was_used(tmp_path: Path) -> None:
     assert "of 3.0 seconds are there" in note
     assert json.loads((tmp_path / "out" / "cut.json").read_text())["notes"] == [note]
     assert not whole.notes
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_job_without_a_result_leaves_nothing(there: bool, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "bad.png").write_text("no picture")
+    if there:
+        (tmp_path / "out").mkdir()
+    done = command("predict", run, tmp_path / "photos", "-o", tmp_path / "out")
+    assert done.exit_code == 2
+    assert (tmp_path / "out").exists() == there
+    assert not list(tmp_path.glob("out/*"))

@@ -35,6 +35,7 @@ class Job:
         self._out, self._settings = out, dict(settings)
         self._identity = sha256(json.dumps(self._settings, sort_keys=True).encode()).hexdigest()[:16]
         self._notes = out / f"{Path(JOB_FILE).stem}.{rank}.jsonl"
+        self._made = not out.exists()
 
     def claim(self, force: bool = False) -> None:
         """Mark the folder as this job's; one that holds something else is refused unless `force`."""
@@ -52,6 +53,13 @@ class Job:
                 )
         with written_whole(path) as temporary:
             temporary.write_text(json.dumps(self._settings))
+
+    def give_up(self) -> None:
+        """Remove the mark, and the folder if it was made for this job, where there is no result beside it."""
+        if [path.name for path in self._out.iterdir()] == [JOB_FILE]:
+            (self._out / JOB_FILE).unlink()
+            if self._made:
+                self._out.rmdir()
 
     def done_before(self) -> dict[str, Stamp]:
         """The pictures that have results of this job, by the names of these, as they were then."""

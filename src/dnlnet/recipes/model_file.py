@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 from safetensors import SafetensorError, safe_open

@@ -110,6 +110,9 @@ def predict_pictures(
             writing = work, done, writer.submit(outputs.write, prediction, work.targets)
         if writing is not None:
             yield _written(job, *writing)
+    distributed.wait_for_all()
+    if distributed.is_main():
+        job.give_up()
 
 
 @dataclass(frozen=True)
