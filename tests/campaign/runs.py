@@ -128,10 +128,13 @@ def flips(system: System, folder: Path, seconds: float, results: Results, seed: 
     rng = random.Random(seed)
     expected = uninterrupted(system.name, folder)
     stopped = expected.parent / "stopped"
-    while not list(stopped.glob("checkpoints/*.json")):  # it may have been stopped too soon
-        run([*system.arguments, "--out", stopped], expected.parent, kill_after=0.6 * seconds)
-    if (stopped / "last.safetensors").exists():
-        raise RuntimeError("the run to be damaged had ended already")
+    for share in (0.6, 0.5, 0.7, 0.4, 0.8, 0.3):
+        shutil.rmtree(stopped, ignore_errors=True)
+        run([*system.arguments, "--out", stopped], expected.parent, kill_after=share * seconds)
+        if list(stopped.glob("checkpoints/*.json")) and not (stopped / "last.safetensors").exists():
+            break
+    else:
+        raise RuntimeError("the run to be damaged was stopped before its first checkpoint, or had ended, each time")
     files = [*sorted(stopped.glob("checkpoints/[0-9]*.*")), stopped / "log.jsonl", stopped / "run.yaml"]
     for number in range(tries):
         out = expected.parent / "flipped"

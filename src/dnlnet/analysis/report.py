@@ -1,6 +1,7 @@
 """The report of a training run: its curves, its scores, and what it was."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ _OF_CLASS = {"segmentation": "IoU", "detection": "box AP", "video": "top1"}  # w
 def write_report(folder: Path) -> Path:
     """Write `report.md` and its pictures from the log of a run, and return its path."""
     events = list(read_log(folder))
-    steps = [event for event in events if event["event"] == "train" and "skipped" not in event]
-    evaluations = [event for event in events if event["event"] == "evaluation"]
+    steps = _alike([event for event in events if event["event"] == "train" and "skipped" not in event])
+    evaluations = _alike([event for event in events if event["event"] == "evaluation"])
     if not steps:
         raise ValueError(f"{folder}: has no log of a training run")
     run = yaml.safe_load((folder / "run.yaml").read_text())
@@ -35,6 +36,16 @@ def write_report(folder: Path) -> Path:
     with written_whole(path) as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
+
+
+def _alike(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The events that have what most of them have; a line of the log may have been damaged and be JSON still.
+
+    >>> _alike([{"lr": 1}, {"lr": 2}, {"mr": 3}])
+    [{'lr': 1}, {'lr': 2}]
+    """
+    (usual, _), *_ = Counter(map(tuple, events)).most_common(1) or [((), 0)]
+    return [event for event in events if tuple(event) == usual]
 
 
 def loss_figure(steps: Sequence[Mapping[str, Any]]) -> Figure:
@@ -95,9 +106,10 @@ def _score_names(evaluation: Mapping[str, Any]) -> list[str]:
 
 
 def _summary(run: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in (run.get("versions") or {}).items())
+    commit = run.get("commit") or "unknown"
     return (
-        f"{steps[-1]['iteration']} iterations, seed {run['seed']}; {versions}; commit {run['commit'] or 'unknown'}."
+        f"{steps[-1]['iteration']} iterations, seed {run['seed']}; {versions or 'unknown versions'}; commit {commit}."
     )
 
 

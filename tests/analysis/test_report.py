@@ -47,3 +47,11 @@ def test_a_report_without_a_score_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     text = write_report(tmp_path).read_text()
     assert "| best | 2 | 0.5000 | 0.7500 |" in text
     assert "| last | 3 | - | - |" in text
+
+
+def test_a_damaged_line_that_is_still_json_is_left_out_of_the_report(tmp_path: Path) -> None:
+    lines = [json.dumps({"event": "train", "iteration": n, "main": 1.0, "lr": 0.1}) for n in (1, 2, 3)]
+    lines[1] = lines[1].replace("main", "mbin")
+    (tmp_path / "log.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({"recipe": {"name": "mine"}, "seed": 0, "versionr": {}}))
+    assert "3 iterations, seed 0; unknown versions; commit unknown." in write_report(tmp_path).read_text()
