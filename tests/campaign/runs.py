@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -109,16 +110,17 @@ def kills(system: System, folder: Path, seconds: float, results: Results, seed: 
     done = 0
     while done < system.kills:
         out = expected.parent / f"killed {done}"
-        chain = 0
+        chain, fault = 0, None
         for _ in range(min(10, system.kills - done)):
             outcome = run([*system.arguments, "--out", out], expected.parent, kill_after=rng.uniform(0, seconds))
-            if outcome.code != -9:
-                break  # it had ended before
+            if outcome.code != -signal.SIGKILL:
+                fault = _failed(outcome)  # or it had ended before
+                break
             chain += 1
         last = run([*system.arguments, "--out", out], expected.parent)
-        if chain:
-            fault = _failed(last) or difference(out, expected) or _leftovers(out)
-            results.add(Try("kills", f"SIGKILL, {system.name}", f"{chain} kills", fault, chain))
+        if chain or fault:
+            fault = fault or _failed(last) or difference(out, expected) or _leftovers(out)
+            results.add(Try("kills", f"SIGKILL, {system.name}", f"{chain} kills", fault, max(1, chain)))
         done += chain
         shutil.rmtree(out)
 

@@ -44,6 +44,13 @@ def test_a_second_run_is_told_who_owns_the_folder_and_has_it_once_the_owner_is_d
     assert [path.name for path in folder.iterdir()] == ["checkpoints"]
 
 
+def test_what_a_killed_run_was_writing_is_removed_wherever_it_is(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "checkpoints", tmp_path / "tensorboard"):
+        (place / ".writing-0123456789abcdef-0" / "content").mkdir(parents=True)
+    with owned(tmp_path):
+        assert not list(tmp_path.rglob(".writing-*"))
+
+
 def test_folders_that_stay_empty_are_removed_and_others_are_not(tmp_path: Path) -> None:
     with pytest.raises(KeyError), owned(tmp_path / "runs" / "a"):
         raise KeyError("failed start")

@@ -34,8 +34,10 @@ def owned(folder: Path, report: Callable[[str], None] = print) -> Iterator[None]
         nonlocal lock
         folder.mkdir(parents=True, exist_ok=True)
         lock = _take(path, report)
-        for place in (folder, *(place for place in folder.iterdir() if place.is_dir())):
-            remove_leftovers(place)
+        remove_leftovers(folder)
+        for place in folder.iterdir():
+            if place.is_dir():
+                remove_leftovers(place)
 
     distributed.in_main(take)
     try:
