@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dnlnet.analysis import capture
-from dnlnet.analysis.figures import attention_figure
-from dnlnet.analysis.panels import save_figure
-from dnlnet.analysis.views import Picture, View
 from dnlnet.data.pictures import read_picture
-from dnlnet.data.scenes import CLASSES, scene
-from dnlnet.tasks.scenes import run
+from dnlnet.lens import capture
+from dnlnet.lens.figures import attention_figure
+from dnlnet.lens.panels import save_figure
+from dnlnet.lens.views import Picture, View
+from dnlnet.segmentation.data.scenes import CLASSES, scene
+from dnlnet.segmentation.scenes import run
 
 outcome = run("dnl", steps=60, size=64)  # four convolutions, one DNL block, a classifier
 print(

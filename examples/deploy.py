@@ -6,10 +6,10 @@ import numpy as np
 from PIL import Image
 
 import dnlnet
-from dnlnet.data.scenes import scene
 from dnlnet.export.model import export_model
 from dnlnet.recipes import find_recipe, override
 from dnlnet.recipes.train import train_recipe
+from dnlnet.segmentation.data.scenes import scene
 
 # A model to begin with. Yours comes from `dnlnet train`, or from `dnlnet.load("a name on the hub")`.
 short = ["schedule.iterations=10", "schedule.batch=4", "training.evaluate_every=10", "data.crop=[64, 64]"]

@@ -9,9 +9,9 @@ import numpy as np
 from PIL import Image
 
 import dnlnet
-from dnlnet.data.scenes import CLASSES, scene
 from dnlnet.recipes import find_recipe, override
 from dnlnet.recipes.train import train_recipe
+from dnlnet.segmentation.data.scenes import CLASSES, scene
 
 # The layout: images/SPLIT/NAME.png, masks/SPLIT/NAME.png with class numbers, and classes.yaml with their names.
 data = Path("my_data")

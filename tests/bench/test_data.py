@@ -5,8 +5,8 @@ import torch
 
 from dnlnet.bench import data as bench
 from dnlnet.bench.data import bench_data, make_files, plain_sample, window_sample
-from dnlnet.data.samples import TrainingCrops
 from dnlnet.data.transforms import Augmentation
+from dnlnet.segmentation.data.samples import TrainingCrops
 
 
 @pytest.fixture(autouse=True)

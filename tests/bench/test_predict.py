@@ -5,8 +5,8 @@ import torch
 
 from dnlnet.backbones import SlowOnly
 from dnlnet.bench.predict import bench_predict
-from dnlnet.models.tiny import TinySegmentor
-from dnlnet.models.video import VideoClassifier
+from dnlnet.segmentation.tiny import TinySegmentor
+from dnlnet.video.network import VideoClassifier
 
 NETWORKS = {
     "image": (lambda: TinySegmentor(4, width=8), (32, 40)),

@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from coco_trees import annotation, coco_tree, edit, write_coco
 from dnlnet.cli.data import data
-from dnlnet.data.catalog import DATA_SETS, INSTANCE_DATA_SETS, VIDEO_DATA_SETS
+from dnlnet.recipes.catalog import DATA_SETS, INSTANCE_DATA_SETS, VIDEO_DATA_SETS
 from trees import camvid_tree, cityscapes_tree, folder_tree, truncate, write_image, write_labels
 from video_trees import kinetics_tree, video_folder_tree
 

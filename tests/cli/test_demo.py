@@ -6,7 +6,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from dnlnet.cli.main import app
-from dnlnet.tasks import scenes
+from dnlnet.segmentation import scenes
 
 
 def fail_if_trained(*_: object, **__: object) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dnlnet.analysis import theory
 from dnlnet.cli import main as cli
 from dnlnet.cli.tables import choose, write_json
+from dnlnet.lens import theory
 
 COMMANDS = [
     ["demo"],

@@ -15,7 +15,7 @@ from dnlnet.attention import NonLocalBlock
 from dnlnet.convert.checking import fitted
 from dnlnet.convert.family import Checkpoint, Converted
 from dnlnet.convert.mmdet import FAMILY
-from dnlnet.models.detector import Detector
+from dnlnet.detection.network import Detector
 from dnlnet.recipes import find_recipe
 from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.schema import DetectionRecipe, parse_recipe

@@ -12,11 +12,11 @@ from dnlnet.convert import Converted, convert
 from dnlnet.convert.checking import fitted
 from dnlnet.convert.family import Checkpoint
 from dnlnet.convert.mmseg import FAMILY
-from dnlnet.data.cityscapes import CLASSES
-from dnlnet.models.segmentor import Segmentor
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import read_model_file
 from dnlnet.recipes.schema import SegmentationRecipe
+from dnlnet.segmentation.data.cityscapes import CLASSES
+from dnlnet.segmentation.network import Segmentor
 from foreign import SMALL, Size, State, filled, mmseg_logits, mmseg_plan, mmseg_shapes, use_small_backbones
 
 NAME = "dnl_r50-d8_512x1024_40k_cityscapes_20200904_233629-53d4ea93.pth"

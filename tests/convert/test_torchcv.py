@@ -14,10 +14,10 @@ from dnlnet.convert import Converted, convert
 from dnlnet.convert.checking import fitted
 from dnlnet.convert.family import Checkpoint
 from dnlnet.convert.torchcv import FAMILY
-from dnlnet.models.segmentor import Segmentor
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import read_model_file
 from dnlnet.recipes.schema import SegmentationRecipe
+from dnlnet.segmentation.network import Segmentor
 from foreign import (
     SMALL,
     Plan,

@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dnlnet.data.camvid import camvid
 from dnlnet.data.check import Report, check
-from dnlnet.data.folder import folder
 from dnlnet.data.labelled import LabelledImages
+from dnlnet.segmentation.data.camvid import camvid
+from dnlnet.segmentation.data.folder import folder
 from trees import camvid_tree, colour_folder_tree, folder_tree, truncate, write_image, write_labels
 
 

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from dnlnet.data.camvid import camvid
-from dnlnet.data.coco import open_coco_file
 from dnlnet.data.files import file_fault, text_lines
-from dnlnet.data.folder import read_classes
-from dnlnet.data.kinetics import kinetics
 from dnlnet.data.labelled import LabelledImages, Pair, index_labels
 from dnlnet.data.pictures import read_picture
-from dnlnet.data.scenes import CLASSES
-from dnlnet.data.video import open_video
+from dnlnet.detection.data.coco import open_coco_file
+from dnlnet.segmentation.data.camvid import camvid
+from dnlnet.segmentation.data.folder import read_classes
+from dnlnet.segmentation.data.scenes import CLASSES
+from dnlnet.video.data.kinetics import kinetics
+from dnlnet.video.data.video import open_video
 from trees import camvid_tree
 
 

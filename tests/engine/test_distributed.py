@@ -131,7 +131,7 @@ def test_a_signal_to_one_of_two_processes_stops_the_evaluation_of_both(shared: P
     """And what they go on to is what was never stopped."""
     stop = """
 import os, signal
-from dnlnet.tasks.segmentation import SegmentationTask
+from dnlnet.segmentation.task import SegmentationTask
 score, counted = SegmentationTask.score, iter(range(1000))
 def score_or_stop(self, *arguments):
     if next(counted) == 3 and os.environ["RANK"] == "1":

@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from dnlnet.engine.optim import LearningRate, freeze, parameter_groups, set_training_mode
-from dnlnet.models.tiny import TinySegmentor
+from dnlnet.segmentation.tiny import TinySegmentor
 
 
 @pytest.mark.parametrize("i", [0, 1, 37, 99, 100])

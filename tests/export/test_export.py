@@ -10,24 +10,24 @@ from torch import nn
 from typer.testing import CliRunner, Result
 
 import dnlnet
-from dnlnet.analysis import capture
 from dnlnet.attention import PRESETS, VARIANTS
 from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
-from dnlnet.data.scenes import scene
 from dnlnet.data.transforms import normalised
-from dnlnet.data.videos import named_classes
+from dnlnet.detection.network import Detector
 from dnlnet.export.deployed import Deployed, DeployedDetector, DeployedPyramid, DeployedSegmentor, explicit
 from dnlnet.export.model import DifferenceError, default_size, export_model
 from dnlnet.export.programs import computed, largest_difference, read_onnx, write_onnx
-from dnlnet.models.detector import Detector
-from dnlnet.models.segmentor import SegmentorOutput
+from dnlnet.lens import capture
 from dnlnet.recipes import find_recipe, override
 from dnlnet.recipes.build_detection import build_model
 from dnlnet.recipes.build_video import build_model as video_network
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import ModelFile, find_model, read_model_file, write_model_file
+from dnlnet.segmentation.data.scenes import scene
+from dnlnet.segmentation.network import SegmentorOutput
+from dnlnet.video.data.videos import named_classes
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's exporters warn about themselves
 written_once = pytest.mark.xdist_group("written model")  # one process of a parallel run writes it for these

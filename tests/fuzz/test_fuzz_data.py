@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from coco_trees import coco_tree
-from dnlnet.data.check_coco import check_instances
 from dnlnet.data.classes import Classes, spread_colours
-from dnlnet.data.coco import open_coco_file
-from dnlnet.data.instances import TrainingInstances
 from dnlnet.data.labelled import LabelledImages, Pair, colour_labels, index_labels
 from dnlnet.data.pictures import read_picture
-from dnlnet.metrics.coco import AveragePrecision
+from dnlnet.detection.data.check import check_instances
+from dnlnet.detection.data.coco import open_coco_file
+from dnlnet.detection.data.samples import TrainingInstances
+from dnlnet.detection.metric import AveragePrecision
 
 
 def fuzzed(examples: int) -> settings:

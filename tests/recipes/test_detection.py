@@ -19,16 +19,16 @@ from coco_trees import coco_tree, shapes_tree
 from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
-from dnlnet.data.coco import open_coco
+from dnlnet.detection.data.coco import open_coco
+from dnlnet.detection.network import Detector
+from dnlnet.detection.predictor import DetectionModel, Detections
 from dnlnet.engine.log import read_log
 from dnlnet.engine.train import Progress
-from dnlnet.models.detector import Detector
 from dnlnet.recipes import RECIPES, find_recipe, override
 from dnlnet.recipes.build_detection import build_model, build_task, build_training_data, build_validation_data
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.schema import DetectionRecipe, parse_recipe
 from dnlnet.recipes.train import train_recipe
-from dnlnet.tasks.detections import DetectionModel, Detections
 
 SMALL = [
     "model.backbone=resnet18",

@@ -6,11 +6,11 @@ import torch
 
 from dnlnet.engine import memory
 from dnlnet.engine.memory import installed_bytes, step_bytes
-from dnlnet.models.tiny import TinySegmentor
 from dnlnet.recipes import find_recipe, override
 from dnlnet.recipes.build_segmentation import build_model
 from dnlnet.recipes.feasible import require_feasible
 from dnlnet.recipes.train import train_recipe
+from dnlnet.segmentation.tiny import TinySegmentor
 
 QUICK = ["data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=2"]
 

@@ -17,15 +17,15 @@ import dnlnet
 from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
-from dnlnet.data.clips import Clip
 from dnlnet.data.transforms import Pixels
-from dnlnet.data.videos import named_classes
-from dnlnet.models.detector import Detector
+from dnlnet.detection.network import Detector
+from dnlnet.detection.predictor import DetectionModel
 from dnlnet.recipes.job import Job
 from dnlnet.recipes.outputs import SegmentationOutputs
 from dnlnet.recipes.predict import Done, predict_pictures
-from dnlnet.tasks.actions import VideoModel
-from dnlnet.tasks.detections import DetectionModel
+from dnlnet.video.data.clips import Clip
+from dnlnet.video.data.videos import named_classes
+from dnlnet.video.predictor import VideoModel
 from trees import truncate, write_image
 from video_trees import write_video
 

@@ -10,9 +10,9 @@ from markdown_it import MarkdownIt
 
 import dnlnet
 from dnlnet.data.classes import Classes
-from dnlnet.data.scenes import scene
 from dnlnet.recipes.card import model_card
 from dnlnet.recipes.load import TrainedDetection, TrainedSegmentation
+from dnlnet.segmentation.data.scenes import scene
 
 PIXELS = (scene(3, 64)[0].transpose(1, 2, 0) * 255).astype(np.uint8)
 

@@ -7,9 +7,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from dnlnet.data.catalog import DATA_SETS
 from dnlnet.data.classes import Classes
-from dnlnet.data.samples import Draw, Sample
 from dnlnet.recipes import RECIPES, find_recipe, match_recipes, override
 from dnlnet.recipes.build_segmentation import (
     build_model,
@@ -18,6 +16,8 @@ from dnlnet.recipes.build_segmentation import (
     build_validation_data,
     find_classes,
 )
+from dnlnet.recipes.catalog import DATA_SETS
+from dnlnet.segmentation.data.samples import Draw, Sample
 from trees import ade20k_tree, camvid_tree, cityscapes_tree, folder_tree, pascal_context_tree
 
 TREES: dict[str, Callable[[Path], Path]] = {

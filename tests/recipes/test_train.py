@@ -16,10 +16,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from dnlnet.analysis.report import write_report
 from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
 from dnlnet.engine.log import read_log
+from dnlnet.lens.report import write_report
 from dnlnet.recipes import find_recipe, override
 from dnlnet.recipes.train import train_recipe
 from trees import camvid_tree, cityscapes_tree

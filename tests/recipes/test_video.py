@@ -12,15 +12,15 @@ from typer.testing import CliRunner, Result
 import dnlnet
 from dnlnet.cli.main import app
 from dnlnet.data.transforms import MEAN, Pixels
-from dnlnet.data.video_samples import TrainingClips
 from dnlnet.engine.log import read_log
-from dnlnet.inference.clips import view_logits
 from dnlnet.recipes import RECIPES, find_recipe, override
 from dnlnet.recipes.build_video import build_model, build_task, build_training_data, build_validation_data
 from dnlnet.recipes.load import TrainedVideo
 from dnlnet.recipes.model_file import find_model, read_model_file, write_model_file
 from dnlnet.recipes.schema import VideoRecipe, parse_recipe
 from dnlnet.recipes.train import train_recipe
+from dnlnet.video.data.samples import TrainingClips
+from dnlnet.video.views import view_logits
 from video_trees import moving_shapes, write_sound
 
 TINY = [

@@ -14,10 +14,10 @@ from torchvision.transforms import v2
 from dnlnet.bench.timing import best_times
 from dnlnet.data.classes import IGNORE
 from dnlnet.data.labelled import LabelledImages, Pair, index_labels
-from dnlnet.data.samples import Draw, TrainingCrops
-from dnlnet.data.scenes import CLASSES, scene
 from dnlnet.data.transforms import DEVIATION, MEAN, PADDING, Augmentation, normalised
-from dnlnet.data.unpacked import unpack_into
+from dnlnet.segmentation.data.samples import Draw, TrainingCrops
+from dnlnet.segmentation.data.scenes import CLASSES, scene
+from dnlnet.segmentation.data.unpacked import unpack_into
 
 SIZE = (1024, 2048)
 CROP = (769, 769)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from dnlnet.backbones.fold import first_tensor, fold_batch_norms
 from dnlnet.bench.timing import best_times
-from dnlnet.inference.fold import first_tensor, fold_batch_norms
 from dnlnet.layout import channels_last, with_channels_last
 
 

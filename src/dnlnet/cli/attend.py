@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from dnlnet.analysis.views import Picture, Point
     from dnlnet.data.labelled import LabelledImages
-    from dnlnet.tasks.detections import DetectionModel
-    from dnlnet.tasks.prediction import SegmentationModel
+    from dnlnet.detection.predictor import DetectionModel
+    from dnlnet.lens.views import Picture, Point
+    from dnlnet.segmentation.predictor import SegmentationModel
 
 
 def attend(
@@ -52,14 +52,14 @@ def attend(
         raise ValueError("nothing to write: give a folder for figures with -o OUT, a file with --page HTML, or both")
     queries = [_query(text) for text in query or []]
 
-    from dnlnet.analysis.explorer import explorer_page
     from dnlnet.cli.attend_video import attend_videos
     from dnlnet.cli.problems import end_with, say_left_out
     from dnlnet.cli.progress import counting_progress
-    from dnlnet.data.catalog import open_all_splits
     from dnlnet.data.inputs import find_pictures
     from dnlnet.data.labelled import BadFileError
     from dnlnet.files import written_whole
+    from dnlnet.lens.explorer import explorer_page
+    from dnlnet.recipes.catalog import open_all_splits
     from dnlnet.recipes.load import open_together, read_together
 
     files = read_together([model, *(against or ())])
@@ -131,10 +131,10 @@ def _look(
     import numpy as np
     from PIL import Image
 
-    from dnlnet.analysis.views import Picture, views_of
     from dnlnet.cli.problems import say
-    from dnlnet.data.catalog import find_labels
     from dnlnet.data.pictures import read_picture
+    from dnlnet.lens.views import Picture, views_of
+    from dnlnet.recipes.catalog import find_labels
 
     pixels = read_picture(path)
     labels = None if labelled is None else find_labels(labelled, path)
@@ -155,8 +155,8 @@ def _look(
 
 def _write(picture: "Picture", points: "list[Point]", path: Path, target: Path) -> None:
     """The figure, the maps and their description of the picture at a path."""
-    from dnlnet.analysis.figures import attention_figure
-    from dnlnet.analysis.record import record
+    from dnlnet.lens.figures import attention_figure
+    from dnlnet.lens.record import record
 
     write_shown(path, target, attention_figure(picture, points), *record(picture, points))
 
@@ -165,9 +165,9 @@ def write_shown(
     path: Path, target: Path, figure: "Figure", content: dict[str, Any], arrays: "Mapping[str, Any]"
 ) -> None:
     """What is shown of a picture or video, under one name with four endings, or none of it and a `BadFileError`."""
-    from dnlnet.analysis.panels import PRINT_DOTS, save_figure
     from dnlnet.cli.tables import write_json, write_maps
     from dnlnet.data.labelled import BadFileError, Problem
+    from dnlnet.lens.panels import PRINT_DOTS, save_figure
     from dnlnet.recipes.job import writing_problem
 
     png, pdf, npz, json = files = [target.with_name(target.name + end) for end in (".png", ".pdf", ".npz", ".json")]

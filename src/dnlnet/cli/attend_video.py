@@ -20,16 +20,16 @@ def attend_videos(
     Queries are (x, y) in pixels of the video, in the middle frame, or (x, y, frame) with frames of the clip counted
     from 1; without any, the middle.
     """
-    from dnlnet.analysis.clip_figure import clip_figure
-    from dnlnet.analysis.clips import clip_record, clip_terms
     from dnlnet.cli.attend import write_shown
     from dnlnet.cli.problems import end_with, say, say_left_out
     from dnlnet.cli.progress import counting_progress
     from dnlnet.data.inputs import find_inputs
     from dnlnet.data.labelled import BadFileError
-    from dnlnet.data.video import is_video, open_video
+    from dnlnet.lens.clip_figure import clip_figure
+    from dnlnet.lens.clips import clip_record, clip_terms
     from dnlnet.recipes.load import TrainedVideo
     from dnlnet.recipes.schema import VideoRecipe
+    from dnlnet.video.data.video import is_video, open_video
 
     found = find_inputs(inputs, is_video, "videos in it", out)
     say_left_out(found)

@@ -26,8 +26,8 @@ def complexity(
 
     Example: dnlnet complexity 'cityscapes-r101-*' --latency
     """
-    from dnlnet.analysis.complexity import CONVENTION, count_complexity, measure_latency
     from dnlnet.cli.tables import print_table, write_json
+    from dnlnet.lens.complexity import CONVENTION, count_complexity, measure_latency
     from dnlnet.recipes import match_recipes
     from dnlnet.recipes.build import network_of
 

@@ -8,9 +8,9 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dnlnet.analysis.consistency import Average, Overlaps
-    from dnlnet.data.samples import Sample
+    from dnlnet.lens.consistency import Average, Overlaps
     from dnlnet.recipes.model_file import ModelFile
+    from dnlnet.segmentation.data.samples import Sample
 
     Table = dict[str, dict[str, Average | None]]
 
@@ -39,10 +39,10 @@ def consistency(
 
     Example: dnlnet consistency runs/nl runs/dnl --data ~/camvid --picture overlaps.png
     """
-    from dnlnet.analysis.consistency import RANDOM, averages
-    from dnlnet.analysis.consistency_figure import consistency_figure
-    from dnlnet.analysis.panels import save_figure
     from dnlnet.cli.tables import write_json
+    from dnlnet.lens.consistency import RANDOM, averages
+    from dnlnet.lens.consistency_figure import consistency_figure
+    from dnlnet.lens.panels import save_figure
     from dnlnet.recipes.load import read_together
 
     found = read_together(models)
@@ -80,8 +80,8 @@ def consistency(
 
 def print_overlaps(table: "Table", caption: str) -> None:
     """The averages of each row of a table of overlaps."""
-    from dnlnet.analysis.consistency import STATISTICS
     from dnlnet.cli.tables import print_table
+    from dnlnet.lens.consistency import STATISTICS
 
     print_table(
         "Overlaps of attention with the ground truth (Table 1 of the paper)",
@@ -118,8 +118,8 @@ def _measure(
     random: bool,
 ) -> tuple[list[str], dict[str, list["Overlaps"]]]:
     """Names of the images, and the overlaps on each of every block of a model."""
-    from dnlnet.analysis.consistency import measure
     from dnlnet.cli.progress import counting_progress
+    from dnlnet.lens.consistency import measure
     from dnlnet.recipes.evaluate import open_test_data
     from dnlnet.recipes.load import load_segmentation
 

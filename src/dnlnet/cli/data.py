@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from dnlnet.data.check import Report
-    from dnlnet.data.check_coco import InstanceReport
-    from dnlnet.data.check_videos import VideoReport
     from dnlnet.data.labelled import LabelledImages
-    from dnlnet.data.objects import InstanceImages
-    from dnlnet.data.videos import LabelledVideos
+    from dnlnet.detection.data.check import InstanceReport
+    from dnlnet.detection.data.objects import InstanceImages
+    from dnlnet.video.data.check import VideoReport
+    from dnlnet.video.data.videos import LabelledVideos
 
 data = typer.Typer(help="List the data sets, and check the files of one.", no_args_is_help=True)
 
@@ -29,7 +29,7 @@ def list_data_sets() -> None:
     Example: dnlnet data list
     """
     from dnlnet.cli.tables import print_table
-    from dnlnet.data.catalog import DATA_SETS, INSTANCE_DATA_SETS, VIDEO_DATA_SETS, DataSet
+    from dnlnet.recipes.catalog import DATA_SETS, INSTANCE_DATA_SETS, VIDEO_DATA_SETS, DataSet
 
     rows: list[DataSet[Any]] = [*DATA_SETS.values(), *INSTANCE_DATA_SETS.values(), *VIDEO_DATA_SETS.values()]
     print_table(
@@ -85,8 +85,9 @@ def _opened(
     name: str, directory: Path, split: list[str] | None, images: Path | None
 ) -> "tuple[Mapping[str, LabelledImages | InstanceImages | LabelledVideos], dict[str, str]]":
     """The images or videos of each split, and why others are not there."""
-    from dnlnet.data import catalog, coco
+    from dnlnet.detection.data import coco
     from dnlnet.errors import unknown
+    from dnlnet.recipes import catalog
 
     kinds: list[tuple[Mapping[str, Any], Callable[..., Any], Callable[..., Any]]] = [
         (catalog.DATA_SETS, catalog.open_data_set, catalog.open_all_splits),
@@ -116,10 +117,10 @@ def _read(
 
     from dnlnet.cli.progress import counting_progress
     from dnlnet.data.check import check
-    from dnlnet.data.check_coco import check_instances
-    from dnlnet.data.check_videos import check_videos
     from dnlnet.data.labelled import LabelledImages
-    from dnlnet.data.videos import LabelledVideos
+    from dnlnet.detection.data.check import check_instances
+    from dnlnet.video.data.check import check_videos
+    from dnlnet.video.data.videos import LabelledVideos
 
     reports: dict[str, Report | InstanceReport | VideoReport] = {}
     with counting_progress() as progress:
@@ -147,7 +148,7 @@ class _Contents:
 
 def _contents(report: "Report | InstanceReport | VideoReport") -> _Contents:
     from dnlnet.data.check import Report
-    from dnlnet.data.check_videos import VideoReport, spread
+    from dnlnet.video.data.check import VideoReport, spread
 
     if isinstance(report, Report):
         shares = report.class_shares

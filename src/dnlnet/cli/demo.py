@@ -8,9 +8,9 @@ import typer
 from dnlnet.cli.numbers import LARGEST_SEED
 
 if TYPE_CHECKING:
-    from dnlnet.analysis.consistency import Average
-    from dnlnet.analysis.views import Picture
-    from dnlnet.tasks.scenes import Outcome
+    from dnlnet.lens.consistency import Average
+    from dnlnet.lens.views import Picture
+    from dnlnet.segmentation.scenes import Outcome
 
 # Held-out scenes to be looked at; the first, with all six classes in it, also becomes a figure.
 _PICTURED = (1, 0, 2)
@@ -45,12 +45,12 @@ def demo(
         find_variant(name)
     out.mkdir(parents=True, exist_ok=True)
 
-    from dnlnet.analysis.explorer import explorer_page
-    from dnlnet.analysis.figures import attention_figure
-    from dnlnet.analysis.panels import save_figure
     from dnlnet.cli.consistency import print_overlaps
     from dnlnet.cli.tables import write_json
     from dnlnet.files import written_whole
+    from dnlnet.lens.explorer import explorer_page
+    from dnlnet.lens.figures import attention_figure
+    from dnlnet.lens.panels import save_figure
 
     outcomes = {name: _train(name, steps, seed) for name in variants}
     _print_scores(outcomes)
@@ -74,7 +74,7 @@ def demo(
 def _train(variant: str, steps: int, seed: int) -> "Outcome":
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from dnlnet.tasks.scenes import run
+    from dnlnet.segmentation.scenes import run
 
     loss_column = TextColumn("loss {task.fields[loss]:.3f}, time left")
     with Progress(
@@ -87,7 +87,7 @@ def _train(variant: str, steps: int, seed: int) -> "Outcome":
 def _print_scores(outcomes: "dict[str, Outcome]") -> None:
     """IoU of each class, after training, and of the mean before it."""
     from dnlnet.cli.tables import print_table
-    from dnlnet.data.scenes import CLASSES
+    from dnlnet.segmentation.data.scenes import CLASSES
 
     rows = [
         {"class": label} | {name: f"{outcome.after.iou()[number]:.3f}" for name, outcome in outcomes.items()}
@@ -102,10 +102,10 @@ def _print_scores(outcomes: "dict[str, Outcome]") -> None:
 
 def _measure(outcomes: "dict[str, Outcome]") -> "dict[str, dict[str, Average | None]]":
     """Overlaps of each net's attention with the truth of the held-out scenes, and those of a uniform map."""
-    from dnlnet.analysis.consistency import RANDOM, averages, measure
-    from dnlnet.data.samples import Sample
-    from dnlnet.data.scenes import CLASSES
-    from dnlnet.tasks.scenes import held_out_scenes
+    from dnlnet.lens.consistency import RANDOM, averages, measure
+    from dnlnet.segmentation.data.samples import Sample
+    from dnlnet.segmentation.data.scenes import CLASSES
+    from dnlnet.segmentation.scenes import held_out_scenes
 
     scenes = held_out_scenes()
     rows: dict[str, dict[str, Average | None]] = {}
@@ -130,10 +130,10 @@ def _look(outcomes: "dict[str, Outcome]") -> "list[Picture]":
     import numpy as np
     import torch
 
-    from dnlnet.analysis.capture import capture
-    from dnlnet.analysis.views import Picture, View
-    from dnlnet.data.scenes import CLASSES
-    from dnlnet.tasks.scenes import held_out_scenes
+    from dnlnet.lens.capture import capture
+    from dnlnet.lens.views import Picture, View
+    from dnlnet.segmentation.data.scenes import CLASSES
+    from dnlnet.segmentation.scenes import held_out_scenes
 
     pictures = []
     for index in _PICTURED:
@@ -151,7 +151,7 @@ def _look(outcomes: "dict[str, Outcome]") -> "list[Picture]":
 def _content(outcomes: "dict[str, Outcome]", overlaps: "dict[str, dict[str, Average | None]]") -> dict[str, Any]:
     """Everything that was printed, for the file of scores."""
     from dnlnet.cli.consistency import overlaps_json
-    from dnlnet.data.scenes import CLASSES
+    from dnlnet.segmentation.data.scenes import CLASSES
 
     nets = {
         name: {

@@ -8,11 +8,11 @@ import typer
 from dnlnet.cli.numbers import MOST_THREADS
 
 if TYPE_CHECKING:
-    from dnlnet.metrics.coco import AveragePrecision, Kind
-    from dnlnet.metrics.miou import ConfusionMatrix
-    from dnlnet.metrics.topk import TopK
+    from dnlnet.detection.metric import AveragePrecision, Kind
     from dnlnet.recipes.model_file import ModelFile
     from dnlnet.recipes.schema import Evaluation
+    from dnlnet.segmentation.metric import ConfusionMatrix
+    from dnlnet.video.metric import TopK
 
 _KINDS: "tuple[Kind, ...]" = ("box", "mask")
 
@@ -82,9 +82,9 @@ def evaluate(
 def _show_segmentation(
     found: "ModelFile", matrix: "ConfusionMatrix", json: Path | None, picture: Path | None
 ) -> None:
-    from dnlnet.analysis.confusion import confusion_figure
-    from dnlnet.analysis.panels import save_figure
     from dnlnet.cli.tables import print_table, write_json
+    from dnlnet.lens.confusion import confusion_figure
+    from dnlnet.lens.panels import save_figure
 
     by_class = dict(zip(found.classes.names, matrix.known_iou(), strict=True))
     scores = matrix.known_scores()

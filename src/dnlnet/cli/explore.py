@@ -28,7 +28,7 @@ def explore(
 
     Example: dnlnet explore runs/dnl --against runs/nl
     """
-    from dnlnet.analysis.app import Explorer, launch
+    from dnlnet.lens.app import Explorer, launch
     from dnlnet.recipes.load import load_together
 
     explorer = Explorer(load_together([model, *(against or ())]), max_megabytes, max_pixels)

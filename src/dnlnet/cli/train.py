@@ -39,8 +39,8 @@ def train(
 
     Example: dnlnet train camvid-mbv2-dnl --data ~/camvid --out runs/camvid --set model.weights=mobilenet_v2.pth
     """
-    from dnlnet.analysis.report import write_report
     from dnlnet.engine import distributed
+    from dnlnet.lens.report import write_report
     from dnlnet.recipes import find_recipe, override
     from dnlnet.recipes.train import train_recipe
 

@@ -23,8 +23,8 @@ def verify(
     """
     from dataclasses import asdict
 
-    from dnlnet.analysis.theory import check_claims
     from dnlnet.cli.tables import print_table, write_json
+    from dnlnet.lens.theory import check_claims
 
     claims = check_claims(seed)
     print_table(

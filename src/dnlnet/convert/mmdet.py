@@ -24,8 +24,8 @@ from dnlnet.convert.mmdet_blocks import PRESET, Block, block_options, find_block
 from dnlnet.convert.names import State, as_linear, renamed, size
 from dnlnet.convert.resnets import PLAIN_STEM, find_resnet
 from dnlnet.data.classes import Classes, spread_colours
+from dnlnet.detection.network import PLACEMENTS
 from dnlnet.errors import shown
-from dnlnet.models.detector import PLACEMENTS
 from dnlnet.recipes import RECIPES
 from dnlnet.recipes.schema import DetectionRecipe, InstanceData
 

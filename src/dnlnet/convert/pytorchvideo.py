@@ -4,8 +4,8 @@ from dnlnet.convert.family import Assumption, Checkpoint, Converted, Family
 from dnlnet.convert.known_classes import numbered
 from dnlnet.convert.names import State, renamed, size
 from dnlnet.convert.videos import find_video_backbone, residual_names
-from dnlnet.data.videos import named_classes
 from dnlnet.recipes import find_recipe
+from dnlnet.video.data.videos import named_classes
 
 _STEM = "blocks.0.conv.weight"
 _HEAD = "blocks.5.proj.weight"

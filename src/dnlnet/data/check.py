@@ -107,7 +107,7 @@ def check(images: LabelledImages, progress: Callable[[], None] | None = None) ->
         progress: called after each pair, in their order.
 
     >>> from pathlib import Path
-    >>> from dnlnet.data.camvid import CLASSES
+    >>> from dnlnet.segmentation.data.camvid import CLASSES
     >>> alone = Problem(Path("a.jpg"), "has no label file")
     >>> check(LabelledImages("mine", CLASSES, [], lambda raw: raw, [alone])).problems
     (Problem(path=PosixPath('a.jpg'), text='has no label file'),)

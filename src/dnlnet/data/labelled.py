@@ -21,7 +21,7 @@ from PIL import Image, UnidentifiedImageError
 
 from dnlnet.data.classes import Classes, Colour
 from dnlnet.data.files import file_fault
-from dnlnet.data.outlines import MOST_PIXELS
+from dnlnet.data.sizes import MOST_PIXELS
 
 Labels = NDArray[np.uint8]
 # From the values in a label file, (H, W) or (H, W, 3), to classes and IGNORE; a ValueError says what does not fit.

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from dnlnet.data.labelled import open_picture
+from dnlnet.data.sizes import Size
 
 _BRIGHTEST = {"I;16": 65535, "I;16B": 65535, "I;16L": 65535, "I": 65535, "F": 1.0}
 
@@ -37,3 +38,29 @@ def to_rgb(image: Image.Image) -> NDArray[np.uint8]:
         seen = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen)
     return np.asarray(image.convert("RGB"))
+
+
+def read_pixels(image: Path | str | Image.Image | NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A picture as (H, W, 3) in 0..255, from its file, a Pillow image, or as it is.
+
+    >>> read_pixels(Image.new("L", (3, 2))).shape
+    (2, 3, 3)
+    """
+    if isinstance(image, Path | str):
+        return read_picture(Path(image))
+    if isinstance(image, Image.Image):
+        return to_rgb(image)
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
+        raise ValueError(f"an array must be (height, width, 3) of uint8, got {image.shape} of {image.dtype}")
+    return image
+
+
+def resized_picture(picture: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+    """The picture (H, W, 3) at another height and width, itself if it has them.
+
+    >>> resized_picture(np.zeros((4, 6, 3), np.uint8), (2, 3)).shape
+    (2, 3, 3)
+    """
+    if picture.shape[:2] == size:
+        return picture
+    return np.asarray(Image.fromarray(picture).resize((size[1], size[0]), Image.Resampling.BILINEAR))

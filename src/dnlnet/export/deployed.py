@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from dnlnet.analysis.capture import capture, find_blocks
 from dnlnet.attention import NonLocalBlock, Terms
 from dnlnet.data.transforms import Pixels, normalised
-from dnlnet.models.detector import Detector
+from dnlnet.detection.network import Detector
+from dnlnet.lens.capture import capture, find_blocks
 
 Query = tuple[float, ...]  # x, y, and in a clip the time, each as a share of the whole in 0..1
 
@@ -70,7 +70,7 @@ class DeployedSegmentor(_WithMaps):
         queries: points whose pairwise maps (B, Q, h, w) are put out as well, with the unary map (B, h, w).
 
     >>> from dnlnet.backbones import Backbone
-    >>> from dnlnet.models.segmentor import Segmentor
+    >>> from dnlnet.segmentation.network import Segmentor
     >>> network = Segmentor(Backbone("resnet18", 16), 5, "dnl", width=32).eval()
     >>> deployed = DeployedSegmentor(network, [(0.5, 0.25)])
     >>> dict(zip(deployed.outputs, (tuple(x.shape) for x in deployed(torch.rand(1, 3, 64, 80)))))

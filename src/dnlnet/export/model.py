@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from dnlnet.data.scenes import SMALLEST, scene
+from dnlnet.backbones.fold import fold_batch_norms
+from dnlnet.detection.network import Detector
 from dnlnet.engine.memory import require_memory
 from dnlnet.errors import unknown
 from dnlnet.export.deployed import (
@@ -30,13 +31,12 @@ from dnlnet.export.programs import (
     write_program,
 )
 from dnlnet.files import json_text, written_whole
-from dnlnet.inference.fold import fold_batch_norms
-from dnlnet.models.detector import Detector
-from dnlnet.models.video import VideoClassifier
 from dnlnet.recipes.build_video import pixels_of
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import ModelFile, about, write_model_file
 from dnlnet.recipes.schema import DetectionRecipe, SegmentationRecipe, VideoRecipe
+from dnlnet.segmentation.data.scenes import SMALLEST, scene
+from dnlnet.video.network import VideoClassifier
 
 Format = Literal["onnx", "torch", "safetensors"]
 Part = Literal["whole", "pyramid"]

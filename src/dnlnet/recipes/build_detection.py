@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from dnlnet.data.catalog import open_instance_set
 from dnlnet.data.classes import Classes
-from dnlnet.data.instances import InstanceSample, TrainingInstances, WholeInstances, WholeSample
-from dnlnet.models.detector import Detector
+from dnlnet.detection.data.samples import InstanceSample, TrainingInstances, WholeInstances, WholeSample
+from dnlnet.detection.network import Detector
+from dnlnet.detection.task import DetectionTask
+from dnlnet.recipes.catalog import open_instance_set
 from dnlnet.recipes.fingerprint import Listed
 from dnlnet.recipes.parts import build_backbone, required_folder
 from dnlnet.recipes.schema import DetectionRecipe, DetectorModel
-from dnlnet.tasks.detection import DetectionTask
 
 OUTPUT_STRIDE = 32
 

@@ -7,21 +7,21 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from dnlnet.data.catalog import DATA_SETS, open_data_set
 from dnlnet.data.classes import Classes
-from dnlnet.data.samples import Sample, SceneSamples, TrainingCrops, WholeImages
-from dnlnet.data.scenes import CLASSES as SCENE_CLASSES
 from dnlnet.data.transforms import Augmentation
-from dnlnet.data.unpacked import unpack_into
 from dnlnet.errors import unknown
-from dnlnet.models.losses import Ohem, SegmentationLoss
-from dnlnet.models.segmentor import Segmentor
-from dnlnet.models.tiny import TinySegmentor
+from dnlnet.recipes.catalog import DATA_SETS, open_data_set
 from dnlnet.recipes.fingerprint import Listed
 from dnlnet.recipes.parts import build_backbone, required_folder
 from dnlnet.recipes.schema import SegmentationRecipe, SegmentorModel
-from dnlnet.tasks.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
-from dnlnet.tasks.segmentation import SegmentationTask
+from dnlnet.segmentation.data.samples import Sample, SceneSamples, TrainingCrops, WholeImages
+from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES
+from dnlnet.segmentation.data.unpacked import unpack_into
+from dnlnet.segmentation.losses import Ohem, SegmentationLoss
+from dnlnet.segmentation.network import Segmentor
+from dnlnet.segmentation.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
+from dnlnet.segmentation.task import SegmentationTask
+from dnlnet.segmentation.tiny import TinySegmentor
 
 SCENES = "scenes"  # generated, so they have no folder
 
@@ -95,7 +95,7 @@ def build_training_data(
         root: folder of the data set; generated scenes need none.
         split: other than the recipe's own.
         seed: of the crops.
-        unpacked: a folder to keep decoded pictures in; see `dnlnet.data.unpacked`.
+        unpacked: a folder to keep decoded pictures in; see `dnlnet.segmentation.data.unpacked`.
         report: told how many images there are.
     """
     data = recipe.data

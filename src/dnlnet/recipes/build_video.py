@@ -8,16 +8,16 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dnlnet.backbones import Backbone, SlowOnly, inflate, load_weights
-from dnlnet.data.catalog import open_video_set
 from dnlnet.data.classes import Classes
-from dnlnet.data.clips import Clip
 from dnlnet.data.transforms import Pixels
-from dnlnet.data.video_samples import ClipSample, TestViews, TrainingClips, ViewSample
-from dnlnet.models.video import VideoClassifier
+from dnlnet.recipes.catalog import open_video_set
 from dnlnet.recipes.fingerprint import Listed
 from dnlnet.recipes.parts import IMAGENET, required_folder
 from dnlnet.recipes.schema import VideoData, VideoModel, VideoRecipe
-from dnlnet.tasks.video import VideoTask
+from dnlnet.video.data.clips import Clip
+from dnlnet.video.data.samples import ClipSample, TestViews, TrainingClips, ViewSample
+from dnlnet.video.network import VideoClassifier
+from dnlnet.video.task import VideoTask
 
 _IMAGE_NETWORKS = {"slow_only_r50": "resnet50", "slow_only_r101": "resnet101"}  # whose weights they are inflated from
 

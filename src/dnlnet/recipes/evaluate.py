@@ -6,14 +6,14 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from dnlnet.data.samples import Sample
 from dnlnet.engine import distributed
 from dnlnet.engine.evaluate import evaluate
-from dnlnet.inference import Inference
 from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import ModelFile
-from dnlnet.tasks.segmentation import SegmentationTask
+from dnlnet.segmentation.data.samples import Sample
+from dnlnet.segmentation.inference import Inference
+from dnlnet.segmentation.task import SegmentationTask
 
 
 def evaluate_model(

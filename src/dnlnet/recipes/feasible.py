@@ -2,10 +2,10 @@
 
 import torch
 
+from dnlnet.detection.network import Detector
 from dnlnet.engine import distributed
 from dnlnet.engine.memory import require_memory, step_bytes
 from dnlnet.engine.optim import freeze, set_training_mode
-from dnlnet.models.detector import Detector
 from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.schema import DetectionRecipe, Recipe, SegmentationRecipe, VideoRecipe
 

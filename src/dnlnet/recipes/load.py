@@ -12,19 +12,19 @@ from huggingface_hub import ModelCard, ModelHubMixin
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from dnlnet.backbones.fold import fold_batch_norms
+from dnlnet.detection.network import PYRAMID_CHANNELS, Detector
+from dnlnet.detection.predictor import DetectionModel
 from dnlnet.files import written_whole
-from dnlnet.inference import Inference
-from dnlnet.inference.fold import fold_batch_norms
 from dnlnet.layout import with_channels_last
-from dnlnet.models.detector import PYRAMID_CHANNELS, Detector
 from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.build_video import clip_of, pixels_of
 from dnlnet.recipes.card import model_card
 from dnlnet.recipes.model_file import HUB_FILE, ModelFile, find_model, read_header, read_model_file
 from dnlnet.recipes.schema import DetectionRecipe, Evaluation, SegmentationRecipe, VideoRecipe
-from dnlnet.tasks.actions import VideoModel
-from dnlnet.tasks.detections import DetectionModel
-from dnlnet.tasks.prediction import SegmentationModel
+from dnlnet.segmentation.inference import Inference
+from dnlnet.segmentation.predictor import SegmentationModel
+from dnlnet.video.predictor import VideoModel
 
 # Those with batch norms, and the shape of an example of what each takes.
 _DETECTOR_PARTS = {

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from dnlnet.data.inputs import Inputs, find_inputs, find_pictures
 from dnlnet.data.pictures import read_picture
-from dnlnet.data.submission import SUBMISSIONS, Submission
-from dnlnet.data.video import VIDEO_SUFFIXES, is_video
+from dnlnet.detection.predictor import DetectionModel, Detections
 from dnlnet.errors import unknown
 from dnlnet.files import json_text, written_whole
-from dnlnet.tasks.actions import Action, VideoModel
-from dnlnet.tasks.detections import DetectionModel, Detections
-from dnlnet.tasks.prediction import Prediction, Progress, SegmentationModel
+from dnlnet.segmentation.data.submission import SUBMISSIONS, Submission
+from dnlnet.segmentation.predictor import Prediction, Progress, SegmentationModel
+from dnlnet.video.data.video import VIDEO_SUFFIXES, is_video
+from dnlnet.video.predictor import Action, VideoModel
 
 Targets = dict[str, Path]
 

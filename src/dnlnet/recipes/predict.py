@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from dnlnet.data.labelled import BadFileError
+from dnlnet.detection.predictor import SCORE_THRESHOLD, DetectionModel
 from dnlnet.engine import distributed
 from dnlnet.files import checksum
 from dnlnet.recipes.job import Job, Stamp, stamp_of, writing_problem
 from dnlnet.recipes.outputs import Outputs, Targets, outputs_of
-from dnlnet.tasks.actions import VideoModel
-from dnlnet.tasks.detections import SCORE_THRESHOLD, DetectionModel
-from dnlnet.tasks.prediction import MAX_PIXELS, SegmentationModel
+from dnlnet.segmentation.predictor import MAX_PIXELS, SegmentationModel
+from dnlnet.video.predictor import VideoModel
 
 _AHEAD = 2  # pictures read before they are needed
 

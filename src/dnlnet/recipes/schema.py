@@ -111,7 +111,7 @@ class SegmentorModel(Model):
 
 
 class DetectorModel(Model):
-    """A detector: see `dnlnet.models.detector.Detector`."""
+    """A detector: see `dnlnet.detection.network.Detector`."""
 
     backbone: str = "resnet50"
     preset: str = "authors_detection"
@@ -123,7 +123,7 @@ class DetectorModel(Model):
 
 
 class VideoModel(Model):
-    """A classifier of clips: see `dnlnet.models.video.VideoClassifier`."""
+    """A classifier of clips: see `dnlnet.video.network.VideoClassifier`."""
 
     backbones: ClassVar[Mapping[str, object]] = VIDEO_BACKBONES
 

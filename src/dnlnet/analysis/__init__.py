@@ -1,5 +1,0 @@
-"""Attention seen from outside: maps, statistics, figures and a page, and the paper's equations checked."""
-
-from dnlnet.analysis.capture import Captured, capture
-
-__all__ = ["Captured", "capture"]

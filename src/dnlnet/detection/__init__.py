@@ -1,0 +1,1 @@
+"""Detection with instance masks: the network, data sets, metric and prediction."""

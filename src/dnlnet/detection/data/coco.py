@@ -1,0 +1,153 @@
+"""Objects in COCO's format: COCO 2017 itself, or one's own pictures with a JSON file of the same kind.
+
+The file has `images` (id, file_name, height, width), `categories` (id, name) and `annotations` (image_id,
+category_id, bbox, segmentation, and usually id, area and iscrowd), a list each.
+"""
+
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dnlnet.data.classes import Classes, spread_colours
+from dnlnet.data.files import file_fault
+from dnlnet.data.labelled import Problem
+from dnlnet.detection.data.entries import read_category, read_entries, read_image, read_object
+from dnlnet.detection.data.objects import AnnotatedImage, Instance, InstanceImages
+from dnlnet.errors import shown, unknown
+
+SPLITS = ("train2017", "val2017")
+KEYS = ("images", "annotations", "categories")
+_FORMAT = f"expected COCO's instances format: {', '.join(KEYS[:-1])} and {KEYS[-1]}, a list each"
+
+
+def open_coco(root: Path, split: str) -> InstanceImages:
+    """The images of a split of COCO 2017.
+
+    Args:
+        root: the folder of `annotations/instances_<split>.json` and of the folder `<split>` with the images.
+        split: train2017 or val2017.
+
+    >>> open_coco(Path("coco"), "train")
+    Traceback (most recent call last):
+    ValueError: unknown split 'train'; did you mean 'train2017'? known: train2017, val2017
+    """
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+    return open_coco_file(root / "annotations" / f"instances_{split}.json", root / split, name=f"coco {split}")
+
+
+def open_coco_folder(root: Path, split: str) -> InstanceImages:
+    """One's own images with objects: `annotations/<split>.json` in COCO's format, images in `<split>` or `images`.
+
+    >>> open_coco_folder(Path("mine"), "train")
+    Traceback (most recent call last):
+    FileNotFoundError: mine/annotations/train.json: no such file
+    """
+    images = root / split
+    return open_coco_file(
+        root / "annotations" / f"{split}.json", images if images.is_dir() else root / "images", f"{root.name} {split}"
+    )
+
+
+def open_coco_file(annotations: Path, images: Path, name: str | None = None) -> InstanceImages:
+    """The images that a JSON file in COCO's format describes.
+
+    A file that is not of this format raises ValueError. What is wrong with single entries becomes `problems`, and
+    those entries are left out.
+
+    Args:
+        annotations: the JSON file.
+        images: the folder that its file names are in.
+        name: of the data, for messages; by itself the name of the file.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "mine.json"
+    ...     _ = path.write_text('{"images": [], "annotations": [], "categories": [{"id": 7, "name": "cat"}]}')
+    ...     mine = open_coco_file(path, Path(folder))
+    >>> mine.name, mine.classes.names, mine.categories
+    ('mine', ('cat',), (7,))
+    """
+    content = _load(annotations)
+    if not images.is_dir():
+        raise FileNotFoundError(f"{images}: no such folder")
+    names = _category_names(content["categories"], annotations)
+    listed, faults = read_entries("image", content["images"], lambda entry, _: read_image(entry, images))
+    faults += _repeated("images", "id", [image.number for image in listed])
+    faults += _repeated("images", "file_name", [str(image.path.relative_to(images)) for image in listed])
+    labels = {number: label for label, number in enumerate(names, start=1)}
+    unique = {image.number: image for image in reversed(listed)}  # of several with one id the first
+    sizes = {number: image.size for number, image in unique.items()}
+    found, object_faults = read_entries(
+        "annotation", content["annotations"], partial(read_object, sizes=sizes, labels=labels)
+    )
+    faults += [f"has no {key}; expected at least one" for key in ("images", "annotations") if not content[key]]
+    instances: dict[int, list[Instance]] = defaultdict(list)
+    for number, one in found:
+        instances[number].append(one)
+    present, missing = _present([image for image in listed if unique[image.number] is image])
+    return InstanceImages(
+        name=name or annotations.stem,
+        classes=Classes(tuple(names.values()), spread_colours(len(names)), tuple(names)),
+        images=tuple(replace(image, instances=tuple(instances[image.number])) for image in present),
+        problems=(*(Problem(annotations, text) for text in [*faults, *object_faults]), *missing),
+    )
+
+
+def _load(path: Path) -> dict[str, list[Any]]:
+    if fault := file_fault(path):
+        others = ", ".join(sorted(other.name for other in path.parent.glob("*.json") if other.is_file())[:8])
+        raise FileNotFoundError(f"{path}: {fault}{f' (there are {others})' if others else ''}")
+    try:
+        content = json.loads(path.read_bytes())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: is not JSON: {error.msg} in line {error.lineno}; {_FORMAT}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: is not JSON: it is no text in UTF-8; {_FORMAT}") from None
+    except MemoryError:
+        raise ValueError(f"{path}: does not fit into memory; split it into several files") from None
+    except (RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits
+        what = "is nested without end" if isinstance(error, RecursionError) else "has a number without end"
+        raise ValueError(f"{path}: {what}; {_FORMAT}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: holds a {type(content).__name__}; {_FORMAT}")
+    for key in KEYS:
+        if not isinstance(content.get(key), list):
+            what = f"{key} is {shown(content[key])} and no list" if key in content else f"has no {key}"
+            raise ValueError(f"{path}: {what}; {_FORMAT}")
+    return content
+
+
+def _category_names(entries: list[Any], path: Path) -> dict[int, str]:
+    """Number -> name of each category, in the order of the numbers."""
+    found, faults = read_entries("category", entries, read_category)
+    faults += _repeated("categories", "id", [number for number, _ in found])
+    faults += _repeated("categories", "name", [name for _, name in found])
+    if not entries:
+        faults.append("has no categories; expected an id and a name for each class")
+    if faults:
+        raise ValueError(f"{path}: {faults[0]}")
+    return dict(sorted(found))
+
+
+def _repeated(kind: str, key: str, values: Sequence[int | str]) -> list[str]:
+    """A fault for each value that is there more than once."""
+    return [
+        f"{count} {kind} have the {key} {shown(value)}; each needs its own"
+        for value, count in Counter(values).items()
+        if count > 1
+    ]
+
+
+def _present(images: Sequence[AnnotatedImage]) -> tuple[list[AnnotatedImage], list[Problem]]:
+    """Those images whose files are there, and a problem for each other one; every folder is listed only once."""
+    folders = {image.path.parent for image in images}
+    files = {folder: frozenset(os.listdir(folder)) if folder.is_dir() else frozenset() for folder in folders}
+    present = [image for image in images if image.path.name in files[image.path.parent]]
+    missing = [image for image in images if image.path.name not in files[image.path.parent]]
+    return present, [Problem(image.path, "no such file") for image in missing]

@@ -1,0 +1,152 @@
+"""What a detector says about one picture."""
+
+# n objects; H, W size of the picture
+
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
+
+from dnlnet.data.classes import IGNORE, Classes
+from dnlnet.data.pictures import read_pixels, resized_picture
+from dnlnet.detection.data.samples import resized_size
+from dnlnet.detection.metric import run_lengths
+from dnlnet.detection.network import Detector
+from dnlnet.detection.task import MASK_THRESHOLD
+
+SCORE_THRESHOLD = 0.5
+
+
+@dataclass(frozen=True)
+class Detections:
+    """The objects found in a picture, the surest first.
+
+    Args:
+        image: (H, W, 3) in 0..255.
+        boxes: left, top, right and bottom, (n, 4).
+        labels: the class of each, (n,), from 0.
+        scores: how sure that is, in 0..1, (n,).
+        masks: which pixels are its own, (n, H, W).
+        classes: what the labels mean.
+    """
+
+    image: NDArray[np.uint8]
+    boxes: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    masks: NDArray[np.bool_]
+    classes: Classes
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def names(self) -> list[str]:
+        """The class of each object."""
+        return [self.classes.names[label] for label in self.labels]
+
+    def overlay(self) -> NDArray[np.uint8]:
+        """(H, W, 3), the picture with masks, boxes, names and scores."""
+        picture = torch.from_numpy(self.image.copy()).permute(2, 0, 1)
+        if len(self):
+            colours = [tuple(self.classes.palette[label]) for label in self.labels]
+            text = [f"{name} {score:.2f}" for name, score in zip(self.names(), self.scores, strict=True)]
+            picture = draw_segmentation_masks(picture, torch.from_numpy(self.masks), alpha=0.5, colors=colours)
+            width = max(1, round(min(self.image.shape[:2]) / 160))
+            picture = draw_bounding_boxes(
+                picture,
+                torch.from_numpy(self.boxes),
+                text,
+                colours,
+                width=width,
+                label_colors="white",
+                fill_labels=True,
+            )
+        return picture.permute(1, 2, 0).numpy()
+
+    def label_map(self) -> NDArray[np.uint8]:
+        """(H, W), the class of the surest object at each pixel; IGNORE where there is none."""
+        labels = np.full(self.image.shape[:2], IGNORE, dtype=np.uint8)
+        for label, mask in reversed(list(zip(self.labels, self.masks, strict=True))):
+            labels[mask] = label
+        return labels
+
+    def results(self, image_id: int | str) -> list[dict[str, Any]]:
+        """The objects in COCO's format for results."""
+        numbers = self.classes.numbers or range(1, len(self.classes) + 1)
+        height, width = self.image.shape[:2]
+        return [
+            {
+                "image_id": image_id,
+                "category_id": int(numbers[label]),
+                "category": self.classes.names[label],
+                "score": float(score),
+                "bbox": [float(left), float(top), float(right - left), float(bottom - top)],
+                "segmentation": {"size": [height, width], "counts": mask},
+            }
+            for label, score, (left, top, right, bottom), mask in zip(
+                self.labels, self.scores, self.boxes, run_lengths(torch.from_numpy(self.masks)), strict=True
+            )
+        ]
+
+
+class DetectionModel:
+    """A trained detector with what is needed to use it.
+
+    Args:
+        network: finds objects in images of the size it was trained on.
+        classes: what its labels mean.
+        short_side, long_side: the size that pictures are brought to.
+        device: where the network runs.
+    """
+
+    def __init__(
+        self,
+        network: Detector,
+        classes: Classes,
+        short_side: int = 800,
+        long_side: int = 1333,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.network, self.classes, self.device = network.eval().to(device), classes, device
+        self.short_side, self.long_side = short_side, long_side
+
+    def predict(
+        self, image: Path | str | Image.Image | NDArray[np.uint8], *, threshold: float = SCORE_THRESHOLD
+    ) -> Detections:
+        """The objects of a picture that are at least as sure as `threshold`."""
+        pixels = read_pixels(image)
+        height, width = pixels.shape[:2]
+        size = resized_size((height, width), self.short_side, self.long_side)
+        tensor = torch.from_numpy(resized_picture(pixels, size).copy()).permute(2, 0, 1).to(self.device) / 255
+        (found,) = self.network.detect([tensor], [(height, width)], threshold)
+        found = {name: value.cpu() for name, value in found.items()}
+        return Detections(
+            pixels,
+            found["boxes"].float().numpy(),
+            found["labels"].numpy() - 1,
+            found["scores"].float().numpy(),
+            (found["masks"][:, 0] >= MASK_THRESHOLD).numpy(),
+            self.classes,
+        )
+
+    def covered(self, size: tuple[int, int]) -> tuple[float, float]:
+        """The share of its feature maps that a picture of this size takes; the rest is padding."""
+        multiple = self.network.transform.size_divisible  # pictures are padded to it
+        height, width = (
+            length / (multiple * ceil(length / multiple))
+            for length in resized_size(size, self.short_side, self.long_side)
+        )
+        return height, width
+
+
+def _font() -> str:
+    """The file of a font that is always there."""
+    from matplotlib import get_data_path
+
+    return str(Path(get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf")

@@ -1,0 +1,128 @@
+"""Attention of a 3d block over the frames of a clip: a row for each map, a column for each frame."""
+
+# T frames, t times on the block's map, H, W size of a frame
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from dnlnet.attention import Terms
+from dnlnet.data.names import in_figure
+from dnlnet.lens.panels import SIDE, Mark, draw_panel, heat, panel_height
+from dnlnet.lens.views import cell_of
+
+ClipPoint = tuple[int, int, int]  # (frame, row, column) in frames and pixels of the clip
+
+
+def clip_figure(
+    frames: NDArray[np.uint8], blocks: Mapping[str, Terms], points: Sequence[ClipPoint], *, title: str | None = None
+) -> Figure:
+    """The frames in a row; below, for each block, its unary map and the pairwise maps of the points over all frames.
+
+    A query is in one frame, and attends to all of them. Of a block with fewer times than there are frames, each time
+    is shown on the frame in its middle. All frames of a map share one scale, from nothing to its strongest; how
+    strong that is stands beside it, in shares of an even map.
+
+    Args:
+        frames: (T, H, W, 3) in 0..255.
+        blocks: terms of 3d blocks on this clip alone, by their titles.
+        points: the queries, (frame, row, column).
+        title: a line above all.
+
+    >>> import torch
+    >>> from dnlnet import NonLocalBlock
+    >>> terms = NonLocalBlock(8, "dnl", dims=3).terms(torch.randn(1, 8, 4, 3, 5))
+    >>> figure = clip_figure(np.zeros((8, 12, 20, 3), np.uint8), {"dnl": terms}, [(3, 6, 10)])
+    >>> len(figure.axes)  # four times; the frames, unary, pairwise
+    12
+    """
+    _check(frames, blocks, points)
+    times = max(terms.key_size[0] for terms in blocks.values())
+    first = next(iter(blocks.values()))
+    marks = {n: _mark(n, position_of(point, frames, first), frames, first) for n, point in enumerate(points)}
+    rows: list[tuple[str, Tensor | None, Sequence[int]]] = [("frames", None, range(len(points)))]
+    for name, terms in blocks.items():
+        positions = [position_of(point, frames, terms) for point in points]
+        maps = terms.maps(positions)
+        if maps.unary is not None:
+            rows.append((f"{in_figure(name)}\nunary{_peak(maps.unary[0])}", maps.unary[0], []))
+        if maps.pairwise is not None:
+            rows += [
+                (f"{in_figure(name)}\npairwise of {n + 1}{_peak(attention)}", attention, [n])
+                for n, attention in enumerate(maps.pairwise[0])
+            ]
+    high = 0.75 * panel_height((frames.shape[1], frames.shape[2]))
+    size = (times * SIDE * 0.75 + 0.8, len(rows) * (high + 0.12) + (0.5 if title else 0.25))
+    figure = Figure(figsize=size, layout="constrained")
+    if title:
+        figure.suptitle(in_figure(title, 100), fontsize=12, fontweight="bold")
+    grid = figure.subplots(len(rows), times, squeeze=False)
+    for axes, (name, attention, numbers) in zip(grid, rows, strict=True):
+        in_frame = [(cell_of(points[number][0], len(frames), times), marks[number]) for number in numbers]
+        _draw_row(axes, frames, attention, in_frame)
+        axes[0].set_ylabel(name, fontsize=7)
+    for time, axes in enumerate(grid[0]):
+        axes.set_title(f"frame {_middle(time, times, len(frames)) + 1}", fontsize=9)
+    return figure
+
+
+def _draw_row(
+    places: Sequence[Axes],
+    frames: NDArray[np.uint8],
+    attention: Tensor | None,
+    marks: Sequence[tuple[int, Mark]],
+) -> None:
+    """One map over the frames, or the frames themselves, with marks at their times."""
+    times = len(places)
+    over = None
+    if attention is not None:
+        smooth = interpolate(
+            attention[:, None].float().cpu(), frames.shape[1:3], mode="bilinear", align_corners=False
+        )
+        over = smooth[:, 0] / smooth.max().clamp(min=1e-30)
+    for time, axes in enumerate(places):
+        frame = frames[_middle(time, times, len(frames))]
+        here = [mark for when, mark in marks if when == time]
+        if over is None:
+            draw_panel(axes, frame, "", here)
+        else:
+            draw_panel(axes, heat(frame, over[time * len(over) // times], strongest=1.0), "", here)
+
+
+def _peak(attention: Tensor) -> str:
+    """How far a map is from an even one, which looks bright all over."""
+    return f"\nup to {float(attention.max() / attention.mean()):.3g} x even"
+
+
+def _middle(time: int, times: int, frames: int) -> int:
+    """The frame in the middle of a time on the block's map."""
+    return int((time + 0.5) / times * frames)
+
+
+def position_of(point: ClipPoint, frames: NDArray[np.uint8], terms: Terms) -> ClipPoint:
+    """The position (time, row, column) on a block's map in whose cell a pixel of the clip lies."""
+    time, row, column = map(cell_of, point, frames.shape[:3], terms.size)
+    return time, row, column
+
+
+def _mark(number: int, position: ClipPoint, frames: NDArray[np.uint8], terms: Terms) -> Mark:
+    height, width = (length / count for length, count in zip(frames.shape[1:3], terms.size[1:], strict=True))
+    return Mark.of_cell(number, position[1:], (height, width))
+
+
+def _check(frames: NDArray[np.uint8], blocks: Mapping[str, Terms], points: Sequence[ClipPoint]) -> None:
+    if frames.ndim != 4 or frames.shape[3] != 3 or frames.dtype != np.uint8:
+        raise ValueError(f"frames must be (T, H, W, 3) of uint8, got {frames.shape} of {frames.dtype}")
+    if not blocks or not points:
+        raise ValueError("a figure of a clip needs at least one block and one query point")
+    for name, terms in blocks.items():
+        if len(terms.size) != 3:
+            raise ValueError(f"{name} is not a 3d block: its map is {terms.size}")
+    for point in points:
+        if not all(0 <= index < length for index, length in zip(point, frames.shape[:3], strict=True)):
+            raise ValueError(f"point (frame, row, column) = {point} is outside of the clip of {frames.shape[:3]}")

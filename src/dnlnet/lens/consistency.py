@@ -1,0 +1,224 @@
+"""How much of the attention lies on what: the overlaps of Table 1, exactly, for every query of every image.
+
+A map A and a region G overlap by sum_j A_j G_j (Eq. 8). For the pairwise term, G is the region of the query's own
+class or the boundaries; for the unary term, the boundaries. Of all queries together this is attention with the
+regions as values, P [H, E]: the fused operator computes it without forming P.
+"""
+
+# H, W size of the labels; h, w size of a block's map; N queries, M keys, K classes
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import isqrt, sqrt
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dnlnet.attention import Terms
+from dnlnet.attention.kernels import attend
+from dnlnet.attention.terms import Logits
+from dnlnet.data.classes import IGNORE
+from dnlnet.lens.capture import Captured, capture
+from dnlnet.segmentation.data.samples import Sample
+
+RANDOM = "random"
+BOUNDARY_WIDTH = 5  # pixels, as in the paper
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """Overlaps of one block's attention with one image's ground truth, averaged over the queries that have a class.
+
+    None where the variant has no such term, or no query has a class. `pair_void` and `unary_void` are the shares of
+    attention on pixels without a class, which can overlap with nothing.
+    """
+
+    pair_within: float | None
+    pair_boundary: float | None
+    unary_boundary: float | None
+    pair_void: float | None
+    unary_void: float | None
+
+
+STATISTICS = {
+    "pair_within": "pair ∩ within-category",
+    "pair_boundary": "pair ∩ boundary",
+    "unary_boundary": "unary ∩ boundary",
+    "pair_void": "pair ∩ void",
+    "unary_void": "unary ∩ void",
+}
+
+
+@dataclass(frozen=True)
+class Average:
+    """A mean over images with its standard error."""
+
+    mean: float
+    error: float
+    images: int
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> "Average | None":
+        """The average of the values that are known, None if there are none.
+
+        >>> Average.of([0.25, None, 0.75])
+        Average(mean=0.5, error=0.25, images=2)
+        """
+        known = [value for value in values if value is not None]
+        if not known:
+            return None
+        count = len(known)
+        mean = sum(known) / count
+        variance = sum((value - mean) ** 2 for value in known) / max(count - 1, 1)
+        return cls(mean, sqrt(variance / count), count)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The ground truth of one image at full resolution: labels, and where their boundaries are."""
+
+    labels: Tensor  # (H, W), IGNORE where there is no class
+    boundary: Tensor  # (H, W) bool
+    classes: int
+
+    @classmethod
+    def of(cls, labels: Tensor, classes: int, width: int = BOUNDARY_WIDTH, void_edges: bool = False) -> "Truth":
+        """The truth of a label map."""
+        return cls(labels, boundary_map(labels, width, void_edges), classes)
+
+    def query_classes(self, size: Sequence[int]) -> Tensor:
+        """(N,), the class that most of each cell is of; K where most of it has none."""
+        return self._shares(size).argmax(dim=0).flatten()
+
+    def regions(self, size: Sequence[int]) -> Tensor:
+        """(M, K + 2): of each cell the shares of each class, of no class, and of boundary."""
+        boundary = _averaged(self.boundary, size)
+        return torch.cat([self._shares(size), boundary[None]]).flatten(1).T.contiguous()
+
+    def _shares(self, size: Sequence[int]) -> Tensor:
+        void = (self.labels < 0) | (self.labels >= self.classes)
+        return torch.stack([_averaged(self.labels == k, size) for k in range(self.classes)] + [_averaged(void, size)])
+
+
+def boundary_map(labels: Tensor, width: int = BOUNDARY_WIDTH, void_edges: bool = False) -> Tensor:
+    """(H, W) bool: the pixels closer than `width` to a contour between two classes.
+
+    The pixels on both sides of a contour are on it, at distance 0; so `width` pixels of each side are marked.
+
+    Args:
+        labels: (H, W).
+        width: in pixels of the label map.
+        void_edges: contours between a class and pixels without one count as well.
+
+    >>> boundary_map(torch.tensor([[0, 0, 0, 1, 1, 1]]), width=2).int()
+    tensor([[0, 1, 1, 1, 1, 0]], dtype=torch.int32)
+    """
+    if width < 1:
+        raise ValueError(f"a boundary is at least 1 pixel wide, got {width}")
+    contour = torch.zeros_like(labels, dtype=torch.bool)
+    for axis in (0, 1):
+        count = labels.shape[axis] - 1
+        first, second = labels.narrow(axis, 0, count), labels.narrow(axis, 1, count)
+        differ = first != second
+        if not void_edges:
+            differ &= (first != IGNORE) & (second != IGNORE)
+        contour.narrow(axis, 0, count).logical_or_(differ)
+        contour.narrow(axis, 1, count).logical_or_(differ)
+    # A disc is a stack of horizontal lines: spread the contour along each, then move it up or down.
+    near = torch.zeros_like(contour)
+    height = contour.shape[0]
+    for dy in range(min(width, height)):
+        reach = isqrt(width**2 - dy**2 - 1)  # the largest dx with dx^2 + dy^2 < width^2
+        line = F.max_pool1d(contour.float(), 2 * reach + 1, stride=1, padding=reach).bool()
+        near[dy:] |= line[: height - dy]
+        near[: height - dy] |= line[dy:]
+    return near
+
+
+@torch.no_grad()
+def overlaps(terms: Terms, truth: Truth) -> Overlaps:
+    """The overlaps of a block's terms, on one image, with the truth."""
+    regions = truth.regions(terms.key_size)  # (M, K + 2)
+    void, boundary = truth.classes, truth.classes + 1
+    pair = unary = None
+    if terms.pairwise is not None:
+        of_query = truth.query_classes(terms.size)
+        known = of_query < void
+        if known.any():
+            overlap = _attended(terms.pairwise, regions)[known]
+            within = overlap.gather(1, of_query[known, None])[:, 0]
+            pair = [float(column.mean()) for column in (within, overlap[:, boundary], overlap[:, void])]
+    if terms.unary is not None:
+        overlap = _attended(terms.unary, regions)[0]
+        unary = [float(overlap[boundary]), float(overlap[void])]
+    pair_within, pair_boundary, pair_void = pair or (None, None, None)
+    unary_boundary, unary_void = unary or (None, None)
+    return Overlaps(pair_within, pair_boundary, unary_boundary, pair_void, unary_void)
+
+
+def uniform(terms: Terms) -> Terms:
+    """Terms of the same size that attend to everything alike: what a random map gives on average."""
+    every, one = torch.zeros(1, _count(terms.size), 1), torch.zeros(1, 1, 1)
+    key = torch.zeros(1, _count(terms.key_size), 1)
+    return Terms(Logits(every, key), Logits(one, key), None, terms.size, terms.key_size)
+
+
+def measure(
+    network: nn.Module,
+    samples: Iterable[Sample],
+    classes: int,
+    look: Callable[[nn.Module, Tensor], object],
+    *,
+    width: int = BOUNDARY_WIDTH,
+    void_edges: bool = False,
+    random: bool = False,
+    progress: Callable[[], None] = lambda: None,
+) -> dict[str, list[Overlaps]]:
+    """Overlaps of every block of a network, image by image, by the block's name.
+
+    Args:
+        network: in evaluation mode.
+        samples: images and labels, one at a time.
+        classes: their number.
+        look: runs the network once on an image (3, H, W) of 0..255.
+        width, void_edges: as for `boundary_map`.
+        random: also measure a uniform map on the first block's grid, under the name `RANDOM`.
+        progress: called after each image.
+    """
+    found: dict[str, list[Overlaps]] = {}
+    for sample in samples:
+        truth = Truth.of(sample.labels, classes, width, void_edges)
+        with capture(network) as blocks:
+            look(network, sample.image)
+        for name, terms in _with_random(blocks) if random else blocks.items():
+            found.setdefault(name, []).append(overlaps(terms, truth))
+        progress()
+    return found
+
+
+def averages(found: Sequence[Overlaps]) -> dict[str, Average | None]:
+    """Mean and standard error over images of each statistic."""
+    return {name: Average.of(getattr(one, name) for one in found) for name in STATISTICS}
+
+
+def _with_random(blocks: Captured) -> Iterable[tuple[str, Terms]]:
+    yield from blocks.items()
+    yield RANDOM, uniform(next(iter(blocks.values())))
+
+
+def _attended(logits: Logits, regions: Tensor) -> Tensor:
+    """softmax(query.key) regions, (N or 1, K + 2), for a batch of one."""
+    wide = torch.promote_types(logits.query.dtype, torch.float32)  # half precision would lose small overlaps
+    query, key = logits.query.to(wide).contiguous(), logits.key.to(wide).contiguous()
+    return attend(query, key, regions.to(query.device, wide)[None])[0].cpu()
+
+
+def _averaged(mask: Tensor, size: Sequence[int]) -> Tensor:
+    """The share of each cell of a grid that the mask takes."""
+    height, width = size
+    return F.adaptive_avg_pool2d(mask.float()[None], (height, width))[0]
+
+
+def _count(size: Sequence[int]) -> int:
+    return int(torch.Size(size).numel())

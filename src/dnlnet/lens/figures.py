@@ -1,0 +1,141 @@
+"""Figures of attention like the paper's: pairwise maps of marked queries, the unary map, and both together."""
+
+# H, W size of the picture
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dnlnet.data.classes import Classes
+from dnlnet.data.names import in_figure
+from dnlnet.lens.consistency import boundary_map
+from dnlnet.lens.panels import SIDE, Mark, draw_legend, draw_panel, heat, panel_height
+from dnlnet.lens.views import Picture, Point, View
+
+
+def attention_figure(picture: Picture, points: Sequence[Point], *, title: str | None = None) -> Figure:
+    """The picture with its query points, its labels, and the attention of each term of each view.
+
+    Args:
+        picture: with a view for each block to be shown, one below the other. With labels, each pairwise map says
+            how much of it is on the class of its query.
+        points: the queries, (row, column) in pixels of the picture.
+        title: a line above all.
+
+    >>> from dnlnet import NonLocalBlock
+    >>> terms = NonLocalBlock(8, "dnl").terms(torch.randn(1, 8, 4, 6))
+    >>> figure = attention_figure(Picture("sea", np.zeros((16, 24, 3), np.uint8), [View("dnl", terms)]), [(8, 12)])
+    >>> [axes.get_title() for axes in figure.subfigs[1].axes if axes.get_title()]
+    ['unary: one map for all queries', 'pairwise of 1', 'pairwise + unary of 1']
+    """
+    if not points:
+        raise ValueError("no query points; give at least one (row, column)")
+    for point in points:
+        picture.require_inside(point)
+    row = panel_height(picture.size) + 0.45
+    rows = [len(_rows_of(view)) for view in picture.views]
+    columns = max(1 + len(points), 2 + 2 * (picture.labels is not None))
+    heights = [row, *(count * row + 0.35 for count in rows)]
+    figure = Figure(figsize=(columns * (SIDE + 0.12), sum(heights) + (0.4 if title else 0)), layout="constrained")
+    if title:
+        figure.suptitle(in_figure(title, 100), fontsize=12, fontweight="bold")
+    parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    _draw_truth(parts[0], picture, points, columns)
+    for part, view in zip(parts[1:], picture.views, strict=True):
+        _draw_view(part, picture, view, points, columns)
+    return figure
+
+
+def _draw_truth(part: SubFigure, picture: Picture, points: Sequence[Point], columns: int) -> None:
+    """The picture with its points; labels and their edges where known; the classes' colours."""
+    axes = _places(part, 1, columns)
+    marks = [Mark(number, *point) for number, point in enumerate(points)]
+    draw_panel(next(axes), picture.pixels, f"{in_figure(picture.name, 28)} and query points", marks)
+    if picture.labels is not None and picture.classes is not None:
+        draw_panel(next(axes), picture.classes.paint(picture.labels), "ground truth")
+        edges = boundary_map(torch.from_numpy(picture.labels), width=max(1, round(min(picture.size) / 200)))
+        draw_panel(next(axes), np.repeat(255 * edges.numpy()[..., None].astype(np.uint8), 3, axis=2), "its edges")
+    if picture.classes is not None:
+        seen = [picture.labels, *(view.prediction for view in picture.views)]
+        shown = sorted({int(k) for labels in seen if labels is not None for k in np.unique(labels)})
+        draw_legend(next(axes), picture.classes, [k for k in shown if k < len(picture.classes)])
+
+
+def _draw_view(part: SubFigure, picture: Picture, view: View, points: Sequence[Point], columns: int) -> None:
+    """The unary map and the pairwise maps; below them the prediction and both terms together."""
+    part.suptitle(in_figure(view.title), fontsize=10, fontweight="bold")
+    positions = [view.position(point, picture) for point in points]
+    maps = view.terms.maps(positions)
+    rows = _rows_of(view)
+    axes = _places(part, len(rows), columns)
+    for kind in rows:
+        places = [next(axes) for _ in range(columns)]
+        attention = {"pairwise": maps.pairwise, "combined": maps.combined}.get(kind)
+        if kind == "combined" or maps.unary is None:
+            _draw_prediction(places[0], picture, view)
+        else:
+            over = view.over_picture(maps.unary[0], picture)
+            draw_panel(places[0], heat(picture.pixels, over), "unary: one map for all queries")
+        if attention is None:
+            continue
+        together = "attention" if view.terms.coupled is not None else "pairwise + unary"
+        for number, (place, point, position) in enumerate(zip(places[1:], points, positions, strict=False)):
+            name = f"{'pairwise' if kind == 'pairwise' else together} of {number + 1}"
+            if kind == "pairwise" and picture.labels is not None and picture.classes is not None:
+                name += _share(attention[0, number], picture.labels, point, picture.classes, view)
+            mark = _mark(number, position, view, picture)
+            over = view.over_picture(attention[0, number], picture)
+            draw_panel(place, heat(picture.pixels, over), name, [mark])
+
+
+def _rows_of(view: View) -> list[str]:
+    """Both terms together are worth a row of their own if there are two."""
+    has_both = view.terms.pairwise is not None and view.terms.unary is not None
+    if has_both:
+        return ["pairwise", "combined"]
+    if view.terms.pairwise is not None:
+        return ["pairwise"]
+    return ["unary"]
+
+
+def _draw_prediction(axes: Axes, picture: Picture, view: View) -> None:
+    if view.prediction is None or picture.classes is None:
+        return
+    if (view.prediction < len(picture.classes)).any():  # a detector may have found nothing
+        draw_panel(axes, picture.classes.paint(view.prediction), "prediction")
+
+
+def _mark(number: int, position: Point, view: View, picture: Picture) -> Mark:
+    """The position's cell in pixels of the picture."""
+    height, width = (
+        length / share / count
+        for length, share, count in zip(picture.size, view.covered, view.terms.size, strict=True)
+    )
+    return Mark.of_cell(number, position, (height, width))
+
+
+def _places(part: SubFigure, rows: int, columns: int) -> Iterator[Axes]:
+    """The places of a part, row by row; those that nothing is drawn in stay blank."""
+    for axes in part.subplots(rows, columns, squeeze=False).flatten():
+        axes.set_frame_on(False)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        yield axes
+
+
+def _share(attention: Tensor, labels: NDArray[np.uint8], point: Point, classes: Classes, view: View) -> str:
+    """How much of the attention, and how much of the picture, is of the query's class."""
+    label = int(labels[point])
+    if label >= len(classes) or view.covered != (1, 1):
+        return ""
+    height, width = attention.shape
+    same = F.adaptive_avg_pool2d(torch.from_numpy(labels == label).float()[None], (height, width))[0]
+    share = float((attention.cpu() * same).sum() / attention.sum())
+    name = in_figure(classes.names[label], 24)
+    return f": {name}\n{share:.0%} of it on {name} ({float(same.mean()):.0%} of picture)"

@@ -1,0 +1,133 @@
+"""The report of a training run: its curves, its scores, and what it was."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from matplotlib.figure import Figure
+
+from dnlnet.data.names import fenced, in_figure, in_markdown
+from dnlnet.engine.log import read_log
+from dnlnet.files import written_whole
+from dnlnet.lens.panels import save_figure
+
+SMOOTHING = 0.95
+_OF_CLASS = {"segmentation": "IoU", "detection": "box AP", "video": "top1"}  # what the log has of each class
+
+
+def write_report(folder: Path) -> Path:
+    """Write `report.md` and its pictures from the log of a run, and return its path."""
+    events = list(read_log(folder))
+    steps = _alike([event for event in events if event["event"] == "train" and "skipped" not in event])
+    evaluations = _alike([event for event in events if event["event"] == "evaluation"])
+    if not steps:
+        raise ValueError(f"{folder}: has no log of a training run")
+    run = yaml.safe_load((folder / "run.yaml").read_text())
+    save_figure(loss_figure(steps), folder / "loss.png")
+    parts = [f"# {in_markdown(run['recipe']['name'])}", _summary(run, steps), "![loss](loss.png)"]
+    if evaluations:
+        save_figure(score_figure(evaluations), folder / "scores.png")
+        parts += ["![scores](scores.png)", _scores(evaluations, _OF_CLASS[run["recipe"].get("task", "segmentation")])]
+    parts += ["## Recipe", fenced(yaml.safe_dump(run, sort_keys=False, allow_unicode=True).strip(), "yaml")]
+    path = folder / "report.md"
+    with written_whole(path) as temporary:
+        temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return path
+
+
+def _alike(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The events that have what most of them have; a line of the log may have been damaged and be JSON still.
+
+    >>> _alike([{"lr": 1}, {"lr": 2}, {"mr": 3}])
+    [{'lr': 1}, {'lr': 2}]
+    """
+    (usual, _), *_ = Counter(map(tuple, events)).most_common(1) or [((), 0)]
+    return [event for event in events if tuple(event) == usual]
+
+
+def loss_figure(steps: Sequence[Mapping[str, Any]]) -> Figure:
+    """Every loss over the iterations, faint as it was and bold smoothed, with the learning rate below."""
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
+    iterations = [step["iteration"] for step in steps]
+    for name in (key for key in steps[0] if key not in ("event", "iteration", "lr")):
+        values = [step[name] for step in steps]
+        (line,) = upper.plot(iterations, smoothed(values), label=in_figure(name), linewidth=1.6)
+        upper.plot(iterations, values, color=line.get_color(), alpha=0.2, linewidth=0.7)
+    upper.set_ylabel("loss")
+    upper.legend(frameon=False)
+    lower.plot(iterations, [step["lr"] for step in steps], color="0.4", linewidth=1.2)
+    lower.set_ylabel("learning rate")
+    lower.set_xlabel("iteration")
+    for axes in (upper, lower):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_ylim(bottom=0)
+    return figure
+
+
+def score_figure(evaluations: Sequence[Mapping[str, Any]]) -> Figure:
+    """Every score over the iterations."""
+    figure = Figure(figsize=(7, 3), layout="constrained")
+    axes = figure.subplots()
+    iterations = [evaluation["iteration"] for evaluation in evaluations]
+    for name in _score_names(evaluations[0]):
+        values = [math.nan if evaluation[name] is None else evaluation[name] for evaluation in evaluations]
+        axes.plot(iterations, values, marker="o", markersize=4, label=in_figure(name))
+        if not math.isnan(values[-1]):
+            axes.annotate(
+                f"{values[-1]:.3f}", (iterations[-1], values[-1]), (6, 0), textcoords="offset points", va="center"
+            )
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("iteration")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return figure
+
+
+def smoothed(values: Sequence[float], keep: float = SMOOTHING) -> list[float]:
+    """An exponential average that starts at the first values' own mean rather than at zero.
+
+    >>> smoothed([2.0, 2.0, 2.0])
+    [2.0, 2.0, 2.0]
+    """
+    out, total, weight = [], 0.0, 0.0
+    for value in values:
+        total, weight = keep * total + value, keep * weight + 1
+        out.append(total / weight)
+    return out
+
+
+def _score_names(evaluation: Mapping[str, Any]) -> list[str]:
+    """The scores among what an evaluation found; one that is not known, as without labels, is None."""
+    return [name for name, value in evaluation.items() if value is None or isinstance(value, float)]
+
+
+def _summary(run: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in (run.get("versions") or {}).items())
+    commit = run.get("commit") or "unknown"
+    return (
+        f"{steps[-1]['iteration']} iterations, seed {run['seed']}; {versions or 'unknown versions'}; commit {commit}."
+    )
+
+
+def _scores(evaluations: Sequence[Mapping[str, Any]], of_class: str) -> str:
+    names = _score_names(evaluations[0])
+    known = [evaluation for evaluation in evaluations if evaluation[names[0]] is not None]
+    if not known:
+        return "No evaluation has a score: nothing in the evaluated data is labelled."
+    best = max(known, key=lambda evaluation: evaluation[names[0]])
+    rows = ["| | iteration | " + " | ".join(names) + " |", "|---|---:|" + "---:|" * len(names)]
+    for label, evaluation in (("best", best), ("last", evaluations[-1])):
+        cells = " | ".join("-" if evaluation[name] is None else f"{evaluation[name]:.4f}" for name in names)
+        rows.append(f"| {label} | {evaluation['iteration']} | {cells} |")
+    by_class = best.get("by_class")
+    if by_class:
+        rows += ["", "Of the best model, by class:", "", f"| class | {of_class} |", "|---|---:|"]
+        rows += [
+            f"| {in_markdown(name)} | {'-' if iou is None else format(iou, '.3f')} |"
+            for name, iou in by_class.items()
+        ]
+    return "\n".join(rows)

@@ -1,0 +1,194 @@
+"""Pictures with what blocks made of them: what figures and pages show."""
+
+# H, W size of the picture; h, w size of a block's map
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dnlnet.attention import Terms
+from dnlnet.data.classes import IGNORE, Classes
+from dnlnet.detection.predictor import DetectionModel
+from dnlnet.lens.capture import Captured, capture
+from dnlnet.segmentation.predictor import SegmentationModel
+
+Point = tuple[int, int]  # (row, column) in pixels of the picture
+
+
+@dataclass(frozen=True)
+class View:
+    """What one block of one model made of a picture.
+
+    Args:
+        title: says which model, and which of its blocks.
+        terms: of the block, on this picture alone.
+        prediction: (H, W), the classes that the model found, if it looks for any.
+        covered: the share of the block's map, in height and width, that the picture takes: a detector pads pictures
+            below and on the right, and very small ones are padded for all.
+    """
+
+    title: str
+    terms: Terms
+    prediction: NDArray[np.uint8] | None = None
+    covered: tuple[float, float] = (1.0, 1.0)
+
+    def __post_init__(self) -> None:
+        if len(self.terms.size) != 2:
+            raise ValueError(f"a view is of a 2d block, this one has a map of {self.terms.size}")
+        if not all(0 < share <= 1 for share in self.covered):
+            raise ValueError(f"a picture covers a share of the map in 0..1, got {self.covered}")
+
+    def position(self, point: Point, picture: "Picture") -> Point:
+        """The position on the block's map in whose cell a pixel of the picture lies.
+
+        Position i of n covers the i-th n-th of the map, as when labels are averaged over it.
+        """
+        row, column = (
+            cell_of(pixel, length, count, share)
+            for pixel, length, count, share in zip(point, picture.size, self.terms.size, self.covered, strict=True)
+        )
+        return row, column
+
+    def over_picture(self, attention: Tensor, picture: "Picture") -> Tensor:
+        """A map (h, w) brought to the pixels of the picture, (H, W), linearly between the centres of its cells."""
+        height, width = picture.size
+        whole = [ceil(length / share) for length, share in zip(picture.size, self.covered, strict=True)]
+        smooth = F.interpolate(attention[None, None].float().cpu(), whole, mode="bilinear", align_corners=False)
+        return smooth[0, 0, :height, :width]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture and the views of it.
+
+    Args:
+        name: to call it by.
+        pixels: (H, W, 3) in 0..255.
+        views: of blocks of one or several models.
+        labels: (H, W), the true classes, if they are known; IGNORE where not.
+        classes: what labels and predictions mean.
+    """
+
+    name: str
+    pixels: NDArray[np.uint8]
+    views: Sequence[View]
+    labels: NDArray[np.uint8] | None = None
+    classes: Classes | None = None
+
+    def __post_init__(self) -> None:
+        if self.pixels.ndim != 3 or self.pixels.shape[2] != 3 or self.pixels.dtype != np.uint8:
+            raise ValueError(f"pixels must be (H, W, 3) of uint8, got {self.pixels.shape} of {self.pixels.dtype}")
+        for name, given in (("labels", self.labels), *((view.title, view.prediction) for view in self.views)):
+            if given is not None and given.shape != self.size:
+                raise ValueError(f"{name}: {given.shape} labels for a picture of {self.size}")
+            if given is not None and self.classes is None:
+                raise ValueError(f"{name}: there are labels but no classes to say what they mean")
+        if not self.views:
+            raise ValueError(f"{self.name} has no views; there is nothing to show")
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self.pixels.shape[0], self.pixels.shape[1]
+
+    def interior_points(self, count: int = 3) -> list[Point]:
+        """Points to look at if nobody has chosen any: well inside the thickest regions."""
+        labels = self.views[0].prediction if self.labels is None else self.labels
+        if labels is None or self.classes is None:
+            return [(self.size[0] // 2, self.size[1] // 2)]
+        return interior_points(torch.from_numpy(labels), count, len(self.classes))
+
+    def class_name(self, label: int) -> str | None:
+        """The name of a class; None for a label that is none."""
+        if self.classes is None or label >= len(self.classes):
+            return None
+        return self.classes.names[label]
+
+    def require_inside(self, point: Point) -> Point:
+        """The point, if it is one of the picture's pixels."""
+        if not all(0 <= pixel < length for pixel, length in zip(point, self.size, strict=True)):
+            (row, column), (height, width) = point, self.size
+            raise ValueError(f"point x={column}, y={row} is outside of {self.name}: it is {width} x {height} pixels")
+        return point
+
+
+def cell_of(index: int, length: int, count: int, covered: float = 1.0) -> int:
+    """The one of `count` cells in which pixel (or frame) `index` of `length` lies, if they cover that share of them.
+
+    >>> [cell_of(pixel, 6, 3) for pixel in range(6)]
+    [0, 0, 1, 1, 2, 2]
+    """
+    return min(int((index + 0.5) / length * covered * count), count - 1)
+
+
+def segmentation_views(title: str, model: SegmentationModel, pixels: NDArray[np.uint8]) -> list[View]:
+    """Views of every block of a segmentation model, which looks at the picture whole and once."""
+    once = model.looking_once()
+    height, width = pixels.shape[:2]
+    with capture(model.network) as blocks:
+        prediction = once.predict(pixels, max_pixels=height * width)
+    return _views(title, blocks, prediction.labels, once.inference.covered((height, width)))
+
+
+def views_of(title: str, model: SegmentationModel | DetectionModel, pixels: NDArray[np.uint8]) -> list[View]:
+    """Views of every block of a model, which looks at the picture whole and once."""
+    if isinstance(model, SegmentationModel):
+        return segmentation_views(title, model, pixels)
+    with capture(model.network) as blocks:
+        found = model.predict(pixels)
+    height, width = pixels.shape[:2]
+    return _views(title, blocks, found.label_map(), model.covered((height, width)))
+
+
+def interior_points(labels: Tensor, count: int = 3, classes: int = IGNORE) -> list[Point]:
+    """For the `count` classes with the thickest regions, the pixel farthest from any border, thickest first.
+
+    Labels from `classes` on are none. Where there is no class at all, the middle.
+
+    >>> labels = torch.zeros(9, 9, dtype=torch.int64)
+    >>> labels[:, 6:] = 1
+    >>> interior_points(labels, count=2)
+    [(2, 2), (1, 7)]
+    """
+    found: list[tuple[int, Point]] = []
+    for label in (label for label in labels.unique().tolist() if label < classes):
+        radius, point = _deepest(labels == label)
+        found.append((-radius, point))
+    return [point for _, point in sorted(found)[:count]] or [(labels.shape[0] // 2, labels.shape[1] // 2)]
+
+
+def _deepest(inside: Tensor) -> tuple[int, Point]:
+    """The largest square inside of a region (H, W), by its radius, and the middle of the first such square.
+
+    The number of pixels in a square follows from four sums over all above and on the left; the radius is halved in.
+    """
+    sums = F.pad(inside.cumsum(dim=0).cumsum(dim=1), (1, 0, 1, 0))
+
+    def squares(radius: int) -> Tensor:
+        side = 2 * radius + 1
+        count = sums[side:, side:] - sums[:-side, side:] - sums[side:, :-side] + sums[:-side, :-side]
+        return count == side**2
+
+    smallest, largest = 0, (min(inside.shape) - 1) // 2
+    while smallest < largest:
+        middle = (smallest + largest + 1) // 2
+        smallest, largest = (middle, largest) if squares(middle).any() else (smallest, middle - 1)
+    full = squares(smallest)
+    row, column = divmod(int(full.flatten().float().argmax()), full.shape[1])
+    return smallest, (row + smallest, column + smallest)
+
+
+def _views(
+    title: str, blocks: Captured, prediction: NDArray[np.uint8], covered: tuple[float, float] = (1.0, 1.0)
+) -> list[View]:
+    """A view of each block, named where there are several."""
+    return [
+        View(title if len(blocks) == 1 else f"{title}: {name}", terms, prediction, covered)
+        for name, terms in blocks.items()
+    ]

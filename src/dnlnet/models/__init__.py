@@ -1,1 +1,0 @@
-"""Networks that use the attention block."""

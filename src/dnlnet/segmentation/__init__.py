@@ -1,0 +1,1 @@
+"""Semantic segmentation: networks, losses, data sets, metric and prediction."""

@@ -1,0 +1,1 @@
+"""Data sets of pictures with a class for each pixel."""

@@ -1,0 +1,104 @@
+"""Samples of labelled images: random crops to train on, the same for the same seed; whole ones to evaluate on."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from dnlnet.data.labelled import BadFileError, LabelledImages
+from dnlnet.data.transforms import Augmentation
+from dnlnet.segmentation.data.scenes import Scenes
+
+
+class Draw(NamedTuple):
+    """Which image, and in which epoch: what a sampler asks `TrainingCrops` for."""
+
+    image: int
+    epoch: int
+
+
+class Sample(NamedTuple):
+    """An image, its labels, and the file it comes from; of a batch, all three with the batch in front."""
+
+    image: Tensor  # (3, H, W) of 0..255, to be normalised where the model is
+    labels: Tensor  # (H, W)
+    name: str
+
+
+class TrainingCrops(Dataset[Sample]):
+    """Random crops of labelled images.
+
+    Each crop depends on the seed, the epoch and the index alone: not on the number of workers, nor on what was drawn
+    before, so that a run can go on where it stopped.
+
+    Args:
+        images: where they come from; complete, or this fails at once.
+        augmentation: how crops are drawn.
+        seed: of the whole run.
+    """
+
+    def __init__(self, images: LabelledImages, augmentation: Augmentation, seed: int = 0) -> None:
+        if seed < 0:
+            raise ValueError(f"seed must be at least 0, got {seed}")
+        self.images, self.augmentation, self.seed = images.require_complete(), augmentation, seed
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, draw: tuple[int, int]) -> Sample:
+        index, epoch = draw
+        if not 0 <= index < len(self):
+            raise IndexError(f"image {index} is outside 0..{len(self) - 1}")
+        picture, labels = self.images.open(index)
+        rng = np.random.default_rng((self.seed, epoch, index))
+        crop = self.augmentation.draw(rng, (picture.size[1], picture.size[0]))
+        image = crop.image(picture)
+        try:
+            window = self.images.decoded(index, crop.labels(labels))
+        except BadFileError:
+            self.images.decoded(index, labels.crop((0, 0, *labels.size)))  # fails with the place in the whole file
+            raise
+        return Sample(
+            torch.from_numpy(image).permute(2, 0, 1).contiguous(),
+            torch.from_numpy(crop.padded_labels(window)),
+            str(self.images.pairs[index].image),
+        )
+
+
+class WholeImages(Dataset[Sample]):
+    """Labelled images as they are, by index: to evaluate on."""
+
+    def __init__(self, images: LabelledImages) -> None:
+        self.images = images.require_complete()
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Sample:
+        picture, raw = self.images.open(index)
+        image = torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()
+        labels = torch.from_numpy(self.images.decoded(index, raw))
+        return Sample(image, labels, str(self.images.pairs[index].image))
+
+
+class SceneSamples(Dataset[Sample]):
+    """Generated scenes as samples, by index or by `Draw`: every index another scene, in all epochs the same.
+
+    >>> scenes = SceneSamples(4, (32, 48))
+    >>> scenes[Draw(3, epoch=1)].image.shape, scenes[3].name
+    (torch.Size([3, 32, 48]), 'scene 3 of seed 0')
+    """
+
+    def __init__(self, count: int, size: tuple[int, int], seed: int = 0) -> None:
+        self.scenes = Scenes(count, size, seed)
+
+    def __len__(self) -> int:
+        return len(self.scenes)
+
+    def __getitem__(self, draw: int | tuple[int, int]) -> Sample:
+        index = draw if isinstance(draw, int) else draw[0]
+        image, labels = self.scenes[index]
+        name = f"scene {index} of seed {self.scenes.seed}"
+        return Sample((255 * image).to(torch.uint8), labels.to(torch.uint8), name)

@@ -1,0 +1,108 @@
+"""Losses of segmentation: cross-entropy that can leave out pixels, and its online hard example mining."""
+
+# B batch, K classes, H, W size of the image
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dnlnet.segmentation.network import SegmentorOutput
+
+
+class Ohem(NamedTuple):
+    """Which pixels are hard: those with p(true class) at most `threshold`, and at least `kept` of each image."""
+
+    threshold: float = 0.7
+    kept: int = 100_000
+
+
+class SegmentationLoss(nn.Module):
+    """Cross-entropy of the head, plus that of the auxiliary head where there is one.
+
+    Args:
+        class_weights: one weight for each class, for the main head and the auxiliary one.
+        ohem: keep only the hard pixels of the main head; None keeps all.
+        auxiliary_weight: of the auxiliary head's loss.
+        ignore: label of the pixels that do not count. If none counts, the loss is 0 and so are its gradients.
+        average: the mean of a number over the processes that share a batch. With it, their losses add up to the mean
+            over all pixels of the batch, whichever process has how many.
+
+    >>> loss = SegmentationLoss(ohem=Ohem(kept=4))
+    >>> losses = loss(SegmentorOutput(torch.zeros(1, 2, 4, 4)), torch.zeros(1, 4, 4, dtype=torch.long))
+    >>> {name: round(value.item(), 4) for name, value in losses.items()}
+    {'main': 0.6931}
+    """
+
+    class_weights: Tensor | None
+
+    def __init__(
+        self,
+        class_weights: Tensor | None = None,
+        ohem: Ohem | None = None,
+        auxiliary_weight: float = 0.4,
+        ignore: int = 255,
+        average: Callable[[Tensor], Tensor] = lambda number: number,
+    ) -> None:
+        super().__init__()
+        if ohem is not None and not (0 < ohem.threshold < 1 and ohem.kept >= 1):
+            raise ValueError(f"OHEM needs a threshold between 0 and 1 and at least one kept pixel, got {ohem}")
+        self.register_buffer("class_weights", class_weights, persistent=False)
+        self.ohem, self.auxiliary_weight, self.ignore, self.average = ohem, auxiliary_weight, ignore, average
+
+    def forward(self, output: SegmentorOutput, labels: Tensor) -> dict[str, Tensor]:
+        """The terms whose sum is to be minimised, by name, for labels (B, H, W)."""
+        self._check(output.logits, labels)
+        labels = labels.long()
+        losses = {"main": self._cross_entropy(output.logits, labels, self.ohem)}
+        if output.auxiliary is not None:
+            losses["auxiliary"] = self.auxiliary_weight * self._cross_entropy(output.auxiliary, labels, None)
+        return losses
+
+    def _cross_entropy(self, logits: Tensor, labels: Tensor, ohem: Ohem | None) -> Tensor:
+        """Weighted mean over the counted (and hard) pixels."""
+        losses = F.cross_entropy(logits, labels, ignore_index=self.ignore, reduction="none")
+        counted = labels != self.ignore
+        if ohem is not None:
+            counted = hard_pixels(losses, counted, ohem)
+        weights = counted.to(losses.dtype)
+        if self.class_weights is not None:
+            weights = weights * self.class_weights[labels.where(counted, 0)]
+        total = self.average(weights.sum())
+        # No counted pixel: a sum of zeros over 1, whose gradients are zero as well.
+        return (weights * losses).sum() / total.where(total > 0, 1)
+
+    def _check(self, logits: Tensor, labels: Tensor) -> None:
+        expected = (logits.shape[0], *logits.shape[2:])
+        if tuple(labels.shape) != expected:
+            raise ValueError(
+                f"labels are {tuple(labels.shape)}, but logits of {tuple(logits.shape)} ask for {expected}"
+            )
+        if self.class_weights is not None and len(self.class_weights) != logits.shape[1]:
+            raise ValueError(f"{len(self.class_weights)} class weights for logits of {logits.shape[1]} classes")
+
+
+@torch.no_grad()
+def hard_pixels(losses: Tensor, counted: Tensor, ohem: Ohem) -> Tensor:
+    """Which of the counted pixels are hard, (B, H, W).
+
+    With loss = -log p(true class): those with p at most the threshold, and in any case the `kept` lowest p of each
+    image, found by selection in time linear in the number of pixels. Pixels that tie with the last one kept are kept
+    too, so that the choice depends on no order. An image with fewer counted pixels keeps all of them.
+
+    Args:
+        losses: cross-entropy of each pixel without class weights, (B, H, W).
+        counted: pixels that are not ignored, (B, H, W).
+        ohem: the threshold and the number kept.
+
+    >>> losses = -torch.tensor([[[0.1, 0.8, 0.9]]]).log()
+    >>> hard_pixels(losses, torch.ones(1, 1, 3, dtype=torch.bool), Ohem(threshold=0.7, kept=2))
+    tensor([[[ True,  True, False]]])
+    """
+    easiness = -losses.where(counted, -torch.inf).flatten(1)  # (B, HW), log p; infinite where not counted
+    last_kept = easiness.kthvalue(min(ohem.kept, easiness.shape[1]), dim=1, keepdim=True).values
+    hard = easiness <= last_kept.clamp(min=math.log(ohem.threshold))
+    return hard.view(losses.shape) & counted

@@ -1,0 +1,123 @@
+"""What a segmentation network says about one picture."""
+
+# K classes, H, W size of the picture
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import nn
+
+from dnlnet.data.classes import Classes
+from dnlnet.data.pictures import read_pixels
+from dnlnet.data.transforms import normalised
+from dnlnet.segmentation.inference import Inference, tiled_labels, tiles
+
+Progress = Callable[[int, int], None]  # how much is done, of how much
+
+MAX_PIXELS = 4_000_000
+TILE_PIXELS = 1_048_576  # attention takes time quadratic in them, and networks are trained on crops no larger
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The classes of a picture's pixels.
+
+    Args:
+        image: (H, W, 3) in 0..255.
+        labels: (H, W), the class of each pixel.
+        classes: what they mean.
+        scores: (K, H, W), the probability of each class; None if the picture was done in tiles.
+    """
+
+    image: NDArray[np.uint8]
+    labels: NDArray[np.uint8]
+    classes: Classes
+    scores: NDArray[np.float32] | None = None
+
+    def colours(self) -> NDArray[np.uint8]:
+        """(H, W, 3), every pixel in the colour of its class."""
+        return self.classes.paint(self.labels)
+
+    def overlay(self, opacity: float = 0.5) -> NDArray[np.uint8]:
+        """(H, W, 3), the colours laid over the picture."""
+        blended = Image.blend(Image.fromarray(self.image), Image.fromarray(self.colours()), opacity)
+        return np.asarray(blended)
+
+    def shares(self) -> dict[str, float]:
+        """The share of the picture that each class takes, the largest first, without those that do not occur."""
+        counts = np.bincount(self.labels.ravel(), minlength=len(self.classes)) / self.labels.size
+        order = np.argsort(-counts, kind="stable")
+        return {self.classes.names[index]: float(counts[index]) for index in order if counts[index] > 0}
+
+
+class SegmentationModel:
+    """A trained network with what is needed to use it.
+
+    Args:
+        network: gives logits for normalised images.
+        classes: what its outputs mean.
+        inference: how images are looked at; by itself, whole.
+        device: where the network runs.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        classes: Classes,
+        inference: Inference | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.network, self.classes, self.device = network.eval().to(device), classes, device
+        self.inference = inference or Inference()
+
+    @torch.inference_mode()
+    def predict(
+        self,
+        image: Path | str | Image.Image | NDArray[np.uint8],
+        *,
+        max_pixels: int = MAX_PIXELS,
+        progress: Progress = lambda done, total: None,
+    ) -> Prediction:
+        """The classes of a picture: a file, a Pillow image, or (H, W, 3) in 0..255.
+
+        Pictures of more than `max_pixels` are done in tiles, of about a million pixels at most, without scores.
+        `progress` is told how often the network has been asked, of how many times: for each tile, window and size.
+        """
+        pixels = read_pixels(image)
+        tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
+        height, width = pixels.shape[:2]
+        tile_pixels = min(max_pixels, TILE_PIXELS) if height * width > max_pixels else height * width
+        total = sum(self.inference.passes(tile.seen_size) for tile in tiles((height, width), tile_pixels))
+        done = count(1)
+        progress(0, total)
+
+        def logits(part: torch.Tensor) -> torch.Tensor:
+            return self.logits(part, lambda: progress(next(done), total))
+
+        if height * width > max_pixels:
+            labels = tiled_labels(lambda part: logits(part).argmax(dim=1)[0].to(torch.uint8), tensor, tile_pixels)
+            return Prediction(pixels, labels.numpy(), self.classes)
+        scores = logits(tensor).softmax(dim=1)[0]
+        labels = scores.argmax(dim=0).to(torch.uint8)
+        return Prediction(pixels, labels.numpy(), self.classes, scores.float().numpy())
+
+    def logits(self, image: torch.Tensor, asked: Callable[[], None] = lambda: None) -> torch.Tensor:
+        """Logits (1, K, H, W) of an image (3, H, W) in 0..255; `asked` is called after each pass."""
+
+        def network(images: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = self.network(images).logits
+            asked()
+            return logits
+
+        return self.inference(network, normalised(image[None].to(self.device))).cpu()
+
+    def looking_once(self) -> "SegmentationModel":
+        """The same network looking at a picture whole, at one size, not mirrored: one pass, to be looked into."""
+        once = Inference(short_side=self.inference.short_side, align_corners=self.inference.align_corners)
+        return SegmentationModel(self.network, self.classes, once, self.device)

@@ -1,0 +1,50 @@
+"""Semantic segmentation as a task: how a batch becomes losses, predictions and a score."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+
+from dnlnet.data.classes import IGNORE, Classes
+from dnlnet.data.transforms import normalised
+from dnlnet.segmentation.data.samples import Sample
+from dnlnet.segmentation.inference import Inference
+from dnlnet.segmentation.losses import SegmentationLoss
+from dnlnet.segmentation.metric import ConfusionMatrix
+
+
+class SegmentationTask:
+    """What is to be learnt: the class of each pixel.
+
+    Args:
+        classes: of the labels.
+        loss: what the outputs of a model are judged by.
+        inference: how an image is looked at when it is predicted; by itself, whole.
+    """
+
+    def __init__(self, classes: Classes, loss: SegmentationLoss, inference: Inference | None = None) -> None:
+        self.classes, self.loss, self.inference = classes, loss, inference or Inference()
+
+    def losses(self, model: nn.Module, batch: Sample) -> Mapping[str, Tensor]:
+        """The terms whose sum is to be minimised, by name."""
+        losses: Mapping[str, Tensor] = self.loss(model(normalised(batch.image)), batch.labels)
+        return losses
+
+    def predict(self, model: nn.Module, batch: Sample) -> Tensor:
+        """The most likely class of each pixel, (B, H, W)."""
+        return self.inference(lambda images: model(images).logits, normalised(batch.image)).argmax(dim=1)
+
+    def score(self, model: nn.Module, batch: Sample, metric: ConfusionMatrix) -> None:
+        """Predict a batch and count it."""
+        metric.update(self.predict(model, batch), batch.labels)
+
+    def details(self, metric: ConfusionMatrix) -> dict[str, dict[str, float | None]]:
+        """The IoU of each class by name, None for a class in neither labels nor predictions."""
+        return {"by_class": dict(zip(self.classes.names, metric.known_iou(), strict=True))}
+
+    def names(self, batch: Sample) -> Sequence[str]:
+        """The files that a batch comes from."""
+        return batch.name
+
+    def metric(self) -> ConfusionMatrix:
+        """Empty counts, to be updated with predictions and labels."""
+        return ConfusionMatrix(len(self.classes), IGNORE)

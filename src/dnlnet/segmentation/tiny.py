@@ -1,0 +1,80 @@
+"""The smallest network in which a non-local block has something to do."""
+
+# B batch, C classes, H, W size of the image
+
+from typing import Unpack
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dnlnet.attention import NonLocalBlock
+from dnlnet.attention.spec import Options
+from dnlnet.segmentation.network import SegmentorOutput
+
+
+class TinySegmentor(nn.Module):
+    """Four convolutions, a non-local block, a classifier: every position sees 23 x 23 pixels until the block.
+
+    Args:
+        classes: number of classes to tell apart.
+        width: channels of the first convolution; the block works on twice as many.
+        variant: attention of the block, a row of `dnlnet.VARIANTS`; None leaves the block out.
+        preset, **options: of the block, as for `dnlnet.NonLocalBlock`.
+
+    >>> import torch
+    >>> model = TinySegmentor(classes=6)
+    >>> images = torch.rand(2, 3, 48, 64)
+    >>> model(images).logits.shape
+    torch.Size([2, 6, 48, 64])
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        width: int = 32,
+        variant: str | None = "dnl",
+        *,
+        preset: str = "paper",
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__()
+        if classes < 1 or width < 1:
+            raise ValueError(f"classes and width must be at least 1, got classes={classes}, width={width}")
+        self.features = nn.Sequential(
+            _convolution(3, width, stride=2),
+            _convolution(width, 2 * width, stride=2),
+            _convolution(2 * width, 2 * width, stride=1),
+            _convolution(2 * width, 2 * width, stride=1),
+        )
+        self.block = None if variant is None else _block(2 * width, variant, preset, options)
+        self.classifier = nn.Conv2d(2 * width, classes, kernel_size=1)
+
+    def forward(self, images: Tensor) -> SegmentorOutput:
+        """(B, C, H, W) logits of the classes from (B, 3, H, W) images."""
+        x = self.features(images)
+        if self.block is not None:
+            x = self.block(x)
+        logits = self.classifier(x)
+        return SegmentorOutput(F.interpolate(logits, images.shape[-2:], mode="bilinear", align_corners=False))
+
+
+def _block(channels: int, variant: str, preset: str, options: Options) -> NonLocalBlock:
+    """A block whose query and key start equal, so that at first every position looks at what resembles it.
+
+    From independent weights, a net this small as often learns the opposite: to look at what contrasts.
+    """
+    block = NonLocalBlock(channels, variant, preset=preset, **options)
+    if block.query is not None and block.key is not None:
+        nn.init.normal_(block.query.weight, std=0.05)
+        block.key.load_state_dict(block.query.state_dict())
+    return block
+
+
+def _convolution(channels_in: int, channels_out: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(
+            channels_in, channels_out, kernel_size=3, stride=stride, padding=1, padding_mode="reflect", bias=False
+        ),
+        nn.BatchNorm2d(channels_out),
+        nn.ReLU(inplace=True),
+    )

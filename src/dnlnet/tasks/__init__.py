@@ -1,1 +1,0 @@
-"""A task: a model, its data, its losses and its metric together."""

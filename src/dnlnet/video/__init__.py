@@ -1,0 +1,1 @@
+"""Action recognition: the network, data sets, metric and prediction."""

@@ -1,0 +1,1 @@
+"""Data sets of videos, and how clips are taken from them."""

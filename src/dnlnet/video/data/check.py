@@ -1,0 +1,112 @@
+"""Decode every video of a data set once: what there is, and all that is wrong with it."""
+
+# K classes
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from dnlnet.data.check import Size, collecting, most_frequent_first, read_all, sizes_and_problems
+from dnlnet.data.labelled import Problem
+from dnlnet.video.data.video import open_video
+from dnlnet.video.data.videos import LabelledVideos, VideoEntry
+
+
+@dataclass(frozen=True)
+class VideoReport:
+    """What a split holds.
+
+    Args:
+        name: of the videos.
+        videos: how many are there.
+        class_names: the K names.
+        class_videos: videos of each class.
+        seconds: duration of each video that can be read.
+        rates: its frames a second.
+        sizes: (width, height) -> how many videos, the most frequent first.
+        problems: all that is wrong, each with its path.
+    """
+
+    name: str
+    videos: int
+    class_names: Sequence[str]
+    class_videos: Sequence[int]
+    seconds: Sequence[float]
+    rates: Sequence[float]
+    sizes: Mapping[Size, int]
+    problems: Sequence[Problem]
+
+    def to_json(self) -> dict[str, object]:
+        """The report in types that JSON has.
+
+        >>> report = VideoReport("mine", 1, ["run"], [1], [2.5], [25.0], {(4, 2): 1}, [])
+        >>> report.to_json()["classes"], report.to_json()["seconds"]
+        ([{'name': 'run', 'videos': 1}], {'least': 2.5, 'median': 2.5, 'most': 2.5})
+        """
+        rows = zip(self.class_names, self.class_videos, strict=True)
+        return {
+            "name": self.name,
+            "videos": self.videos,
+            "readable": len(self.seconds),
+            "classes": [{"name": name, "videos": count} for name, count in rows],
+            "seconds": spread(self.seconds),
+            "frames_per_second": spread(self.rates),
+            **sizes_and_problems(self.sizes, self.problems, of="videos"),
+        }
+
+
+def spread(values: Sequence[float]) -> dict[str, float] | None:
+    """The least, the middle and the greatest of these values; None if there are none.
+
+    >>> spread([3.0, 1.0, 2.0]), spread([])
+    ({'least': 1.0, 'median': 2.0, 'most': 3.0}, None)
+    """
+    return {"least": min(values), "median": median(values), "most": max(values)} if values else None
+
+
+def check_videos(videos: LabelledVideos, progress: Callable[[], None] | None = None) -> VideoReport:
+    """Decode all frames of all videos; what is wrong becomes a problem of the report and does not stop it.
+
+    Args:
+        videos: what to read.
+        progress: called after each video, in their order.
+
+    >>> from pathlib import Path
+    >>> from dnlnet.video.data.videos import named_classes
+    >>> check_videos(LabelledVideos("mine", named_classes(["run"]), [VideoEntry(Path("/a.mp4"), 0)])).problems
+    (Problem(path=PosixPath('/a.mp4'), text='no such file or folder'),)
+    """
+    found = list(read_all(_read, videos.videos, progress))
+    counts = Counter(entry.label for entry in videos.videos)
+    readable = [one for one in found if one.size is not None]
+    return VideoReport(
+        name=videos.name,
+        videos=len(videos),
+        class_names=tuple(videos.classes.names),
+        class_videos=tuple(counts[label] for label in range(len(videos.classes))),
+        seconds=tuple(one.seconds for one in readable),
+        rates=tuple(one.rate for one in readable),
+        sizes=most_frequent_first(Counter(one.size for one in readable if one.size is not None)),
+        problems=(*videos.problems, *(problem for one in found for problem in one.problems)),
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    problems: list[Problem]
+    size: Size | None = None  # width, height; None if it cannot be read
+    seconds: float = 0.0
+    rate: float = 0.0
+
+
+def _read(entry: VideoEntry) -> _Found:
+    problems: list[Problem] = []
+    with collecting(problems), open_video(entry.path) as video:
+        height, width = video.size
+        good = video.count_decodable()
+        if good < len(video):
+            problems.append(Problem(entry.path, f"{len(video) - good} of {len(video)} frames cannot be decoded"))
+        problems += video.problems
+        return _Found(problems, (width, height), video.duration, video.rate)
+    return _Found(problems)

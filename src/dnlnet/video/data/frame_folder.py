@@ -1,0 +1,76 @@
+"""A folder of pictures as a video."""
+
+# H, W size of a picture
+
+import re
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dnlnet.data.labelled import IMAGE_SUFFIXES, BadFileError
+from dnlnet.data.pictures import read_picture, resized_picture
+from dnlnet.video.data.frames import Video, VideoError, shown_size
+
+FOLDER_RATE = 30.0  # frames a second of a folder of pictures, which does not say
+
+
+class FrameFolder(Video):
+    """A folder of pictures as a video, in the order of the numbers in their names.
+
+    Args:
+        path: the folder.
+        rate: frames a second.
+    """
+
+    def __init__(self, path: Path, rate: float = FOLDER_RATE) -> None:
+        if rate <= 0:
+            raise ValueError(f"the rate of a folder of frames must be above 0, got {rate}")
+        self.pictures = frame_files(path)
+        count = len(self.pictures)
+        if not count:
+            raise VideoError(path, f"is a folder without pictures ({', '.join(IMAGE_SUFFIXES)})")
+        super().__init__(path, np.arange(count) / rate, count / rate)
+
+    def _pictures(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
+        pictures = [self._read(number) for number in wanted]
+        size = shown_size(pictures[0].shape[:2], short_side)
+        return [resized_picture(picture, size) for picture in pictures]
+
+    def count_decodable(self) -> int:
+        """Read every picture; how many can be read. `notes` names the first that cannot."""
+        good = 0
+        for number in range(len(self)):
+            try:
+                self._read(number)
+                good += 1
+            except VideoError as error:
+                if good == number:  # the first one
+                    self.notes.append(error.problem.text)
+        return good
+
+    def close(self) -> None:
+        """Nothing stays open between pictures."""
+
+    def _read(self, number: int) -> NDArray[np.uint8]:
+        try:
+            picture = read_picture(self.pictures[number])
+        except BadFileError as error:
+            raise VideoError(self.path, f"{error.problem.path.name} {error.problem.text}") from None
+        self.decoded += 1
+        return picture
+
+
+def frame_files(folder: Path) -> list[Path]:
+    """The pictures in a folder, in the order of the numbers in their names: 2 before 10."""
+    return sorted((path for path in folder.iterdir() if is_frame(path)), key=_by_numbers)
+
+
+def is_frame(path: Path) -> bool:
+    """Whether a file is a picture by its suffix; hidden ones are not."""
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
+
+
+def _by_numbers(path: Path) -> list[tuple[int, str]]:
+    """Digits count as numbers, other characters as they are."""
+    return [(int(part), part) if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]

@@ -1,0 +1,131 @@
+"""A video, opened: what it is made of, and its frames at any times.
+
+A frame is shown from its own time stamp until that of the next one, so that a variable frame rate needs no care.
+"""
+
+# F frames of the video; T times asked for; H, W size of a picture
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dnlnet.data.labelled import BadFileError, Problem
+from dnlnet.data.sizes import size_fault
+
+Size = tuple[int, int]  # height, width
+Frames = NDArray[np.uint8]  # (T, H, W, 3)
+
+_ROUNDING = 0.001  # seconds; some containers round time stamps to milliseconds
+
+
+class VideoError(BadFileError):
+    """A video that cannot be used, in one sentence with its path."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        super().__init__(Problem(path, text))
+
+    def __reduce__(self) -> tuple[type["VideoError"], tuple[Path, str]]:  # type: ignore[override]
+        return VideoError, (self.problem.path, self.problem.text)  # workers of a DataLoader send it to the parent
+
+
+class Video(ABC):
+    """An opened video; a `with` block closes it.
+
+    Attributes:
+        path: of the file or the folder.
+        times: when each of its frames is shown first, in seconds from the first one, (F,).
+        duration: in seconds, the last frame's own among them.
+        notes: what is wrong with it although it can be used, in words, such as that it is cut off.
+        decoded: how many frames were decoded so far.
+    """
+
+    def __init__(self, path: Path, times: NDArray[np.float64], duration: float) -> None:
+        self.path, self.times, self.duration = path, times, duration
+        self.notes: list[str] = []
+        self.decoded = 0
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def __enter__(self) -> "Video":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The notes, each with the path."""
+        return tuple(Problem(self.path, note) for note in self.notes)
+
+    @property
+    def rate(self) -> float:
+        """Frames a second, on average."""
+        return len(self) / self.duration
+
+    def numbers_at(self, times: Sequence[float] | NDArray[np.float64]) -> NDArray[np.int64]:
+        """Which frame is shown at each of these times: the last one that begins by then, (T,)."""
+        numbers = np.searchsorted(self.times, np.asarray(times, dtype=np.float64) + _ROUNDING, side="right") - 1
+        return numbers.clip(0, len(self) - 1)
+
+    def frames(self, times: Sequence[float] | NDArray[np.float64], short_side: int | None = None) -> Frames:
+        """The frames shown at these times, (T, H, W, 3), in any order; each is decoded once even if asked for twice.
+
+        Args:
+            times: in seconds from the first frame; after the end it is the last frame.
+            short_side: length that the shorter side is brought to; None leaves it.
+        """
+        if not len(times):
+            raise ValueError(f"{self.path}: no times were asked for; give at least one")
+        wanted, places = np.unique(self.numbers_at(times), return_inverse=True)
+        try:
+            pictures = self._pictures(wanted.tolist(), short_side)
+        except BadFileError:
+            raise
+        except ValueError as error:
+            raise VideoError(self.path, str(error)) from None
+        return np.stack(pictures)[places]
+
+    @property
+    def size(self) -> Size:
+        """Height and width as it is shown."""
+        height, width, _ = self.frames([0.0]).shape[1:]
+        return height, width
+
+    @abstractmethod
+    def _pictures(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
+        """The frames of these numbers, which ascend, (H, W, 3) each and all of one size."""
+
+    @abstractmethod
+    def count_decodable(self) -> int:
+        """Decode every frame; how many there are of which that is possible."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+def shown_size(size: tuple[int, ...], short_side: int | None) -> Size:
+    """The height and width at which a picture of this size has that shorter side.
+
+    >>> shown_size((240, 320), 256), shown_size((240, 320), None)
+    ((256, 341), (240, 320))
+    >>> shown_size((1, 4000), 256)
+    Traceback (most recent call last):
+    ValueError: is 1 x 4000 (height x width): too long to be resized to a shorter side of 256
+    """
+    height, width = size
+    if short_side is None:
+        return height, width
+    scale = short_side / min(height, width)
+    shown = round(height * scale), round(width * scale)
+    if size_fault(shown):
+        what = f"is {height} x {width} (height x width)"
+        raise ValueError(f"{what}: too long to be resized to a shorter side of {short_side}")
+    return shown

@@ -1,0 +1,79 @@
+"""Kinetics, and any videos listed in the same way: {train,val,test}.csv with a path and a label on each line.
+
+The two are separated by a space, a tab or a comma. Paths are relative to the folder of the lists, or absolute. The
+names of the classes are the lines of classes.txt, in the order of the labels, if there is such a file.
+"""
+
+import re
+from pathlib import Path
+
+from dnlnet.data.classes import Classes
+from dnlnet.data.files import text_lines
+from dnlnet.data.labelled import Problem
+from dnlnet.errors import unknown
+from dnlnet.video.data.videos import LabelledVideos, VideoEntry, listed, named_classes
+
+SPLITS = ("train", "val", "test")
+CLASSES_FILE = "classes.txt"
+
+# The path may hold spaces and commas: the label is what stands behind the last of them.
+_LINE = re.compile(r"""(?P<quote>["']?)(?P<path>.*[^\s,])(?P=quote)\s*[\s,]\s*(?P<label>\d{1,5})""")
+
+
+def kinetics(root: Path, split: str) -> LabelledVideos:
+    """The videos that <split>.csv lists.
+
+    Args:
+        root: the folder of the lists.
+        split: train, val or test.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as root:
+    ...     _ = (Path(root) / "val.csv").write_text("a b.mp4 1")
+    ...     videos = kinetics(Path(root), "val")
+    >>> videos.classes.names, videos.missing[0].path.name
+    (('class 0', 'class 1'), 'a b.mp4')
+    """
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+    entries, faults = _entries(root / f"{split}.csv")
+    classes = _classes(root)
+    last = len(classes) - 1
+    faults += [
+        Problem(root / f"{split}.csv", f"{entry.path.name} has the label {entry.label}; {CLASSES_FILE} has 0..{last}")
+        for entry in entries
+        if entry.label > last
+    ]
+    return listed(f"kinetics {split}", classes, [entry for entry in entries if entry.label <= last], faults)
+
+
+def _entries(path: Path) -> tuple[list[VideoEntry], list[Problem]]:
+    entries: list[VideoEntry] = []
+    faults: list[Problem] = []
+    seen: dict[Path, int] = {}
+    for number, line in text_lines(path):
+        found = _LINE.fullmatch(line)
+        if found is None:
+            faults.append(Problem(path, f"line {number} is {line[:60]!r}; expected a path and a label of 0..99999"))
+            continue
+        video = path.parent / found["path"]
+        if video in seen:
+            faults.append(Problem(path, f"line {number} names {video.name} again, after line {seen[video]}"))
+            continue
+        seen[video] = number
+        entries.append(VideoEntry(video, int(found["label"])))
+    return entries, faults
+
+
+def _classes(root: Path) -> Classes:
+    """Those of the file, or as many as the labels of all lists need: every split must have the same."""
+    path = root / CLASSES_FILE
+    if path.exists():
+        names = [line for _, line in text_lines(path)]
+        try:
+            return named_classes(names)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+    lists = [root / f"{split}.csv" for split in SPLITS]
+    labels = [entry.label for one in lists if one.is_file() for entry in _entries(one)[0]]
+    return named_classes([f"class {label}" for label in range(max(labels, default=-1) + 1)])

@@ -1,0 +1,270 @@
+"""A video file through PyAV: its packets are listed once, which costs little, and only what is needed is decoded.
+
+The list says where each frame is in time and which are key frames; decoding starts at a key frame, goes on while that
+is cheaper than to start anew at the next needed one, and stops after the last needed frame.
+"""
+
+# F frames of the video
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dnlnet.errors import load_extra
+from dnlnet.video.data.frames import Video, VideoError, shown_size
+
+_LEAST_SKIP = 4  # frames that must be skipped for a seek to be faster than decoding them
+_MISSING_SECONDS, _MISSING_SHARE = 0.25, 0.02  # of the stated duration that may be missing without a note
+_USUAL_RATE = 30.0  # of a stream that says nothing
+
+
+@dataclass(frozen=True)
+class _Packets:
+    """What a video file holds, from its packets alone.
+
+    Args:
+        stamps: of the frames in the order they are shown, in units of `unit`, (F,).
+        keys: numbers of those frames from which decoding can begin.
+        unit: of the stamps in seconds.
+        timed: the stamps are the file's own; otherwise they only count the frames.
+        last: seconds for which the last frame is shown.
+        missing: what is not there, in words, if so.
+    """
+
+    stamps: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    unit: float
+    timed: bool
+    last: float
+    missing: str | None
+
+
+class VideoFile(Video):
+    """A file in any container and codec that PyAV's wheel knows; rotated pictures are turned upright.
+
+    Args:
+        path: the file.
+        threads: that decode it.
+    """
+
+    def __init__(self, path: Path, threads: int = 1) -> None:
+        if threads < 1:
+            raise ValueError(f"threads must be at least 1, got {threads}")
+        self._av = load_extra("av", "video")
+        self._file: Any = None
+        self._threads = threads
+        self._seeks = True  # until a seek has led astray
+        self.path = path
+        if not path.stat().st_size:
+            raise VideoError(path, "is empty: 0 bytes; fetch it again")
+        try:
+            self._open()
+            self._packets = self._listed()
+        except BaseException:
+            self.close()
+            raise
+        stamps, unit = self._packets.stamps, self._packets.unit
+        times = (stamps - stamps[0]) * unit
+        super().__init__(path, times, float(times[-1]) + self._packets.last)
+        if self._packets.missing:
+            self.notes.append(self._packets.missing)
+        self._convert: Any = load_extra("av.video.reformatter", "video").VideoReformatter().reformat
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def count_decodable(self) -> int:
+        """Decode every frame; how many there are."""
+        return sum(1 for _ in self._from(0))
+
+    def _pictures(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
+        pictures: list[NDArray[np.uint8]] = []
+        good: Any = None  # the last frame that was decoded
+        lost = 0
+
+        def take(frame: Any) -> None:
+            size = pictures[0].shape[:2] if pictures else None
+            pictures.append(self._picture(frame, size, short_side))
+
+        frames = self._from(wanted[0])
+        while len(pictures) < len(wanted):
+            number, frame = next(frames, (len(self), None))
+            while len(pictures) < len(wanted) and wanted[len(pictures)] < number:
+                if good is None and frame is None:
+                    raise VideoError(self.path, "has frames, but none of those needed can be decoded")
+                lost += 1  # it cannot be decoded: the one before, or at the beginning the one after, stands for it
+                take(frame if good is None else good)
+            if len(pictures) < len(wanted) and wanted[len(pictures)] == number:
+                take(frame)
+            good = frame
+            if len(pictures) < len(wanted) and self._key_before(wanted[len(pictures)]) > number + _LEAST_SKIP:
+                frames = self._from(wanted[len(pictures)])
+        if lost:
+            self.notes.append(f"{lost} of {len(wanted)} needed frames cannot be decoded; neighbours stand for them")
+        return pictures
+
+    def _picture(self, frame: Any, size: tuple[int, ...] | None, short_side: int | None) -> NDArray[np.uint8]:
+        """A frame in RGB and upright, in this height and width if given, else with that shorter side."""
+        turns = round(frame.rotation / 90) % 4  # anticlockwise
+        if size is None:
+            height, width = shown_size((frame.height, frame.width), short_side)
+        else:
+            height, width = size[::-1] if turns % 2 else size
+        # One thread: by itself it would start as many as there are cores, for a picture that takes less than that.
+        converted = self._convert(frame, width, height, "rgb24", interpolation="BILINEAR", threads=1).to_ndarray()
+        picture: NDArray[np.uint8] = np.rot90(converted, turns) if turns else converted
+        return picture
+
+    def _from(self, number: int) -> Iterator[tuple[int, Any]]:
+        """Frames with their numbers, ascending, from that one or earlier on."""
+        key = self._key_before(number)
+        if key > 0:
+            if self._seek(int(self._packets.stamps[key])):
+                frames = self._decoded(key - 1)
+                first = next(frames, None)
+                if first is not None and first[0] <= number:
+                    yield first
+                    yield from frames
+                    return
+            self._seeks = False  # the key frame is damaged, or the container's own index is wrong or missing
+        if not (self._packets.timed and self._seek(int(self._packets.stamps[0]))):
+            self._open()
+        yield from self._decoded(-1)
+
+    def _decoded(self, number: int) -> Iterator[tuple[int, Any]]:
+        """Frames with their numbers from where the file is, which is behind frame `number`."""
+        # AVI stores no presentation times, and what is guessed for them is in disorder if B-frames are packed into
+        # the packets of others; the decoding time at which a frame comes out is its place.
+        stamp_of = "dts" if self._file.format.name == "avi" else "pts"
+        for frame in self._raw_frames():
+            stamp = getattr(frame, stamp_of) if self._packets.timed else None
+            following = number + 1 if stamp is None else self._number(stamp)
+            if number < following < len(self):
+                number = following
+                self.decoded += 1
+                yield number, frame
+
+    def _raw_frames(self) -> Iterator[Any]:
+        """All that can be decoded from where the file is."""
+        packets = self._file.demux(self._file.streams.video[self._stream])
+        while True:
+            try:
+                packet = next(packets, None)
+            except self._av.FFmpegError:
+                return  # nothing behind this can be read
+            if packet is None:
+                return
+            if not packet.is_corrupt:
+                try:
+                    frames = packet.decode()
+                except self._av.FFmpegError:
+                    continue  # later ones may be good
+                yield from frames
+
+    def _number(self, stamp: int) -> int:
+        return int(np.searchsorted(self._packets.stamps, stamp, side="right")) - 1
+
+    def _key_before(self, number: int) -> int:
+        """The last key frame that is not behind a frame; the first frame if there is no seeking."""
+        if not self._seeks:
+            return 0
+        place = int(np.searchsorted(self._packets.keys, number, side="right")) - 1
+        return int(self._packets.keys[place]) if place >= 0 else 0
+
+    def _seek(self, stamp: int) -> bool:
+        """Go to a key frame; False if the container cannot."""
+        try:
+            self._file.seek(stamp, stream=self._file.streams.video[self._stream])
+        except self._av.FFmpegError:
+            return False
+        return True
+
+    def _open(self) -> None:
+        """Open the file at its beginning."""
+        self.close()
+        try:
+            self._file = self._av.open(str(self.path), metadata_errors="replace")  # titles in any encoding
+        except self._av.error.InvalidDataError:
+            raise VideoError(self.path, "is not a video, or is cut off so that it cannot be opened") from None
+        except (self._av.FFmpegError, OSError) as error:
+            raise VideoError(self.path, f"cannot be read: {error.strerror or error}") from None
+        streams = self._file.streams
+        cover = load_extra("av.stream", "video").Disposition.attached_pic
+        places = [place for place, stream in enumerate(streams.video) if not stream.disposition & cover]
+        if not places:
+            raise VideoError(self.path, "has sound but no pictures" if streams.audio else "has no pictures")
+        self._stream = places[0]
+        codec = streams.video[self._stream].codec_context
+        if codec is None:
+            raise VideoError(self.path, "has pictures in a codec that is not known")
+        codec.thread_count = self._threads
+        if self._threads > 1:
+            codec.thread_type = "AUTO"
+
+    def _listed(self) -> _Packets:
+        """Go through all packets, also those of sound, without decoding any."""
+        stream = self._file.streams.video[self._stream]
+        stamps: list[int | None] = []
+        keys: list[int | None] = []
+        end, last, cut = 0.0, 0, False
+        try:
+            for packet in self._file.demux():
+                stamp = packet.dts if packet.pts is None else packet.pts
+                if not packet.size or packet.is_discard:
+                    continue
+                if packet.is_corrupt:
+                    cut = True
+                    continue
+                if stamp is not None:
+                    end = max(end, float((stamp + (packet.duration or 0)) * packet.time_base))
+                if packet.stream.index == stream.index:
+                    stamps.append(stamp)
+                    last = packet.duration or last
+                    if packet.is_keyframe:
+                        keys.append(stamp)
+        except self._av.FFmpegError:
+            cut = True  # what came before can be used
+        if not stamps:
+            raise VideoError(self.path, "has a video stream without frames")
+        nominal = float(stream.guessed_rate or stream.average_rate or _USUAL_RATE)
+        known = [stamp for stamp in stamps if stamp is not None]
+        if len(known) < len(stamps):
+            every = np.arange(len(stamps))
+            return _Packets(every, every[:1], 1 / nominal, timed=False, last=1 / nominal, missing=None)
+        ordered = np.unique(np.array(known, dtype=np.int64))
+        unit = float(stream.time_base)
+        begin = float(ordered[0]) * unit
+        return _Packets(
+            stamps=ordered,
+            keys=np.unique(np.searchsorted(ordered, np.array(keys, dtype=np.int64))),
+            unit=unit,
+            timed=True,
+            last=last * unit or 1 / nominal,
+            missing=_cut_off(end - begin, _stated_seconds(self._file, stream), cut),
+        )
+
+
+def _stated_seconds(file: Any, stream: Any) -> float:
+    """The longest duration that the file's headers state; 0 if they state none."""
+    container = (file.duration or 0) / 1_000_000
+    counted = Fraction(stream.frames or 0) / (stream.average_rate or 1)
+    return float(max(container, counted))
+
+
+def _cut_off(present: float, stated: float, cut: bool) -> str | None:
+    """In words how much of a file is missing.
+
+    >>> _cut_off(1.9, 3.333, cut=False), _cut_off(3.3, 3.333, cut=False)
+    ('is cut off: 1.9 of 3.3 seconds are there', None)
+    """
+    if cut or stated - present > max(_MISSING_SECONDS, _MISSING_SHARE * stated):
+        return f"is cut off: {present:.1f} of {max(stated, present):.1f} seconds are there"
+    return None

@@ -1,0 +1,70 @@
+"""One's own videos: <split>/<class>/<video>, where a video is a file or a folder of frames."""
+
+from pathlib import Path
+
+from dnlnet.data.labelled import Problem
+from dnlnet.errors import unknown
+from dnlnet.video.data.video import is_video
+from dnlnet.video.data.videos import LabelledVideos, VideoEntry, named_classes
+
+
+def video_folder(root: Path, split: str) -> LabelledVideos:
+    """The videos of a split. The classes are the names of the folders in all splits, in alphabetical order.
+
+    Args:
+        root: the folder of the splits.
+        split: the name of a folder in it.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as root:
+    ...     for name in ("train/run/a.mp4", "train/jump/b.mp4", "val/run/c.mp4"):
+    ...         (Path(root) / name).parent.mkdir(parents=True)
+    ...         (Path(root) / name).touch()
+    ...     video_folder(Path(root), "val").classes.names
+    ('jump', 'run')
+    """
+    known = own_splits(root)
+    if split not in known:
+        raise unknown("split", split, known)
+    names = sorted({path.name for one in known for path in _folders(root / one)})
+    entries = [
+        VideoEntry(path, label)
+        for label, name in enumerate(names)
+        if (root / split / name).is_dir()
+        for path in sorted((root / split / name).iterdir())
+    ]
+    usable = [is_video(entry.path) for entry in entries]
+    others = [entry.path for entry, good in zip(entries, usable, strict=True) if not good]
+    return LabelledVideos(
+        f"video_folder {split}",
+        named_classes(names),
+        tuple(entry for entry, good in zip(entries, usable, strict=True) if good),
+        missing=tuple(Problem(path, "is a folder without pictures") for path in others if _is_folder(path)),
+    )
+
+
+def own_splits(root: Path) -> list[str]:
+    """The folders of a root that have folders with videos, in order.
+
+    >>> own_splits(Path("/nowhere"))
+    Traceback (most recent call last):
+    FileNotFoundError: /nowhere: no such folder
+    """
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root}: no such folder")
+    splits = [path.name for path in _folders(root) if any(map(_has_videos, _folders(path)))]
+    if not splits:
+        raise FileNotFoundError(f"{root}: has no videos in folders of folders, such as train/<class>/a.mp4")
+    return splits
+
+
+def _has_videos(folder: Path) -> bool:
+    return any(map(is_video, folder.iterdir()))
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(one for one in path.iterdir() if _is_folder(one))
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.name.startswith(".")

@@ -1,0 +1,71 @@
+"""Action recognition as a task: how a batch of clips becomes a loss, and the views of a video a score."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dnlnet.data.classes import Classes
+from dnlnet.data.transforms import Pixels
+from dnlnet.video.data.samples import ClipBatch, ViewBatch
+from dnlnet.video.metric import TopK, averaged
+from dnlnet.video.views import AT_ONCE, view_logits
+
+
+class VideoTask:
+    """What is to be learnt: the class of a video.
+
+    Args:
+        classes: of the videos.
+        pixels: how clips are normalised.
+        at_once: views of a video that the network looks at together.
+        report: told of every video that cannot be read, or not whole, once.
+    """
+
+    def __init__(
+        self,
+        classes: Classes,
+        pixels: Pixels,
+        at_once: int = AT_ONCE,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.classes, self.pixels, self.at_once, self.report = classes, pixels, at_once, report
+        self.unreadable: set[str] = set()
+        self.damaged: set[Path] = set()
+
+    def losses(self, model: nn.Module, batch: ClipBatch) -> Mapping[str, Tensor]:
+        """Cross-entropy of the clips' classes."""
+        for reason in batch.skipped:
+            if reason not in self.unreadable:
+                self.unreadable.add(reason)
+                self.report(f"left out ({len(self.unreadable)} so far): {reason}")
+        for note in batch.notes:
+            if note.path not in self.damaged:
+                self.damaged.add(note.path)
+                self.report(f"used all the same ({len(self.damaged)} so far): {note}")
+        return {"loss": F.cross_entropy(model(self.pixels.normalised(batch.clip)), batch.label)}
+
+    def score(self, model: nn.Module, batch: ViewBatch, metric: TopK) -> None:
+        """Average the softmax over the views of each video, and count it; one that cannot be read does not count."""
+        metric.note([str(note) for note in batch.notes])
+        for views, label, problem in zip(batch.views, batch.label, batch.problem, strict=True):
+            if problem is not None:
+                metric.skip([problem])
+                continue
+            logits = view_logits(lambda some: model(self.pixels.normalised(some)), views, self.at_once)
+            metric.update(averaged(logits)[None], label[None])
+
+    def metric(self) -> TopK:
+        """Nothing counted yet."""
+        return TopK(len(self.classes))
+
+    def details(self, metric: TopK) -> dict[str, Any]:
+        """The share of each class's videos that were recognised, and how many could not be read."""
+        by_class = dict(zip(self.classes.names, metric.class_scores(), strict=True))
+        return {"by_class": by_class, "unreadable": len(metric.skipped)}
+
+    def names(self, batch: ClipBatch) -> Sequence[str]:
+        """The files that a batch comes from."""
+        return batch.name

@@ -1,0 +1,175 @@
+import pytest
+import torch
+from torch import nn
+from torchvision.models.detection import MaskRCNN
+from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+
+from dnlnet.attention import NonLocalBlock
+from dnlnet.backbones import Backbone
+from dnlnet.detection.network import PLACEMENTS, Detector, insert_blocks
+
+BLOCKS = {
+    "c4_one": (1, 0),
+    "c5_all": (0, 3),
+    "c4_one_c5_all": (1, 3),
+    "c4c5_all": (6, 3),
+}  # of 1024 and of 2048 channels
+
+
+def made(variant: str | None, placement: str = "c4_one", **options) -> Detector:
+    with torch.device("meta"):
+        return Detector(Backbone("resnet50", 32), 80, variant, placement, **options)
+
+
+def parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def block_parameters(variant: str, channels: int) -> int:
+    """By hand: q and k to a quarter of the width with bias, v without, the mask's weights and bias, gamma."""
+    embed = channels // 4
+    qk, value, mask = 2 * (channels * embed + embed), channels * channels, channels + 1
+    return {
+        "nl": qk + value + 1,
+        "nl_pairwise": qk + value + 1,
+        "nl_unary": qk + value,
+        "dnl": qk + value + mask + 1,
+        "gc": value + mask,
+    }[variant]
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("variant", ["nl", "nl_pairwise", "nl_unary", "dnl", "gc"])
+def test_every_row_has_its_blocks_in_place_and_their_parameters(variant: str, placement: str) -> None:
+    model = made(variant, placement)
+    blocks = {name: module for name, module in model.named_modules() if isinstance(module, NonLocalBlock)}
+    c4, c5 = BLOCKS[placement]
+    stages = [name.split(".")[3] for name in blocks]
+    assert (stages.count("layer3"), stages.count("layer4")) == (c4, c5)
+    added = c4 * block_parameters(variant, 1024) + c5 * block_parameters(variant, 2048)
+    assert parameters(model) - parameters(made(None)) == added
+
+
+def test_the_parts_are_those_of_the_paper() -> None:
+    model = made("dnl")
+    assert sum(isinstance(layer, nn.Conv2d) for layer in model.roi_heads.box_head.modules()) == 4
+    assert sum(isinstance(layer, nn.Linear) for layer in model.roi_heads.box_head.modules()) == 1
+    for part in (model.backbone.body, model.backbone.pyramid, model.roi_heads.box_head, model.roi_heads.mask_head):
+        assert any(isinstance(layer, nn.BatchNorm2d) for layer in part.modules())
+
+
+def test_anchors_and_levels_are_torchvisions_and_go_down_with_the_images() -> None:
+    with torch.device("meta"):
+        torchvisions = MaskRCNN(resnet_fpn_backbone(backbone_name="resnet50", weights=None), num_classes=2)
+    ours, small = made("dnl"), made("dnl", anchor=8)
+    assert ours.rpn.anchor_generator.sizes == torchvisions.rpn.anchor_generator.sizes
+    assert ours.rpn.anchor_generator.aspect_ratios == torchvisions.rpn.anchor_generator.aspect_ratios
+    assert small.rpn.anchor_generator.sizes == ((8,), (16,), (32,), (64,), (128,))
+    for pool in ("box_roi_pool", "mask_roi_pool"):
+        theirs, own = getattr(torchvisions.roi_heads, pool), getattr(ours.roi_heads, pool)
+        assert repr(own) == repr(theirs)
+        assert own.canonical_scale == theirs.canonical_scale
+        assert 4 * getattr(small.roi_heads, pool).canonical_scale == theirs.canonical_scale
+
+
+def test_one_block_is_right_before_the_last_residual_block_of_c4() -> None:
+    assert insert_blocks(Backbone("resnet50", 32), "dnl", "c4_one") == ["body.layer3.4"]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_block_is_between_the_addition_and_the_activation_unless_asked_otherwise(after: bool) -> None:
+    torch.manual_seed(0)
+    backbone = Backbone("resnet50", 32).eval()
+    insert_blocks(backbone, "dnl", after_activation=after, gate="none")
+    residual = backbone.body["layer3"][4]
+    nn.init.normal_(residual.bn3.weight)  # it starts at zero, with which sums are never negative
+    block = next(module for module in backbone.modules() if isinstance(module, NonLocalBlock))
+    nn.init.normal_(block.value.weight)
+    seen: dict[str, torch.Tensor] = {}
+    block.register_forward_hook(
+        lambda _, inputs, output: seen.update(given=inputs[0].clone(), attended=output.clone())
+    )
+    residual.register_forward_hook(lambda _, __, output: seen.update(result=output.clone()))
+    with torch.no_grad():
+        backbone(torch.randn(1, 3, 64, 64))
+    assert (seen["given"].min() < 0) == (not after)
+    torch.testing.assert_close(seen["result"], seen["attended"] if after else seen["attended"].relu())
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_zero_gated_blocks_change_nothing_to_the_bit(placement: str) -> None:
+    torch.manual_seed(0)
+    plain = Detector(Backbone("resnet50", 32), 3, None, proposals=10).eval()
+    gated = Detector(Backbone("resnet50", 32), 3, "dnl", placement, proposals=10, gate="scalar").eval()
+    missing = gated.load_state_dict(plain.state_dict(), strict=False)
+    assert not missing.unexpected_keys
+    assert all("non_local" in name for name in missing.missing_keys)
+    image = torch.rand(3, 64, 96)
+    for model in (plain, gated):
+        model.roi_heads.score_thresh = 0.0
+    (expected,), (found,) = (model.detect([image], [(64, 96)]) for model in (plain, gated))
+    assert len(expected["boxes"]) > 0
+    for name in expected:
+        assert torch.equal(found[name], expected[name]), name
+
+
+def test_nothing_is_resized_and_detections_come_at_the_size_asked_for() -> None:
+    torch.manual_seed(0)
+    model = Detector(Backbone("resnet50", 32), 3, "gc", proposals=20).eval()
+    model.roi_heads.score_thresh = 0.0
+    seen = []
+    model.backbone.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape))
+    images = [torch.rand(3, 50, 90), torch.rand(3, 70, 40)]
+    small, large = (model.detect(images, [(50 * k, 90 * k), (70 * k, 40 * k)]) for k in (1, 2))
+    assert seen[0] == (2, 3, 96, 96)
+    torch.testing.assert_close(2 * small[0]["boxes"], large[0]["boxes"])
+    assert large[1]["masks"].shape[-2:] == (140, 80)
+
+
+def test_training_gives_the_five_losses_and_gradients_to_the_block() -> None:
+    torch.manual_seed(0)
+    model = Detector(Backbone("resnet50", 32), 3, "dnl", boxes=16, proposals=20).train()
+    target = {
+        "boxes": torch.tensor([[5.0, 5, 40, 50]]),
+        "labels": torch.tensor([2]),
+        "masks": torch.ones(1, 64, 64, dtype=torch.uint8),
+    }
+    losses = model([torch.rand(3, 64, 64)] * 2, [target] * 2)
+    assert set(losses) == {"loss_classifier", "loss_box_reg", "loss_mask", "loss_objectness", "loss_rpn_box_reg"}
+    sum(losses.values()).backward()
+    block = next(module for module in model.modules() if isinstance(module, NonLocalBlock))
+    assert block.saliency.weight.grad.abs().sum() > 0
+
+
+def test_impossible_detectors_are_refused() -> None:
+    with torch.device("meta"):
+        with pytest.raises(ValueError, match="output stride 32, got resnet50"):
+            Detector(Backbone("resnet50", 8), 3)
+        with pytest.raises(ValueError, match="unknown placement 'c4_all'"):
+            Detector(Backbone("resnet50", 32), 3, "dnl", "c4_all")
+        with pytest.raises(ValueError, match="got classes=0"):
+            Detector(Backbone("resnet50", 32), 0)
+
+
+def test_masks_of_unsure_objects_are_never_brought_to_the_size_of_the_picture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a large picture they would take gigabytes."""
+    torch.manual_seed(0)
+    detector = Detector(Backbone("resnet18", 32), 2, None, proposals=20).eval()
+    image = torch.rand(3, 64, 96)
+    (every,) = detector.detect([image], [(40, 60)])
+    threshold = float(every["scores"].median())
+    postprocess, asked = detector.transform.postprocess, []
+
+    def count(found, *arguments):
+        asked.append(len(found[0]["scores"]))
+        return postprocess(found, *arguments)
+
+    monkeypatch.setattr(detector.transform, "postprocess", count)
+    (some,) = detector.detect([image], [(40, 60)], threshold)
+    sure = every["scores"] >= threshold
+    assert asked == [int(sure.sum())]
+    assert 0 < asked[0] < len(sure)
+    for name, value in some.items():
+        assert torch.equal(value, every[name][sure]), name

@@ -1,0 +1,183 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+
+from dnlnet import NonLocalBlock
+from dnlnet.attention import Terms
+from dnlnet.attention.terms import Logits
+from dnlnet.data.classes import Classes
+from dnlnet.lens.clip_figure import clip_figure
+from dnlnet.lens.confusion import confusion_figure
+from dnlnet.lens.consistency import RANDOM, STATISTICS, Average
+from dnlnet.lens.consistency_figure import consistency_figure
+from dnlnet.lens.figures import attention_figure
+from dnlnet.lens.panels import heat, save_figure
+from dnlnet.lens.report import loss_figure, score_figure
+from dnlnet.lens.views import Picture, View
+
+TWO = Classes(["left", "right"], [(255, 0, 0), (0, 0, 255)])
+LABELS = np.zeros((24, 32), dtype=np.uint8)
+LABELS[:, 20:] = 1
+POINTS = [(4, 6), (12, 28)]
+PIXELS = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
+
+
+def view_of(variant: str, **options: object) -> View:
+    return View(variant, NonLocalBlock(8, variant).terms(torch.rand(1, 8, 6, 8)), **options)
+
+
+def titles(figure: Figure) -> list[str]:
+    return [axes.get_title() for part in figure.subfigs for axes in part.axes if axes.get_title()]
+
+
+@pytest.mark.parametrize(
+    ("variant", "expected"),
+    [
+        ("dnl", ["unary: one map for all queries", "pairwise of 1", "pairwise of 2", "pairwise + unary of 1"]),
+        ("nl", ["unary: one map for all queries", "pairwise of 1", "pairwise of 2", "attention of 1"]),
+        ("nl_pairwise", ["pairwise of 1", "pairwise of 2"]),
+        ("gc", ["unary: one map for all queries"]),
+    ],
+)
+def test_each_term_of_the_variant_has_its_panels(variant: str, expected: list[str]) -> None:
+    figure = attention_figure(Picture("p", PIXELS, [view_of(variant)]), POINTS)
+    assert titles(figure)[: 1 + len(expected)] == ["p and query points", *expected]
+
+
+def test_labels_edges_and_predictions_are_drawn_when_given() -> None:
+    picture = Picture("p", PIXELS, [view_of("dnl", prediction=LABELS), view_of("gc")], LABELS, TWO)
+    figure = attention_figure(picture, POINTS, title="all")
+    assert titles(figure)[:3] == ["p and query points", "ground truth", "its edges"]
+    assert "prediction" in titles(figure)
+    assert [part.get_suptitle() for part in figure.subfigs] == ["", "dnl", "gc"]
+    assert figure.get_suptitle() == "all"
+
+
+def test_a_prediction_of_nothing_is_not_drawn() -> None:
+    nothing = np.full_like(LABELS, 255)
+    figure = attention_figure(Picture("p", PIXELS, [view_of("dnl", prediction=nothing)], classes=TWO), POINTS)
+    assert "prediction" not in titles(figure)
+
+
+def test_the_share_on_the_query_class_is_the_attention_there() -> None:
+    attention = torch.full((6, 8), 1e-30)
+    attention[0, 0], attention[0, 7] = 0.75, 0.25
+    logits = Logits(attention.flatten().log().expand(1, 48, 48), torch.eye(48)[None])
+    picture = Picture("p", PIXELS, [View("v", Terms(logits, None, None, (6, 8), (6, 8)))], LABELS, TWO)
+    assert "75% of it on left (62% of picture)" in titles(attention_figure(picture, [(4, 6)]))[-1]
+
+
+def test_queries_snap_to_the_grid_and_their_cell_is_marked() -> None:
+    figure = attention_figure(Picture("p", PIXELS, [view_of("nl_pairwise")]), [(5, 7)])
+    axes = next(a for a in figure.subfigs[1].axes if a.get_title() == "pairwise of 1")
+    (cell,) = axes.patches
+    assert (cell.get_x(), cell.get_y(), cell.get_width(), cell.get_height()) == (3.5, 3.5, 4, 4)
+    assert [float(line.get_xdata()[0]) for line in axes.lines] == [5.5]  # the middle of columns 4..7
+
+
+def test_padding_is_cut_off_and_positions_count_from_the_padded_map() -> None:
+    view = view_of("dnl", covered=(0.5, 0.75))
+    picture = Picture("p", PIXELS, [view])
+    assert view.position((23, 31), picture) == (2, 5)
+    ramp = torch.arange(8.0).expand(6, 8)
+    over = view.over_picture(ramp, picture)
+    assert over.shape == (24, 32)
+    assert float(over.max()) < 6  # columns 6 and 7 are padding, but for the way to the middle of the first
+
+
+@pytest.mark.parametrize("value", [0.0, 1 / 48])
+def test_a_constant_map_can_be_drawn(value: float) -> None:
+    assert np.isfinite(heat(PIXELS, torch.full((24, 32), value))).all()
+
+
+@pytest.mark.parametrize("ending", ["png", "pdf"])
+def test_the_figure_is_written_whole_and_nothing_is_left_beside_it(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"attention.{ending}"
+    save_figure(attention_figure(Picture("p", PIXELS, [view_of("dnl")]), POINTS), path)
+    if ending == "png":
+        with Image.open(path) as picture:
+            picture.load()
+            assert min(picture.size) > 300
+    else:
+        content = path.read_bytes()
+        assert content.startswith(b"%PDF")
+        assert b"/Type3" not in content  # printers refuse such fonts
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_write_keeps_the_old_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "attention.png"
+    path.write_bytes(b"old")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Figure, "savefig", fail)
+    with pytest.raises(OSError, match="disk full"):
+        save_figure(Figure(), path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_points_outside_are_refused() -> None:
+    picture = Picture("p", PIXELS, [view_of("dnl")])
+    with pytest.raises(ValueError, match=r"point x=0, y=24 is outside of p: it is 32 x 24 pixels"):
+        attention_figure(picture, [(0, 0), (24, 0)])
+    with pytest.raises(ValueError, match="no query points"):
+        attention_figure(picture, [])
+
+
+CLIP = np.random.default_rng(1).integers(0, 256, (8, 12, 20, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(("variant", "rows"), [("dnl", 4), ("nl_pairwise", 3), ("gc", 2)])
+def test_a_clip_has_a_row_for_each_map_and_a_column_for_each_time(variant: str, rows: int, tmp_path: Path) -> None:
+    terms = NonLocalBlock(8, variant, dims=3).terms(torch.randn(1, 8, 4, 3, 5))
+    figure = clip_figure(CLIP, {variant: terms}, [(0, 6, 10), (7, 0, 19)])
+    assert len(figure.axes) == 4 * rows
+    assert [axes.get_title() for axes in figure.axes[:4]] == ["frame 2", "frame 4", "frame 6", "frame 8"]
+    marked = [len(axes.lines) for axes in figure.axes[:4]]
+    assert marked == [1, 0, 0, 1]  # each query in the frame it is in
+    save_figure(figure, tmp_path / "clip.png")
+
+
+def test_clips_that_do_not_fit_are_refused() -> None:
+    terms = NonLocalBlock(8, dims=3).terms(torch.randn(1, 8, 4, 3, 5))
+    with pytest.raises(ValueError, match=r"\(8, 0, 0\) is outside of the clip of \(8, 12, 20\)"):
+        clip_figure(CLIP, {"a": terms}, [(8, 0, 0)])
+    with pytest.raises(ValueError, match="a is not a 3d block"):
+        clip_figure(CLIP, {"a": NonLocalBlock(8).terms(torch.randn(1, 8, 3, 5))}, [(0, 0, 0)])
+    with pytest.raises(ValueError, match=r"frames must be \(T, H, W, 3\)"):
+        clip_figure(CLIP[0], {"a": terms}, [(0, 0, 0)])
+
+
+def test_bars_leave_out_what_a_variant_does_not_have() -> None:
+    bar = Average(0.5, 0.1, 3)
+    rows = {"gc": dict.fromkeys(STATISTICS) | {"unary_boundary": bar}, RANDOM: dict.fromkeys(STATISTICS, bar)}
+    assert len(consistency_figure(rows).axes[0].patches) == 1
+
+
+@pytest.mark.parametrize("name", ["$x^$", "_background_", "a\nb\x1b\udcff", "道路", "<b>", "n" * 300, "\\frac$$"])
+def test_any_name_can_stand_in_a_figure(name: str, tmp_path: Path) -> None:
+    """Matplotlib takes what is between dollars for a formula, and fails where it is none."""
+    classes = Classes([name, "road"], [(255, 0, 0), (0, 0, 255)])
+    labels = np.zeros(PIXELS.shape[:2], np.uint8)
+    picture = Picture(name, PIXELS, [replace(view_of("dnl"), title=name)], labels, classes)
+    clip = NonLocalBlock(8, dims=3).terms(torch.randn(1, 8, 2, 3, 5))
+    bar = Average(0.5, 0.1, 3)
+    step = {"event": "train", "iteration": 1, "lr": 0.1, name: 1.0}
+    figures = (
+        attention_figure(picture, [(3, 4)], title=name),
+        clip_figure(CLIP, {name: clip}, [(0, 6, 10)], title=name),
+        confusion_figure(torch.eye(2), classes),
+        consistency_figure({name: dict.fromkeys(STATISTICS, bar)}),
+        loss_figure([step]),
+        score_figure([{"event": "evaluation", "iteration": 1, name: 0.5}]),
+    )
+    for number, figure in enumerate(figures):
+        save_figure(figure, tmp_path / f"{number}.png", 40)

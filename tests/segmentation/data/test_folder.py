@@ -1,0 +1,206 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dnlnet.data.classes import spread_colours
+from dnlnet.data.labelled import BadFileError
+from dnlnet.segmentation.data.folder import folder, own_splits, read_classes
+from trees import SIZE, colour_folder_tree, folder_tree, repeated, write_image, write_labels
+
+# Twelve lists, each of nine times the one before: the last has 9**12 letters once it is written out.
+LAUGHS = ["&l0 [x, x, x]", *(f"&l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 13))]
+
+
+def test_images_and_masks_pair_by_path_without_suffix(tmp_path: Path) -> None:
+    images = folder(folder_tree(tmp_path), "train").require_complete()
+    assert [pair.image for pair in images.pairs] == [tmp_path / "images/train" / n for n in ("a.jpg", "deep/b.jpg")]
+    assert [pair.labels for pair in images.pairs] == [tmp_path / "masks/train" / n for n in ("a.png", "deep/b.png")]
+
+
+@pytest.mark.parametrize("suffix", [".bmp", ".tif", ".TIFF"])
+def test_masks_may_have_any_lossless_format(tmp_path: Path, suffix: str) -> None:
+    root = folder_tree(tmp_path)
+    (root / "masks" / "val" / "c.png").unlink()
+    write_labels(root / "masks" / "val" / f"c{suffix}", (0, 255, 2))
+    images = folder(root, "val").require_complete()
+    assert images.decoded(0, images.open_labels(0)).tolist() == repeated([0, 255, 2])
+
+
+def test_numbers_are_classes_and_255_is_ignored(tmp_path: Path) -> None:
+    images = folder(folder_tree(tmp_path), "val")
+    assert images.classes.names == ("sky", "road", "car")
+    assert images.classes.palette == spread_colours(3)
+    assert images.decoded(0, images.open_labels(0)).tolist() == repeated([0, 1, 2, 255])
+
+
+def test_the_ignored_number_can_be_chosen_and_255_is_then_an_error(tmp_path: Path) -> None:
+    images = folder(folder_tree(tmp_path, "{names: [sky, road, car], ignore: 9}"), "val")
+    with pytest.raises(BadFileError, match=r"label 255 at row 0, column 3; expected 0..2 or 9 \(ignored\)"):
+        images.decoded(0, images.open_labels(0))
+    write_labels(images.pairs[0].labels, (9, 2))
+    assert images.decoded(0, images.open_labels(0)).tolist() == repeated([255, 2])
+
+
+def test_colour_masks_are_read_by_colour(tmp_path: Path) -> None:
+    images = folder(colour_folder_tree(tmp_path), "train").require_complete()
+    assert images.classes.palette == ((255, 0, 0), (0, 255, 0))
+    labels = images.decoded(0, images.open_labels(0))
+    np.testing.assert_array_equal(labels, np.repeat([0, 1, 255], SIZE[0] // 3)[:, None].repeat(SIZE[1], axis=1))
+
+
+def test_a_colour_of_no_class_is_an_error(tmp_path: Path) -> None:
+    images = folder(colour_folder_tree(tmp_path), "train")
+    write_image(images.pairs[0].labels)
+    with pytest.raises(BadFileError, match=r"a\.png: colour \(.*\) at row 0, column 0 is no class of classes\.yaml"):
+        images.decoded(0, images.open_labels(0))
+
+
+def test_several_colours_can_be_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "classes.yaml"
+    path.write_text("{names: [a], colours: [[9, 9, 9]], masks: colour, ignore: [[0, 0, 0], [1, 1, 1], [0, 0, 0]]}")
+    _, decode, in_colour = read_classes(path)
+    assert in_colour
+    assert decode(np.array([[[0] * 3, [9] * 3, [1] * 3]], dtype=np.uint8)).tolist() == [[255, 0, 255]]
+
+
+def test_colours_of_index_masks_are_for_drawing_and_may_repeat(tmp_path: Path) -> None:
+    path = tmp_path / "classes.yaml"
+    path.write_text("names: [a, b]\ncolours: [[1, 2, 3], [1, 2, 3]]\n")
+    classes, _, in_colour = read_classes(path)
+    assert classes.palette == ((1, 2, 3), (1, 2, 3))
+    assert not in_colour
+
+
+WRONG = {
+    "names: [a": "is not YAML: .* in line 1; expected keys and values",
+    "names: [2020-13-01]": "is not YAML: month must be in 1..12; expected",
+    "names: [\x01]": "is not YAML: unacceptable character .*; expected",
+    "": "holds nothing; expected keys and values, for example",
+    "[a, b]": r"holds \['a', 'b'\]; expected keys and values, for example",
+    "{names: [a], colors: []}": "unknown key 'colors'; did you mean 'colours'\\?",
+    "masks: index": "has no names; expected a list",
+    "names:": "names is nothing; expected a list",
+    "names: []": r"names is \[\]; expected a list",
+    "names: sky": "names is 'sky'; expected a list",
+    "names: [a, no]": "False among the names; expected text: write it in quotes",
+    "names: [a, 7]": "7 among the names; expected text",
+    "names: [a, ' ']": "' ' among the names; expected text",
+    "names: [a, b, a]": "the name 'a' is given 2 times; each class needs its own",
+    f"names: {[str(n) for n in range(256)]}": "256 names; at most 254 classes fit",
+    "{names: [a, b], colours: red}": "colours is 'red'; expected a list",
+    "{names: [a, b], colours: [[1, 2, 3]]}": "1 colours for 2 names; give each class one colour",
+    "{names: [a], colours: [[1, 2, 256]]}": r"\[1, 2, 256\] under colours; expected \[red, .*\], each in 0..255",
+    "{names: [a], colours: [[1, 2]]}": r"\[1, 2\] under colours; expected",
+    "{names: [a], colours: [[1, 2, true]]}": r"\[1, 2, True\] under colours; expected",
+    "{names: [a], masks: color}": "unknown kind of masks 'color'; did you mean 'colour'\\?",
+    "{names: [a], masks: [1]}": r"unknown kind of masks \[1\]; known: index, colour",
+    "{names: [a, b], ignore: 1}": "ignore is 1, which is the class 'b'; choose a number above 1",
+    "{names: [a], ignore: 256}": "ignore is 256; expected a number in 0..255 for index masks",
+    "{names: [a], ignore: true}": "ignore is True; expected a number",
+    "{names: [a], ignore: [0, 0, 0]}": r"ignore is \[0, 0, 0\]; expected a number",
+    "{names: [a], masks: colour}": "masks: colour, but no colours; list the colour of each class",
+    "{names: [a], masks: colour, colours: [[0, 0, 0]], ignore: 255}": "ignore is 255; expected a colour or a list",
+    "{names: [a], masks: colour, colours: [[0, 0, 0]], ignore: [0, 0]}": r"\[0, 0\] under ignore; expected \[red",
+    "{names: [a], masks: colour, colours: [[0, 0, 0]], ignore: [[9, 9, 9], 1]}": ".* under ignore; expected",
+    "{names: [a], masks: colour, colours: [[0, 0, 0]], ignore: [[0, 0, 0]]}": (
+        r"ignore has \[0, 0, 0\], which is the colour of 'a'; choose another"
+    ),
+    "{names: [a, b], masks: colour, colours: [[0, 0, 1], [0, 0, 1]]}": (
+        r"'a' and 'b' have the one colour \[0, 0, 1\]; colour masks need a different one"
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG.items(), ids=range(len(WRONG)))
+def test_a_wrong_classes_file_is_one_sentence_with_its_path(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "classes.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"^{path}: {message}") as caught:
+        read_classes(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_classes_file_says_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"classes\.yaml: no such file; write one .* names: \[sky, road\]"):
+        read_classes(tmp_path / "classes.yaml")
+
+
+def test_a_classes_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "classes.yaml").write_bytes(b"\xff\xd8\xff\xe0")
+    with pytest.raises(ValueError, match=r"classes\.yaml: is not text in UTF-8"):
+        read_classes(tmp_path / "classes.yaml")
+
+
+def test_files_without_a_partner_and_lossy_masks_are_problems(tmp_path: Path) -> None:
+    root = folder_tree(tmp_path)
+    (root / "masks" / "train" / "a.png").unlink()
+    write_labels(root / "masks" / "train" / "deep" / "alone.png", (0,))
+    write_labels(root / "masks" / "train" / "a.jpg", (0,))
+    images = folder(root, "train")
+    assert [pair.image.stem for pair in images.pairs] == ["b"]
+    assert [str(problem) for problem in images.problems] == [
+        f"{root}/masks/train/a.jpg: JPEG changes the labels of a mask; save it as PNG",
+        f"{root}/images/train/a.jpg: has no label file",
+        f"{root}/masks/train/deep/alone.png: has no image",
+    ]
+
+
+def test_two_pictures_of_one_name_are_a_problem(tmp_path: Path) -> None:
+    root = folder_tree(tmp_path)
+    write_image(root / "images" / "val" / "c.png")
+    images = folder(root, "val")
+    assert [pair.image.name for pair in images.pairs] == ["c.jpg"]
+    assert [str(problem) for problem in images.problems] == [
+        f"{root}/images/val/c.png: has the same name as c.jpg; keep one of them"
+    ]
+
+
+def test_hidden_files_do_not_count(tmp_path: Path) -> None:
+    root = folder_tree(tmp_path)
+    (root / "images" / "val" / "._c.jpg").write_bytes(b"left by another system")
+    (root / "images" / ".cache").mkdir()
+    assert not folder(root, "val").problems
+    assert own_splits(root) == ["train", "val"]
+
+
+def test_an_unknown_split_names_those_that_exist(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="unknown split 'trian'; did you mean 'train'"):
+        folder(folder_tree(tmp_path), "trian")
+
+
+def test_missing_folders_are_named(tmp_path: Path) -> None:
+    (tmp_path / "classes.yaml").write_text("names: [a]")
+    with pytest.raises(FileNotFoundError, match="images: no such folder"):
+        folder(tmp_path, "train")
+    (tmp_path / "images").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"images: has no folder for a split, such as .*images/train"):
+        folder(tmp_path, "train")
+    (tmp_path / "images" / "train").mkdir()
+    with pytest.raises(FileNotFoundError, match="masks/train: no such folder"):
+        folder(tmp_path, "train")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[" * 50_000, "is nested without end"),
+        (b"names: " + b"[" * 900 + b"]" * 900, r"is nested without end|\[\[\[\[.* among the names"),
+        (b"names: !!bool x", "is not YAML: "),
+        (b'names: !!int ""', "is not YAML: "),
+        (b"names: !!timestamp x", "is not YAML: "),
+        (f"names: [a]\nmasks: [{', '.join(LAUGHS)}]".encode(), r"unknown kind of masks"),
+        (f"names: [{', '.join(reversed(LAUGHS))}]".encode(), "is not YAML: found undefined alias"),
+        (f"names: [a]\ncolours: [[{', '.join(LAUGHS)}]]".encode(), r"under colours; expected \[red, green, blue\]"),
+        (b"names: 0x" + b"f" * 5000, "names is a very large int; expected a list"),
+        (b"names: [&a [*a]]", r"among the names; expected text"),
+        (b'names: ["\\e[31mred"]', "among the names; expected text"),
+        (b"names: [a\0]", "is not YAML: "),
+        ("names: [a]".encode("utf-16"), "is not text in UTF-8"),
+        (b"", "holds nothing; expected keys and values"),
+    ],
+)
+def test_any_classes_file_gets_one_sentence(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "classes.yaml").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"classes\.yaml: .*({said})"):
+        read_classes(tmp_path / "classes.yaml")

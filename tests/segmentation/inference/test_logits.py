@@ -1,0 +1,140 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dnlnet.segmentation.inference import Inference
+from dnlnet.segmentation.tiny import TinySegmentor
+
+
+def network(images: Tensor) -> Tensor:
+    return torch.cat([images[:, :1] ** 2, images[:, 1:2].cumsum(dim=3)], dim=1)
+
+
+IMAGE = torch.rand(1, 3, 13, 18, dtype=torch.float64)
+
+
+def resized(x: Tensor, height: int, width: int) -> Tensor:
+    return F.interpolate(x, (height, width), mode="bilinear", align_corners=True)
+
+
+def test_the_default_is_the_network_itself() -> None:
+    assert torch.equal(Inference()(network, IMAGE), network(IMAGE))
+
+
+def test_scales_and_flips_are_averaged_as_a_plain_loop_does() -> None:
+    total = torch.zeros(1, 2, 13, 18, dtype=torch.float64)
+    for height, width in ((6, 9), (13, 18), (20, 27)):
+        image = resized(IMAGE, height, width)
+        total += resized(network(image), 13, 18)
+        total += resized(network(image.flip(-1)).flip(-1), 13, 18)
+    ours = Inference(scales=(0.5, 1.0, 1.5), flip=True)(network, IMAGE)
+    torch.testing.assert_close(ours, total / 6)
+
+
+def test_corners_are_where_the_network_has_them() -> None:
+    ours = Inference(short_side=26, align_corners=False)(network, IMAGE)
+    larger = F.interpolate(IMAGE, (26, 36), mode="bilinear", align_corners=False)
+    torch.testing.assert_close(ours, F.interpolate(network(larger), (13, 18), mode="bilinear", align_corners=False))
+
+
+def test_the_short_side_comes_before_the_scales() -> None:
+    sizes = []
+
+    def recorded(images: Tensor) -> Tensor:
+        sizes.append(tuple(images.shape[-2:]))
+        return network(images)
+
+    out = Inference(short_side=26, scales=(0.5, 1.0))(recorded, IMAGE)
+    assert sizes == [(13, 18), (26, 36)]
+    assert out.shape == (1, 2, 13, 18)
+
+
+def test_windows_are_used_at_every_scale() -> None:
+    sizes = set()
+
+    def recorded(images: Tensor) -> Tensor:
+        sizes.add(tuple(images.shape[-2:]))
+        return network(images)
+
+    Inference(window=(8, 8), stride=(5, 5), scales=(1.0, 2.0))(recorded, IMAGE)
+    assert sizes == {(8, 8)}
+
+
+def test_the_image_is_left_as_it_is() -> None:
+    before = IMAGE.clone()
+    Inference(scales=(1.0, 0.5), flip=True)(lambda x: x, IMAGE)
+    assert torch.equal(IMAGE, before)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"window": (4, 4)}, "windows need a size and a stride"),
+        ({"window": (4, 4), "stride": (4, 5)}, "a stride of 5 with windows of 4 leaves gaps"),
+        ({"scales": ()}, "scales must be positive"),
+        ({"scales": (1.0, -1.0)}, "scales must be positive"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Inference(**settings)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1), (3, 2)])
+@pytest.mark.parametrize(
+    "inference",
+    [
+        Inference(),
+        Inference(scales=(0.25, 1.0), flip=True),
+        Inference(window=(16, 16), stride=(8, 8)),
+        Inference(window=(1, 1), stride=(1, 1)),
+        Inference(short_side=24),
+    ],
+)
+def test_the_smallest_images_have_logits(inference: Inference, size: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    model = TinySegmentor(3, width=4).eval()
+    with torch.no_grad():
+        logits = inference(lambda images: model(images).logits, torch.rand(1, 3, *size))
+    assert logits.shape == (1, 3, *size)
+    assert logits.isfinite().all()
+
+
+def test_a_small_image_is_looked_at_as_if_its_border_went_on() -> None:
+    image = torch.arange(6.0).view(1, 1, 3, 2).expand(1, 3, 3, 2)
+    seen = []
+
+    def network(images: torch.Tensor) -> torch.Tensor:
+        seen.append(images[0, 0])
+        return images
+
+    torch.testing.assert_close(Inference()(network, image), image)
+    assert seen[0].tolist() == [[0, 1, 1, 1, 1], [2, 3, 3, 3, 3], *[[4, 5, 5, 5, 5]] * 3]
+
+
+def test_a_stripe_does_not_become_enormous() -> None:
+    seen = []
+
+    def network(images: torch.Tensor) -> torch.Tensor:
+        seen.append(tuple(images.shape[-2:]))
+        return images
+
+    assert Inference(short_side=20)(network, torch.rand(1, 3, 2, 1000)).shape == (1, 3, 2, 1000)
+    Inference(short_side=20)(network, torch.rand(1, 3, 10, 70))  # a picture keeps its shape
+    assert seen == [(5, 160), (20, 140)]
+
+
+@pytest.mark.parametrize("size", [(9, 30), (5, 5), (64, 40)])
+@pytest.mark.parametrize(
+    "inference",
+    [
+        Inference(flip=True),
+        Inference(window=(16, 12), stride=(8, 8), scales=(0.5, 1.0, 1.75), flip=True, batch=3),
+        Inference(window=(16, 16), stride=(16, 16), short_side=30),
+    ],
+)
+def test_passes_are_counted_before_they_are_made(inference: Inference, size: tuple[int, int]) -> None:
+    passes = []
+    inference(lambda images: passes.append(images) or images, torch.rand(1, 3, *size))
+    assert inference.passes(size) == len(passes)

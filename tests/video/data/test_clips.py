@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnlnet.video.data.clips import Clip
+
+DURATIONS = st.floats(0.01, 1000)
+CLIPS = st.builds(Clip, st.integers(1, 32), st.integers(1, 16), st.floats(1, 240))
+
+
+def test_the_papers_clip_is_8_frames_8_apart_at_30_a_second() -> None:
+    np.testing.assert_allclose(Clip().times(2.0, 10.0), 2 + np.arange(8) * 8 / 30)
+    assert Clip().length == pytest.approx(57 / 30)
+
+
+def test_a_short_video_begins_again() -> None:
+    np.testing.assert_allclose(Clip(5, 10, 10).times(0.0, 2.5), [0, 1, 2, 0.5, 1.5])
+    np.testing.assert_allclose(Clip(4, 10, 10).times(0.0, 0.1), [0, 0, 0, 0], atol=1e-9)
+
+
+@given(CLIPS, DURATIONS, st.integers(1, 12))
+def test_every_time_is_within_the_video(clip: Clip, duration: float, n: int) -> None:
+    for start in [*clip.spread_starts(n, duration), clip.random_start(np.random.default_rng(0), duration)]:
+        times = clip.times(start, duration)
+        assert times.shape == (clip.count,)
+        assert times.min() >= 0
+        assert times.max() < duration
+
+
+@given(CLIPS, DURATIONS, st.integers(0, 99))
+def test_a_clip_that_fits_is_not_wrapped_around(clip: Clip, duration: float, seed: int) -> None:
+    start = clip.random_start(np.random.default_rng(seed), duration)
+    if clip.length < duration:
+        assert start + clip.length <= duration * (1 + 1e-12)
+        assert (np.diff(clip.times(start, duration)) > 0).all()
+    else:
+        assert start == 0
+
+
+def test_random_starts_cover_the_video() -> None:
+    rng = np.random.default_rng(0)
+    starts = [Clip().random_start(rng, 11.9) for _ in range(400)]
+    assert 0 <= min(starts) < 0.1
+    assert 9.9 < max(starts) <= 10
+    assert np.mean(starts) == pytest.approx(5, abs=0.5)
+
+
+def test_spread_starts_are_equally_far_apart_and_reach_both_ends() -> None:
+    np.testing.assert_allclose(Clip().spread_starts(10, 10.9), np.arange(10))
+    assert Clip().spread_starts(1, 11.9) == pytest.approx([5])
+    assert Clip().spread_starts(3, 1.0).tolist() == [0, 0, 0]
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="count and a stride of at least 1, got 0 and 8"):
+        Clip(count=0)
+    with pytest.raises(ValueError, match="count and a stride of at least 1, got 8 and -1"):
+        Clip(stride=-1)
+    with pytest.raises(ValueError, match="rate of a clip must be above 0, got nan"):
+        Clip(rate=float("nan"))
+    with pytest.raises(ValueError, match="at least 1 clip is needed, got 0"):
+        Clip().spread_starts(0, 1.0)
+    for duration in (0.0, float("nan")):
+        with pytest.raises(ValueError, match=f"above 0 seconds, got {duration}"):
+            Clip().times(0.0, duration)

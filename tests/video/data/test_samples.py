@@ -1,0 +1,268 @@
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from dnlnet.data.transforms import Pixels
+from dnlnet.segmentation.data.samples import Draw
+from dnlnet.video.data.clips import Clip
+from dnlnet.video.data.samples import ClipSample, TestViews, TrainingClips, crop_places
+from dnlnet.video.data.ucf101 import ucf101
+from dnlnet.video.data.video import Video, open_video
+from dnlnet.video.data.video_folder import video_folder
+from dnlnet.video.data.videos import LabelledVideos, VideoEntry, listed, named_classes
+from dnlnet.video.task import VideoTask
+from trees import truncate, write_image
+from video_trees import SIZE, moving_shapes, numbered_frame, shown_number, write_frames, write_sound, write_video
+
+CLIP = Clip(count=4, stride=3, rate=30)
+
+
+@pytest.fixture
+def videos(tmp_path: Path) -> LabelledVideos:
+    """A file of 60 frames of class 1, and a folder of 20 frames of class 0."""
+    paths = write_video(tmp_path / "a.mp4", 60), write_frames(tmp_path / "b", 20)
+    entries = [VideoEntry(path, label) for path, label in zip(paths, (1, 0), strict=True)]
+    return LabelledVideos("mine", named_classes(["still", "run"]), entries)
+
+
+def plain(videos: LabelledVideos, **settings: object) -> TrainingClips:
+    """Clips at their own size, whole and not flipped, whose numbers can be read."""
+    return TrainingClips(videos, CLIP, **{"short_sides": (48, 48), "crop": 48, "flip": 0, **settings})  # type: ignore[arg-type]
+
+
+def equal(a: ClipSample, b: ClipSample) -> bool:
+    return torch.equal(a.clip, b.clip) and a[1:] == b[1:]
+
+
+def numbers(clip: torch.Tensor) -> list[int]:
+    """What the frames of a clip (3, T, H, W) show."""
+    padded = np.zeros((clip.shape[1], *SIZE, 3), dtype=np.uint8)
+    padded[:, :, : clip.shape[3]] = clip.permute(1, 2, 3, 0).numpy()
+    return [shown_number(frame) & 0b11111 for frame in padded]  # a crop of 48 x 48 may cut off the last bits
+
+
+def test_a_sample_is_a_clip_of_bytes_with_its_class(videos: LabelledVideos) -> None:
+    sample = TrainingClips(videos)[Draw(0, epoch=0)]
+    assert (sample.clip.shape, sample.clip.dtype) == ((3, 8, 224, 224), torch.uint8)
+    assert (sample.label, sample.name, sample.skipped) == (1, str(videos.videos[0].path), ())
+    assert sample.clip.is_contiguous()
+
+
+def test_the_frames_of_a_clip_are_as_far_apart_as_asked(tmp_path: Path) -> None:
+    pictures = [numbered_frame(number)[:, :48] for number in range(60)]  # square: the crop is the whole of it
+    path = write_video(tmp_path / "a.mp4", pictures)
+    data = plain(listed("mine", named_classes("a"), [VideoEntry(path, 0)]))
+    starts = set()
+    for epoch in range(12):
+        found = numbers(data[Draw(0, epoch)].clip)
+        assert [(number - found[0]) % 32 for number in found] == [0, 3, 6, 9]
+        starts.add(found[0])
+    assert len(starts) > 6
+
+
+def test_a_clip_is_a_part_of_the_resized_frames(tmp_path: Path) -> None:
+    write_image(tmp_path / "a" / "0.png", size=SIZE)
+    entries = [VideoEntry(tmp_path / "a", 0)]
+    data = TrainingClips(listed("mine", named_classes("a"), entries), Clip(count=1), (48, 48), crop=32, flip=0)
+    with open_video(tmp_path / "a") as video:
+        whole = torch.from_numpy(video.frames([0.0])[0]).permute(2, 0, 1)
+    windows = whole.unfold(1, 32, 1).unfold(2, 32, 1).permute(1, 2, 0, 3, 4)  # rows, columns, 3, 32, 32
+    places = []
+    for epoch in range(20):
+        same = (windows == data[Draw(0, epoch)].clip[:, 0]).flatten(2).all(dim=2)
+        assert int(same.sum()) == 1
+        places.append(same.nonzero()[0])
+    rows, columns = torch.stack(places).T
+    assert 10 < rows.max() - rows.min() <= 16
+    assert 20 < columns.max() - columns.min() <= 32
+
+
+def test_a_flip_exchanges_left_and_right(videos: LabelledVideos) -> None:
+    for draw in (Draw(0, 0), Draw(1, 3)):
+        straight, flipped = (TrainingClips(videos, CLIP, (48, 56), 40, flip=flip)[draw].clip for flip in (0, 1))
+        assert torch.equal(flipped, straight.flip(3))
+
+
+def test_the_same_draw_is_the_same_sample_and_another_is_not(videos: LabelledVideos) -> None:
+    data, other = (TrainingClips(videos, CLIP, (48, 64), 40, seed=seed) for seed in (3, 4))
+    assert equal(data[Draw(0, 0)], data[Draw(0, 0)])
+    assert not equal(data[Draw(0, 0)], data[Draw(0, 1)])
+    assert not equal(data[Draw(0, 0)], other[Draw(0, 0)])
+
+
+def test_samples_do_not_depend_on_the_number_of_workers(videos: LabelledVideos) -> None:
+    data = TrainingClips(videos, CLIP, (48, 64), 40)
+    draws = [[Draw(0, epoch), Draw(1, epoch)] for epoch in range(2)]
+    alone, shared = (
+        list(DataLoader(data, batch_sampler=draws, num_workers=workers, collate_fn=data.collate))
+        for workers in (0, 2)
+    )
+    for one, two in zip(alone, shared, strict=True):
+        assert (one.clip.shape, one.label.tolist()) == ((2, 3, 4, 40, 40), [1, 0])
+        assert torch.equal(one.clip, two.clip)
+        assert (one.label.tolist(), one.name, one.skipped) == (two.label.tolist(), two.name, two.skipped)
+
+
+def test_a_video_that_cannot_be_read_is_replaced_by_the_next_and_reported(tmp_path: Path) -> None:
+    (tmp_path / "empty.mp4").touch()
+    good, sound = write_video(tmp_path / "a.mp4"), write_sound(tmp_path / "sound.mp4")
+    entries = [VideoEntry(path, label) for label, path in enumerate([good, tmp_path / "empty.mp4", sound])]
+    data = plain(listed("mine", named_classes("abc"), entries))
+    sample = data[Draw(1, 0)]
+    assert (sample.label, sample.name) == (0, str(good))
+    assert sample.skipped == (
+        f"{tmp_path}/empty.mp4: is empty: 0 bytes; fetch it again",
+        f"{sound}: has sound but no pictures",
+    )
+    assert data.collate([data[Draw(0, 0)], sample, data[Draw(2, 0)]]).skipped == [*sample.skipped, sample.skipped[1]]
+    assert equal(sample, data[Draw(1, 0)])
+
+
+def test_a_video_that_is_cut_off_is_used_and_told(tmp_path: Path) -> None:
+    cut = write_video(tmp_path / "cut.webm", 90)
+    truncate(cut, 1 / 3)
+    entries = [VideoEntry(cut, 0), VideoEntry(write_video(tmp_path / "whole.webm"), 1)]
+    videos = LabelledVideos("mine", named_classes("ab"), entries)
+    said = rf"^{cut}: is cut off: 0\.\d of 3\.0 seconds are there$"
+    views, clips = TestViews(videos, CLIP, clips=1, crops=1, short_side=48), plain(videos)
+    view_batch = views.collate([views[0], views[1]])
+    clip_batch = clips.collate([clips[Draw(0, 0)], clips[Draw(1, 0)]])
+    for notes in (view_batch.notes, clip_batch.notes):
+        assert [bool(re.match(said, str(note))) for note in notes] == [True], notes
+
+    told: list[str] = []
+    task = VideoTask(videos.classes, Pixels(), report=told.append)
+    network = torch.nn.Sequential(torch.nn.AdaptiveAvgPool3d(1), torch.nn.Flatten(), torch.nn.Linear(3, 2))
+    metric = task.metric()
+    for _ in range(2):
+        task.losses(network, clip_batch)
+    task.score(network, view_batch, metric)
+    assert told == [f"used all the same (1 so far): {clip_batch.notes[0]}"]
+    assert (metric.count, metric.notes) == (2, [str(view_batch.notes[0])])
+
+
+@pytest.mark.parametrize("size", [(1, 5000), (5000, 1)])
+def test_a_video_of_one_pixel_is_refused_in_one_sentence(size: tuple[int, int], tmp_path: Path) -> None:
+    for number in range(3):
+        write_image(tmp_path / "a" / f"{number}.png", size=size)
+    videos = LabelledVideos("mine", named_classes("a"), [VideoEntry(tmp_path / "a", 0)])
+    sample = TestViews(videos, CLIP, clips=1, crops=1, short_side=256)[0]
+    what = f"is {size[0]} x {size[1]} (height x width): too long to be resized to a shorter side of 256"
+    assert sample.problem == f"{tmp_path / 'a'}: {what}"
+
+
+def test_nothing_but_unreadable_videos_stops_the_run(tmp_path: Path) -> None:
+    for number in range(40):
+        (tmp_path / f"{number}.mp4").touch()
+    entries = [VideoEntry(tmp_path / f"{number}.mp4", 0) for number in range(40)]
+    with pytest.raises(ValueError, match=r"32 videos one after the other cannot be read; the first: .*/5\.mp4: "):
+        plain(listed("mine", named_classes("a"), entries))[Draw(5, 0)]
+
+
+def test_a_truncated_video_is_used(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.mp4", 100, container={"movflags": "faststart"})
+    truncate(path, 0.6)
+    data = TestViews(listed("mine", named_classes("a"), [VideoEntry(path, 0)]), CLIP, 3, 1, 48)
+    assert data[0].problem is None
+    with open_video(path) as video:
+        assert max(shown(data[0].views)) < len(video)
+
+
+def shown(views: torch.Tensor) -> list[int]:
+    return [number for clip in views for number in numbers(clip)]
+
+
+def test_views_are_clips_times_crops_of_the_whole_video(videos: LabelledVideos) -> None:
+    sample = TestViews(videos, CLIP, clips=5, crops=3, short_side=48)[0]
+    assert (sample.views.shape, sample.views.dtype) == ((15, 3, 4, 48, 48), torch.uint8)
+    assert (sample.label, sample.name, sample.problem) == (1, str(videos.videos[0].path), None)
+    with open_video(videos.videos[0].path) as video:
+        whole = torch.from_numpy(video.frames(video.times)).permute(3, 0, 1, 2)
+    for clip, first in enumerate([0, 12, 25, 37, 50]):  # 0, 12.5, 25, 37.5 and 50 frames; the one shown by then
+        for crop, left in enumerate([0, 8, 16]):
+            expected = whole[:, [first + step for step in (0, 3, 6, 9)], :, left : left + 48]
+            assert torch.equal(sample.views[3 * clip + crop], expected)
+
+
+def test_each_frame_of_all_views_is_decoded_once(videos: LabelledVideos, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Video] = []
+
+    def noting(path: Path) -> Video:
+        opened.append(open_video(path))
+        return opened[-1]
+
+    monkeypatch.setattr("dnlnet.video.data.samples.open_video", noting)
+    TestViews(videos, Clip(8, 8), clips=10, crops=3, short_side=48)[0]
+    TestViews(videos, Clip(8, 8), clips=10, crops=3, short_side=48)[1]
+    assert opened[0].decoded <= 60
+    assert opened[1].decoded == 5  # frames 0, 4, 8, 12 and 16 of 20, again and again
+
+
+def test_a_short_video_is_looped_and_its_clips_are_the_same(videos: LabelledVideos) -> None:
+    views = TestViews(videos, Clip(4, 8, 30), clips=2, crops=1, short_side=48)[1].views
+    assert torch.equal(views[0], views[1])
+    assert numbers(views[0][..., :48]) == [number & 0b11111 for number in crop_numbers([0, 8, 16, 4])]
+
+
+def crop_numbers(frames: list[int]) -> list[int]:
+    """What the middle crop of 48 columns, from column 8 on, shows of these frames: without their lowest bit."""
+    return [frame >> 1 for frame in frames]
+
+
+def test_a_video_that_cannot_be_read_has_no_views(tmp_path: Path) -> None:
+    (tmp_path / "a.mp4").touch()
+    data = TestViews(listed("mine", named_classes("a"), [VideoEntry(tmp_path / "a.mp4", 0)]), CLIP, short_side=48)
+    sample = data[0]
+    assert sample.views.shape == (0, 3, 4, 48, 48)
+    assert sample.problem == f"{tmp_path}/a.mp4: is empty: 0 bytes; fetch it again"
+    batch = data.collate([sample])
+    assert (batch.label.tolist(), batch.name, batch.problem) == ([0], [sample.name], [sample.problem])
+
+
+def test_crops_are_spread_over_the_longer_side() -> None:
+    assert crop_places((256, 341), 256, 3) == [(0, 0), (0, 42), (0, 85)]
+    assert crop_places((341, 256), 224, 3) == [(0, 16), (58, 16), (117, 16)]
+    assert crop_places((256, 256), 224, 1) == [(16, 16)]
+
+
+def test_the_class_of_moving_shapes_is_in_their_motion(tmp_path: Path) -> None:
+    videos = video_folder(moving_shapes(tmp_path, videos=3, splits=["train"]), "train").require_usable()
+    assert (len(videos), videos.classes.names) == (12, ("down", "left", "right", "up"))
+    data = TestViews(videos, Clip(2, 1), clips=4, crops=1, short_side=32)
+    steps = {0: (2, 0), 1: (0, -2), 2: (0, 2), 3: (-2, 0)}
+    for index in range(len(data)):
+        sample = data[index]
+        first, second = sample.views[0].float().mean(dim=0)
+        moved = {label: (first.roll(step, (0, 1)) - second).abs().mean().item() for label, step in steps.items()}
+        assert min(moved, key=moved.__getitem__) == sample.label
+
+
+def test_what_cannot_be_is_refused(videos: LabelledVideos) -> None:
+    with pytest.raises(IndexError, match=r"video 2 is outside 0\.\.1"):
+        TrainingClips(videos)[Draw(2, 0)]
+    with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
+        TrainingClips(videos, seed=-1)
+    with pytest.raises(ValueError, match="flip is a probability, got 2"):
+        TrainingClips(videos, flip=2)
+    with pytest.raises(
+        ValueError, match=r"a crop of 224 needs short_sides from low to high of at least that, got 200\.\.320"
+    ):
+        TrainingClips(videos, short_sides=(200, 320))
+    with pytest.raises(ValueError, match="at least 1 clip and 1 crop are needed, got 0 and 3"):
+        TestViews(videos, clips=0)
+    with pytest.raises(ValueError, match="crop must be within 1 and short_side, 256, got 300"):
+        TestViews(videos, crop=300)
+    with pytest.raises(ValueError, match="none of the 1 listed videos"):
+        TrainingClips(listed("mine", named_classes("a"), [VideoEntry(Path("/nowhere.mp4"), 0)]))
+
+
+def test_real_videos_become_the_papers_views(real_data: Path) -> None:
+    videos = ucf101(real_data / "ucf101_6cls", "test01")
+    sample = TestViews(videos)[7]
+    assert (sample.views.shape, sample.label) == ((30, 3, 8, 256, 256), 1)
+    assert sample.views[:, :, 0, ::4, ::4].float().std(dim=(1, 2, 3)).min() > 5
+    assert TrainingClips(videos)[Draw(7, 0)].clip.shape == (3, 8, 224, 224)
