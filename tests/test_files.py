@@ -9,19 +9,19 @@ import pytest
 
 from dnlnet.files import (
     NotWrittenError,
+    atomic_write,
     json_text,
     release_lock,
     remove_leftovers,
     take_lock,
     write_errors,
-    written_whole,
 )
 
 WRITER = """
 import sys
 from pathlib import Path
-from dnlnet.files import written_whole
-with written_whole(Path(sys.argv[1])) as temporary:
+from dnlnet.files import atomic_write
+with atomic_write(Path(sys.argv[1])) as temporary:
     temporary.write_text("half of it")
     print("ready", flush=True)
     sys.stdin.read()
@@ -50,7 +50,7 @@ def test_an_error_leaves_nothing_but_the_old_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("old")
 
     def write_half() -> None:
-        with written_whole(tmp_path / "a.txt") as temporary:
+        with atomic_write(tmp_path / "a.txt") as temporary:
             temporary.write_text("new")
             (temporary.parent / "a.txt.data").write_text("beside it")
             (temporary.parent / "folder").mkdir()
@@ -64,7 +64,7 @@ def test_an_error_leaves_nothing_but_the_old_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x" * 251 + ".png", "ü" * 125 + ".png"])
 def test_a_name_may_be_as_long_as_the_file_system_allows(name: str, tmp_path: Path) -> None:
-    with written_whole(tmp_path / name) as temporary:
+    with atomic_write(tmp_path / name) as temporary:
         temporary.write_text("x")
     assert names(tmp_path) == [name]
 
@@ -73,7 +73,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> Non
     for _ in range(2):
         kill(start(WRITER, tmp_path / "a.txt"))
     assert len(names(tmp_path)) == 1  # the second took the place of the first
-    with written_whole(tmp_path / "a.txt") as temporary:
+    with atomic_write(tmp_path / "a.txt") as temporary:
         temporary.write_text("new")
     assert names(tmp_path) == ["a.txt"]
 
@@ -83,7 +83,7 @@ def test_what_writers_who_were_killed_together_left_is_removed_by_the_next(tmp_p
     for writer in writers:
         kill(writer)
     assert len(names(tmp_path)) == 3
-    with written_whole(tmp_path / "a.txt") as temporary:
+    with atomic_write(tmp_path / "a.txt") as temporary:
         temporary.write_text("new")
     assert names(tmp_path) == ["a.txt"]
 
@@ -102,7 +102,7 @@ def test_leftovers_are_removed_and_the_work_of_a_live_writer_stays(tmp_path: Pat
 
 def test_two_writers_do_not_disturb_each_other(tmp_path: Path) -> None:
     writer = start(WRITER, tmp_path / "a.txt")
-    with written_whole(tmp_path / "a.txt") as temporary:
+    with atomic_write(tmp_path / "a.txt") as temporary:
         temporary.write_text("mine")
     assert (tmp_path / "a.txt").read_text() == "mine"
     writer.communicate("")
@@ -118,7 +118,7 @@ def test_a_file_system_without_locks_is_written_to_all_the_same(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    with written_whole(tmp_path / "a.txt") as first, written_whole(tmp_path / "a.txt") as second:
+    with atomic_write(tmp_path / "a.txt") as first, atomic_write(tmp_path / "a.txt") as second:
         first.write_text("first")
         second.write_text("second")
     assert (tmp_path / "a.txt").read_text() == "first"
@@ -172,7 +172,7 @@ sys.stdin.read()
 )
 def test_a_full_disk_is_one_sentence_that_names_the_file(error: Exception, expected: str, tmp_path: Path) -> None:
     def write() -> None:
-        with written_whole(tmp_path / "a.bin"):
+        with atomic_write(tmp_path / "a.bin"):
             raise error
 
     with pytest.raises(NotWrittenError) as raised:

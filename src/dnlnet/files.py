@@ -43,7 +43,7 @@ class NotWrittenError(OSError):
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """A temporary path to write to; it takes the place of `path` once the block has ended without an error.
 
     What was written is on the disk before it gets its name, so that a power cut leaves the old file or the new one.
@@ -51,7 +51,7 @@ def written_whole(path: Path) -> Iterator[Path]:
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     with written_whole(Path(folder) / "a.txt") as temporary:
+    ...     with atomic_write(Path(folder) / "a.txt") as temporary:
     ...         _ = temporary.write_text("all of it")
     ...     (Path(folder) / "a.txt").read_text(), len(list(Path(folder).iterdir()))
     ('all of it', 1)
@@ -105,7 +105,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether this is a folder that `written_whole` works in, or has worked in.
+    """Whether this is a folder that `atomic_write` works in, or has worked in.
 
     >>> is_leftover(Path("runs/.writing-0123456789abcdef-0")), is_leftover(Path("runs/run.yaml"))
     (True, False)

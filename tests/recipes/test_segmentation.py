@@ -119,7 +119,7 @@ def test_a_step_on_files_in_the_data_sets_own_layout(name: str, tmp_path: Path) 
     batch = next(iter(DataLoader(data, batch_size=2, sampler=[Draw(0, 0), Draw(1, 0)])))
     model, task = build_model(recipe.model, len(classes)).train(), build_task(recipe, classes)
     losses = task.losses(model, batch)
-    assert set(losses) == {"main", "auxiliary"} if recipe.model.auxiliary else {"main"}
+    assert set(losses) == ({"main", "auxiliary"} if recipe.model.auxiliary else {"main"})
     sum(losses.values()).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
     metric = task.metric()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dnlnet.attention.kernels import attend, attend_explicit
 from dnlnet.attention.maps import AttentionMaps, Positions, Terms
 from dnlnet.attention.spec import Options, find_variant, resolve_settings
-from dnlnet.attention.terms import Embeddings, attention_logits, finite
+from dnlnet.attention.terms import Embeddings, attention_logits, clamp_to_finite
 
 _POOLS: dict[int, Callable[..., Tensor]] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 _AXES = {1: "L", 2: "H, W", 3: "T, H, W"}
@@ -29,7 +29,7 @@ class NonLocalBlock(nn.Module):
         channels: channels of the input, and of the output.
         variant: a row of `dnlnet.VARIANTS`: nl, nl_pairwise, nl_unary, dnl_star, dnl_dagger, dnl, gc.
         dims: 1 for (B, C, L), 2 for (B, C, H, W), 3 for (B, C, T, H, W).
-        preset: a row of `dnlnet.PRESETS`: paper, authors, authors_temperature, mmseg, slowfast.
+        preset: a row of `dnlnet.PRESETS`: paper, authors, authors_temperature, authors_detection, mmseg, slowfast.
         **options: single fields of `dnlnet.Settings`, replacing the preset's.
 
     >>> block = NonLocalBlock(64, "dnl", gate="scalar")
@@ -99,7 +99,7 @@ class NonLocalBlock(nn.Module):
     def _add_attended(self, x: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
         self._check(x)
         tokens, context = _tokens(x), _tokens(self._pooled(x))
-        value = finite(self.value(context))
+        value = clamp_to_finite(self.value(context))
         logits = attention_logits(self._embed(tokens, context), self.variant, self.settings.centring)
         # (B, N, C) from logits with a query per position, (B, 1, C) from a unary term
         outputs = [attend(term.query, term.key, value) for term in logits]
@@ -109,7 +109,7 @@ class NonLocalBlock(nn.Module):
         y = outputs.pop()
         for unary in outputs:
             y += unary  # in place: no backward pass looks at y
-        y = finite(y)
+        y = clamp_to_finite(y)
         if self.projection is not None:
             y = self.projection(y)
         if self.norm is not None:
@@ -155,11 +155,11 @@ class NonLocalBlock(nn.Module):
 
     def _embed(self, tokens: Tensor, context: Tensor) -> Embeddings:
         """q = W_q x, k = W_k x, m = W_m x; the logit scale belongs to q.k alone, so it goes into q."""
-        query = None if self.query is None else finite(self.query(tokens))
+        query = None if self.query is None else clamp_to_finite(self.query(tokens))
         return Embeddings(
-            query if query is None or self.scale == 1 else finite(query * self.scale),
-            None if self.key is None else finite(self.key(context)),
-            None if self.saliency is None else finite(self.saliency(context)),
+            query if query is None or self.scale == 1 else clamp_to_finite(query * self.scale),
+            None if self.key is None else clamp_to_finite(self.key(context)),
+            None if self.saliency is None else clamp_to_finite(self.saliency(context)),
             self.unary_factor,
         )
 

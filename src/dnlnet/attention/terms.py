@@ -41,7 +41,7 @@ class Embeddings:
 def pairwise_logits(of: Embeddings, centring: Centring) -> Logits:
     """(q_i - mu_q).(k_j - mu_k), up to a constant in j."""
     query, key = _query_and_key(of)
-    return Logits(finite(query - query_mean(query, centring)), key)
+    return Logits(clamp_to_finite(query - query_mean(query, centring)), key)
 
 
 def unary_logits(of: Embeddings, centring: Centring) -> Logits:
@@ -83,7 +83,7 @@ def query_mean(query: Tensor, centring: Centring) -> Tensor:
     return query.mean(dim=1, keepdim=True)
 
 
-def finite(tokens: Tensor) -> Tensor:
+def clamp_to_finite(tokens: Tensor) -> Tensor:
     """Hold float16 at its largest number: a projection that overflowed would turn into NaN when centred."""
     if tokens.dtype != torch.float16:
         return tokens

@@ -57,7 +57,7 @@ def attend(
     from dnlnet.cli.progress import counting_progress
     from dnlnet.data.inputs import find_pictures
     from dnlnet.data.labelled import BadFileError
-    from dnlnet.files import written_whole
+    from dnlnet.files import atomic_write
     from dnlnet.lens.explorer import explorer_page
     from dnlnet.recipes.catalog import open_all_splits
     from dnlnet.recipes.load import open_together, read_together
@@ -95,7 +95,7 @@ def attend(
     if out is not None and len(problems) < count:
         typer.echo(f"written: {count - len(problems)} x png, pdf, npz, json in {out}")
     if shown and page is not None:
-        with written_whole(page) as temporary:
+        with atomic_write(page) as temporary:
             temporary.write_text(explorer_page(shown), encoding="utf-8")
         typer.echo(f"written: {page} ({page.stat().st_size / 1e6:.1f} MB); open it in a browser")
     end_with(problems, count)

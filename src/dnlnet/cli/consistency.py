@@ -126,7 +126,7 @@ def _measure(
     test_data = open_test_data(found, data, split)
     total: int = len(test_data)  # type: ignore[arg-type]
     count = total if images is None else min(images, total)
-    model = load_segmentation(found.path).looking_once()
+    model = load_segmentation(found.path).single_pass()
     names = []
     with counting_progress() as progress:
         task = progress.add_task(found.recipe.name, total=count)

@@ -47,7 +47,7 @@ def demo(
 
     from dnlnet.cli.consistency import print_overlaps
     from dnlnet.cli.tables import write_json
-    from dnlnet.files import written_whole
+    from dnlnet.files import atomic_write
     from dnlnet.lens.explorer import explorer_page
     from dnlnet.lens.figures import attention_figure
     from dnlnet.lens.panels import save_figure
@@ -62,7 +62,7 @@ def demo(
     pictures = _look(outcomes)
     figure, page, scores = out / "attention.png", out / "explore.html", out / "scores.json"
     save_figure(attention_figure(pictures[0], pictures[0].interior_points()), figure)
-    with written_whole(page) as temporary:
+    with atomic_write(page) as temporary:
         temporary.write_text(explorer_page(pictures, title="What attention learnt"), encoding="utf-8")
     write_json(scores, {"steps": steps, "seed": seed, **_content(outcomes, overlaps)})
     seconds = sum(outcome.seconds for outcome in outcomes.values())

@@ -41,7 +41,7 @@ def predict(
     from dnlnet.cli.problems import end_with, say
     from dnlnet.cli.progress import counting_progress
     from dnlnet.data.names import printable
-    from dnlnet.engine.distributed import is_main, process_group, wait_for_all
+    from dnlnet.engine.distributed import barrier, is_main, process_group
     from dnlnet.recipes.load import load
     from dnlnet.recipes.model_file import find_model
     from dnlnet.recipes.outputs import join_results
@@ -76,7 +76,7 @@ def predict(
                 typer.echo(f"{printable(result.path)}\n{result.said}")
             for note in result.notes:
                 say(f"{result.path}: {note}")
-        wait_for_all()
+        barrier()
         speaks = is_main()
         if speaks:
             join_results(out)

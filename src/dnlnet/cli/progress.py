@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-def speaking_console() -> "Console":
+def main_process_console() -> "Console":
     """The terminal's error stream; silent in all processes of `torchrun` but the main one."""
     from rich.console import Console
 
@@ -20,7 +20,7 @@ def measuring_progress() -> "Progress":
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = TextColumn("{task.description}", markup=False), MofNCompleteColumn(), TimeElapsedColumn()
-    return Progress(*columns, console=speaking_console())
+    return Progress(*columns, console=main_process_console())
 
 
 def counting_progress() -> "Progress":
@@ -28,4 +28,4 @@ def counting_progress() -> "Progress":
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    return Progress(*columns, console=speaking_console())
+    return Progress(*columns, console=main_process_console())

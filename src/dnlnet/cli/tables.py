@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dnlnet.errors import unknown
-from dnlnet.files import json_text, written_whole
+from dnlnet.files import atomic_write, json_text
 
 
 def write_json(path: Path, content: Any) -> None:
     """Write the content as readable JSON, whole or not at all."""
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(json_text(content, indent=2) + "\n")
 
 
@@ -18,7 +18,7 @@ def write_maps(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write arrays by name as a compressed .npz, whole or not at all."""
     import numpy as np
 
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         np.savez_compressed(temporary, allow_pickle=False, **arrays)
 
 

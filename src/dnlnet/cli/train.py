@@ -46,6 +46,8 @@ def train(
 
     chosen = override(find_recipe(recipe), settings or [])
     with _Bar(chosen.schedule.batch, "clips" if chosen.task == "video" else "images") as bar:
+        if data is not None and distributed.is_main():
+            bar.say(f"opening {chosen.data.name} in {data}")  # which may take a minute, if its lists are long
         outcome = train_recipe(
             chosen,
             data,
@@ -75,13 +77,13 @@ class _Bar:
     def __init__(self, batch: int, unit: str) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        from dnlnet.cli.progress import speaking_console
+        from dnlnet.cli.progress import main_process_console
 
         self.batch, self.unit = batch, unit
-        self.console = speaking_console()
+        self.console = main_process_console()
         columns = TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}")
         self.progress = Progress(*columns, TimeRemainingColumn(), console=self.console)
-        self.task = self.progress.add_task("", total=None, state="")
+        self.task = self.progress.add_task("", total=None, state="", visible=False)
 
     def __enter__(self) -> "_Bar":
         self.progress.start()
@@ -95,7 +97,7 @@ class _Bar:
 
     def show(self, now: "TrainingProgress") -> None:
         if self.progress.tasks[0].total is None:  # a run that goes on starts with what it has
-            self.progress.reset(self.task, total=now.iterations, completed=now.iteration - 1)
+            self.progress.reset(self.task, total=now.iterations, completed=now.iteration - 1, visible=True)
         speed = (self.progress.tasks[0].speed or 0) * self.batch
         loss = sum(now.losses.values())
         state = f"loss {loss:.3f}  lr {now.lr:.4f}  {speed:.1f} {self.unit}/s"

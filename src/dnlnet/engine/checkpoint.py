@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from dnlnet.files import NotWrittenError, checksum, written_whole
+from dnlnet.files import NotWrittenError, atomic_write, checksum
 
 _CONTENT = {"iteration", "sha256", "state"}  # of the JSON file, beside the checksum over them
 
@@ -66,7 +66,7 @@ class Checkpoints:
         try:
             save_tensors(tensors, checkpoint.tensors)
             content = {"iteration": checkpoint.iteration, "sha256": checksum(tensors), "state": checkpoint.state}
-            with written_whole(path) as temporary:
+            with atomic_write(path) as temporary:
                 temporary.write_text(json.dumps({**content, "checksum": _checksum(content)}, allow_nan=False))
         except OSError as error:
             earlier = [old for old in self.paths() if int(old.stem) < checkpoint.iteration]
@@ -92,7 +92,7 @@ class Checkpoints:
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
     """Write tensors as a file of safetensors, whole or not at all."""
     try:
-        with written_whole(path) as temporary:
+        with atomic_write(path) as temporary:
             contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
             save_file(contiguous, temporary, None if metadata is None else dict(metadata))
     except SafetensorError as error:

@@ -55,7 +55,7 @@ def is_main() -> bool:
     return (dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", 0))) == 0
 
 
-def wait_for_all() -> None:
+def barrier() -> None:
     """Return once every process has come here."""
     if dist.is_initialized():
         dist.barrier()
@@ -116,17 +116,17 @@ def in_main(work: Callable[[], None]) -> None:
         raise SystemExit(2) if refused is None else refused
 
 
-def take_main_buffers(model: nn.Module) -> None:
+def broadcast_buffers(model: nn.Module) -> None:
     """Give every process the main one's buffers: batch norms that are not synchronised count each for itself."""
     if dist.is_initialized():
         for buffer in model.buffers():
             dist.broadcast(buffer, src=0)
 
 
-def share_of(items: Sequence[Item]) -> list[Item]:
+def shard(items: Sequence[Item]) -> list[Item]:
     """Every n-th item from this process's number on: all are dealt out, none twice.
 
-    >>> share_of(["a", "b", "c"])
+    >>> shard(["a", "b", "c"])
     ['a', 'b', 'c']
     """
     return list(items[rank() :: world_size()])

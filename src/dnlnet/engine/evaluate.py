@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from dnlnet.engine.distributed import any_of, gather, share_of, take_main_buffers, world_size
+from dnlnet.engine.distributed import any_of, broadcast_buffers, gather, shard, world_size
 from dnlnet.engine.move import to_device
 from dnlnet.engine.reading import read, worker_deaths
 from dnlnet.engine.task import Task
@@ -32,11 +32,11 @@ def evaluate(
     """
     mode = model.training
     model.eval()
-    take_main_buffers(model)
+    broadcast_buffers(model)
     metric = task.metric()
     count = len(data)  # type: ignore[arg-type]
     try:
-        with worker_deaths(), closing(read(data, workers, sampler=share_of(range(count)))) as batches:
+        with worker_deaths(), closing(read(data, workers, sampler=shard(range(count)))) as batches:
             for _ in range(-(-count // world_size())):  # the same number everywhere, for all to be asked together
                 if stop is not None and any_of(stop(), device):
                     return None

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
-from dnlnet.files import json_text, write_errors, written_whole
+from dnlnet.files import atomic_write, json_text, write_errors
 
 LOG_FILE = "log.jsonl"
 
@@ -62,7 +62,7 @@ class RunLog:
         self._digest.update(text.encode())
         if written is not None and written != self.digest:
             report(f"{self._path}: is not as it was written: lines have changed or are missing; the rest is kept")
-        with written_whole(self._path) as temporary:
+        with atomic_write(self._path) as temporary:
             temporary.write_text(text)
         self._file = self._path.open("a", buffering=1)  # a line is in the file once it is complete
         if tensorboard:

@@ -48,7 +48,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: after how many iterations, whether those were all, and the scores of the last evaluation."""
+    """How a run ended: after how many iterations, whether those were all, its best score, what signal stopped it."""
 
     iteration: int
     finished: bool
@@ -97,7 +97,7 @@ def train(
         report(f"going on from iteration {run.iteration} of {total}")
     elif (folder / LOG_FILE).exists():
         report(f"{folder}: no whole checkpoint to go on from; starting anew")
-    distributed.wait_for_all()  # all have read before one writes
+    distributed.barrier()  # all have read before one writes
     main = distributed.is_main()
     log = RunLog(folder, run.iteration, evaluated=not run.unscored, written=run.log, quiet=not main, report=report)
     iterations = _iterations(stages, settings, run.iteration)

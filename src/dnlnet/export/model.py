@@ -30,10 +30,10 @@ from dnlnet.export.programs import (
     write_onnx,
     write_program,
 )
-from dnlnet.files import json_text, written_whole
+from dnlnet.files import atomic_write, json_text
 from dnlnet.recipes.build_video import pixels_of
 from dnlnet.recipes.load import load_network
-from dnlnet.recipes.model_file import ModelFile, about, write_model_file
+from dnlnet.recipes.model_file import ModelFile, file_metadata, write_model_file
 from dnlnet.recipes.schema import DetectionRecipe, SegmentationRecipe, VideoRecipe
 from dnlnet.segmentation.data.scenes import SMALLEST, scene
 from dnlnet.video.network import VideoClassifier
@@ -115,7 +115,7 @@ def export_model(
     reference = _deployed(model, network, queries, part)
     lengths, frames = size or default_size(model), _frames(model)
     example = example_input(reference, lengths, frames=frames)
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         if form == "safetensors":
             state = {name: _halved(tensor) if half else tensor for name, tensor in network.state_dict().items()}
             write_model_file(temporary, state, model)
@@ -211,7 +211,7 @@ def _tried(compute: Callable[[Tensor], Arrays], x: Tensor) -> Arrays:
 
 def _about(model: ModelFile) -> dict[str, str]:
     scores = {} if model.scores is None else {"scores": json_text(model.scores)}
-    return about(model.recipe, model.classes) | scores | {"pixels": "RGB in 0..255"}
+    return file_metadata(model.recipe, model.classes) | scores | {"pixels": "RGB in 0..255"}
 
 
 def _axes(deployed: Deployed, example: Tensor, free: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dnlnet.data.classes import Classes
 from dnlnet.data.names import in_figure
-from dnlnet.files import written_whole
+from dnlnet.files import atomic_write
 
 Pixels = NDArray[np.float32] | NDArray[np.uint8]  # (H, W, 3) in 0..1 or 0..255
 
@@ -130,7 +130,7 @@ def heat(pixels: NDArray[np.uint8], attention: Tensor, strongest: float | None =
 def save_figure(figure: Figure, path: Path, dots: int = 150) -> None:
     """Write the figure as PNG, PDF or what else the name says, with so many dots an inch, whole or not at all."""
     with (
-        written_whole(path) as temporary,
+        atomic_write(path) as temporary,
         matplotlib.rc_context({"pdf.fonttype": 42}),
         warnings.catch_warnings(),
     ):

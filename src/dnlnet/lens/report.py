@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from dnlnet.data.names import fenced, in_figure, in_markdown
 from dnlnet.engine.log import read_log
-from dnlnet.files import written_whole
+from dnlnet.files import atomic_write
 from dnlnet.lens.panels import save_figure
 
 SMOOTHING = 0.95
@@ -33,7 +33,7 @@ def write_report(folder: Path) -> Path:
         parts += ["![scores](scores.png)", _scores(evaluations, _OF_CLASS[run["recipe"].get("task", "segmentation")])]
     parts += ["## Recipe", fenced(yaml.safe_dump(run, sort_keys=False, allow_unicode=True).strip(), "yaml")]
     path = folder / "report.md"
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
 

@@ -129,7 +129,7 @@ def cell_of(index: int, length: int, count: int, covered: float = 1.0) -> int:
 
 def segmentation_views(title: str, model: SegmentationModel, pixels: NDArray[np.uint8]) -> list[View]:
     """Views of every block of a segmentation model, which looks at the picture whole and once."""
-    once = model.looking_once()
+    once = model.single_pass()
     height, width = pixels.shape[:2]
     with capture(model.network) as blocks:
         prediction = once.predict(pixels, max_pixels=height * width)

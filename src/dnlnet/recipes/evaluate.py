@@ -43,7 +43,7 @@ def evaluate_model(
         task = builder_of(model.recipe).build_task(model.recipe, model.classes, images)
         if isinstance(task, SegmentationTask):
             task.inference = inference or Inference()
-        start(len(distributed.share_of(range(len(images)))))  # type: ignore[arg-type]
+        start(len(distributed.shard(range(len(images)))))  # type: ignore[arg-type]
         metric = evaluate(task, network.to(device), images, device=device, workers=workers, progress=progress)
         return metric if distributed.is_main() else None
 

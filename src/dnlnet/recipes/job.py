@@ -12,7 +12,7 @@ from time import time_ns
 from typing import Any
 
 from dnlnet.data.inputs import JOB_FILE
-from dnlnet.files import written_whole
+from dnlnet.files import atomic_write
 
 _FOR_ALL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # errors of writing that do not end with a picture
 
@@ -51,7 +51,7 @@ class Job:
                 raise ValueError(
                     f"{self._out} holds predictions of another model or other settings; choose another, or --force"
                 )
-        with written_whole(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_text(json.dumps(self._settings))
 
     def give_up(self) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from dnlnet.backbones.fold import fold_batch_norms
 from dnlnet.detection.network import PYRAMID_CHANNELS, Detector
 from dnlnet.detection.predictor import DetectionModel
-from dnlnet.files import written_whole
+from dnlnet.files import atomic_write
 from dnlnet.layout import with_channels_last
 from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.build_video import clip_of, pixels_of
@@ -115,9 +115,9 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
     _hub_mixin_config = {}  # noqa: RUF012  # the mixin's own guess, from the arguments of __init__, is not wanted
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        with written_whole(save_directory / HUB_FILE) as temporary:
+        with atomic_write(save_directory / HUB_FILE) as temporary:
             copyfile(self.file.path, temporary)
-        with written_whole(save_directory / "config.json") as temporary:
+        with atomic_write(save_directory / "config.json") as temporary:
             config = {"recipe": self.file.recipe.model_dump(mode="json"), "names": list(self.file.classes.names)}
             temporary.write_text(json.dumps(config, indent=2))
 

@@ -1,6 +1,7 @@
 """Model files: the weights, and in the same file what they are weights of."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from dnlnet.files import json_text
 from dnlnet.recipes.schema import Recipe, parse_json, parse_recipe
 
 HUB_FILE = "model.safetensors"
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # of an owner and a model; either may have dots in it
+_FILE_SUFFIXES = (".safetensors", ".pth", ".pt", ".pt2", ".onnx", ".ckpt")
 Kind = tuple[tuple[int, ...], str]  # of a tensor: its shape, and its type as safetensors names it
 
 
@@ -51,7 +54,7 @@ def find_model(model: str, **options: Any) -> Path:
         raise FileNotFoundError(
             f"{path}: no best.safetensors or last.safetensors in it; has the run been evaluated yet?"
         )
-    if model.count("/") == 1 and not path.suffix:
+    if _HUB_NAME.fullmatch(model) and path.suffix not in _FILE_SUFFIXES:
         return _from_hub(model, options)
     raise FileNotFoundError(f"{model}: no such model file or run folder")
 
@@ -144,7 +147,7 @@ def _parse_scores(text: str) -> dict[str, float]:
 
 def write_model_file(path: Path, state: Mapping[str, Tensor], model: ModelFile) -> None:
     """Write weights with what a model file says about itself; whole, or not at all."""
-    metadata = about(model.recipe, model.classes) | {"iteration": json.dumps(model.iteration)}
+    metadata = file_metadata(model.recipe, model.classes) | {"iteration": json.dumps(model.iteration)}
     if model.scores is not None:
         metadata["scores"] = json_text(model.scores)
     if model.converted is not None:
@@ -152,7 +155,7 @@ def write_model_file(path: Path, state: Mapping[str, Tensor], model: ModelFile) 
     save_tensors(path, state, metadata)
 
 
-def about(recipe: Recipe, classes: Classes) -> dict[str, str]:
+def file_metadata(recipe: Recipe, classes: Classes) -> dict[str, str]:
     """What a file of weights must say to be a model file."""
     return {
         "recipe": recipe.model_dump_json(),

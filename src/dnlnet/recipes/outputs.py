@@ -16,7 +16,7 @@ from dnlnet.data.inputs import Inputs, find_inputs, find_pictures
 from dnlnet.data.pictures import read_picture
 from dnlnet.detection.predictor import DetectionModel, Detections
 from dnlnet.errors import unknown
-from dnlnet.files import json_text, written_whole
+from dnlnet.files import atomic_write, json_text
 from dnlnet.segmentation.data.submission import SUBMISSIONS, Submission
 from dnlnet.segmentation.predictor import Prediction, Progress, SegmentationModel
 from dnlnet.video.data.video import VIDEO_SUFFIXES, is_video
@@ -110,7 +110,7 @@ class SegmentationOutputs(Outputs):
     def write(self, prediction: Prediction, targets: Targets) -> None:
         """Write the files."""
         for kind, target in targets.items():
-            with written_whole(target) as temporary:
+            with atomic_write(target) as temporary:
                 Image.fromarray(self._pixels(prediction, kind)).save(temporary)
 
     def _pixels(self, prediction: Prediction, kind: str) -> NDArray[np.uint8]:
@@ -146,16 +146,16 @@ class DetectionOutputs(Outputs):
 
     def write(self, prediction: Detections, targets: Targets) -> None:
         """Write the files."""
-        with written_whole(targets["overlay"]) as temporary:
+        with atomic_write(targets["overlay"]) as temporary:
             Image.fromarray(prediction.overlay()).save(temporary)
         folder = targets["masks"]
         folder.mkdir(parents=True, exist_ok=True)
         for stale in folder.glob("*.png"):
             stale.unlink()
         for number, (name, mask) in enumerate(zip(prediction.names(), prediction.masks, strict=True), start=1):
-            with written_whole(folder / f"{number:03}_{_in_file_name(name)}.png") as temporary:
+            with atomic_write(folder / f"{number:03}_{_in_file_name(name)}.png") as temporary:
                 Image.fromarray(255 * mask.astype(np.uint8)).save(temporary)
-        with written_whole(targets["detections"]) as temporary:
+        with atomic_write(targets["detections"]) as temporary:
             results = prediction.results(_image_id(targets["detections"].stem))
             temporary.write_text(json_text(results, indent=1))
 
@@ -217,7 +217,7 @@ class VideoOutputs(Outputs):
 
     def write(self, prediction: Action, targets: Targets) -> None:
         """Write the file."""
-        with written_whole(targets["classes"]) as temporary:
+        with atomic_write(targets["classes"]) as temporary:
             content: dict[str, Any] = {"classes": prediction.top(len(prediction.classes))}
             if prediction.notes:
                 content["notes"] = list(prediction.notes)
@@ -230,6 +230,6 @@ def join_results(out: Path) -> Path | None:
     if not parts:
         return None
     path = out / "results.json"
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(json_text([result for part in parts for result in json.loads(part.read_text())]))
     return path

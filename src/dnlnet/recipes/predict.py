@@ -81,10 +81,10 @@ def predict_pictures(
     job = Job(out, {"model": checksum(model_path), **outputs.settings()}, distributed.rank())
     if distributed.is_main():
         job.claim(force)
-    distributed.wait_for_all()
+    distributed.barrier()
     before = {} if force else job.done_before()
-    distributed.wait_for_all()  # nobody notes anything while others still read
-    mine = [_Work.of(name, path, outputs, out) for name, path in distributed.share_of(list(found.paths.items()))]
+    distributed.barrier()  # nobody notes anything while others still read
+    mine = [_Work.of(name, path, outputs, out) for name, path in distributed.shard(list(found.paths.items()))]
     problems = found.problems if distributed.is_main() else []
     start(len(mine) + len(problems))
     for text in found.left_out if distributed.is_main() else []:
@@ -110,7 +110,7 @@ def predict_pictures(
             writing = work, done, writer.submit(outputs.write, prediction, work.targets)
         if writing is not None:
             yield _written(job, *writing)
-    distributed.wait_for_all()
+    distributed.barrier()
     if distributed.is_main():
         job.give_up()
 

@@ -21,11 +21,11 @@ from dnlnet.engine.optim import LearningRate
 from dnlnet.engine.ownership import LOCK_FILE, owned
 from dnlnet.engine.run import Settings
 from dnlnet.engine.train import CHECKPOINTS, Outcome, Progress, Stage, resume_point, train
-from dnlnet.files import is_leftover, written_whole
+from dnlnet.files import atomic_write, is_leftover
 from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.feasible import require_feasible
 from dnlnet.recipes.fingerprint import fingerprint
-from dnlnet.recipes.model_file import about
+from dnlnet.recipes.model_file import file_metadata
 from dnlnet.recipes.schema import Recipe, parse_recipe
 
 RUN_FILE = "run.yaml"
@@ -87,7 +87,7 @@ def train_recipe(
             device=device,
             start=start,
             validation=validation,
-            metadata=about(recipe, classes),
+            metadata=file_metadata(recipe, classes),
             progress=progress,
             report=say,
         )
@@ -208,7 +208,7 @@ def _claim(out: Path, description: Mapping[str, Any]) -> None:
     """Write `run.yaml`, now that nothing more can be refused; that of a run which goes on stays as it is."""
     if (out / RUN_FILE).exists() and _got_anywhere(out):
         return
-    with written_whole(out / RUN_FILE) as temporary:
+    with atomic_write(out / RUN_FILE) as temporary:
         temporary.write_text(
             yaml.safe_dump(dict(description), sort_keys=False, allow_unicode=True, default_flow_style=None)
         )

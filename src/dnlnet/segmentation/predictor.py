@@ -117,7 +117,7 @@ class SegmentationModel:
 
         return self.inference(network, normalised(image[None].to(self.device))).cpu()
 
-    def looking_once(self) -> "SegmentationModel":
+    def single_pass(self) -> "SegmentationModel":
         """The same network looking at a picture whole, at one size, not mirrored: one pass, to be looked into."""
         once = Inference(short_side=self.inference.short_side, align_corners=self.inference.align_corners)
         return SegmentationModel(self.network, self.classes, once, self.device)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dnlnet.data.labelled import LabelledImages
-from dnlnet.files import written_whole
+from dnlnet.files import atomic_write
 
 _KEPT = 40  # characters of a picture's name: it may be as long as the system allows
 
@@ -51,7 +51,7 @@ class UnpackedImages(LabelledImages):
         mapped = [_mapped(path) for path in paths]
         if any(pixels is None for pixels in mapped):
             for picture, path in zip(super().open(index), paths, strict=True):
-                with written_whole(path) as temporary, temporary.open("wb") as file:
+                with atomic_write(path) as temporary, temporary.open("wb") as file:
                     np.save(file, np.asarray(picture))
             mapped = [_mapped(path) for path in paths]
         image, labels = mapped
