@@ -124,7 +124,9 @@ def test_eval_says_what_training_said_and_counts_what_cannot_be_read(
 
 
 @learnt_once
-def test_predict_prints_the_surest_classes_and_writes_all(trained: Path, shapes: Path, tmp_path: Path) -> None:
+def test_predict_prints_the_most_confident_classes_and_writes_all(
+    trained: Path, shapes: Path, tmp_path: Path
+) -> None:
     (tmp_path / "bad.avi").write_bytes(b"no video")
     videos = [shapes / "val" / "down" / "3.avi", tmp_path / "bad.avi"]
     done = command("predict", trained, *videos, "-o", tmp_path / "out")
@@ -133,8 +135,8 @@ def test_predict_prints_the_surest_classes_and_writes_all(trained: Path, shapes:
     assert "bad.avi" in done.output
     content = json.loads((tmp_path / "out" / "3.json").read_text())
     assert sum(content["classes"].values()) == pytest.approx(1, abs=1e-4)
-    surest = next(iter(content["classes"]))
-    assert f"  {surest}" in done.output
+    top = next(iter(content["classes"]))
+    assert f"  {top}" in done.output
     assert "█" in done.output
     model = dnlnet.load(trained)
     assert isinstance(model, TrainedVideo)

@@ -21,7 +21,9 @@ def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, a run folder, or a name on the hub.")],
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
     split: Annotated[str | None, typer.Option(help="Default: the one the recipe is tested on.")] = None,
-    whole: Annotated[bool, typer.Option("--whole", help="Look at whole images, whatever the recipe says.")] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Feed whole images to the network, whatever the recipe says.")
+    ] = False,
     window: Annotated[
         int | None, typer.Option(min=1, max=65_536, help="Side of sliding windows; their stride is two thirds.")
     ] = None,
@@ -36,10 +38,10 @@ def evaluate(
 ) -> None:
     """Score a model on a data set.
 
-    Segmentation: mean IoU, IoU of each class, pixel accuracy; images are looked at as the model's recipe says, or as
-    the options say. Detection: COCO's average precision of boxes and masks. Video: how often the right class is the
-    surest, or among the five surest, over all views of a video. Under torchrun the images are shared out, and the
-    scores are the same.
+    Segmentation: mean IoU, IoU of each class, pixel accuracy; images are fed to the network as the recipe says, or as
+    the options say. Detection: COCO's average precision of boxes and masks. Video: top-1 and
+    top-5 accuracy over all views of a video. Under torchrun the processes share the images, and the scores are the
+    same.
 
     Example: dnlnet eval runs/camvid --data ~/camvid --json scores.json --picture confusion.png
     """

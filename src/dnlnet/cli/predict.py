@@ -22,15 +22,15 @@ def predict(
     ] = 4_000_000,
     threshold: Annotated[
         float,
-        typer.Option(min=0, max=1, callback=finite, help="Objects that a detector is less sure of are left out."),
+        typer.Option(min=0, max=1, callback=finite, help="Leave out objects below this confidence."),
     ] = 0.5,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
-    """Predict pictures, the classes of pixels or the objects; or videos, what is done in them.
+    """Segment images, detect objects, or classify videos.
 
     A segmentation model writes index PNG, colour PNG, and the colours laid over the picture; a detector the picture
     with boxes, masks, names and scores, a mask for each object, and COCO-format JSON; a video model JSON with the
-    probability of each class, of which it prints the surest.
+    probability of each class, of which it prints the most confident.
 
     What is done is not done again unless the picture has changed: an interrupted job goes on. Results in the folders
     that are searched are left out. What cannot be read is listed at the end; the exit code is then 1, or 2 if nothing

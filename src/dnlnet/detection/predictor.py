@@ -25,7 +25,7 @@ SCORE_THRESHOLD = 0.5
 
 @dataclass(frozen=True)
 class Detections:
-    """The objects found in a picture, the surest first.
+    """The objects found in a picture, the most confident first.
 
     Args:
         image: (H, W, 3) in 0..255.
@@ -70,7 +70,7 @@ class Detections:
         return picture.permute(1, 2, 0).numpy()
 
     def label_map(self) -> NDArray[np.uint8]:
-        """(H, W), the class of the surest object at each pixel; IGNORE where there is none."""
+        """(H, W), the class of the most confident object at each pixel; IGNORE where there is none."""
         labels = np.full(self.image.shape[:2], IGNORE, dtype=np.uint8)
         for label, mask in reversed(list(zip(self.labels, self.masks, strict=True))):
             labels[mask] = label

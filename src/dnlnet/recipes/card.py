@@ -17,7 +17,7 @@ _INPUTS = {"segmentation": "picture.jpg", "detection": "picture.jpg", "video": "
 _USES = {
     "segmentation": 'model.predict("picture.jpg").overlay()  # (H, W, 3), the classes over the picture',
     "detection": 'model.predict("picture.jpg").overlay()  # (H, W, 3), the objects drawn into the picture',
-    "video": 'model.predict("video.mp4").top(5)  # the surest classes with their probabilities',
+    "video": 'model.predict("video.mp4").top(5)  # the most confident classes',
 }
 
 

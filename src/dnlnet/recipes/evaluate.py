@@ -32,7 +32,7 @@ def evaluate_model(
         model: what to score.
         data: folder of its data set.
         split: other than the one its recipe is tested on.
-        inference: how images are looked at by a segmentation model; by itself, whole.
+        inference: how images are fed to a segmentation network; default: the whole image.
         workers: processes that read data.
         start: told how many images this process has.
         progress: called after each of them.

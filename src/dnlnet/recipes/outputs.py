@@ -210,7 +210,7 @@ class VideoOutputs(Outputs):
         return prediction.notes
 
     def say(self, prediction: Action) -> str:
-        """The surest classes with bars."""
+        """The most confident classes with bars."""
         rows = prediction.top(5).items()
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"  {name:<{width}}  {score:6.1%}  {'█' * round(24 * score)}" for name, score in rows)

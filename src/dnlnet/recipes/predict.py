@@ -70,7 +70,7 @@ def predict_pictures(
         out: gets the folders that the model's outputs have: see `dnlnet.recipes.outputs`.
         submission: write the files of a benchmark's server instead.
         max_pixels: larger pictures are done in tiles.
-        threshold: objects that a detector is less sure of are left out.
+        threshold: objects below this confidence are left out.
         force: overwrite.
         start: told how many pictures this process has.
         left_out: told what in the folders is not looked at, and why.

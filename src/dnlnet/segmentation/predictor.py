@@ -62,7 +62,7 @@ class SegmentationModel:
     Args:
         network: gives logits for normalised images.
         classes: what its outputs mean.
-        inference: how images are looked at; by itself, whole.
+        inference: how images are fed to the network; default: the whole image.
         device: where the network runs.
     """
 

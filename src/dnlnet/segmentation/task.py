@@ -18,7 +18,7 @@ class SegmentationTask:
     Args:
         classes: of the labels.
         loss: what the outputs of a model are judged by.
-        inference: how an image is looked at when it is predicted; by itself, whole.
+        inference: how an image is fed to the network when it is predicted; default: the whole image.
     """
 
     def __init__(self, classes: Classes, loss: SegmentationLoss, inference: Inference | None = None) -> None:

@@ -1,4 +1,4 @@
-"""How often the right class is the surest one, or among the five surest."""
+"""Top-1 and top-5 accuracy."""
 
 # B videos or images, V views of one, K classes
 
@@ -13,7 +13,7 @@ RANKS = {"top1": 1, "top5": 5}  # with fewer classes, all of them
 
 
 class TopK:
-    """Samples of each class whose label is among the k surest classes, counted over any number of samples.
+    """Samples of each class whose label is among the k most confident classes, counted over any number of samples.
 
     Of classes with equal scores the one with the lower number counts as surer. Scores that are no numbers are wrong.
 
@@ -78,13 +78,13 @@ class TopK:
         return int(self.counts[0].sum())
 
     def scores(self) -> dict[str, float]:
-        """The share of samples whose label is the surest class, and among the five surest; nan if there are none."""
+        """Top-1 and top-5 accuracy; nan if there are no samples."""
         totals = self.counts.sum(dim=1).tolist()
         shares = [right / totals[0] if totals[0] else math.nan for right in totals[1:]]
         return dict(zip(RANKS, shares, strict=True))
 
     def class_scores(self) -> list[float | None]:
-        """The share of each class's samples for which it is the surest; None for a class without samples."""
+        """The share of each class's samples for which it is the most confident; None for a class without samples."""
         every, right = self.counts[0].tolist(), self.counts[1].tolist()
         return [right[label] / count if count else None for label, count in enumerate(every)]
 

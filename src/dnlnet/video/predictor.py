@@ -39,7 +39,7 @@ class Action:
     notes: Sequence[str] = ()
 
     def top(self, count: int = 5) -> dict[str, float]:
-        """The surest classes with their probabilities, the surest first."""
+        """The most confident classes with their probabilities, in falling order."""
         order = np.argsort(-self.scores, kind="stable")[:count]
         return {self.classes.names[index]: round(float(self.scores[index]), 6) for index in order}
 
