@@ -13,7 +13,7 @@ from torchvision.models.detection.image_list import ImageList
 
 from dnlnet.attention import NonLocalBlock
 from dnlnet.convert.checking import fitted
-from dnlnet.convert.family import Checkpoint, Converted
+from dnlnet.convert.family import Converted, ForeignCheckpoint
 from dnlnet.convert.mmdet import FAMILY
 from dnlnet.detection.network import Detector
 from dnlnet.recipes import find_recipe
@@ -115,7 +115,7 @@ def meta_state(*blocks: str) -> State:
 
 def converted(state: State, **meta: object) -> Converted:
     assert FAMILY.matches(state)
-    return FAMILY.convert(Checkpoint(Path("epoch_12.pth"), state, meta))
+    return FAMILY.convert(ForeignCheckpoint(Path("epoch_12.pth"), state, meta))
 
 
 def built(found: Converted) -> Detector:

@@ -10,7 +10,7 @@ from torch import Tensor
 import dnlnet
 from dnlnet.convert import Converted, convert
 from dnlnet.convert.checking import fitted
-from dnlnet.convert.family import Checkpoint
+from dnlnet.convert.family import ForeignCheckpoint
 from dnlnet.convert.mmseg import FAMILY
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import read_model_file
@@ -46,7 +46,7 @@ def converted(path: Path, state: State, out: Path, *settings: str, **meta: Any) 
 
 
 def recipe_of(name: str, state: State, **meta: Any) -> SegmentationRecipe:
-    recipe = FAMILY.convert(Checkpoint(Path(name), state, meta)).recipe
+    recipe = FAMILY.convert(ForeignCheckpoint(Path(name), state, meta)).recipe
     assert isinstance(recipe, SegmentationRecipe)
     return recipe
 
@@ -90,7 +90,7 @@ def full_size(depth: int, classes: int) -> State:
 @pytest.mark.parametrize(("depth", "classes"), [(50, 150), (101, 19)])
 def test_every_tensor_of_a_published_model_has_its_place(depth: int, classes: int) -> None:
     theirs = full_size(depth, classes)
-    result = FAMILY.convert(Checkpoint(Path(NAME), theirs, {}))
+    result = FAMILY.convert(ForeignCheckpoint(Path(NAME), theirs, {}))
     state, unused = fitted(result.state, result.recipe, len(result.classes))
     assert not unused
     assert not result.unused
@@ -211,9 +211,9 @@ def test_pixels_as_caffe_takes_them_are_known() -> None:
 
 
 def test_a_key_that_nothing_is_known_about_is_mentioned() -> None:
-    result = FAMILY.convert(Checkpoint(Path(NAME), small_state(), {"cfg": config(head="colour=3,")}))
+    result = FAMILY.convert(ForeignCheckpoint(Path(NAME), small_state(), {"cfg": config(head="colour=3,")}))
     assert "nothing is known of colour in the decode_head of its configuration" in result.notes
-    unread = FAMILY.convert(Checkpoint(Path(NAME), small_state(), {"cfg": "model = dict("}))
+    unread = FAMILY.convert(ForeignCheckpoint(Path(NAME), small_state(), {"cfg": "model = dict("}))
     assert "its configuration is not Python that can be read, so nothing was taken from it" in unread.notes
 
 
@@ -287,7 +287,7 @@ def test_a_head_with_another_block_is_refused_by_name() -> None:
 
 def test_images_of_pascal_context_are_looked_at_as_they_are() -> None:
     state = filled(mmseg_shapes(Size(classes=59), "dnl_block"), "meta")
-    result = FAMILY.convert(Checkpoint(Path("dnl_r50-d8_480x480_40k.pth"), state, {}))
+    result = FAMILY.convert(ForeignCheckpoint(Path("dnl_r50-d8_480x480_40k.pth"), state, {}))
     assert isinstance(result.recipe, SegmentationRecipe)
     assert result.recipe.evaluation.short_side is None
     assert any("fit into 520 x 520" in note for note in result.notes)
@@ -298,16 +298,16 @@ def test_classes_are_those_of_the_file(tmp_path: Path) -> None:
     result = converted(tmp_path / NAME, small_state(), tmp_path / "m.safetensors", CLASSES=names, PALETTE=palette)
     assert read_model_file(tmp_path / "m.safetensors").classes.names == names
     assert result.classes.palette == ((1, 2, 3),) * 5
-    newer = FAMILY.convert(Checkpoint(Path(NAME), small_state(), {"dataset_meta": {"classes": names}}))
+    newer = FAMILY.convert(ForeignCheckpoint(Path(NAME), small_state(), {"dataset_meta": {"classes": names}}))
     assert newer.classes.names == names
 
 
 def test_known_classes_keep_our_spelling_so_that_the_model_can_be_scored() -> None:
     theirs = [name.title() + " " for name in CLASSES.names]
     state = filled(mmseg_shapes(Size(classes=19), "nl_block"), "meta")
-    result = FAMILY.convert(Checkpoint(Path(NAME), state, {"CLASSES": theirs}))
+    result = FAMILY.convert(ForeignCheckpoint(Path(NAME), state, {"CLASSES": theirs}))
     assert result.classes == CLASSES
-    other = FAMILY.convert(Checkpoint(Path(NAME), state, {"CLASSES": [f"thing {n}" for n in range(19)]}))
+    other = FAMILY.convert(ForeignCheckpoint(Path(NAME), state, {"CLASSES": [f"thing {n}" for n in range(19)]}))
     assert other.classes.names[3] == "thing 3"
     assert other.recipe.data.name == "folder"
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dnlnet.convert import convert, recognise
 from dnlnet.convert.checking import fitted
-from dnlnet.convert.family import Checkpoint, Converted
+from dnlnet.convert.family import Converted, ForeignCheckpoint
 from dnlnet.convert.pytorchvideo import FAMILY
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import read_model_file
@@ -44,7 +44,7 @@ def shapes(network: Network) -> Shapes:
 
 
 def converted(state: State) -> Converted:
-    return FAMILY.convert(Checkpoint(Path("SLOW_8x8_R50.pyth"), state, {}))
+    return FAMILY.convert(ForeignCheckpoint(Path("SLOW_8x8_R50.pyth"), state, {}))
 
 
 # Their network, by their names.
@@ -86,7 +86,7 @@ def test_the_network_computes_what_theirs_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("network", "name"), [(R50, "slow_only_r50"), (R101, "slow_only_r101")])
 def test_the_network_is_found_from_the_names(network: Network, name: str) -> None:
     state = without_numbers(shapes(network))
-    family = recognise(Checkpoint(Path("a.pyth"), state, {}))
+    family = recognise(ForeignCheckpoint(Path("a.pyth"), state, {}))
     assert family is FAMILY
     found = converted(state)
     recipe = found.recipe

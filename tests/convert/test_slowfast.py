@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dnlnet.convert import convert
 from dnlnet.convert.checking import fitted
-from dnlnet.convert.family import Checkpoint, Converted
+from dnlnet.convert.family import Converted, ForeignCheckpoint
 from dnlnet.convert.slowfast import FAMILY, matches, why_caffe2
 from dnlnet.recipes.build_video import build_model
 from dnlnet.recipes.load import load_network
@@ -71,7 +71,7 @@ def meta_state(network: Network, *blocks: str) -> State:
 
 def converted(state: State, cfg: str | None = None) -> Converted:
     """What becomes of a checkpoint, its tensors exactly those of the network."""
-    found = FAMILY.convert(Checkpoint(Path("a.pyth"), state, {"cfg": cfg}))
+    found = FAMILY.convert(ForeignCheckpoint(Path("a.pyth"), state, {"cfg": cfg}))
     return replace(found, state=fitted(found.state, found.recipe, len(found.classes), found.names)[0])
 
 

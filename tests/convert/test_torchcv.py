@@ -12,7 +12,7 @@ from torch import Tensor
 from dnlnet.backbones.image import _PIXELS
 from dnlnet.convert import Converted, convert
 from dnlnet.convert.checking import fitted
-from dnlnet.convert.family import Checkpoint
+from dnlnet.convert.family import ForeignCheckpoint
 from dnlnet.convert.torchcv import FAMILY
 from dnlnet.recipes.load import load_network
 from dnlnet.recipes.model_file import read_model_file
@@ -147,7 +147,7 @@ def test_strides_and_dilations_are_those_of_the_configuration(
 @pytest.mark.parametrize(("blocks", "backbone"), [((3, 4, 6, 3), "resnet50s"), ((3, 4, 23, 3), "resnet101s")])
 def test_their_networks_have_a_network_of_all_their_tensors(blocks: tuple[int, ...], backbone: str) -> None:
     theirs = filled(torchcv_shapes(Size(blocks, auxiliary=512)), "meta")
-    result = FAMILY.convert(Checkpoint(Path("a.pth"), theirs, {}))
+    result = FAMILY.convert(ForeignCheckpoint(Path("a.pth"), theirs, {}))
     state, unused = fitted(result.state, result.recipe, len(result.classes))
     assert not unused
     assert not result.unused
@@ -160,7 +160,9 @@ def test_their_networks_have_a_network_of_all_their_tensors(blocks: tuple[int, .
 
 def converted(nonlocal_: dict[str, Any], tree: dict[str, Any] | None = None, **parts: bool) -> Converted:
     state = filled(torchcv_shapes(SMALL, **parts), "meta")  # type: ignore[arg-type]
-    return FAMILY.convert(Checkpoint(Path("a.pth"), state, {"config_dict": {"nonlocal": nonlocal_, **(tree or {})}}))
+    return FAMILY.convert(
+        ForeignCheckpoint(Path("a.pth"), state, {"config_dict": {"nonlocal": nonlocal_, **(tree or {})}})
+    )
 
 
 def test_the_configuration_in_the_file_is_used() -> None:

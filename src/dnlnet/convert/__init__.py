@@ -6,21 +6,21 @@ from pathlib import Path
 
 from dnlnet.convert import mmdet, mmseg, pytorchvideo, slowfast, torchcv
 from dnlnet.convert.checking import fitted, listed
-from dnlnet.convert.family import Checkpoint, Converted, Family
+from dnlnet.convert.family import Converted, Family, ForeignCheckpoint
 from dnlnet.convert.reading import left_out, read_checkpoint
 from dnlnet.recipes.model_file import ModelFile, write_model_file
 from dnlnet.recipes.override import override
 
-__all__ = ["FAMILIES", "Checkpoint", "Converted", "Family", "convert", "read", "recognise"]
+__all__ = ["FAMILIES", "Converted", "Family", "ForeignCheckpoint", "convert", "read", "recognise"]
 
 FAMILIES: tuple[Family, ...] = (mmseg.FAMILY, torchcv.FAMILY, mmdet.FAMILY, slowfast.FAMILY, pytorchvideo.FAMILY)
 
 
-def recognise(checkpoint: Checkpoint) -> Family | None:
+def recognise(checkpoint: ForeignCheckpoint) -> Family | None:
     """The family of a checkpoint, or None if it is of none.
 
     >>> import torch
-    >>> recognise(Checkpoint(Path("a.pth"), {"fc.weight": torch.ones(2, 2)}, {})) is None
+    >>> recognise(ForeignCheckpoint(Path("a.pth"), {"fc.weight": torch.ones(2, 2)}, {})) is None
     True
     """
     return next((family for family in FAMILIES if family.matches(checkpoint.state)), None)
@@ -72,14 +72,14 @@ def convert(
     return result
 
 
-def read(path: Path) -> Checkpoint:
+def read(path: Path) -> ForeignCheckpoint:
     """A checkpoint of any code base; nothing in it is executed."""
     if path.is_file() and (reason := slowfast.why_caffe2(path)) is not None:
         raise ValueError(reason)
     return read_checkpoint(path)
 
 
-def _configured(checkpoint: Checkpoint, family: Family, config: Path) -> Checkpoint:
+def _configured(checkpoint: ForeignCheckpoint, family: Family, config: Path) -> ForeignCheckpoint:
     """The checkpoint as if it carried this configuration."""
     if family.config is None:
         raise ValueError(f"{config}: configurations of {family.name} are not read from files; use --set instead")

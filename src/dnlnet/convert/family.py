@@ -12,7 +12,7 @@ from dnlnet.recipes.schema import Recipe
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class ForeignCheckpoint:
     """A file of another code base.
 
     Args:
@@ -90,12 +90,12 @@ class Family:
         matches: whether a state dict is one of them, told by its names alone.
         convert: makes it a model; raises ValueError for one that this package has no network for.
         inside: beginnings of the names of all layers that the outputs depend on.
-        config: where in `Checkpoint.meta` the text of a configuration is; None if it is no text.
+        config: where in `ForeignCheckpoint.meta` the text of a configuration is; None if it is no text.
     """
 
     name: str
     source: str
     matches: Callable[[Mapping[str, Tensor]], bool]
-    convert: Callable[[Checkpoint], Converted]
+    convert: Callable[[ForeignCheckpoint], Converted]
     inside: tuple[str, ...]
     config: str | None = None

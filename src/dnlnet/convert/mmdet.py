@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from dnlnet.convert.coco_classes import COCO_CLASSES
-from dnlnet.convert.family import Checkpoint, Converted, Family
+from dnlnet.convert.family import Converted, Family, ForeignCheckpoint
 from dnlnet.convert.known_classes import numbered
 from dnlnet.convert.mm_config import Config, only, takes_caffe_pixels
 from dnlnet.convert.mmdet_blocks import PRESET, Block, block_options, find_blocks
@@ -86,7 +86,7 @@ def matches(state: State) -> bool:
     return {"rpn_head.rpn_cls.weight", "bbox_head.fc_cls.weight", "mask_head.conv_logits.weight"} <= set(state)
 
 
-def convert(checkpoint: Checkpoint) -> Converted:
+def convert(checkpoint: ForeignCheckpoint) -> Converted:
     """The detector of a checkpoint, with the recipe whose network it is.
 
     Raises ValueError for blocks, placements and backbones that this package has not.
@@ -218,7 +218,7 @@ def _placement(places: frozenset[str], state: State) -> str:
     raise ValueError(f"has blocks in {', '.join(sorted(places))}; known placements: {', '.join(PLACEMENTS)}")
 
 
-def _classes(checkpoint: Checkpoint) -> tuple[Classes, tuple[str, ...]]:
+def _classes(checkpoint: ForeignCheckpoint) -> tuple[Classes, tuple[str, ...]]:
     count = len(checkpoint.state["bbox_head.fc_cls.weight"]) - 1  # the first is the background
     said = checkpoint.meta.get("CLASSES")
     names = tuple(map(str, said)) if isinstance(said, list | tuple) else ()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dnlnet.convert.family import Checkpoint, Converted, Family
+from dnlnet.convert.family import Converted, Family, ForeignCheckpoint
 from dnlnet.convert.known_classes import find_data
 from dnlnet.convert.mm_config import Config
 from dnlnet.convert.mmseg_facts import Facts
@@ -59,7 +59,7 @@ def matches(state: State) -> bool:
     return {"decode_head.conv_cat.conv.weight", "decode_head.conv_seg.weight"} <= set(state)
 
 
-def convert(checkpoint: Checkpoint) -> Converted:
+def convert(checkpoint: ForeignCheckpoint) -> Converted:
     """The model of a checkpoint; what its weights leave open is read from its configuration or its file's name."""
     theirs = checkpoint.state
     _check_network(theirs)

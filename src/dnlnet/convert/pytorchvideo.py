@@ -1,6 +1,6 @@
 """pytorchvideo's `slow_r50`, and networks of the same layers, as video classifiers of this package."""
 
-from dnlnet.convert.family import Assumption, Checkpoint, Converted, Family
+from dnlnet.convert.family import Assumption, Converted, Family, ForeignCheckpoint
 from dnlnet.convert.known_classes import numbered
 from dnlnet.convert.names import State, renamed, size
 from dnlnet.convert.videos import find_video_backbone, residual_names
@@ -48,7 +48,7 @@ def matches(state: State) -> bool:
     return {_STEM, _HEAD, "blocks.1.res_blocks.0.branch2.conv_a.weight"} <= set(state)
 
 
-def convert(checkpoint: Checkpoint) -> Converted:
+def convert(checkpoint: ForeignCheckpoint) -> Converted:
     """The classifier of a checkpoint, with the baseline of the Kinetics recipes, whose network it is."""
     theirs = checkpoint.state
     state, unused = renamed(theirs, _NAMES)

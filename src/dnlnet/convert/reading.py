@@ -21,7 +21,7 @@ from typing import IO, Any
 from torch import Tensor
 
 from dnlnet.backbones import read_content, split_checkpoint
-from dnlnet.convert.family import Checkpoint
+from dnlnet.convert.family import ForeignCheckpoint
 
 # What wrappers of networks put before every name.
 _PREFIXES = ("module.", "_orig_mod.")
@@ -62,7 +62,7 @@ class Ignored:
         """Takes what its kind would be filled with."""
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path) -> ForeignCheckpoint:
     """A checkpoint as its family gets it; what lies beside the weights, and in the file's own `meta`, is its meta."""
     stand_ins = {name: type("Ignored", (Ignored,), {"kind": name}) for name in _named(path)}
     state, rest = split_checkpoint(path, read_content(path, {**stand_ins, **_CONTAINERS}))
@@ -70,7 +70,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     beside = plain(rest)
     own = beside.pop("meta", None)
     meta = {**beside, **(own if isinstance(own, Mapping) else {})}
-    return Checkpoint(path, unwrapped(state), meta, tuple(sorted(plain.ignored)))
+    return ForeignCheckpoint(path, unwrapped(state), meta, tuple(sorted(plain.ignored)))
 
 
 def unwrapped(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -87,7 +87,7 @@ def unwrapped(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return inside
 
 
-def left_out(checkpoint: Checkpoint) -> list[str]:
+def left_out(checkpoint: ForeignCheckpoint) -> list[str]:
     """What the file holds beside the weights that a model file does not, in words."""
     words = [what for name, what in _LEFT_OUT.items() if name in checkpoint.meta]
     if checkpoint.ignored:

@@ -8,7 +8,7 @@ import pickletools
 import re
 from pathlib import Path
 
-from dnlnet.convert.family import Checkpoint, Converted, Family
+from dnlnet.convert.family import Converted, Family, ForeignCheckpoint
 from dnlnet.convert.known_classes import numbered
 from dnlnet.convert.names import State, as_linear, renamed, size
 from dnlnet.convert.slowfast_config import Config
@@ -83,7 +83,7 @@ def why_caffe2(path: Path) -> str | None:
     return f"{path}: {_CAFFE2}" if first == "blobs" else None
 
 
-def convert(checkpoint: Checkpoint) -> Converted:
+def convert(checkpoint: ForeignCheckpoint) -> Converted:
     """The classifier of a checkpoint, with the Kinetics recipe whose network it is.
 
     Raises ValueError for networks that this package has not: two pathways, attention that is a dot product.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dnlnet.convert.family import Assumption, Checkpoint, Converted, Family
+from dnlnet.convert.family import Assumption, Converted, Family, ForeignCheckpoint
 from dnlnet.convert.known_classes import find_data
 from dnlnet.convert.names import State, as_linear, check_context, renamed, size
 from dnlnet.convert.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
@@ -71,7 +71,7 @@ def matches(state: State) -> bool:
     return any(f"{module}.conva.0.weight" in state for module in _MODULES) and "backbone.prefix.conv1.weight" in state
 
 
-def convert(checkpoint: Checkpoint) -> Converted:
+def convert(checkpoint: ForeignCheckpoint) -> Converted:
     """The model of a checkpoint; what its weights leave open is read from its configuration, or is the README's."""
     theirs = checkpoint.state
     check_context(theirs)

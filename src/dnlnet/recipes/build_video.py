@@ -13,7 +13,7 @@ from dnlnet.data.transforms import Pixels
 from dnlnet.recipes.catalog import open_video_set
 from dnlnet.recipes.fingerprint import Listed
 from dnlnet.recipes.parts import IMAGENET, required_folder
-from dnlnet.recipes.schema import VideoData, VideoModel, VideoRecipe
+from dnlnet.recipes.schema import VideoClassifierModel, VideoData, VideoRecipe
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.samples import ClipSample, TestViews, TrainingClips, ViewSample
 from dnlnet.video.network import VideoClassifier
@@ -23,7 +23,7 @@ _IMAGE_NETWORKS = {"slow_only_r50": "resnet50", "slow_only_r101": "resnet101"}  
 
 
 def build_model(
-    model: VideoModel, classes: int, *, weights: bool = True, report: Callable[[str], None] = lambda _: None
+    model: VideoClassifierModel, classes: int, *, weights: bool = True, report: Callable[[str], None] = lambda _: None
 ) -> VideoClassifier:
     """The network of a recipe; weights are inflated into its backbone before the blocks are put there.
 

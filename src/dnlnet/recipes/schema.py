@@ -122,7 +122,7 @@ class DetectorModel(Model):
     anchor: Annotated[int, Field(strict=True, ge=1, le=4096)] = 32  # pixels, the side of the smallest anchors
 
 
-class VideoModel(Model):
+class VideoClassifierModel(Model):
     """A classifier of clips: see `dnlnet.video.network.VideoClassifier`."""
 
     backbones: ClassVar[Mapping[str, object]] = VIDEO_BACKBONES
@@ -365,7 +365,7 @@ class VideoRecipe(Recipe):
     """Classes of videos."""
 
     task: Literal["video"] = "video"
-    model: VideoModel
+    model: VideoClassifierModel
     data: VideoData
     evaluation: Views = Views()
 

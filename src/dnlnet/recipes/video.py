@@ -13,8 +13,8 @@ from dnlnet.recipes.schema import (
     PaperRow,
     Schedule,
     Training,
+    VideoClassifierModel,
     VideoData,
-    VideoModel,
     VideoRecipe,
     Views,
 )
@@ -88,5 +88,5 @@ def video_recipes() -> Iterator[VideoRecipe]:
 def _recipe(stem: str, variant: str | None, rest: dict[str, Any], paper: PaperRow | None = None) -> VideoRecipe:
     name = f"{stem}-{variant or 'baseline'}"
     return VideoRecipe(
-        name=name, model=VideoModel(variant=variant), paper=paper, measured=_MEASURED.get(name), **rest
+        name=name, model=VideoClassifierModel(variant=variant), paper=paper, measured=_MEASURED.get(name), **rest
     )
