@@ -130,7 +130,7 @@ def test_a_file_that_could_not_be_written_leaves_the_old_one(
         path.write_bytes(b"half")
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("dnlnet.recipes.model_file.save_file", half)
+    monkeypatch.setattr("dnlnet.engine.checkpoint.save_file", half)
     out = tmp_path / "out" / "m.safetensors"
     with pytest.raises(OSError, match="disk is full"):
         convert(tmp_path / NAME, out)
