@@ -46,6 +46,16 @@ def load_extra(module: str, extra: str) -> Any:
         raise ModuleNotFoundError(text, name=package) from None
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error says that memory did not suffice; on a CPU, PyTorch does so with a plain RuntimeError.
+
+    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory")), is_out_of_memory(KeyError("a"))
+    (True, False)
+    """
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # torch is not imported here
+    return named or "allocate memory" in str(error) or "out of memory" in str(error)
+
+
 def shown(value: object) -> str:
     """A value from a file as a message quotes it, cut off if it is long or nested without end.
 

@@ -25,6 +25,7 @@ from dnlnet.cli.predict import predict
 from dnlnet.cli.recipes import recipes
 from dnlnet.cli.train import train
 from dnlnet.cli.verify import verify
+from dnlnet.errors import is_out_of_memory
 
 app = typer.Typer(
     name="dnlnet",
@@ -91,8 +92,7 @@ def _explain(error: Exception) -> tuple[str, int]:
     """What to say about an error, and the exit code."""
     if isinstance(error, ValueError | OSError | ModuleNotFoundError):
         return str(error), 2
-    # PyTorch has no error of its own for a CPU that has too little memory.
-    if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
+    if is_out_of_memory(error):
         return "there is not enough memory for this; try smaller images, crops or batches, or fewer workers", 2
     what = f"{type(error).__name__}: {error}".splitlines()[0]
     return f"internal error, please report it: {what}; {_save_traceback(error)}", 70

@@ -8,11 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from dnlnet.data.labelled import BadFileError
 from dnlnet.detection.predictor import SCORE_THRESHOLD, DetectionModel
 from dnlnet.engine import distributed
+from dnlnet.errors import is_out_of_memory
 from dnlnet.files import checksum
 from dnlnet.recipes.job import Job, Stamp, stamp_of, writing_problem
 from dnlnet.recipes.outputs import Outputs, Targets, outputs_of
@@ -163,11 +162,6 @@ def _predicted(
         if not is_out_of_memory(error):
             raise
         return None, f"{work.path}: does not fit into memory; make it smaller"
-
-
-def is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
-    """Whether an error says that memory did not suffice; on a CPU, torch does so with a plain RuntimeError."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
 
 
 def _written(job: Job, work: _Work, done: Done, writing: "Future[None]") -> Done:

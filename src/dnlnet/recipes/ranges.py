@@ -20,12 +20,22 @@ Weight = Annotated[float, Field(strict=True, ge=0, le=1_000_000)]
 Positive = Annotated[float, Field(strict=True, gt=0, le=1_000_000)]
 Score = Annotated[float, Field(strict=True, ge=0, le=100)]  # per cent
 Text = Annotated[str, Field(min_length=1, max_length=4096)]
+Index = Annotated[int, Field(strict=True, ge=0, le=1000)]
+FrameRate = Annotated[float, Field(strict=True, ge=0.1, le=1000)]
+Deviation = Annotated[float, Field(strict=True, ge=0.001, le=10)]
+Dilation = Annotated[int, Field(strict=True, ge=1, le=64)]
 
 
 def _file_name(text: str) -> str:
     if not re.fullmatch(r"\w[\w.+-]{0,99}", text):
         raise ValueError("expected up to 100 letters, digits and . + - _, for files are named after it")
     return text
+
+
+def _output_stride(stride: int) -> int:
+    if stride not in (8, 16, 32):
+        raise ValueError("expected 8, 16 or 32")
+    return stride
 
 
 def _pattern(text: str) -> str:
@@ -37,6 +47,7 @@ def _pattern(text: str) -> str:
 
 
 FileName = Annotated[str, AfterValidator(_file_name)]
+OutputStride = Annotated[int, Field(strict=True), AfterValidator(_output_stride)]
 Pattern = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_pattern)]
 
 # By pydantic's names of what may be wrong; its own texts are about types of Python.

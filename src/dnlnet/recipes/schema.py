@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from dnlnet.attention import PRESETS, VARIANTS
 from dnlnet.attention.spec import resolve_settings
@@ -12,10 +12,15 @@ from dnlnet.backbones import BACKBONES, VIDEO_BACKBONES
 from dnlnet.errors import shown, unknown
 from dnlnet.recipes.ranges import (
     Count,
+    Deviation,
+    Dilation,
     Few,
     FileName,
     Flag,
+    FrameRate,
+    Index,
     InnerShare,
+    OutputStride,
     PartShare,
     Pattern,
     Positive,
@@ -29,18 +34,6 @@ from dnlnet.recipes.ranges import (
     validated,
 )
 
-
-def _output_stride(stride: int) -> int:
-    if stride not in (8, 16, 32):
-        raise ValueError("expected 8, 16 or 32")
-    return stride
-
-
-Index = Annotated[int, Field(strict=True, ge=0, le=1000)]
-FrameRate = Annotated[float, Field(strict=True, ge=0.1, le=1000)]
-Deviation = Annotated[float, Field(strict=True, ge=0.001, le=10)]
-Dilation = Annotated[int, Field(strict=True, ge=1, le=64)]
-OutputStride = Annotated[int, Field(strict=True), AfterValidator(_output_stride)]
 Number = TypeVar("Number", int, float)
 
 
@@ -129,9 +122,7 @@ class VideoClassifierModel(Model):
 
     backbone: str = "slow_only_r50"
     preset: str = "slowfast"
-    placement: Mapping[str, tuple[Annotated[int, Field(strict=True, ge=0, le=1000)], ...]] | None = (
-        None  # stage -> residual blocks; None is the paper's
-    )
+    placement: Mapping[str, tuple[Index, ...]] | None = None  # stage -> residual blocks; None is the paper's
     dropout: PartShare = 0.5
 
 
@@ -179,9 +170,7 @@ class VideoData(Part):
     test: Text | None = "val"
     frames: Few = 8
     stride: Few = 8  # frames from one of a clip to the next
-    rate: Annotated[float, Field(strict=True, ge=0.1, le=1000)] = (
-        30.0  # frames a second that videos are taken to have
-    )
+    rate: FrameRate = 30.0  # frames a second that videos are taken to have
     short_sides: tuple[Few, Few] = (256, 320)
     crop: Few = 224
     flip: Share = 0.5
