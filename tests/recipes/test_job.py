@@ -253,3 +253,13 @@ def test_a_job_without_a_result_leaves_nothing(there: bool, run: Path, tmp_path:
     assert done.exit_code == 2
     assert (tmp_path / "out").exists() == there
     assert not list(tmp_path.glob("out/*"))
+
+
+def test_notes_that_are_nested_without_end_are_damaged(tmp_path: Path) -> None:
+    job = Job(tmp_path, {"model": "a"})
+    job.claim()
+    (tmp_path / "predict.0.jsonl").write_text("[" * 100_000)
+    assert job.done_before() == {}
+    (tmp_path / "predict.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"predict\.json is damaged"):
+        job.claim()

@@ -300,3 +300,10 @@ def test_a_run_begun_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
     del description["recipe"]["model"]["head_dilation"], description["recipe"]["training"]["channels_last"]
     path.write_text(yaml.safe_dump(description))
     assert train_recipe(RECIPE, None, tmp_path / "run", report=quiet).finished
+
+
+def test_a_description_that_is_nested_without_end_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    train_recipe(RECIPE, None, tmp_path / "run", report=quiet)
+    (tmp_path / "run" / "run.yaml").write_text("[" * 5000)
+    with pytest.raises(ValueError, match=r"run\.yaml: cannot be read: .*; choose another --out"):
+        train_recipe(RECIPE, None, tmp_path / "run", report=quiet)

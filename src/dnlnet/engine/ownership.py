@@ -76,7 +76,7 @@ def _owner(path: Path) -> str | None:
     try:
         owner = json.loads(path.read_text())
         return f"process {owner['pid']} on {owner['host']} since {owner['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

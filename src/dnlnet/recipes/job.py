@@ -69,7 +69,7 @@ class Job:
                 try:
                     name, time, identity, stamp = json.loads(line)
                     newest[name] = max((time, identity, stamp), newest.get(name, (0, "", [])))
-                except (ValueError, TypeError):
+                except (ValueError, TypeError, RecursionError):
                     continue  # cut off when the process was stopped, or damaged
         # Results of another job have taken the place of this one's.
         return {name: stamp for name, (_, identity, stamp) in newest.items() if identity == self._identity}
@@ -107,5 +107,5 @@ def writing_problem(error: OSError, targets: Iterable[Path]) -> str:
 def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(f"{path} is damaged; choose another folder for the results, or --force") from None

@@ -197,7 +197,7 @@ def _got_anywhere(out: Path) -> bool:
 def _read_description(path: Path) -> dict[str, Any]:
     try:
         description = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: cannot be read: {' '.join(str(error).split())}; choose another --out") from error
     if not isinstance(description, dict) or not {"recipe", "seed"} <= description.keys():
         raise ValueError(f"{path}: does not name the recipe and the seed of a run; choose another --out")
