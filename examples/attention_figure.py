@@ -1,45 +1,33 @@
-"""Your first attention maps: train a tiny net on generated scenes, look at a picture, write attention.png.
+"""Your first attention maps: train a tiny net on generated scenes, look at a picture, write figures/*.png.
 
-python attention_figure.py [PICTURE] looks at your own picture instead of a generated one. The net has seen nothing
-but 100 batches of scenes, so expect it to group colours and textures, not to know a car.
+python attention_figure.py [PICTURE] looks at your own picture instead of one that comes with matplotlib. The net has
+seen nothing but 60 batches of scenes, so expect it to group colours and textures, not to know a face.
 """
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.cbook import get_sample_data
 from PIL import Image
 
-from dnlnet.data.pictures import read_picture
-from dnlnet.lens import capture
-from dnlnet.lens.figures import attention_figure
-from dnlnet.lens.panels import save_figure
-from dnlnet.lens.views import Picture, View
-from dnlnet.segmentation.data.scenes import CLASSES, scene
-from dnlnet.segmentation.scenes import run
+import dnlnet
 
-outcome = run("dnl", steps=60, size=64)  # four convolutions, one DNL block, a classifier
-print(
-    f"trained in {outcome.seconds:.0f} s: mIoU {outcome.before.miou():.2f} before, {outcome.after.miou():.2f} after"
-)
+# Four convolutions, one DNL block, a classifier; the run goes on if it is stopped, and is not repeated.
+short = ["schedule.iterations=60", "data.crop=[64, 64]", "training.evaluate_every=60"]
+dnlnet.train(dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), short), None, "run")
 
-if len(sys.argv) > 1:
-    image = Image.fromarray(read_picture(Path(sys.argv[1])))
-    image.thumbnail((160, 160))
-    name, pixels, labels = Path(sys.argv[1]).name, np.array(image), None
-else:
-    image, truth = scene((0, 1), size=96)  # one that the net was not trained on
-    pixels, labels = (255 * image).round().astype(np.uint8).transpose(1, 2, 0), truth.astype(np.uint8)
-    name = "a scene"
+image = Image.open(sys.argv[1] if len(sys.argv) > 1 else get_sample_data("grace_hopper.jpg")).convert("RGB")
+image.thumbnail((160, 160))
+image.save("picture.png")
 
-# While the model runs, `capture` keeps queries and keys of every block: of yours, too, wherever it is in a model.
-with capture(outcome.model.eval()) as blocks, torch.no_grad():
-    logits = outcome.model(torch.from_numpy(pixels).permute(2, 0, 1)[None] / 255).logits
-prediction = logits.argmax(dim=1)[0].to(torch.uint8).numpy()
+# The maps of three points, well inside the largest regions; queries=[(x, y)] chooses your own.
+result = dnlnet.attend("run", ["picture.png"], out="figures", page="explore.html")
+print(f"written: {result.out}/picture.png and {result.page}, to be opened in a browser")
 
-# The maps of three points, well inside the largest regions; or give your own as (row, column).
-picture = Picture(name, pixels, [View("DNL", blocks["block"], prediction)], labels, CLASSES)
-points = picture.interior_points()
-save_figure(attention_figure(picture, points), Path("attention.png"))
-print(f"written: attention.png, with the maps of {', '.join(f'row {row} column {column}' for row, column in points)}")
+# The numbers themselves: while a model runs, `capture` keeps queries and keys of every block, of yours, too.
+network = dnlnet.load("run").network
+with dnlnet.capture(network) as blocks, torch.no_grad():
+    network(torch.from_numpy(np.asarray(image)).permute(2, 0, 1)[None] / 255)
+maps = blocks["block"].maps([(5, 5)])
+print(f"pairwise {tuple(maps.pairwise.shape)}, unary {tuple(maps.unary.shape)}")

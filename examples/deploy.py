@@ -3,17 +3,15 @@
 from pathlib import Path
 
 import numpy as np
+from matplotlib.cbook import get_sample_data
 from PIL import Image
 
 import dnlnet
-from dnlnet.export.model import export_model
-from dnlnet.recipes import find_recipe, override
-from dnlnet.recipes.train import train_recipe
-from dnlnet.segmentation.data.scenes import scene
 
 # A model to begin with. Yours comes from `dnlnet train`, or from `dnlnet.load("a name on the hub")`.
 short = ["schedule.iterations=10", "schedule.batch=4", "training.evaluate_every=10", "data.crop=[64, 64]"]
-train_recipe(override(find_recipe("scenes-tiny-dnl"), short), None, Path("run"), report=lambda _: None)
+recipe = dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), short)
+dnlnet.train(recipe, None, "run", report=lambda _: None)
 model = dnlnet.load("run")
 
 # A folder with the weights, the recipe and a card; model.push_to_hub("you/scenes") would put the same on the hub.
@@ -21,12 +19,12 @@ model.save_pretrained("shared")
 print("shared:", ", ".join(sorted(path.name for path in Path("shared").iterdir())))
 again = dnlnet.TrainedModel.from_pretrained("shared")
 
-pixels = (scene(seed=7, size=(96, 128))[0].transpose(1, 2, 0) * 255).astype(np.uint8)
-Image.fromarray(pixels).save("scene.png")
+pixels = np.asarray(Image.open(get_sample_data("grace_hopper.jpg")).convert("RGB").resize((96, 128)))
+Image.fromarray(pixels).save("photo.png")
 print("the same labels:", np.array_equal(model.predict(pixels).labels, again.predict(pixels).labels))
 
 # ONNX for any size, with what the pixel in the middle attends to as further outputs; it is run and compared.
-exported = export_model(model.file, Path("scenes.onnx"), free=("batch", "height", "width"), queries=[(0.5, 0.5)])
+exported = dnlnet.export("run", "scenes.onnx", free=("batch", "height", "width"), queries=[(0.5, 0.5)])
 print(
     f"{exported.path}: {exported.takes} -> {', '.join(exported.outputs)}; differs by at most {exported.largest:.0e}"
 )

@@ -1,17 +1,14 @@
 """Train on your own folder of images and masks, score the model, and predict a picture: all from Python.
 
-python own_folder.py makes a small folder of generated scenes first; in your own, leave that part out.
+python own_folder.py draws a small folder of discs and squares first; in your own, leave that part out.
 """
 
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw
 
 import dnlnet
-from dnlnet.recipes import find_recipe, override
-from dnlnet.recipes.train import train_recipe
-from dnlnet.segmentation.data.scenes import CLASSES, scene
 
 # The layout: images/SPLIT/NAME.png, masks/SPLIT/NAME.png with class numbers, and classes.yaml with their names.
 data = Path("my_data")
@@ -19,15 +16,20 @@ for split, count in (("train", 24), ("val", 4)):
     for part in ("images", "masks"):
         (data / part / split).mkdir(parents=True, exist_ok=True)
     for number in range(count):
-        image, labels = scene((len(split), number), size=64)
-        pixels = (255 * image).round().astype(np.uint8).transpose(1, 2, 0)
+        rng = np.random.default_rng((len(split), number))
+        mask = Image.new("L", (64, 64))
+        for label, shape in ((1, ImageDraw.Draw(mask).ellipse), (2, ImageDraw.Draw(mask).rectangle)):
+            left, top = (int(place) for place in rng.integers(0, 36, 2))
+            shape((left, top, left + 28, top + 28), fill=label)
+        colours = np.array([(90, 90, 90), (200, 80, 60), (60, 100, 200)])[np.asarray(mask)]
+        pixels = np.clip(colours + rng.normal(0, 25, colours.shape), 0, 255).astype(np.uint8)
         Image.fromarray(pixels).save(data / "images" / split / f"{number}.png")
-        Image.fromarray(labels.astype(np.uint8)).save(data / "masks" / split / f"{number}.png")
-(data / "classes.yaml").write_text(f"names: [{', '.join(CLASSES.names)}]\n")
+        mask.save(data / "masks" / split / f"{number}.png")
+(data / "classes.yaml").write_text("names: [ground, disc, square]\n")
 
 # A recipe says everything about a run. This one is tiny; camvid-mbv2-dnl is the one to change for photographs.
 settings = ["data.name=folder", "data.crop=[48, 48]", "schedule.iterations=20", "training.evaluate_every=20"]
-recipe = override(find_recipe("scenes-tiny-dnl"), settings)
+recipe = dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), settings)
 
 
 def tell(step):
@@ -37,7 +39,7 @@ def tell(step):
 
 
 # Writes the models and a log. Called again, it goes on where it stopped, or sees that all is done.
-outcome = train_recipe(recipe, data, Path("my_run"), progress=tell)
+outcome = dnlnet.train(recipe, data, "my_run", progress=tell)
 print(f"mIoU on val: {outcome.best:.2f}")
 
 model = dnlnet.load("my_run")  # the best model of the run

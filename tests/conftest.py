@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from dnlnet.recipes import find_recipe, override
-from dnlnet.recipes.train import train_recipe
+from dnlnet.recipes.override import override
+from dnlnet.runs.train import train
+from dnlnet.systems import find_recipe
 
 # Two pytest workers with two threads each would wait for each other more than compute.
 torch.set_num_threads(1)
@@ -32,7 +33,7 @@ def real_data() -> Path:
 
 def _train(folder: Path, recipe: str) -> Path:
     settings = ["data.crop=[32, 32]", "schedule.batch=4", "schedule.iterations=20", "training.evaluate_every=20"]
-    train_recipe(override(find_recipe(recipe), settings), None, folder, report=lambda _: None)
+    train(override(find_recipe(recipe), settings), None, folder, report=lambda _: None)
     return folder
 
 

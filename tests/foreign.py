@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dnlnet.backbones import BACKBONES
-from dnlnet.backbones.image import Row
+from dnlnet.backbones.image import BackboneRow
 from dnlnet.convert import mmseg, torchcv
 from dnlnet.convert.resnets import DEEP_STEM
 
@@ -38,7 +38,7 @@ def use_small_backbones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the families know ResNets of the size `SMALL`."""
     options = {"layers": SMALL.blocks, "channels": SMALL.widths}
     for family, name in ((mmseg, "resnet50c"), (torchcv, "resnet50s")):
-        row = Row(name, (8, 16, 32), r"layer\d\.\d+", options, bottlenecks=True)
+        row = BackboneRow(name, (8, 16, 32), r"layer\d\.\d+", options, bottlenecks=True)
         monkeypatch.setitem(BACKBONES, f"small_{name}", row)  # type: ignore[arg-type]
         monkeypatch.setitem(family._BACKBONES, (DEEP_STEM, SMALL.blocks), f"small_{name}")  # type: ignore[arg-type]
 

@@ -3,20 +3,16 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from dnlnet.data.catalog import find_data_set
 from dnlnet.data.labelled import LabelledImages
-from dnlnet.recipes.catalog import (
-    DATA_SETS,
-    VIDEO_DATA_SETS,
-    find_labels,
-    open_all_splits,
-    open_all_video_splits,
-    open_data_set,
-    open_video_set,
-)
+from dnlnet.segmentation.data.sets import DATA_SETS, find_labels
+from dnlnet.systems import data_sets
+from dnlnet.video.data.sets import DATA_SETS as VIDEO_DATA_SETS
 from trees import (
     ade20k_tree,
     camvid_tree,
@@ -26,6 +22,15 @@ from trees import (
     pascal_context_tree,
 )
 from video_trees import kinetics_tree, ucf101_tree, video_folder_tree
+
+
+def open_split(name: str, root: Path, split: str) -> Any:
+    return find_data_set({known: row for known, (_, row) in data_sets().items()}, name).open(root, split)
+
+
+def open_splits(name: str, root: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    return find_data_set({known: row for known, (_, row) in data_sets().items()}, name).open_all(root)
+
 
 TREES: dict[str, Callable[[Path], Path]] = {
     "cityscapes": cityscapes_tree,
@@ -58,7 +63,7 @@ VIDEO_COUNTS = {
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_every_split_of_every_data_set_opens_and_decodes(name: str, tmp_path: Path) -> None:
     root = TREES[name](tmp_path)
-    opened = {split: open_data_set(name, root, split).require_complete() for split in COUNTS[name]}
+    opened = {split: open_split(name, root, split).require_complete() for split in COUNTS[name]}
     assert {split: len(images) for split, images in opened.items()} == COUNTS[name]
     assert DATA_SETS[name].splits in (tuple(COUNTS[name]), ())
     for images in opened.values():
@@ -72,7 +77,7 @@ def test_every_split_of_every_data_set_opens_and_decodes(name: str, tmp_path: Pa
 
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_images_can_be_sent_to_a_worker(name: str, tmp_path: Path) -> None:
-    images = open_data_set(name, TREES[name](tmp_path), "train")
+    images = open_split(name, TREES[name](tmp_path), "train")
     sent: LabelledImages = pickle.loads(pickle.dumps(images))
     raw = images.open_labels(0)
     assert sent.pairs == images.pairs
@@ -81,7 +86,7 @@ def test_images_can_be_sent_to_a_worker(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_all_splits_are_those_that_consist_of_no_others(name: str, tmp_path: Path) -> None:
-    opened, missing = open_all_splits(name, TREES[name](tmp_path))
+    opened, missing = open_splits(name, TREES[name](tmp_path))
     assert list(opened) == [split for split in COUNTS[name] if split != "trainval"]
     assert missing == {}
 
@@ -89,7 +94,7 @@ def test_all_splits_are_those_that_consist_of_no_others(name: str, tmp_path: Pat
 def test_a_split_that_is_not_there_is_left_out_with_the_reason(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path)
     (root / "testannot").rename(root / "other")
-    opened, missing = open_all_splits("camvid", root)
+    opened, missing = open_splits("camvid", root)
     assert list(opened) == ["train", "val"]
     assert missing == {"test": f"{root}/testannot: no such folder"}
 
@@ -100,12 +105,12 @@ def test_a_split_that_is_asked_for_but_not_there_names_the_others(tmp_path: Path
     with pytest.raises(
         FileNotFoundError, match=r"val: no such folder \(splits that are there: train, test\); camvid"
     ):
-        open_data_set("camvid", root, "val")
+        open_split("camvid", root, "val")
     with pytest.raises(FileNotFoundError, match=r"test\.csv: no such file \(splits that are there: train, val\);"):
-        open_video_set("kinetics", kinetics_tree(tmp_path / "kinetics"), "test")
+        open_split("kinetics", kinetics_tree(tmp_path / "kinetics"), "test")
 
 
-@pytest.mark.parametrize("opened", [lambda name, root: open_data_set(name, root, "train"), open_all_splits])
+@pytest.mark.parametrize("opened", [lambda name, root: open_split(name, root, "train"), open_splits])
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_a_folder_of_something_else_says_what_was_looked_for_and_what_is_expected(
     name: str, opened: Callable[[str, Path], object], tmp_path: Path
@@ -120,7 +125,7 @@ def test_a_folder_of_something_else_says_what_was_looked_for_and_what_is_expecte
 def test_a_subfolder_that_looks_right_is_named(name: str, tmp_path: Path) -> None:
     (tmp_path / "another").mkdir()
     inner = TREES[name](tmp_path / "inner")
-    for opened in (lambda: open_data_set(name, tmp_path, "val"), lambda: open_all_splits(name, tmp_path)):
+    for opened in (lambda: open_split(name, tmp_path, "val"), lambda: open_splits(name, tmp_path)):
         with pytest.raises(FileNotFoundError, match=f"; {inner} looks right: give that folder$"):
             opened()
 
@@ -128,60 +133,60 @@ def test_a_subfolder_that_looks_right_is_named(name: str, tmp_path: Path) -> Non
 def test_the_folder_above_is_named_if_it_looks_right(tmp_path: Path) -> None:
     root = cityscapes_tree(tmp_path / "cityscapes")
     with pytest.raises(FileNotFoundError, match=f"; {root} looks right: give that folder$"):
-        open_data_set("cityscapes", root / "leftImg8bit", "val")
+        open_split("cityscapes", root / "leftImg8bit", "val")
 
 
 def test_folders_without_pictures_are_not_a_data_set(tmp_path: Path) -> None:
     for part in ("train", "trainannot"):
         (tmp_path / part).mkdir()
     with pytest.raises(FileNotFoundError, match=f"^{tmp_path}: has no pictures of the split train; camvid expects"):
-        open_data_set("camvid", tmp_path, "train")
+        open_split("camvid", tmp_path, "train")
 
 
 def test_a_root_that_does_not_exist_or_is_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nowhere: no such folder; camvid expects \{train,val,test\}/\*"):
-        open_data_set("camvid", tmp_path / "nowhere", "train")
+        open_split("camvid", tmp_path / "nowhere", "train")
     (tmp_path / "camvid.zip").touch()
     with pytest.raises(FileNotFoundError, match=r"camvid\.zip: is not a folder; camvid expects"):
-        open_all_splits("camvid", tmp_path / "camvid.zip")
+        open_splits("camvid", tmp_path / "camvid.zip")
 
 
 def test_unknown_names_and_splits_list_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown data set 'cityscape'; did you mean 'cityscapes'"):
-        open_data_set("cityscape", tmp_path, "train")
+        open_split("cityscape", tmp_path, "train")
     with pytest.raises(ValueError, match=r"unknown split 'trian'; did you mean 'train'\? known: train, val, test"):
-        open_data_set("camvid", tmp_path, "trian")
+        open_split("camvid", tmp_path, "trian")
     with pytest.raises(ValueError, match=r"unknown split 'test'; known: train, val$"):
-        open_data_set("folder", folder_tree(tmp_path), "test")
+        open_split("folder", folder_tree(tmp_path), "test")
 
 
 def test_a_wrong_classes_file_is_reported_as_it_is(tmp_path: Path) -> None:
     (colour_folder_tree(tmp_path) / "classes.yaml").write_text("names: 3")
     with pytest.raises(ValueError, match=r"classes\.yaml: names is 3; expected a list"):
-        open_all_splits("folder", tmp_path)
+        open_splits("folder", tmp_path)
 
 
 def test_labels_of_a_picture_are_found_by_its_file(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
-    images = open_data_set("camvid", root, "val")
+    images = open_split("camvid", root, "val")
     picture = images.pairs[0].image
     labels = find_labels([images], picture.parent / ".." / picture.parent.name / picture.name)
     assert np.array_equal(labels, images.decoded(0, images.open(0)[1]))
     copy = tmp_path / picture.name
     copy.write_bytes(picture.read_bytes())
-    assert find_labels(open_all_splits("camvid", root)[0].values(), copy) is None
+    assert find_labels(open_splits("camvid", root)[0].values(), copy) is None
 
 
 @pytest.mark.parametrize("name", VIDEO_DATA_SETS)
 def test_every_split_of_every_data_set_of_videos_opens(name: str, tmp_path: Path) -> None:
     root = VIDEO_TREES[name](tmp_path / "data")
-    opened, missing = open_all_video_splits(name, root)
+    opened, missing = open_splits(name, root)
     assert {split: len(videos.require_usable()) for split, videos in opened.items()} == VIDEO_COUNTS[name]
     assert list(missing) == (["test"] if name == "kinetics" else [])
     for split, videos in opened.items():
-        again = open_video_set(name, root, split)
+        again = open_split(name, root, split)
         assert (again.name, list(again.videos)) == (f"{name} {split}", list(videos.videos))
         assert pickle.loads(pickle.dumps(videos)) == videos
     first = next(iter(opened))
     with pytest.raises(FileNotFoundError, match=f"; {name} expects .*; {root} looks right: give that folder$"):
-        open_video_set(name, tmp_path, first)
+        open_split(name, tmp_path, first)

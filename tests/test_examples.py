@@ -15,8 +15,8 @@ FILES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 # What each file prints, as patterns, and the pictures that it leaves.
 EXPECTED: dict[str, tuple[list[str], list[str]]] = {
     "attention_figure.py": (
-        [r"trained in \d+ s: mIoU 0\.\d\d before, 0\.\d\d after", "written: attention.png"],
-        ["attention.png"],
+        ["written: figures/picture.png and explore.html", r"pairwise \(1, 1, \d+, \d+\), unary"],
+        ["figures/picture.png"],
     ),
     "block.py": (
         [r"dnl +Eq\. 12 +8,321 parameters  output \(2, 64, 24, 32\)", "the output is the input: True"],
@@ -28,7 +28,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             "the same labels: True",
             r"image \(batch, 3, height, width\) -> logits, pairwise, unary; differs by at most \de-0[4-9]",
         ],
-        ["scene.png"],
+        ["photo.png"],
     ),
     "insert_smp.py": (["Unet: 2 blocks, 0 unexpected tensors", r"step 4: loss \d"], []),
     "insert_timm.py": (
@@ -53,7 +53,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
 
 
 # What is run in the same folder before, and the arguments.
-AFTER = {"onnx_inference.py": ("deploy.py", ["scenes.onnx", "scene.png", "colours.png"])}
+AFTER = {"onnx_inference.py": ("deploy.py", ["scenes.onnx", "photo.png", "colours.png"])}
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name not in [first for first, _ in AFTER.values()]])
@@ -84,6 +84,11 @@ def run(name: str, arguments: list[str], tmp_path: Path) -> None:
         with Image.open(tmp_path / picture) as image:
             assert min(image.size) >= 64
             assert image.convert("L").getextrema()[0] < image.convert("L").getextrema()[1]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_example_needs_no_deep_import(name: str) -> None:
+    assert not re.search(r"(from|import) dnlnet\.", (EXAMPLES / name).read_text())
 
 
 def test_the_readme_lists_every_example() -> None:

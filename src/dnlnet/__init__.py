@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
+    from dnlnet.artifacts.load import TrainedModel as TrainedModel
+    from dnlnet.artifacts.load import load as load
     from dnlnet.attention import PRESETS as PRESETS
     from dnlnet.attention import VARIANTS as VARIANTS
     from dnlnet.attention import AttentionMaps as AttentionMaps
@@ -22,25 +24,35 @@ if TYPE_CHECKING:
     from dnlnet.attention import Settings as Settings
     from dnlnet.attention import Variant as Variant
     from dnlnet.attention import insert as insert
-    from dnlnet.recipes.load import TrainedModel as TrainedModel
-    from dnlnet.recipes.load import load as load
+    from dnlnet.lens.capture import capture as capture
+    from dnlnet.recipes.override import override as override
+    from dnlnet.runs.attend import attend as attend
+    from dnlnet.runs.evaluate import evaluate as evaluate
+    from dnlnet.runs.export import export as export
+    from dnlnet.runs.predict import predict as predict
+    from dnlnet.runs.train import train as train
+    from dnlnet.systems import create_model as create_model
+    from dnlnet.systems import find_recipe as find_recipe
+    from dnlnet.systems import list_recipes as list_recipes
+    from dnlnet.systems import register_backbone as register_backbone
+    from dnlnet.systems import register_data_set as register_data_set
+    from dnlnet.systems import register_system as register_system
 
 # Imported when first used, so that `dnlnet --help` need not wait for torch.
-_PUBLIC = dict.fromkeys(
-    (
-        "PRESETS",
-        "VARIANTS",
-        "AttentionMaps",
-        "NonLocal1d",
-        "NonLocal2d",
-        "NonLocal3d",
-        "NonLocalBlock",
-        "Settings",
-        "Variant",
-        "insert",
-    ),
-    "dnlnet.attention",
-) | dict.fromkeys(("TrainedModel", "load"), "dnlnet.recipes.load")
+_MODULES = {
+    "dnlnet.artifacts.load": "TrainedModel load",
+    "dnlnet.attention": "PRESETS VARIANTS AttentionMaps NonLocal1d NonLocal2d NonLocal3d NonLocalBlock Settings "
+    "Variant insert",
+    "dnlnet.lens.capture": "capture",
+    "dnlnet.recipes.override": "override",
+    "dnlnet.runs.attend": "attend",
+    "dnlnet.runs.evaluate": "evaluate",
+    "dnlnet.runs.export": "export",
+    "dnlnet.runs.predict": "predict",
+    "dnlnet.runs.train": "train",
+    "dnlnet.systems": "create_model find_recipe list_recipes register_backbone register_data_set register_system",
+}
+_PUBLIC = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604
 

@@ -14,8 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from dnlnet.attention import NonLocalBlock, Terms
-from dnlnet.data.transforms import Pixels, normalised
-from dnlnet.detection.network import Detector
 from dnlnet.lens.capture import capture, find_blocks
 
 Query = tuple[float, ...]  # x, y, and in a clip the time, each as a share of the whole in 0..1
@@ -38,9 +36,12 @@ class Deployed(nn.Module):
 
     takes: Axes
     outputs: tuple[str, ...]
+    frames: int = 1  # of a clip, which are not free
+    traced: bool = False  # what it computes depends on the image, which PyTorch's newer exporter does not follow
+    remark: str = ""  # what a user should know about its files
 
 
-class _WithMaps(Deployed):
+class WithMaps(Deployed):
     """Logits, and for each block the maps of chosen queries."""
 
     def __init__(self, network: nn.Module, queries: Sequence[Query], dims: int) -> None:
@@ -60,80 +61,6 @@ class _WithMaps(Deployed):
         with capture(self.network) as blocks:
             logits = self.logits(x)
         return logits, *_maps(blocks, self.queries)
-
-
-class DeployedSegmentor(_WithMaps):
-    """Images (B, 3, H, W) to logits (B, K, H, W), and for each block the maps of chosen queries.
-
-    Args:
-        network: gives logits for normalised images; it is copied.
-        queries: points whose pairwise maps (B, Q, h, w) are put out as well, with the unary map (B, h, w).
-
-    >>> from dnlnet.backbones import Backbone
-    >>> from dnlnet.segmentation.network import Segmentor
-    >>> network = Segmentor(Backbone("resnet18", 16), 5, "dnl", width=32).eval()
-    >>> deployed = DeployedSegmentor(network, [(0.5, 0.25)])
-    >>> dict(zip(deployed.outputs, (tuple(x.shape) for x in deployed(torch.rand(1, 3, 64, 80)))))
-    {'logits': (1, 5, 64, 80), 'pairwise': (1, 1, 4, 5), 'unary': (1, 4, 5)}
-    """
-
-    takes = Axes("image", ("batch", 3, "height", "width"))
-
-    def __init__(self, network: nn.Module, queries: Sequence[Query] = ()) -> None:
-        super().__init__(network, queries, dims=2)
-
-    def logits(self, x: Tensor) -> Tensor:
-        """(B, K, H, W)."""
-        logits: Tensor = self.network(normalised(x)).logits
-        return logits
-
-
-class DeployedVideo(_WithMaps):
-    """Clips (B, 3, T, H, W) to logits (B, K), and for each block the maps of chosen queries (x, y, time)."""
-
-    takes = Axes("clip", ("batch", 3, "time", "height", "width"))
-
-    def __init__(self, network: nn.Module, pixels: Pixels, queries: Sequence[Query] = ()) -> None:
-        super().__init__(network, queries, dims=3)
-        self.pixels = pixels
-
-    def logits(self, x: Tensor) -> Tensor:
-        """(B, K)."""
-        logits: Tensor = self.network(self.pixels.normalised(x))
-        return logits
-
-
-class DeployedDetector(Deployed):
-    """One image (3, H, W), at the size that it is to be looked at, to boxes, labels 1..K, scores and masks."""
-
-    takes = Axes("image", (3, "height", "width"))
-    outputs = ("boxes", "labels", "scores", "masks")
-
-    def __init__(self, network: Detector) -> None:
-        super().__init__()
-        self.network = explicit(network)
-        self.eval()
-
-    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        """Boxes (n, 4), labels (n), scores (n) and masks (n, 1, H, W) in 0..1."""
-        (found,) = self.network([image / 255])
-        return tuple(found[name] for name in self.outputs)
-
-
-class DeployedPyramid(Deployed):
-    """Images (B, 3, H, W), both sides a multiple of 32, to the maps of a detector's feature pyramid."""
-
-    takes = Axes("image", ("batch", 3, "height", "width"))
-    outputs = ("p2", "p3", "p4", "p5", "p6")
-
-    def __init__(self, network: Detector) -> None:
-        super().__init__()
-        self.network = explicit(network.backbone)
-        self.eval()
-
-    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        """The maps, from fine to coarse."""
-        return tuple(self.network(normalised(image)).values())
 
 
 def explicit(network: nn.Module) -> nn.Module:

@@ -162,6 +162,22 @@ def json_text(content: Any, indent: int | None = None) -> str:
     return json.dumps(_finite(content), indent=indent, allow_nan=False)
 
 
+def write_json(path: Path, content: Any) -> None:
+    """Write the content as readable JSON, whole or not at all."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(json_text(content, indent=2) + "\n")
+
+
+def parse_json(text: str) -> Any:
+    """What a JSON text says; an error in words if it is none."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"is not JSON ({error})") from None
+
+
 def checksum(path: Path) -> str:
     """SHA-256 of a file's content.
 

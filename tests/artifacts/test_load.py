@@ -9,10 +9,10 @@ from huggingface_hub.errors import HFValidationError
 from markdown_it import MarkdownIt
 
 import dnlnet
+from dnlnet.artifacts.card import model_card
 from dnlnet.data.classes import Classes
-from dnlnet.recipes.card import model_card
-from dnlnet.recipes.load import TrainedDetection, TrainedSegmentation
 from dnlnet.segmentation.data.scenes import scene
+from dnlnet.segmentation.predictor import SegmentationModel
 
 PIXELS = (scene(3, 64)[0].transpose(1, 2, 0) * 255).astype(np.uint8)
 
@@ -28,10 +28,10 @@ def test_a_saved_model_comes_back_the_same(run: Path, tmp_path: Path) -> None:
     expected = model.predict(PIXELS).scores
     for again in (
         dnlnet.TrainedModel.from_pretrained(tmp_path / "shared"),
-        TrainedSegmentation.from_pretrained(str(tmp_path / "shared")),
+        dnlnet.TrainedModel.from_pretrained(str(tmp_path / "shared")),
         dnlnet.load(tmp_path / "shared"),
     ):
-        assert isinstance(again, TrainedSegmentation)
+        assert isinstance(again.predictor, SegmentationModel)
         assert np.array_equal(again.predict(PIXELS).scores, expected)
         assert again.file.scores == model.file.scores
     again.save_pretrained(tmp_path / "shared")  # over itself
@@ -79,12 +79,6 @@ def test_an_upload_has_the_file_and_a_card_with_its_name(run: Path, monkeypatch:
     assert model.push_to_hub("me/scenes") == "done"
     assert uploaded["model.safetensors"] == model.file.path.read_bytes()
     assert 'dnlnet.load("me/scenes")' in ModelCard(uploaded["README.md"].decode()).text
-
-
-def test_a_model_of_another_task_is_refused(run: Path, tmp_path: Path) -> None:
-    dnlnet.load(run).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="is a segmentation model"):
-        TrainedDetection.from_pretrained(tmp_path)
 
 
 def test_a_name_that_is_none_is_refused() -> None:

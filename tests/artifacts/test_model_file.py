@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from dnlnet.recipes.load import load, load_network
-from dnlnet.recipes.model_file import find_model, read_header, read_model_file
+from dnlnet.artifacts.load import load, load_network
+from dnlnet.artifacts.model_file import find_model, read_header, read_model_file
 
 STORED = Path(__file__).parent / "stored" / "model.safetensors"
 METADATA = read_header(STORED)[0]
@@ -161,12 +161,12 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, monke
 
 @pytest.mark.parametrize("name", ["me/dnl", "me/dnl-v1.0", "my.lab/dnl_2.1.x"])
 def test_a_name_on_the_hub_may_have_dots(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dnlnet.recipes.model_file._from_hub", lambda asked, options: Path("/hub") / asked)
+    monkeypatch.setattr("dnlnet.artifacts.model_file._from_hub", lambda asked, options: Path("/hub") / asked)
     assert find_model(name) == Path("/hub") / name
 
 
 @pytest.mark.parametrize("name", ["runs/mine.safetensors", "./dnl", "../dnl", "a/b/c", "runs/", "x.pth"])
 def test_what_is_no_name_on_the_hub_is_not_asked_for_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dnlnet.recipes.model_file._from_hub", lambda asked, options: pytest.fail(asked))
+    monkeypatch.setattr("dnlnet.artifacts.model_file._from_hub", lambda asked, options: pytest.fail(asked))
     with pytest.raises(FileNotFoundError, match="no such model file or run folder"):
         find_model(name)

@@ -36,10 +36,6 @@ def import_everything() -> None:
     import torch.utils.tensorboard
     import torchvision  # noqa: F401
 
-    import dnlnet.cli.main
-    import dnlnet.recipes.load
-    import dnlnet.recipes.train  # noqa: F401
-
     torch.set_num_threads(1)
 
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from coco_trees import annotation, coco_tree, edit, write_coco
 from dnlnet.cli.data import data
-from dnlnet.recipes.catalog import DATA_SETS, INSTANCE_DATA_SETS, VIDEO_DATA_SETS
+from dnlnet.systems import data_sets
 from trees import camvid_tree, cityscapes_tree, folder_tree, truncate, write_image, write_labels
 from video_trees import kinetics_tree, video_folder_tree
 
@@ -36,7 +36,7 @@ def test_help_shows_an_example(command: str) -> None:
 def test_list_shows_each_data_set_with_splits_and_folders() -> None:
     result = run("list")
     assert result.exit_code == 0
-    for row in (*DATA_SETS.values(), *INSTANCE_DATA_SETS.values(), *VIDEO_DATA_SETS.values()):
+    for _, row in data_sets().values():
         assert f"  {row.name}: {row.layout}" in result.stdout.splitlines()
         assert any(
             {row.name, "-" if row.classes is None else str(len(row.classes))} <= set(line.split())

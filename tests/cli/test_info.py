@@ -13,12 +13,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from typer.testing import CliRunner, Result
 
+from dnlnet.artifacts.model_file import find_model, read_model_file
 from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
-from dnlnet.export.model import export_model
-from dnlnet.recipes.model_file import find_model, read_model_file
+from dnlnet.runs.export import export
 
-STORED = Path(__file__).parents[1] / "recipes" / "stored" / "model.safetensors"
+STORED = Path(__file__).parents[1] / "artifacts" / "stored" / "model.safetensors"
 
 
 def info(*arguments: object) -> Result:
@@ -53,7 +53,7 @@ def test_exported_files_tell_what_goes_in_and_out(
     run: Path, tmp_path: Path, form: str, ending: str, kind: str
 ) -> None:
     path = tmp_path / f"model{ending}"
-    export_model(read_model_file(find_model(str(run))), path, form, size=(32, 32))
+    export(read_model_file(find_model(str(run))), path, form, size=(32, 32))
     content = described(path)
     assert kind in content["kind"]
     assert [int(length) for length in next(iter(_listed(content["inputs"])))[1:]] == [1, 3, 32, 32]
@@ -111,7 +111,7 @@ class _Trap:
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A PyTorch program with free lengths, as `dnlnet export` writes them."""
     path = tmp_path_factory.mktemp("program") / "model.pt2"
-    export_model(read_model_file(STORED), path, "torch", size=(32, 32), free=("batch",))
+    export(read_model_file(STORED), path, "torch", size=(32, 32), free=("batch",))
     return path
 
 

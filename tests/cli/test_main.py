@@ -12,7 +12,8 @@ import typer
 from typer.testing import CliRunner
 
 from dnlnet.cli import main as cli
-from dnlnet.cli.tables import choose, write_json
+from dnlnet.cli.tables import choose
+from dnlnet.files import write_json
 from dnlnet.lens import theory
 
 

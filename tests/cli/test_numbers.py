@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from dnlnet.cli.main import app
 from dnlnet.cli.sizes import parse_size
 
-STORED = Path(__file__).parents[1] / "recipes" / "stored" / "model.safetensors"
+STORED = Path(__file__).parents[1] / "artifacts" / "stored" / "model.safetensors"
 
 
 @pytest.mark.parametrize(

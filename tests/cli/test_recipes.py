@@ -6,7 +6,7 @@ import yaml
 from typer.testing import CliRunner
 
 from dnlnet.cli.main import app
-from dnlnet.recipes import RECIPES
+from dnlnet.systems import RECIPES
 
 RUN = CliRunner()
 

@@ -16,9 +16,9 @@ from dnlnet.convert.checking import fitted
 from dnlnet.convert.family import Converted, ForeignCheckpoint
 from dnlnet.convert.mmdet import FAMILY
 from dnlnet.detection.network import Detector
-from dnlnet.recipes import find_recipe
-from dnlnet.recipes.build import builder_of
-from dnlnet.recipes.schema import DetectionRecipe, parse_recipe
+from dnlnet.detection.schema import DetectionRecipe
+from dnlnet.detection.system import SYSTEM
+from dnlnet.systems import find_recipe, parse_recipe
 
 State = dict[str, Tensor]
 STRIDES = (4, 8, 16, 32, 64)
@@ -121,7 +121,7 @@ def converted(state: State, **meta: object) -> Converted:
 def built(found: Converted) -> Detector:
     state, unused = fitted(found.state, found.recipe, len(found.classes))
     assert not unused
-    model = builder_of(found.recipe).build_model(found.recipe.model, len(found.classes), weights=False)
+    model = SYSTEM.build_model(found.recipe.model, len(found.classes), weights=False)
     model.load_state_dict(state)
     return model.eval()
 

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 import dnlnet
+from dnlnet.artifacts.load import load_network
+from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.convert import Converted, convert
 from dnlnet.convert.checking import fitted
 from dnlnet.convert.family import ForeignCheckpoint
 from dnlnet.convert.mmseg import FAMILY
-from dnlnet.recipes.load import load_network
-from dnlnet.recipes.model_file import read_model_file
-from dnlnet.recipes.schema import SegmentationRecipe
 from dnlnet.segmentation.data.cityscapes import CLASSES
 from dnlnet.segmentation.network import Segmentor
+from dnlnet.segmentation.schema import SegmentationRecipe
 from foreign import SMALL, Size, State, filled, mmseg_logits, mmseg_plan, mmseg_shapes, use_small_backbones
 
 NAME = "dnl_r50-d8_512x1024_40k_cityscapes_20200904_233629-53d4ea93.pth"

@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dnlnet.artifacts.load import load_network
+from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.convert import convert, recognise
 from dnlnet.convert.checking import fitted
 from dnlnet.convert.family import Converted, ForeignCheckpoint
 from dnlnet.convert.pytorchvideo import FAMILY
-from dnlnet.recipes.load import load_network
-from dnlnet.recipes.model_file import read_model_file
-from dnlnet.recipes.schema import VideoRecipe
+from dnlnet.video.schema import VideoRecipe
 from foreign_video import R50, R101, TINY, Network, Shapes, State, conv, filled, norm, norm_shapes, without_numbers
 
 

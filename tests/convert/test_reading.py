@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.convert import convert, read
 from dnlnet.convert.reading import left_out, read_checkpoint
-from dnlnet.recipes.model_file import read_model_file
 from foreign import SMALL, filled, mmseg_shapes, use_small_backbones
 
 FORMATS = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before PyTorch 1.6"])

@@ -11,14 +11,14 @@ import torch.nn.functional as F
 import yaml
 from torch import Tensor
 
+from dnlnet.artifacts.load import load_network
+from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.convert import convert
 from dnlnet.convert.checking import fitted
 from dnlnet.convert.family import Converted, ForeignCheckpoint
 from dnlnet.convert.slowfast import FAMILY, matches, why_caffe2
-from dnlnet.recipes.build_video import build_model
-from dnlnet.recipes.load import load_network
-from dnlnet.recipes.model_file import read_model_file
-from dnlnet.recipes.schema import VideoRecipe
+from dnlnet.video.schema import VideoRecipe
+from dnlnet.video.system import SYSTEM
 from foreign_video import R50, TINY, Network, Shapes, State, conv, filled, norm, norm_shapes, without_numbers
 
 TINY_BLOCKS = ("s3.pathway0_nonlocal1", "s4.pathway0_nonlocal1")
@@ -123,7 +123,7 @@ def test_the_network_computes_what_theirs_does(blocks: tuple[str, ...], pool: in
         "DATA": {"REVERSE_INPUT_CHANNEL": blue_first},
     }
     found = converted(state, yaml.safe_dump(cfg))
-    model = build_model(found.recipe.model, len(found.classes)).eval()
+    model = SYSTEM.build_model(found.recipe.model, len(found.classes)).eval()
     model.load_state_dict(found.state)
     clips = torch.randn(2, 3, 4, 64, 64, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     exact = {name: tensor.double() for name, tensor in state.items()}

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from dnlnet.artifacts.load import load_network
+from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.backbones.image import _PIXELS
 from dnlnet.convert import Converted, convert
 from dnlnet.convert.checking import fitted
 from dnlnet.convert.family import ForeignCheckpoint
 from dnlnet.convert.torchcv import FAMILY
-from dnlnet.recipes.load import load_network
-from dnlnet.recipes.model_file import read_model_file
-from dnlnet.recipes.schema import SegmentationRecipe
 from dnlnet.segmentation.network import Segmentor
+from dnlnet.segmentation.schema import SegmentationRecipe
 from foreign import (
     SMALL,
     Plan,

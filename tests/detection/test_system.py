@@ -16,19 +16,20 @@ from typer.testing import CliRunner, Result
 
 import dnlnet
 from coco_trees import coco_tree, shapes_tree
+from dnlnet.artifacts.load import load_network
 from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
 from dnlnet.detection.data.coco import open_coco
 from dnlnet.detection.network import Detector
 from dnlnet.detection.predictor import DetectionModel, Detections
+from dnlnet.detection.schema import DetectionRecipe
+from dnlnet.detection.system import SYSTEM
 from dnlnet.engine.log import read_log
 from dnlnet.engine.train import Progress
-from dnlnet.recipes import RECIPES, find_recipe, override
-from dnlnet.recipes.build_detection import build_model, build_task, build_training_data, build_validation_data
-from dnlnet.recipes.load import load_network
-from dnlnet.recipes.schema import DetectionRecipe, parse_recipe
-from dnlnet.recipes.train import train_recipe
+from dnlnet.recipes.override import override
+from dnlnet.runs.train import train
+from dnlnet.systems import RECIPES, find_recipe, parse_recipe
 
 SMALL = [
     "model.backbone=resnet18",
@@ -71,7 +72,7 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(shapes: Path) -> Path:
     """A detector that has seen four pictures so often that it knows them by heart."""
     recipe = small(55, "schedule.milestones=[42]", "schedule.warmup=10")
-    train_recipe(recipe, shapes, shapes.parent / "run", report=lambda _: None)
+    train(recipe, shapes, shapes.parent / "run", report=lambda _: None)
     return shapes.parent / "run"
 
 
@@ -93,7 +94,7 @@ def test_every_recipe_builds_its_detector_and_comes_back_from_json(name: str) ->
     recipe = find_recipe(name)
     assert parse_recipe(recipe.model_dump_json()) == recipe
     with torch.device("meta"):
-        model = build_model(recipe.model, 80, weights=False)
+        model = SYSTEM.build_model(recipe.model, 80, weights=False)
     for prefix in recipe.training.frozen:
         assert any(parameter.startswith(prefix) for parameter, _ in model.named_parameters())
 
@@ -188,10 +189,10 @@ def test_a_stopped_run_goes_on_exactly(shapes: Path, tmp_path: Path) -> None:
         if progress.iteration == 2:
             raise InterruptedError("power cut")
 
-    train_recipe(recipe, shapes, tmp_path / "whole", report=lambda _: None)
+    train(recipe, shapes, tmp_path / "whole", report=lambda _: None)
     with pytest.raises(InterruptedError):
-        train_recipe(recipe, shapes, tmp_path / "parts", report=lambda _: None, progress=stop)
-    train_recipe(recipe, shapes, tmp_path / "parts", report=lambda _: None)
+        train(recipe, shapes, tmp_path / "parts", report=lambda _: None, progress=stop)
+    train(recipe, shapes, tmp_path / "parts", report=lambda _: None)
     first, second = (load_file(tmp_path / name / "last.safetensors") for name in ("whole", "parts"))
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
@@ -201,14 +202,14 @@ def test_images_without_objects_and_crowds_are_trained_and_scored(tmp_path: Path
     root = coco_tree(tmp_path / "coco")
     recipe = small(1, "schedule.batch=2", "data.test=train2017")
     said: list[str] = []
-    data = build_training_data(recipe, root, report=said.append)
-    validation = build_validation_data(recipe, root)
+    data = SYSTEM.training_data(recipe, root, report=said.append)
+    validation = SYSTEM.test_data(recipe, root, recipe.data.test)
     assert (len(data), len(validation)) == (2, 3)
     left_out = ", ".join(f"{reason} {count}" for reason, count in data.images.left_out.items())
     assert "crowds 1" in left_out
     assert said == [f"coco train2017: 2 images to train on; not learnt from: {left_out}"]
-    task = build_task(recipe, validation.images.classes, validation)
-    model = build_model(recipe.model, 2)
+    task = SYSTEM.training_task(recipe, validation.images.classes, validation)
+    model = SYSTEM.build_model(recipe.model, 2)
     batch = data.collate([data[(0, 0)], data[(1, 0)]])
     losses = task.losses(model.train(), batch)
     assert all(torch.isfinite(loss) for loss in losses.values())
@@ -224,7 +225,7 @@ def test_ones_own_coco_folder_is_a_data_set(tmp_path: Path) -> None:
         (root / "annotations" / f"instances_{split}.json").rename(root / "annotations" / f"{split[:-4]}.json")
         (root / split).rename(root / split[:-4])
     recipe = small(1, "data.name=coco_folder", "data.train=train", "data.test=val")
-    assert len(build_training_data(recipe, root)) == 2
+    assert len(SYSTEM.training_data(recipe, root)) == 2
     done = command("data", "check", "coco_folder", root)
     assert done.exit_code == 0, done.output
 

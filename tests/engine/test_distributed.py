@@ -70,8 +70,9 @@ from pathlib import Path
 from safetensors.torch import load_file
 from dnlnet.engine.distributed import in_main, process_group, is_main, rank
 from dnlnet.engine.evaluate import evaluate
-from dnlnet.recipes import find_recipe, override
-from dnlnet.recipes.build_segmentation import build_model, build_task, build_validation_data, find_classes
+from dnlnet.recipes.override import override
+from dnlnet.systems import find_recipe
+from dnlnet.segmentation.system import SYSTEM
 recipe = override(find_recipe("scenes-tiny-dnl"), ["data.crop=[32, 32]"])
 def refuse():
     raise ValueError("refused")
@@ -80,12 +81,13 @@ with process_group() as device:
         in_main(refuse)
     except (ValueError, SystemExit) as ended:  # what the main process refuses ends the others, without waiting
         assert str(ended) == ("refused" if is_main() else "2")
-    model = build_model(recipe.model, 6)
+    model = SYSTEM.build_model(recipe.model, 6)
     model.load_state_dict(load_file(Path({str(shared / "last.safetensors")!r})))
     for buffer in model.buffers():
         buffer += rank()  # statistics that each process has counted for itself: the main one's are used
-    task = build_task(recipe, find_classes(recipe))
-    metric = evaluate(task, model, build_validation_data(recipe, None), device=device)
+    samples = SYSTEM.test_data(recipe, None, "val")
+    task = SYSTEM.training_task(recipe, samples.classes)
+    metric = evaluate(task, model, samples, device=device)
     if is_main():
         print(json.dumps(metric.counts.tolist()))
 """

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dnlnet.recipes import RECIPES, override
-from dnlnet.recipes.load import load_network
-from dnlnet.recipes.model_file import read_model_file
-from dnlnet.recipes.schema import parse_recipe
+from dnlnet.artifacts.load import load_network
+from dnlnet.artifacts.model_file import read_model_file
+from dnlnet.recipes.override import override
+from dnlnet.systems import RECIPES, parse_recipe
 
-STORED = Path(__file__).parents[1] / "recipes" / "stored" / "model.safetensors"
+STORED = Path(__file__).parents[1] / "artifacts" / "stored" / "model.safetensors"
 # Of Python, its libraries and their types: no part of a sentence for users.
 INTERNAL = re.compile(r"pydantic|Traceback|<class|object at 0x|Value error|Input should|validation error|NoneType")
 FIXED = settings(

@@ -16,10 +16,10 @@ import pytest
 from PIL import Image
 
 import dnlnet
+from dnlnet.artifacts.load import load_network
+from dnlnet.artifacts.model_file import write_model_file
 from dnlnet.data.classes import Classes
 from dnlnet.lens.app import Explorer, launch
-from dnlnet.recipes.load import load_network
-from dnlnet.recipes.model_file import write_model_file
 from trees import truncate, write_image
 
 

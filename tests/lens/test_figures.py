@@ -17,8 +17,8 @@ from dnlnet.lens.consistency import RANDOM, STATISTICS, Average
 from dnlnet.lens.consistency_figure import consistency_figure
 from dnlnet.lens.figures import attention_figure
 from dnlnet.lens.panels import heat, save_figure
-from dnlnet.lens.report import loss_figure, score_figure
 from dnlnet.lens.views import Picture, View
+from dnlnet.runs.report import loss_figure, score_figure
 
 TWO = Classes(["left", "right"], [(255, 0, 0), (0, 0, 255)])
 LABELS = np.zeros((24, 32), dtype=np.uint8)

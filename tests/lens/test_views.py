@@ -6,7 +6,7 @@ from dnlnet import NonLocalBlock
 from dnlnet.data.classes import IGNORE, Classes
 from dnlnet.data.transforms import normalised
 from dnlnet.lens.record import record
-from dnlnet.lens.views import Picture, View, interior_points, segmentation_views
+from dnlnet.lens.views import Picture, View, interior_points
 from dnlnet.segmentation.inference import Inference
 from dnlnet.segmentation.predictor import SegmentationModel
 from dnlnet.segmentation.tiny import TinySegmentor
@@ -37,7 +37,7 @@ def test_views_of_a_segmentation_model_are_of_one_pass_over_the_whole_picture() 
     torch.manual_seed(0)
     network = TinySegmentor(2).eval()
     model = SegmentationModel(network, CLASSES, Inference(scales=(0.5, 1.0), flip=True))
-    (view,) = segmentation_views("tiny", model, PIXELS)
+    (view,) = model.views("tiny", PIXELS)
     images = normalised(torch.from_numpy(PIXELS).permute(2, 0, 1)[None])
     with torch.no_grad():
         expected = network(images).logits.argmax(dim=1)[0]
@@ -114,7 +114,7 @@ def test_interior_points_are_the_farthest_from_any_border(size: tuple[int, int])
 def test_a_picture_of_one_row_is_not_asked_about_its_padding() -> None:
     model = SegmentationModel(TinySegmentor(2, width=4), CLASSES)
     pixels = PIXELS[:1]
-    (view,) = segmentation_views("v", model, pixels)
+    (view,) = model.views("v", pixels)
     assert view.terms.size == (2, 12)
     picture = Picture("p", pixels, [view], classes=CLASSES)
     assert [view.position((0, column), picture) for column in (0, 47)] == [(0, 0), (0, 11)]

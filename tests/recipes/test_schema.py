@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from dnlnet.recipes import find_recipe, override
-from dnlnet.recipes.schema import Model, parse_recipe
+from dnlnet.recipes.override import override
+from dnlnet.recipes.schema import Model
+from dnlnet.systems import find_recipe, parse_recipe
 
 STORED = Path(__file__).parent / "stored"
 RECIPE = find_recipe("cityscapes-r101-dnl")

@@ -20,9 +20,11 @@ from dnlnet.data.classes import Classes
 from dnlnet.data.transforms import Pixels
 from dnlnet.detection.network import Detector
 from dnlnet.detection.predictor import DetectionModel
-from dnlnet.recipes.job import Job
-from dnlnet.recipes.outputs import SegmentationOutputs
-from dnlnet.recipes.predict import Done, predict_pictures
+from dnlnet.runs.job import Job
+from dnlnet.detection.outputs import DetectionOutputs
+from dnlnet.segmentation.outputs import SegmentationOutputs
+from dnlnet.video.outputs import VideoOutputs
+from dnlnet.runs.predict import Done, predict, write_predictions
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.videos import named_classes
 from dnlnet.video.predictor import VideoModel
@@ -102,12 +104,13 @@ def test_what_a_stopped_process_left_of_a_line_costs_one_picture(tmp_path: Path)
 
 
 def test_a_stopped_job_goes_on(run: Path, photos: Path, tmp_path: Path) -> None:
-    model, path, out = dnlnet.load(run), run / "best.safetensors", tmp_path / "out"
-    results = predict_pictures(model, path, [photos], out)
+    outputs = SegmentationOutputs(dnlnet.load(run).predictor)
+    path, out = run / "best.safetensors", tmp_path / "out"
+    results = write_predictions(outputs, path, [photos], out)
     assert next(results).path.name == "a.png"
     results.close()
     (out / "overlay" / "b.png").unlink(missing_ok=True)  # it may have been written meanwhile
-    assert [done.skipped for done in predict_pictures(model, path, [photos], out)] == [True, False]
+    assert [done.skipped for done in write_predictions(outputs, path, [photos], out)] == [True, False]
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1), (2, 3), (4, 4)])
@@ -137,10 +140,10 @@ def test_bad_pictures_stop_no_others_and_are_listed(run: Path, photos: Path, tmp
 def test_a_result_that_cannot_be_written_stops_no_others(
     run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, path = dnlnet.load(run), run / "best.safetensors"
+    model = dnlnet.load(run)
     write = SegmentationOutputs.write
 
-    def refuse(code: int) -> Iterator[Done]:
+    def refuse(code: int) -> list[Done]:
         def fail(self: SegmentationOutputs, prediction: object, targets: dict[str, Path]) -> None:
             write(self, prediction, targets)
             if targets["labels"].name == "a.png":
@@ -148,31 +151,31 @@ def test_a_result_that_cannot_be_written_stops_no_others(
                 raise OSError(code, os.strerror(code))
 
         monkeypatch.setattr(SegmentationOutputs, "write", fail)
-        return predict_pictures(model, path, [photos], tmp_path / str(code))
+        return predict(model, [photos], tmp_path / str(code))
 
     bad, good = refuse(errno.ENAMETOOLONG)
     assert bad.problem == f"{photos}/a.png: its results cannot be written: File name too long"
     assert good.problem is None
     assert not list((tmp_path / str(errno.ENAMETOOLONG)).rglob("a.png"))
     with pytest.raises(OSError, match="No space left"):
-        list(refuse(errno.ENOSPC))
+        refuse(errno.ENOSPC)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
 def test_a_picture_too_large_for_memory_stops_no_others(
     run: Path, photos: Path, tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, path = dnlnet.load(run), run / "best.safetensors"
-    predict, calls = model.predict, iter([error, None])
+    model = dnlnet.load(run)
+    look, calls = model.predictor.predict, iter([error, None])
 
     def fail(*arguments: object, **options: object) -> object:
         failure = next(calls)
         if failure is not None:
             raise failure
-        return predict(*arguments, **options)
+        return look(*arguments, **options)
 
-    monkeypatch.setattr(model, "predict", fail)
-    bad, good = predict_pictures(model, path, [photos], tmp_path / "out")
+    monkeypatch.setattr(model.predictor, "predict", fail)
+    bad, good = predict(model, [photos], tmp_path / "out")
     assert bad.problem == f"{photos}/a.png: does not fit into memory; make it smaller"
     assert good.problem is None
 
@@ -180,13 +183,11 @@ def test_a_picture_too_large_for_memory_stops_no_others(
 def test_a_large_picture_says_how_far_it_is(run: Path, photos: Path, tmp_path: Path) -> None:
     write_image(photos / "b.png", size=(200, 600))
     told: list[tuple[str, int, int]] = []
-    path = run / "best.safetensors"
-    results = predict_pictures(
-        dnlnet.load(run),
-        path,
+    results = predict(
+        run,
         [photos],
         tmp_path / "out",
-        max_pixels=65536,
+        options={"max_pixels": 65536},
         progress=lambda path, done, total: told.append((path.name, done, total)),
     )
     assert all(done.problem is None for done in results)
@@ -212,7 +213,7 @@ def test_a_detector_takes_pictures_of_any_name_and_size(detector: DetectionModel
     write_image(tmp_path / "photos" / f"{'l' * 251}.png")  # no room for the ending of its results
     (tmp_path / "model").write_text("")
     out = tmp_path / "out"
-    results = list(predict_pictures(detector, tmp_path / "model", [tmp_path / "photos"], out, threshold=0.0))
+    results = list(write_predictions(DetectionOutputs(detector, 0.0), tmp_path / "model", [tmp_path / "photos"], out))
     (problem,) = (done.problem for done in results if done.problem)
     assert problem.endswith("lll.png: its results cannot be written: File name too long")
     assert len(results) == 5
@@ -235,7 +236,7 @@ def test_a_video_that_is_cut_off_says_how_much_was_used(tmp_path: Path) -> None:
     truncate(video, 1 / 3)
     write_video(tmp_path / "videos" / "whole.avi", 10)
     (tmp_path / "model").write_text("")
-    cut, whole = predict_pictures(model, tmp_path / "model", [tmp_path / "videos"], tmp_path / "out")
+    cut, whole = write_predictions(VideoOutputs(model), tmp_path / "model", [tmp_path / "videos"], tmp_path / "out")
     (note,) = cut.notes
     assert "is cut off" in note
     assert "of 3.0 seconds are there" in note

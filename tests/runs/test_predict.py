@@ -17,9 +17,9 @@ from dnlnet.cli.main import app
 from dnlnet.data.transforms import normalised
 from dnlnet.engine import distributed
 from dnlnet.engine.log import read_log
-from dnlnet.recipes.build_segmentation import build_model
-from dnlnet.recipes.model_file import find_model, read_model_file
-from dnlnet.recipes.predict import predict_pictures
+from dnlnet.segmentation.system import SYSTEM
+from dnlnet.artifacts.model_file import find_model, read_model_file
+from dnlnet.runs.predict import predict
 from trees import truncate, write_image
 
 
@@ -53,7 +53,7 @@ def test_a_loaded_model_predicts_pictures_of_every_kind(run: Path, photos: Path)
 def test_a_loaded_model_is_the_trained_network_in_a_faster_form(run: Path, photos: Path) -> None:
     model = dnlnet.load(run)
     assert not [module for module in model.network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
-    network = build_model(read_model_file(find_model(str(run))).recipe.model, 6).eval()
+    network = SYSTEM.build_model(read_model_file(find_model(str(run))).recipe.model, 6).eval()
     network.load_state_dict(load_file(run / "best.safetensors"))
     prediction = model.predict(photos / "a.jpg")
     images = torch.from_numpy(prediction.image.copy()).permute(2, 0, 1)[None]
@@ -187,11 +187,11 @@ def test_processes_share_the_pictures(
     run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each process does what the others do not, and together they do all."""
-    model, path, out = dnlnet.load(run), run / "best.safetensors", tmp_path / "out"
+    model, out = dnlnet.load(run), tmp_path / "out"
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
     done = []
     for rank in range(2):
         monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
-        done.append([result.path.name for result in predict_pictures(model, path, [photos], out)])
+        done.append([result.path.name for result in predict(model, [photos], out)])
     assert sorted(done) == [["a.jpg"], ["b.png"]]
     assert len(list(out.rglob("*.png"))) == 6

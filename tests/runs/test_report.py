@@ -8,7 +8,7 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from dnlnet.lens.report import write_report
+from dnlnet.runs.report import write_report
 
 EVIL = "<img src=x onerror=alert(1)> | ![a](https://evil.example/a.png)\n```\n"
 
@@ -38,7 +38,7 @@ def test_a_report_without_a_score_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     nothing = {"event": "evaluation", "miou": None, "accuracy": None, "by_class": {"sky": None}}
     some = {"event": "evaluation", "miou": 0.5, "accuracy": 0.75, "by_class": {"sky": 0.5}}
     log: list[dict[str, Any]] = [{"event": "train", "iteration": n, "main": 1.0, "lr": 0.1} for n in (1, 2)]
-    monkeypatch.setattr("dnlnet.lens.report.read_log", lambda _: log)
+    monkeypatch.setattr("dnlnet.runs.report.read_log", lambda _: log)
     log.append({**nothing, "iteration": 1})
     text = write_report(tmp_path).read_text()
     assert "No evaluation has a score: nothing in the evaluated data is labelled." in text

@@ -19,9 +19,10 @@ from typer.testing import CliRunner
 from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
 from dnlnet.engine.log import read_log
-from dnlnet.lens.report import write_report
-from dnlnet.recipes import find_recipe, override
-from dnlnet.recipes.train import train_recipe
+from dnlnet.runs.report import write_report
+from dnlnet.recipes.override import override
+from dnlnet.systems import find_recipe
+from dnlnet.runs.train import train
 from trees import camvid_tree, cityscapes_tree
 
 QUICK = ["data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=3", "training.evaluate_every=2"]
@@ -37,10 +38,10 @@ def quiet(_: object) -> None:
 def test_training_on_scenes_gets_far_above_the_untrained_net(variant: str, tmp_path: Path) -> None:
     settings = ["schedule.iterations=100", "training.evaluate_every=99", "data.crop=[64, 64]"]
     recipe = override(find_recipe(f"scenes-tiny-{variant}"), settings)
-    untrained = train_recipe(
+    untrained = train(
         override(recipe, ["schedule.iterations=1", "optim.lr=1.0e-9"]), None, tmp_path / "0", report=quiet
     )
-    outcome = train_recipe(recipe, None, tmp_path / "1", report=quiet)
+    outcome = train(recipe, None, tmp_path / "1", report=quiet)
     assert untrained.best is not None
     assert outcome.best is not None
     assert untrained.best < 0.2
@@ -48,7 +49,7 @@ def test_training_on_scenes_gets_far_above_the_untrained_net(variant: str, tmp_p
 
 
 def test_a_run_leaves_all_that_is_needed_to_know_what_it_was(tmp_path: Path) -> None:
-    train_recipe(RECIPE, None, tmp_path / "run", seed=5, report=quiet)
+    train(RECIPE, None, tmp_path / "run", seed=5, report=quiet)
     run = yaml.safe_load((tmp_path / "run" / "run.yaml").read_text())
     assert run["recipe"] == json.loads(RECIPE.model_dump_json())
     assert run["seed"] == 5
@@ -97,21 +98,21 @@ def test_a_signal_to_all_processes_saves_and_the_command_goes_on(tmp_path: Path)
 
 
 def test_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:
-    train_recipe(RECIPE, None, tmp_path / "run", report=quiet)
+    train(RECIPE, None, tmp_path / "run", report=quiet)
     before = (tmp_path / "run" / "log.jsonl").read_text()
     with pytest.raises(
         ValueError, match=r"holds another run: its recipe.optim.lr is 0.05, not 0.1; choose another --out"
     ):
-        train_recipe(override(RECIPE, ["optim.lr=0.1"]), None, tmp_path / "run", report=quiet)
+        train(override(RECIPE, ["optim.lr=0.1"]), None, tmp_path / "run", report=quiet)
     with pytest.raises(ValueError, match="holds another run: its seed is 0, not 1"):
-        train_recipe(RECIPE, None, tmp_path / "run", seed=1, report=quiet)
+        train(RECIPE, None, tmp_path / "run", seed=1, report=quiet)
     assert (tmp_path / "run" / "log.jsonl").read_text() == before
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("do not touch")
     with pytest.raises(ValueError, match="exists and is not the folder of a run"):
-        train_recipe(RECIPE, None, tmp_path, report=quiet)
+        train(RECIPE, None, tmp_path, report=quiet)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -119,15 +120,15 @@ def test_a_start_without_data_is_refused_before_anything_is_written(tmp_path: Pa
     recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null"])
     out = tmp_path / "run"
     with pytest.raises(ValueError, match="needs the folder of its data set"):
-        train_recipe(recipe, None, out, report=quiet)
+        train(recipe, None, out, report=quiet)
     with pytest.raises(FileNotFoundError, match="nowhere: no such folder"):
-        train_recipe(recipe, tmp_path / "nowhere", out, report=quiet)
+        train(recipe, tmp_path / "nowhere", out, report=quiet)
     broken = camvid_tree(tmp_path / "camvid")
     next((broken / "valannot").iterdir()).unlink()
     with pytest.raises(ValueError, match="has no label file"):
-        train_recipe(recipe, broken, out, report=quiet)
+        train(recipe, broken, out, report=quiet)
     with pytest.raises(FileNotFoundError, match="no such file of weights"):
-        train_recipe(
+        train(
             override(recipe, [f"model.weights={tmp_path / 'w.pth'}"]),
             camvid_tree(tmp_path / "whole"),
             out,
@@ -143,7 +144,7 @@ def test_a_bad_file_stops_training_with_one_sentence(workers: int, tmp_path: Pat
         Image.fromarray(np.full((24, 32), 77, dtype=np.uint8)).save(path)
     recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null", "model.width=16", *QUICK])
     with pytest.raises(ValueError, match=r"0001TP_\d+\.png: label 77 at row 0, column 0; expected") as raised:
-        train_recipe(recipe, root, tmp_path / "run", workers=workers, report=quiet)
+        train(recipe, root, tmp_path / "run", workers=workers, report=quiet)
     assert "\n" not in str(raised.value)
 
 
@@ -153,7 +154,7 @@ def test_what_became_of_pretrained_weights_is_said(tmp_path: Path) -> None:
     settings = [f"model.weights={weights}", "model.width=16", "loss.ohem=null", *QUICK]
     said: list[str] = []
     recipe = override(find_recipe("camvid-mbv2-dnl"), settings)
-    train_recipe(recipe, camvid_tree(tmp_path / "camvid"), tmp_path / "run", report=said.append)
+    train(recipe, camvid_tree(tmp_path / "camvid"), tmp_path / "run", report=said.append)
     assert said[0] == "camvid train: 2 images to train on"
     assert said[1] == f"{weights}: 306 tensors loaded; 1 classifier (classifier.weight)"
 
@@ -168,7 +169,7 @@ def test_a_run_without_a_whole_checkpoint_loads_the_pretrained_weights_again(dam
         camvid_tree(tmp_path / "a"),
         tmp_path / "b",
     )
-    train_recipe(recipe, data, out, report=quiet)
+    train(recipe, data, out, report=quiet)
     expected, log = load_file(out / "last.safetensors"), list(read_log(out))
     for path in (out / "checkpoints").glob("*.json"):
         if damage == "all damaged":
@@ -178,7 +179,7 @@ def test_a_run_without_a_whole_checkpoint_loads_the_pretrained_weights_again(dam
     if damage == "no folder":
         shutil.rmtree(out / "checkpoints")
     said: list[str] = []
-    train_recipe(recipe, data, out, report=said.append)
+    train(recipe, data, out, report=said.append)
     assert f"{weights}: 306 tensors loaded" in "\n".join(said)
     assert f"{out}: no whole checkpoint to go on from; starting anew" in said
     assert list(read_log(out)) == log
@@ -191,8 +192,8 @@ def test_after_a_start_that_failed_the_corrected_command_works(tmp_path: Path) -
 
     for wrong, message in ((FROZEN, "every parameter is frozen"), (["optim.lr=0.1"], "first iter")):
         with pytest.raises(ValueError, match=message):
-            train_recipe(override(RECIPE, wrong), None, tmp_path / "run", progress=crash, report=quiet)
-    assert train_recipe(RECIPE, None, tmp_path / "run", report=quiet).finished
+            train(override(RECIPE, wrong), None, tmp_path / "run", progress=crash, report=quiet)
+    assert train(RECIPE, None, tmp_path / "run", report=quiet).finished
     assert yaml.safe_load((tmp_path / "run" / "run.yaml").read_text())["recipe"]["optim"]["lr"] == RECIPE.optim.lr
     assert [line["iteration"] for line in read_log(tmp_path / "run") if line["event"] == "train"] == [1, 2, 3]
 
@@ -201,7 +202,7 @@ def test_a_start_that_fails_leaves_no_folder(tmp_path: Path) -> None:
     (tmp_path / "weights.pth").write_bytes(b"no weights")
     recipe = override(find_recipe("camvid-mbv2-dnl"), [f"model.weights={tmp_path / 'weights.pth'}", *QUICK])
     with pytest.raises((ValueError, OSError)):
-        train_recipe(recipe, camvid_tree(tmp_path / "camvid"), tmp_path / "runs" / "a", report=quiet)
+        train(recipe, camvid_tree(tmp_path / "camvid"), tmp_path / "runs" / "a", report=quiet)
     assert not (tmp_path / "runs").exists()
 
 
@@ -209,32 +210,32 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
     recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null", "model.width=16", *QUICK])
     out = tmp_path / "run"
     data = camvid_tree(tmp_path / "camvid")
-    train_recipe(recipe, data, out, report=quiet)
+    train(recipe, data, out, report=quiet)
     run = (out / "run.yaml").read_text()
     assert yaml.safe_load(run)["data"]["train"]["files"] == 4  # two images and their labels
     assert str(tmp_path) not in run
     shutil.copytree(data, tmp_path / "moved")
-    assert train_recipe(recipe, tmp_path / "moved", out, report=quiet).finished
+    assert train(recipe, tmp_path / "moved", out, report=quiet).finished
     lines = (data / "train.txt").read_text().splitlines()
     for change in (lines[:1], lines[::-1]):
         (data / "train.txt").write_text("\n".join(change))
         with pytest.raises(ValueError, match=r"holds a run on other data: its data.train\.\w+ is \w+, not \w+; give"):
-            train_recipe(recipe, data, out, report=quiet)
+            train(recipe, data, out, report=quiet)
     picture = next((tmp_path / "moved" / "val").iterdir())
     picture.write_bytes(picture.read_bytes() + b"x")
     with pytest.raises(ValueError, match=r"holds a run on other data: its data.test.sha256"):
-        train_recipe(recipe, tmp_path / "moved", out, report=quiet)
+        train(recipe, tmp_path / "moved", out, report=quiet)
     assert (out / "run.yaml").read_text() == run
 
 
 def test_a_run_of_the_first_versions_goes_on_without_a_check_of_its_data(tmp_path: Path) -> None:
     recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null", "model.width=16", *QUICK])
     out, data = tmp_path / "run", camvid_tree(tmp_path / "camvid")
-    train_recipe(recipe, data, out, report=quiet)
+    train(recipe, data, out, report=quiet)
     run = yaml.safe_load((out / "run.yaml").read_text())
     (out / "run.yaml").write_text(yaml.safe_dump({**run, "data": str(data)}))
     said: list[str] = []
-    assert train_recipe(recipe, data, out, report=said.append).finished
+    assert train(recipe, data, out, report=said.append).finished
     assert f"{out}: started by a version that did not note its data; whether they are the same is not checked" in said
 
 
@@ -244,7 +245,7 @@ def test_a_damaged_description_of_a_run_is_one_sentence(content: str, tmp_path: 
     (tmp_path / "run" / "checkpoints" / "000001.json").write_text("{}")
     (tmp_path / "run" / "run.yaml").write_text(content)
     with pytest.raises(ValueError, match=r"^[^\n]*run\.yaml: [^\n]*; choose another --out$"):
-        train_recipe(RECIPE, None, tmp_path / "run", report=quiet)
+        train(RECIPE, None, tmp_path / "run", report=quiet)
 
 
 def test_a_folder_in_which_a_run_goes_on_is_refused(tmp_path: Path) -> None:
@@ -254,11 +255,11 @@ def test_a_folder_in_which_a_run_goes_on_is_refused(tmp_path: Path) -> None:
     def second(_: object) -> None:
         log = (out / "log.jsonl").read_text()
         with pytest.raises(OSError, match=f"a run is going on here, of process {os.getpid()} on "):
-            train_recipe(RECIPE, None, out, report=quiet)
+            train(RECIPE, None, out, report=quiet)
         assert (out / "log.jsonl").read_text() == log
         tried.append(log)
 
-    assert train_recipe(RECIPE, None, out, progress=second, report=quiet).finished
+    assert train(RECIPE, None, out, progress=second, report=quiet).finished
     assert len(tried) == 3
     assert not (out / "run.lock").exists()
 
@@ -269,7 +270,7 @@ def test_the_test_protocol_runs_through_its_phases_without_validation(tmp_path: 
     settings = ["model.weights=null", "model.backbone=resnet18", "model.width=16", "model.auxiliary=false", *QUICK]
     settings += ["model.output_stride=16", f"schedule.then=[{phases}]"]
     recipe = override(find_recipe("cityscapes_test-r101-dnl"), settings)
-    outcome = train_recipe(recipe, cityscapes_tree(tmp_path / "cityscapes"), tmp_path / "run", report=quiet)
+    outcome = train(recipe, cityscapes_tree(tmp_path / "cityscapes"), tmp_path / "run", report=quiet)
     assert (outcome.iteration, outcome.best) == (7, None)
     assert sorted(path.name for path in (tmp_path / "run").glob("*.safetensors")) == ["last.safetensors"]
     assert write_report(tmp_path / "run").exists()
@@ -279,7 +280,7 @@ def test_a_start_without_space_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with pytest.raises(OSError, match=r"0\.0 MB free, but checkpoints and models may take"):
-        train_recipe(RECIPE, None, tmp_path / "run", report=quiet)
+        train(RECIPE, None, tmp_path / "run", report=quiet)
     assert not (tmp_path / "run").exists()
 
 
@@ -288,22 +289,22 @@ def test_camvid_files_train_with_unpacked_pictures(tmp_path: Path) -> None:
     recipe = override(find_recipe("camvid-mbv2-dnl"), settings)
     root = camvid_tree(tmp_path / "camvid")
     runs = [tmp_path / "packed", tmp_path / "unpacked"]
-    train_recipe(recipe, root, runs[0], report=quiet)
-    train_recipe(recipe, root, runs[1], unpacked=tmp_path / "pictures", report=quiet)
+    train(recipe, root, runs[0], report=quiet)
+    train(recipe, root, runs[1], unpacked=tmp_path / "pictures", report=quiet)
     assert list(read_log(runs[0])) == list(read_log(runs[1]))
 
 
 def test_a_run_begun_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
-    train_recipe(RECIPE, None, tmp_path / "run", report=quiet)
+    train(RECIPE, None, tmp_path / "run", report=quiet)
     path = tmp_path / "run" / "run.yaml"
     description = yaml.safe_load(path.read_text())
     del description["recipe"]["model"]["head_dilation"], description["recipe"]["training"]["channels_last"]
     path.write_text(yaml.safe_dump(description))
-    assert train_recipe(RECIPE, None, tmp_path / "run", report=quiet).finished
+    assert train(RECIPE, None, tmp_path / "run", report=quiet).finished
 
 
 def test_a_description_that_is_nested_without_end_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    train_recipe(RECIPE, None, tmp_path / "run", report=quiet)
+    train(RECIPE, None, tmp_path / "run", report=quiet)
     (tmp_path / "run" / "run.yaml").write_text("[" * 5000)
     with pytest.raises(ValueError, match=r"run\.yaml: cannot be read: .*; choose another --out"):
-        train_recipe(RECIPE, None, tmp_path / "run", report=quiet)
+        train(RECIPE, None, tmp_path / "run", report=quiet)

@@ -53,18 +53,18 @@ def test_hard_examples_by_selection_are_those_of_a_full_sort(
     logits, labels = sample(seed, ignored)
     if (labels == 255).all():
         return
-    ohem = Ohem(threshold, kept)
+    ohem = Ohem(threshold=threshold, kept=kept)
     loss = SegmentationLoss(ohem=ohem)(SegmentorOutput(logits), labels)["main"]
     torch.testing.assert_close(loss, by_sorting(logits, labels, ohem))
 
 
 def test_fewer_counted_pixels_than_kept_keeps_all_of_them() -> None:
     logits, labels = sample()
-    loss = SegmentationLoss(ohem=Ohem(0.01, 10**6))(SegmentorOutput(logits), labels)["main"]
+    loss = SegmentationLoss(ohem=Ohem(threshold=0.01, kept=10**6))(SegmentorOutput(logits), labels)["main"]
     torch.testing.assert_close(loss, F.cross_entropy(logits, labels, ignore_index=255))
 
 
-@pytest.mark.parametrize("ohem", [None, Ohem(0.7, 10)])
+@pytest.mark.parametrize("ohem", [None, Ohem(threshold=0.7, kept=10)])
 @pytest.mark.parametrize("weights", [None, torch.tensor([0.5, 1.0, 2.0, 0.1], dtype=torch.float64)])
 def test_a_crop_without_labels_has_loss_zero_and_gradients_zero(ohem: Ohem | None, weights: Tensor | None) -> None:
     logits, labels = sample()
@@ -77,7 +77,9 @@ def test_a_crop_without_labels_has_loss_zero_and_gradients_zero(ohem: Ohem | Non
 
 def test_the_auxiliary_loss_is_plain_and_weighted() -> None:
     logits, labels = sample()
-    losses = SegmentationLoss(ohem=Ohem(0.7, 1), auxiliary_weight=0.5)(SegmentorOutput(logits, logits), labels)
+    losses = SegmentationLoss(ohem=Ohem(threshold=0.7, kept=1), auxiliary_weight=0.5)(
+        SegmentorOutput(logits, logits), labels
+    )
     torch.testing.assert_close(losses["auxiliary"], 0.5 * F.cross_entropy(logits, labels, ignore_index=255))
 
 
@@ -85,7 +87,7 @@ def test_a_logit_that_is_not_a_number_is_not_hidden() -> None:
     logits, labels = sample(ignored=0)
     with torch.no_grad():
         logits[0, 0, 0, 0] = torch.nan
-    assert SegmentationLoss(ohem=Ohem(0.7, 5))(SegmentorOutput(logits), labels)["main"].isnan()
+    assert SegmentationLoss(ohem=Ohem(threshold=0.7, kept=5))(SegmentorOutput(logits), labels)["main"].isnan()
 
 
 def test_wrong_input_is_refused() -> None:
@@ -94,5 +96,5 @@ def test_wrong_input_is_refused() -> None:
         SegmentationLoss()(SegmentorOutput(logits), labels[:, :, 1:])
     with pytest.raises(ValueError, match="3 class weights for logits of 4 classes"):
         SegmentationLoss(torch.ones(3))(SegmentorOutput(logits), labels)
-    with pytest.raises(ValueError, match="OHEM needs a threshold between 0 and 1"):
-        SegmentationLoss(ohem=Ohem(1.5, 10))
+    with pytest.raises(ValueError, match="less than 1"):
+        Ohem(threshold=1.5, kept=10)

@@ -8,16 +8,12 @@ import torch
 from torch.utils.data import DataLoader
 
 from dnlnet.data.classes import Classes
-from dnlnet.recipes import RECIPES, find_recipe, match_recipes, override
-from dnlnet.recipes.build_segmentation import (
-    build_model,
-    build_task,
-    build_training_data,
-    build_validation_data,
-    find_classes,
-)
-from dnlnet.recipes.catalog import DATA_SETS
+from dnlnet.recipes.override import override
 from dnlnet.segmentation.data.samples import Draw, Sample
+from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES
+from dnlnet.segmentation.data.sets import DATA_SETS
+from dnlnet.segmentation.system import SYSTEM
+from dnlnet.systems import RECIPES, find_recipe, match_recipes
 from trees import ade20k_tree, camvid_tree, cityscapes_tree, folder_tree, pascal_context_tree
 
 TREES: dict[str, Callable[[Path], Path]] = {
@@ -85,15 +81,15 @@ def different_networks() -> list[str]:
 @pytest.mark.parametrize("name", different_networks())
 def test_every_network_builds_and_learns_on_the_meta_device(name: str) -> None:
     recipe = override(find_recipe(name), ["model.weights=null"])
-    classes = find_classes(recipe)
+    classes = SCENE_CLASSES if recipe.data.name == "scenes" else DATA_SETS[recipe.data.name].classes
     with torch.device("meta"):
-        model = build_model(recipe.model, len(classes)).train()
+        model = SYSTEM.build_model(recipe.model, len(classes)).train()
         batch = Sample(
             torch.empty(2, 3, *recipe.data.crop, dtype=torch.uint8),
             torch.empty(2, *recipe.data.crop, dtype=torch.uint8),
             "",
         )
-        task = build_task(recipe, classes)
+        task = SYSTEM.training_task(recipe, classes)
         sum(task.losses(model, batch).values()).backward()
     assert all(p.grad is not None and p.grad.shape == p.shape for p in model.parameters())
 
@@ -114,10 +110,11 @@ def test_a_step_on_files_in_the_data_sets_own_layout(name: str, tmp_path: Path) 
     torch.manual_seed(0)
     recipe = override(find_recipe(name), SMALL)
     root = TREES[recipe.data.name](tmp_path) if recipe.data.name in TREES else None
-    data, classes = build_training_data(recipe, root), find_classes(recipe, root)
-    assert len(build_validation_data(override(recipe, ["data.test=val"]), root)) > 0
+    data = SYSTEM.training_data(recipe, root)
+    classes = data.classes
+    assert len(SYSTEM.test_data(recipe, root, "val")) > 0
     batch = next(iter(DataLoader(data, batch_size=2, sampler=[Draw(0, 0), Draw(1, 0)])))
-    model, task = build_model(recipe.model, len(classes)).train(), build_task(recipe, classes)
+    model, task = SYSTEM.build_model(recipe.model, len(classes)).train(), SYSTEM.training_task(recipe, classes)
     losses = task.losses(model, batch)
     assert set(losses) == ({"main", "auxiliary"} if recipe.model.auxiliary else {"main"})
     sum(losses.values()).backward()
@@ -149,7 +146,7 @@ def test_pretrained_weights_come_from_a_file(tmp_path: Path) -> None:
     source = Backbone("mobilenetv2")
     torch.save(source.body.state_dict(), tmp_path / "weights.pth")
     recipe = override(find_recipe("camvid-mbv2-dnl"), [f"model.weights={tmp_path / 'weights.pth'}"])
-    model = build_model(recipe.model, 11)
+    model = SYSTEM.build_model(recipe.model, 11)
     torch.testing.assert_close(model.backbone.body.conv_stem.weight, source.body.conv_stem.weight)
 
 
@@ -157,21 +154,23 @@ def test_data_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match="camvid-mbv2-dnl needs the folder of its data set, camvid: give it with --data DIR"
     ):
-        build_training_data(find_recipe("camvid-mbv2-dnl"), None)
+        SYSTEM.training_data(find_recipe("camvid-mbv2-dnl"), None)
     recipe = override(find_recipe("camvid-mbv2-dnl"), ["loss.class_weights=[1.0, 2.0]"])
     with pytest.raises(ValueError, match="has 2 class weights for 11 classes"):
-        build_task(recipe, Classes([""] * 11, [(0, 0, 0)] * 11))
+        SYSTEM.training_task(recipe, Classes([""] * 11, [(0, 0, 0)] * 11))
     own = override(recipe, ["data.name=folder"])
     with pytest.raises(ValueError, match="camvid-mbv2-dnl needs the folder of its data set, folder"):
-        find_classes(own)
-    assert find_classes(own, folder_tree(tmp_path)).names == ("sky", "road", "car")
+        SYSTEM.training_data(own, None)
+    folder = override(own, ["loss.class_weights=null"])
+    assert SYSTEM.test_data(folder, folder_tree(tmp_path), "val").classes.names == ("sky", "road", "car")
     with pytest.raises(ValueError, match="unknown data set 'camvidd'; did you mean 'camvid'"):
-        find_classes(override(recipe, ["data.name=camvidd"]))
+        SYSTEM.training_data(override(recipe, ["data.name=camvidd"]), tmp_path)
 
 
 def test_real_camvid_gives_a_batch(real_data: Path) -> None:
     recipe = find_recipe("camvid-mbv2-dnl")
-    data, classes = build_training_data(recipe, real_data / "camvid"), find_classes(recipe)
+    data = SYSTEM.training_data(recipe, real_data / "camvid")
+    classes = data.classes
     assert len(data) == 367
     sample = data[Draw(0, 0)]
     assert sample.image.shape == (3, 321, 449)

@@ -10,16 +10,17 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
 import dnlnet
+from dnlnet.artifacts.model_file import find_model, read_model_file, write_model_file
 from dnlnet.cli.main import app
 from dnlnet.data.transforms import MEAN, Pixels
 from dnlnet.engine.log import read_log
-from dnlnet.recipes import RECIPES, find_recipe, override
-from dnlnet.recipes.build_video import build_model, build_task, build_training_data, build_validation_data
-from dnlnet.recipes.load import TrainedVideo
-from dnlnet.recipes.model_file import find_model, read_model_file, write_model_file
-from dnlnet.recipes.schema import VideoRecipe, parse_recipe
-from dnlnet.recipes.train import train_recipe
+from dnlnet.recipes.override import override
+from dnlnet.runs.train import train
+from dnlnet.systems import RECIPES, find_recipe, parse_recipe
 from dnlnet.video.data.samples import TrainingClips
+from dnlnet.video.predictor import VideoModel
+from dnlnet.video.schema import VideoRecipe
+from dnlnet.video.system import SYSTEM
 from dnlnet.video.views import view_logits
 from video_trees import moving_shapes, write_sound
 
@@ -63,7 +64,7 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(shapes: Path) -> Path:
-    train_recipe(tiny(100), shapes, shapes.parent / "run", report=lambda _: None)
+    train(tiny(100), shapes, shapes.parent / "run", report=lambda _: None)
     return shapes.parent / "run"
 
 
@@ -92,7 +93,7 @@ def test_the_kinetics_recipe_is_that_of_the_slow_only_network() -> None:
     assert (recipe.evaluation.clips, recipe.evaluation.crops, recipe.evaluation.short_side) == (10, 3, 256)
     assert recipe.schedule.warmup / recipe.schedule.iterations == pytest.approx(34 / 196)
     with torch.device("meta"):
-        model = build_model(recipe.model, 400, weights=False)
+        model = SYSTEM.build_model(recipe.model, 400, weights=False)
     assert sum(isinstance(module, dnlnet.NonLocalBlock) for module in model.modules()) == 5
     assert all(m.settings.pool == 2 for m in model.modules() if isinstance(m, dnlnet.NonLocalBlock))
 
@@ -139,7 +140,7 @@ def test_predict_prints_the_most_confident_classes_and_writes_all(
     assert f"  {top}" in done.output
     assert "█" in done.output
     model = dnlnet.load(trained)
-    assert isinstance(model, TrainedVideo)
+    assert isinstance(model.predictor, VideoModel)
     assert model.predict(videos[0]).top() == content["classes"]
 
 
@@ -194,10 +195,10 @@ def test_a_stopped_run_goes_on_to_the_bit(shapes: Path, tmp_path: Path) -> None:
         if now.iteration == 3:
             raise InterruptedError
 
-    train_recipe(recipe, shapes, tmp_path / "whole", report=lambda _: None)
+    train(recipe, shapes, tmp_path / "whole", report=lambda _: None)
     with pytest.raises(InterruptedError):
-        train_recipe(recipe, shapes, tmp_path / "parts", report=lambda _: None, progress=stop)
-    train_recipe(recipe, shapes, tmp_path / "parts", report=lambda _: None)
+        train(recipe, shapes, tmp_path / "parts", report=lambda _: None, progress=stop)
+    train(recipe, shapes, tmp_path / "parts", report=lambda _: None)
     first, second = (load_file(tmp_path / name / "last.safetensors") for name in ("whole", "parts"))
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
@@ -208,11 +209,11 @@ def test_unreadable_videos_are_reported_once_and_left_out(shapes: Path, tmp_path
     (data / "train" / "up" / "0.avi").write_bytes(b"")
     said: list[str] = []
     recipe = tiny(1)
-    samples = build_training_data(recipe, data, report=said.append)
+    samples = SYSTEM.training_data(recipe, data, report=said.append)
     assert isinstance(samples, TrainingClips)
     assert said == ["video_folder train: 128 videos to train on"]
-    task = build_task(recipe, samples.videos.classes, report=said.append)
-    model = build_model(recipe.model, 4)
+    task = SYSTEM.training_task(recipe, samples.videos.classes, report=said.append)
+    model = SYSTEM.build_model(recipe.model, 4)
     index = next(n for n, video in enumerate(samples.videos.videos) if video.path.match("up/0.avi"))
     for epoch in range(2):
         losses = task.losses(model, samples.collate([samples[(index, epoch)]]))
@@ -223,10 +224,10 @@ def test_unreadable_videos_are_reported_once_and_left_out(shapes: Path, tmp_path
 
 def test_the_score_of_a_video_is_the_mean_over_its_views_however_many_at_once(shapes: Path) -> None:
     recipe = tiny(1, "evaluation.clips=3", "evaluation.crops=2")
-    validation = build_validation_data(recipe, shapes)
+    validation = SYSTEM.test_data(recipe, shapes, recipe.data.test)
     views = validation[0].views
     assert views.shape == (6, 3, 8, 32, 32)
-    model = build_model(recipe.model, 4).eval()
+    model = SYSTEM.build_model(recipe.model, 4).eval()
     pixels = Pixels()
     with torch.no_grad():
         one_by_one = torch.cat([model(pixels.normalised(view[None])) for view in views])
@@ -237,23 +238,22 @@ def test_the_score_of_a_video_is_the_mean_over_its_views_however_many_at_once(sh
 
 def test_bad_wishes_are_refused_in_words(shapes: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="only the needed frames"):
-        build_training_data(tiny(1), shapes, unpacked=tmp_path)
+        SYSTEM.training_data(tiny(1), shapes, unpacked=tmp_path)
     with pytest.raises(ValueError, match="give a file"):
-        build_model(tiny(1, "model.weights=imagenet").model, 4)
+        SYSTEM.build_model(tiny(1, "model.weights=imagenet").model, 4)
     with pytest.raises(ValueError, match="unknown backbone"):
         tiny(1, "model.backbone=resnet50")
     with pytest.raises(ValueError, match="needs the folder"):
-        build_training_data(find_recipe("ucf6-r50-dnl"), None)
+        SYSTEM.training_data(find_recipe("ucf6-r50-dnl"), None)
 
 
 def test_the_real_clips_are_trained_on_and_scored(real_data: Path) -> None:
     small = ["model.backbone=slow_only_tiny", "model.weights=null", "training.frozen=[]"]
     recipe = override(find_recipe("ucf6-r50-dnl"), small)
-    data, validation = (
-        build(recipe, real_data / "ucf101_6cls") for build in (build_training_data, build_validation_data)
-    )
+    root = real_data / "ucf101_6cls"
+    data, validation = SYSTEM.training_data(recipe, root), SYSTEM.test_data(recipe, root, recipe.data.test)
     assert (len(data), len(validation)) == (60, 30)
-    task, model = build_task(recipe, data.videos.classes), build_model(recipe.model, 6)
+    task, model = SYSTEM.training_task(recipe, data.videos.classes), SYSTEM.build_model(recipe.model, 6)
     assert torch.isfinite(task.losses(model, data.collate([data[(0, 0)], data[(59, 0)]]))["loss"])
     metric = task.metric()
     with torch.no_grad():

@@ -2,23 +2,11 @@
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from dnlnet.artifacts.model_file import ModelFile
 from dnlnet.data.names import fenced, in_markdown
-from dnlnet.recipes.model_file import ModelFile
-from dnlnet.recipes.schema import SegmentorModel
+from dnlnet.systems import system_of
 
 PAPER = "https://arxiv.org/abs/2006.06668"
-# What the hub calls the tasks, and one line that uses a model of each.
-_PIPELINES = {
-    "segmentation": "image-segmentation",
-    "detection": "object-detection",
-    "video": "video-classification",
-}
-_INPUTS = {"segmentation": "picture.jpg", "detection": "picture.jpg", "video": "video.mp4"}
-_USES = {
-    "segmentation": 'model.predict("picture.jpg").overlay()  # (H, W, 3), the classes over the picture',
-    "detection": 'model.predict("picture.jpg").overlay()  # (H, W, 3), the objects drawn into the picture',
-    "video": 'model.predict("video.mp4").top(5)  # the most confident classes',
-}
 
 
 def model_card(model: ModelFile, name: str = "you/model") -> ModelCard:
@@ -29,14 +17,15 @@ def model_card(model: ModelFile, name: str = "you/model") -> ModelCard:
         name: to load it by.
     """
     recipe = model.recipe
+    pipeline = system_of(recipe).pipeline
     data = ModelCardData(
         library_name="dnlnet",
-        pipeline_tag=_PIPELINES[recipe.task],
+        pipeline_tag=pipeline,
         tags=["dnlnet", "non-local", "attention"],
         model_name=recipe.name,
         eval_results=[
             EvalResult(
-                task_type=_PIPELINES[recipe.task],
+                task_type=pipeline,
                 dataset_type=recipe.data.name,
                 dataset_name=f"{recipe.data.name} {recipe.data.test}",
                 metric_type=metric,
@@ -52,8 +41,8 @@ def model_card(model: ModelFile, name: str = "you/model") -> ModelCard:
 def _text(model: ModelFile, name: str) -> str:
     recipe = model.recipe
     block = f"a `{recipe.model.variant}` block" if recipe.model.variant else "no attention block (the baseline)"
-    tiny = isinstance(recipe.model, SegmentorModel) and recipe.model.network == "tiny"
-    layers = "four convolutions" if tiny else in_markdown(recipe.model.backbone)
+    system = system_of(recipe)
+    layers = in_markdown(system.describe_layers(recipe.model))
     scores = [f"| {in_markdown(metric)} | {value:.4f} |" for metric, value in (model.scores or {}).items()]
     measured = (
         [
@@ -84,10 +73,10 @@ def _text(model: ModelFile, name: str) -> str:
             "import dnlnet",
             "",
             f'model = dnlnet.load("{name}")',
-            _USES[recipe.task],
+            system.use,
             "```",
             "",
-            f"`dnlnet attend {name} {_INPUTS[recipe.task]} -o maps` shows what its blocks attend to.",
+            f"`dnlnet attend {name} {system.example} -o maps` shows what its blocks attend to.",
             "",
             "## Classes",
             "",

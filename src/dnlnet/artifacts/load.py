@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import copyfile
 from typing import Any, Self
@@ -12,40 +12,14 @@ from huggingface_hub import ModelCard, ModelHubMixin
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from dnlnet.backbones.fold import fold_batch_norms
-from dnlnet.detection.network import PYRAMID_CHANNELS, Detector
-from dnlnet.detection.predictor import DetectionModel
+from dnlnet.artifacts.card import model_card
+from dnlnet.artifacts.model_file import HUB_FILE, ModelFile, find_model, read_header, read_model_file
+from dnlnet.data.classes import Classes
 from dnlnet.files import atomic_write
 from dnlnet.layout import with_channels_last
-from dnlnet.recipes.build import builder_of
-from dnlnet.recipes.build_video import clip_of, pixels_of
-from dnlnet.recipes.card import model_card
-from dnlnet.recipes.model_file import HUB_FILE, ModelFile, find_model, read_header, read_model_file
-from dnlnet.recipes.schema import DetectionRecipe, Evaluation, SegmentationRecipe, VideoRecipe
-from dnlnet.segmentation.inference import Inference
-from dnlnet.segmentation.predictor import SegmentationModel
-from dnlnet.video.predictor import VideoModel
-
-# Those with batch norms, and the shape of an example of what each takes.
-_DETECTOR_PARTS = {
-    "backbone": (3, 64, 64),
-    "roi_heads.box_head": (PYRAMID_CHANNELS, 7, 7),
-    "roi_heads.mask_head": (PYRAMID_CHANNELS, 14, 14),
-}
+from dnlnet.systems import System, system_of
 
 _FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors names them
-
-
-def inference_of(evaluation: Evaluation, align_corners: bool = True) -> Inference:
-    """How a recipe says that images are looked at; `align_corners` is its network's."""
-    return Inference(
-        evaluation.window,
-        evaluation.stride,
-        evaluation.short_side,
-        evaluation.scales,
-        evaluation.flip,
-        align_corners=align_corners,
-    )
 
 
 def load_network(model: ModelFile) -> nn.Module:
@@ -56,7 +30,7 @@ def load_network(model: ModelFile) -> nn.Module:
     problem = weights_problem(model)
     if problem is not None:
         raise ValueError(f"{model.path}: {problem}")
-    network: nn.Module = builder_of(model.recipe).build_model(model.recipe.model, len(model.classes), weights=False)
+    network = system_of(model.recipe).build_model(model.recipe.model, len(model.classes), weights=False)
     state = load_file(model.path)
     strange = [name for name, tensor in state.items() if not tensor.isfinite().all()]
     if strange:
@@ -74,10 +48,10 @@ def weights_problem(model: ModelFile) -> str | None:
 
     Only the file's header is read, and no memory is taken for the network.
     """
-    build = builder_of(model.recipe).build_model
+    build = system_of(model.recipe).build_model
     try:
         with torch.device("meta"):
-            network: nn.Module = build(model.recipe.model, len(model.classes), weights=False)
+            network = build(model.recipe.model, len(model.classes), weights=False)
     except ValueError as error:
         return f"its recipe describes no network: {error}"
     own: dict[str, Tensor] = network.state_dict()
@@ -105,14 +79,45 @@ def _few(names: Sequence[str]) -> str:
 
 
 class TrainedModel(ModelHubMixin, library_name="dnlnet"):
-    """A trained model that came from a model file, and can be shared as one.
+    """A trained model from a model file, ready to predict, and to be shared.
 
     ``model.save_pretrained(folder)`` and ``model.push_to_hub("name/of-it")`` write the file, its recipe and a card
     that says what it is and what it scored; ``TrainedModel.from_pretrained`` reads them.
+
+    Args:
+        file: what the model file says.
+        device: where the network runs; default: a GPU if there is one.
+
+    Attributes:
+        predictor: what predicts, as the model's system has it: `SegmentationModel`, `DetectionModel`, `VideoModel`.
     """
 
-    file: ModelFile
     _hub_mixin_config = {}  # noqa: RUF012  # the mixin's own guess, from the arguments of __init__, is not wanted
+
+    def __init__(self, file: ModelFile, device: torch.device | str | None = None) -> None:
+        self.file = file
+        network = with_channels_last(self.system.fold(load_network(file).eval()))
+        self.predictor = self.system.predictor(file.recipe, network, file.classes, device or default_device())
+
+    @property
+    def system(self) -> System[Any]:
+        """What it is a model of."""
+        return system_of(self.file.recipe)
+
+    @property
+    def network(self) -> nn.Module:
+        """The network in evaluation mode, its batch norms folded."""
+        network: nn.Module = self.predictor.network
+        return network
+
+    @property
+    def classes(self) -> Classes:
+        """What its outputs mean."""
+        return self.file.classes
+
+    def predict(self, source: Any, **options: Any) -> Any:
+        """What the model finds in a picture or video: see the `predict` of `predictor`."""
+        return self.predictor.predict(source, **options)
 
     def _save_pretrained(self, save_directory: Path) -> None:
         with atomic_write(save_directory / HUB_FILE) as temporary:
@@ -123,11 +128,7 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **options: Any) -> Self:
-        path = find_model(model_id, **options)
-        model = open_model(read_model_file(path))
-        if not isinstance(model, cls):
-            raise ValueError(f"{path}: is a {model.file.recipe.task} model; TrainedModel.from_pretrained takes any")
-        return model
+        return cls(read_model_file(find_model(model_id, **options)))
 
     def generate_model_card(self, name: str = "you/model", **_: Any) -> ModelCard:
         """What the model is, what it scored, and how to load it by its name."""
@@ -138,54 +139,7 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         return super().push_to_hub(repo_id, **{"model_card_kwargs": {"name": repo_id}, **options})
 
 
-class TrainedSegmentation(TrainedModel, SegmentationModel):
-    """`SegmentationModel` from a model file."""
-
-    def __init__(self, file: ModelFile, recipe: SegmentationRecipe) -> None:
-        trained = load_network(file).eval()
-        network = with_channels_last(fold_batch_norms(trained, torch.zeros(1, 3, 64, 64)))
-        inference = inference_of(recipe.evaluation, recipe.model.align_corners)
-        super().__init__(network, file.classes, inference, default_device())
-        self.file = file
-
-
-class TrainedDetection(TrainedModel, DetectionModel):
-    """`DetectionModel` from a model file."""
-
-    def __init__(self, file: ModelFile, recipe: DetectionRecipe) -> None:
-        network, data = load_network(file).eval(), recipe.data
-        assert isinstance(network, Detector)
-        for part, shape in _DETECTOR_PARTS.items():
-            network.set_submodule(part, fold_batch_norms(network.get_submodule(part), torch.zeros(1, *shape)))
-        with_channels_last(network)
-        super().__init__(network, file.classes, data.short_side, data.long_side, default_device())
-        self.file = file
-
-
-class TrainedVideo(TrainedModel, VideoModel):
-    """`VideoModel` from a model file."""
-
-    def __init__(self, file: ModelFile, recipe: VideoRecipe) -> None:
-        views = recipe.evaluation
-        trained = load_network(file).eval()
-        super().__init__(
-            with_channels_last(fold_batch_norms(trained, torch.zeros(1, 3, 2, 64, 64))),
-            file.classes,
-            clip_of(recipe.data),
-            pixels_of(recipe.data),
-            clips=views.clips,
-            crops=views.crops,
-            short_side=views.short_side,
-            at_once=views.at_once,
-            device=default_device(),
-        )
-        self.file = file
-
-
-AnyTrained = TrainedSegmentation | TrainedDetection | TrainedVideo
-
-
-def load(model: str | Path) -> AnyTrained:
+def load(model: str | Path) -> TrainedModel:
     """A trained model, ready for ``model.predict(picture)``, or of a video.
 
     The batch norms are folded into the convolutions and channels lie last in memory: the same function up to
@@ -194,17 +148,7 @@ def load(model: str | Path) -> AnyTrained:
     Args:
         model: a model file, the folder of a run, or a name on the Hugging Face hub.
     """
-    return open_model(read_model_file(find_model(str(model))))
-
-
-def open_model(file: ModelFile) -> AnyTrained:
-    """The trained model of a model file, of the kind of its task."""
-    if isinstance(file.recipe, VideoRecipe):
-        return TrainedVideo(file, file.recipe)
-    if isinstance(file.recipe, DetectionRecipe):
-        return TrainedDetection(file, file.recipe)
-    assert isinstance(file.recipe, SegmentationRecipe)
-    return TrainedSegmentation(file, file.recipe)
+    return TrainedModel(read_model_file(find_model(str(model))))
 
 
 def default_device() -> str:
@@ -212,38 +156,23 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def load_segmentation(model: str | Path) -> TrainedSegmentation:
-    """A trained segmentation model; an error if the file is of another task."""
-    file = read_model_file(find_model(str(model)))
-    if not isinstance(file.recipe, SegmentationRecipe):
-        raise ValueError(f"{model}: is a {file.recipe.task} model; this is for segmentation models")
-    return TrainedSegmentation(file, file.recipe)
+def load_together(models: Sequence[str | Path]) -> dict[str, TrainedModel]:
+    """Models to be compared, by what to call them: recipes, with their files where those are equal."""
+    return {title: TrainedModel(file) for title, file in read_together(models).items()}
 
 
-def load_together(models: Sequence[str]) -> dict[str, TrainedSegmentation | TrainedDetection]:
-    """Models of pictures to be compared, by what to call them: recipes, with their files where those are equal."""
-    return open_together(read_together(models))
-
-
-def open_together(files: Mapping[str, ModelFile]) -> dict[str, TrainedSegmentation | TrainedDetection]:
-    """The models of pictures that these files are of."""
-    loaded = {}
-    for title, file in files.items():
-        model = open_model(file)
-        if isinstance(model, TrainedVideo):
-            raise ValueError(f"{file.path}: is a video model, and this is for pictures; see dnlnet attend")
-        loaded[title] = model
-    return loaded
-
-
-def read_together(models: Sequence[str]) -> dict[str, ModelFile]:
-    """Model files to be compared, by what to call them; they must know the same classes."""
-    files = [read_model_file(find_model(model)) for model in models]
+def read_together(models: Sequence[str | Path]) -> dict[str, ModelFile]:
+    """Model files to be compared, by what to call them; they must be of one system and know the same classes."""
+    files = [read_model_file(find_model(str(model))) for model in models]
+    first = files[0]
     for file in files[1:]:
-        if tuple(file.classes.names) != tuple(files[0].classes.names):
+        if file.recipe.task != first.recipe.task:
             raise ValueError(
-                f"{file.path} and {files[0].path} know different classes; compare models of one data set"
+                f"{file.path}: is a {file.recipe.task} model, and {first.path} a {first.recipe.task} model; compare "
+                "models of one task"
             )
+        if tuple(file.classes.names) != tuple(first.classes.names):
+            raise ValueError(f"{file.path} and {first.path} know different classes; compare models of one data set")
     names = [file.recipe.name for file in files]
     return {
         f"{name} ({file.path})" if names.count(name) > 1 else name: file

@@ -14,8 +14,9 @@ import dnlnet
 from dnlnet.data.classes import Classes
 from dnlnet.engine.checkpoint import save_tensors
 from dnlnet.errors import shown
-from dnlnet.files import json_text
-from dnlnet.recipes.schema import Recipe, parse_json, parse_recipe
+from dnlnet.files import json_text, parse_json
+from dnlnet.recipes.schema import Recipe
+from dnlnet.systems import parse_recipe
 
 HUB_FILE = "model.safetensors"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # of an owner and a model; either may have dots in it

@@ -1,6 +1,6 @@
 """Networks that turn an image or a clip into feature maps, for heads to work on."""
 
-from dnlnet.backbones.image import BACKBONES, Backbone
+from dnlnet.backbones.image import BACKBONES, Backbone, BackboneRow
 from dnlnet.backbones.resnet3d import VIDEO_BACKBONES, SlowOnly, inflate
 from dnlnet.backbones.weights import (
     LoadReport,
@@ -15,6 +15,7 @@ __all__ = [
     "BACKBONES",
     "VIDEO_BACKBONES",
     "Backbone",
+    "BackboneRow",
     "LoadReport",
     "SlowOnly",
     "find_backbones",

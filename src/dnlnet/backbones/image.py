@@ -14,7 +14,7 @@ from dnlnet.errors import unknown
 
 
 @dataclass(frozen=True)
-class Row:
+class BackboneRow:
     """One backbone: what timm calls it, and what it can be asked for.
 
     Args:
@@ -45,19 +45,19 @@ _HRNET: dict[str, Any] = {
     "parallel": True,
 }
 
-BACKBONES: Mapping[str, Row] = {
-    "resnet18": Row("resnet18", _RESNET_STRIDES, _RESNET_PLACES),
-    "resnet50": Row("resnet50", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
-    "resnet101": Row("resnet101", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
+BACKBONES: dict[str, BackboneRow] = {
+    "resnet18": BackboneRow("resnet18", _RESNET_STRIDES, _RESNET_PLACES),
+    "resnet50": BackboneRow("resnet50", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
+    "resnet101": BackboneRow("resnet101", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
     # The paper's: three 3 x 3 convolutions in place of the first 7 x 7 one.
-    "resnet101s": Row("resnet101s", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
-    "resnet50s": Row("resnet50s", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
+    "resnet101s": BackboneRow("resnet101s", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
+    "resnet50s": BackboneRow("resnet50s", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
     # The same at half the width, as mmsegmentation has it.
-    "resnet50c": Row("resnet50c", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
-    "resnet101c": Row("resnet101c", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
-    "mobilenetv2": Row("mobilenetv2_100", _RESNET_STRIDES, r"blocks\.\d\.\d+"),
-    "hrnet_w18": Row("hrnet_w18", **_HRNET),
-    "hrnet_w48": Row("hrnet_w48", **_HRNET),
+    "resnet50c": BackboneRow("resnet50c", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
+    "resnet101c": BackboneRow("resnet101c", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
+    "mobilenetv2": BackboneRow("mobilenetv2_100", _RESNET_STRIDES, r"blocks\.\d\.\d+"),
+    "hrnet_w18": BackboneRow("hrnet_w18", **_HRNET),
+    "hrnet_w48": BackboneRow("hrnet_w48", **_HRNET),
 }
 
 # Of pixels in 0..255, red first: ImageNet's deviation and mean, as images are normalised with, and Caffe's mean.

@@ -34,8 +34,9 @@ def block(
     from dnlnet.attention import VARIANTS
     from dnlnet.bench.block import SIZES, bench_block, describe_machine
     from dnlnet.cli.progress import measuring_progress
-    from dnlnet.cli.tables import choose, print_table, write_json
+    from dnlnet.cli.tables import choose, print_table
     from dnlnet.engine.memory import require_memory
+    from dnlnet.files import write_json
 
     chosen_variants = choose("variant", variants, VARIANTS)
     chosen_sizes = choose("size", sizes, SIZES)
@@ -78,7 +79,8 @@ def data(
     from dnlnet.bench.block import describe_machine
     from dnlnet.bench.data import SOURCES, bench_data
     from dnlnet.cli.progress import measuring_progress
-    from dnlnet.cli.tables import print_table, write_json
+    from dnlnet.cli.tables import print_table
+    from dnlnet.files import write_json
 
     rows = []
     with measuring_progress() as progress:
@@ -130,10 +132,10 @@ def predict(
     from dnlnet.bench.block import describe_machine
     from dnlnet.bench.predict import bench_predict
     from dnlnet.cli.sizes import parse_size
-    from dnlnet.cli.tables import print_table, write_json
+    from dnlnet.cli.tables import print_table
     from dnlnet.engine.memory import require_memory
-    from dnlnet.recipes import find_recipe
-    from dnlnet.recipes.build import network_of
+    from dnlnet.files import write_json
+    from dnlnet.systems import find_recipe, network_of
 
     build, shape = network_of(find_recipe(recipe))
     if size is not None:

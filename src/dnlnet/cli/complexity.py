@@ -26,10 +26,10 @@ def complexity(
 
     Example: dnlnet complexity 'cityscapes-r101-*' --latency
     """
-    from dnlnet.cli.tables import print_table, write_json
+    from dnlnet.cli.tables import print_table
+    from dnlnet.files import write_json
     from dnlnet.lens.complexity import CONVENTION, count_complexity, measure_latency
-    from dnlnet.recipes import match_recipes
-    from dnlnet.recipes.build import network_of
+    from dnlnet.systems import match_recipes, network_of
 
     chosen = {found.name: found for pattern in recipe or _DEFAULT for found in match_recipes(pattern)}
     rows = []

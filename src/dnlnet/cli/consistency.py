@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
-    from dnlnet.lens.consistency import Average, Overlaps
-    from dnlnet.recipes.model_file import ModelFile
-    from dnlnet.segmentation.data.samples import Sample
+    from dnlnet.lens.consistency import Average
 
     Table = dict[str, dict[str, Average | None]]
 
@@ -39,36 +37,36 @@ def consistency(
 
     Example: dnlnet consistency runs/nl runs/dnl --data ~/camvid --picture overlaps.png
     """
-    from dnlnet.cli.tables import write_json
-    from dnlnet.lens.consistency import RANDOM, averages
+    from dnlnet.cli.progress import counting_progress
+    from dnlnet.files import write_json
     from dnlnet.lens.consistency_figure import consistency_figure
     from dnlnet.lens.panels import save_figure
-    from dnlnet.recipes.load import read_together
+    from dnlnet.runs.consistency import measure_consistency
 
-    found = read_together(models)
-    rows: dict[str, list[Overlaps]] = {}
-    names: list[str] = []
-    for title, model in found.items():
-        names, measured = _measure(model, data, split, images, width, void_edges, random=RANDOM not in rows)
-        blocks = [name for name in measured if name != RANDOM]
-        for name, values in measured.items():
-            rows[name if name == RANDOM else title if len(blocks) == 1 else f"{title}: {name}"] = values
-    rows[RANDOM] = rows.pop(RANDOM)  # last
-    table = {name: averages(values) for name, values in rows.items()}
+    with counting_progress() as progress:
+
+        def start(name: str, count: int) -> "Callable[[], None]":
+            task = progress.add_task(name, total=count)
+            return lambda: progress.advance(task)
+
+        found = measure_consistency(
+            models, data, split=split, width=width, void_edges=void_edges, images=images, start=start
+        )
+    table = found.table()
     print_overlaps(
         table,
-        f"{len(names)} images; mean ± standard error over images; boundary: nearer than {width} px to a contour, "
-        f"edges of unlabelled pixels {'counted' if void_edges else 'not counted'}",
+        f"{len(found.images)} images; mean ± standard error over images; boundary: nearer than {width} px to a "
+        f"contour, edges of unlabelled pixels {'counted' if void_edges else 'not counted'}",
     )
     if json is not None:
         content = {
             "width": width,
             "void_edges": void_edges,
-            "models": {title: str(model.path) for title, model in found.items()},
+            "models": {title: str(path) for title, path in found.models.items()},
             "rows": overlaps_json(table),
             "images": [
-                {"image": image} | {row: vars(values[number]) for row, values in rows.items()}
-                for number, image in enumerate(names)
+                {"image": image} | {row: vars(values[number]) for row, values in found.rows.items()}
+                for number, image in enumerate(found.images)
             ],
         }
         write_json(json, content)
@@ -106,45 +104,3 @@ def _cell(statistic: str, average: "Average | None") -> str:
     if average is None:
         return "-"
     return f"{average.mean:.1%}" if statistic.endswith("void") else f"{average.mean:.3f}±{average.error:.3f}"
-
-
-def _measure(
-    found: "ModelFile",
-    data: Path | None,
-    split: str | None,
-    images: int | None,
-    width: int,
-    void_edges: bool,
-    random: bool,
-) -> tuple[list[str], dict[str, list["Overlaps"]]]:
-    """Names of the images, and the overlaps on each of every block of a model."""
-    from dnlnet.cli.progress import counting_progress
-    from dnlnet.lens.consistency import measure
-    from dnlnet.recipes.evaluate import open_test_data
-    from dnlnet.recipes.load import load_segmentation
-
-    test_data = open_test_data(found, data, split)
-    total: int = len(test_data)  # type: ignore[arg-type]
-    count = total if images is None else min(images, total)
-    model = load_segmentation(found.path).single_pass()
-    names = []
-    with counting_progress() as progress:
-        task = progress.add_task(found.recipe.name, total=count)
-
-        def samples() -> "Iterator[Sample]":
-            for index in range(count):
-                sample: Sample = test_data[index]
-                names.append(sample.name)
-                yield sample
-
-        overlaps = measure(
-            model.network,
-            samples(),
-            len(found.classes),
-            lambda _, image: model.logits(image),
-            width=width,
-            void_edges=void_edges,
-            random=random,
-            progress=lambda: progress.advance(task),
-        )
-    return names, overlaps

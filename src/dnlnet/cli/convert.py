@@ -33,9 +33,9 @@ def convert(
 
     Example: dnlnet convert dnl_r50-d8_769x769_80k_cityscapes.pth -o dnl.safetensors
     """
-    from dnlnet.cli.tables import write_json
     from dnlnet.convert import convert as convert_file
     from dnlnet.convert.checking import describe
+    from dnlnet.files import write_json
 
     converted = convert_file(file, out, settings or [], partial=partial, config=config)
     names = list(converted.classes.names)

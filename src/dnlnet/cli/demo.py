@@ -46,8 +46,7 @@ def demo(
     out.mkdir(parents=True, exist_ok=True)
 
     from dnlnet.cli.consistency import print_overlaps
-    from dnlnet.cli.tables import write_json
-    from dnlnet.files import atomic_write
+    from dnlnet.files import atomic_write, write_json
     from dnlnet.lens.explorer import explorer_page
     from dnlnet.lens.figures import attention_figure
     from dnlnet.lens.panels import save_figure

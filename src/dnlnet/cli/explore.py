@@ -28,9 +28,11 @@ def explore(
 
     Example: dnlnet explore runs/dnl --against runs/nl
     """
+    from dnlnet.artifacts.load import load_together
     from dnlnet.lens.app import Explorer, launch
-    from dnlnet.recipes.load import load_together
 
-    explorer = Explorer(load_together([model, *(against or ())]), max_megabytes, max_pixels)
+    models = load_together([model, *(against or ())])
+    predictors = {title: trained.predictor for title, trained in models.items()}
+    explorer = Explorer(predictors, max_megabytes, max_pixels)
     typer.echo(f"starting; then open http://127.0.0.1:{port} (Ctrl-C stops it)")
     launch(explorer, port, browser)

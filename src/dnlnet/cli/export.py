@@ -64,10 +64,12 @@ def export(
 
     Example: dnlnet export runs/camvid --format onnx --dynamic all --with-maps 0.5,0.5 -o camvid.onnx
     """
+    from dnlnet.artifacts.model_file import find_model, read_model_file
     from dnlnet.cli.sizes import parse_size
-    from dnlnet.cli.tables import print_table, write_json
-    from dnlnet.export.model import AXES, DifferenceError, export_model
-    from dnlnet.recipes.model_file import find_model, read_model_file
+    from dnlnet.cli.tables import print_table
+    from dnlnet.files import write_json
+    from dnlnet.runs.export import AXES, DifferenceError
+    from dnlnet.runs.export import export as export_model
 
     queries = [_query(text) for text in with_maps or []]
     lengths = None

@@ -21,9 +21,9 @@ def info(
     """
     import yaml
 
-    from dnlnet.cli.tables import write_json
-    from dnlnet.export.describe import describe_onnx, describe_program
-    from dnlnet.recipes.model_file import find_model
+    from dnlnet.artifacts.describe import describe_onnx, describe_program
+    from dnlnet.artifacts.model_file import find_model
+    from dnlnet.files import write_json
 
     path = find_model(model)
     kinds = {".onnx": describe_onnx, ".pt2": describe_program, ".safetensors": _safetensors}
@@ -41,8 +41,8 @@ def info(
 def _safetensors(path: Path) -> dict[str, Any]:
     from math import prod
 
-    from dnlnet.recipes.load import weights_problem
-    from dnlnet.recipes.model_file import described, read_header
+    from dnlnet.artifacts.load import weights_problem
+    from dnlnet.artifacts.model_file import described, read_header
 
     metadata, tensors = read_header(path)
     if "recipe" not in metadata or "classes" not in metadata:

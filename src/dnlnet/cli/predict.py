@@ -1,11 +1,14 @@
 """`dnlnet predict`: what is in one's own pictures and videos."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dnlnet.cli.numbers import finite
+
+if TYPE_CHECKING:
+    from dnlnet.runs.predict import Done
 
 
 def predict(
@@ -18,12 +21,13 @@ def predict(
         str | None, typer.Option(metavar="NAME", help="Write what this benchmark's server takes, e.g. cityscapes.")
     ] = None,
     max_pixels: Annotated[
-        int, typer.Option(min=65536, max=1_000_000_000, help="Larger pictures are done in tiles.")
-    ] = 4_000_000,
+        int | None,
+        typer.Option(min=65536, max=1_000_000_000, help="Segment larger pictures in tiles. Default: 4 million."),
+    ] = None,
     threshold: Annotated[
-        float,
-        typer.Option(min=0, max=1, callback=finite, help="Leave out objects below this confidence."),
-    ] = 0.5,
+        float | None,
+        typer.Option(min=0, max=1, callback=finite, help="Leave out objects below this confidence. Default: 0.5."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
     """Segment images, detect objects, or classify videos.
@@ -38,17 +42,13 @@ def predict(
 
     Example: dnlnet predict runs/camvid photos/ street.jpg -o predicted
     """
+    from dnlnet.cli.options import given
     from dnlnet.cli.problems import end_with, say
     from dnlnet.cli.progress import counting_progress
     from dnlnet.data.names import printable
-    from dnlnet.engine.distributed import barrier, is_main, process_group
-    from dnlnet.recipes.load import load
-    from dnlnet.recipes.model_file import find_model
-    from dnlnet.recipes.outputs import join_results
-    from dnlnet.recipes.predict import predict_pictures
+    from dnlnet.engine.distributed import is_main, process_group
+    from dnlnet.runs.predict import predict as predict_files
 
-    path = find_model(model)
-    results = []
     with process_group(), counting_progress() as progress:
         task = progress.add_task("predicting", total=None)
         part = progress.add_task("", visible=False)
@@ -57,29 +57,25 @@ def predict(
             name = printable(picture.name)[:40]
             progress.update(part, description=name, completed=done, total=total, visible=1 < total > done)
 
-        for result in predict_pictures(
-            load(path),
-            path,
-            inputs,
-            out,
-            submission=submission,
-            max_pixels=max_pixels,
-            threshold=threshold,
-            force=force,
-            start=lambda count: progress.update(task, total=count),
-            left_out=lambda text: say(f"left out: {text}"),
-            progress=advance,
-        ):
+        def show(result: "Done") -> None:
             progress.advance(task)
-            results.append(result)
             if result.said:
                 typer.echo(f"{printable(result.path)}\n{result.said}")
             for note in result.notes:
                 say(f"{result.path}: {note}")
-        barrier()
+
+        results = predict_files(
+            model,
+            inputs,
+            out,
+            options=given(submission=submission, max_pixels=max_pixels, threshold=threshold),
+            force=force,
+            start=lambda count: progress.update(task, total=count),
+            left_out=lambda text: say(f"left out: {text}"),
+            progress=advance,
+            done=show,
+        )
         speaks = is_main()
-        if speaks:
-            join_results(out)
     bad = [result.problem for result in results if result.problem is not None]
     skipped, again = (sum(getattr(result, kind) for result in results) for kind in ("skipped", "again"))
     if speaks:

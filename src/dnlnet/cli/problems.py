@@ -1,12 +1,8 @@
 """What commands over many files say of those that they could not use."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import typer
-
-if TYPE_CHECKING:
-    from dnlnet.data.inputs import Inputs
 
 
 def say(text: str) -> None:
@@ -14,12 +10,6 @@ def say(text: str) -> None:
     from dnlnet.data.names import printable
 
     typer.echo(printable(text), err=True)
-
-
-def say_left_out(inputs: "Inputs") -> None:
-    """What was found but is not looked at."""
-    for text in inputs.left_out:
-        say(f"left out: {text}")
 
 
 def end_with(problems: Sequence[str], count: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from dnlnet.recipes import Recipe
+    from dnlnet.recipes.schema import Recipe
 
 recipes = typer.Typer(help="List the recipes, and show what one says.", no_args_is_help=True)
 
@@ -21,8 +21,9 @@ def list_recipes(
 
     Example: dnlnet recipes list 'cityscapes-*'
     """
-    from dnlnet.cli.tables import print_table, write_json
-    from dnlnet.recipes import match_recipes
+    from dnlnet.cli.tables import print_table
+    from dnlnet.files import write_json
+    from dnlnet.systems import match_recipes, system_of
 
     found = match_recipes(pattern)
     print_table(
@@ -32,7 +33,7 @@ def list_recipes(
                 "recipe": recipe.name,
                 "iterations": f"{_iterations(recipe):,}",
                 "batch": recipe.schedule.batch,
-                "image": _image(recipe),
+                "image": system_of(recipe).image_text(recipe),
                 "the paper's": _scores(recipe.paper.scores if recipe.paper else {}),
                 "ours": _scores(recipe.measured.scores) if recipe.measured else "unmeasured",
             }
@@ -58,8 +59,9 @@ def show(
     """
     import yaml
 
-    from dnlnet.cli.tables import write_json
-    from dnlnet.recipes import find_recipe, override
+    from dnlnet.files import write_json
+    from dnlnet.recipes.override import override
+    from dnlnet.systems import find_recipe
 
     content = override(find_recipe(name), settings or []).model_dump(mode="json")
     if json is not None:
@@ -71,17 +73,6 @@ def show(
 
 def _iterations(recipe: "Recipe") -> int:
     return recipe.schedule.iterations + sum(phase.iterations for phase in recipe.schedule.then)
-
-
-def _image(recipe: "Recipe") -> str:
-    """The size of what is trained on: crops, or the sides of whole images."""
-    from dnlnet.recipes.schema import Data, VideoData
-
-    if isinstance(recipe.data, Data):
-        return "{} x {}".format(*recipe.data.crop)
-    if isinstance(recipe.data, VideoData):
-        return f"{recipe.data.frames} x {recipe.data.crop} x {recipe.data.crop}"
-    return f"{recipe.data.short_side}..{recipe.data.long_side}"
 
 
 def _scores(scores: Mapping[str, float]) -> str:

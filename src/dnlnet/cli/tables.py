@@ -1,25 +1,9 @@
-"""Tables on the terminal, and the same rows as JSON."""
+"""Tables on the terminal."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from dnlnet.errors import unknown
-from dnlnet.files import atomic_write, json_text
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write the content as readable JSON, whole or not at all."""
-    with atomic_write(path) as temporary:
-        temporary.write_text(json_text(content, indent=2) + "\n")
-
-
-def write_maps(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write arrays by name as a compressed .npz, whole or not at all."""
-    import numpy as np
-
-    with atomic_write(path) as temporary:
-        np.savez_compressed(temporary, allow_pickle=False, **arrays)
 
 
 def print_table(title: str, rows: Sequence[Mapping[str, object]], caption: str = "") -> None:

@@ -40,12 +40,13 @@ def train(
     Example: dnlnet train camvid-mbv2-dnl --data ~/camvid --out runs/camvid --set model.weights=mobilenet_v2.pth
     """
     from dnlnet.engine import distributed
-    from dnlnet.lens.report import write_report
-    from dnlnet.recipes import find_recipe, override
-    from dnlnet.recipes.train import train_recipe
+    from dnlnet.recipes.override import override
+    from dnlnet.runs.report import write_report
+    from dnlnet.runs.train import train as train_recipe
+    from dnlnet.systems import find_recipe, system_of
 
     chosen = override(find_recipe(recipe), settings or [])
-    with _Bar(chosen.schedule.batch, "clips" if chosen.task == "video" else "images") as bar:
+    with _Bar(chosen.schedule.batch, system_of(chosen).unit) as bar:
         if data is not None and distributed.is_main():
             bar.say(f"opening {chosen.data.name} in {data}")  # which may take a minute, if its lists are long
         outcome = train_recipe(

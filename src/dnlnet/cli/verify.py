@@ -23,7 +23,8 @@ def verify(
     """
     from dataclasses import asdict
 
-    from dnlnet.cli.tables import print_table, write_json
+    from dnlnet.cli.tables import print_table
+    from dnlnet.files import write_json
     from dnlnet.lens.theory import check_claims
 
     claims = check_claims(seed)

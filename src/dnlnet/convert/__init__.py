@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dnlnet.artifacts.model_file import ModelFile, write_model_file
 from dnlnet.convert import mmdet, mmseg, pytorchvideo, slowfast, torchcv
 from dnlnet.convert.checking import fitted, listed
 from dnlnet.convert.family import Converted, Family, ForeignCheckpoint
 from dnlnet.convert.reading import left_out, read_checkpoint
-from dnlnet.recipes.model_file import ModelFile, write_model_file
 from dnlnet.recipes.override import override
 
 __all__ = ["FAMILIES", "Converted", "Family", "ForeignCheckpoint", "convert", "read", "recognise"]

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from dnlnet.convert.names import their_name
-from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.schema import Recipe
+from dnlnet.systems import system_of
 
 # A count that only cumulative averages use, and that older checkpoints do not have.
 _COUNTERS = "num_batches_tracked"
@@ -27,7 +27,7 @@ def fitted(
         names: beginnings of names in the file that the tensors come from, and ours.
     """
     with torch.device("meta"):
-        network = builder_of(recipe).build_model(recipe.model, classes, weights=False)
+        network = system_of(recipe).build_model(recipe.model, classes, weights=False)
     own: dict[str, Tensor] = network.state_dict()
     missing = [_both_names(name, names) for name in own if name not in state and not name.endswith(_COUNTERS)]
     misshapen = [
@@ -60,7 +60,7 @@ def fitted(
 def describe(recipe: Recipe) -> str:
     """The network of a recipe in a few words.
 
-    >>> from dnlnet.recipes import find_recipe
+    >>> from dnlnet.systems import find_recipe
     >>> describe(find_recipe("cityscapes-r101-dnl"))
     'a network for segmentation: resnet101s with dnl (preset paper)'
     """

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dnlnet.data.classes import Classes, Colour, spread_colours
-from dnlnet.recipes.catalog import DATA_SETS
+from dnlnet.segmentation.data.sets import DATA_SETS
 
 _DATA_SETS: Mapping[int, str] = {19: "cityscapes", 150: "ade20k", 59: "pascal_context", 60: "pascal_context_60"}
 _OWN = "folder"

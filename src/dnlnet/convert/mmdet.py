@@ -25,9 +25,9 @@ from dnlnet.convert.names import State, as_linear, renamed, size
 from dnlnet.convert.resnets import PLAIN_STEM, find_resnet
 from dnlnet.data.classes import Classes, spread_colours
 from dnlnet.detection.network import PLACEMENTS
+from dnlnet.detection.recipes import detection_recipes
+from dnlnet.detection.schema import DetectionRecipe, InstanceData
 from dnlnet.errors import shown
-from dnlnet.recipes import RECIPES
-from dnlnet.recipes.schema import DetectionRecipe, InstanceData
 
 SOURCE = "Mask R-CNN of the authors' detection code (mmdetection 1.0): baseline, NL, simplified NL (as gc) and DNL"
 _ABN_EPS = 1e-5
@@ -179,10 +179,8 @@ def _recipe(
     placement = None if block is None else _placement(places, state)
     rows = [
         recipe
-        for recipe in RECIPES.values()
-        if isinstance(recipe, DetectionRecipe)
-        and recipe.name.startswith("coco-r50-")
-        and recipe.model.variant == variant
+        for recipe in detection_recipes()
+        if recipe.name.startswith("coco-r50-") and recipe.model.variant == variant
     ]
     recipe = next((row for row in rows if placement in (None, row.model.placement)), rows[0])
     changes = {

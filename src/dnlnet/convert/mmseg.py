@@ -9,7 +9,8 @@ from dnlnet.convert.mm_config import Config
 from dnlnet.convert.mmseg_facts import Facts
 from dnlnet.convert.names import State, as_linear, check_context, renamed, size
 from dnlnet.convert.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
-from dnlnet.recipes.schema import Data, Evaluation, Loss, Optim, Schedule, SegmentationRecipe, SegmentorModel
+from dnlnet.recipes.schema import Optim, Schedule
+from dnlnet.segmentation.schema import Data, Evaluation, Loss, SegmentationRecipe, SegmentorModel
 
 # Their names and ours.
 _STEMS = {

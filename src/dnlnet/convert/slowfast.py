@@ -13,7 +13,7 @@ from dnlnet.convert.known_classes import numbered
 from dnlnet.convert.names import State, as_linear, renamed, size
 from dnlnet.convert.slowfast_config import Config
 from dnlnet.convert.videos import STAGES, find_video_backbone, residual_names
-from dnlnet.recipes import find_recipe
+from dnlnet.systems import find_recipe
 from dnlnet.video.data.videos import named_classes
 
 _STEM = "s1.pathway0_stem.conv.weight"

@@ -8,8 +8,9 @@ from dnlnet.convert.known_classes import find_data
 from dnlnet.convert.names import State, as_linear, check_context, renamed, size
 from dnlnet.convert.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
 from dnlnet.convert.torchcv_config import Config
-from dnlnet.recipes import find_segmentation_recipe
-from dnlnet.recipes.schema import Data, Optim, SegmentationRecipe, SegmentorModel
+from dnlnet.recipes.schema import Optim
+from dnlnet.segmentation.recipes import segmentation_recipes
+from dnlnet.segmentation.schema import Data, SegmentationRecipe, SegmentorModel
 
 # Their names and ours. The first convolution is the whole stem, or the first of three.
 _STEMS = {
@@ -138,7 +139,8 @@ FAMILY = Family(
 
 def _recipe(model: SegmentorModel, data: str, config: Config) -> SegmentationRecipe:
     """The paper's recipe for this data set, with what their code does otherwise."""
-    base = find_segmentation_recipe(f"{_PAPER.get(data, 'cityscapes')}-r101-dnl")
+    name = f"{_PAPER.get(data, 'cityscapes')}-r101-dnl"
+    base = next(recipe for recipe in segmentation_recipes() if recipe.name == name)
     free = ("block.query", "block.key") if config.frees_embeddings(model.variant) else ()
     return base.model_copy(
         update={

@@ -1,4 +1,4 @@
-"""Read every file of a data set once: what is in it, and all that is wrong with it."""
+"""Reading every file of a data set once, and what is said about it: the parts that all systems share."""
 
 # K classes
 
@@ -9,71 +9,82 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dnlnet.data.classes import IGNORE
-from dnlnet.data.labelled import BadFileError, LabelledImages, Labels, Problem
+from dnlnet.data.labelled import BadFileError, Problem
 
 Size = tuple[int, int]
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
-_AT_ONCE = 2**22
-
 
 @dataclass(frozen=True)
-class Report:
-    """What a split holds.
+class Contents:
+    """What the table of a report shows.
 
     Args:
-        name: of the images.
-        images: how many pairs of an image and a label file.
-        class_names: the K names.
-        class_pixels: pixels of each class, over all label files that can be read.
-        ignored_pixels: pixels that do not count, over the same files.
-        sizes: (width, height) -> how many images, the most frequent first.
-        problems: all that is wrong, each with its path.
+        title: how much there is.
+        amounts: of each class, for its bar.
+        columns: cells of each class, by the column's name.
+        caption: below the table.
+        lines: after it.
     """
 
-    name: str
-    images: int
-    class_names: Sequence[str]
-    class_pixels: Sequence[int]
-    ignored_pixels: int
-    sizes: Mapping[Size, int]
-    problems: Sequence[Problem]
+    title: str
+    amounts: Sequence[float]
+    columns: Mapping[str, Sequence[str]]
+    caption: str
+    lines: Sequence[str] = ()
+
+
+class Report(Protocol):
+    """What a split holds, and all that is wrong with it."""
 
     @property
-    def class_shares(self) -> list[float]:
-        """The share of each class among the pixels that count; zeros if there are none."""
-        counted = sum(self.class_pixels)
-        return [pixels / max(counted, 1) for pixels in self.class_pixels]
+    def name(self) -> str:
+        """Of the data set and the split."""
+        ...
 
     @property
-    def ignored_share(self) -> float:
-        """The share of ignored pixels among all; zero if there are none."""
-        return self.ignored_pixels / max(sum(self.class_pixels) + self.ignored_pixels, 1)
+    def class_names(self) -> Sequence[str]:
+        """The K names."""
+        ...
+
+    @property
+    def sizes(self) -> Mapping[Size, int]:
+        """(width, height) -> how many, the most frequent first."""
+        ...
+
+    @property
+    def problems(self) -> Sequence[Problem]:
+        """All that is wrong, each with its path."""
+        ...
+
+    def contents(self) -> Contents:
+        """What the table shows."""
+        ...
 
     def to_json(self) -> dict[str, object]:
-        """The report in types that JSON has.
+        """The report in types that JSON has."""
+        ...
 
-        >>> report = Report("mine train", 1, ["sky"], [3], 1, {(2, 2): 1}, [])
-        >>> report.to_json()["classes"], report.to_json()["ignored_share"]
-        ([{'name': 'sky', 'pixels': 3, 'share': 1.0}], 0.25)
-        """
-        shares = zip(self.class_names, self.class_pixels, self.class_shares, strict=True)
-        return {
-            "name": self.name,
-            "images": self.images,
-            "classes": [{"name": name, "pixels": pixels, "share": share} for name, pixels, share in shares],
-            "ignored_pixels": self.ignored_pixels,
-            "ignored_share": self.ignored_share,
-            **sizes_and_problems(self.sizes, self.problems),
-        }
+
+def count_of(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> count_of(1, "image"), count_of(2, "image")
+    ('1 image', '2 images')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def counts_or_none(counts: Sequence[int]) -> list[str]:
+    """Counts as cells of a table, in which a zero stands out.
+
+    >>> counts_or_none([3, 0])
+    ['3', 'none']
+    """
+    return [str(count) if count else "none" for count in counts]
 
 
 def sizes_and_problems(
@@ -97,42 +108,6 @@ def most_frequent_first(sizes: Counter[Size]) -> dict[Size, int]:
     {(1, 2): 2, (2, 1): 1}
     """
     return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
-
-
-def check(images: LabelledImages, progress: Callable[[], None] | None = None) -> Report:
-    """Read all files; a bad one becomes a problem of the report and does not stop it.
-
-    Args:
-        images: what to read.
-        progress: called after each pair, in their order.
-
-    >>> from pathlib import Path
-    >>> from dnlnet.segmentation.data.camvid import CLASSES
-    >>> alone = Problem(Path("a.jpg"), "has no label file")
-    >>> check(LabelledImages("mine", CLASSES, [], lambda raw: raw, [alone])).problems
-    (Problem(path=PosixPath('a.jpg'), text='has no label file'),)
-    """
-    problems = list(images.problems)
-    pixels = np.zeros(IGNORE + 1, dtype=np.int64)
-    sizes: Counter[Size] = Counter()
-    for found in read_all(partial(_read, images), range(len(images)), progress):
-        problems += found.problems
-        if found.size is not None:
-            sizes[found.size] += 1
-        if found.pixels is not None:
-            pixels += found.pixels
-    if pixels.any() and not pixels[: len(images.classes)].any():
-        text = f"no pixel of the {len(images)} label files has a class: all are ignored, and nothing can be learnt"
-        problems.append(Problem(images.pairs[0].labels.parent, text))
-    return Report(
-        name=images.name,
-        images=len(images),
-        class_names=tuple(images.classes.names),
-        class_pixels=tuple(pixels[: len(images.classes)].tolist()),
-        ignored_pixels=int(pixels[IGNORE]),
-        sizes=most_frequent_first(sizes),
-        problems=tuple(problems),
-    )
 
 
 def read_all(
@@ -159,34 +134,3 @@ def collecting(problems: list[Problem]) -> Iterator[None]:
         yield
     except BadFileError as error:
         problems.append(error.problem)
-
-
-@dataclass(frozen=True)
-class _Found:
-    size: Size | None
-    pixels: NDArray[np.int64] | None  # of each label 0..255
-    problems: list[Problem]
-
-
-def _read(images: LabelledImages, index: int) -> _Found:
-    """Each step is tried whatever became of the others, so that one run finds all."""
-    problems: list[Problem] = []
-    image = raw = pixels = None
-    with collecting(problems):
-        image = images.open_image(index)
-    with collecting(problems):
-        raw = images.open_labels(index)
-    if image is not None and raw is not None:
-        with collecting(problems):
-            images.require_same_size(index, image, raw)
-    if raw is not None:
-        with collecting(problems):
-            pixels = _counted(images.decoded(index, raw))
-    return _Found(None if image is None else image.size, pixels, problems)
-
-
-def _counted(labels: Labels) -> NDArray[np.int64]:
-    """Pixels of each label 0..255; a part at a time, because counting needs eight bytes for each pixel."""
-    parts = np.array_split(labels.ravel(), labels.size // _AT_ONCE + 1)
-    counts: NDArray[np.int64] = np.sum([np.bincount(part, minlength=IGNORE + 1) for part in parts], axis=0)
-    return counts

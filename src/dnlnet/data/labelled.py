@@ -21,6 +21,7 @@ from PIL import Image, UnidentifiedImageError
 
 from dnlnet.data.classes import Classes, Colour
 from dnlnet.data.files import file_fault
+from dnlnet.data.fingerprint import Listed
 from dnlnet.data.sizes import MOST_PIXELS
 
 Labels = NDArray[np.uint8]
@@ -85,6 +86,12 @@ class LabelledImages:
 
     def __len__(self) -> int:
         return len(self.pairs)
+
+    def files(self) -> Iterator[Listed]:
+        """The files in order."""
+        for pair in self.pairs:
+            yield pair.image, None
+            yield pair.labels, None
 
     def open(self, index: int) -> tuple[Image.Image, Image.Image]:
         """The image in RGB and its raw label map, of the same size; a bad file raises `BadFileError`."""

@@ -19,6 +19,8 @@ from dnlnet.detection.data.samples import resized_size
 from dnlnet.detection.metric import run_lengths
 from dnlnet.detection.network import Detector
 from dnlnet.detection.task import MASK_THRESHOLD
+from dnlnet.lens.capture import capture
+from dnlnet.lens.views import View, views_of_blocks
 
 SCORE_THRESHOLD = 0.5
 
@@ -144,9 +146,9 @@ class DetectionModel:
         )
         return height, width
 
-
-def _font() -> str:
-    """The file of a font that is always there."""
-    from matplotlib import get_data_path
-
-    return str(Path(get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf")
+    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[View]:
+        """Views of every block, of one pass over the whole picture (H, W, 3)."""
+        with capture(self.network) as blocks:
+            found = self.predict(pixels)
+        height, width = pixels.shape[:2]
+        return views_of_blocks(title, blocks, found.label_map(), self.covered((height, width)))

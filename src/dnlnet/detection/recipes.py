@@ -8,17 +8,9 @@ frozen ("stage1 and stage2" in the paper).
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dnlnet.recipes.schema import (
-    DetectionRecipe,
-    DetectorModel,
-    InstanceData,
-    Measured,
-    Optim,
-    PaperRow,
-    Schedule,
-    Training,
-)
-from dnlnet.recipes.segmentation import METHODS
+from dnlnet.detection.schema import DetectionRecipe, DetectorModel, InstanceData
+from dnlnet.recipes.methods import METHODS
+from dnlnet.recipes.schema import Measured, Optim, PaperRow, Schedule, Training
 
 _EPOCH = 7330
 _FROZEN = tuple(f"backbone.body.body.{part}" for part in ("conv1", "bn1", "layer1"))

@@ -6,19 +6,18 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset
 
 from dnlnet.engine.distributed import any_of, broadcast_buffers, gather, shard, world_size
 from dnlnet.engine.move import to_device
 from dnlnet.engine.reading import read, worker_deaths
-from dnlnet.engine.task import Task
+from dnlnet.engine.task import Data, Task
 
 
 @torch.no_grad()
 def evaluate(
     task: Task,
     model: nn.Module,
-    data: Dataset[Any],
+    data: Data,
     *,
     device: torch.device,
     workers: int = 0,
@@ -34,7 +33,7 @@ def evaluate(
     model.eval()
     broadcast_buffers(model)
     metric = task.metric()
-    count = len(data)  # type: ignore[arg-type]
+    count = len(data)
     try:
         with worker_deaths(), closing(read(data, workers, sampler=shard(range(count)))) as batches:
             for _ in range(-(-count // world_size())):  # the same number everywhere, for all to be asked together

@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from dnlnet.engine.signals import leave_to_parent
+from dnlnet.engine.task import Data
 
 
 def read(
-    data: Dataset[Any],
+    data: Data,
     workers: int,
     *,
     sampler: Iterable[Any] | None = None,
@@ -25,8 +26,8 @@ def read(
     which hides the one sentence that matters. Whoever does not read to the end has to close this, for the workers,
     who leave signals alone, to end.
     """
-    loader = DataLoader(
-        data,
+    loader: DataLoader[Any] = DataLoader(
+        data,  # type: ignore[arg-type]
         num_workers=workers,
         pin_memory=torch.cuda.is_available(),
         generator=torch.Generator(),

@@ -6,6 +6,14 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 
+class Data(Protocol):
+    """Samples by index, or to train on by index and epoch."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any) -> Any: ...
+
+
 class Metric(Protocol):
     """A score that is counted batch by batch, and over several processes without loss."""
 
@@ -29,7 +37,7 @@ class Task(Protocol):
         """An empty `Metric`."""
         ...
 
-    def score(self, model: nn.Module, batch: Any, metric: Any) -> None:
+    def score(self, model: Any, batch: Any, metric: Any) -> None:
         """Predict a batch and count it."""
         ...
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset
 
 from dnlnet.engine import distributed
 from dnlnet.engine.batches import Batches, GroupedBatches
@@ -20,7 +19,7 @@ from dnlnet.engine.optim import LearningRate, set_training_mode
 from dnlnet.engine.reading import read, worker_deaths
 from dnlnet.engine.run import Run, Settings, save_model
 from dnlnet.engine.signals import stop_requested
-from dnlnet.engine.task import Task
+from dnlnet.engine.task import Data, Task
 from dnlnet.files import json_text
 
 CHECKPOINTS = "checkpoints"
@@ -30,7 +29,7 @@ CHECKPOINTS = "checkpoints"
 class Stage:
     """A part of a run: on which data, for how many iterations, from which learning rate, falling how."""
 
-    data: Dataset[Any]
+    data: Data
     iterations: int
     lr: float
     schedule: LearningRate
@@ -69,7 +68,7 @@ def train(
     *,
     device: torch.device,
     start: Checkpoint | None = None,
-    validation: Dataset[Any] | None = None,
+    validation: Data | None = None,
     metadata: Mapping[str, str] | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
     report: Callable[[str], None] = print,
@@ -147,7 +146,7 @@ def resume_point(folder: Path, report: Callable[[str], None] = print) -> Checkpo
 def _scores(
     task: Task,
     run: Run,
-    validation: Dataset[Any],
+    validation: Data,
     log: RunLog,
     report: Callable[[str], None],
     stop: Callable[[], bool],
@@ -230,7 +229,7 @@ def _iterations(
         if groups is not None:
             batches: Batches = GroupedBatches(groups, *numbers)
         else:
-            batches = Batches(len(stage.data), *numbers)  # type: ignore[arg-type]
+            batches = Batches(len(stage.data), *numbers)
         with closing(read(stage.data, settings.workers, batch_sampler=batches)) as samples:
             for iteration in range(first, stage.iterations):
                 yield stage.lr * stage.schedule(iteration), [next(samples) for _ in range(parts)]

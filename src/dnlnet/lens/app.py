@@ -24,13 +24,11 @@ from PIL import Image
 from dnlnet.data.labelled import open_picture
 from dnlnet.data.names import in_html, printable
 from dnlnet.data.pictures import read_picture
-from dnlnet.detection.predictor import DetectionModel
 from dnlnet.errors import load_extra
 from dnlnet.lens.explorer.fit import shrunk
 from dnlnet.lens.guard import LocalOnly
 from dnlnet.lens.panels import heat
-from dnlnet.lens.views import Picture, Point, views_of
-from dnlnet.segmentation.predictor import SegmentationModel
+from dnlnet.lens.views import Picture, PictureModel, Point
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -56,11 +54,14 @@ class Explorer:
 
     def __init__(
         self,
-        models: Mapping[str, SegmentationModel | DetectionModel],
+        models: Mapping[str, PictureModel],
         max_megabytes: float = MAX_MEGABYTES,
         max_pixels: int = MAX_PIXELS,
         look_side: int = LOOK_SIDE,
     ) -> None:
+        for title, model in models.items():
+            if not isinstance(model, PictureModel):
+                raise ValueError(f"{title} does not look at pictures, which this is for; see dnlnet attend")
         self.models, self.max_megabytes, self.max_pixels = models, max_megabytes, max_pixels
         self.look_side = look_side
 
@@ -71,7 +72,7 @@ class Explorer:
         if max(height, width) > self.look_side:
             pixels = np.asarray(shrunk(pixels, self.look_side))
             name += f", made smaller: {pixels.shape[1]} x {pixels.shape[0]} of its {width} x {height} pixels"
-        views = [view for title, model in self.models.items() for view in views_of(title, model, pixels)]
+        views = [view for title, model in self.models.items() for view in model.views(title, pixels)]
         return Picture(name, pixels, views, classes=next(iter(self.models.values())).classes)
 
     def _read(self, path: Path) -> NDArray[np.uint8]:

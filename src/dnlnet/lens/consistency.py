@@ -10,6 +10,7 @@ regions as values, P [H, E]: the fused operator computes it without forming P.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import isqrt, sqrt
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -20,10 +21,21 @@ from dnlnet.attention.kernels import attend
 from dnlnet.attention.terms import Logits
 from dnlnet.data.classes import IGNORE
 from dnlnet.lens.capture import Captured, capture
-from dnlnet.segmentation.data.samples import Sample
 
 RANDOM = "random"
 BOUNDARY_WIDTH = 5  # pixels, as in the paper
+
+
+class LabelledSample(Protocol):
+    """An image (3, H, W) and the classes of its pixels (H, W)."""
+
+    @property
+    def image(self) -> Tensor:
+        """(3, H, W)."""
+
+    @property
+    def labels(self) -> Tensor:
+        """(H, W)."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +178,7 @@ def uniform(terms: Terms) -> Terms:
 
 def measure(
     network: nn.Module,
-    samples: Iterable[Sample],
+    samples: Iterable[LabelledSample],
     classes: int,
     look: Callable[[nn.Module, Tensor], object],
     *,

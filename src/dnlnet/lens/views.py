@@ -5,6 +5,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,9 +15,7 @@ from torch import Tensor
 
 from dnlnet.attention import Terms
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.detection.predictor import DetectionModel
-from dnlnet.lens.capture import Captured, capture
-from dnlnet.segmentation.predictor import SegmentationModel
+from dnlnet.lens.capture import Captured
 
 Point = tuple[int, int]  # (row, column) in pixels of the picture
 
@@ -118,6 +117,20 @@ class Picture:
         return point
 
 
+@runtime_checkable
+class PictureModel(Protocol):
+    """A trained network that looks at pictures."""
+
+    @property
+    def classes(self) -> Classes:
+        """What its outputs mean."""
+        ...
+
+    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[View]:
+        """Views of every block, of one pass over the whole picture (H, W, 3)."""
+        ...
+
+
 def cell_of(index: int, length: int, count: int, covered: float = 1.0) -> int:
     """The one of `count` cells in which pixel (or frame) `index` of `length` lies, if they cover that share of them.
 
@@ -125,25 +138,6 @@ def cell_of(index: int, length: int, count: int, covered: float = 1.0) -> int:
     [0, 0, 1, 1, 2, 2]
     """
     return min(int((index + 0.5) / length * covered * count), count - 1)
-
-
-def segmentation_views(title: str, model: SegmentationModel, pixels: NDArray[np.uint8]) -> list[View]:
-    """Views of every block of a segmentation model, which looks at the picture whole and once."""
-    once = model.single_pass()
-    height, width = pixels.shape[:2]
-    with capture(model.network) as blocks:
-        prediction = once.predict(pixels, max_pixels=height * width)
-    return _views(title, blocks, prediction.labels, once.inference.covered((height, width)))
-
-
-def views_of(title: str, model: SegmentationModel | DetectionModel, pixels: NDArray[np.uint8]) -> list[View]:
-    """Views of every block of a model, which looks at the picture whole and once."""
-    if isinstance(model, SegmentationModel):
-        return segmentation_views(title, model, pixels)
-    with capture(model.network) as blocks:
-        found = model.predict(pixels)
-    height, width = pixels.shape[:2]
-    return _views(title, blocks, found.label_map(), model.covered((height, width)))
 
 
 def interior_points(labels: Tensor, count: int = 3, classes: int = IGNORE) -> list[Point]:
@@ -184,8 +178,8 @@ def _deepest(inside: Tensor) -> tuple[int, Point]:
     return smallest, (row + smallest, column + smallest)
 
 
-def _views(
-    title: str, blocks: Captured, prediction: NDArray[np.uint8], covered: tuple[float, float] = (1.0, 1.0)
+def views_of_blocks(
+    title: str, blocks: Captured, prediction: NDArray[np.uint8] | None, covered: tuple[float, float] = (1.0, 1.0)
 ) -> list[View]:
     """A view of each block, named where there are several."""
     return [

@@ -1,10 +1,10 @@
-"""What the builders of all tasks share."""
+"""The backbone that a recipe's model describes."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dnlnet.backbones import Backbone, load_weights
-from dnlnet.recipes.schema import Model, Recipe
+from dnlnet.recipes.schema import Model
 
 IMAGENET = "imagenet"
 
@@ -30,12 +30,3 @@ def build_backbone(
     if source is not None and source != IMAGENET:
         report(f"{source}: {load_weights(backbone, Path(source))}")
     return backbone
-
-
-def required_folder(recipe: Recipe, root: Path | None) -> Path:
-    """The folder of a recipe's data set, which has to be given."""
-    if root is None:
-        raise ValueError(
-            f"{recipe.name} needs the folder of its data set, {recipe.data.name}: give it with --data DIR"
-        )
-    return root

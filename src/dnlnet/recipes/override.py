@@ -31,7 +31,7 @@ _Loader.add_implicit_resolver(
 def override(recipe: AnyRecipe, settings: Sequence[str]) -> AnyRecipe:
     """The recipe with some values replaced, each given as ``key=value`` with dots in the key; types are checked.
 
-    >>> from dnlnet.recipes import find_recipe
+    >>> from dnlnet.systems import find_recipe
     >>> changed = override(find_recipe("camvid-mbv2-dnl"), ["optim.lr=0.02", "data.crop=[65, 97]"])
     >>> changed.optim.lr, changed.data.crop
     (0.02, (65, 97))

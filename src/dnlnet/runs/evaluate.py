@@ -1,66 +1,66 @@
 """Score a trained model on a data set."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import Dataset
-
+from dnlnet.artifacts.load import load_network
+from dnlnet.artifacts.model_file import ModelFile, find_model, read_model_file
+from dnlnet.data.catalog import Samples
 from dnlnet.engine import distributed
-from dnlnet.engine.evaluate import evaluate
-from dnlnet.recipes.build import builder_of
-from dnlnet.recipes.load import load_network
-from dnlnet.recipes.model_file import ModelFile
-from dnlnet.segmentation.data.samples import Sample
-from dnlnet.segmentation.inference import Inference
-from dnlnet.segmentation.task import SegmentationTask
+from dnlnet.engine.evaluate import evaluate as evaluate_task
+from dnlnet.engine.scores import Scores
+from dnlnet.systems import require_options, system_of
 
 
-def evaluate_model(
-    model: ModelFile,
-    data: Path | None,
+def evaluate(
+    model: str | Path | ModelFile,
+    data: Path | str | None = None,
     *,
     split: str | None = None,
-    inference: Inference | None = None,
+    options: Mapping[str, Any] | None = None,
     workers: int = 0,
     start: Callable[[int], None] = lambda _: None,
     progress: Callable[[], None] = lambda: None,
-) -> Any:
-    """The metric of the model's task over a split; None in all processes but the main one.
+) -> Scores | None:
+    """Score a trained model; under torchrun the processes share the samples, and all but the main one get None.
 
     Args:
-        model: what to score.
+        model: a model file, the folder of a run, or a name on the Hugging Face hub.
         data: folder of its data set.
         split: other than the one its recipe is tested on.
-        inference: how images are fed to a segmentation network; default: the whole image.
+        options: how samples are fed to the network, where that differs from the recipe: of a segmentation model
+            `whole`, `window`, `scales` and `flip`.
         workers: processes that read data.
-        start: told how many images this process has.
+        start: called with the number of samples of this process.
         progress: called after each of them.
     """
-    images = open_test_data(model, data, split)
+    file = model if isinstance(model, ModelFile) else read_model_file(find_model(str(model)))
+    system, recipe = system_of(file.recipe), file.recipe
+    require_options(recipe.task, system.evaluation_options, options or {})
+    samples = open_test_data(file, None if data is None else Path(data), split)
     with distributed.process_group() as device:
-        network = load_network(model)
-        task = builder_of(model.recipe).build_task(model.recipe, model.classes, images)
-        if isinstance(task, SegmentationTask):
-            task.inference = inference or Inference()
-        start(len(distributed.shard(range(len(images)))))  # type: ignore[arg-type]
-        metric = evaluate(task, network.to(device), images, device=device, workers=workers, progress=progress)
-        return metric if distributed.is_main() else None
+        network = load_network(file)
+        task = system.test_task(recipe, file.classes, samples, options or {})
+        start(len(distributed.shard(range(len(samples)))))
+        metric = evaluate_task(
+            task, network.to(device), samples, device=device, workers=workers, progress=progress
+        )
+        if not distributed.is_main():
+            return None
+        return system.scores(metric, file.classes, f"{recipe.name} after {file.iteration} iterations")
 
 
-def open_test_data(model: ModelFile, data: Path | None, split: str | None = None) -> Dataset[Sample]:
-    """The images of a split, which must have the model's classes; by itself, those its recipe is tested on."""
+def open_test_data(model: ModelFile, data: Path | None, split: str | None = None) -> Samples:
+    """The samples of a split, which must have the model's classes; default: the one its recipe is tested on."""
     recipe = model.recipe
-    if split is not None:  # a name as it stands, and the rest of the recipe as it was trained with
-        recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"test": split})})
-    build = builder_of(recipe)
-    images: Dataset[Any] | None = build.build_validation_data(recipe, data)
-    if images is None:
+    split = recipe.data.test if split is None else split
+    if split is None:
         raise ValueError(f"{recipe.name} is trained on all that is labelled; say what to score it on with --split")
-    classes = build.find_classes(recipe, data)
-    if tuple(classes.names) != tuple(model.classes.names):
+    samples = system_of(recipe).test_data(recipe, data, split)
+    if tuple(samples.classes.names) != tuple(model.classes.names):
         ours, theirs = (
-            f"{len(some)} classes ({', '.join(some.names[:3])}, ...)" for some in (model.classes, classes)
+            f"{len(some)} classes ({', '.join(some.names[:3])}, ...)" for some in (model.classes, samples.classes)
         )
         raise ValueError(f"{model.path} knows {ours}, but the data has {theirs}")
-    return images
+    return samples

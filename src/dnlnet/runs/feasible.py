@@ -2,15 +2,13 @@
 
 import torch
 
-from dnlnet.detection.network import Detector
 from dnlnet.engine import distributed
 from dnlnet.engine.memory import require_memory, step_bytes
 from dnlnet.engine.optim import freeze, set_training_mode
-from dnlnet.recipes.build import builder_of
-from dnlnet.recipes.schema import DetectionRecipe, Recipe, SegmentationRecipe, VideoRecipe
+from dnlnet.recipes.schema import Recipe
+from dnlnet.systems import system_of
 
 _WORKER_BYTES = 100_000_000  # of a process that reads data, at least
-_DIVISOR = 32  # of the sides of the batches that a detector is given
 _ADVICE = "lower schedule.batch, the size in data or model.width, or raise schedule.accumulate"
 
 
@@ -19,7 +17,8 @@ def require_feasible(recipe: Recipe, classes: int, workers: int = 0, device: tor
 
     Counted is what a step keeps for its backward pass, of a detector without its heads; the real need is higher.
 
-    >>> from dnlnet.recipes import find_recipe, override
+    >>> from dnlnet.recipes.override import override
+    >>> from dnlnet.systems import find_recipe
     >>> large = override(find_recipe("scenes-tiny-dnl"), ["data.crop=[60000, 60000]", "schedule.batch=4096"])
     >>> require_feasible(large, classes=6)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -27,28 +26,18 @@ def require_feasible(recipe: Recipe, classes: int, workers: int = 0, device: tor
     """
     require_memory(workers * _WORKER_BYTES, f"reading with {workers} processes", "lower --workers")
     count = max(1, recipe.schedule.batch // recipe.schedule.accumulate // distributed.world_size())
-    shape = (count, 3, *_size(recipe))
+    system = system_of(recipe)
+    shape = (count, 3, *system.training_size(recipe))
     what = f"a step of {' x '.join(map(str, shape))} values"
     require_memory(4 * torch.Size(shape).numel(), what, _ADVICE, device)
     with torch.device("meta"):
-        network = builder_of(recipe).build_model(recipe.model, classes, weights=False)
+        network = system.build_model(recipe.model, classes, weights=False)
         batch = torch.empty(shape)
     freeze(network, recipe.training.frozen)
     set_training_mode(network, recipe.training.frozen_statistics)
-    part = network.backbone if isinstance(network, Detector) else network
     try:
-        needed = step_bytes(part, batch)
+        needed = step_bytes(system.training_part(network), batch)
     except (RuntimeError, ValueError) as error:  # what PyTorch's layers raise for an input that they cannot take
         raise ValueError(f"the network cannot take {what}: {str(error).strip().splitlines()[0]}") from None
     halves = 1 if recipe.training.precision == "float32" else 2
     require_memory(needed // halves, what, _ADVICE, device)
-
-
-def _size(recipe: Recipe) -> tuple[int, ...]:
-    """Height and width of what is trained on, in a clip its frames before them."""
-    if isinstance(recipe, VideoRecipe):
-        return recipe.data.frames, recipe.data.crop, recipe.data.crop
-    if isinstance(recipe, DetectionRecipe):
-        return tuple(-(-side // _DIVISOR) * _DIVISOR for side in (recipe.data.short_side, recipe.data.short_side))
-    assert isinstance(recipe, SegmentationRecipe)
-    return recipe.data.crop

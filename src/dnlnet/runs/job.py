@@ -1,20 +1,16 @@
 """What a folder of predictions holds: of which model, and of which pictures as they were then."""
 
-import errno
 import json
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from shutil import rmtree
 from time import time_ns
 from typing import Any
 
 from dnlnet.data.inputs import JOB_FILE
 from dnlnet.files import atomic_write
 
-_FOR_ALL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # errors of writing that do not end with a picture
 
 Stamp = list[int | str]  # says whether a picture is still the one it was
 
@@ -89,19 +85,6 @@ def stamp_of(path: Path) -> Stamp:
     with os.scandir(path) as entries:
         listed = sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in entries)
     return [len(listed), sha256(json.dumps(listed).encode()).hexdigest()[:16]]
-
-
-def writing_problem(error: OSError, targets: Iterable[Path]) -> str:
-    """Why the results of a picture could not be written; none of them stays.
-
-    An error that the next picture would meet as well, such as a full disk, is raised.
-    """
-    for target in targets:
-        with suppress(OSError):
-            (rmtree if target.is_dir() else Path.unlink)(target)
-    if error.errno in _FOR_ALL:
-        raise error
-    return f"its results cannot be written: {error.strerror or error}"
 
 
 def _read(path: Path) -> Any:

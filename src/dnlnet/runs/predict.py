@@ -1,6 +1,6 @@
 """Predict many pictures or videos into a folder: read and written beside the computing, each done once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,15 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from dnlnet.artifacts.load import TrainedModel, load
 from dnlnet.data.labelled import BadFileError
-from dnlnet.detection.predictor import SCORE_THRESHOLD, DetectionModel
+from dnlnet.data.outputs import Outputs, Targets, writing_problem
 from dnlnet.engine import distributed
 from dnlnet.errors import is_out_of_memory
 from dnlnet.files import checksum
-from dnlnet.recipes.job import Job, Stamp, stamp_of, writing_problem
-from dnlnet.recipes.outputs import Outputs, Targets, outputs_of
-from dnlnet.segmentation.predictor import MAX_PIXELS, SegmentationModel
-from dnlnet.video.predictor import VideoModel
+from dnlnet.runs.job import Job, Stamp, stamp_of
+from dnlnet.systems import require_options
 
 _AHEAD = 2  # pictures read before they are needed
 
@@ -42,42 +41,69 @@ class Done:
     notes: Sequence[str] = ()
 
 
-def predict_pictures(
-    model: SegmentationModel | DetectionModel | VideoModel,
-    model_path: Path,
+def predict(
+    model: str | Path | TrainedModel,
+    inputs: Sequence[Path | str],
+    out: Path | str,
+    *,
+    options: Mapping[str, Any] | None = None,
+    force: bool = False,
+    start: Callable[[int], None] = lambda _: None,
+    left_out: Callable[[str], None] = lambda _: None,
+    progress: Callable[[Path, int, int], None] = lambda path, done, total: None,
+    done: Callable[[Done], None] = lambda _: None,
+) -> list[Done]:
+    """Write what a model finds in each picture or video into a folder, and return what became of each.
+
+    What has all its results already is skipped, if it has not changed, so that an interrupted job goes on; a folder
+    of another model is refused unless `force`, which does everything again. A picture that cannot be used does not
+    stop the others. In several processes each takes its share.
+
+    Args:
+        model: what predicts: a trained model, or what `dnlnet.load` takes.
+        inputs: pictures, or videos for a video model, and folders of them; results in these are left out.
+        out: gets the folders that the model's system writes.
+        options: of the results: `submission` and `max_pixels` of a segmentation model, `threshold` of a detector.
+        force: overwrite.
+        start: called with the number of pictures of this process.
+        left_out: called with what in the folders is passed over, and why.
+        progress: called with the picture at hand, how much of it is done, and of how much.
+        done: called with what became of each picture, in order.
+    """
+    trained = model if isinstance(model, TrainedModel) else load(model)
+    require_options(trained.system.name, trained.system.output_options, options or {})
+    outputs = trained.system.outputs(trained.predictor, **(options or {}))
+    paths = [Path(given) for given in inputs]
+    results = []
+    for result in write_predictions(
+        outputs,
+        trained.file.path,
+        paths,
+        Path(out),
+        force=force,
+        start=start,
+        left_out=left_out,
+        progress=progress,
+    ):
+        done(result)
+        results.append(result)
+    return results
+
+
+def write_predictions(
+    outputs: Outputs,
+    model: Path,
     inputs: Sequence[Path],
     out: Path,
     *,
-    submission: str | None = None,
-    max_pixels: int = MAX_PIXELS,
-    threshold: float = SCORE_THRESHOLD,
     force: bool = False,
     start: Callable[[int], None] = lambda _: None,
     left_out: Callable[[str], None] = lambda _: None,
     progress: Callable[[Path, int, int], None] = lambda path, done, total: None,
 ) -> Iterator[Done]:
-    """Write what the model finds in each picture, and give what became of it, in order.
-
-    Pictures whose files are all there are skipped, if they are the same pictures still, so that an interrupted job
-    goes on; a folder of another model is refused unless `force`, which does everything again. A picture that cannot
-    be used does not stop the others. In several processes each takes its share.
-
-    Args:
-        model: what predicts.
-        model_path: its file, to know the job by.
-        inputs: pictures, or videos for a video model, and folders of them; results in these are left out.
-        out: gets the folders that the model's outputs have: see `dnlnet.recipes.outputs`.
-        submission: write the files of a benchmark's server instead.
-        max_pixels: larger pictures are done in tiles.
-        threshold: objects below this confidence are left out.
-        force: overwrite.
-        start: told how many pictures this process has.
-        left_out: told what in the folders is not looked at, and why.
-        progress: told the picture at hand, how much of it is done, and of how much.
-    """
-    outputs = outputs_of(model, submission, max_pixels, threshold)
+    """Write the outputs of each input, and give what became of it; `model` is the file to know the job by."""
     found = outputs.find(inputs, out)
-    job = Job(out, {"model": checksum(model_path), **outputs.settings()}, distributed.rank())
+    job = Job(out, {"model": checksum(model), **outputs.settings()}, distributed.rank())
     if distributed.is_main():
         job.claim(force)
     distributed.barrier()
@@ -112,6 +138,7 @@ def predict_pictures(
     distributed.barrier()
     if distributed.is_main():
         job.give_up()
+        outputs.finish(out)
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from dnlnet.data.names import fenced, in_figure, in_markdown
 from dnlnet.engine.log import read_log
 from dnlnet.files import atomic_write
 from dnlnet.lens.panels import save_figure
+from dnlnet.systems import stored_system
 
 SMOOTHING = 0.95
-_OF_CLASS = {"segmentation": "IoU", "detection": "box AP", "video": "top1"}  # what the log has of each class
 
 
 def write_report(folder: Path) -> Path:
@@ -30,7 +30,7 @@ def write_report(folder: Path) -> Path:
     parts = [f"# {in_markdown(run['recipe']['name'])}", _summary(run, steps), "![loss](loss.png)"]
     if evaluations:
         save_figure(score_figure(evaluations), folder / "scores.png")
-        parts += ["![scores](scores.png)", _scores(evaluations, _OF_CLASS[run["recipe"].get("task", "segmentation")])]
+        parts += ["![scores](scores.png)", _scores(evaluations, stored_system(run["recipe"]).class_score)]
     parts += ["## Recipe", fenced(yaml.safe_dump(run, sort_keys=False, allow_unicode=True).strip(), "yaml")]
     path = folder / "report.md"
     with atomic_write(path) as temporary:

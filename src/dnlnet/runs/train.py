@@ -13,28 +13,27 @@ from typing import Any
 import torch
 import yaml
 from torch import nn
-from torch.utils.data import Dataset
 
 import dnlnet
+from dnlnet.artifacts.model_file import file_metadata
+from dnlnet.data.catalog import Samples
+from dnlnet.data.fingerprint import fingerprint
 from dnlnet.engine import distributed
-from dnlnet.engine.optim import LearningRate
 from dnlnet.engine.ownership import LOCK_FILE, owned
-from dnlnet.engine.run import Settings
-from dnlnet.engine.train import CHECKPOINTS, Outcome, Progress, Stage, resume_point, train
+from dnlnet.engine.train import CHECKPOINTS, Outcome, Progress, Stage, resume_point
+from dnlnet.engine.train import train as run_stages
 from dnlnet.files import atomic_write, is_leftover
-from dnlnet.recipes.build import builder_of
-from dnlnet.recipes.feasible import require_feasible
-from dnlnet.recipes.fingerprint import fingerprint
-from dnlnet.recipes.model_file import file_metadata
-from dnlnet.recipes.schema import Recipe, parse_recipe
+from dnlnet.recipes.schema import Recipe
+from dnlnet.runs.feasible import require_feasible
+from dnlnet.systems import find_recipe, parse_recipe, system_of
 
 RUN_FILE = "run.yaml"
 
 
-def train_recipe(
-    recipe: Recipe,
-    data: Path | None,
-    out: Path,
+def train(
+    recipe: str | Recipe,
+    data: Path | str | None,
+    out: Path | str,
     *,
     seed: int = 0,
     workers: int = 0,
@@ -46,7 +45,7 @@ def train_recipe(
     """Train, evaluate and keep the models of a recipe.
 
     Args:
-        recipe: what to train.
+        recipe: what to train, by its name or itself.
         data: folder of its data set; generated scenes need none.
         out: folder of the run; one that holds a run of the same recipe and seed is continued.
         seed: of everything random.
@@ -55,34 +54,41 @@ def train_recipe(
         skip_nonfinite: iterations that may be left out because their loss is not finite.
         progress, report: see `dnlnet.engine.train.train`.
     """
+    recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
+    out, root = Path(out), None if data is None else Path(data)
     with distributed.process_group() as device, ExitStack() as stack:
         say = report if distributed.is_main() else lambda _: None
         distributed.in_main(lambda: _require_run_folder(out))
         stack.enter_context(owned(out, say))
-        build = builder_of(recipe)
-        classes = build.find_classes(recipe, data)
+        system = system_of(recipe)
+        splits = [recipe.data.train, *(phase.train for phase in recipe.schedule.then)]
+        draw = partial(system.training_data, recipe, root, seed=seed, unpacked=unpacked, report=say)
+        training = [draw(split=split) for split in splits]
+        classes = training[0].classes
         require_feasible(recipe, len(classes), workers, device)
-        validation = build.build_validation_data(recipe, data)
-        stages = _stages(recipe, data, seed, unpacked, say)
+        validation = None if recipe.data.test is None else system.test_data(recipe, root, recipe.data.test)
+        _require_same_classes(recipe, training, validation)
         description: dict[str, Any] = {}
 
         def compare() -> None:
-            description.update(_description(recipe, seed, _data(recipe, data, stages, validation)))
+            description.update(_description(recipe, seed, _fingerprints(root, training, validation)))
             _require_same_run(out, description, say)
 
         distributed.in_main(compare)
         start = resume_point(out, say)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = build.build_model(recipe.model, len(classes), weights=start is None, report=say)
+            model = system.build_model(recipe.model, len(classes), weights=start is None, report=say)
         distributed.in_main(lambda: _require_space(out, model, recipe.training.keep))
-        task = build.build_task(recipe, classes, validation, distributed.mean_over_processes, device, report)
-        distributed.in_main(lambda: _claim(out, description))
-        return train(
+        task = system.training_task(
+            recipe, classes, validation, average=distributed.mean_over_processes, device=device, report=report
+        )
+        distributed.in_main(lambda: _create_or_verify_run(out, description))
+        return run_stages(
             task,
             model,
-            stages,
-            _settings(recipe, seed, workers, skip_nonfinite),
+            _stages(recipe, training),
+            recipe.settings(seed=seed, workers=workers, skip_nonfinite=skip_nonfinite),
             out,
             device=device,
             start=start,
@@ -93,51 +99,41 @@ def train_recipe(
         )
 
 
-def _stages(
-    recipe: Recipe, data: Path | None, seed: int, unpacked: Path | None, report: Callable[[str], None]
-) -> list[Stage]:
+def _stages(recipe: Recipe, training: Sequence[Samples]) -> list[Stage]:
+    """The rounds of training: the first, and what comes then."""
     schedule = recipe.schedule
-
-    def rate(iterations: int) -> LearningRate:
-        milestones, warmup = schedule.milestones, schedule.warmup
-        return LearningRate(schedule.kind, iterations, schedule.power, milestones, warmup, schedule.warmup_start)
-
-    build = partial(builder_of(recipe).build_training_data, recipe, data, seed=seed, unpacked=unpacked, report=report)
-    first, later = build(), [build(split=phase.train) for phase in schedule.then]
+    rounds = [(schedule.iterations, recipe.optim.lr), *((phase.iterations, phase.lr) for phase in schedule.then)]
     return [
-        Stage(first, schedule.iterations, recipe.optim.lr, rate(schedule.iterations)),
-        *(
-            Stage(samples, phase.iterations, phase.lr, rate(phase.iterations))
-            for samples, phase in zip(later, schedule.then, strict=True)
-        ),
+        Stage(samples, iterations, lr, schedule.learning_rate(iterations))
+        for samples, (iterations, lr) in zip(training, rounds, strict=True)
     ]
 
 
-def _settings(recipe: Recipe, seed: int, workers: int, skip_nonfinite: int) -> Settings:
-    optim = recipe.optim.model_dump(exclude={"lr"})
-    return Settings(
-        batch=recipe.schedule.batch,
-        accumulate=recipe.schedule.accumulate,
-        seed=seed,
-        workers=workers,
-        skip_nonfinite=skip_nonfinite,
-        **optim,
-        **recipe.training.model_dump(),
-    )
+def _require_same_classes(recipe: Recipe, training: Sequence[Samples], validation: Samples | None) -> None:
+    """An error if the splits that a recipe trains on and is scored on have other classes than the first."""
+    first, *others = [*training, *([] if validation is None else [validation])]
+    for other in others:
+        if tuple(other.classes.names) != tuple(first.classes.names):
+            raise ValueError(
+                f"the splits of {recipe.data.name} have different classes: {_few(first)} and {_few(other)}"
+            )
 
 
-def _data(
-    recipe: Recipe, root: Path | None, stages: Sequence[Stage], validation: Dataset[Any] | None
+def _few(samples: Samples) -> str:
+    names = samples.classes.names
+    return f"{len(names)} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+
+
+def _fingerprints(
+    root: Path | None, training: Sequence[Samples], validation: Samples | None
 ) -> dict[str, Any] | None:
-    """Fingerprints of all that a run reads; generated data has none."""
+    """Of all that a run reads; generated data has none."""
     if root is None:
         return None
-    names = ["train", *(f"train {number}" for number in range(2, len(stages) + 1))]
-    samples = dict(zip(names, (stage.data for stage in stages), strict=True))
+    named = {"train" if number == 1 else f"train {number}": some for number, some in enumerate(training, start=1)}
     if validation is not None:
-        samples["test"] = validation
-    listed = builder_of(recipe).listed_files
-    return {name: fingerprint(listed(some), root) for name, some in samples.items()}
+        named["test"] = validation
+    return {name: fingerprint(samples.files(), root) for name, samples in named.items()}
 
 
 def _description(recipe: Recipe, seed: int, data: dict[str, Any] | None) -> dict[str, Any]:
@@ -204,7 +200,7 @@ def _read_description(path: Path) -> dict[str, Any]:
     return description
 
 
-def _claim(out: Path, description: Mapping[str, Any]) -> None:
+def _create_or_verify_run(out: Path, description: Mapping[str, Any]) -> None:
     """Write `run.yaml`, now that nothing more can be refused; that of a run which goes on stays as it is."""
     if (out / RUN_FILE).exists() and _got_anywhere(out):
         return

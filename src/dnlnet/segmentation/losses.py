@@ -4,20 +4,13 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dnlnet.segmentation.network import SegmentorOutput
-
-
-class Ohem(NamedTuple):
-    """Which pixels are hard: those with p(true class) at most `threshold`, and at least `kept` of each image."""
-
-    threshold: float = 0.7
-    kept: int = 100_000
+from dnlnet.segmentation.schema import Ohem
 
 
 class SegmentationLoss(nn.Module):
@@ -48,8 +41,6 @@ class SegmentationLoss(nn.Module):
         average: Callable[[Tensor], Tensor] = lambda number: number,
     ) -> None:
         super().__init__()
-        if ohem is not None and not (0 < ohem.threshold < 1 and ohem.kept >= 1):
-            raise ValueError(f"OHEM needs a threshold between 0 and 1 and at least one kept pixel, got {ohem}")
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.ohem, self.auxiliary_weight, self.ignore, self.average = ohem, auxiliary_weight, ignore, average
 

@@ -14,11 +14,12 @@ from PIL import Image
 from torch import nn
 
 from dnlnet.data.classes import Classes
+from dnlnet.data.outputs import Progress
 from dnlnet.data.pictures import read_pixels
 from dnlnet.data.transforms import normalised
+from dnlnet.lens.capture import capture
+from dnlnet.lens.views import View, views_of_blocks
 from dnlnet.segmentation.inference import Inference, tiled_labels, tiles
-
-Progress = Callable[[int, int], None]  # how much is done, of how much
 
 MAX_PIXELS = 4_000_000
 TILE_PIXELS = 1_048_576  # attention takes time quadratic in them, and networks are trained on crops no larger
@@ -121,3 +122,11 @@ class SegmentationModel:
         """The same network looking at a picture whole, at one size, not mirrored: one pass, to be looked into."""
         once = Inference(short_side=self.inference.short_side, align_corners=self.inference.align_corners)
         return SegmentationModel(self.network, self.classes, once, self.device)
+
+    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[View]:
+        """Views of every block, of one pass over the whole picture (H, W, 3)."""
+        once = self.single_pass()
+        height, width = pixels.shape[:2]
+        with capture(self.network) as blocks:
+            prediction = once.predict(pixels, max_pixels=height * width)
+        return views_of_blocks(title, blocks, prediction.labels, once.inference.covered((height, width)))

@@ -8,31 +8,9 @@ The paper prints the learning rate as 1 - (i/n)^0.9; what everybody runs, and we
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dnlnet.recipes.schema import (
-    Data,
-    Evaluation,
-    Loss,
-    Measured,
-    Ohem,
-    Optim,
-    PaperRow,
-    Phase,
-    Schedule,
-    SegmentationRecipe,
-    SegmentorModel,
-    Training,
-)
-
-# How the paper writes the variants of its tables; None is the network without a block.
-METHODS: Mapping[str | None, str] = {
-    None: "Baseline",
-    "nl": "NL",
-    "nl_pairwise": "NL_p",
-    "nl_unary": "NL_u",
-    "dnl_star": "DNL*",
-    "dnl_dagger": "DNL†",
-    "dnl": "DNL",
-}
+from dnlnet.recipes.methods import METHODS
+from dnlnet.recipes.schema import Measured, Optim, PaperRow, Phase, Schedule, Training
+from dnlnet.segmentation.schema import Data, Evaluation, Loss, Ohem, SegmentationRecipe, SegmentorModel
 
 _R101 = {"backbone": "resnet101s"}
 # Four branches of 720 channels together; no auxiliary head.

@@ -1,153 +1,262 @@
-"""From a segmentation recipe to what it describes: the network, the task, the data."""
+"""Semantic segmentation as a system: what the rest of the package asks of it, and where it is."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
+from dnlnet.backbones.fold import fold_batch_norms
+from dnlnet.data.catalog import Samples, find_data_set, required_folder
 from dnlnet.data.classes import Classes
-from dnlnet.data.transforms import Augmentation
+from dnlnet.deployed import Deployed, Query
+from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.errors import unknown
-from dnlnet.recipes.catalog import DATA_SETS, open_data_set
-from dnlnet.recipes.fingerprint import Listed
-from dnlnet.recipes.parts import build_backbone, required_folder
-from dnlnet.recipes.schema import SegmentationRecipe, SegmentorModel
-from dnlnet.segmentation.data.samples import Sample, SceneSamples, TrainingCrops, WholeImages
+from dnlnet.lens.attend import Attended, Request, attend_pictures
+from dnlnet.lens.confusion import confusion_figure
+from dnlnet.lens.panels import save_figure
+from dnlnet.recipes.model import build_backbone
+from dnlnet.recipes.ranges import validated
+from dnlnet.segmentation.data.check import PixelReport, check_pixels
+from dnlnet.segmentation.data.samples import SceneSamples, TrainingCrops, WholeImages
 from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES
+from dnlnet.segmentation.data.sets import DATA_SETS, find_labels
 from dnlnet.segmentation.data.unpacked import unpack_into
-from dnlnet.segmentation.losses import Ohem, SegmentationLoss
+from dnlnet.segmentation.deploy import DeployedSegmentor
+from dnlnet.segmentation.losses import SegmentationLoss
+from dnlnet.segmentation.metric import ConfusionMatrix
 from dnlnet.segmentation.network import Segmentor
+from dnlnet.segmentation.outputs import SegmentationOutputs
+from dnlnet.segmentation.predictor import SegmentationModel
+from dnlnet.segmentation.recipes import segmentation_recipes
 from dnlnet.segmentation.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
+from dnlnet.segmentation.schema import Evaluation, SegmentationRecipe, SegmentorModel
 from dnlnet.segmentation.task import SegmentationTask
 from dnlnet.segmentation.tiny import TinySegmentor
 
 SCENES = "scenes"  # generated, so they have no folder
 
 
-def build_model(
-    model: SegmentorModel, classes: int, *, weights: bool = True, report: Callable[[str], None] = lambda _: None
-) -> nn.Module:
-    """The network of a recipe.
+class Segmentation:
+    """Classes of pixels."""
 
-    Args:
-        model: the recipe's model.
-        classes: number of classes of its data.
-        weights: load the pretrained weights that it names; False leaves the network as it is initialised.
-        report: told what became of the tensors of a file.
+    name = "segmentation"
+    recipe_type = SegmentationRecipe
+    data_sets = DATA_SETS
+    unit = "images"
+    class_score = "IoU"
+    evaluation_options = ("whole", "window", "scales", "flip")
+    score_files = ("picture",)
+    output_options = ("submission", "max_pixels")
+    pipeline = "image-segmentation"
+    example = "picture.jpg"
+    use = 'model.predict("picture.jpg").overlay()  # (H, W, 3), the classes over the picture'
 
-    >>> from dnlnet.recipes import find_recipe
-    >>> network = build_model(find_recipe("scenes-tiny-dnl").model, classes=6)
-    >>> network(torch.rand(1, 3, 32, 32)).logits.shape
-    torch.Size([1, 6, 32, 32])
-    """
-    if model.network == "tiny":
-        return TinySegmentor(classes, model.width // 2, model.variant, preset=model.preset, **model.block)
-    return Segmentor(
-        build_backbone(model, model.output_stride, weights, report, model.dilations),
-        classes,
-        model.variant,
-        width=model.width,
-        auxiliary=model.auxiliary,
-        auxiliary_width=model.auxiliary_width,
-        auxiliary_bias=model.auxiliary_bias,
-        dilation=model.head_dilation,
-        align_corners=model.align_corners,
-        preset=model.preset,
-        **model.block,
-    )
+    def recipes(self) -> Iterable[SegmentationRecipe]:
+        """Every recipe."""
+        return segmentation_recipes()
+
+    def build_model(
+        self,
+        model: SegmentorModel,
+        classes: int,
+        *,
+        weights: bool = True,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> nn.Module:
+        """The network of a recipe.
+
+        Args:
+            model: the recipe's model.
+            classes: number of classes of its data.
+            weights: load the pretrained weights that it names; False leaves the network as it is initialised.
+            report: called with what became of the tensors of a file.
+
+        >>> model = SegmentorModel(network="tiny", weights=None, width=64, variant="dnl")
+        >>> SYSTEM.build_model(model, classes=6)(torch.rand(1, 3, 32, 32)).logits.shape
+        torch.Size([1, 6, 32, 32])
+        """
+        if model.network == "tiny":
+            return TinySegmentor(classes, model.width // 2, model.variant, preset=model.preset, **model.block)
+        return Segmentor(
+            build_backbone(model, model.output_stride, weights, report, model.dilations),
+            classes,
+            model.variant,
+            width=model.width,
+            auxiliary=model.auxiliary,
+            auxiliary_width=model.auxiliary_width,
+            auxiliary_bias=model.auxiliary_bias,
+            dilation=model.head_dilation,
+            align_corners=model.align_corners,
+            preset=model.preset,
+            **model.block,
+        )
+
+    def describe_layers(self, model: SegmentorModel) -> str:
+        """What the network is built on, in words."""
+        return "four convolutions" if model.network == "tiny" else model.backbone
+
+    def training_size(self, recipe: SegmentationRecipe) -> tuple[int, ...]:
+        """Height and width of what is trained on."""
+        return recipe.data.crop
+
+    def training_part(self, network: nn.Module) -> nn.Module:
+        """What a batch of that size can be run through: the whole network."""
+        return network
+
+    def cost_size(self, recipe: SegmentationRecipe) -> tuple[int, ...] | None:
+        """Height and width of the image that the network's cost is counted for."""
+        return recipe.data.crop
+
+    def image_text(self, recipe: SegmentationRecipe) -> str:
+        """The size of what is trained on, in words."""
+        return "{} x {}".format(*recipe.data.crop)
+
+    def class_count(self, recipe: SegmentationRecipe) -> int | None:
+        """How many classes the recipe's data have, if that is known without the data."""
+        if recipe.data.name == SCENES:
+            return len(SCENE_CLASSES)
+        classes = find_data_set(DATA_SETS, recipe.data.name).classes
+        return None if classes is None else len(classes)
+
+    def training_data(
+        self,
+        recipe: SegmentationRecipe,
+        root: Path | None,
+        *,
+        split: str | None = None,
+        seed: int = 0,
+        unpacked: Path | None = None,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> Samples:
+        """Random crops.
+
+        Args:
+            recipe: names the data set and how crops are drawn.
+            root: folder of the data set; generated scenes need none.
+            split: other than the recipe's own.
+            seed: of the crops.
+            unpacked: a folder to keep decoded pictures in; see `dnlnet.segmentation.data.unpacked`.
+            report: called with the number of images.
+        """
+        data = recipe.data
+        split = data.train if split is None else split
+        if data.name == SCENES:
+            _require_weights(recipe, SCENE_CLASSES)
+            _require_scenes(split, "train")
+            count = recipe.schedule.iterations * recipe.schedule.batch
+            return SceneSamples(count, data.crop, HELD_OUT_SEED + 1 + seed)
+        images = _data_set(data.name).open(required_folder(recipe.name, data.name, root), split)
+        _require_weights(recipe, images.classes)
+        report(f"{images.name}: {len(images)} images to train on")
+        if unpacked is not None:
+            images = unpack_into(images, unpacked)
+        return TrainingCrops(images, data.augmentation(), seed)
+
+    def test_data(self, recipe: SegmentationRecipe, root: Path | None, split: str) -> Samples:
+        """The whole images of a split."""
+        name = recipe.data.name
+        if name == SCENES:
+            _require_scenes(split, "val")
+            return SceneSamples(HELD_OUT_COUNT, recipe.data.crop, HELD_OUT_SEED)
+        return WholeImages(_data_set(name).open(required_folder(recipe.name, name, root), split))
+
+    def training_task(
+        self,
+        recipe: SegmentationRecipe,
+        classes: Classes,
+        validation: Samples | None = None,
+        *,
+        average: Callable[[Tensor], Tensor] = lambda number: number,
+        device: torch.device | str = "cpu",
+        report: Callable[[str], None] = lambda _: None,
+    ) -> SegmentationTask:
+        """What is learnt; `average` is over the processes that share a batch."""
+        weights = recipe.loss.class_weights
+        _require_weights(recipe, classes)
+        loss = SegmentationLoss(
+            None if weights is None else torch.tensor(weights),
+            recipe.loss.ohem,
+            recipe.loss.auxiliary_weight,
+            average=average,
+        )
+        return SegmentationTask(classes, loss.to(device))
+
+    def test_task(
+        self, recipe: SegmentationRecipe, classes: Classes, data: Samples, options: Mapping[str, Any]
+    ) -> SegmentationTask:
+        """What is scored: images are fed to the network as the recipe says, or as the options say."""
+        evaluation = _as_asked(recipe.evaluation, **options)
+        return SegmentationTask(classes, SegmentationLoss(), evaluation.inference(recipe.model.align_corners))
+
+    def scores(self, metric: ConfusionMatrix, classes: Classes, title: str) -> Scores:
+        """IoU of each class, their mean, and pixel accuracy."""
+        by_class = dict(zip(classes.names, metric.known_iou(), strict=True))
+        caption = ", ".join(f"{name} {value:.4f}" for name, value in metric.scores().items())
+        if not metric.count:
+            caption = "no labelled pixel: the labels are all ignored, so that there is no score"
+        values = metric.known_scores()
+        return Scores(
+            values,
+            [Table(title, class_bars("IoU", by_class), caption)],
+            {**values, "by_class": by_class, "confusion": metric.counts.tolist()},
+            files={"picture": lambda path: save_figure(confusion_figure(metric.counts, classes), path)},
+        )
+
+    def fold(self, network: nn.Module) -> nn.Module:
+        """The same function with batch norms folded into convolutions."""
+        return fold_batch_norms(network, torch.zeros(1, 3, 64, 64))
+
+    def predictor(
+        self, recipe: SegmentationRecipe, network: nn.Module, classes: Classes, device: torch.device | str
+    ) -> SegmentationModel:
+        """What predicts pictures as the recipe says."""
+        inference = recipe.evaluation.inference(recipe.model.align_corners)
+        return SegmentationModel(network, classes, inference, device)
+
+    def outputs(self, predictor: SegmentationModel, **options: Any) -> SegmentationOutputs:
+        """The files that predictions become."""
+        return SegmentationOutputs(predictor, **options)
+
+    def attend(
+        self, models: Mapping[str, SegmentationModel], request: Request, data: Path | None, name: str
+    ) -> Attended:
+        """Show what the models attend to in pictures, with the labels of those that are of the data set."""
+        labels = None
+        if data is not None:
+            labels = partial(find_labels, list(_data_set(name).open_all(data)[0].values()))
+        return attend_pictures(models, request, labels)
+
+    def single_pass(self, predictor: SegmentationModel) -> Callable[[Tensor], Tensor]:
+        """A function to the logits (1, K, H, W) of an image (3, H, W) in 0..255, of one pass over the whole image."""
+        return predictor.single_pass().logits
+
+    def check(self, opened: Any, progress: Callable[[], None] | None = None) -> PixelReport:
+        """Read every file of a split."""
+        return check_pixels(opened, progress)
+
+    def deployed(
+        self, recipe: SegmentationRecipe, network: nn.Module, queries: Sequence[Query], part: str
+    ) -> Deployed:
+        """The network as other programs get it."""
+        if part != "whole":
+            raise ValueError(f"a segmentation network has no part {part}; only a detector has")
+        return DeployedSegmentor(network, queries)
+
+    def deployed_size(self, recipe: SegmentationRecipe) -> tuple[int, int]:
+        """Height and width that it is made for."""
+        return recipe.evaluation.window or recipe.data.crop
 
 
-def build_task(
-    recipe: SegmentationRecipe,
-    classes: Classes,
-    validation: Dataset[Sample] | None = None,
-    average: Callable[[Tensor], Tensor] = lambda number: number,
-    device: torch.device | str = "cpu",
-    report: Callable[[str], None] = lambda _: None,
-) -> SegmentationTask:
-    """The task of a recipe on data of these classes; `average` is over the processes that share a batch."""
-    weights, ohem = recipe.loss.class_weights, recipe.loss.ohem
-    _require_weights(recipe, classes)
-    loss = SegmentationLoss(
-        None if weights is None else torch.tensor(weights),
-        None if ohem is None else Ohem(ohem.threshold, ohem.kept),
-        recipe.loss.auxiliary_weight,
-        average=average,
-    )
-    return SegmentationTask(classes, loss.to(device))
+SYSTEM = Segmentation()
 
 
-def build_training_data(
-    recipe: SegmentationRecipe,
-    root: Path | None,
-    *,
-    split: str | None = None,
-    seed: int = 0,
-    unpacked: Path | None = None,
-    report: Callable[[str], None] = lambda _: None,
-) -> Dataset[Sample]:
-    """The training samples of a recipe.
-
-    Args:
-        recipe: names the data set and how crops are drawn.
-        root: folder of the data set; generated scenes need none.
-        split: other than the recipe's own.
-        seed: of the crops.
-        unpacked: a folder to keep decoded pictures in; see `dnlnet.segmentation.data.unpacked`.
-        report: told how many images there are.
-    """
-    data = recipe.data
-    split = data.train if split is None else split
-    if data.name == SCENES:
-        _require_weights(recipe, SCENE_CLASSES)
-        _require_scenes(split, "train")
-        return SceneSamples(recipe.schedule.iterations * recipe.schedule.batch, data.crop, HELD_OUT_SEED + 1 + seed)
-    images = open_data_set(data.name, required_folder(recipe, root), split)
-    _require_weights(recipe, images.classes)
-    report(f"{images.name}: {len(images)} images to train on")
-    if unpacked is not None:
-        images = unpack_into(images, unpacked)
-    augmentation = Augmentation(data.crop, data.scales, data.aspects, data.short_side, data.flip, data.brightness)
-    return TrainingCrops(images, augmentation, seed)
-
-
-def build_validation_data(recipe: SegmentationRecipe, root: Path | None) -> Dataset[Sample] | None:
-    """The images that a recipe is evaluated on, or None if it trains on all that is labelled."""
-    if recipe.data.test is None:
-        return None
-    if recipe.data.name == SCENES:
-        _require_scenes(recipe.data.test, "val")
-        return SceneSamples(HELD_OUT_COUNT, recipe.data.crop, HELD_OUT_SEED)
-    return WholeImages(open_data_set(recipe.data.name, required_folder(recipe, root), recipe.data.test))
-
-
-def listed_files(samples: TrainingCrops | WholeImages | SceneSamples) -> Iterator[Listed]:
-    """The files of samples, in order; generated scenes have none."""
-    for pair in () if isinstance(samples, SceneSamples) else samples.images.pairs:
-        yield pair.image, None
-        yield pair.labels, None
-
-
-def find_classes(recipe: SegmentationRecipe, root: Path | None = None) -> Classes:
-    """The classes of the recipe's data; one's own folder is asked for them.
-
-    >>> from dnlnet.recipes import find_recipe
-    >>> len(find_classes(find_recipe("cityscapes-r101-dnl")))
-    19
-    """
-    name = recipe.data.name
-    if name == SCENES:
-        return SCENE_CLASSES
+def _data_set(name: str) -> Any:
     if name not in DATA_SETS:
         raise unknown("data set", name, [*DATA_SETS, SCENES])
-    classes = DATA_SETS[name].classes
-    return (
-        classes
-        if classes is not None
-        else open_data_set(name, required_folder(recipe, root), recipe.data.train).classes
-    )
+    return DATA_SETS[name]
 
 
 def _require_weights(recipe: SegmentationRecipe, classes: Classes) -> None:
@@ -159,3 +268,29 @@ def _require_weights(recipe: SegmentationRecipe, classes: Classes) -> None:
 def _require_scenes(split: str, expected: str) -> None:
     if split != expected:
         raise ValueError(f"{SCENES} has no split {split!r} for this; expected {expected!r}")
+
+
+def _as_asked(
+    evaluation: Evaluation,
+    whole: bool = False,
+    window: int | None = None,
+    scales: str | None = None,
+    flip: bool | None = None,
+) -> Evaluation:
+    """The recipe's way of feeding images to the network, with what the options replace."""
+    content = evaluation.model_dump()
+    if whole and window is not None:
+        raise ValueError("--whole and --window contradict each other; give one of them")
+    if whole:
+        content |= {"window": None, "stride": None, "scales": (1.0,), "flip": False}
+    if window is not None:
+        stride = max(1, round(window * 2 / 3))
+        content |= {"window": (window, window), "stride": (stride, stride)}
+    if scales is not None:
+        try:
+            content["scales"] = tuple(float(scale) for scale in scales.split(","))
+        except ValueError:
+            raise ValueError(f"--scales {scales}: expected numbers separated by commas, such as 0.5,1,1.5") from None
+    if flip is not None:
+        content["flip"] = flip
+    return validated(Evaluation, content)

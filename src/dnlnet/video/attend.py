@@ -1,8 +1,9 @@
-"""Clips with what blocks made of them: the terms for figures, and the maps as plain numbers."""
+"""What video models attend to, over the frames of a clip: figures, and the maps as plain numbers."""
 
 # T frames, H, W size of a frame
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,62 @@ import torch
 from numpy.typing import NDArray
 
 from dnlnet.attention import Terms
+from dnlnet.data.inputs import find_inputs
+from dnlnet.lens.attend import Attended, Query, Request, attend_each, write_shown
 from dnlnet.lens.capture import capture
-from dnlnet.lens.clip_figure import ClipPoint, position_of
+from dnlnet.lens.clip_figure import ClipPoint, clip_figure, position_of
+from dnlnet.video.data.video import is_video, open_video
 from dnlnet.video.predictor import VideoModel
+
+
+def attend_clips(models: Mapping[str, VideoModel], request: Request) -> Attended:
+    """A figure, the maps and their description for the clip in the middle of each video.
+
+    Queries are (x, y) in pixels of the video, in the middle frame, or (x, y, frame) with frames of the clip counted
+    from 1; without any, the middle.
+    """
+    if request.page is not None or request.out is None:
+        raise ValueError("the page is for pictures; give a folder for the figures of videos with -o OUT")
+    out, first = request.out, next(iter(models.values()))
+    for title, model in models.items():
+        if _clip_text(model) != _clip_text(first):
+            text = f"looks at {_clip_text(model)}, not at {_clip_text(first)}; compare models of the same frames"
+            raise ValueError(f"{title}: {text}")
+
+    def show(name: Path, path: Path) -> None:
+        with open_video(path) as video:
+            size = video.size
+            for note in video.notes:
+                request.report(f"{path}: {note}")
+        frames = first.frames(path)
+        blocks: dict[str, Terms] = {}
+        for title, model in models.items():
+            blocks |= clip_terms(title, model, frames)
+        count, height, width = frames.shape[:3]
+        points = [_point(query, size, (count, height, width)) for query in request.queries]
+        points = points or [(count // 2, height // 2, width // 2)]
+        figure = clip_figure(frames, blocks, points, title=path.name)
+        write_shown(path, out / name, figure, *clip_record(str(name), frames, blocks, points))
+
+    return attend_each(find_inputs(request.inputs, is_video, "videos in it", out), request, show)
+
+
+def _clip_text(model: VideoModel) -> str:
+    clip = model.clip
+    return f"{clip.count} frames {clip.stride} / {clip.rate:g} seconds apart with {model.short_side} pixels"
+
+
+def _point(query: Query, size: tuple[int, int], clip: ClipPoint) -> ClipPoint:
+    """(frame, row, column) of the clip, for a point in pixels of the video."""
+    count, height, width = clip
+    x, y, *rest = query
+    frame = rest[0] - 1 if rest else count // 2
+    if not (0 <= x < size[1] and 0 <= y < size[0] and 0 <= frame < count):
+        raise ValueError(
+            f"query x={x}, y={y}, frame {frame + 1} is outside of the clip of {size[1]} x {size[0]} pixels and "
+            f"{count} frames"
+        )
+    return frame, y * height // size[0], x * width // size[1]
 
 
 @torch.inference_mode()

@@ -7,18 +7,9 @@ second; 196 epochs of 240,000 videos, half a period of a cosine after a warm-up 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dnlnet.recipes.schema import (
-    Measured,
-    Optim,
-    PaperRow,
-    Schedule,
-    Training,
-    VideoClassifierModel,
-    VideoData,
-    VideoRecipe,
-    Views,
-)
-from dnlnet.recipes.segmentation import METHODS
+from dnlnet.recipes.methods import METHODS
+from dnlnet.recipes.schema import Measured, Optim, PaperRow, Schedule, Training
+from dnlnet.video.schema import VideoClassifierModel, VideoData, VideoRecipe, Views
 
 _EPOCH = 240_000 // 64
 # By variant, as Table 7 prints them.

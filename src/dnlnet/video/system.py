@@ -1,50 +1,223 @@
-"""From a video recipe to what it describes: the network, the task, the data."""
+"""Action recognition as a system: what the rest of the package asks of it, and where it is."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils.data import Dataset
+from torch import Tensor, nn
 
 from dnlnet.backbones import Backbone, SlowOnly, inflate, load_weights
+from dnlnet.backbones.fold import fold_batch_norms
+from dnlnet.data.catalog import Samples, find_data_set, required_folder
 from dnlnet.data.classes import Classes
-from dnlnet.data.transforms import Pixels
-from dnlnet.recipes.catalog import open_video_set
-from dnlnet.recipes.fingerprint import Listed
-from dnlnet.recipes.parts import IMAGENET, required_folder
-from dnlnet.recipes.schema import VideoClassifierModel, VideoData, VideoRecipe
-from dnlnet.video.data.clips import Clip
-from dnlnet.video.data.samples import ClipSample, TestViews, TrainingClips, ViewSample
+from dnlnet.deployed import Deployed, Query
+from dnlnet.engine.scores import Scores, Table, class_bars
+from dnlnet.lens.attend import Attended, Request
+from dnlnet.recipes.model import IMAGENET
+from dnlnet.video.attend import attend_clips
+from dnlnet.video.data.check import VideoReport, check_videos
+from dnlnet.video.data.samples import TestViews, TrainingClips
+from dnlnet.video.data.sets import DATA_SETS
+from dnlnet.video.data.videos import LabelledVideos
+from dnlnet.video.deploy import DeployedVideo
+from dnlnet.video.metric import TopK
 from dnlnet.video.network import VideoClassifier
+from dnlnet.video.outputs import VideoOutputs
+from dnlnet.video.predictor import VideoModel
+from dnlnet.video.recipes import video_recipes
+from dnlnet.video.schema import VideoClassifierModel, VideoRecipe
 from dnlnet.video.task import VideoTask
 
 _IMAGE_NETWORKS = {"slow_only_r50": "resnet50", "slow_only_r101": "resnet101"}  # whose weights they are inflated from
 
 
-def build_model(
-    model: VideoClassifierModel, classes: int, *, weights: bool = True, report: Callable[[str], None] = lambda _: None
-) -> VideoClassifier:
-    """The network of a recipe; weights are inflated into its backbone before the blocks are put there.
+class VideoClassification:
+    """Classes of videos."""
 
-    >>> from dnlnet.recipes import find_recipe
-    >>> with torch.device("meta"):
-    ...     network = build_model(find_recipe("kinetics-r50-baseline").model, classes=400, weights=False)
-    >>> sum(parameter.numel() for parameter in network.parameters())
-    32454096
-    """
-    backbone = SlowOnly(model.backbone, stride_in_1x1=model.stride_in_1x1)
-    if weights and model.weights is not None:
-        _load(backbone, model.weights, report)
-    return VideoClassifier(
-        backbone,
-        classes,
-        model.variant,
-        model.placement,
-        dropout=model.dropout,
-        preset=model.preset,
-        **model.block,
-    )
+    name = "video"
+    recipe_type = VideoRecipe
+    data_sets = DATA_SETS
+    unit = "clips"
+    class_score = "top1"
+    evaluation_options = ()
+    score_files = ()
+    output_options = ()
+    pipeline = "video-classification"
+    example = "video.mp4"
+    use = 'model.predict("video.mp4").top(5)  # the most confident classes'
+
+    def recipes(self) -> Iterable[VideoRecipe]:
+        """Every recipe."""
+        return video_recipes()
+
+    def build_model(
+        self,
+        model: VideoClassifierModel,
+        classes: int,
+        *,
+        weights: bool = True,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> VideoClassifier:
+        """The network of a recipe; weights are inflated into its backbone before the blocks are put there.
+
+        >>> with torch.device("meta"):
+        ...     network = SYSTEM.build_model(VideoClassifierModel(), classes=400, weights=False)
+        >>> sum(parameter.numel() for parameter in network.parameters())
+        32454096
+        """
+        backbone = SlowOnly(model.backbone, stride_in_1x1=model.stride_in_1x1)
+        if weights and model.weights is not None:
+            _load(backbone, model.weights, report)
+        return VideoClassifier(
+            backbone,
+            classes,
+            model.variant,
+            model.placement,
+            dropout=model.dropout,
+            preset=model.preset,
+            **model.block,
+        )
+
+    def describe_layers(self, model: VideoClassifierModel) -> str:
+        """What the network is built on, in words."""
+        return model.backbone
+
+    def training_size(self, recipe: VideoRecipe) -> tuple[int, ...]:
+        """Frames, height and width of what is trained on."""
+        return recipe.data.frames, recipe.data.crop, recipe.data.crop
+
+    def training_part(self, network: nn.Module) -> nn.Module:
+        """What a batch of that size can be run through: the whole network."""
+        return network
+
+    def cost_size(self, recipe: VideoRecipe) -> tuple[int, ...] | None:
+        """Frames, height and width of the clip that the network's cost is counted for, a test's."""
+        return recipe.data.frames, recipe.evaluation.short_side, recipe.evaluation.short_side
+
+    def image_text(self, recipe: VideoRecipe) -> str:
+        """The size of what is trained on, in words."""
+        return f"{recipe.data.frames} x {recipe.data.crop} x {recipe.data.crop}"
+
+    def class_count(self, recipe: VideoRecipe) -> int | None:
+        """How many classes the whole data set has, if that is known without its lists."""
+        return find_data_set(DATA_SETS, recipe.data.name).class_count
+
+    def training_data(
+        self,
+        recipe: VideoRecipe,
+        root: Path | None,
+        *,
+        split: str | None = None,
+        seed: int = 0,
+        unpacked: Path | None = None,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> Samples:
+        """Random clips; `report` is called with the number of videos."""
+        if unpacked is not None:
+            raise ValueError("--unpack is for crops of labelled images; of videos only the needed frames are decoded")
+        data = recipe.data
+        videos = _open(recipe, root, data.train if split is None else split)
+        missing = f"; {len(videos.missing)} listed videos are not there" if videos.missing else ""
+        report(f"{videos.name}: {len(videos)} videos to train on{missing}")
+        return TrainingClips(videos, data.clip(), data.short_sides, data.crop, data.flip, seed)
+
+    def test_data(self, recipe: VideoRecipe, root: Path | None, split: str) -> Samples:
+        """All views of the videos of a split."""
+        views = recipe.evaluation
+        return TestViews(_open(recipe, root, split), recipe.data.clip(), views.clips, views.crops, views.short_side)
+
+    def training_task(
+        self,
+        recipe: VideoRecipe,
+        classes: Classes,
+        validation: Samples | None = None,
+        *,
+        average: Callable[[Tensor], Tensor] = lambda number: number,
+        device: torch.device | str = "cpu",
+        report: Callable[[str], None] = lambda _: None,
+    ) -> VideoTask:
+        """What is learnt; `report` is called with videos that cannot be read."""
+        return VideoTask(classes, recipe.data.pixels(), recipe.evaluation.at_once, report)
+
+    def test_task(
+        self, recipe: VideoRecipe, classes: Classes, data: Samples, options: Mapping[str, Any]
+    ) -> VideoTask:
+        """What is scored."""
+        return self.training_task(recipe, classes)
+
+    def scores(self, metric: TopK, classes: Classes, title: str) -> Scores:
+        """Top-1 and top-5 accuracy over all views of a video, and the first of each class."""
+        by_class = dict(zip(classes.names, metric.class_scores(), strict=True))
+        values = metric.scores()
+        caption = ", ".join([*(f"{name} {value:.4f}" for name, value in values.items()), f"{metric.count} videos"])
+        files = {"unreadable": metric.skipped, "damaged": metric.notes}
+        return Scores(
+            values,
+            [Table(title, class_bars("top1", by_class), caption)],
+            {**values, "videos": metric.count, "by_class": by_class, **files},
+            [
+                *(f"not counted: {reason}" for reason in metric.skipped),
+                *(f"counted all the same: {note}" for note in metric.notes),
+            ],
+        )
+
+    def fold(self, network: nn.Module) -> nn.Module:
+        """The same function with batch norms folded into convolutions."""
+        return fold_batch_norms(network, torch.zeros(1, 3, 2, 64, 64))
+
+    def predictor(
+        self, recipe: VideoRecipe, network: nn.Module, classes: Classes, device: torch.device | str
+    ) -> VideoModel:
+        """What predicts videos as the recipe says."""
+        views = recipe.evaluation
+        return VideoModel(
+            network,
+            classes,
+            recipe.data.clip(),
+            recipe.data.pixels(),
+            clips=views.clips,
+            crops=views.crops,
+            short_side=views.short_side,
+            at_once=views.at_once,
+            device=device,
+        )
+
+    def outputs(self, predictor: VideoModel, **options: Any) -> VideoOutputs:
+        """The files that predictions become."""
+        return VideoOutputs(predictor, **options)
+
+    def attend(self, models: Mapping[str, VideoModel], request: Request, data: Path | None, name: str) -> Attended:
+        """Show what the models attend to in the clip in the middle of each video."""
+        if data is not None:
+            raise ValueError("--data shows the labels of pixels; that of a video model has none: leave it out")
+        return attend_clips(models, request)
+
+    def single_pass(self, predictor: VideoModel) -> Callable[[Tensor], Tensor]:
+        """An error: a video has no class for each pixel."""
+        raise ValueError("is a video model; this is for segmentation models")
+
+    def check(self, opened: Any, progress: Callable[[], None] | None = None) -> VideoReport:
+        """Decode every video of a split."""
+        return check_videos(opened, progress)
+
+    def deployed(self, recipe: VideoRecipe, network: nn.Module, queries: Sequence[Query], part: str) -> Deployed:
+        """The network as other programs get it."""
+        if part != "whole":
+            raise ValueError(f"a video network has no part {part}; only a detector has")
+        return DeployedVideo(network, recipe.data.pixels(), recipe.data.frames, queries)
+
+    def deployed_size(self, recipe: VideoRecipe) -> tuple[int, int]:
+        """Height and width that it is made for."""
+        return recipe.evaluation.short_side, recipe.evaluation.short_side
+
+
+SYSTEM = VideoClassification()
+
+
+def _open(recipe: VideoRecipe, root: Path | None, split: str) -> LabelledVideos:
+    name = recipe.data.name
+    return find_data_set(DATA_SETS, name).open(required_folder(recipe.name, name, root), split)
 
 
 def _load(backbone: SlowOnly, source: str, report: Callable[[str], None]) -> None:
@@ -55,64 +228,3 @@ def _load(backbone: SlowOnly, source: str, report: Callable[[str], None]) -> Non
         raise ValueError(f"{backbone.name} has no ImageNet weights; give a file, or none with model.weights=null")
     image = Backbone(_IMAGE_NETWORKS[backbone.name], 32, pretrained=True)
     backbone.load_state_dict(inflate(image.body.state_dict(), backbone))
-
-
-def clip_of(data: VideoData) -> Clip:
-    """Which frames make a clip."""
-    return Clip(data.frames, data.stride, data.rate)
-
-
-def pixels_of(data: VideoData) -> Pixels:
-    """How clips are normalised."""
-    return Pixels(tuple(255 * x for x in data.mean), tuple(255 * x for x in data.deviation))
-
-
-def build_task(
-    recipe: VideoRecipe,
-    classes: Classes,
-    validation: Dataset[ViewSample] | None = None,
-    average: Callable[[Tensor], Tensor] = lambda number: number,
-    device: torch.device | str = "cpu",
-    report: Callable[[str], None] = lambda _: None,
-) -> VideoTask:
-    """The task of a recipe; `report` is told of videos that cannot be read."""
-    return VideoTask(classes, pixels_of(recipe.data), recipe.evaluation.at_once, report)
-
-
-def build_training_data(
-    recipe: VideoRecipe,
-    root: Path | None,
-    *,
-    split: str | None = None,
-    seed: int = 0,
-    unpacked: Path | None = None,
-    report: Callable[[str], None] = lambda _: None,
-) -> Dataset[ClipSample]:
-    """The training clips of a recipe; `report` is told how many videos there are."""
-    if unpacked is not None:
-        raise ValueError("--unpack is for crops of labelled images; of videos only the needed frames are decoded")
-    data = recipe.data
-    videos = open_video_set(data.name, required_folder(recipe, root), data.train if split is None else split)
-    missing = f"; {len(videos.missing)} listed videos are not there" if videos.missing else ""
-    report(f"{videos.name}: {len(videos)} videos to train on{missing}")
-    return TrainingClips(videos, clip_of(data), data.short_sides, data.crop, data.flip, seed)
-
-
-def build_validation_data(recipe: VideoRecipe, root: Path | None) -> Dataset[ViewSample] | None:
-    """The views that a recipe is evaluated on, or None if it trains on all that is labelled."""
-    data, views = recipe.data, recipe.evaluation
-    if data.test is None:
-        return None
-    videos = open_video_set(data.name, required_folder(recipe, root), data.test)
-    return TestViews(videos, clip_of(data), views.clips, views.crops, views.short_side)
-
-
-def listed_files(samples: TrainingClips | TestViews) -> Iterator[Listed]:
-    """The files of samples, in order, with the class of each."""
-    for entry in samples.videos.videos:
-        yield entry.path, entry.label
-
-
-def find_classes(recipe: VideoRecipe, root: Path | None = None) -> Classes:
-    """The classes of the recipe's data, as its lists name them."""
-    return open_video_set(recipe.data.name, required_folder(recipe, root), recipe.data.train).classes

@@ -1,8 +1,8 @@
 import json
 from pathlib import Path
 
-from dnlnet.recipes.catalog import open_all_video_splits
 from dnlnet.video.data.check import check_videos
+from dnlnet.video.data.sets import DATA_SETS
 from dnlnet.video.data.video_folder import video_folder
 from trees import truncate
 from video_trees import turn, video_folder_tree, write_frames, write_sound, write_video
@@ -64,7 +64,7 @@ def test_the_report_survives_json(tmp_path: Path) -> None:
 
 
 def test_all_real_clips_decode(real_data: Path) -> None:
-    splits, missing = open_all_video_splits("ucf101", real_data / "ucf101_6cls")
+    splits, missing = DATA_SETS["ucf101"].open_all(real_data / "ucf101_6cls")
     assert missing == {}
     reports = [check_videos(videos) for videos in splits.values()]
     assert [(report.videos, len(report.seconds), report.problems) for report in reports] == [

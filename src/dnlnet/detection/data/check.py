@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from dnlnet.data.check import Size, collecting, most_frequent_first, read_all, sizes_and_problems
+from dnlnet.data.check import (
+    Contents,
+    Size,
+    collecting,
+    count_of,
+    counts_or_none,
+    most_frequent_first,
+    read_all,
+    sizes_and_problems,
+)
 from dnlnet.data.labelled import Problem
 from dnlnet.detection.data.objects import AnnotatedImage, Instance, InstanceImages
 
@@ -53,6 +62,17 @@ class InstanceReport:
             "left_out": dict(self.left_out),
             **sizes_and_problems(self.sizes, self.problems),
         }
+
+    def contents(self) -> Contents:
+        """What the table shows."""
+        reasons = [f"{reason} {count}" for reason, count in self.left_out.items()]
+        return Contents(
+            count_of(self.images, "image"),
+            self.class_instances,
+            {"objects": counts_or_none(self.class_instances), "images": counts_or_none(self.class_images)},
+            count_of(sum(self.class_instances), "object"),
+            [f"not learnt from: {', '.join(reasons) or 'none'}"],
+        )
 
 
 def check_instances(images: InstanceImages, progress: Callable[[], None] | None = None) -> InstanceReport:

@@ -6,7 +6,7 @@ A data set is a function to `InstanceImages`, from which nothing is read until i
 # H, W size of the image; n objects; K classes
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dnlnet.data.classes import Classes
+from dnlnet.data.fingerprint import Listed
 from dnlnet.data.labelled import BadFileError, Problem, require_complete
 from dnlnet.data.pictures import read_picture
 from dnlnet.data.sizes import Size
@@ -134,6 +135,11 @@ class InstanceImages:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def files(self) -> Iterator[Listed]:
+        """The files in order, with the class and the box of each object."""
+        for image in self.images:
+            yield image.path, [(instance.label, instance.box) for instance in image.instances]
 
     @property
     def categories(self) -> tuple[int, ...]:

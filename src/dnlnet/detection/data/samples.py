@@ -5,7 +5,7 @@ Images differ in size, so that a batch of them is a list: `collate` of each data
 
 # H, W size of an image; n objects
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from dnlnet.data.classes import Classes
+from dnlnet.data.fingerprint import Listed
 from dnlnet.data.pictures import resized_picture
 from dnlnet.data.sizes import Size
 from dnlnet.detection.data.objects import InstanceImages, Target
@@ -94,6 +96,15 @@ class TrainingInstances(Dataset[InstanceSample]):
         return len(self.images)
 
     @property
+    def classes(self) -> Classes:
+        """What the labels mean."""
+        return self.images.classes
+
+    def files(self) -> Iterator[Listed]:
+        """The files that the samples are read from, in order."""
+        return self.images.files()
+
+    @property
     def groups(self) -> list[int]:
         """Of each image 1 if it is wider than high, else 0: those of one group need little padding to one size."""
         return [int(width > height) for height, width in (image.size for image in self.images.images)]
@@ -140,6 +151,15 @@ class WholeInstances(Dataset[WholeSample]):
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def classes(self) -> Classes:
+        """What the labels mean."""
+        return self.images.classes
+
+    def files(self) -> Iterator[Listed]:
+        """The files that the samples are read from, in order."""
+        return self.images.files()
 
     def __getitem__(self, index: int) -> WholeSample:
         image = self.images.images[index]

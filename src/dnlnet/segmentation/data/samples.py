@@ -1,5 +1,6 @@
 """Samples of labelled images: random crops to train on, the same for the same seed; whole ones to evaluate on."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -7,9 +8,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from dnlnet.data.classes import Classes
+from dnlnet.data.fingerprint import Listed
 from dnlnet.data.labelled import BadFileError, LabelledImages
 from dnlnet.data.transforms import Augmentation
-from dnlnet.segmentation.data.scenes import Scenes
+from dnlnet.segmentation.data.scenes import CLASSES, Scenes
 
 
 class Draw(NamedTuple):
@@ -47,6 +50,15 @@ class TrainingCrops(Dataset[Sample]):
     def __len__(self) -> int:
         return len(self.images)
 
+    @property
+    def classes(self) -> Classes:
+        """What the labels mean."""
+        return self.images.classes
+
+    def files(self) -> Iterator[Listed]:
+        """The files that the samples are read from, in order."""
+        return self.images.files()
+
     def __getitem__(self, draw: tuple[int, int]) -> Sample:
         index, epoch = draw
         if not 0 <= index < len(self):
@@ -76,6 +88,15 @@ class WholeImages(Dataset[Sample]):
     def __len__(self) -> int:
         return len(self.images)
 
+    @property
+    def classes(self) -> Classes:
+        """What the labels mean."""
+        return self.images.classes
+
+    def files(self) -> Iterator[Listed]:
+        """The files that the samples are read from, in order."""
+        return self.images.files()
+
     def __getitem__(self, index: int) -> Sample:
         picture, raw = self.images.open(index)
         image = torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()
@@ -96,6 +117,15 @@ class SceneSamples(Dataset[Sample]):
 
     def __len__(self) -> int:
         return len(self.scenes)
+
+    @property
+    def classes(self) -> Classes:
+        """What the labels mean."""
+        return CLASSES
+
+    def files(self) -> Iterator[Listed]:
+        """None: scenes are generated."""
+        return iter(())
 
     def __getitem__(self, draw: int | tuple[int, int]) -> Sample:
         index = draw if isinstance(draw, int) else draw[0]

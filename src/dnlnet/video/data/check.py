@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from dnlnet.data.check import Size, collecting, most_frequent_first, read_all, sizes_and_problems
+from dnlnet.data.check import (
+    Contents,
+    Size,
+    collecting,
+    count_of,
+    counts_or_none,
+    most_frequent_first,
+    read_all,
+    sizes_and_problems,
+)
 from dnlnet.data.labelled import Problem
 from dnlnet.video.data.video import open_video
 from dnlnet.video.data.videos import LabelledVideos, VideoEntry
@@ -54,6 +63,17 @@ class VideoReport:
             "frames_per_second": spread(self.rates),
             **sizes_and_problems(self.sizes, self.problems, of="videos"),
         }
+
+    def contents(self) -> Contents:
+        """What the table shows."""
+        lines = [
+            f"{name}: {values['least']:.1f} to {values['most']:.1f}, {values['median']:.1f} in the middle"
+            for name, values in (("seconds", spread(self.seconds)), ("frames a second", spread(self.rates)))
+            if values is not None
+        ]
+        columns = {"videos": counts_or_none(self.class_videos)}
+        title, caption = count_of(self.videos, "video"), f"{len(self.seconds)} can be read"
+        return Contents(title, self.class_videos, columns, caption, lines)
 
 
 def spread(values: Sequence[float]) -> dict[str, float] | None:

@@ -7,7 +7,7 @@ each once, whichever process the files were read in.
 
 # B clips of a batch, V views of a video, T frames of a clip; H, W size of a picture
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from dnlnet.data.classes import Classes
+from dnlnet.data.fingerprint import Listed
 from dnlnet.data.labelled import Problem
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.frames import Frames, Size
@@ -103,6 +105,15 @@ class TrainingClips(Dataset[ClipSample]):
     def __len__(self) -> int:
         return len(self.videos)
 
+    @property
+    def classes(self) -> Classes:
+        """What the labels mean."""
+        return self.videos.classes
+
+    def files(self) -> Iterator[Listed]:
+        """The files that the samples are read from, in order."""
+        return self.videos.files()
+
     def __getitem__(self, draw: tuple[int, int]) -> ClipSample:
         index, epoch = draw
         if not 0 <= index < len(self):
@@ -183,6 +194,15 @@ class TestViews(Dataset[ViewSample]):
 
     def __len__(self) -> int:
         return len(self.videos)
+
+    @property
+    def classes(self) -> Classes:
+        """What the labels mean."""
+        return self.videos.classes
+
+    def files(self) -> Iterator[Listed]:
+        """The files that the samples are read from, in order."""
+        return self.videos.files()
 
     def __getitem__(self, index: int) -> ViewSample:
         entry = self.videos.videos[index]

@@ -6,11 +6,12 @@ A data set is a function from a folder and a split to `LabelledVideos`. No video
 # K classes
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dnlnet.data.classes import Classes, is_name, spread_colours
+from dnlnet.data.fingerprint import Listed
 from dnlnet.data.labelled import Problem, require_complete
 from dnlnet.errors import shown
 
@@ -49,6 +50,11 @@ class LabelledVideos:
 
     def __len__(self) -> int:
         return len(self.videos)
+
+    def files(self) -> Iterator[Listed]:
+        """The files in order, with the class of each."""
+        for entry in self.videos:
+            yield entry.path, entry.label
 
     @property
     def problems(self) -> tuple[Problem, ...]:

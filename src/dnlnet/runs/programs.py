@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dnlnet.deployed import Deployed
 from dnlnet.errors import load_extra
-from dnlnet.export.deployed import Deployed, DeployedDetector
 
 Arrays = dict[str, NDArray[Any]]
 # The newest operators that PyTorch's tracing exporter knows.
@@ -36,7 +36,7 @@ def write_onnx(
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of PyTorch's own exporters, about themselves
         axes = deployed.takes.free(free)
-        if isinstance(deployed, DeployedDetector):
+        if deployed.traced:
             _trace(deployed, path, example, axes)
         else:
             program = torch.onnx.export(
@@ -91,7 +91,7 @@ def write_program(
     deployed: Deployed, path: Path, example: Tensor, free: Sequence[str], about: Mapping[str, str]
 ) -> None:
     """Write a network as a program for `torch.export.load`, which needs PyTorch alone. As `write_onnx`."""
-    if isinstance(deployed, DeployedDetector):
+    if deployed.traced:
         raise ValueError(
             "a whole detector cannot become a PyTorch program, for the number of objects depends on the image; "
             "write it as onnx, or its backbone and pyramid alone with --part pyramid"

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
+from dnlnet.artifacts.model_file import described, require_readable
 from dnlnet.errors import load_extra
-from dnlnet.recipes.model_file import described, require_readable
-from dnlnet.recipes.schema import parse_json
+from dnlnet.files import parse_json
 
 _MOST_BYTES = 256 * 2**20  # of a part of an archive that is read: small archives can unpack to terabytes
 # Numbers of PyTorch's types, as torch._export.serde.schema.ScalarType has them.

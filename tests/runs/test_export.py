@@ -16,15 +16,19 @@ from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
 from dnlnet.data.transforms import normalised
 from dnlnet.detection.network import Detector
-from dnlnet.export.deployed import Deployed, DeployedDetector, DeployedPyramid, DeployedSegmentor, explicit
-from dnlnet.export.model import DifferenceError, default_size, export_model
-from dnlnet.export.programs import computed, largest_difference, read_onnx, write_onnx
+from dnlnet.deployed import Deployed, explicit
+from dnlnet.detection.deploy import DeployedDetector, DeployedPyramid
+from dnlnet.segmentation.deploy import DeployedSegmentor
+from dnlnet.segmentation.system import SYSTEM as SEGMENTATION
+from dnlnet.runs.export import DifferenceError, export
+from dnlnet.runs.programs import computed, largest_difference, read_onnx, write_onnx
 from dnlnet.lens import capture
-from dnlnet.recipes import find_recipe, override
-from dnlnet.recipes.build_detection import build_model
-from dnlnet.recipes.build_video import build_model as video_network
-from dnlnet.recipes.load import load_network
-from dnlnet.recipes.model_file import ModelFile, find_model, read_model_file, write_model_file
+from dnlnet.recipes.override import override
+from dnlnet.systems import find_recipe
+from dnlnet.detection.system import SYSTEM as DETECTION
+from dnlnet.video.system import SYSTEM as VIDEO
+from dnlnet.artifacts.load import load_network
+from dnlnet.artifacts.model_file import ModelFile, find_model, read_model_file, write_model_file
 from dnlnet.segmentation.data.scenes import scene
 from dnlnet.segmentation.network import SegmentorOutput
 from dnlnet.video.data.videos import named_classes
@@ -137,8 +141,8 @@ def test_a_torch_program_needs_no_operator_of_ours_and_takes_every_size(run: Pat
 
 def test_half_precision_weights_are_half_the_file_and_near(run: Path, tmp_path: Path) -> None:
     model = read_model_file(find_model(str(run)))
-    export_model(model, tmp_path / "whole.safetensors", "safetensors")
-    halved = export_model(model, tmp_path / "half.safetensors", "safetensors", half=True)
+    export(model, tmp_path / "whole.safetensors", "safetensors")
+    halved = export(model, tmp_path / "half.safetensors", "safetensors", half=True)
     assert 0 < halved.largest < 2e-2
     sizes = [(tmp_path / f"{name}.safetensors").stat().st_size for name in ("half", "whole")]
     assert sizes[0] < 0.75 * sizes[1]  # the recipe is in both
@@ -155,14 +159,14 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> ModelFile:
     small = ["model.backbone=resnet18", "model.proposals=20", "data.short_side=64", "data.long_side=96"]
     recipe = override(find_recipe("coco-micro-dnl-c4"), [*small, "model.weights=null"])
     path = tmp_path_factory.mktemp("detector") / "model.safetensors"
-    network = build_model(recipe.model, 2, weights=False)
+    network = DETECTION.build_model(recipe.model, 2, weights=False)
     classes = Classes(("cat", "dog"), ((255, 0, 0), (0, 255, 0)), (3, 9))
     write_model_file(path, network.state_dict(), ModelFile(path, recipe, classes, 0, None))
     return read_model_file(path)
 
 
 def test_a_whole_detector_is_written_and_finds_the_same_objects(detector: ModelFile, tmp_path: Path) -> None:
-    result = export_model(detector, tmp_path / "detector.onnx", free=("height", "width"))
+    result = export(detector, tmp_path / "detector.onnx", free=("height", "width"))
     assert result.outputs == ("boxes", "labels", "scores", "masks")
     assert "older" in result.remark
     assert len(result.differences) == 2
@@ -172,7 +176,7 @@ def test_a_whole_detector_is_written_and_finds_the_same_objects(detector: ModelF
 
 
 def test_a_detectors_pyramid_is_written_by_itself(detector: ModelFile, tmp_path: Path) -> None:
-    result = export_model(detector, tmp_path / "pyramid.onnx", part="pyramid", free=("batch",))
+    result = export(detector, tmp_path / "pyramid.onnx", part="pyramid", free=("batch",))
     assert result.outputs == ("p2", "p3", "p4", "p5", "p6")
     assert not result.remark
     assert result.largest < 1e-4
@@ -182,13 +186,13 @@ def test_a_video_model_is_written_with_maps_over_time(tmp_path: Path) -> None:
     torch.manual_seed(0)
     small = ["model.backbone=slow_only_tiny", "data.frames=3", "evaluation.short_side=64", "model.weights=null"]
     recipe = override(find_recipe("ucf6-r50-dnl"), small)
-    network = video_network(recipe.model, 4, weights=False)
+    network = VIDEO.build_model(recipe.model, 4, weights=False)
     for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.1)  # also of the norms that start at zero
     path = tmp_path / "model.safetensors"
     file = ModelFile(path, recipe, named_classes(["down", "left", "right", "up"]), 0, None)
     write_model_file(path, network.state_dict(), file)
-    result = export_model(file, tmp_path / "video.onnx", free=("batch", "height"), queries=[(0.5, 0.5, 0.9)])
+    result = export(file, tmp_path / "video.onnx", free=("batch", "height"), queries=[(0.5, 0.5, 0.9)])
     assert result.takes == "clip (batch, 3, 3, height, 64)"
     assert result.largest < 1e-4
     shapes = {name: value.shape for name, value in read_onnx(result.path)(torch.rand(1, 3, 3, 64, 64)).items()}
@@ -226,9 +230,9 @@ def test_bad_wishes_are_refused_in_words(run: Path, tmp_path: Path, arguments: t
 
 def test_a_detector_is_no_torch_program_and_has_no_maps(detector: ModelFile, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--part pyramid"):
-        export_model(detector, tmp_path / "a.pt2", "torch")
+        export(detector, tmp_path / "a.pt2", "torch")
     with pytest.raises(ValueError, match="dnlnet attend shows them"):
-        export_model(detector, tmp_path / "a.onnx", queries=QUERIES)
+        export(detector, tmp_path / "a.onnx", queries=QUERIES)
     assert not list(tmp_path.iterdir())
 
 
@@ -239,16 +243,16 @@ def test_what_cannot_run_is_not_written(run: Path, tmp_path: Path, monkeypatch: 
 
         return compute
 
-    monkeypatch.setattr("dnlnet.export.model._PROGRAMS", {"onnx": (lambda *_: _[1].touch(), broken)})
+    monkeypatch.setattr("dnlnet.runs.export._PROGRAMS", {"onnx": (lambda *_: _[1].touch(), broken)})
     with pytest.raises(DifferenceError, match=r"does not run on an input of .*: Reshape node: wrong shape"):
-        export_model(read_model_file(find_model(str(run))), tmp_path / "a.onnx")
+        export(read_model_file(find_model(str(run))), tmp_path / "a.onnx")
     assert not list(tmp_path.iterdir())
 
 
 def test_sizes_come_from_the_recipe(detector: ModelFile, run: Path) -> None:
-    assert default_size(detector) == (64, 85)
+    assert DETECTION.deployed_size(detector.recipe) == (64, 85)
     model = read_model_file(find_model(str(run)))
-    assert default_size(model) == model.recipe.data.crop
+    assert SEGMENTATION.deployed_size(model.recipe) == model.recipe.data.crop
 
 
 def test_the_network_itself_stays_as_it_was() -> None:

@@ -4,14 +4,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dnlnet.data.check import Report, check
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.segmentation.data.camvid import camvid
+from dnlnet.segmentation.data.check import PixelReport, check_pixels
 from dnlnet.segmentation.data.folder import folder
 from trees import camvid_tree, colour_folder_tree, folder_tree, truncate, write_image, write_labels
 
 
-def texts(report: Report, root: Path) -> list[str]:
+def texts(report: PixelReport, root: Path) -> list[str]:
     """The problems, with paths below the root."""
     return [str(problem).removeprefix(f"{root}/") for problem in report.problems]
 
@@ -24,7 +24,7 @@ def images(tmp_path: Path) -> LabelledImages:
 
 def test_a_data_set_without_faults_is_counted(images: LabelledImages) -> None:
     write_labels(images.pairs[0].labels, (0, 0, 0, 1))
-    report = check(images)
+    report = check_pixels(images)
     assert (report.name, report.images, report.problems) == ("folder train", 2, ())
     # 768 pixels each: 3/4 and 1/4 of the first, a quarter for each of 0, 1, 2, 255 of the second
     assert report.class_pixels == (576 + 192, 192 + 192, 192)
@@ -35,7 +35,7 @@ def test_a_data_set_without_faults_is_counted(images: LabelledImages) -> None:
 
 
 def test_colour_masks_are_counted(tmp_path: Path) -> None:
-    report = check(folder(colour_folder_tree(tmp_path), "train"))
+    report = check_pixels(folder(colour_folder_tree(tmp_path), "train"))
     assert report.class_shares == [0.5, 0.5]
     assert report.ignored_share == pytest.approx(1 / 3)
 
@@ -45,7 +45,7 @@ def test_sizes_are_counted_the_most_frequent_first(tmp_path: Path) -> None:
     for name, size in (("d", (8, 9)), ("e", (24, 32)), ("f", (9, 8))):
         write_image(root / "images" / "val" / f"{name}.jpg", size=size)
         write_labels(root / "masks" / "val" / f"{name}.png", (0,), size=size)
-    assert list(check(folder(root, "val")).sizes.items()) == [((32, 24), 2), ((8, 9), 1), ((9, 8), 1)]
+    assert list(check_pixels(folder(root, "val")).sizes.items()) == [((32, 24), 2), ((8, 9), 1), ((9, 8), 1)]
 
 
 def test_every_kind_of_fault_is_found_in_one_run(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_every_kind_of_fault_is_found_in_one_run(tmp_path: Path) -> None:
     (root / "masks" / "all" / "e.png").unlink()
     (root / "images" / "all" / "f.jpg").unlink()
     (root / "images" / "all" / "g.jpg").write_text("no picture")
-    report = check(folder(root, "all"))
+    report = check_pixels(folder(root, "all"))
     found = texts(report, root)
     expected = [
         "images/all/e.jpg: has no label file",
@@ -81,27 +81,30 @@ def test_every_kind_of_fault_is_found_in_one_run(tmp_path: Path) -> None:
 def test_a_bad_image_does_not_hide_bad_labels(images: LabelledImages, tmp_path: Path) -> None:
     truncate(images.pairs[0].image)
     write_labels(images.pairs[0].labels, (9,))
-    found = texts(check(images), tmp_path)
+    found = texts(check_pixels(images), tmp_path)
     assert [text.split(":")[0] for text in found] == ["images/train/a.jpg", "masks/train/a.png"]
     assert "label 9" in found[1]
 
 
 def test_a_wrong_size_does_not_hide_a_wrong_label(images: LabelledImages, tmp_path: Path) -> None:
     write_labels(images.pairs[0].labels, (9,), size=(5, 5))
-    found = texts(check(images), tmp_path)
+    found = texts(check_pixels(images), tmp_path)
     assert ["5 x 5 labels" in found[0], "label 9" in found[1], len(found)] == [True, True, 2]
 
 
 def test_files_that_vanish_while_checking_are_problems(images: LabelledImages, tmp_path: Path) -> None:
     images.pairs[0].image.unlink()
     images.pairs[0].labels.unlink()
-    assert texts(check(images), tmp_path) == ["images/train/a.jpg: no such file", "masks/train/a.png: no such file"]
+    assert texts(check_pixels(images), tmp_path) == [
+        "images/train/a.jpg: no such file",
+        "masks/train/a.png: no such file",
+    ]
 
 
 def test_without_readable_labels_the_shares_are_zero(images: LabelledImages) -> None:
     for pair in images.pairs:
         pair.labels.write_bytes(b"")
-    report = check(images)
+    report = check_pixels(images)
     assert report.class_shares == [0, 0, 0]
     assert report.ignored_share == 0
     assert len(report.problems) == 2
@@ -110,13 +113,13 @@ def test_without_readable_labels_the_shares_are_zero(images: LabelledImages) -> 
 def test_progress_is_called_once_for_each_pair(images: LabelledImages) -> None:
     truncate(images.pairs[0].image)
     calls: list[None] = []
-    check(images, progress=lambda: calls.append(None))
+    check_pixels(images, progress=lambda: calls.append(None))
     assert len(calls) == 2
 
 
 def test_the_report_survives_json(images: LabelledImages) -> None:
     truncate(images.pairs[1].labels)
-    report = check(images)
+    report = check_pixels(images)
     content = json.loads(json.dumps(report.to_json()))
     assert content["classes"][1] == {"name": "road", "pixels": 192, "share": 1 / 3}
     assert content["sizes"] == [{"width": 32, "height": 24, "images": 2}]
@@ -126,7 +129,7 @@ def test_the_report_survives_json(images: LabelledImages) -> None:
 
 
 def test_real_camvid_has_no_faults(real_data: Path) -> None:
-    report = check(camvid(real_data / "camvid", "val"))
+    report = check_pixels(camvid(real_data / "camvid", "val"))
     assert report.problems == ()
     assert report.sizes == {(480, 360): 101}
     shares = dict(zip(report.class_names, report.class_shares, strict=True))
@@ -138,7 +141,7 @@ def test_labels_without_a_class_are_a_problem(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path)
     for path in (root / "valannot").iterdir():
         write_labels(path, [11])
-    report = check(camvid(root, "val"))
+    report = check_pixels(camvid(root, "val"))
     assert [str(problem) for problem in report.problems] == [
         f"{root}/valannot: no pixel of the 1 label files has a class: all are ignored, and nothing can be learnt"
     ]

@@ -1,0 +1,1 @@
+"""Trained models as files: written, read, loaded, shared."""

@@ -1,0 +1,36 @@
+"""The data sets of objects, by name."""
+
+from pathlib import Path
+
+from dnlnet.data.catalog import DataSet, found_or_train
+from dnlnet.detection.data import coco
+from dnlnet.detection.data.objects import InstanceImages
+
+
+def _folder_splits(root: Path) -> list[str]:
+    return sorted(path.stem for path in (root / "annotations").glob("*.json"))
+
+
+DATA_SETS: dict[str, DataSet[InstanceImages]] = {
+    row.name: row
+    for row in (
+        DataSet(
+            "coco",
+            coco.SPLITS,
+            coco.open_coco,
+            "annotations/instances_{train2017,val2017}.json with {train2017,val2017}/*.jpg; or a JSON file of the "
+            "same format, with --images for the folder of its pictures",
+            quick=False,
+            open_file=coco.open_coco_file,
+        ),
+        DataSet(
+            "coco_folder",
+            (),
+            coco.open_coco_folder,
+            "annotations/<split>.json in COCO's format, with the pictures in <split>/ or images/",
+            find_splits=found_or_train(_folder_splits),
+            quick=False,
+            open_file=coco.open_coco_file,
+        ),
+    )
+}

@@ -1,0 +1,47 @@
+"""Detectors as they are deployed, whole or their backbone with the feature pyramid: pixels in, plain tensors out."""
+
+# B batch, H, W size of the image; n objects
+
+from torch import Tensor
+
+from dnlnet.data.transforms import normalised
+from dnlnet.deployed import Axes, Deployed, explicit
+from dnlnet.detection.network import Detector
+
+
+class DeployedDetector(Deployed):
+    """One image (3, H, W), at the size that it is to be looked at, to boxes, labels 1..K, scores and masks."""
+
+    takes = Axes("image", (3, "height", "width"))
+    outputs = ("boxes", "labels", "scores", "masks")
+    traced = True
+    remark = (
+        "a whole detector is written by PyTorch's older, tracing exporter: the newer one does not follow a number of "
+        "objects that depends on the image"
+    )
+
+    def __init__(self, network: Detector) -> None:
+        super().__init__()
+        self.network = explicit(network)
+        self.eval()
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Boxes (n, 4), labels (n), scores (n) and masks (n, 1, H, W) in 0..1."""
+        (found,) = self.network([image / 255])
+        return tuple(found[name] for name in self.outputs)
+
+
+class DeployedPyramid(Deployed):
+    """Images (B, 3, H, W), both sides a multiple of 32, to the maps of a detector's feature pyramid."""
+
+    takes = Axes("image", ("batch", 3, "height", "width"))
+    outputs = ("p2", "p3", "p4", "p5", "p6")
+
+    def __init__(self, network: Detector) -> None:
+        super().__init__()
+        self.network = explicit(network.backbone)
+        self.eval()
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        """The maps, from fine to coarse."""
+        return tuple(self.network(normalised(image)).values())

@@ -1,0 +1,79 @@
+"""The files that a detector's predictions become."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dnlnet.data.outputs import Outputs, Progress, Targets
+from dnlnet.detection.predictor import SCORE_THRESHOLD, DetectionModel, Detections
+from dnlnet.files import atomic_write, json_text
+
+
+@dataclass(frozen=True)
+class DetectionOutputs(Outputs):
+    """Folders `overlay`, `masks` (for each picture a folder with a PNG for each object) and `detections` (JSON)."""
+
+    model: DetectionModel
+    threshold: float = SCORE_THRESHOLD
+
+    def settings(self) -> dict[str, Any]:
+        """What the files depend on, beside the model."""
+        return {"threshold": self.threshold}
+
+    def targets(self, out: Path, name: Path) -> Targets:
+        """The files of a picture."""
+        return {
+            "overlay": out / "overlay" / name.parent / f"{name.name}.png",
+            "masks": out / "masks" / name,
+            "detections": out / "detections" / name.parent / f"{name.name}.json",
+        }
+
+    def predict(self, pixels: NDArray[np.uint8], progress: Progress) -> Detections:
+        """The objects."""
+        return self.model.predict(pixels, threshold=self.threshold)
+
+    def write(self, prediction: Detections, targets: Targets) -> None:
+        """Write the files."""
+        with atomic_write(targets["overlay"]) as temporary:
+            Image.fromarray(prediction.overlay()).save(temporary)
+        folder = targets["masks"]
+        folder.mkdir(parents=True, exist_ok=True)
+        for stale in folder.glob("*.png"):
+            stale.unlink()
+        for number, (name, mask) in enumerate(zip(prediction.names(), prediction.masks, strict=True), start=1):
+            with atomic_write(folder / f"{number:03}_{_in_file_name(name)}.png") as temporary:
+                Image.fromarray(255 * mask.astype(np.uint8)).save(temporary)
+        with atomic_write(targets["detections"]) as temporary:
+            results = prediction.results(_image_id(targets["detections"].stem))
+            temporary.write_text(json_text(results, indent=1))
+
+    def finish(self, out: Path) -> None:
+        """Write all results into one file, results.json, as COCO's tools take them."""
+        parts = sorted((out / "detections").rglob("*.json")) if (out / "detections").is_dir() else []
+        if parts:
+            with atomic_write(out / "results.json") as temporary:
+                results = [result for part in parts for result in json.loads(part.read_text())]
+                temporary.write_text(json_text(results))
+
+
+def _image_id(stem: str) -> int | str:
+    """What COCO's format calls a picture: the number that its name is, if it is one of 64 bits, else the name.
+
+    >>> _image_id("000000000139"), _image_id("²³"), _image_id("9" * 30)[:3]
+    (139, '²³', '999')
+    """
+    return int(stem) if stem.isascii() and stem.isdigit() and len(stem) <= 18 else stem
+
+
+def _in_file_name(name: str) -> str:
+    """The name of a class as a part of a file's name.
+
+    >>> _in_file_name("traffic light"), _in_file_name("../a\\n")
+    ('traffic_light', '.._a_')
+    """
+    return "".join(letter if letter.isalnum() or letter in "-.&+" else "_" for letter in name)[:40]

@@ -1,0 +1,45 @@
+"""What a detection recipe says."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from dnlnet.recipes.ranges import Few, Flag, Share, Text
+from dnlnet.recipes.schema import DataPart, Model, Recipe
+
+
+class DetectorModel(Model):
+    """A detector: see `dnlnet.detection.network.Detector`."""
+
+    backbone: str = "resnet50"
+    preset: str = "authors_detection"
+    placement: Literal["c4_one", "c5_all", "c4_one_c5_all", "c4c5_all"] = "c4_one"
+    after_activation: Flag = False
+    boxes: Few = 512  # of an image, that the heads are trained on
+    proposals: Few = 1000  # of an image, that the heads look at
+    anchor: Annotated[int, Field(strict=True, ge=1, le=4096)] = 32  # pixels, the side of the smallest anchors
+
+
+class InstanceData(DataPart):
+    """A data set of objects, its splits, and the size that its images are looked at in."""
+
+    name: Text = "coco"
+    train: Text = "train2017"
+    test: Text | None = "val2017"
+    short_side: Few = 800
+    long_side: Few = 1333
+    flip: Share = 0.5
+
+    @model_validator(mode="after")
+    def _long_is_longer(self) -> Self:
+        if self.long_side < self.short_side:
+            raise ValueError(f"a long_side of {self.long_side} is shorter than a short_side of {self.short_side}")
+        return self
+
+
+class DetectionRecipe(Recipe):
+    """Boxes, classes and masks of objects."""
+
+    task: Literal["detection"] = "detection"
+    model: DetectorModel
+    data: InstanceData

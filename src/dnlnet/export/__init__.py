@@ -1,1 +1,0 @@
-"""Trained models for other programs: ONNX, PyTorch programs, safetensors."""

@@ -1,0 +1,167 @@
+"""Figures, numbers and a page of what models attend to in pictures, as files."""
+
+# H, W size of the picture
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image
+
+from dnlnet.data.inputs import Inputs, find_pictures
+from dnlnet.data.labelled import BadFileError, Labels, Problem
+from dnlnet.data.outputs import writing_problem
+from dnlnet.data.pictures import read_picture
+from dnlnet.files import atomic_write, write_json
+from dnlnet.lens.explorer import explorer_page
+from dnlnet.lens.figures import attention_figure
+from dnlnet.lens.panels import PRINT_DOTS, save_figure
+from dnlnet.lens.record import record
+from dnlnet.lens.views import Picture, PictureModel, Point
+
+Query = tuple[int, ...]  # x, y in pixels, and in a clip the frame
+MAX_PIXELS = 4_000_000
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be shown, and where it goes.
+
+    Args:
+        inputs: pictures or videos, and folders of them.
+        queries: points in pixels, (x, y) or (x, y, frame); without any, points are chosen.
+        out: folder for figures, maps and their descriptions.
+        page: file for the page that explores all pictures.
+        max_pixels: larger pictures are made smaller.
+        report: called with what a user should know about an input.
+        start: called with the number of inputs.
+        advance: called after each of them.
+    """
+
+    inputs: Sequence[Path]
+    queries: Sequence[Query] = ()
+    out: Path | None = None
+    page: Path | None = None
+    max_pixels: int = MAX_PIXELS
+    report: Callable[[str], None] = lambda _: None
+    start: Callable[[int], None] = lambda _: None
+    advance: Callable[[], None] = lambda: None
+
+
+@dataclass
+class Attended:
+    """What became of a request.
+
+    Args:
+        count: inputs that were found.
+        problems: what could not be shown, with its path.
+        out, page: what was written, if anything was.
+    """
+
+    count: int
+    problems: list[str] = field(default_factory=list)
+    out: Path | None = None
+    page: Path | None = None
+
+    @property
+    def shown(self) -> int:
+        """Inputs that were shown."""
+        return self.count - len(self.problems)
+
+
+def attend_pictures(
+    models: Mapping[str, PictureModel], request: Request, labels: Callable[[Path], Labels | None] | None = None
+) -> Attended:
+    """Write what the blocks of models attend to in pictures.
+
+    Args:
+        models: by their titles; they know the same classes.
+        request: of what.
+        labels: finds the true classes (H, W) of a picture, or None; leave it out to show none.
+    """
+    points = [_point(query) for query in request.queries]
+    shown: list[Picture] = []
+
+    def show(name: Path, path: Path) -> None:
+        picture = _look(name, path, models, labels, request)
+        for point in points:
+            picture.require_inside(point)
+        if request.out is not None:
+            chosen = points or picture.interior_points()
+            figure = attention_figure(picture, chosen)
+            write_shown(path, request.out / name, figure, *record(picture, chosen))
+        if request.page is not None:
+            shown.append(picture)
+
+    result = attend_each(find_pictures(request.inputs, request.out), request, show)
+    if shown and request.page is not None:
+        with atomic_write(request.page) as temporary:
+            temporary.write_text(explorer_page(shown), encoding="utf-8")
+        result.page = request.page
+    return result
+
+
+def attend_each(found: Inputs, request: Request, show: Callable[[Path, Path], None]) -> Attended:
+    """Show each input, by the name of its results and its path; one that cannot be read does not stop the others."""
+    for text in found.left_out:
+        request.report(f"left out: {text}")
+    problems = [str(problem) for problem in found.problems]
+    request.start(len(found.paths))
+    for name, path in found.paths.items():
+        try:
+            show(name, path)
+        except BadFileError as error:
+            problems.append(str(error))
+        request.advance()
+    result = Attended(len(found.paths) + len(found.problems), problems)
+    if result.shown:
+        result.out = request.out
+    return result
+
+
+def write_shown(path: Path, target: Path, figure: Figure, content: dict[str, Any], arrays: Mapping[str, Any]) -> None:
+    """What is shown of a picture or video, under one name with four endings, or none of it and a `BadFileError`."""
+    png, pdf, npz, json = files = [target.with_name(target.name + end) for end in (".png", ".pdf", ".npz", ".json")]
+    try:
+        save_figure(figure, png, PRINT_DOTS)
+        save_figure(figure, pdf, PRINT_DOTS)
+        with atomic_write(npz) as temporary:
+            np.savez_compressed(temporary, allow_pickle=False, **arrays)
+        write_json(json, content)
+    except OSError as error:
+        raise BadFileError(Problem(path, writing_problem(error, files))) from None
+
+
+def _point(query: Query) -> Point:
+    """(row, column)."""
+    if len(query) > 2:
+        raise ValueError(f"--query {','.join(map(str, query))}: a picture has no frames; expected x,y")
+    column, row = query
+    return row, column
+
+
+def _look(
+    name: Path,
+    path: Path,
+    models: Mapping[str, PictureModel],
+    find_labels: Callable[[Path], Labels | None] | None,
+    request: Request,
+) -> Picture:
+    """A picture with the views of all models' blocks, and its labels if they are known."""
+    pixels = read_picture(path)
+    labels = None if find_labels is None else find_labels(path)
+    if find_labels is not None and labels is None:
+        request.report(f"{path}: is not a picture of the data set; shown without labels")
+    height, width = pixels.shape[:2]
+    if height * width > request.max_pixels:
+        scale = (request.max_pixels / (height * width)) ** 0.5
+        size = max(1, int(width * scale)), max(1, int(height * scale))
+        request.report(f"{path}: made smaller, from {width} x {height} to {size[0]} x {size[1]} pixels")
+        pixels = np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BOX))
+        if labels is not None:
+            labels = np.asarray(Image.fromarray(labels).resize(size, Image.Resampling.NEAREST))
+    views = [view for title, model in models.items() for view in model.views(title, pixels)]
+    return Picture(str(name), pixels, views, labels, next(iter(models.values())).classes)

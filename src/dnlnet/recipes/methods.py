@@ -1,0 +1,14 @@
+"""How the paper names its methods."""
+
+from collections.abc import Mapping
+
+# How the paper writes the variants of its tables; None is the network without a block.
+METHODS: Mapping[str | None, str] = {
+    None: "Baseline",
+    "nl": "NL",
+    "nl_pairwise": "NL_p",
+    "nl_unary": "NL_u",
+    "dnl_star": "DNL*",
+    "dnl_dagger": "DNL†",
+    "dnl": "DNL",
+}

@@ -1,0 +1,149 @@
+"""Read every image and label file once: what they hold, and all that is wrong with them."""
+
+# K classes
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dnlnet.data.check import (
+    Contents,
+    Size,
+    collecting,
+    count_of,
+    most_frequent_first,
+    read_all,
+    sizes_and_problems,
+)
+from dnlnet.data.classes import IGNORE
+from dnlnet.data.labelled import LabelledImages, Labels, Problem
+
+_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True)
+class PixelReport:
+    """What a split holds.
+
+    Args:
+        name: of the images.
+        images: how many pairs of an image and a label file.
+        class_names: the K names.
+        class_pixels: pixels of each class, over all label files that can be read.
+        ignored_pixels: pixels that do not count, over the same files.
+        sizes: (width, height) -> how many images, the most frequent first.
+        problems: all that is wrong, each with its path.
+    """
+
+    name: str
+    images: int
+    class_names: Sequence[str]
+    class_pixels: Sequence[int]
+    ignored_pixels: int
+    sizes: Mapping[Size, int]
+    problems: Sequence[Problem]
+
+    @property
+    def class_shares(self) -> list[float]:
+        """The share of each class among the pixels that count; zeros if there are none."""
+        counted = sum(self.class_pixels)
+        return [pixels / max(counted, 1) for pixels in self.class_pixels]
+
+    @property
+    def ignored_share(self) -> float:
+        """The share of ignored pixels among all; zero if there are none."""
+        return self.ignored_pixels / max(sum(self.class_pixels) + self.ignored_pixels, 1)
+
+    def to_json(self) -> dict[str, object]:
+        """The report in types that JSON has.
+
+        >>> report = PixelReport("mine train", 1, ["sky"], [3], 1, {(2, 2): 1}, [])
+        >>> report.to_json()["classes"], report.to_json()["ignored_share"]
+        ([{'name': 'sky', 'pixels': 3, 'share': 1.0}], 0.25)
+        """
+        shares = zip(self.class_names, self.class_pixels, self.class_shares, strict=True)
+        return {
+            "name": self.name,
+            "images": self.images,
+            "classes": [{"name": name, "pixels": pixels, "share": share} for name, pixels, share in shares],
+            "ignored_pixels": self.ignored_pixels,
+            "ignored_share": self.ignored_share,
+            **sizes_and_problems(self.sizes, self.problems),
+        }
+
+    def contents(self) -> Contents:
+        """What the table shows."""
+        shares = self.class_shares
+        columns = {"share": [f"{share:.2%}" if share else "none" for share in shares]}
+        return Contents(count_of(self.images, "image"), shares, columns, f"ignored: {self.ignored_share:.2%}")
+
+
+def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = None) -> PixelReport:
+    """Read all files; a bad one becomes a problem of the report and does not stop it.
+
+    Args:
+        images: what to read.
+        progress: called after each pair, in their order.
+
+    >>> from pathlib import Path
+    >>> from dnlnet.segmentation.data.camvid import CLASSES
+    >>> alone = Problem(Path("a.jpg"), "has no label file")
+    >>> check_pixels(LabelledImages("mine", CLASSES, [], lambda raw: raw, [alone])).problems
+    (Problem(path=PosixPath('a.jpg'), text='has no label file'),)
+    """
+    problems = list(images.problems)
+    pixels = np.zeros(IGNORE + 1, dtype=np.int64)
+    sizes: Counter[Size] = Counter()
+    for found in read_all(partial(_read, images), range(len(images)), progress):
+        problems += found.problems
+        if found.size is not None:
+            sizes[found.size] += 1
+        if found.pixels is not None:
+            pixels += found.pixels
+    if pixels.any() and not pixels[: len(images.classes)].any():
+        text = f"no pixel of the {len(images)} label files has a class: all are ignored, and nothing can be learnt"
+        problems.append(Problem(images.pairs[0].labels.parent, text))
+    return PixelReport(
+        name=images.name,
+        images=len(images),
+        class_names=tuple(images.classes.names),
+        class_pixels=tuple(pixels[: len(images.classes)].tolist()),
+        ignored_pixels=int(pixels[IGNORE]),
+        sizes=most_frequent_first(sizes),
+        problems=tuple(problems),
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    size: Size | None
+    pixels: NDArray[np.int64] | None  # of each label 0..255
+    problems: list[Problem]
+
+
+def _read(images: LabelledImages, index: int) -> _Found:
+    """Each step is tried whatever became of the others, so that one run finds all."""
+    problems: list[Problem] = []
+    image = raw = pixels = None
+    with collecting(problems):
+        image = images.open_image(index)
+    with collecting(problems):
+        raw = images.open_labels(index)
+    if image is not None and raw is not None:
+        with collecting(problems):
+            images.require_same_size(index, image, raw)
+    if raw is not None:
+        with collecting(problems):
+            pixels = _counted(images.decoded(index, raw))
+    return _Found(None if image is None else image.size, pixels, problems)
+
+
+def _counted(labels: Labels) -> NDArray[np.int64]:
+    """Pixels of each label 0..255; a part at a time, because counting needs eight bytes for each pixel."""
+    parts = np.array_split(labels.ravel(), labels.size // _AT_ONCE + 1)
+    counts: NDArray[np.int64] = np.sum([np.bincount(part, minlength=IGNORE + 1) for part in parts], axis=0)
+    return counts

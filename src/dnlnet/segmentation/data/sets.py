@@ -1,0 +1,77 @@
+"""The data sets with a class for each pixel, by name."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from dnlnet.data.catalog import DataSet, found_or_train
+from dnlnet.data.labelled import LabelledImages, Labels
+from dnlnet.segmentation.data import ade20k, camvid, cityscapes, folder, pascal_context
+
+_PASCAL_LAYOUT = (
+    "VOC2010/JPEGImages/*.jpg with SegmentationClassContext/*.png and ImageSets/SegmentationContext/{train,val}.txt"
+)
+
+DATA_SETS: dict[str, DataSet[LabelledImages]] = {
+    row.name: row
+    for row in (
+        DataSet(
+            "cityscapes",
+            tuple(cityscapes.SPLITS),
+            cityscapes.cityscapes,
+            "leftImg8bit/{train,val,train_extra}/<city>/*_leftImg8bit.png with gtFine/{train,val}/<city>/"
+            "*_gtFine_labelIds.png, and gtCoarse/train_extra/<city>/*_gtCoarse_labelIds.png for the split coarse",
+            cityscapes.CLASSES,
+            joined=("trainval",),
+        ),
+        DataSet(
+            "ade20k",
+            tuple(ade20k.SPLITS),
+            ade20k.ade20k,
+            "ADEChallengeData2016/images/{training,validation}/*.jpg with annotations/{training,validation}/*.png",
+            ade20k.CLASSES,
+        ),
+        DataSet(
+            "pascal_context",
+            pascal_context.SPLITS,
+            pascal_context.pascal_context,
+            _PASCAL_LAYOUT,
+            pascal_context.CLASSES,
+        ),
+        DataSet(
+            "pascal_context_60",
+            pascal_context.SPLITS,
+            pascal_context.pascal_context_60,
+            _PASCAL_LAYOUT,
+            pascal_context.CLASSES_60,
+        ),
+        DataSet(
+            "camvid",
+            camvid.SPLITS,
+            camvid.camvid,
+            "{train,val,test}/* with {train,val,test}annot/*.png, and perhaps {train,val,test}.txt to choose from "
+            "them",
+            camvid.CLASSES,
+        ),
+        DataSet(
+            "folder",
+            (),
+            folder.folder,
+            "images/<split>/** with masks/<split>/** of the same names, and classes.yaml",
+            find_splits=found_or_train(folder.own_splits),
+        ),
+    )
+}
+
+
+def find_labels(splits: Iterable[LabelledImages], picture: Path) -> Labels | None:
+    """The labels of a picture that is a file of one of these splits; None if it is not.
+
+    >>> find_labels([], Path("a.png")) is None
+    True
+    """
+    wanted = picture.resolve()
+    for images in splits:
+        for index, pair in enumerate(images.pairs):
+            if pair.image.name == wanted.name and pair.image.resolve() == wanted:
+                return images.decoded(index, images.open(index)[1])
+    return None

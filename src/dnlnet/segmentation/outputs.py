@@ -1,0 +1,59 @@
+"""The files that a segmentation model's predictions become."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dnlnet.data.outputs import Outputs, Progress, Targets
+from dnlnet.errors import unknown
+from dnlnet.files import atomic_write
+from dnlnet.segmentation.data.submission import SUBMISSIONS, Submission
+from dnlnet.segmentation.predictor import MAX_PIXELS, Prediction, SegmentationModel
+
+
+@dataclass(frozen=True)
+class SegmentationOutputs(Outputs):
+    """Folders `labels`, `colours` and `overlay` with a PNG for each picture; or what a benchmark's server takes."""
+
+    model: SegmentationModel
+    submission: str | None = None
+    max_pixels: int = MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        if self.submission is not None and self.submission not in SUBMISSIONS:
+            raise unknown("submission format", self.submission, SUBMISSIONS)
+
+    @property
+    def _format(self) -> Submission | None:
+        return None if self.submission is None else SUBMISSIONS[self.submission]
+
+    def settings(self) -> dict[str, Any]:
+        """What the files depend on, beside the model."""
+        return {"submission": self.submission, "max_pixels": self.max_pixels}
+
+    def targets(self, out: Path, name: Path) -> Targets:
+        """The files of a picture."""
+        if self._format is not None:
+            return {"submission": out / "submission" / f"{self._format.name(name.name)}.png"}
+        return {kind: out / kind / name.parent / f"{name.name}.png" for kind in ("labels", "colours", "overlay")}
+
+    def predict(self, pixels: NDArray[np.uint8], progress: Progress) -> Prediction:
+        """The class of each pixel."""
+        return self.model.predict(pixels, max_pixels=self.max_pixels, progress=progress)
+
+    def write(self, prediction: Prediction, targets: Targets) -> None:
+        """Write the files."""
+        for kind, target in targets.items():
+            with atomic_write(target) as temporary:
+                Image.fromarray(self._pixels(prediction, kind)).save(temporary)
+
+    def _pixels(self, prediction: Prediction, kind: str) -> NDArray[np.uint8]:
+        if self._format is not None:
+            return self._format.encode(prediction.labels)
+        if kind == "colours":
+            return prediction.colours()
+        return prediction.labels if kind == "labels" else prediction.overlay()

@@ -1,0 +1,116 @@
+"""What a segmentation recipe says."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from dnlnet.data.transforms import Augmentation
+from dnlnet.errors import shown
+from dnlnet.recipes.ranges import (
+    Count,
+    Dilation,
+    Few,
+    Flag,
+    InnerShare,
+    OutputStride,
+    Positive,
+    Scale,
+    Share,
+    Size,
+    Weight,
+)
+from dnlnet.recipes.schema import DataPart, Model, Part, Recipe, require_rising
+from dnlnet.segmentation.inference import Inference
+
+
+class SegmentorModel(Model):
+    """A segmentation network."""
+
+    network: Literal["segmentor", "tiny"] = "segmentor"
+    backbone: str = "resnet101s"
+    output_stride: OutputStride | None = 8
+    dilations: tuple[tuple[Dilation, ...], ...] | None = None  # None is what the output stride asks for
+    head_dilation: Dilation = 1
+    block: Mapping[str, Any] = {"gate": "scalar"}
+    width: Few = 512
+    auxiliary: Flag = True
+    auxiliary_width: Few | None = None  # None is that of the head
+    auxiliary_bias: Flag = True
+    align_corners: Flag = True
+
+    @model_validator(mode="after")
+    def _tiny_has_no_backbone(self) -> Self:
+        for name, usual in {"weights": None, "dilations": None, "head_dilation": 1}.items():
+            if self.network == "tiny" and getattr(self, name) != usual:
+                raise ValueError(f"the tiny network has no backbone to use {name}={shown(getattr(self, name))}")
+        return self
+
+
+class Data(DataPart):
+    """A data set, its splits, and how crops of it are drawn for training."""
+
+    crop: Size
+    scales: tuple[Scale, Scale] = (0.5, 2.0)
+    aspects: tuple[Scale, Scale] = (1.0, 1.0)
+    short_side: Few | None = None
+    flip: Share = 0.5
+    brightness: Annotated[int, Field(strict=True, ge=0, le=255)] = 10
+
+    @field_validator("scales", "aspects")
+    @classmethod
+    def _from_low_to_high(cls, ends: tuple[float, float]) -> tuple[float, float]:
+        return require_rising(ends)
+
+    def augmentation(self) -> Augmentation:
+        """How crops are drawn."""
+        return self.build(Augmentation)
+
+
+class Ohem(Part):
+    """Which pixels are hard: those with p(true class) at most `threshold`, and at least `kept` of each image."""
+
+    threshold: InnerShare = 0.7
+    kept: Count = 100_000
+
+
+class Loss(Part):
+    """Cross-entropy with its options."""
+
+    ohem: Ohem | None = None
+    class_weights: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=65_536)] | None = None
+    auxiliary_weight: Weight = 0.5
+
+
+class Evaluation(Part):
+    """How the network is tested."""
+
+    window: Size | None = None  # None looks at whole images
+    stride: Size | None = None
+    short_side: Few | None = None
+    scales: Annotated[tuple[Scale, ...], Field(min_length=1, max_length=100)] = (1.0,)
+    flip: Flag = False
+
+    @model_validator(mode="after")
+    def _windows_leave_no_gaps(self) -> Self:
+        if (self.window is None) != (self.stride is None):
+            raise ValueError("windows need a size and a stride: give both window and stride, or none")
+        if self.window is not None and self.stride is not None:
+            for step, length in zip(self.stride, self.window, strict=True):
+                if step > length:
+                    raise ValueError(f"a stride of {step} leaves gaps between windows of {length}")
+        return self
+
+    def inference(self, align_corners: bool = True) -> Inference:
+        """How images are fed to the network, which resizes with `align_corners` itself."""
+        return self.build(Inference, align_corners=align_corners)
+
+
+class SegmentationRecipe(Recipe):
+    """Classes of pixels."""
+
+    task: Literal["segmentation"] = "segmentation"
+    model: SegmentorModel
+    data: Data
+    loss: Loss = Loss()
+    evaluation: Evaluation = Evaluation()

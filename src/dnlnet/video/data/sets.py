@@ -1,0 +1,45 @@
+"""The data sets of videos, by name."""
+
+from pathlib import Path
+
+from dnlnet.data.catalog import DataSet, found_or_train
+from dnlnet.video.data import kinetics, ucf101, video_folder
+from dnlnet.video.data.videos import LabelledVideos
+
+
+def _ucf101_splits(root: Path) -> list[str]:
+    return ucf101.own_splits(root) or ["train01"]
+
+
+DATA_SETS: dict[str, DataSet[LabelledVideos]] = {
+    row.name: row
+    for row in (
+        DataSet(
+            "kinetics",
+            kinetics.SPLITS,
+            kinetics.kinetics,
+            "{train,val,test}.csv with a path and a label on each line, and perhaps classes.txt with the classes' "
+            "names",
+            class_count=400,
+            holds="videos",
+        ),
+        DataSet(
+            "ucf101",
+            (),
+            ucf101.ucf101,
+            "classInd.txt, trainlist0N.txt and testlist0N.txt for the splits train0N and test0N, with "
+            "videos/<class>/*.avi or UCF-101/<class>/*.avi",
+            class_count=101,
+            find_splits=_ucf101_splits,
+            holds="videos",
+        ),
+        DataSet(
+            "video_folder",
+            (),
+            video_folder.video_folder,
+            "<split>/<class>/* of videos, or of folders of frames",
+            find_splits=found_or_train(video_folder.own_splits),
+            holds="videos",
+        ),
+    )
+}

@@ -1,0 +1,25 @@
+"""Video networks as they are deployed: pixels in, logits and maps out."""
+
+# B batch, K classes, T frames, H, W size of a frame
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from dnlnet.data.transforms import Pixels
+from dnlnet.deployed import Axes, Query, WithMaps
+
+
+class DeployedVideo(WithMaps):
+    """Clips (B, 3, T, H, W) to logits (B, K), and for each block the maps of chosen queries (x, y, time)."""
+
+    takes = Axes("clip", ("batch", 3, "time", "height", "width"))
+
+    def __init__(self, network: nn.Module, pixels: Pixels, frames: int, queries: Sequence[Query] = ()) -> None:
+        super().__init__(network, queries, dims=3)
+        self.pixels, self.frames = pixels, frames
+
+    def logits(self, x: Tensor) -> Tensor:
+        """(B, K)."""
+        logits: Tensor = self.network(self.pixels.normalised(x))
+        return logits

@@ -1,0 +1,60 @@
+"""The files that a video model's predictions become."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from dnlnet.data.inputs import Inputs, find_inputs
+from dnlnet.data.outputs import Outputs, Progress, Targets
+from dnlnet.files import atomic_write, json_text
+from dnlnet.video.data.video import VIDEO_SUFFIXES, is_video
+from dnlnet.video.predictor import Action, VideoModel
+
+
+@dataclass(frozen=True)
+class VideoOutputs(Outputs):
+    """A JSON file for each video, with the probability of every class."""
+
+    model: VideoModel
+
+    def settings(self) -> dict[str, Any]:
+        """What the files depend on, beside the model."""
+        return {}
+
+    def targets(self, out: Path, name: Path) -> Targets:
+        """The file of a video."""
+        return {"classes": out / name.parent / f"{name.name}.json"}
+
+    def find(self, inputs: Sequence[Path], out: Path) -> Inputs:
+        """Video files and folders of frames."""
+        kind = f"videos in it ({', '.join(VIDEO_SUFFIXES)}, or folders of pictures)"
+        return find_inputs(inputs, is_video, kind, out)
+
+    def read(self, path: Path) -> tuple[Tensor, list[str]]:
+        """All views of a video, and what is wrong with it."""
+        return self.model.views(path)
+
+    def predict(self, pixels: tuple[Tensor, list[str]], progress: Progress) -> Action:
+        """The classes."""
+        return self.model.predict_views(*pixels)
+
+    def notes(self, prediction: Action) -> Sequence[str]:
+        """How much of the video could be used, if not all of it."""
+        return prediction.notes
+
+    def say(self, prediction: Action) -> str:
+        """The most confident classes with bars."""
+        rows = prediction.top(5).items()
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"  {name:<{width}}  {score:6.1%}  {'█' * round(24 * score)}" for name, score in rows)
+
+    def write(self, prediction: Action, targets: Targets) -> None:
+        """Write the file."""
+        with atomic_write(targets["classes"]) as temporary:
+            content: dict[str, Any] = {"classes": prediction.top(len(prediction.classes))}
+            if prediction.notes:
+                content["notes"] = list(prediction.notes)
+            temporary.write_text(json_text(content, indent=1))

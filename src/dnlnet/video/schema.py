@@ -1,0 +1,75 @@
+"""What a video recipe says."""
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from dnlnet.backbones import VIDEO_BACKBONES
+from dnlnet.data.transforms import Pixels
+from dnlnet.recipes.ranges import Deviation, Few, FrameRate, Index, PartShare, Share, Text
+from dnlnet.recipes.schema import DataPart, Model, Part, Recipe, require_rising
+from dnlnet.video.data.clips import Clip
+
+
+class VideoClassifierModel(Model):
+    """A classifier of clips: see `dnlnet.video.network.VideoClassifier`."""
+
+    backbones: ClassVar[Mapping[str, object]] = VIDEO_BACKBONES
+
+    backbone: str = "slow_only_r50"
+    preset: str = "slowfast"
+    placement: Mapping[str, tuple[Index, ...]] | None = None  # stage -> residual blocks; None is the paper's
+    dropout: PartShare = 0.5
+
+
+class VideoData(DataPart):
+    """A data set of videos, its splits, which frames make a clip, and how clips are drawn for training."""
+
+    name: Text = "kinetics"
+    frames: Few = 8
+    stride: Few = 8  # frames from one of a clip to the next
+    rate: FrameRate = 30.0  # frames a second that videos are taken to have
+    short_sides: tuple[Few, Few] = (256, 320)
+    crop: Few = 224
+    flip: Share = 0.5
+    mean: tuple[Share, Share, Share] = (0.45, 0.45, 0.45)  # of pixels in 0..1, and their deviation
+    deviation: tuple[Deviation, Deviation, Deviation] = (0.225, 0.225, 0.225)
+
+    @field_validator("short_sides")
+    @classmethod
+    def _from_low_to_high(cls, ends: tuple[int, int]) -> tuple[int, int]:
+        return require_rising(ends)
+
+    @model_validator(mode="after")
+    def _crop_fits(self) -> Self:
+        if self.crop > self.short_sides[0]:
+            raise ValueError(f"a crop of {self.crop} does not fit into short_sides of {self.short_sides[0]}")
+        return self
+
+    def clip(self) -> Clip:
+        """Which frames make a clip."""
+        return self.build(Clip, count=self.frames)
+
+    def pixels(self) -> Pixels:
+        """How clips are normalised."""
+        mean, deviation = (tuple(255 * value for value in values) for values in (self.mean, self.deviation))
+        return Pixels(mean, deviation)
+
+
+class Views(Part):
+    """How a video is tested: clips spread over its length, crops over the longer side of each."""
+
+    clips: Few = 10
+    crops: Annotated[int, Field(strict=True, ge=1, le=1000)] = 3
+    short_side: Few = 256
+    at_once: Few = 8  # views that the network looks at together
+
+
+class VideoRecipe(Recipe):
+    """Classes of videos."""
+
+    task: Literal["video"] = "video"
+    model: VideoClassifierModel
+    data: VideoData
+    evaluation: Views = Views()

@@ -1,0 +1,1 @@
+"""A system of its own, outside the package: which shape a picture shows. `register_system(SYSTEM)` adds it."""

@@ -1,0 +1,106 @@
+"""Pictures in folders named after what they show: <split>/<class>/*.png."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from dnlnet.data.catalog import DataSet
+from dnlnet.data.check import Contents, collecting, count_of, counts_or_none, sizes_and_problems
+from dnlnet.data.classes import Classes, spread_colours
+from dnlnet.data.fingerprint import Listed
+from dnlnet.data.labelled import Problem
+from dnlnet.data.pictures import read_picture
+
+SPLITS = ("train", "val")
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The pictures of a split."""
+
+    name: str
+    classes: Classes
+    entries: Sequence[tuple[Path, int]]
+    problems: Sequence[Problem] = ()
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def files(self) -> Iterator[Listed]:
+        yield from self.entries
+
+
+def open_shapes(root: Path, split: str) -> Pictures:
+    if not (root / split).is_dir():
+        raise FileNotFoundError(f"{root / split}: no such folder")
+    names = sorted({path.name for one in SPLITS for path in (root / one).glob("*") if path.is_dir()})
+    entries = [(path, label) for label, name in enumerate(names) for path in sorted((root / split / name).glob("*"))]
+    return Pictures(f"shapes {split}", Classes(names, spread_colours(len(names))), entries)
+
+
+class Samples:
+    """Pictures as tensors, by index, or by index and epoch."""
+
+    def __init__(self, pictures: Pictures) -> None:
+        self.pictures, self.classes, self.files = pictures, pictures.classes, pictures.files
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def __getitem__(self, index: Any) -> tuple[Tensor, int, str]:
+        path, label = self.pictures.entries[index if isinstance(index, int) else index[0]]
+        return torch.from_numpy(read_picture(path).copy()).permute(2, 0, 1), label, str(path)
+
+
+@dataclass(frozen=True)
+class Report:
+    name: str
+    class_names: Sequence[str]
+    counts: Sequence[int]
+    sizes: dict[tuple[int, int], int]
+    problems: Sequence[Problem]
+
+    def contents(self) -> Contents:
+        columns = {"pictures": counts_or_none(self.counts)}
+        return Contents(count_of(sum(self.counts), "picture"), self.counts, columns, "")
+
+    def to_json(self) -> dict[str, object]:
+        return {"classes": dict(zip(self.class_names, self.counts, strict=True))} | sizes_and_problems(
+            self.sizes, self.problems
+        )
+
+
+def check(pictures: Pictures, progress: Callable[[], None] | None = None) -> Report:
+    problems: list[Problem] = []
+    sizes: Counter[tuple[int, int]] = Counter()
+    for path, _ in pictures.entries:
+        with collecting(problems):
+            height, width = read_picture(path).shape[:2]
+            sizes[width, height] += 1
+        if progress is not None:
+            progress()
+    counts = Counter(label for _, label in pictures.entries)
+    labels = range(len(pictures.classes))
+    return Report(pictures.name, pictures.classes.names, [counts[label] for label in labels], dict(sizes), problems)
+
+
+DATA_SETS = {"shapes": DataSet("shapes", SPLITS, open_shapes, "{train,val}/<class>/*.png", class_count=2)}
+
+
+def draw_shapes(root: Path) -> Path:
+    """A folder of discs and squares."""
+    for split, count in (("train", 6), ("val", 2)):
+        for name in ("disc", "square"):
+            (root / split / name).mkdir(parents=True)
+            for number in range(count):
+                picture = Image.new("RGB", (32, 32), (number * 20, 60, 120))
+                draw = ImageDraw.Draw(picture)
+                (draw.ellipse if name == "disc" else draw.rectangle)((6, 6, 24, 26), fill=(240, 200, 20 * number))
+                picture.save(root / split / name / f"{number}.png")
+    return root

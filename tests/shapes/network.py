@@ -1,0 +1,117 @@
+"""Two convolutions, a block, one score for each class; how they learn, predict and are deployed."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dnlnet import NonLocalBlock, capture
+from dnlnet.data.classes import Classes
+from dnlnet.data.outputs import Outputs, Targets
+from dnlnet.data.pictures import read_pixels
+from dnlnet.data.transforms import normalised
+from dnlnet.deployed import Axes, WithMaps
+from dnlnet.files import atomic_write
+from dnlnet.lens.views import View, views_of_blocks
+
+
+class ShapeNet(nn.Module):
+    def __init__(self, classes: int, variant: str | None) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, 2, 1), nn.ReLU()
+        )
+        self.block = nn.Identity() if variant is None else NonLocalBlock(8, variant)
+        self.classifier = nn.Linear(8, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.classifier(self.block(self.body(images)).mean(dim=(2, 3)))
+        return scores
+
+
+class Accuracy:
+    def __init__(self, classes: int) -> None:
+        self.right, self.count = torch.zeros(classes), torch.zeros(classes)
+
+    def merge(self, gather: Callable[[Any], list[Any]]) -> None:
+        self.right, self.count = sum(gather(self.right)), sum(gather(self.count))
+
+    def scores(self) -> dict[str, float]:
+        return {"accuracy": float(self.right.sum() / self.count.sum())}
+
+    def by_class(self, names: Sequence[str]) -> dict[str, float | None]:
+        return dict(zip(names, (self.right / self.count).tolist(), strict=True))
+
+
+class ShapeTask:
+    def __init__(self, classes: Classes) -> None:
+        self.classes = classes
+
+    def losses(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
+        return {"loss": F.cross_entropy(model(normalised(batch[0])), batch[1])}
+
+    def metric(self) -> Accuracy:
+        return Accuracy(len(self.classes))
+
+    def score(self, model: nn.Module, batch: Any, metric: Accuracy) -> None:
+        found = model(normalised(batch[0])).argmax(dim=1)
+        for label, one in zip(batch[1], found, strict=True):
+            metric.count[label] += 1
+            metric.right[label] += label == one
+
+    def details(self, metric: Accuracy) -> Mapping[str, Any]:
+        return {"by_class": metric.by_class(self.classes.names)}
+
+    def names(self, batch: Any) -> Sequence[str]:
+        names: Sequence[str] = batch[2]
+        return names
+
+
+class ShapeModel:
+    """Predicts pictures, and shows what the block made of them."""
+
+    def __init__(self, network: nn.Module, classes: Classes) -> None:
+        self.network, self.classes = network.eval(), classes
+
+    @torch.inference_mode()
+    def predict(self, picture: Any) -> str:
+        pixels = torch.from_numpy(read_pixels(picture).copy()).permute(2, 0, 1)
+        name: str = self.classes.names[int(self.network(normalised(pixels[None])).argmax())]
+        return name
+
+    def views(self, title: str, pixels: np.ndarray) -> list[View]:
+        with capture(self.network) as blocks:
+            self.predict(pixels)
+        return views_of_blocks(title, blocks, None)
+
+
+@dataclass(frozen=True)
+class ShapeOutputs(Outputs):
+    model: ShapeModel
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    def targets(self, out: Path, name: Path) -> Targets:
+        return {"shape": out / name.parent / f"{name.name}.json"}
+
+    def predict(self, pixels: Any, progress: Any) -> str:
+        return self.model.predict(pixels)
+
+    def write(self, prediction: str, targets: Targets) -> None:
+        with atomic_write(targets["shape"]) as temporary:
+            temporary.write_text(json.dumps({"shape": prediction}))
+
+
+class DeployedShapeNet(WithMaps):
+    takes = Axes("image", ("batch", 3, "height", "width"))
+
+    def logits(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(normalised(x))
+        return logits
