@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from dnlnet.data.transforms import DEVIATION, MEAN, PADDING, Augmentation, Crop, normalised
+from dnlnet.backbones.pixels import DEVIATION, MEAN
+from dnlnet.data.transforms import PADDING, Augmentation, Crop, normalised
 
 RNG = np.random.default_rng(0)
 COARSE = Image.fromarray(RNG.integers(0, 256, (9, 13, 3), dtype=np.uint8))

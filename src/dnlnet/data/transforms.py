@@ -17,14 +17,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from dnlnet.backbones.pixels import DEVIATION, MEAN
 from dnlnet.data.classes import IGNORE
 
 Size = tuple[int, int]  # height, width
 
-# ImageNet's, for pixels in 0..255.
-MEAN = (123.675, 116.28, 103.53)
-DEVIATION = (58.395, 57.12, 57.375)
-PADDING = (124, 116, 104)  # what becomes zero, or nearly, in normalised images
+PADDING = (124, 116, 104)  # the mean, rounded: nearly zero once it is normalised
 
 
 class Picture(Protocol):
