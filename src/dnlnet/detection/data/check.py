@@ -10,6 +10,7 @@ from functools import partial
 from dnlnet.data.check import Size, collecting, most_frequent_first, read_all, sizes_and_problems
 from dnlnet.data.labelled import Problem
 from dnlnet.detection.data.objects import AnnotatedImage, Instance, InstanceImages
+from dnlnet.detection.data.outlines import count_pixels
 
 _OVER_THE_EDGE = 1.0  # pixels by which a box may leave its image, and
 _APART = 2.0  # by which it may differ from its outline, before that is a fault
@@ -129,5 +130,5 @@ def _box_faults(one: Instance, image: AnnotatedImage) -> Iterator[str]:
 
 
 def _mask_faults(one: Instance, image: AnnotatedImage) -> Iterator[str]:
-    if not one.outline.pixels(image.size):
+    if not count_pixels(one.outline, image.size):
         yield "has an outline without a pixel"
