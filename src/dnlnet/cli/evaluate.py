@@ -152,7 +152,7 @@ def _as_asked(
     evaluation: "Evaluation", whole: bool, window: int | None, scales: str | None, flip: bool | None
 ) -> "Evaluation":
     """The recipe's way of looking at images with what the options replace."""
-    from dnlnet.recipes.ranges import validated
+    from dnlnet.data.validated import validated
     from dnlnet.recipes.schema import Evaluation
 
     content = evaluation.model_dump()

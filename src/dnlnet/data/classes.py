@@ -2,15 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Annotated, Any, TypeGuard
 from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
+
+from dnlnet.data.validated import expecting, require_list
 
 IGNORE = 255  # the label of pixels that do not count, in every data set once it is read
 
-Colour = tuple[int, int, int]
+Byte = Annotated[int, Field(strict=True, ge=0, le=255)]
+Colour = Annotated[
+    tuple[Byte, Byte, Byte], BeforeValidator(require_list), expecting("[red, green, blue], each in 0..255")
+]
 
 
 @dataclass(frozen=True)
@@ -26,8 +32,9 @@ class Classes:
     numbers: Sequence[int] = field(default=(), repr=False)  # the data set's own, where it has others
 
     def __post_init__(self) -> None:
-        if len(self.names) != len(self.palette):
-            raise ValueError(f"{len(self.names)} class names but {len(self.palette)} colours")
+        for kind, values in (("colours", self.palette), ("numbers", self.numbers or self.names)):
+            if len(values) != len(self.names):
+                raise ValueError(f"{len(self.names)} class names but {len(values)} {kind}; give each class one")
 
     def __len__(self) -> int:
         return len(self.names)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from dnlnet.attention import PRESETS, VARIANTS
 from dnlnet.attention.spec import resolve_settings
 from dnlnet.backbones import BACKBONES, VIDEO_BACKBONES
+from dnlnet.data.validated import validated
 from dnlnet.errors import shown, unknown
 from dnlnet.recipes.ranges import (
     Count,
@@ -31,7 +32,6 @@ from dnlnet.recipes.ranges import (
     Size,
     Text,
     Weight,
-    validated,
 )
 
 Number = TypeVar("Number", int, float)

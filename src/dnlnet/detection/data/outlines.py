@@ -38,7 +38,7 @@ class Polygons:
     def area(self) -> float:
         """What the polygons bound, each by itself, in square pixels; 0 exactly when they bound nothing.
 
-        This is the area that COCO's files state. pycocotools has another one, the number of pixels: see `count_pixels`.
+        COCO's files state this area. pycocotools computes another one, the number of pixels: see `count_pixels`.
         """
         return float(sum(_polygon_area(part) for part in self._usable()))
 
