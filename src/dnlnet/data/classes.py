@@ -27,14 +27,17 @@ class Classes:
     [[[0, 0, 255], [255, 255, 255]]]
     """
 
-    names: Sequence[str]
+    names: Annotated[Sequence[str], Field(min_length=1)]
     palette: Sequence[Colour]
-    numbers: Sequence[int] = field(default=(), repr=False)  # the data set's own, where it has others
+    # The data set's own, where it has others.
+    numbers: Sequence[Annotated[int, Field(strict=True)]] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         for kind, values in (("colours", self.palette), ("numbers", self.numbers or self.names)):
             if len(values) != len(self.names):
                 raise ValueError(f"{len(self.names)} class names but {len(values)} {kind}; give each class one")
+        for name in ("names", "palette", "numbers"):  # lists as they come from JSON
+            object.__setattr__(self, name, tuple(getattr(self, name)))
 
     def __len__(self) -> int:
         return len(self.names)

@@ -10,6 +10,7 @@ from dnlnet.errors import shown
 # By pydantic's names of what may be wrong; its own texts are about types of Python.
 _EXPECTED = {
     "bool_type": "expected true or false",
+    "dataclass_type": "expected a mapping",
     "dict_type": "expected a mapping",
     "extra_forbidden": "there is no such setting",
     "finite_number": "expected a finite number",
@@ -18,6 +19,7 @@ _EXPECTED = {
     "greater_than_equal": "expected at least {ge:g}",
     "int_type": "expected a whole number",
     "invalid_key": "expected text",
+    "is_instance_of": "expected a list",  # the only such class is Sequence
     "less_than": "expected less than {lt:g}",
     "less_than_equal": "expected at most {le:g}",
     "list_type": "expected a list",
@@ -25,6 +27,7 @@ _EXPECTED = {
     "mapping_type": "expected a mapping",
     "missing": "is missing",
     "model_type": "expected a mapping with its settings",
+    "sequence_str": "expected a list",
     "string_too_long": "expected at most {max_length} characters",
     "string_too_short": "expected at least {min_length} character",
     "string_type": "expected text",
