@@ -14,15 +14,14 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from dnlnet.data.classes import IGNORE
-from dnlnet.data.labelled import BadFileError, LabelledImages, Labels, Problem
+from dnlnet.data.labelled import BadFileError, LabelledImages, Problem
 
-Size = tuple[int, int]
+Size = tuple[int, int]  # width, height, as Pillow has them
 Item = TypeVar("Item")
 Found = TypeVar("Found")
-
-_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def check(images: LabelledImages, progress: Callable[[], None] | None = None) ->
         if found.pixels is not None:
             pixels += found.pixels
     if pixels.any() and not pixels[: len(images.classes)].any():
-        text = f"no pixel of the {len(images)} label files has a class: all are ignored, and nothing can be learnt"
+        text = f"no pixel of the {len(images)} label files has a class: all are ignored; nothing to train on"
         problems.append(Problem(images.pairs[0].labels.parent, text))
     return Report(
         name=images.name,
@@ -181,12 +180,5 @@ def _read(images: LabelledImages, index: int) -> _Found:
             images.require_same_size(index, image, raw)
     if raw is not None:
         with collecting(problems):
-            pixels = _counted(images.decoded(index, raw))
+            pixels = np.array(Image.fromarray(images.decoded(index, raw)).histogram())
     return _Found(None if image is None else image.size, pixels, problems)
-
-
-def _counted(labels: Labels) -> NDArray[np.int64]:
-    """Pixels of each label 0..255; a part at a time, because counting needs eight bytes for each pixel."""
-    parts = np.array_split(labels.ravel(), labels.size // _AT_ONCE + 1)
-    counts: NDArray[np.int64] = np.sum([np.bincount(part, minlength=IGNORE + 1) for part in parts], axis=0)
-    return counts

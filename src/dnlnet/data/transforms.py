@@ -19,8 +19,7 @@ from torch import Tensor
 
 from dnlnet.backbones.pixels import DEVIATION, MEAN
 from dnlnet.data.classes import IGNORE
-
-Size = tuple[int, int]  # height, width
+from dnlnet.data.sizes import Size
 
 PADDING = (124, 116, 104)  # the mean, rounded: nearly zero once it is normalised
 
@@ -45,8 +44,8 @@ class Crop:
     Args:
         resized: size that the whole picture would be resized to.
         top, left: where the crop begins in the resized picture.
-        size: of the crop; where it reaches over the picture's end, it is padded at the bottom and on the right.
-        flipped: left and right exchanged, padding included.
+        size: of the crop; what reaches beyond the picture is padded, at the bottom and on the right.
+        flipped: mirrored left to right, padding included.
         brightness: added to every pixel, within 0..255.
     """
 
@@ -121,11 +120,11 @@ class Augmentation:
 
     Args:
         crop: height and width of the crop.
-        scales: the picture is resized by a factor drawn evenly from this range.
-        aspects: and its width by a further factor from this range.
-        short_side: before that, brought to this length of its shorter side; None leaves it.
-        flip: probability of exchanging left and right.
-        brightness: the largest whole number added to or taken from all pixels.
+        scales: the picture is resized by a factor drawn uniformly from this range.
+        aspects: its width is resized by a further factor from this range.
+        short_side: the picture is first resized to this length of its shorter side; None leaves it as it is.
+        flip: probability of a horizontal flip.
+        brightness: the largest number added to or subtracted from all pixels.
 
     >>> crop = Augmentation((769, 769)).draw(np.random.default_rng(0), size=(1024, 2048))
     >>> crop.size, crop.top + 769 <= crop.resized[0]

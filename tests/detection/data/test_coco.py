@@ -201,12 +201,12 @@ def test_the_truth_is_what_the_file_says(train: InstanceImages) -> None:
         (b"{", r"is not JSON: Expecting .* in line 1; expected COCO's instances format"),
         (b"\xff\xfe\x00", "is not JSON: "),
         (b"", "is not JSON: "),
-        (b"[" * 100_000, "is nested without end; expected COCO's instances format"),
-        (b'{"a":' * 100_000, "is nested without end; expected COCO's instances format"),
-        (b"9" * 5000, "has a number without end; expected COCO's instances format"),
+        (b"[" * 100_000, "is nested too deeply; expected COCO's instances format"),
+        (b'{"a":' * 100_000, "is nested too deeply; expected COCO's instances format"),
+        (b"9" * 5000, "has a number of too many digits; expected COCO's instances format"),
         (b"[]", "holds a list; expected COCO's instances format: images, annotations and categories, a list each"),
         (b'{"images": [], "categories": []}', "has no annotations; expected COCO's instances format"),
-        (b'{"images": {}, "annotations": [], "categories": []}', "images is {} and no list; expected COCO's"),
+        (b'{"images": {}, "annotations": [], "categories": []}', "images is {} and not a list; expected COCO's"),
         (b'{"images": [], "annotations": [], "categories": []}', "has no categories; expected an id and a name"),
         (
             b'{"images": [], "annotations": [], "categories": [{"id": "1", "name": "a"}]}',
@@ -273,7 +273,7 @@ def test_a_bad_annotation_is_one_sentence(tmp_path: Path, changes: dict[str, Any
         images.require_complete()
 
 
-# Each of these ended the process inside pycocotools.
+# Each of these crashed the process inside pycocotools.
 @pytest.mark.parametrize(
     ("changes", "text"),
     [

@@ -52,7 +52,7 @@ def test_colour_masks_are_read_by_colour(tmp_path: Path) -> None:
 def test_a_colour_of_no_class_is_an_error(tmp_path: Path) -> None:
     images = folder(colour_folder_tree(tmp_path), "train")
     write_image(images.pairs[0].labels)
-    with pytest.raises(BadFileError, match=r"a\.png: colour \(.*\) at row 0, column 0 is no class of classes\.yaml"):
+    with pytest.raises(BadFileError, match=r"a\.png: colour \(.*\) at row 0, column 0 is not a class of classes"):
         images.decoded(0, images.open_labels(0))
 
 
@@ -189,8 +189,8 @@ def test_missing_folders_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"[" * 50_000, "is nested without end"),
-        (b"names: " + b"[" * 900 + b"]" * 900, r"is nested without end|names.0=\[\[\[\[.*: expected text"),
+        (b"[" * 50_000, "is nested too deeply"),
+        (b"names: " + b"[" * 900 + b"]" * 900, r"is nested too deeply|names.0=\[\[\[\[.*: expected text"),
         (b"names: !!bool x", "is not YAML: "),
         (b'names: !!int ""', "is not YAML: "),
         (b"names: !!timestamp x", "is not YAML: "),

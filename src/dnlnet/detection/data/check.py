@@ -26,7 +26,7 @@ class InstanceReport:
         class_names: the K names.
         class_instances: objects of each class, crowds among them.
         class_images: images with an object of each class.
-        left_out: what is not learnt from, by reason.
+        left_out: how many objects and images are not trained on, by reason.
         sizes: (width, height) -> how many images, the most frequent first.
         problems: all that is wrong, each with its path.
     """

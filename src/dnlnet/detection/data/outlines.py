@@ -18,8 +18,8 @@ Mask = NDArray[np.uint8]
 Rle = dict[str, Any]  # what pycocotools calls RLE: the size [H, W], and the compressed counts
 
 _LEAST_COORDINATES = 6  # three points make an area
-_SLACK = 1.0  # pixels over the edge of the picture that are no fault: annotators round
-_REACH = 10  # times the longer side of the picture: a point farther outside is no place in it
+_SLACK = 1.0  # pixels beyond the edge of the picture that are not an error: annotators round
+_REACH = 10  # times the longer side of the picture: a point farther away than that is refused
 _LONGEST_WALK = 2**21  # pixels around a polygon; pycocotools keeps some 100 bytes for each
 
 
@@ -51,7 +51,7 @@ class Polygons:
         return float(across.min()), float(down.min()), float(across.max()), float(down.max())
 
     def impossible(self, size: Size) -> str | None:
-        """Why they cannot be drawn in a picture of this size, if so: pycocotools would end the process."""
+        """Why they cannot be drawn in a picture of this size, or None; pycocotools would crash the process."""
         reach = _REACH * max(size)
         for part in self._usable():
             low, high = float(part.min()), float(part.max())
@@ -63,7 +63,7 @@ class Polygons:
         return None
 
     def faults(self, size: Size) -> list[str]:
-        """All that is wrong with them in a picture of this size."""
+        """Everything that is wrong with them in a picture of this size."""
         height, width = size
         found = [] if self.parts else ["has no polygon"]
         for part in self.parts:
@@ -119,7 +119,7 @@ class RunLengths:
         return Image.fromarray(_decoded(self.rle(self.size))).getbbox()
 
     def impossible(self, size: Size) -> str | None:
-        """Why they are no mask of a picture of this size, if so: pycocotools would end the process."""
+        """Why they are not a mask of a picture of this size, or None; pycocotools would crash the process."""
         if self.size != size:
             sizes = "{} x {} for an image of {} x {} (height x width)".format(*self.size, *size)
             return f"has run lengths of {sizes}; both must be the same"
@@ -130,7 +130,7 @@ class RunLengths:
         return None if total == pixels else f"has run lengths of {total} pixels in all; expected {pixels}"
 
     def faults(self, size: Size) -> list[str]:
-        """All that is wrong with them in a picture of this size."""
+        """Everything that is wrong with them in a picture of this size."""
         fault = self.impossible(size)
         return [] if fault is None else [fault]
 

@@ -1,4 +1,4 @@
-"""One's own data: pictures in `images`, label maps in `masks`, and `classes.yaml`, which says what the labels mean.
+"""Your own data: pictures in `images`, label maps in `masks`, and `classes.yaml`, which says what the labels mean.
 
 names: [sky, road, car]
 colours: [[70, 130, 180], [128, 64, 128], [0, 0, 142]]  # may be left out if the masks hold numbers
@@ -47,7 +47,7 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _listed(colours: Any) -> Any:
-    """Several colours, if it is one."""
+    """A list of colours, also of a single one."""
     return [colours] if isinstance(colours, list) and not all(isinstance(part, list) for part in colours) else colours
 
 
@@ -179,7 +179,7 @@ def _load_yaml(path: Path) -> Any:
     except UnicodeDecodeError:
         raise ValueError(f"{path}: is not text in UTF-8; save it in that encoding") from None
     except RecursionError:
-        raise ValueError(f"{path}: is nested without end; expected keys and values, {_EXAMPLE}") from None
+        raise ValueError(f"{path}: is nested too deeply; expected keys and values, {_EXAMPLE}") from None
     except (yaml.YAMLError, *_BAD_VALUES) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
