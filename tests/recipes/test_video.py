@@ -10,9 +10,8 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
 import dnlnet
-from dnlnet.backbones.pixels import MEAN
+from dnlnet.backbones.pixels import MEAN, Pixels
 from dnlnet.cli.main import app
-from dnlnet.data.transforms import Pixels
 from dnlnet.engine.log import read_log
 from dnlnet.recipes import RECIPES, find_recipe, override
 from dnlnet.recipes.build_video import build_model, build_task, build_training_data, build_validation_data

@@ -1,6 +1,12 @@
-"""Mean and standard deviation of the pixels that networks are trained on, by colour, red first."""
+"""How pixels are normalised for a network: mean and standard deviation of each colour, red first."""
 
+# B images
+
+from dataclasses import dataclass
+
+import torch
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from torch import Tensor
 
 Colours = tuple[float, float, float]
 
@@ -10,7 +16,7 @@ def _in_bytes(values: Colours) -> Colours:
     return red, green, blue
 
 
-# Of pixels in 0..1.
+# ImageNet's, of pixels in 0..1.
 UNIT_MEAN: Colours = IMAGENET_DEFAULT_MEAN
 UNIT_DEVIATION: Colours = IMAGENET_DEFAULT_STD
 
@@ -18,3 +24,26 @@ UNIT_DEVIATION: Colours = IMAGENET_DEFAULT_STD
 MEAN = _in_bytes(UNIT_MEAN)
 DEVIATION = _in_bytes(UNIT_DEVIATION)
 CAFFE_MEAN: Colours = (122.7717, 115.9465, 102.9801)  # Caffe divides by nothing, and takes blue first
+
+
+def normalised(images: Tensor, mean: tuple[float, ...] = MEAN, deviation: tuple[float, ...] = DEVIATION) -> Tensor:
+    """(x - mean) / deviation of each colour, for (B, 3, ...) pixels in 0..255, on their own device.
+
+    >>> normalised(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))[0, :, 0, 0]
+    tensor([-2.1179, -2.0357, -1.8044])
+    """
+    shape = 3, *(1,) * (images.dim() - 2)
+    middle, width = (torch.tensor(values, device=images.device).view(shape) for values in (mean, deviation))
+    return images.to(torch.float32, copy=True).sub_(middle).div_(width)
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """How a network's pixels are normalised: mean and deviation of each colour, for pixels in 0..255."""
+
+    mean: tuple[float, ...] = MEAN
+    deviation: tuple[float, ...] = DEVIATION
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """See the function of this name."""
+        return normalised(images, self.mean, self.deviation)

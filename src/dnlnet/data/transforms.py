@@ -11,17 +11,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
-from dnlnet.backbones.pixels import DEVIATION, MEAN
 from dnlnet.data.classes import IGNORE
 from dnlnet.data.sizes import Size
 
-PADDING = (124, 116, 104)  # the mean, rounded: nearly zero once it is normalised
+PADDING = (124, 116, 104)  # ImageNet's mean, rounded: nearly zero once it is normalised
 
 
 class Picture(Protocol):
@@ -165,26 +162,3 @@ class Augmentation:
         flipped = bool(rng.random() < self.flip)
         brightness = int(rng.integers(-self.brightness, self.brightness + 1))
         return Crop(resized, top, left, self.crop, flipped, brightness)
-
-
-def normalised(images: Tensor, mean: tuple[float, ...] = MEAN, deviation: tuple[float, ...] = DEVIATION) -> Tensor:
-    """(x - mean) / deviation of each colour, for (B, 3, ...) pixels in 0..255, on their own device.
-
-    >>> normalised(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))[0, :, 0, 0]
-    tensor([-2.1179, -2.0357, -1.8044])
-    """
-    shape = 3, *(1,) * (images.dim() - 2)
-    middle, width = (torch.tensor(values, device=images.device).view(shape) for values in (mean, deviation))
-    return images.to(torch.float32, copy=True).sub_(middle).div_(width)
-
-
-@dataclass(frozen=True)
-class Pixels:
-    """How a network's pixels are normalised: mean and deviation of each colour, for pixels in 0..255."""
-
-    mean: tuple[float, ...] = MEAN
-    deviation: tuple[float, ...] = DEVIATION
-
-    def normalised(self, images: Tensor) -> Tensor:
-        """See the function of this name."""
-        return normalised(images, self.mean, self.deviation)

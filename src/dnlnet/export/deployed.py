@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dnlnet.attention import NonLocalBlock, Terms
-from dnlnet.data.transforms import Pixels, normalised
+from dnlnet.backbones.pixels import Pixels, normalised
 from dnlnet.detection.network import Detector
 from dnlnet.lens.capture import capture, find_blocks
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dnlnet.backbones import Backbone, SlowOnly, inflate, load_weights
+from dnlnet.backbones.pixels import Pixels
 from dnlnet.data.classes import Classes
-from dnlnet.data.transforms import Pixels
 from dnlnet.recipes.catalog import open_video_set
 from dnlnet.recipes.fingerprint import Listed
 from dnlnet.recipes.parts import IMAGENET, required_folder

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
+from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
 from dnlnet.data.pictures import read_pixels
-from dnlnet.data.transforms import normalised
 from dnlnet.segmentation.inference import Inference, tiled_labels, tiles
 
 Progress = Callable[[int, int], None]  # how much is done, of how much
