@@ -162,7 +162,7 @@ def test_unknown_names_and_splits_list_the_known_ones(tmp_path: Path) -> None:
 
 def test_a_wrong_classes_file_is_reported_as_it_is(tmp_path: Path) -> None:
     (colour_folder_tree(tmp_path) / "classes.yaml").write_text("names: 3")
-    with pytest.raises(ValueError, match=r"classes\.yaml: names is 3; expected a list"):
+    with pytest.raises(ValueError, match=r"classes\.yaml: names=3: expected a list"):
         open_splits("folder", tmp_path)
 
 

@@ -14,6 +14,7 @@ from dnlnet.data.catalog import DataSet, Samples
 from dnlnet.data.check import Report
 from dnlnet.data.classes import Classes
 from dnlnet.data.outputs import Outputs
+from dnlnet.data.validated import validated
 from dnlnet.deployed import Deployed, Query
 from dnlnet.detection.system import SYSTEM as DETECTION
 from dnlnet.engine.scores import Scores
@@ -21,7 +22,6 @@ from dnlnet.engine.task import Task
 from dnlnet.errors import shown, unknown
 from dnlnet.files import parse_json
 from dnlnet.lens.attend import Attended, Request
-from dnlnet.recipes.ranges import validated
 from dnlnet.recipes.schema import Recipe
 from dnlnet.segmentation.system import SYSTEM as SEGMENTATION
 from dnlnet.video.system import SYSTEM as VIDEO

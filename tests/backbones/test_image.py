@@ -4,7 +4,7 @@ import torchvision
 
 import dnlnet
 from dnlnet.backbones import BACKBONES, Backbone
-from dnlnet.data.transforms import normalised
+from dnlnet.backbones.pixels import normalised
 
 SIZE = (64, 96)
 

@@ -168,7 +168,7 @@ def test_free_lengths_of_a_program_are_named(program: Path) -> None:
         ({"models/model.json": b'{"graph_module": null}'}, "is not a PyTorch program, or is damaged"),
         ({"models/model.json": b"\xff"}, "is not a PyTorch program, or is damaged"),
         ({"extra/recipe": b"{}"}, "its recipe cannot be read by this version of dnlnet: name: is missing"),
-        ({"extra/classes": b"[]"}, "its classes cannot be read by this version of dnlnet: expected a mapping"),
+        ({"extra/classes": b"[]"}, "cannot be read by this version of dnlnet: classes=[]: expected a mapping"),
     ],
 )
 def test_a_program_with_damaged_parts_is_refused_in_words(

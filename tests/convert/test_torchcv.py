@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import read_model_file
-from dnlnet.backbones.image import _PIXELS
+from dnlnet.backbones.pixels import CAFFE_MEAN, DEVIATION, MEAN
 from dnlnet.convert import Converted, convert
 from dnlnet.convert.checking import fitted
 from dnlnet.convert.family import ForeignCheckpoint
@@ -64,7 +64,7 @@ def outputs(model: Path, pixels: Tensor) -> tuple[Tensor, Tensor]:
     network = load_network(read_model_file(model)).double().eval()
     assert isinstance(network, Segmentor)
     assert network.auxiliary is not None
-    deviation, mean, caffe = torch.tensor(_PIXELS, dtype=torch.float64).view(3, 3, 1, 1)
+    deviation, mean, caffe = torch.tensor([DEVIATION, MEAN, CAFFE_MEAN], dtype=torch.float64).view(3, 3, 1, 1)
     network.backbone.caffe = torch.stack([deviation, mean - caffe])  # as exact as all else
     images = (pixels - mean) / deviation
     return network(images).logits, network.auxiliary(network.backbone(images)[-2])

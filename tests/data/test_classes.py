@@ -14,6 +14,17 @@ def test_every_class_has_a_colour() -> None:
         Classes(["a"], [])
 
 
+def test_numbers_are_given_to_all_classes_or_to_none() -> None:
+    with pytest.raises(ValueError, match="2 class names but 1 numbers; give each class one"):
+        Classes(["a", "b"], spread_colours(2), [7])
+
+
+def test_classes_are_values() -> None:
+    classes = Classes(["a"], [(1, 2, 3)], [7])
+    assert classes == Classes(("a",), ((1, 2, 3),), (7,))
+    assert len({classes, Classes(("a",), ((1, 2, 3),), (7,))}) == 1
+
+
 def test_spread_colours_are_all_different_and_those_of_voc() -> None:
     colours = spread_colours(255)
     assert len(set(colours)) == 255

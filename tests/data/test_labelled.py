@@ -126,7 +126,7 @@ def test_each_colour_becomes_its_class() -> None:
 @pytest.mark.parametrize("colour", [(1, 2, 3), (255, 255, 255), (0, 0, 1)])
 def test_a_colour_of_no_class_is_an_error(colour: tuple[int, int, int]) -> None:
     raw = np.array([[(0, 0, 0)], [colour]], dtype=np.uint8)
-    with pytest.raises(ValueError, match="at row 1, column 0 is no class") as caught:
+    with pytest.raises(ValueError, match="at row 1, column 0 is not a class") as caught:
         colour_labels({(0, 0, 0): 0, (9, 9, 9): 1})(raw)
     assert str(colour) in str(caught.value)
 
@@ -223,14 +223,14 @@ def test_labels_of_another_kind_get_one_sentence(images: LabelledImages, mode: s
 
 
 def test_colours_of_a_tall_picture_are_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dnlnet.data.labelled._AT_ONCE", 10)
+    monkeypatch.setattr("dnlnet.data.labelled._CHUNK", 10)
     decode = colour_labels({(9, 0, 0): 0, (0, 9, 0): 1})
     raw = np.zeros((23, 3, 3), dtype=np.uint8)
     raw[..., 0] = 9
     raw[20, 1] = (0, 9, 0)
     assert np.argwhere(decode(raw)).tolist() == [[20, 1]]
     raw[22, 2] = 7
-    with pytest.raises(ValueError, match=r"colour \(7, 7, 7\) at row 22, column 2 is no class"):
+    with pytest.raises(ValueError, match=r"colour \(7, 7, 7\) at row 22, column 2 is not a class"):
         decode(raw)
 
 

@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from dnlnet.data.transforms import DEVIATION, MEAN, PADDING, Augmentation, Crop, normalised
+from dnlnet.data.transforms import PADDING, Augmentation, Crop
 
 RNG = np.random.default_rng(0)
 COARSE = Image.fromarray(RNG.integers(0, 256, (9, 13, 3), dtype=np.uint8))
@@ -89,18 +88,6 @@ def test_draws_cover_their_ranges() -> None:
 def test_the_short_side_comes_first() -> None:
     crop = Augmentation((520, 520), (1.0, 1.0), short_side=520).draw(np.random.default_rng(0), (300, 600))
     assert crop.resized == (520, 1040)
-
-
-def test_padding_is_nearly_zero_once_normalised() -> None:
-    padding = torch.tensor(PADDING, dtype=torch.uint8).view(1, 3, 1, 1)
-    assert normalised(padding).abs().max() < 0.01
-
-
-def test_normalised_is_the_formula() -> None:
-    images = torch.randint(0, 256, (2, 3, 4, 5), dtype=torch.uint8)
-    for colour in range(3):
-        expected = (images[:, colour].double() - MEAN[colour]) / DEVIATION[colour]
-        torch.testing.assert_close(normalised(images)[:, colour].double(), expected, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

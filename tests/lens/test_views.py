@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from dnlnet import NonLocalBlock
+from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.data.transforms import normalised
 from dnlnet.lens.record import record
 from dnlnet.lens.views import Picture, View, interior_points
 from dnlnet.segmentation.inference import Inference

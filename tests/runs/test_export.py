@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 import dnlnet
 from dnlnet.attention import PRESETS, VARIANTS
 from dnlnet.backbones import Backbone
+from dnlnet.backbones.pixels import normalised
 from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
-from dnlnet.data.transforms import normalised
 from dnlnet.detection.network import Detector
 from dnlnet.deployed import Deployed, explicit
 from dnlnet.detection.deploy import DeployedDetector, DeployedPyramid

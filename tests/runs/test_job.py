@@ -15,9 +15,9 @@ from typer.testing import CliRunner, Result
 
 import dnlnet
 from dnlnet.backbones import Backbone
+from dnlnet.backbones.pixels import Pixels
 from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
-from dnlnet.data.transforms import Pixels
 from dnlnet.detection.network import Detector
 from dnlnet.detection.predictor import DetectionModel
 from dnlnet.runs.job import Job

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner, Result
 
 import dnlnet
+from dnlnet.backbones.pixels import normalised
 from dnlnet.cli.main import app
-from dnlnet.data.transforms import normalised
 from dnlnet.engine import distributed
 from dnlnet.engine.log import read_log
 from dnlnet.segmentation.system import SYSTEM

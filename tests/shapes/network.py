@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dnlnet import NonLocalBlock, capture
+from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
 from dnlnet.data.outputs import Outputs, Targets
 from dnlnet.data.pictures import read_pixels
-from dnlnet.data.transforms import normalised
 from dnlnet.deployed import Axes, WithMaps
 from dnlnet.files import atomic_write
 from dnlnet.lens.views import View, views_of_blocks

@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 import dnlnet
 from dnlnet.artifacts.model_file import find_model, read_model_file, write_model_file
+from dnlnet.backbones.pixels import MEAN, Pixels
 from dnlnet.cli.main import app
-from dnlnet.data.transforms import MEAN, Pixels
 from dnlnet.engine.log import read_log
 from dnlnet.recipes.override import override
 from dnlnet.runs.train import train

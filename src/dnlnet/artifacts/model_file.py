@@ -2,18 +2,19 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 import dnlnet
 from dnlnet.data.classes import Classes
+from dnlnet.data.validated import validated
 from dnlnet.engine.checkpoint import save_tensors
-from dnlnet.errors import shown
 from dnlnet.files import json_text, parse_json
 from dnlnet.recipes.schema import Recipe
 from dnlnet.systems import parse_recipe
@@ -34,6 +35,15 @@ class ModelFile:
     iteration: int
     scores: dict[str, float] | None
     converted: str | None = None  # the code base and the file that it comes from, if it was converted
+
+
+class _Texts(BaseModel):
+    """What the texts in a model file hold, beside the recipe."""
+
+    classes: Classes
+    iteration: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 0
+    # null is a score that has no value, as average precision has none where there is no object of a size
+    scores: dict[str, Annotated[float, Field(strict=True)] | None] | None = None
 
 
 def find_model(model: str, **options: Any) -> Path:
@@ -90,60 +100,18 @@ def require_readable(path: Path) -> None:
 
 def described(path: Path, metadata: Mapping[str, str]) -> ModelFile:
     """What the texts in a model file, or in one exported from it, say about the model."""
-    readers: dict[str, Callable[[str], Any]] = {
-        "recipe": parse_recipe,
-        "classes": _parse_classes,
-        "iteration": _parse_iteration,
-        "scores": _parse_scores,
-    }
-    known: dict[str, Any] = {"iteration": 0, "scores": None}
-    for name, read in readers.items():
-        if name in metadata:
-            try:
-                known[name] = read(metadata[name])
-            except ValueError as error:
-                raise ValueError(f"{path}: its {name} cannot be read by this version of dnlnet: {error}") from None
-    return ModelFile(path, converted=metadata.get("converted"), **known)
-
-
-def _parse_classes(text: str) -> Classes:
-    content = parse_json(text)
-    if not isinstance(content, dict):
-        raise ValueError(f"expected a mapping with names and palette, got {shown(content)}")
-    names, palette, numbers = content.get("names"), content.get("palette"), content.get("numbers", [])
-    if not _is_list(names, str) or not names:
-        raise ValueError(f"expected a list of their names, got {shown(names)}")
-    if not isinstance(palette, list) or not all(_is_colour(colour) for colour in palette):
-        raise ValueError(f"expected a palette of three numbers within 0..255 for each, got {shown(palette)}")
-    if not _is_list(numbers, int) or len(numbers) not in (0, len(names)):
-        raise ValueError(f"expected a number for each of {len(names)}, or none, got {shown(numbers)}")
-    return Classes(tuple(names), tuple(tuple(colour) for colour in palette), tuple(numbers))
-
-
-def _is_list(value: object, kind: type) -> bool:
-    return isinstance(value, list) and all(type(one) is kind for one in value)
-
-
-def _is_colour(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 3 and all(type(one) is int and 0 <= one <= 255 for one in value)
-
-
-def _parse_iteration(text: str) -> int:
-    content = parse_json(text)
-    if type(content) is not int or not 0 <= content < 2**63:
-        raise ValueError(f"expected a whole number, got {shown(content)}")
-    return content
-
-
-def _parse_scores(text: str) -> dict[str, float]:
-    content = parse_json(text)
-    # null is a score that has no value, as average precision has none where there is no object of a size
-    known = (
-        {name: value for name, value in content.items() if value is not None} if isinstance(content, dict) else None
-    )
-    if known is None or not all(type(value) in (int, float) for value in known.values()):
-        raise ValueError(f"expected numbers by name, got {shown(content)}")
-    return known
+    content: dict[str, Any] = {}
+    for name in ("recipe", *_Texts.model_fields):
+        try:
+            if name in metadata:
+                content[name] = parse_recipe(metadata[name]) if name == "recipe" else parse_json(metadata[name])
+        except ValueError as error:
+            raise ValueError(f"{path}: its {name} cannot be read by this version of dnlnet: {error}") from None
+    recipe = content.pop("recipe")
+    texts = validated(_Texts, content, f"{path}: cannot be read by this version of dnlnet: ")
+    known = {name: score for name, score in (texts.scores or {}).items() if score is not None}
+    scores = None if texts.scores is None else known
+    return ModelFile(path, recipe, texts.classes, texts.iteration, scores, metadata.get("converted"))
 
 
 def write_model_file(path: Path, state: Mapping[str, Tensor], model: ModelFile) -> None:

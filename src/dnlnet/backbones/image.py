@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dnlnet.backbones.pixels import CAFFE_MEAN, DEVIATION, MEAN
 from dnlnet.errors import unknown
 
 
@@ -59,9 +60,6 @@ BACKBONES: dict[str, BackboneRow] = {
     "hrnet_w18": BackboneRow("hrnet_w18", **_HRNET),
     "hrnet_w48": BackboneRow("hrnet_w48", **_HRNET),
 }
-
-# Of pixels in 0..255, red first: ImageNet's deviation and mean, as images are normalised with, and Caffe's mean.
-_PIXELS = ((58.395, 57.12, 57.375), (123.675, 116.28, 103.53), (122.7717, 115.9465, 102.9801))
 
 
 class Backbone(nn.Module):
@@ -117,7 +115,7 @@ class Backbone(nn.Module):
             raise ValueError(f"{name} has no bottleneck blocks, so dilations have nothing to act on")
         self.name, self.parallel = name, row.parallel
         # Scale and shift of each channel, from normalised pixels to those in 0..255 without Caffe's mean.
-        deviation, mean, caffe = torch.tensor(_PIXELS).view(3, 3, 1, 1)
+        deviation, mean, caffe = torch.tensor([DEVIATION, MEAN, CAFFE_MEAN]).view(3, 3, 1, 1)
         self.register_buffer("caffe", torch.stack([deviation, mean - caffe]) if caffe_pixels else None, False)
         options = dict(row.options) if len(row.output_strides) == 1 else {**row.options, "output_stride": stride}
         self.body = _create(row.timm, pretrained, options)

@@ -11,10 +11,11 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms import v2
 
+from dnlnet.backbones.pixels import DEVIATION, MEAN, normalised
 from dnlnet.bench.timing import best_times
 from dnlnet.data.classes import IGNORE
 from dnlnet.data.labelled import LabelledImages, Pair, index_labels
-from dnlnet.data.transforms import DEVIATION, MEAN, PADDING, Augmentation, normalised
+from dnlnet.data.transforms import PADDING, Augmentation
 from dnlnet.segmentation.data.samples import Draw, TrainingCrops
 from dnlnet.segmentation.data.scenes import CLASSES, scene
 from dnlnet.segmentation.data.unpacked import unpack_into

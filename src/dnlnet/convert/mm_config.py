@@ -5,12 +5,13 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dnlnet.backbones.pixels import CAFFE_MEAN, DEVIATION, MEAN
 from dnlnet.errors import shown
 
 _LARGEST = 2**53  # of numbers that are computed with
 _LONGEST = 2_000_000  # characters
-_IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375), True)  # mean, deviation, red first
-_CAFFE = ((102.9801, 115.9465, 122.7717), (1.0, 1.0, 1.0), False)
+_IMAGENET = (MEAN, DEVIATION, True)  # mean, deviation, red first
+_CAFFE = (CAFFE_MEAN[::-1], (1.0, 1.0, 1.0), False)
 
 
 class NotPlain:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dnlnet.backbones.pixels import CAFFE_MEAN
 from dnlnet.convert.resnets import Dilations, unusual
 from dnlnet.errors import shown
 
@@ -15,7 +16,7 @@ _CENTRING: Mapping[str, Mapping[str, str]] = {
     "nonlocalnowd": {"in_nostd": "channel", "ln_nostd": "sample"},
 }
 _REFUSED = {"nonlocalbn": ("spatial", "bn", "bn_affine"), "nonlocalnowd": ("in", "ln", "fln", "fln_nostd")}
-_CAFFE_MEAN = (102.9801, 115.9465, 122.7717)
+_CAFFE_MEAN = CAFFE_MEAN[::-1]  # blue first
 _BLOCKS_OF_LAST_STAGE = 3
 
 

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from dnlnet.data.labelled import BadFileError, Problem
 
-Size = tuple[int, int]
+Size = tuple[int, int]  # width, height, as Pillow has them
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 

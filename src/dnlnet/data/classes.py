@@ -2,15 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Annotated, Any, TypeGuard
 from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
+
+from dnlnet.data.validated import expecting, require_list
 
 IGNORE = 255  # the label of pixels that do not count, in every data set once it is read
 
-Colour = tuple[int, int, int]
+Byte = Annotated[int, Field(strict=True, ge=0, le=255)]
+Colour = Annotated[
+    tuple[Byte, Byte, Byte], BeforeValidator(require_list), expecting("[red, green, blue], each in 0..255")
+]
 
 
 @dataclass(frozen=True)
@@ -21,13 +27,17 @@ class Classes:
     [[[0, 0, 255], [255, 255, 255]]]
     """
 
-    names: Sequence[str]
+    names: Annotated[Sequence[str], Field(min_length=1)]
     palette: Sequence[Colour]
-    numbers: Sequence[int] = field(default=(), repr=False)  # the data set's own, where it has others
+    # The data set's own, where it has others.
+    numbers: Sequence[Annotated[int, Field(strict=True)]] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        if len(self.names) != len(self.palette):
-            raise ValueError(f"{len(self.names)} class names but {len(self.palette)} colours")
+        for kind, values in (("colours", self.palette), ("numbers", self.numbers or self.names)):
+            if len(values) != len(self.names):
+                raise ValueError(f"{len(self.names)} class names but {len(values)} {kind}; give each class one")
+        for name in ("names", "palette", "numbers"):  # lists as they come from JSON
+            object.__setattr__(self, name, tuple(getattr(self, name)))
 
     def __len__(self) -> int:
         return len(self.names)

@@ -10,7 +10,7 @@ _LONGEST_LINE = 5000  # characters; a path has 4096 at most
 def file_fault(path: Path) -> str | None:
     """Why a path is not a file that can be read to its end, in words; None if it is one.
 
-    To open a pipe waits for a writer, and a device may have no end, so that nothing is opened before this is asked.
+    Opening a pipe waits for a writer, and a device may have no end, so ask this before opening anything.
 
     >>> file_fault(Path("/nowhere/a.png")), file_fault(Path("/")), file_fault(Path("/dev/null"))
     ('no such file', 'is a folder; expected a file', 'is a device; expected a file')

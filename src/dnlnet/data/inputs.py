@@ -1,4 +1,4 @@
-"""What a command is asked to look at: pictures or videos, given themselves or in folders."""
+"""The inputs of a command: pictures or videos, given one by one or in folders."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -22,7 +22,7 @@ class Inputs:
     Args:
         paths: each by its path, without suffix, relative to the input it was found in: the name of its results.
         problems: what cannot be read.
-        left_out: what was not looked at, and why, in words.
+        left_out: what was skipped, and why, in words.
     """
 
     paths: dict[Path, Path] = field(default_factory=dict)
@@ -43,13 +43,13 @@ def find_pictures(inputs: Iterable[Path], out: Path | None = None) -> Inputs:
 def find_inputs(inputs: Iterable[Path], wanted: Wanted, kind: str, out: Path | None = None) -> Inputs:
     """What is wanted, and what stood in the way of finding it.
 
-    Hidden files and folders are passed over. So are our own results: the folder `out`, other folders of predictions,
+    Hidden files and folders are skipped. So are our own results: the folder `out`, other folders of predictions,
     and figures of attention.
 
     Args:
         inputs: what is wanted itself, and folders that are searched through for it.
-        wanted: says so of a path, by its name.
-        kind: what an input without any is told to lack.
+        wanted: whether a path is one, by its name.
+        kind: what the message says is missing from an input without any.
         out: where the results will be.
     """
     found = Inputs()

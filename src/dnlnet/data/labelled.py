@@ -30,7 +30,7 @@ Decoder = Callable[[NDArray[np.uint8]], Labels]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 _NO_CLASS = 254
-_AT_ONCE = 2**22  # pixels whose colours are decoded together: some 40 bytes for each
+_CHUNK = 2**22  # pixels whose colours are decoded together, at some 40 bytes each
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class LabelledImages:
         classes: what the labels 0..K - 1 mean.
         pairs: the files, in a fixed order.
         decode: from the values in a label file to classes.
-        problems: what was found missing when the files were listed.
+        problems: files found missing when the data set was listed.
         colour_labels: the label files hold colours, not numbers.
     """
 
@@ -190,7 +190,7 @@ def colour_labels(meaning: Mapping[Colour, int]) -> Decoder:
 
 def _decode_colours(known: NDArray[np.int64], classes: Labels, raw: NDArray[np.uint8]) -> Labels:
     labels = np.empty(raw.shape[:2], dtype=np.uint8)
-    rows = max(1, _AT_ONCE // max(1, raw.shape[1]))
+    rows = max(1, _CHUNK // max(1, raw.shape[1]))
     for top in range(0, len(raw), rows):
         colours = _packed(raw[top : top + rows])
         position = np.searchsorted(known, colours).clip(max=len(known) - 1)
@@ -198,7 +198,7 @@ def _decode_colours(known: NDArray[np.int64], classes: Labels, raw: NDArray[np.u
         if wrong.any():
             row, column = divmod(int(wrong.argmax()), wrong.shape[1])
             colour = tuple(int(value) for value in raw[top + row, column])
-            raise ValueError(f"colour {colour} at row {top + row}, column {column} is no class of classes.yaml")
+            raise ValueError(f"colour {colour} at row {top + row}, column {column} is not a class of classes.yaml")
         labels[top : top + rows] = classes[position]
     return labels
 
@@ -238,7 +238,7 @@ def open_picture(path: Path, *, decode: bool = True) -> Iterator[Image.Image]:
 
     Without `decode` only its header is read, which tells its size.
 
-    What Pillow only warns of, such as odd metadata, is not said: the pixels are there.
+    Pillow's warnings, such as those about odd metadata, are ignored: the pixels are there.
     """
     if fault := file_fault(path):
         raise BadFileError(Problem(path, fault))

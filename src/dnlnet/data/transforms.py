@@ -11,20 +11,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from dnlnet.data.classes import IGNORE
+from dnlnet.data.sizes import Size
 
-Size = tuple[int, int]  # height, width
-
-# ImageNet's, for pixels in 0..255.
-MEAN = (123.675, 116.28, 103.53)
-DEVIATION = (58.395, 57.12, 57.375)
-PADDING = (124, 116, 104)  # what becomes zero, or nearly, in normalised images
+PADDING = (124, 116, 104)  # ImageNet's mean, rounded: nearly zero once it is normalised
 
 
 class Picture(Protocol):
@@ -47,8 +41,8 @@ class Crop:
     Args:
         resized: size that the whole picture would be resized to.
         top, left: where the crop begins in the resized picture.
-        size: of the crop; where it reaches over the picture's end, it is padded at the bottom and on the right.
-        flipped: left and right exchanged, padding included.
+        size: of the crop; what reaches beyond the picture is padded, at the bottom and on the right.
+        flipped: mirrored left to right, padding included.
         brightness: added to every pixel, within 0..255.
     """
 
@@ -123,11 +117,11 @@ class Augmentation:
 
     Args:
         crop: height and width of the crop.
-        scales: the picture is resized by a factor drawn evenly from this range.
-        aspects: and its width by a further factor from this range.
-        short_side: before that, brought to this length of its shorter side; None leaves it.
-        flip: probability of exchanging left and right.
-        brightness: the largest whole number added to or taken from all pixels.
+        scales: the picture is resized by a factor drawn uniformly from this range.
+        aspects: its width is resized by a further factor from this range.
+        short_side: the picture is first resized to this length of its shorter side; None leaves it as it is.
+        flip: probability of a horizontal flip.
+        brightness: the largest number added to or subtracted from all pixels.
 
     >>> crop = Augmentation((769, 769)).draw(np.random.default_rng(0), size=(1024, 2048))
     >>> crop.size, crop.top + 769 <= crop.resized[0]
@@ -168,26 +162,3 @@ class Augmentation:
         flipped = bool(rng.random() < self.flip)
         brightness = int(rng.integers(-self.brightness, self.brightness + 1))
         return Crop(resized, top, left, self.crop, flipped, brightness)
-
-
-def normalised(images: Tensor, mean: tuple[float, ...] = MEAN, deviation: tuple[float, ...] = DEVIATION) -> Tensor:
-    """(x - mean) / deviation of each colour, for (B, 3, ...) pixels in 0..255, on their own device.
-
-    >>> normalised(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))[0, :, 0, 0]
-    tensor([-2.1179, -2.0357, -1.8044])
-    """
-    shape = 3, *(1,) * (images.dim() - 2)
-    middle, width = (torch.tensor(values, device=images.device).view(shape) for values in (mean, deviation))
-    return images.to(torch.float32, copy=True).sub_(middle).div_(width)
-
-
-@dataclass(frozen=True)
-class Pixels:
-    """How a network's pixels are normalised: mean and deviation of each colour, for pixels in 0..255."""
-
-    mean: tuple[float, ...] = MEAN
-    deviation: tuple[float, ...] = DEVIATION
-
-    def normalised(self, images: Tensor) -> Tensor:
-        """See the function of this name."""
-        return normalised(images, self.mean, self.deviation)

@@ -4,7 +4,7 @@
 
 from torch import Tensor
 
-from dnlnet.data.transforms import normalised
+from dnlnet.backbones.pixels import normalised
 from dnlnet.deployed import Axes, Deployed, explicit
 from dnlnet.detection.network import Detector
 

@@ -18,11 +18,11 @@ from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastL
 from dnlnet.attention import insert
 from dnlnet.attention.spec import Options
 from dnlnet.backbones import Backbone
+from dnlnet.backbones.pixels import UNIT_DEVIATION, UNIT_MEAN
 from dnlnet.errors import unknown
 
 PYRAMID_CHANNELS = 256
 LEVELS = ("0", "1", "2", "3")  # of the pyramid, from stride 4 to 32, that boxes are looked at in; a fifth has anchors
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, for images in 0..1
 
 # Residual blocks that get an attention block, by stage: c4 is layer3, c5 is layer4.
 PLACEMENTS: dict[str, dict[str, tuple[int, ...]]] = {
@@ -100,7 +100,7 @@ class Detector(MaskRCNN):  # type: ignore[misc]  # torchvision has no types
             mask_head=MaskRCNNHeads(width, [width] * 4, 1, norm_layer=nn.BatchNorm2d),
             mask_predictor=MaskRCNNPredictor(width, width, classes + 1),
         )
-        self.transform = _AsGiven(800, 1333, list(MEAN), list(DEVIATION))
+        self.transform = _AsGiven(800, 1333, list(UNIT_MEAN), list(UNIT_DEVIATION))
 
     @torch.no_grad()
     def detect(

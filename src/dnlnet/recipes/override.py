@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel
 
+from dnlnet.data.validated import shortened, validated
 from dnlnet.errors import shown, unknown
-from dnlnet.recipes.ranges import shortened, validated
 from dnlnet.recipes.schema import Recipe
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from dnlnet.data.transforms import normalised
+from dnlnet.backbones.pixels import normalised
 from dnlnet.deployed import Axes, Query, WithMaps
 
 

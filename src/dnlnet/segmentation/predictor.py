@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
+from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
 from dnlnet.data.outputs import Progress
 from dnlnet.data.pictures import read_pixels
-from dnlnet.data.transforms import normalised
 from dnlnet.lens.capture import capture
 from dnlnet.lens.views import View, views_of_blocks
 from dnlnet.segmentation.inference import Inference, tiled_labels, tiles

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from dnlnet.backbones.fold import fold_batch_norms
 from dnlnet.data.catalog import Samples, find_data_set, required_folder
 from dnlnet.data.classes import Classes
+from dnlnet.data.validated import validated
 from dnlnet.deployed import Deployed, Query
 from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.errors import unknown
@@ -18,7 +19,6 @@ from dnlnet.lens.attend import Attended, Request, attend_pictures
 from dnlnet.lens.confusion import confusion_figure
 from dnlnet.lens.panels import save_figure
 from dnlnet.recipes.model import build_backbone
-from dnlnet.recipes.ranges import validated
 from dnlnet.segmentation.data.check import PixelReport, check_pixels
 from dnlnet.segmentation.data.samples import SceneSamples, TrainingCrops, WholeImages
 from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES

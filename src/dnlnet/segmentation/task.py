@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
+from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.data.transforms import normalised
 from dnlnet.segmentation.data.samples import Sample
 from dnlnet.segmentation.inference import Inference
 from dnlnet.segmentation.losses import SegmentationLoss

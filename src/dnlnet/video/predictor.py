@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dnlnet.backbones.pixels import Pixels
 from dnlnet.data.classes import Classes
-from dnlnet.data.transforms import Pixels
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.samples import views_of
 from dnlnet.video.data.video import open_video

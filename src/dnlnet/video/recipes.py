@@ -7,6 +7,7 @@ second; 196 epochs of 240,000 videos, half a period of a cosine after a warm-up 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dnlnet.backbones.pixels import UNIT_DEVIATION, UNIT_MEAN
 from dnlnet.recipes.methods import METHODS
 from dnlnet.recipes.schema import Measured, Optim, PaperRow, Schedule, Training
 from dnlnet.video.schema import VideoClassifierModel, VideoData, VideoRecipe, Views
@@ -37,8 +38,8 @@ _UCF6: dict[str, Any] = {
         rate=25.0,
         short_sides=(112, 140),
         crop=112,
-        mean=(0.485, 0.456, 0.406),
-        deviation=(0.229, 0.224, 0.225),
+        mean=UNIT_MEAN,
+        deviation=UNIT_DEVIATION,
     ),
     "optim": Optim(lr=0.001, weight_decay=1e-4, decay_norms=False, clip=20.0),
     "schedule": Schedule(iterations=60, batch=6, kind="cosine", warmup=10, warmup_start=0.1),

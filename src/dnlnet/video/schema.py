@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from dnlnet.backbones import VIDEO_BACKBONES
-from dnlnet.data.transforms import Pixels
+from dnlnet.backbones.pixels import Pixels
 from dnlnet.recipes.ranges import Deviation, Few, FrameRate, Index, PartShare, Share, Text
 from dnlnet.recipes.schema import DataPart, Model, Part, Recipe, require_rising
 from dnlnet.video.data.clips import Clip

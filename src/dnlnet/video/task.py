@@ -7,8 +7,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dnlnet.backbones.pixels import Pixels
 from dnlnet.data.classes import Classes
-from dnlnet.data.transforms import Pixels
 from dnlnet.video.data.samples import ClipBatch, ViewBatch
 from dnlnet.video.metric import TopK, averaged
 from dnlnet.video.views import AT_ONCE, view_logits

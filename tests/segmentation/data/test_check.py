@@ -143,6 +143,6 @@ def test_labels_without_a_class_are_a_problem(tmp_path: Path) -> None:
         write_labels(path, [11])
     report = check_pixels(camvid(root, "val"))
     assert [str(problem) for problem in report.problems] == [
-        f"{root}/valannot: no pixel of the 1 label files has a class: all are ignored, and nothing can be learnt"
+        f"{root}/valannot: no pixel of the 1 label files has a class: all are ignored; nothing to train on"
     ]
     assert (report.ignored_share, set(report.class_pixels)) == (1.0, {0})

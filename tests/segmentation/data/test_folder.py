@@ -52,7 +52,7 @@ def test_colour_masks_are_read_by_colour(tmp_path: Path) -> None:
 def test_a_colour_of_no_class_is_an_error(tmp_path: Path) -> None:
     images = folder(colour_folder_tree(tmp_path), "train")
     write_image(images.pairs[0].labels)
-    with pytest.raises(BadFileError, match=r"a\.png: colour \(.*\) at row 0, column 0 is no class of classes\.yaml"):
+    with pytest.raises(BadFileError, match=r"a\.png: colour \(.*\) at row 0, column 0 is not a class of classes"):
         images.decoded(0, images.open_labels(0))
 
 
@@ -80,34 +80,39 @@ WRONG = {
     "[a, b]": r"holds \['a', 'b'\]; expected keys and values, for example",
     "{names: [a], colors: []}": "unknown key 'colors'; did you mean 'colours'\\?",
     "masks: index": "has no names; expected a list",
-    "names:": "names is nothing; expected a list",
-    "names: []": r"names is \[\]; expected a list",
-    "names: sky": "names is 'sky'; expected a list",
-    "names: [a, no]": "False among the names; expected text: write it in quotes",
-    "names: [a, 7]": "7 among the names; expected text",
-    "names: [a, ' ']": "' ' among the names; expected text",
-    "names: [a, b, a]": "the name 'a' is given 2 times; each class needs its own",
-    f"names: {[str(n) for n in range(256)]}": "256 names; at most 254 classes fit",
-    "{names: [a, b], colours: red}": "colours is 'red'; expected a list",
-    "{names: [a, b], colours: [[1, 2, 3]]}": "1 colours for 2 names; give each class one colour",
-    "{names: [a], colours: [[1, 2, 256]]}": r"\[1, 2, 256\] under colours; expected \[red, .*\], each in 0..255",
-    "{names: [a], colours: [[1, 2]]}": r"\[1, 2\] under colours; expected",
-    "{names: [a], colours: [[1, 2, true]]}": r"\[1, 2, True\] under colours; expected",
+    "names:": "names=null: expected a list",
+    "names: []": r"names=\[\]: expected at least 1 values, got 0",
+    "names: sky": "names=sky: expected a list",
+    "names: [a, no]": "names.1=false: expected text; write it in quotes",
+    "names: [a, 7]": "names.1=7: expected text",
+    "names: [a, ' ']": "names.1=' ': expected text",
+    "names: [a, b, a]": r"names=\['a', 'b', 'a'\]: the name 'a' is given 2 times; each class needs its own",
+    f"names: {[str(n) for n in range(256)]}": r"names=\[.*: expected at most 254 values, got 256",
+    "{names: [a, b], colours: red}": "colours=red: expected a list",
+    "{names: [a, b], colours: [[1, 2, 3]]}": "2 class names but 1 colours; give each class one",
+    "{names: [a], colours: [[1, 2, 256]]}": r"colours.0=\[1, 2, 256\]: expected \[red, .*\], each in 0..255",
+    "{names: [a], colours: [[1, 2]]}": r"colours.0=\[1, 2\]: expected \[red",
+    "{names: [a], colours: [[1, 2, true]]}": r"colours.0=\[1, 2, True\]: expected \[red",
+    "{names: !!set {a, b}}": r"names=\{'.', '.'\}: expected a list",
+    "{names: [a], colours: [!!set {1, 2, 3}]}": r"colours.0=\{1, 2, 3\}: expected \[red",
+    "{names: [a], colours: }": "colours=null: expected a list",
+    "{names: [a], colours: []}": "1 class names but 0 colours",
+    "{names: [a], 7: b}": "unknown key 7; known: names, colours, masks, ignore",
     "{names: [a], masks: color}": "unknown kind of masks 'color'; did you mean 'colour'\\?",
     "{names: [a], masks: [1]}": r"unknown kind of masks \[1\]; known: index, colour",
     "{names: [a, b], ignore: 1}": "ignore is 1, which is the class 'b'; choose a number above 1",
-    "{names: [a], ignore: 256}": "ignore is 256; expected a number in 0..255 for index masks",
-    "{names: [a], ignore: true}": "ignore is True; expected a number",
-    "{names: [a], ignore: [0, 0, 0]}": r"ignore is \[0, 0, 0\]; expected a number",
+    "{names: [a], ignore: 256}": "ignore=256: expected a number in 0..255 for index masks",
+    "{names: [a], ignore: true}": "ignore=true: expected a number",
+    "{names: [a], ignore: [0, 0, 0]}": r"ignore=\[0, 0, 0\]: expected a number",
     "{names: [a], masks: colour}": "masks: colour, but no colours; list the colour of each class",
-    "{names: [a], masks: colour, colours: [[0, 0, 0]], ignore: 255}": "ignore is 255; expected a colour or a list",
-    "{names: [a], masks: colour, colours: [[0, 0, 0]], ignore: [0, 0]}": r"\[0, 0\] under ignore; expected \[red",
-    "{names: [a], masks: colour, colours: [[0, 0, 0]], ignore: [[9, 9, 9], 1]}": ".* under ignore; expected",
+    "{names: [a], masks: colour, colours: [[0, 0, 0]], ignore: 255}": r"ignore=255: expected \[red, .* or a list",
+    "{names: [a], masks: colour, colours: [[0, 0, 0]], ignore: [0, 0]}": r"ignore=\[0, 0\]: expected \[red",
+    "{names: [a], masks: colour, colours: [[0, 0, 0]], ignore: [[9, 9, 9], 1]}": r"ignore=\[.* 1\]: expected \[red",
     "{names: [a], masks: colour, colours: [[0, 0, 0]], ignore: [[0, 0, 0]]}": (
         r"ignore has \[0, 0, 0\], which is the colour of 'a'; choose another"
     ),
     "{names: [a, b], masks: colour, colours: [[0, 0, 1], [0, 0, 1]]}": (
-        r"'a' and 'b' have the one colour \[0, 0, 1\]; colour masks need a different one"
+        r"'a' and 'b' have the same colour \[0, 0, 1\]; colour masks need one for each"
     ),
 }
 
@@ -184,17 +189,17 @@ def test_missing_folders_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"[" * 50_000, "is nested without end"),
-        (b"names: " + b"[" * 900 + b"]" * 900, r"is nested without end|\[\[\[\[.* among the names"),
+        (b"[" * 50_000, "is nested too deeply"),
+        (b"names: " + b"[" * 900 + b"]" * 900, r"is nested too deeply|names.0=\[\[\[\[.*: expected text"),
         (b"names: !!bool x", "is not YAML: "),
         (b'names: !!int ""', "is not YAML: "),
         (b"names: !!timestamp x", "is not YAML: "),
         (f"names: [a]\nmasks: [{', '.join(LAUGHS)}]".encode(), r"unknown kind of masks"),
         (f"names: [{', '.join(reversed(LAUGHS))}]".encode(), "is not YAML: found undefined alias"),
-        (f"names: [a]\ncolours: [[{', '.join(LAUGHS)}]]".encode(), r"under colours; expected \[red, green, blue\]"),
-        (b"names: 0x" + b"f" * 5000, "names is a very large int; expected a list"),
-        (b"names: [&a [*a]]", r"among the names; expected text"),
-        (b'names: ["\\e[31mred"]', "among the names; expected text"),
+        (f"names: [a]\ncolours: [[{', '.join(LAUGHS)}]]".encode(), r"colours.0=\[.*: expected \[red, green, blue\]"),
+        (b"names: 0x" + b"f" * 5000, "names=a very large int: expected a list"),
+        (b"names: [&a [*a]]", r"names.0=\[\[.*: expected text"),
+        (b'names: ["\\e[31mred"]', r"names.0=\\x1b\[31mred: expected text"),
         (b"names: [a\0]", "is not YAML: "),
         ("names: [a]".encode("utf-16"), "is not text in UTF-8"),
         (b"", "holds nothing; expected keys and values"),

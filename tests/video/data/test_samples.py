@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from dnlnet.data.transforms import Pixels
+from dnlnet.backbones.pixels import Pixels
 from dnlnet.segmentation.data.samples import Draw
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.samples import ClipSample, TestViews, TrainingClips, crop_places

@@ -19,6 +19,7 @@ from dnlnet.data.check import (
 )
 from dnlnet.data.labelled import Problem
 from dnlnet.detection.data.objects import AnnotatedImage, Instance, InstanceImages
+from dnlnet.detection.data.outlines import count_pixels
 
 _OVER_THE_EDGE = 1.0  # pixels by which a box may leave its image, and
 _APART = 2.0  # by which it may differ from its outline, before that is a fault
@@ -34,7 +35,7 @@ class InstanceReport:
         class_names: the K names.
         class_instances: objects of each class, crowds among them.
         class_images: images with an object of each class.
-        left_out: what is not learnt from, by reason.
+        left_out: how many objects and images are not trained on, by reason.
         sizes: (width, height) -> how many images, the most frequent first.
         problems: all that is wrong, each with its path.
     """
@@ -149,5 +150,5 @@ def _box_faults(one: Instance, image: AnnotatedImage) -> Iterator[str]:
 
 
 def _mask_faults(one: Instance, image: AnnotatedImage) -> Iterator[str]:
-    if not one.outline.pixels(image.size):
+    if not count_pixels(one.outline, image.size):
         yield "has an outline without a pixel"

@@ -1,4 +1,4 @@
-"""Objects in COCO's format: COCO 2017 itself, or one's own pictures with a JSON file of the same kind.
+"""Objects in COCO's format: COCO 2017, or your own images with a JSON file of the same format.
 
 The file has `images` (id, file_name, height, width), `categories` (id, name) and `annotations` (image_id,
 category_id, bbox, segmentation, and usually id, area and iscrowd), a list each.
@@ -42,7 +42,7 @@ def open_coco(root: Path, split: str) -> InstanceImages:
 
 
 def open_coco_folder(root: Path, split: str) -> InstanceImages:
-    """One's own images with objects: `annotations/<split>.json` in COCO's format, images in `<split>` or `images`.
+    """Your own images with objects: `annotations/<split>.json` in COCO's format, images in `<split>` or `images`.
 
     >>> open_coco_folder(Path("mine"), "train")
     Traceback (most recent call last):
@@ -63,7 +63,7 @@ def open_coco_file(annotations: Path, images: Path, name: str | None = None) -> 
     Args:
         annotations: the JSON file.
         images: the folder that its file names are in.
-        name: of the data, for messages; by itself the name of the file.
+        name: of the data set, for messages; default: the name of the JSON file.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -108,17 +108,17 @@ def _load(path: Path) -> dict[str, list[Any]]:
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: is not JSON: {error.msg} in line {error.lineno}; {_FORMAT}") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path}: is not JSON: it is no text in UTF-8; {_FORMAT}") from None
+        raise ValueError(f"{path}: is not JSON: it is not text in UTF-8; {_FORMAT}") from None
     except MemoryError:
         raise ValueError(f"{path}: does not fit into memory; split it into several files") from None
     except (RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits
-        what = "is nested without end" if isinstance(error, RecursionError) else "has a number without end"
+        what = "is nested too deeply" if isinstance(error, RecursionError) else "has a number of too many digits"
         raise ValueError(f"{path}: {what}; {_FORMAT}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path}: holds a {type(content).__name__}; {_FORMAT}")
     for key in KEYS:
         if not isinstance(content.get(key), list):
-            what = f"{key} is {shown(content[key])} and no list" if key in content else f"has no {key}"
+            what = f"{key} is {shown(content[key])} and not a list" if key in content else f"has no {key}"
             raise ValueError(f"{path}: {what}; {_FORMAT}")
     return content
 
@@ -145,7 +145,7 @@ def _repeated(kind: str, key: str, values: Sequence[int | str]) -> list[str]:
 
 
 def _present(images: Sequence[AnnotatedImage]) -> tuple[list[AnnotatedImage], list[Problem]]:
-    """Those images whose files are there, and a problem for each other one; every folder is listed only once."""
+    """The images whose files exist, and a problem for each of the others; every folder is listed only once."""
     folders = {image.path.parent for image in images}
     files = {folder: frozenset(os.listdir(folder)) if folder.is_dir() else frozenset() for folder in folders}
     present = [image for image in images if image.path.name in files[image.path.parent]]

@@ -1,6 +1,6 @@
 """The entries of a file in COCO's format: what each must be, and one sentence for what it is instead.
 
-Everything is checked here, because pycocotools checks nothing: a size or a coordinate out of range ends the process.
+Everything is checked here, because pycocotools checks nothing: a size or coordinate out of range crashes the process.
 """
 
 from collections import defaultdict

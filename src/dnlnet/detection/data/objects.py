@@ -21,7 +21,7 @@ from dnlnet.data.pictures import read_picture
 from dnlnet.data.sizes import Size
 from dnlnet.detection.data.outlines import Mask, Outline, draw_masks
 
-LEAST_SIDE = 1.0  # pixels; a box must be wider and higher than this to be learnt from
+LEAST_SIDE = 1.0  # pixels; a box must be wider and higher than this to be trained on
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Instance:
         box: left, top, width and height in pixels.
         outline: which pixels are its own.
         area: in pixels; decides whether it counts as small, medium or large.
-        crowd: several objects that were not told apart; not learnt from, and no fault if found.
+        crowd: a group of objects annotated as one; not trained on, and detecting it is not an error.
     """
 
     number: int
@@ -91,14 +91,14 @@ class Target:
         return len(self.labels)
 
     def flipped(self) -> "Target":
-        """The same with left and right exchanged."""
+        """The same, mirrored left to right."""
         width = self.masks.shape[2]
         boxes = self.boxes.copy()
         boxes[:, [0, 2]] = width - self.boxes[:, [2, 0]]
         return replace(self, boxes=boxes, masks=self.masks[:, :, ::-1].copy())
 
     def visible(self) -> "Target":
-        """The same without objects of which no pixel is left."""
+        """The same without objects that have no pixel left."""
         seen = self.masks.any(axis=(1, 2))
         if seen.all():
             return self
@@ -114,7 +114,7 @@ class InstanceImages:
         name: of the data set, for messages.
         classes: what the labels 1..K mean; label k has the name and the colour k - 1.
         images: the files with their objects, in a fixed order.
-        problems: what was found missing or wrong when they were listed.
+        problems: what was missing or wrong when the data set was listed.
         left_out: how many were left out of another such value to make this one, by reason.
 
     >>> from dnlnet.detection.data.outlines import Polygons
@@ -193,7 +193,7 @@ class InstanceImages:
         return self.picture(index), self.target(index)
 
     def for_training(self, *, keep_empty: bool = False) -> "InstanceImages":
-        """The images with those objects alone that can be learnt from; `left_out` counts the others.
+        """The images with only those objects that can be trained on; `left_out` counts the others.
 
         Crowds, boxes with a side of at most one pixel in the image and outlines that bound nothing are left out.
 
@@ -244,7 +244,7 @@ class InstanceImages:
 
 
 def _unfit(instance: Instance, size: Size) -> str | None:
-    """Why an object cannot be learnt from, if so."""
+    """Why an object cannot be trained on, or None."""
     if instance.crowd:
         return "crowds"
     if instance.too_small(size):

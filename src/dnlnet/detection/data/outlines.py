@@ -17,10 +17,9 @@ Bounds = tuple[float, float, float, float]  # left, top, right, bottom
 Mask = NDArray[np.uint8]
 Rle = dict[str, Any]  # what pycocotools calls RLE: the size [H, W], and the compressed counts
 
-
 _LEAST_COORDINATES = 6  # three points make an area
-_SLACK = 1.0  # pixels over the edge of the picture that are no fault: annotators round
-_REACH = 10  # times the longer side of the picture: a point farther outside is no place in it
+_SLACK = 1.0  # pixels beyond the edge of the picture that are not an error: annotators round
+_REACH = 10  # times the longer side of the picture: a point farther away than that is refused
 _LONGEST_WALK = 2**21  # pixels around a polygon; pycocotools keeps some 100 bytes for each
 
 
@@ -37,7 +36,10 @@ class Polygons:
     parts: tuple[NDArray[np.float64], ...]
 
     def area(self) -> float:
-        """What the polygons bound, each for itself, in square pixels: 0 exactly when they bound nothing."""
+        """What the polygons bound, each by itself, in square pixels; 0 exactly when they bound nothing.
+
+        COCO's files state this area. pycocotools computes another one, the number of pixels: see `count_pixels`.
+        """
         return float(sum(_polygon_area(part) for part in self._usable()))
 
     def bounds(self) -> Bounds | None:
@@ -49,7 +51,7 @@ class Polygons:
         return float(across.min()), float(down.min()), float(across.max()), float(down.max())
 
     def impossible(self, size: Size) -> str | None:
-        """Why they cannot be drawn in a picture of this size, if so: pycocotools would end the process."""
+        """Why they cannot be drawn in a picture of this size, or None; pycocotools would crash the process."""
         reach = _REACH * max(size)
         for part in self._usable():
             low, high = float(part.min()), float(part.max())
@@ -61,7 +63,7 @@ class Polygons:
         return None
 
     def faults(self, size: Size) -> list[str]:
-        """All that is wrong with them in a picture of this size."""
+        """Everything that is wrong with them in a picture of this size."""
         height, width = size
         found = [] if self.parts else ["has no polygon"]
         for part in self.parts:
@@ -77,22 +79,16 @@ class Polygons:
     def rle(self, size: Size) -> Rle:
         """The mask in a picture of this size, as run lengths."""
         _require_drawable(self, size)
-        masks, usable = load_extra("pycocotools.mask", "detection"), self._usable()
+        coco, usable = _pycocotools(), self._usable()
         if not usable:
-            return _compressed(masks.encode(np.zeros(size, dtype=np.uint8, order="F")))
-        return _compressed(masks.merge(masks.frPyObjects([part.tolist() for part in usable], *size)))
-
-    def pixels(self, size: Size) -> int:
-        """How many pixels are inside in a picture of this size; the mask itself is not made."""
-        return int(load_extra("pycocotools.mask", "detection").area(self.rle(size)))
+            return _compressed(coco.encode(np.zeros(size, dtype=np.uint8, order="F")))
+        return _compressed(coco.merge(coco.frPyObjects([part.tolist() for part in usable], *size)))
 
     def mask(self, original: Size, size: Size) -> Mask:
         """The mask (H, W) of `size`, drawn at that size, of a picture that was `original` before it was resized."""
-        masks = load_extra("pycocotools.mask", "detection")
         scale = np.array([size[1] / original[1], size[0] / original[0]])
         scaled = Polygons(tuple((part.reshape(-1, 2) * scale).ravel() for part in self._usable()))
-        mask: Mask = masks.decode(scaled.rle(size))
-        return mask
+        return _decoded(scaled.rle(size))
 
     def _usable(self) -> list[NDArray[np.float64]]:
         return [part for part in self.parts if len(part) % 2 == 0 and len(part) >= _LEAST_COORDINATES]
@@ -114,19 +110,16 @@ class RunLengths:
     counts: NDArray[np.int64]
 
     def area(self) -> float:
-        """Pixels inside."""
-        return float(self.counts[1::2].sum())
+        """How many pixels are inside."""
+        return float(count_pixels(self, self.size))
 
     def bounds(self) -> Bounds | None:
         """The smallest box around the pixels inside, or None if there are none."""
-        if self.area() == 0:
-            return None
-        mask = self._decoded()
-        (top, bottom), (left, right) = (np.flatnonzero(mask.any(axis=axis))[[0, -1]].tolist() for axis in (1, 0))
-        return left, top, right + 1, bottom + 1
+        # pycocotools' toBbox is wrong where a run has no pixels.
+        return Image.fromarray(_decoded(self.rle(self.size))).getbbox()
 
     def impossible(self, size: Size) -> str | None:
-        """Why they are no mask of a picture of this size, if so: pycocotools would end the process."""
+        """Why they are not a mask of a picture of this size, or None; pycocotools would crash the process."""
         if self.size != size:
             sizes = "{} x {} for an image of {} x {} (height x width)".format(*self.size, *size)
             return f"has run lengths of {sizes}; both must be the same"
@@ -137,37 +130,29 @@ class RunLengths:
         return None if total == pixels else f"has run lengths of {total} pixels in all; expected {pixels}"
 
     def faults(self, size: Size) -> list[str]:
-        """All that is wrong with them in a picture of this size."""
+        """Everything that is wrong with them in a picture of this size."""
         fault = self.impossible(size)
         return [] if fault is None else [fault]
 
     def rle(self, size: Size) -> Rle:
         """The mask in a picture of this size, as run lengths that are compressed."""
         _require_drawable(self, size)
-        masks = load_extra("pycocotools.mask", "detection")
-        return _compressed(masks.frPyObjects({"size": size, "counts": self.counts.tolist()}, *size))
-
-    def pixels(self, size: Size) -> int:
-        """How many pixels are inside in a picture of this size."""
-        _require_drawable(self, size)
-        return int(self.area())
+        return _compressed(_pycocotools().frPyObjects({"size": size, "counts": self.counts.tolist()}, *size))
 
     def mask(self, original: Size, size: Size) -> Mask:
         """The mask (H, W) of `size`, resized from that of the picture, which was `original` before."""
-        _require_drawable(self, original)
-        mask = self._decoded()
+        mask = _decoded(self.rle(original))
         if size == original:
             return mask
         return np.asarray(Image.fromarray(mask).resize((size[1], size[0]), Image.Resampling.NEAREST))
 
-    def _decoded(self) -> Mask:
-        inside = (np.arange(len(self.counts)) % 2).astype(np.uint8)
-        return np.repeat(inside, self.counts).reshape(self.size[::-1]).T
-
 
 def decompressed(text: str) -> NDArray[np.int64]:
-    """The run lengths in COCO's text: five bits in each character, the lowest first; from the fourth number on, what
-    each is more than the last but one.
+    """The run lengths in COCO's text, to be checked: pycocotools reads it too, but does not tell their sum, and where
+    that is less than the picture, its mask ends in whatever the memory held before.
+
+    Each character has five bits of a number, the lowest first; from the fourth number on, each is what it is more
+    than the last but one.
 
     >>> decompressed("13").tolist()
     [1, 3]
@@ -200,6 +185,15 @@ def _require_drawable(outline: Outline, size: Size) -> None:
         raise ValueError(f"an object {fault}")
 
 
+def count_pixels(outline: Outline, size: Size) -> int:
+    """How many pixels of a picture of this size are inside; the mask itself is not made.
+
+    >>> count_pixels(Polygons((np.array([1.0, 1, 3, 1, 3, 3, 1, 3]),)), (4, 4))
+    4
+    """
+    return int(_pycocotools().area(outline.rle(size)))
+
+
 def draw_masks(outlines: Sequence[Outline], original: Size, size: Size) -> Mask:
     """The masks (n, H, W) of `size`, 1 inside and 0 outside, of objects in a picture that was `original` before.
 
@@ -211,6 +205,15 @@ def draw_masks(outlines: Sequence[Outline], original: Size, size: Size) -> Mask:
     for mask, outline in zip(masks, outlines, strict=True):
         mask[...] = outline.mask(original, size)
     return masks
+
+
+def _pycocotools() -> Any:
+    return load_extra("pycocotools.mask", "detection")
+
+
+def _decoded(rle: Rle) -> Mask:
+    mask: Mask = _pycocotools().decode(rle)
+    return mask
 
 
 def _compressed(rle: Rle) -> Rle:

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from dnlnet.data.check import (
     Contents,
@@ -20,9 +21,7 @@ from dnlnet.data.check import (
     sizes_and_problems,
 )
 from dnlnet.data.classes import IGNORE
-from dnlnet.data.labelled import LabelledImages, Labels, Problem
-
-_AT_ONCE = 2**22
+from dnlnet.data.labelled import LabelledImages, Problem
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = N
         if found.pixels is not None:
             pixels += found.pixels
     if pixels.any() and not pixels[: len(images.classes)].any():
-        text = f"no pixel of the {len(images)} label files has a class: all are ignored, and nothing can be learnt"
+        text = f"no pixel of the {len(images)} label files has a class: all are ignored; nothing to train on"
         problems.append(Problem(images.pairs[0].labels.parent, text))
     return PixelReport(
         name=images.name,
@@ -138,12 +137,5 @@ def _read(images: LabelledImages, index: int) -> _Found:
             images.require_same_size(index, image, raw)
     if raw is not None:
         with collecting(problems):
-            pixels = _counted(images.decoded(index, raw))
+            pixels = np.array(Image.fromarray(images.decoded(index, raw)).histogram())
     return _Found(None if image is None else image.size, pixels, problems)
-
-
-def _counted(labels: Labels) -> NDArray[np.int64]:
-    """Pixels of each label 0..255; a part at a time, because counting needs eight bytes for each pixel."""
-    parts = np.array_split(labels.ravel(), labels.size // _AT_ONCE + 1)
-    counts: NDArray[np.int64] = np.sum([np.bincount(part, minlength=IGNORE + 1) for part in parts], axis=0)
-    return counts

@@ -1,4 +1,4 @@
-"""One's own data: pictures in `images`, label maps in `masks`, and `classes.yaml`, which says what the labels mean.
+"""Your own data: pictures in `images`, label maps in `masks`, and `classes.yaml`, which says what the labels mean.
 
 names: [sky, road, car]
 colours: [[70, 130, 180], [128, 64, 128], [0, 0, 142]]  # may be left out if the masks hold numbers
@@ -7,12 +7,14 @@ ignore: 255                                             # or, for colour masks, 
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from dnlnet.data.classes import IGNORE, Classes, Colour, is_name, spread_colours
+from dnlnet.data.classes import IGNORE, Byte, Classes, Colour, is_name, spread_colours
 from dnlnet.data.files import file_fault
 from dnlnet.data.labelled import (
     IMAGE_SUFFIXES,
@@ -23,13 +25,87 @@ from dnlnet.data.labelled import (
     index_labels,
     pair_files,
 )
+from dnlnet.data.validated import expecting, require_list, validated
 from dnlnet.errors import shown, unknown
 
-KEYS = ("names", "colours", "masks", "ignore")
-MASK_KINDS = ("index", "colour")
 _EXAMPLE = "for example names: [sky, road]"
 # What PyYAML lets through for values that do not fit their tags, such as 2020-13-01, !!bool x and !!int "".
 _BAD_VALUES = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError)
+
+
+def _name(value: Any) -> str:
+    if not is_name(value):
+        raise ValueError("expected text; write it in quotes")  # YAML makes something else of an unquoted no, on or 7
+    return value
+
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"the name {name!r} is given {count} times; each class needs its own")
+    return names
+
+
+def _listed(colours: Any) -> Any:
+    """A list of colours, also of a single one."""
+    return [colours] if isinstance(colours, list) and not all(isinstance(part, list) for part in colours) else colours
+
+
+_Colours = Annotated[tuple[Colour, ...], BeforeValidator(require_list)]
+
+
+class _Content(BaseModel):
+    """What a `classes.yaml` says, whatever its masks hold."""
+
+    model_config = ConfigDict(frozen=True)
+
+    names: Annotated[
+        tuple[Annotated[str, BeforeValidator(_name)], ...],
+        BeforeValidator(require_list),
+        Field(min_length=1, max_length=IGNORE - 1),  # labels have 8 bits
+        AfterValidator(_distinct),
+    ]
+    colours: _Colours = ()
+    masks: str = "index"
+
+    def classes(self) -> Classes:
+        given = "colours" in self.model_fields_set
+        return Classes(self.names, self.colours if given else spread_colours(len(self.names)))
+
+
+class _IndexMasks(_Content):
+    ignore: Annotated[Byte, expecting("a number in 0..255 for index masks")] = IGNORE
+
+    def decoder(self, classes: Classes) -> Decoder:
+        last = len(classes) - 1
+        if self.ignore <= last:
+            name = classes.names[self.ignore]
+            raise ValueError(f"ignore is {self.ignore}, which is the class {name!r}; choose a number above {last}")
+        labels = {label: label for label in range(len(classes))}
+        return index_labels({**labels, self.ignore: IGNORE}, expected=f"0..{last} or {self.ignore} (ignored)")
+
+
+class _ColourMasks(_Content):
+    ignore: Annotated[_Colours, BeforeValidator(_listed), expecting("[red, green, blue] or a list of colours")] = ()
+
+    def decoder(self, classes: Classes) -> Decoder:
+        if "colours" not in self.model_fields_set:
+            raise ValueError("masks: colour, but no colours; list the colour of each class under colours")
+        meaning: dict[Colour, int] = {}
+        for label, colour in enumerate(classes.palette):
+            if colour in meaning:
+                both = f"{classes.names[meaning[colour]]!r} and {classes.names[label]!r}"
+                raise ValueError(f"{both} have the same colour {list(colour)}; colour masks need one for each class")
+            meaning[colour] = label
+        for colour in self.ignore:
+            if meaning.get(colour, IGNORE) != IGNORE:
+                name = classes.names[meaning[colour]]
+                raise ValueError(f"ignore has {list(colour)}, which is the colour of {name!r}; choose another")
+            meaning[colour] = IGNORE
+        return colour_labels(meaning)
+
+
+_MASKS: Mapping[str, type[_IndexMasks | _ColourMasks]] = {"index": _IndexMasks, "colour": _ColourMasks}
 
 
 def folder(root: Path, split: str) -> LabelledImages:
@@ -103,7 +179,7 @@ def _load_yaml(path: Path) -> Any:
     except UnicodeDecodeError:
         raise ValueError(f"{path}: is not text in UTF-8; save it in that encoding") from None
     except RecursionError:
-        raise ValueError(f"{path}: is nested without end; expected keys and values, {_EXAMPLE}") from None
+        raise ValueError(f"{path}: is nested too deeply; expected keys and values, {_EXAMPLE}") from None
     except (yaml.YAMLError, *_BAD_VALUES) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
@@ -114,89 +190,18 @@ def _load_yaml(path: Path) -> Any:
 def _interpret(content: Any) -> tuple[Classes, Decoder, bool]:
     if not isinstance(content, dict):
         raise ValueError(f"holds {shown(content)}; expected keys and values, {_EXAMPLE}")
-    for key in content:
-        if key not in KEYS:
-            raise unknown("key", key, KEYS)
     if "names" not in content:
         raise ValueError(f"has no names; expected a list of them, {_EXAMPLE}")
-    names = _names(content["names"])
-    kind = content.get("masks", "index")
-    if kind not in MASK_KINDS:
-        raise unknown("kind of masks", kind, MASK_KINDS)
-    in_colour = kind == "colour"
-    if in_colour and "colours" not in content:
-        raise ValueError("masks: colour, but no colours; list the colour of each class under colours")
-    classes = Classes(
-        names, _colours(content["colours"], names) if "colours" in content else spread_colours(len(names))
-    )
-    if in_colour:
-        return classes, _colour_decoder(classes, content.get("ignore", [])), True
-    return classes, _index_decoder(classes, content.get("ignore", IGNORE)), False
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"names is {shown(value)}; expected a list, {_EXAMPLE}")
-    for name in value:
-        if not is_name(name):
-            # YAML turns an unquoted no, on or 7 into something else than text.
-            raise ValueError(f"{shown(name)} among the names; expected text: write it in quotes")
-    if len(value) >= IGNORE:
-        raise ValueError(f"{len(value)} names; at most {IGNORE - 1} classes fit into 8-bit labels")
-    name, count = Counter(value).most_common(1)[0]
-    if count > 1:
-        raise ValueError(f"the name {name!r} is given {count} times; each class needs its own")
-    return tuple(value)
-
-
-def _colours(value: Any, names: tuple[str, ...]) -> tuple[Colour, ...]:
-    if not isinstance(value, list):
-        raise ValueError(f"colours is {shown(value)}; expected a list such as [[70, 130, 180], [128, 64, 128]]")
-    if len(value) != len(names):
-        raise ValueError(f"{len(value)} colours for {len(names)} names; give each class one colour")
-    return tuple(_colour(colour, "colours") for colour in value)
-
-
-def _colour(value: Any, key: str) -> Colour:
-    if not isinstance(value, list) or len(value) != 3 or not all(_is_byte(part) for part in value):
-        raise ValueError(f"{shown(value)} under {key}; expected [red, green, blue], each in 0..255")
-    red, green, blue = value
-    return red, green, blue
-
-
-def _index_decoder(classes: Classes, ignore: Any) -> Decoder:
-    if not _is_byte(ignore):
-        raise ValueError(f"ignore is {shown(ignore)}; expected a number in 0..255 for index masks")
-    last = len(classes) - 1
-    if ignore <= last:
-        raise ValueError(
-            f"ignore is {ignore}, which is the class {classes.names[ignore]!r}; choose a number above {last}"
-        )
-    labels = {label: label for label in range(len(classes))}
-    return index_labels({**labels, ignore: IGNORE}, expected=f"0..{last} or {ignore} (ignored)")
-
-
-def _colour_decoder(classes: Classes, ignore: Any) -> Decoder:
-    if not isinstance(ignore, list):
-        raise ValueError(f"ignore is {shown(ignore)}; expected a colour or a list of colours for colour masks")
-    several = all(isinstance(part, list) for part in ignore)
-    ignored = [_colour(colour, "ignore") for colour in (ignore if several else [ignore])]
-    meaning: dict[Colour, int] = {}
-    for label, colour in enumerate(classes.palette):
-        if colour in meaning:
-            both = f"{classes.names[meaning[colour]]!r} and {classes.names[label]!r}"
-            raise ValueError(f"{both} have the one colour {list(colour)}; colour masks need a different one for each")
-        meaning[colour] = label
-    for colour in ignored:
-        if colour in meaning and meaning[colour] != IGNORE:
-            name = classes.names[meaning[colour]]
-            raise ValueError(f"ignore has {list(colour)}, which is the colour of {name!r}; choose another")
-        meaning[colour] = IGNORE
-    return colour_labels(meaning)
-
-
-def _is_byte(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= 255  # not bool, which is an int too
+    masks = content.get("masks", "index")
+    if not isinstance(masks, str) or masks not in _MASKS:
+        raise unknown("kind of masks", masks, _MASKS)
+    kind = _MASKS[masks]
+    for key in content:
+        if key not in kind.model_fields:
+            raise unknown("key", key, kind.model_fields)
+    found = validated(kind, content)
+    classes = found.classes()
+    return classes, found.decoder(classes), masks == "colour"
 
 
 def _by_path(top: Path) -> tuple[dict[str, Path], list[Problem]]:

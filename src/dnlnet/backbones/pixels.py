@@ -1,0 +1,49 @@
+"""How pixels are normalised for a network: mean and standard deviation of each colour, red first."""
+
+# B images
+
+from dataclasses import dataclass
+
+import torch
+from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from torch import Tensor
+
+Colours = tuple[float, float, float]
+
+
+def _in_bytes(values: Colours) -> Colours:
+    red, green, blue = (round(255 * value, 3) for value in values)  # as they are usually written: 57.12
+    return red, green, blue
+
+
+# ImageNet's, of pixels in 0..1.
+UNIT_MEAN: Colours = IMAGENET_DEFAULT_MEAN
+UNIT_DEVIATION: Colours = IMAGENET_DEFAULT_STD
+
+# Of pixels in 0..255.
+MEAN = _in_bytes(UNIT_MEAN)
+DEVIATION = _in_bytes(UNIT_DEVIATION)
+CAFFE_MEAN: Colours = (122.7717, 115.9465, 102.9801)  # Caffe divides by nothing, and takes blue first
+
+
+def normalised(images: Tensor, mean: tuple[float, ...] = MEAN, deviation: tuple[float, ...] = DEVIATION) -> Tensor:
+    """(x - mean) / deviation of each colour, for (B, 3, ...) pixels in 0..255, on their own device.
+
+    >>> normalised(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))[0, :, 0, 0]
+    tensor([-2.1179, -2.0357, -1.8044])
+    """
+    shape = 3, *(1,) * (images.dim() - 2)
+    middle, width = (torch.tensor(values, device=images.device).view(shape) for values in (mean, deviation))
+    return images.to(torch.float32, copy=True).sub_(middle).div_(width)
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """How a network's pixels are normalised: mean and deviation of each colour, for pixels in 0..255."""
+
+    mean: tuple[float, ...] = MEAN
+    deviation: tuple[float, ...] = DEVIATION
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """See the function of this name."""
+        return normalised(images, self.mean, self.deviation)

@@ -1,0 +1,125 @@
+"""Values from files and from the command line, checked by pydantic; what is wrong becomes one sentence."""
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+
+from dnlnet.data.names import printable
+from dnlnet.errors import shown
+
+# By pydantic's names of what may be wrong; its own texts are about types of Python.
+_EXPECTED = {
+    "bool_type": "expected true or false",
+    "dataclass_type": "expected a mapping",
+    "dict_type": "expected a mapping",
+    "extra_forbidden": "there is no such setting",
+    "finite_number": "expected a finite number",
+    "float_type": "expected a number",
+    "greater_than": "expected more than {gt:g}",
+    "greater_than_equal": "expected at least {ge:g}",
+    "int_type": "expected a whole number",
+    "invalid_key": "expected text",
+    "is_instance_of": "expected a list",  # the only such class is Sequence
+    "less_than": "expected less than {lt:g}",
+    "less_than_equal": "expected at most {le:g}",
+    "list_type": "expected a list",
+    "literal_error": "expected {expected}",
+    "mapping_type": "expected a mapping",
+    "missing": "is missing",
+    "model_type": "expected a mapping with its settings",
+    "sequence_str": "expected a list",
+    "string_too_long": "expected at most {max_length} characters",
+    "string_too_short": "expected at least {min_length} character",
+    "string_type": "expected text",
+    "string_unicode": "expected text",
+    "too_long": "expected at most {max_length} values, got {actual_length}",
+    "too_short": "expected at least {min_length} values, got {actual_length}",
+    "tuple_type": "expected a list",
+}
+
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
+
+
+def validated(kind: type[AnyModel], content: object, prefix: str = "", *, stored: bool = False) -> AnyModel:
+    """A checked value of this kind from plain data; what is wrong with it becomes one sentence.
+
+    Args:
+        kind: what to make.
+        content: mappings, lists, texts and numbers.
+        prefix: what the sentence begins with.
+        stored: the content comes from the file of a trained model, which may hold what is no longer made; validators
+            find it in their context.
+
+    >>> class Point(BaseModel):
+    ...     x: int
+    >>> validated(Point, {"x": []})
+    Traceback (most recent call last):
+    ValueError: x=[]: expected a whole number
+    """
+    try:
+        return kind.model_validate(content, context={"stored": stored})
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    raise ValueError(f"{prefix}{_sentence(problems[0])}{more}")
+
+
+def expecting(what: str) -> WrapValidator:
+    """Say this of any value that does not fit, instead of what its parts should be; the last part of an `Annotated`.
+
+    >>> from typing import Annotated
+    >>> class Circle(BaseModel):
+    ...     colour: Annotated[tuple[int, int, int], expecting("[red, green, blue]")]
+    >>> validated(Circle, {"colour": [1, 2]})
+    Traceback (most recent call last):
+    ValueError: colour=[1, 2]: expected [red, green, blue]
+    """
+
+    def check(value: object, validate: ValidatorFunctionWrapHandler) -> object:
+        try:
+            return validate(value)
+        except ValidationError:
+            raise ValueError(f"expected {what}") from None
+
+    return WrapValidator(check)
+
+
+def require_list(value: object) -> object:
+    """The value, if it is a list; pydantic makes a tuple of a set as well, in any order."""
+    if not isinstance(value, list):
+        raise ValueError("expected a list")
+    return value
+
+
+def _sentence(problem: Any) -> str:
+    """What is wrong with one value, by its name."""
+    where = ".".join(shortened(str(part)) for part in problem["loc"])
+    if problem["type"] == "value_error":
+        expected = problem["msg"].removeprefix("Value error, ")
+    elif problem["type"] in _EXPECTED:
+        expected = _EXPECTED[problem["type"]].format(**problem.get("ctx", {}))
+    else:
+        expected = problem["msg"]
+    value = problem["input"]
+    if problem["type"] in ("missing", "extra_forbidden") or isinstance(value, dict | BaseModel):
+        return f"{where}: {expected}" if where else expected
+    return f"{where}={_written(value)}: {expected}" if where else f"{expected}, got {shown(value)}"
+
+
+def _written(value: object) -> str:
+    """A value as --set takes it, on one line and cut off if it is long."""
+    if isinstance(value, float):
+        return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(str(value), str(value))
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return (shortened(value) or repr(value)) if isinstance(value, str) else shown(value)
+
+
+def shortened(text: str) -> str:
+    """A text on one line, without what a terminal would obey, and cut off if it is long, as a message quotes it.
+
+    >>> shortened("two\\nlines")
+    'two lines'
+    """
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= 60 else f"{line[:57]}..."
