@@ -180,7 +180,7 @@ def test_a_run_without_a_whole_checkpoint_loads_the_pretrained_weights_again(dam
     said: list[str] = []
     train_recipe(recipe, data, out, report=said.append)
     assert f"{weights}: 306 tensors loaded" in "\n".join(said)
-    assert f"{out}: no whole checkpoint to go on from; starting anew" in said
+    assert f"{out}: no intact checkpoint to resume from; starting anew" in said
     assert list(read_log(out)) == log
     assert all(torch.equal(value, expected[name]) for name, value in load_file(out / "last.safetensors").items())
 
@@ -253,7 +253,7 @@ def test_a_folder_in_which_a_run_goes_on_is_refused(tmp_path: Path) -> None:
 
     def second(_: object) -> None:
         log = (out / "log.jsonl").read_text()
-        with pytest.raises(OSError, match=f"a run is going on here, of process {os.getpid()} on "):
+        with pytest.raises(OSError, match=f"in use by process {os.getpid()} on "):
             train_recipe(RECIPE, None, out, report=quiet)
         assert (out / "log.jsonl").read_text() == log
         tried.append(log)

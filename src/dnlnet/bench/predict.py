@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dnlnet.backbones.fold import first_tensor, fold_batch_norms
 from dnlnet.bench.timing import best_times
-from dnlnet.layout import channels_last, with_channels_last
+from dnlnet.layout import convert_to_channels_last, to_channels_last
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,15 @@ class Row:
 
 def forms(network: nn.Module, image: Tensor, compiled: bool) -> Iterator[tuple[str, Callable[[], Tensor]]]:
     """The network run on an image or clip in each form, the plain one first."""
-    last, folded = channels_last(image), fold_batch_norms(network, image)
+    last, folded = to_channels_last(image), fold_batch_norms(network, image)
 
     def call(net: nn.Module, x: Tensor) -> Callable[[], Tensor]:
         return lambda: first_tensor(net(x))
 
     yield "eager", call(network, image)
-    yield "channels_last", call(with_channels_last(deepcopy(network)), last)
+    yield "channels_last", call(convert_to_channels_last(deepcopy(network)), last)
     yield "folded", call(folded, image)
-    yield "folded, channels_last", call(with_channels_last(deepcopy(folded)), last)
+    yield "folded, channels_last", call(convert_to_channels_last(deepcopy(folded)), last)
     if compiled:
         yield "folded, inductor", call(torch.compile(folded), image)  # type: ignore[arg-type]
 

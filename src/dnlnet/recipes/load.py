@@ -16,7 +16,7 @@ from dnlnet.backbones.fold import fold_batch_norms
 from dnlnet.detection.network import PYRAMID_CHANNELS, Detector
 from dnlnet.detection.predictor import DetectionModel
 from dnlnet.files import atomic_write
-from dnlnet.layout import with_channels_last
+from dnlnet.layout import convert_to_channels_last
 from dnlnet.recipes.build import builder_of
 from dnlnet.recipes.build_video import clip_of, pixels_of
 from dnlnet.recipes.card import model_card
@@ -143,7 +143,7 @@ class TrainedSegmentation(TrainedModel, SegmentationModel):
 
     def __init__(self, file: ModelFile, recipe: SegmentationRecipe) -> None:
         trained = load_network(file).eval()
-        network = with_channels_last(fold_batch_norms(trained, torch.zeros(1, 3, 64, 64)))
+        network = convert_to_channels_last(fold_batch_norms(trained, torch.zeros(1, 3, 64, 64)))
         inference = inference_of(recipe.evaluation, recipe.model.align_corners)
         super().__init__(network, file.classes, inference, default_device())
         self.file = file
@@ -157,7 +157,7 @@ class TrainedDetection(TrainedModel, DetectionModel):
         assert isinstance(network, Detector)
         for part, shape in _DETECTOR_PARTS.items():
             network.set_submodule(part, fold_batch_norms(network.get_submodule(part), torch.zeros(1, *shape)))
-        with_channels_last(network)
+        convert_to_channels_last(network)
         super().__init__(network, file.classes, data.short_side, data.long_side, default_device())
         self.file = file
 
@@ -169,7 +169,7 @@ class TrainedVideo(TrainedModel, VideoModel):
         views = recipe.evaluation
         trained = load_network(file).eval()
         super().__init__(
-            with_channels_last(fold_batch_norms(trained, torch.zeros(1, 3, 2, 64, 64))),
+            convert_to_channels_last(fold_batch_norms(trained, torch.zeros(1, 3, 2, 64, 64))),
             file.classes,
             clip_of(recipe.data),
             pixels_of(recipe.data),

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 import dnlnet
 from dnlnet.engine import distributed
 from dnlnet.engine.optim import LearningRate
-from dnlnet.engine.ownership import LOCK_FILE, owned
+from dnlnet.engine.ownership import LOCK_FILE, lock_run_folder
 from dnlnet.engine.run import Settings
 from dnlnet.engine.train import CHECKPOINTS, Outcome, Progress, Stage, resume_point, train
 from dnlnet.files import atomic_write, is_leftover
@@ -58,7 +58,7 @@ def train_recipe(
     with distributed.process_group() as device, ExitStack() as stack:
         say = report if distributed.is_main() else lambda _: None
         distributed.in_main(lambda: _require_run_folder(out))
-        stack.enter_context(owned(out, say))
+        stack.enter_context(lock_run_folder(out, say))
         build = builder_of(recipe)
         classes = build.find_classes(recipe, data)
         require_feasible(recipe, len(classes), workers, device)
