@@ -73,7 +73,7 @@ def test_what_does_not_match_is_named(tmp_path: Path) -> None:
 
 
 def test_files_that_are_not_weights_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"nothing\.pth: no such weights file"):
+    with pytest.raises(FileNotFoundError, match=r"nothing\.pth: no such file"):
         read_state_dict(tmp_path / "nothing.pth")
     (tmp_path / "text.pth").write_text("hello")
     with pytest.raises(ValueError, match=r"text\.pth: is not a weights file, or is damaged"):

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from dnlnet.convert import convert, read
-from dnlnet.convert.reading import left_out, read_checkpoint
+from dnlnet.convert.reading import describe_left_out, read_checkpoint
 from dnlnet.recipes.model_file import read_model_file
 from foreign import SMALL, filled, mmseg_shapes, use_small_backbones
 
@@ -149,7 +149,7 @@ def test_nothing_in_a_file_is_run(kind: str, zipped: bool, tmp_path: Path) -> No
     assert not mark.exists()
     torch.testing.assert_close(dict(checkpoint.state), TENSORS)
     assert checkpoint.meta == {"seed": 3, "all": [None, 4]}
-    assert left_out(checkpoint)[0].startswith("objects of other programs (")
+    assert describe_left_out(checkpoint)[0].startswith("objects of other programs (")
 
 
 @FORMATS

@@ -126,7 +126,7 @@ def test_a_start_without_data_is_refused_before_anything_is_written(tmp_path: Pa
     next((broken / "valannot").iterdir()).unlink()
     with pytest.raises(ValueError, match="has no label file"):
         train_recipe(recipe, broken, out, report=quiet)
-    with pytest.raises(FileNotFoundError, match="no such weights file"):
+    with pytest.raises(FileNotFoundError, match="no such file"):
         train_recipe(
             override(recipe, [f"model.weights={tmp_path / 'w.pth'}"]),
             camvid_tree(tmp_path / "whole"),

@@ -134,7 +134,7 @@ def read_content(path: Path, stand_ins: Mapping[str, Callable[..., Any]] = {}) -
         stand_ins: what to create instead of other programs' objects, by the full names of their classes.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such weights file")
+        raise FileNotFoundError(f"{path}: no such file")
     if path.suffix == ".safetensors":
         try:
             return load_file(path)

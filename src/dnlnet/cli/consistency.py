@@ -40,7 +40,7 @@ def consistency(
     Example: dnlnet consistency runs/nl runs/dnl --data ~/camvid --picture overlaps.png
     """
     from dnlnet.cli.tables import write_json
-    from dnlnet.lens.consistency import RANDOM, averages
+    from dnlnet.lens.consistency import RANDOM, average_overlaps
     from dnlnet.lens.consistency_figure import consistency_figure
     from dnlnet.lens.panels import save_figure
     from dnlnet.recipes.load import read_together
@@ -54,7 +54,7 @@ def consistency(
         for name, values in measured.items():
             rows[name if name == RANDOM else title if len(blocks) == 1 else f"{title}: {name}"] = values
     rows[RANDOM] = rows.pop(RANDOM)  # last
-    table = {name: averages(values) for name, values in rows.items()}
+    table = {name: average_overlaps(values) for name, values in rows.items()}
     print_overlaps(
         table,
         f"{len(names)} images; mean ± standard error over images; boundary: nearer than {width} px to a contour, "
@@ -119,7 +119,7 @@ def _measure(
 ) -> tuple[list[str], dict[str, list["Overlaps"]]]:
     """Names of the images, and the overlaps on each of every block of a model."""
     from dnlnet.cli.progress import counting_progress
-    from dnlnet.lens.consistency import measure
+    from dnlnet.lens.consistency import measure_overlaps
     from dnlnet.recipes.evaluate import open_test_data
     from dnlnet.recipes.load import load_segmentation
 
@@ -137,7 +137,7 @@ def _measure(
                 names.append(sample.name)
                 yield sample
 
-        overlaps = measure(
+        overlaps = measure_overlaps(
             model.network,
             samples(),
             len(found.classes),

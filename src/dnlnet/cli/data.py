@@ -148,7 +148,7 @@ class _Contents:
 
 def _contents(report: "Report | InstanceReport | VideoReport") -> _Contents:
     from dnlnet.data.check import Report
-    from dnlnet.video.data.check import VideoReport, spread
+    from dnlnet.video.data.check import VideoReport, summarise
 
     if isinstance(report, Report):
         shares = report.class_shares
@@ -158,7 +158,7 @@ def _contents(report: "Report | InstanceReport | VideoReport") -> _Contents:
         columns = {"videos": [str(count) if count else "none" for count in report.class_videos]}
         lines = [
             f"{name}: {values['least']:.1f} to {values['most']:.1f}, {values['median']:.1f} in the middle"
-            for name, values in (("seconds", spread(report.seconds)), ("frames a second", spread(report.rates)))
+            for name, values in (("seconds", summarise(report.seconds)), ("frames a second", summarise(report.rates)))
             if values is not None
         ]
         caption = f"{len(report.seconds)} can be read"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dnlnet.attention import Terms
 from dnlnet.lens.capture import capture
-from dnlnet.lens.clip_figure import ClipPoint, position_of
+from dnlnet.lens.clip_figure import ClipPoint, clip_position
 from dnlnet.video.predictor import VideoModel
 
 
@@ -41,7 +41,7 @@ def clip_record(
     arrays: dict[str, NDArray[np.floating]] = {}
     described = []
     for number, (title, terms) in enumerate(blocks.items()):
-        positions = [position_of(point, frames, terms) for point in points]
+        positions = [clip_position(point, frames, terms) for point in points]
         maps = terms.maps(positions)
         for term, attention in (("pairwise", maps.pairwise), ("unary", maps.unary), ("combined", maps.combined)):
             if attention is not None:
