@@ -1,7 +1,7 @@
-"""Your first attention maps: train a tiny net on generated scenes, look at a picture, write attention.png.
+"""Your first attention maps: train a tiny net on generated scenes and write its attention to attention.png.
 
-python attention_figure.py [PICTURE] looks at your own picture instead of a generated one. The net has seen nothing
-but 100 batches of scenes, so expect it to group colours and textures, not to know a car.
+python attention_figure.py [PICTURE] uses your own picture instead of a generated one. The net is trained for 60 steps
+on simple scenes, so expect it to group colours and textures, not to recognise a car.
 """
 
 import sys
@@ -33,12 +33,12 @@ else:
     pixels, labels = (255 * image).round().astype(np.uint8).transpose(1, 2, 0), truth.astype(np.uint8)
     name = "a scene"
 
-# While the model runs, `capture` keeps queries and keys of every block: of yours, too, wherever it is in a model.
+# While the model runs, `capture` keeps the queries and keys of every block, wherever it is in the model.
 with capture(outcome.model.eval()) as blocks, torch.no_grad():
     logits = outcome.model(torch.from_numpy(pixels).permute(2, 0, 1)[None] / 255).logits
 prediction = logits.argmax(dim=1)[0].to(torch.uint8).numpy()
 
-# The maps of three points, well inside the largest regions; or give your own as (row, column).
+# The maps of three points well inside the largest regions; or choose your own as (row, column).
 picture = Picture(name, pixels, [View("DNL", blocks["block"], prediction)], labels, CLASSES)
 points = picture.interior_points()
 save_figure(attention_figure(picture, points), Path("attention.png"))

@@ -1,6 +1,6 @@
-"""Train on your own folder of images and masks, score the model, and predict a picture: all from Python.
+"""Train on your own folder of images and masks, evaluate the model, and predict a picture, all in Python.
 
-python own_folder.py makes a small folder of generated scenes first; in your own, leave that part out.
+python own_folder.py first creates a small folder of generated scenes; with your own data, leave that part out.
 """
 
 from pathlib import Path
@@ -25,19 +25,19 @@ for split, count in (("train", 24), ("val", 4)):
         Image.fromarray(labels.astype(np.uint8)).save(data / "masks" / split / f"{number}.png")
 (data / "classes.yaml").write_text(f"names: [{', '.join(CLASSES.names)}]\n")
 
-# A recipe says everything about a run. This one is tiny; camvid-mbv2-dnl is the one to change for photographs.
+# A recipe describes the whole run. This one is tiny; for photographs, start from camvid-mbv2-dnl.
 settings = ["data.name=folder", "data.crop=[48, 48]", "schedule.iterations=20", "training.evaluate_every=20"]
 recipe = override(find_recipe("scenes-tiny-dnl"), settings)
 
 
-def tell(step):
+def print_progress(step):
     """Called after every iteration."""
     if step.iteration % 5 == 0:
         print(f"iteration {step.iteration} of {step.iterations}: loss {step.losses['main']:.3f}")
 
 
-# Writes the models and a log. Called again, it goes on where it stopped, or sees that all is done.
-outcome = train_recipe(recipe, data, Path("my_run"), progress=tell)
+# Writes the models and a log. Called again, it resumes where it stopped.
+outcome = train_recipe(recipe, data, Path("my_run"), progress=print_progress)
 print(f"mIoU on val: {outcome.best:.2f}")
 
 model = dnlnet.load("my_run")  # the best model of the run
