@@ -8,11 +8,11 @@ import dnlnet
 
 torch.manual_seed(0)
 
-# encoder_weights=None: nothing is downloaded here. With "imagenet", build first and insert afterwards.
-weights = smp.Unet("resnet18", encoder_weights=None, classes=5).state_dict()  # stands for weights that you have
+# encoder_weights=None: nothing is downloaded here. With "imagenet", build the model first, then insert.
+weights = smp.Unet("resnet18", encoder_weights=None, classes=5).state_dict()  # stands for your own weights
 model = smp.Unet("resnet18", encoder_weights=None, classes=5)
 
-# After the deepest stage every position is 32 pixels wide and attention is cheap; `decoder.blocks.0` is finer.
+# After the deepest stage, at stride 32, attention is cheap; `decoder.blocks.0` is finer.
 blocks = dnlnet.insert(model, {"encoder.layer4": "dnl", "decoder.blocks.0": "gc"}, gate="scalar")
 result = model.load_state_dict(weights, strict=False)
 print(f"Unet: {len(blocks)} blocks, {len(result.unexpected_keys)} unexpected tensors")

@@ -13,12 +13,12 @@ torch.manual_seed(0)
 images, labels = torch.randn(8, 3, 64, 64), torch.arange(8)
 
 for name, place in PLACES.items():
-    # Stands for weights that you have. With a network, pretrained=True before the insertion does the same.
+    # Stands for your own weights. When online, pretrained=True before the insertion does the same.
     weights = timm.create_model(name, num_classes=8).state_dict()
 
     model = timm.create_model(name, num_classes=8)
     block = dnlnet.insert(model, {place: "dnl"}, gate="scalar")[place]
-    result = model.load_state_dict(weights, strict=False)  # every name is as it was; only the block's are new
+    result = model.load_state_dict(weights, strict=False)  # no name has changed; only the block's are new
     new, unexpected = len(result.missing_keys), len(result.unexpected_keys)
     print(f"{name}: {block.channels} channels after {place}, {new} new tensors, {unexpected} unexpected")
 

@@ -9,12 +9,12 @@ import pytest
 
 from dnlnet.files import (
     NotWrittenError,
+    acquire_lock,
     atomic_write,
+    explain_write_errors,
     json_text,
     release_lock,
     remove_leftovers,
-    take_lock,
-    write_errors,
 )
 
 WRITER = """
@@ -127,12 +127,12 @@ def test_a_file_system_without_locks_is_written_to_all_the_same(
 
 def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    lock = take_lock(path)
+    lock = acquire_lock(path)
     with pytest.raises(BlockingIOError):
-        take_lock(path)
+        acquire_lock(path)
     release_lock(path, lock)
     assert not path.exists()
-    release_lock(path, take_lock(path))
+    release_lock(path, acquire_lock(path))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork not found: Windows starts processes anew")
@@ -140,8 +140,8 @@ def test_a_lock_ends_with_its_owner_though_its_children_live(tmp_path: Path) -> 
     code = """
 import os, sys
 from pathlib import Path
-from dnlnet.files import take_lock
-lock = take_lock(Path(sys.argv[1]))
+from dnlnet.files import acquire_lock
+lock = acquire_lock(Path(sys.argv[1]))
 ready, go = os.pipe()
 if os.fork():
     os.read(ready, 1)
@@ -153,10 +153,10 @@ sys.stdin.read()
     path = tmp_path / "lock"
     owner = start(code, path)
     with pytest.raises(BlockingIOError):
-        take_lock(path)
+        acquire_lock(path)
     owner.kill()
     owner.wait()
-    release_lock(path, take_lock(path))  # the child, which waits for the end of its input, does not hold it
+    release_lock(path, acquire_lock(path))  # the child, which waits for the end of its input, does not hold it
     owner.communicate()
 
 
@@ -177,15 +177,13 @@ def test_a_full_disk_is_one_sentence_that_names_the_file(error: Exception, expec
 
     with pytest.raises(NotWrittenError) as raised:
         write()
-    assert str(raised.value) == (
-        f"{tmp_path / 'a.bin'}: could not be written: {expected}; make room or mend it, and try again"
-    )
+    assert str(raised.value) == (f"{tmp_path / 'a.bin'}: could not be written: {expected}; fix that and try again")
     assert names(tmp_path) == []
 
 
 def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
     for error in (OSError("image file is truncated"), ValueError("no"), FileNotFoundError(2, "no such file", "b")):
-        with pytest.raises(type(error)) as raised, write_errors(tmp_path / "a"):
+        with pytest.raises(type(error)) as raised, explain_write_errors(tmp_path / "a"):
             raise error
         assert raised.value is error
 

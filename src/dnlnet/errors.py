@@ -1,4 +1,4 @@
-"""One way to say that a name is not known, that a package is not there, and what a file holds instead."""
+"""Error messages that every part of the package words alike: unknown names, missing packages, quoted values."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -12,7 +12,7 @@ _SHOWN_DEPTH, _SHOWN_ITEMS = 4, 20
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
-    """An error that names what came, the nearest known names, and all of them when they are few.
+    """An error that gives the unknown name, the nearest known ones, and all of them if they are few.
 
     >>> str(unknown("variant", "dnll", ["dnl", "gc"]))
     "unknown variant 'dnll'; did you mean 'dnl'? known: dnl, gc"
@@ -30,7 +30,7 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
 
 
 def load_extra(module: str, extra: str) -> Any:
-    """A module of a package that is installed only with an extra of this one.
+    """Import a module of an optional dependency; if it is missing, the error names the extra to install.
 
     >>> load_extra("no_such_package.mask", "detection")
     Traceback (most recent call last):
@@ -47,7 +47,7 @@ def load_extra(module: str, extra: str) -> Any:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error says that memory did not suffice; on a CPU, PyTorch does so with a plain RuntimeError.
+    """Whether an error means that memory ran out; on a CPU, PyTorch raises a plain RuntimeError for it.
 
     >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory")), is_out_of_memory(KeyError("a"))
     (True, False)
@@ -57,7 +57,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def shown(value: object) -> str:
-    """A value from a file as a message quotes it, cut off if it is long or nested without end.
+    """A value from a file as quoted in a message, shortened if it is long or deeply nested.
 
     >>> shown(None), shown("sky"), shown([1, 2]), shown({"b": 1, "a": [[]]})
     ('nothing', "'sky'", '[1, 2]', "{'b': 1, 'a': [[]]}")
@@ -72,7 +72,7 @@ def shown(value: object) -> str:
 
 
 class _Short(Repr):
-    """`repr` that looks at a few items of a few levels only: a file can hold any number of both."""
+    """`repr` limited in items and depth: a file can hold any number of both."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class _Short(Repr):
         self.maxstring = self.maxlong = self.maxother = 4 * _LONGEST
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        """As Python shows it, in the order of the file and not sorted."""
+        """Keep the order of the file; `Repr` would sort."""
         if x and level <= 0:
             return "{...}"
         parts = [

@@ -1,7 +1,7 @@
-"""Files that are written whole or not at all, and locks that end with their owner.
+"""Atomic writes, and locks that are released when their owner dies.
 
-A file is written in a folder beside its place, `.writing-...`, which its writer holds a lock on. The kernel takes the
-lock from a process that dies, so that a folder without a live owner can be told from one in use, and be removed.
+A file is first written to a folder next to its destination, `.writing-...`, which its writer locks. The kernel
+releases the lock of a process that dies, so an abandoned folder can be told from one in use, and removed.
 """
 
 import errno
@@ -27,27 +27,26 @@ _REASONS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the quota of the disk is used up",
     errno.EFBIG: "the file is larger than the system allows",
-    errno.EROFS: "the disk can only be read",
+    errno.EROFS: "the disk is read-only",
 }
-_held: set[int] = (
-    set()
-)  # descriptors of locks; a forked child closes its copies, or it would outlive its parent's lock
+# Descriptors of held locks. A forked child closes its copies, or it would keep the lock after its parent has gone.
+_held: set[int] = set()
 
 
 class NotWrittenError(OSError):
-    """A file that could not be written, in one sentence; `reason` is the part that says why."""
+    """A file that could not be written; `reason` says why."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: could not be written: {reason}; make room or mend it, and try again")
+        super().__init__(f"{path}: could not be written: {reason}; fix that and try again")
         self.reason = reason
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; it takes the place of `path` once the block has ended without an error.
+    """Give a temporary path to write to, which replaces `path` when the block ends without an error.
 
-    What was written is on the disk before it gets its name, so that a power cut leaves the old file or the new one.
-    What else the block wrote beside it is removed, and so is what writers of the same file left that were killed.
+    The content is flushed to disk before it is renamed, so a power cut leaves either the old file or the new one.
+    Other files written next to the temporary one are removed, as are leftovers of killed writers of the same file.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -56,9 +55,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
     ...     (Path(folder) / "a.txt").read_text(), len(list(Path(folder).iterdir()))
     ('all of it', 1)
     """
-    with write_errors(path):
+    with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _own_folder(path) as folder:
+        with _working_folder(path) as folder:
             temporary = folder / path.name
             yield temporary
             _flush(temporary)
@@ -67,20 +66,20 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def write_errors(path: Path) -> Iterator[None]:
-    """Raise `NotWrittenError` for a full disk and the like, in whichever words a library reports it."""
+def explain_write_errors(path: Path) -> Iterator[None]:
+    """Raise `NotWrittenError` for a full disk and similar failures, however a library reports them."""
     try:
         yield
     except NotWrittenError:
         raise
     except Exception as error:
-        if (reason := _reason(error)) is None:
+        if (reason := _write_failure(error)) is None:
             raise
         raise NotWrittenError(path, reason) from error
 
 
-def _reason(error: Exception) -> str | None:
-    """Why something could not be written, if that is what the error is about."""
+def _write_failure(error: Exception) -> str | None:
+    """Why a write failed; None if the error is about something else."""
     number = error.errno if isinstance(error, OSError) else None
     if number is None and (found := re.search(r"os error (\d+)", str(error))):  # as Rust's libraries say it
         number = int(found[1])
@@ -90,7 +89,7 @@ def _reason(error: Exception) -> str | None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what killed writers have left in a folder; what a live one is working on stays.
+    """Remove what killed writers left in a folder; the files of live writers stay.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -105,7 +104,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether this is a folder that `atomic_write` works in, or has worked in.
+    """Whether this is a working folder of `atomic_write`.
 
     >>> is_leftover(Path("runs/.writing-0123456789abcdef-0")), is_leftover(Path("runs/run.yaml"))
     (True, False)
@@ -113,15 +112,14 @@ def is_leftover(path: Path) -> bool:
     return re.fullmatch(r"\.writing-[0-9a-f]{16}-\d+", path.name) is not None
 
 
-def take_lock(path: Path) -> int:
-    """Lock a file, which is made if there is none, without waiting; the result is for `release_lock`.
+def acquire_lock(path: Path) -> int:
+    """Lock a file without waiting, creating it if needed; the result is for `release_lock`.
 
-    The lock is held until it is released, or until this process ends, however it ends. Processes forked from this
-    one do not hold it.
+    The lock is held until it is released or this process ends, however it ends. Forked processes do not inherit it.
 
     Raises:
-        BlockingIOError: another one holds it.
-        OSError: the file system has no locks.
+        BlockingIOError: another process holds the lock.
+        OSError: the file system does not support locks.
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -132,19 +130,19 @@ def take_lock(path: Path) -> int:
                 _held.add(descriptor)
                 return descriptor
         except FileNotFoundError:
-            pass  # its last owner has removed it since
+            pass  # its last owner has just removed it
         except OSError as error:
             os.close(descriptor)
             if not isinstance(error, BlockingIOError):
-                path.unlink(missing_ok=True)  # nobody can hold it
+                path.unlink(missing_ok=True)  # nobody can lock it
             raise
         os.close(descriptor)
 
 
 def release_lock(path: Path, descriptor: int) -> None:
-    """Remove the file of a lock, and let others have it."""
+    """Remove a lock file and release its lock."""
     _held.discard(descriptor)
-    if sys.platform == "win32":  # which does not remove open files
+    if sys.platform == "win32":  # Windows does not remove open files
         os.close(descriptor)
         with suppress(OSError):
             path.unlink()
@@ -154,12 +152,12 @@ def release_lock(path: Path, descriptor: int) -> None:
 
 
 def json_text(content: Any, indent: int | None = None) -> str:
-    """The content as JSON, which has no infinite numbers and no nan: `null` stands for them.
+    """The content as JSON, with `null` for infinities and NaN, which JSON does not have.
 
     >>> json_text({"score": float("nan"), "losses": [1.5, float("inf")]})
     '{"score": null, "losses": [1.5, null]}'
     """
-    return json.dumps(_finite(content), indent=indent, allow_nan=False)
+    return json.dumps(_replace_nonfinite(content), indent=indent, allow_nan=False)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -192,20 +190,20 @@ def checksum(path: Path) -> str:
 
 
 @contextmanager
-def _own_folder(path: Path) -> Iterator[Path]:
-    """An empty folder that nobody else uses, beside the file to be written; it is gone afterwards.
+def _working_folder(path: Path) -> Iterator[Path]:
+    """Create an empty folder for this writer alone, next to the file to be written, and remove it afterwards.
 
-    Its name does not grow with that of the file, which may be as long as the file system allows.
+    Its name has a fixed length: the file's own may be as long as the file system allows.
     """
     beginning = f".writing-{sha256(os.fsencode(path.name)).hexdigest()[:16]}"
     for number in count():
         place = path.parent / f"{beginning}-{number}"
-        taken, lock = _take_folder(place)
+        taken, lock = _acquire_folder(place)
         if taken:
             break
     content = place / "content"
     try:
-        for later in count(number + 1):  # of writers who were killed together
+        for later in count(number + 1):  # left by writers that were killed together
             if not (path.parent / f"{beginning}-{later}").exists():
                 break
             _remove_leftover(path.parent / f"{beginning}-{later}")
@@ -213,11 +211,11 @@ def _own_folder(path: Path) -> Iterator[Path]:
         content.mkdir()
         yield content
     finally:
-        _give_back(place, lock)
+        _release_folder(place, lock)
 
 
-def _take_folder(place: Path) -> tuple[bool, int | None]:
-    """Make a folder or take one without an owner: whether it is ours now, and its lock where there are locks."""
+def _acquire_folder(place: Path) -> tuple[bool, int | None]:
+    """Create a folder or take over an abandoned one: whether it is ours now, and its lock, if locks are supported."""
     while True:
         try:
             place.mkdir()
@@ -225,9 +223,9 @@ def _take_folder(place: Path) -> tuple[bool, int | None]:
         except FileExistsError:
             made = False
         try:
-            return True, take_lock(place / "lock")
+            return True, acquire_lock(place / "lock")
         except FileNotFoundError:
-            continue  # its owner has removed it since
+            continue  # its owner has just removed it
         except BlockingIOError:
             return False, None
         except OSError:
@@ -236,21 +234,21 @@ def _take_folder(place: Path) -> tuple[bool, int | None]:
 
 def _remove_leftover(place: Path) -> None:
     with suppress(OSError):  # in use, not ours to remove, or gone already
-        lock = take_lock(place / "lock")
-        _give_back(place, lock)
+        lock = acquire_lock(place / "lock")
+        _release_folder(place, lock)
 
 
-def _give_back(place: Path, lock: int | None) -> None:
+def _release_folder(place: Path, lock: int | None) -> None:
     rmtree(place / "content", ignore_errors=True)
     if lock is not None:
         release_lock(place / "lock", lock)
-    with suppress(OSError):  # another one has just taken it
+    with suppress(OSError):  # another writer has just taken it
         place.rmdir()
 
 
 def _lock(descriptor: int) -> None:
     if sys.platform == "win32":
-        os.lseek(descriptor, 2**30, os.SEEK_SET)  # what is locked there cannot be read: a byte that nobody reads
+        os.lseek(descriptor, 2**30, os.SEEK_SET)  # locked bytes cannot be read: lock one far behind the content
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError as error:
@@ -259,28 +257,28 @@ def _lock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _close_in_child() -> None:
+def _close_locks_in_child() -> None:
     for descriptor in _held:
         os.close(descriptor)
     _held.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_in_child)
+    os.register_at_fork(after_in_child=_close_locks_in_child)
 
 
-def _finite(content: Any) -> Any:
+def _replace_nonfinite(content: Any) -> Any:
     if isinstance(content, float):
         return content if isfinite(content) else None
     if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
+        return {key: _replace_nonfinite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
+        return [_replace_nonfinite(value) for value in content]
     return content
 
 
 def _flush(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until a file, or a folder's list of names, is on disk."""
     if path.is_dir() and os.name == "nt":
         return  # Windows has no such call for folders
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)

@@ -32,7 +32,7 @@ def test_no_tensor_of_queries_times_keys(
     recorder = largest(block, x)
     assert "dnlnet.attend.default" in recorder.operators
     assert "dnlnet.attend_backward.default" in recorder.operators
-    keys = block._pooled(x)[0, 0].numel()
+    keys = block._pool(x)[0, 0].numel()
     assert recorder.elements <= 32 * (keys + 16)
     assert recorder.elements < 400 * keys / 4
 

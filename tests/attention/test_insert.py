@@ -136,7 +136,7 @@ def test_weights_with_several_names_stay_as_they_were(place: str) -> None:
     [
         ({"layer3.9": "dnl"}, r"unknown submodule 'layer3.9'; did you mean 'layer3.\d'"),
         ({"layer3.1": "dln"}, r"unknown variant 'dln'; did you mean"),
-        ({"fc": "dnl"}, r"'fc' put out a tensor of shape \(1, 5\); a block needs \(B, C, L\)"),
+        ({"fc": "dnl"}, r"'fc' returns a tensor of shape \(1, 5\); a block needs \(B, C, L\)"),
         ({"layer3": "dnl", "layer3.1": "nl"}, r"two of layer3, layer3.1 name the same place"),
     ],
 )
@@ -152,13 +152,13 @@ def test_a_wrong_placement_is_refused_and_nothing_inserted(placement: dict, mess
 def test_one_block_per_place() -> None:
     model = resnet()
     insert(model, {"layer3.1": "dnl"})
-    with pytest.raises(ValueError, match=r"'layer3.1' is followed by a block already"):
+    with pytest.raises(ValueError, match=r"'layer3.1' already has a block"):
         insert(model, {"layer3.1": "dnl"})
 
 
 def test_a_container_that_runs_its_own_children_is_refused() -> None:
     model = torchvision.models.densenet121()
-    with pytest.raises(ValueError, match=r"is a _DenseBlock, which may run a new child by itself"):
+    with pytest.raises(ValueError, match=r"is a _DenseBlock, which may run a new child on its own"):
         insert(model, {"features.denseblock1": "dnl"})
 
 

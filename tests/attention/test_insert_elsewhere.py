@@ -153,7 +153,7 @@ def test_a_place_of_a_detectors_backbone_needs_no_example_and_leaves_its_anchors
     with pytest.raises(ValueError, match=r"the model did not run on an input of shape \(1, 3, 224, 224\)"):
         insert(model, {"roi_heads.box_head": "dnl"})  # only proposals get there, and meta tensors give none
     assert all(anchors.device.type == "cpu" for anchors in model.rpn.anchor_generator.cell_anchors)
-    with pytest.raises(ValueError, match=r"'roi_heads.box_head' put out a tensor of shape \(\d+, 1024\); a block"):
+    with pytest.raises(ValueError, match=r"'roi_heads.box_head' returns a tensor of shape \(\d+, 1024\); a block"):
         insert(model, {"roi_heads.box_head": "dnl"}, example=[torch.rand(3, 96, 128)])
     block = insert(model, {"roi_heads.box_head": "dnl"}, example=[torch.rand(3, 96, 128)], before=True)
     assert block["roi_heads.box_head"].channels == 256
@@ -163,9 +163,9 @@ def test_a_place_of_a_detectors_backbone_needs_no_example_and_leaves_its_anchors
 @pytest.mark.parametrize(
     ("build", "place", "before", "message"),
     [
-        (lambda: timm.create_model("convnext_tiny"), "stages.1.blocks.0.mlp", False, r"put out .*28, 28, 192\)"),
-        (lambda: timm.create_model("convnext_tiny"), "stages.1.blocks.0.mlp", True, r"was given .*28, 28, 192\)"),
-        (lambda: timm.create_model("vit_tiny_patch16_224"), "blocks.2", False, r"put out .*\(1, 197, 192\)"),
+        (lambda: timm.create_model("convnext_tiny"), "stages.1.blocks.0.mlp", False, r"returns .*28, 28, 192\)"),
+        (lambda: timm.create_model("convnext_tiny"), "stages.1.blocks.0.mlp", True, r"receives .*28, 28, 192\)"),
+        (lambda: timm.create_model("vit_tiny_patch16_224"), "blocks.2", False, r"returns .*\(1, 197, 192\)"),
     ],
 )
 def test_a_place_with_channels_last_is_refused(build: Any, place: str, before: bool, message: str) -> None:

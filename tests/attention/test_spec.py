@@ -123,7 +123,7 @@ def test_a_variant_needs_a_term() -> None:
         Variant("odd", True, None, True, "")
 
 
-def test_options_override_departures_of_a_preset() -> None:
+def test_options_override_exceptions_of_a_preset() -> None:
     assert resolve_settings(VARIANTS["nl"], "authors", scaled=False).scaled is False
 
 

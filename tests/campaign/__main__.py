@@ -75,7 +75,7 @@ def _materials(folder: Path) -> inputs.Materials:
 def _report(results: Results, path: Path | None, seconds: float) -> int:
     rows = results.table()
     total = {key: sum(int(str(row[key])) for row in rows) for key in ("tries", "held", "short")}
-    print(f"\n| {'part':10} | {'kind':30} | tries | held | fell short |\n|---|---|---|---|---|")
+    print(f"\n| {'part':10} | {'kind':30} | tries | passed | failed |\n|---|---|---|---|---|")
     for row in [*rows, {"part": "all", "kind": "", **total}]:
         print(f"| {row['part']:10} | {row['kind']:30} | {row['tries']} | {row['held']} | {row['short']} |")
     print(f"\n{date.today()}, {seconds / 60:.0f} minutes, Python {platform.python_version()}")

@@ -29,7 +29,7 @@ def test_a_converted_checkpoint_is_a_model_like_any_other(tmp_path: Path, monkey
     )
     assert f"{file}: mmsegmentation\n" in shown
     assert "a network for segmentation: small_resnet50c with dnl (preset mmseg), 5 classes" in shown
-    assert "note: align_corners is True, as their models for crops of 769 x 769 have it" in shown
+    assert "note: align_corners is True, as in their models for crops of 769 x 769" in shown
     assert "unused: strange" in shown
     assert f"{len(state)} tensors written: {model}" in shown
     written = json.loads((tmp_path / "a.json").read_text())

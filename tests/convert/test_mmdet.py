@@ -12,7 +12,7 @@ from torch import Tensor
 from torchvision.models.detection.image_list import ImageList
 
 from dnlnet.attention import NonLocalBlock
-from dnlnet.convert.checking import fitted
+from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import Converted, ForeignCheckpoint
 from dnlnet.convert.mmdet import FAMILY
 from dnlnet.detection.network import Detector
@@ -119,7 +119,7 @@ def converted(state: State, **meta: object) -> Converted:
 
 
 def built(found: Converted) -> Detector:
-    state, unused = fitted(found.state, found.recipe, len(found.classes))
+    state, unused = match_network(found.state, found.recipe, len(found.classes))
     assert not unused
     model = SYSTEM.build_model(found.recipe.model, len(found.classes), weights=False)
     model.load_state_dict(state)
@@ -367,7 +367,7 @@ def test_the_recipe_is_found_from_the_names_and_every_tensor_has_a_place(
     found = converted(meta_state(*(f"{place}.{kind}" for place in places)))
     assert found.recipe == find_recipe(recipe)
     assert not found.unused
-    assert not fitted(found.state, found.recipe, 80)[1]
+    assert not match_network(found.state, found.recipe, 80)[1]
 
 
 def test_their_nl_has_a_narrow_value_and_a_projection_instead_of_a_gate() -> None:
@@ -442,7 +442,7 @@ def test_norms_of_a_file_without_a_configuration_are_told_apart_or_asked_for(tmp
     same = converted(with_norms(0.1, **counts))  # either way, up to 1e-5
     assert any("no weight is negative" in note for note in same.notes)
     assert torch.equal(same.state[NORM], torch.linspace(0.1, 1, 64))
-    with pytest.raises(ValueError, match=r"as \d+ are; give the configuration .*--config FILE") as error:
+    with pytest.raises(ValueError, match=r"as \d+ are; pass the configuration .*--config FILE") as error:
         converted(with_norms(-1.0, **counts))
     advised = re.findall(r"norm_cfg = dict\(type='\w+'\)", str(error.value))
     weights = with_norms(-1.0)["backbone.bn1.weight"]
@@ -453,10 +453,10 @@ def test_norms_of_a_file_without_a_configuration_are_told_apart_or_asked_for(tmp
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ("backbone=dict(strides=(1, 2, 2, 1))", r"its backbone\.strides is \(1, 2, 2, 1\); converted is only"),
+        ("backbone=dict(strides=(1, 2, 2, 1))", r"its backbone\.strides is \(1, 2, 2, 1\); supported:"),
         ("backbone=dict(dilations=(1, 1, 1, 2))", r"its backbone\.dilations is"),
         ("backbone=dict(style='other')", r"its backbone\.style is 'other'"),
-        ("rpn_head=dict(anchor_scales=[4])", r"its rpn_head\.anchor_scales is \(4,\); converted is only \(8,\)"),
+        ("rpn_head=dict(anchor_scales=[4])", r"its rpn_head\.anchor_scales is \(4,\); supported: \(8,\)"),
         ("bbox_head=dict(target_stds=[1., 1., 1., 1.])", r"its bbox_head\.target_stds is"),
         ("bbox_roi_extractor=dict(roi_layer=dict(type='RoIPool'))", r"its bbox_roi_extractor\.roi_layer is"),
     ],
@@ -486,7 +486,7 @@ def test_classes_are_those_of_the_file_or_cocos() -> None:
     few = {name: torch.empty(shape, device="meta") for name, shape in shapes(classes=3)}
     assert converted(few, CLASSES=("cat", "dog")).classes.names == ("cat", "dog")
     assert converted(few).classes.names == converted(few, CLASSES=3).classes.names == ("class 1", "class 2")
-    with pytest.raises(ValueError, match="names 3 classes but tells 2 apart"):
+    with pytest.raises(ValueError, match="names 3 classes but predicts 2"):
         converted(few, CLASSES=("cat", "dog", "cow"))
 
 

@@ -11,7 +11,7 @@ import dnlnet
 from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.convert import Converted, convert
-from dnlnet.convert.checking import fitted
+from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import ForeignCheckpoint
 from dnlnet.convert.mmseg import FAMILY
 from dnlnet.segmentation.data.cityscapes import CLASSES
@@ -91,7 +91,7 @@ def full_size(depth: int, classes: int) -> State:
 def test_every_tensor_of_a_published_model_has_its_place(depth: int, classes: int) -> None:
     theirs = full_size(depth, classes)
     result = FAMILY.convert(ForeignCheckpoint(Path(NAME), theirs, {}))
-    state, unused = fitted(result.state, result.recipe, len(result.classes))
+    state, unused = match_network(result.state, result.recipe, len(result.classes))
     assert not unused
     assert not result.unused
     assert len(state) == len(theirs)
@@ -172,29 +172,29 @@ def test_heads_are_dilated_as_in_their_d6_models(named: bool, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("strides=(1, 2, 1, 1)", "strides=(1, 1, 1, 1)", r"backbone\.strides are \(1, 1, 1, 1\); converted are"),
+        ("strides=(1, 2, 1, 1)", "strides=(1, 1, 1, 1)", r"backbone\.strides are \(1, 1, 1, 1\); supported:"),
         ("dilations=(1, 1, 2, 4)", "dilations=some()", r"dilations are not a plain value"),
         (
             "style='pytorch'",
             "style='other'",
-            r"its backbone\.style is 'other'; converted is only 'pytorch' or 'caffe'",
+            r"its backbone\.style is 'other'; supported: 'pytorch' or 'caffe'",
         ),
         ("type='ResNetV1c'", "type='ResNetV1d'", r"its backbone\.type is 'ResNetV1d'"),
         ("depth=50", "dcn=dict(type='DCN')", r"its backbone\.dcn is"),
         ("'SyncBN'", "'GN'", r"its backbone\.norm_cfg\.type is 'GN'"),
         ("'SyncBN'", "'BN', 'eps': 1e-3", r"its backbone\.norm_cfg\.eps is 0\.001"),
         ("channels=512", "act_cfg=dict(type='GELU')", r"its decode_head\.act_cfg is {'type': 'GELU'}"),
-        ("channels=512", "in_index=2", r"in_index is 2; converted is only the last map"),
-        ("channels=512", "dilation=6", r"the dilations 6 and 1; converted is only one number for both"),
+        ("channels=512", "in_index=2", r"in_index is 2; supported: the last map"),
+        ("channels=512", "dilation=6", r"the dilations 6 and 1; supported: one number for both"),
         ("num_convs=1", "dilation=6", r"the dilations 1 and 6"),
-        ("channels=512", "mode='dot_product'", "mode dot_product; this package has embedded_gaussian alone"),
+        ("channels=512", "mode='dot_product'", "mode dot_product; only embedded_gaussian is supported"),
         ("channels=512", "temperature='low'", r"temperature is 'low'; expected a number"),
         ("channels=512", "num_classes=2, out_channels=1", "one output for two classes"),
         ("mode='whole'", "mode='slide'", r"test_cfg is {'mode': 'slide'}; expected crop_size and stride"),
         ("mode='whole'", "mode='other'", r"test_cfg\.mode is 'other'"),
         ("std=[58.395, 57.12, 57.375,]", "std=[1, 1, 1]", r"its pixels have the mean \(123\.675"),
-        ("bgr_to_rgb=True", "bgr_to_rgb=False", "blue first; converted are only"),
-        ("crop_size", "_base_ = 'a.py'\ncrop_size", r"builds on other files \(_base_\); give the whole one"),
+        ("bgr_to_rgb=True", "bgr_to_rgb=False", "BGR; only"),
+        ("crop_size", "_base_ = 'a.py'\ncrop_size", r"builds on other files \(_base_\); pass the full one"),
     ],
 )
 def test_what_cannot_be_built_is_refused(old: str, new: str, says: str) -> None:
@@ -212,9 +212,9 @@ def test_pixels_as_caffe_takes_them_are_known() -> None:
 
 def test_a_key_that_nothing_is_known_about_is_mentioned() -> None:
     result = FAMILY.convert(ForeignCheckpoint(Path(NAME), small_state(), {"cfg": config(head="colour=3,")}))
-    assert "nothing is known of colour in the decode_head of its configuration" in result.notes
+    assert "ignored unknown keys in the decode_head of its configuration: colour" in result.notes
     unread = FAMILY.convert(ForeignCheckpoint(Path(NAME), small_state(), {"cfg": "model = dict("}))
-    assert "its configuration is not Python that can be read, so nothing was taken from it" in unread.notes
+    assert "its configuration is not valid Python, so it was ignored" in unread.notes
 
 
 def test_the_configuration_in_the_file_is_believed_before_its_name() -> None:
@@ -245,8 +245,8 @@ def test_the_name_of_a_file_before_an_older_configuration_does_no_harm() -> None
 def test_what_is_assumed_is_said_until_it_is_given(tmp_path: Path) -> None:
     path, out = tmp_path / "mine.pth", tmp_path / "m.safetensors"
     said = converted(path, small_state(), out).notes
-    assert any(note.startswith("align_corners is False, for neither a configuration") for note in said)
-    assert any(note.startswith("images are looked at whole") for note in said)
+    assert any(note.startswith("align_corners is False, as neither a configuration") for note in said)
+    assert any(note.startswith("images are fed to the network whole") for note in said)
     assert any(note.startswith("an output stride of 8 is assumed") for note in said)
     assert any("does not name its 5 classes" in note for note in said)
     assert "left out: the state of the optimiser" in said
@@ -257,7 +257,7 @@ def test_what_is_assumed_is_said_until_it_is_given(tmp_path: Path) -> None:
         "model.output_stride=8",
     )
     given = converted(path, small_state(), out, *settings).notes
-    assert not any("align_corners" in note or "looked at" in note or "assumed" in note for note in given)
+    assert not any("align_corners" in note or "fed to" in note or "assumed" in note for note in given)
     recipe = read_model_file(out).recipe
     assert isinstance(recipe, SegmentationRecipe)
     assert recipe.model.align_corners
@@ -272,7 +272,7 @@ def test_a_configuration_may_be_given_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_bytes(b"\xff")
     with pytest.raises(FileNotFoundError, match=r"b\.py: no such configuration file"):
         convert(tmp_path / "a.pth", tmp_path / "m.safetensors", config=tmp_path / "b.py")
-    with pytest.raises(ValueError, match=r"a\.py: is not a text"):
+    with pytest.raises(ValueError, match=r"a\.py: is not a text file"):
         convert(tmp_path / "a.pth", tmp_path / "m.safetensors", config=tmp_path / "a.py")
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.convert import convert, recognise
-from dnlnet.convert.checking import fitted
+from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import Converted, ForeignCheckpoint
 from dnlnet.convert.pytorchvideo import FAMILY
 from dnlnet.video.schema import VideoRecipe
@@ -93,7 +93,7 @@ def test_the_network_is_found_from_the_names(network: Network, name: str) -> Non
     assert isinstance(recipe, VideoRecipe)
     assert (recipe.model.backbone, recipe.model.variant, recipe.paper) == (name, None, None)
     assert (recipe.data.frames, recipe.data.stride, recipe.data.mean) == (8, 8, (0.45, 0.45, 0.45))
-    ours, unused = fitted(found.state, recipe, len(found.classes), found.names)
+    ours, unused = match_network(found.state, recipe, len(found.classes), found.names)
     assert (len(ours), unused, found.unused) == (len(state), [], ())
 
 
@@ -107,7 +107,7 @@ def test_other_networks_are_refused(tmp_path: Path) -> None:
         {**filled(shapes(TINY)), "blocks.4.res_blocks.0.branch2.conv_b.more.weight": torch.ones(1)},
         tmp_path / "a.pyth",
     )
-    with pytest.raises(ValueError, match=r"other outputs without them\n1 of no known use"):
+    with pytest.raises(ValueError, match=r"would differ without them\n1 unknown"):
         convert(tmp_path / "a.pyth", tmp_path / "m.safetensors", partial=True)
     torch.save({n: t for n, t in filled(shapes(TINY)).items() if "branch1_conv" not in n}, tmp_path / "a.pyth")
     with pytest.raises(ValueError, match=r"4 missing:\n  blocks\.1\.res_blocks\.0\.branch1_conv\.weight \(here "):

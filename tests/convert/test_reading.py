@@ -14,7 +14,7 @@ import torch
 
 from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.convert import convert, read
-from dnlnet.convert.reading import left_out, read_checkpoint
+from dnlnet.convert.reading import describe_left_out, read_checkpoint
 from foreign import SMALL, filled, mmseg_shapes, use_small_backbones
 
 FORMATS = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before PyTorch 1.6"])
@@ -149,7 +149,7 @@ def test_nothing_in_a_file_is_run(kind: str, zipped: bool, tmp_path: Path) -> No
     assert not mark.exists()
     torch.testing.assert_close(dict(checkpoint.state), TENSORS)
     assert checkpoint.meta == {"seed": 3, "all": [None, 4]}
-    assert left_out(checkpoint)[0].startswith("objects of other programs (")
+    assert describe_left_out(checkpoint)[0].startswith("objects of other programs (")
 
 
 @FORMATS
@@ -157,7 +157,9 @@ def test_nothing_in_a_file_is_run(kind: str, zipped: bool, tmp_path: Path) -> No
 def test_a_file_that_needs_to_run_code_is_refused(kind: str, zipped: bool, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     saved(tmp_path / "a.pth", {"state_dict": TENSORS, "meta": blocked_traps(mark)[kind]}, zipped)
-    with pytest.raises(ValueError, match=r"would have to run code to be read( \((posix|nt)\.\w+\))?; save its state"):
+    with pytest.raises(
+        ValueError, match=r"cannot be read without running code( \((posix|nt)\.\w+\))?; save its state"
+    ):
         read_checkpoint(tmp_path / "a.pth")
     assert not mark.exists()
 
@@ -178,14 +180,14 @@ def test_a_file_that_names_too_many_classes_is_refused(tmp_path: Path, monkeypat
     path = saved(tmp_path / "a.pth", {"state_dict": TENSORS, "trap": traps(tmp_path / "mark")["eval"]})
     assert sentence(path) is None
     monkeypatch.setattr("dnlnet.convert.reading._MOST", 3)
-    assert "would have to run code to be read (eval)" in (sentence(path) or "")
+    assert "cannot be read without running code (eval)" in (sentence(path) or "")
 
 
 def test_a_program_of_torchscript_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch would rather be rid of it
         torch.jit.save(torch.jit.trace(torch.nn.Linear(2, 2), torch.ones(1, 2)), tmp_path / "a.pt")
-    with pytest.raises(ValueError, match=r"a\.pt: is a program of TorchScript; save the state dict"):
+    with pytest.raises(ValueError, match=r"a\.pt: is a TorchScript program; save the state dict"):
         read_checkpoint(tmp_path / "a.pt")
 
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.convert import convert
-from dnlnet.convert.checking import fitted
+from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import Converted, ForeignCheckpoint
-from dnlnet.convert.slowfast import FAMILY, matches, why_caffe2
+from dnlnet.convert.slowfast import FAMILY, caffe2_problem, matches
 from dnlnet.video.schema import VideoRecipe
 from dnlnet.video.system import SYSTEM
 from foreign_video import R50, TINY, Network, Shapes, State, conv, filled, norm, norm_shapes, without_numbers
@@ -72,7 +72,7 @@ def meta_state(network: Network, *blocks: str) -> State:
 def converted(state: State, cfg: str | None = None) -> Converted:
     """What becomes of a checkpoint, its tensors exactly those of the network."""
     found = FAMILY.convert(ForeignCheckpoint(Path("a.pyth"), state, {"cfg": cfg}))
-    return replace(found, state=fitted(found.state, found.recipe, len(found.classes), found.names)[0])
+    return replace(found, state=match_network(found.state, found.recipe, len(found.classes), found.names)[0])
 
 
 # Their network, by their names.
@@ -167,14 +167,14 @@ def test_a_softmax_is_assumed_aloud_and_a_dot_product_refused() -> None:
     ("part", "key", "value", "says"),
     [
         ("NONLOCAL", "GROUP", [[1], [1], [4], [1]], "among some of the frames"),
-        ("NONLOCAL", "POOL", [[[2, 2, 2]]] * 4, "in space alone"),
+        ("NONLOCAL", "POOL", [[[2, 2, 2]]] * 4, "only spatial pooling"),
         ("NONLOCAL", "POOL", [[[1, 2, 2]], [[1, 2, 2]], [[1, 1, 1]], [[1, 2, 2]]], "only one factor"),
         ("NONLOCAL", "POOL", [[[1, 2, 2]]], "expected a list for each of four stages"),
         ("NONLOCAL", "GROUP", 1, "expected a list for each of four stages"),
         ("RESNET", "SPATIAL_DILATIONS", [[1], [1], [1], [2]], "SPATIAL_DILATIONS"),
         ("RESNET", "SPATIAL_STRIDES", [1, 2, 2, 2], "SPATIAL_STRIDES"),
-        ("RESNET", "NUM_GROUPS", 32, "RESNET.NUM_GROUPS is 32; only 1 is converted"),
-        ("MODEL", "ARCH", "i3d", "MODEL.ARCH is 'i3d'; only 'slow' is converted"),
+        ("RESNET", "NUM_GROUPS", 32, "RESNET.NUM_GROUPS is 32; only 1 is supported"),
+        ("MODEL", "ARCH", "i3d", "MODEL.ARCH is 'i3d'; only 'slow' is supported"),
         ("MODEL", "HEAD_ACT", "sigmoid", "MODEL.HEAD_ACT is 'sigmoid'"),
         ("DETECTION", "ENABLE", True, "DETECTION.ENABLE is True"),
         ("DATA", "NUM_FRAMES", 0, "its DATA.NUM_FRAMES is 0: Input should be greater than or equal to 1"),
@@ -215,10 +215,10 @@ def test_clips_and_views_are_those_of_the_configuration() -> None:
     assert (recipe.data.short_sides, recipe.data.crop, recipe.data.flip) == ((128, 160), 112, 0)
     assert (recipe.evaluation.clips, recipe.evaluation.crops, recipe.evaluation.short_side) == (4, 1, 128)
     assert recipe.model.dropout == 0.25
-    assert not any("assumed" in note for note in found.said())
+    assert not any("assumed" in note for note in found.messages())
     assert any(
         "clips are assumed to be those of PySlowFast's SLOW_8x8" in note
-        for note in converted(meta_state(TINY)).said()
+        for note in converted(meta_state(TINY)).messages()
     )
 
 
@@ -246,10 +246,10 @@ def test_models_of_caffe2_are_refused_without_reading_them(tmp_path: Path) -> No
     zoo.write_bytes(pickle.dumps({"blobs": {"conv1_w": [1.0]}}, protocol=2))
     other.write_bytes(pickle.dumps({"weights": 1}, protocol=2))
     torch.save({"model_state": {"blobs": torch.ones(1)}}, saved)
-    assert "a Caffe2 model of PySlowFast's model zoo" in (why_caffe2(zoo) or "")
-    assert [why_caffe2(path) for path in (other, saved)] == [None, None]
+    assert "a Caffe2 model of PySlowFast's model zoo" in (caffe2_problem(zoo) or "")
+    assert [caffe2_problem(path) for path in (other, saved)] == [None, None]
     (tmp_path / "cut.pkl").write_bytes(zoo.read_bytes()[:3])
-    assert why_caffe2(tmp_path / "cut.pkl") is None
+    assert caffe2_problem(tmp_path / "cut.pkl") is None
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.backbones.pixels import CAFFE_MEAN, DEVIATION, MEAN
 from dnlnet.convert import Converted, convert
-from dnlnet.convert.checking import fitted
+from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import ForeignCheckpoint
 from dnlnet.convert.torchcv import FAMILY
 from dnlnet.segmentation.network import Segmentor
@@ -148,14 +148,14 @@ def test_strides_and_dilations_are_those_of_the_configuration(
 def test_their_networks_have_a_network_of_all_their_tensors(blocks: tuple[int, ...], backbone: str) -> None:
     theirs = filled(torchcv_shapes(Size(blocks, auxiliary=512)), "meta")
     result = FAMILY.convert(ForeignCheckpoint(Path("a.pth"), theirs, {}))
-    state, unused = fitted(result.state, result.recipe, len(result.classes))
+    state, unused = match_network(result.state, result.recipe, len(result.classes))
     assert not unused
     assert not result.unused
     assert len(state) == len(theirs)
     assert result.recipe.model.backbone == backbone
     assert isinstance(result.recipe, SegmentationRecipe)
     assert result.recipe.evaluation.window == (769, 769)
-    assert any("recipe of the authors' README" in note for note in result.said())
+    assert any("recipe of the authors' README" in note for note in result.messages())
 
 
 def converted(nonlocal_: dict[str, Any], tree: dict[str, Any] | None = None, **parts: bool) -> Converted:
@@ -190,13 +190,13 @@ CAFFE = {"mean": [102.9801, 115.9465, 122.7717], "std": [1.0, 1.0, 1.0], "div_va
 @pytest.mark.parametrize(
     ("nonlocal_", "tree", "says"),
     [
-        ({"whiten_type": ["bn_affine"], "temp": 1.0}, {}, r"whitens by \['bn_affine'\]; converted is only one of"),
+        ({"whiten_type": ["bn_affine"], "temp": 1.0}, {}, r"whitens by \['bn_affine'\]; supported: one of"),
         ({"whiten_type": ["in"], "nowd": []}, {}, r"whitens by \['in'\]"),
-        ({"whiten_type": ["channel"], "temp": 1.0, "with_unary": True}, {}, "with_unary beside a saliency"),
+        ({"whiten_type": ["channel"], "temp": 1.0, "with_unary": True}, {}, "with_unary and a saliency"),
         ({"whiten_type": ["channel"], "temp": "low"}, {}, r"nonlocal\.temp is 'low'; expected a number"),
-        (LN, {"network": {"backbone": "hrnet48"}}, r"network\.backbone is 'hrnet48'; converted are resnets"),
+        (LN, {"network": {"backbone": "hrnet48"}}, r"network\.backbone is 'hrnet48'; supported: resnets"),
         (LN, {"network": {"backbone": "resnet50_dilated8", "multi_grid": [1, 2]}}, r"multi_grid is \[1, 2\]"),
-        (LN, {"network": {"norm_type": "instance"}}, r"norm_type is 'instance'; converted are only batch norms"),
+        (LN, {"network": {"norm_type": "instance"}}, r"norm_type is 'instance'; supported: batch norms"),
         (LN, {"data": {"normalize": {**CAFFE, "std": [2.0]}}}, "its pixels are 'BGR' with"),
         (LN, {"data": {"normalize": CAFFE, "input_mode": "RGB"}}, "its pixels are 'RGB' with"),
     ],
@@ -214,14 +214,14 @@ def test_a_network_without_a_proper_name_is_told_by_its_keys() -> None:
 
 
 def test_pixels_that_are_said_are_not_assumed() -> None:
-    said = converted(LN, {"data": {"normalize": CAFFE, "input_mode": "BGR"}}).said()
+    said = converted(LN, {"data": {"normalize": CAFFE, "input_mode": "BGR"}}).messages()
     assert not any("blue first" in note for note in said)
 
 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("nlm.ctb.out_bn.weight", r"would give other outputs without them\n1 of no known use:\n  nlm\.ctb\.out_bn"),
+        ("nlm.ctb.out_bn.weight", r"outputs would differ without them\n1 unknown:\n  nlm\.ctb\.out_bn"),
         ("nlm.ctb.channel_add_conv.0.weight", r"\(nlm\.ctb\.channel_add_conv\.0\.weight\), as GCNet's"),
     ],
 )

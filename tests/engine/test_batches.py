@@ -33,7 +33,7 @@ def test_another_seed_is_another_order() -> None:
 def test_what_cannot_be_shared_is_refused() -> None:
     with pytest.raises(ValueError, match="a batch of 5 cannot be shared evenly by 2 processes"):
         Batches(10, 5, 0, 1, seed=0, world_size=2)
-    with pytest.raises(ValueError, match="no sample to train on"):
+    with pytest.raises(ValueError, match="no samples to train on"):
         Batches(0, 5, 0, 1, seed=0)
 
 

@@ -136,7 +136,7 @@ def test_a_full_disk_says_so_and_leaves_the_earlier_ones(three: Checkpoints, mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(module, "save_file", full)
-    with pytest.raises(OSError, match="the disk is full; the checkpoint of iteration 30 is intact; make room"):
+    with pytest.raises(OSError, match="the disk is full; the checkpoint of iteration 30 is intact; free"):
         three.save(made(40))
     assert {path: path.read_bytes() for path in three.folder.iterdir()} == before
 
@@ -176,5 +176,5 @@ def test_random_generators_go_on_where_they_were() -> None:
 
 
 def test_at_least_one_is_kept(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="at least 1 checkpoint has to be kept, got 0"):
+    with pytest.raises(ValueError, match="at least 1 checkpoint must be kept, got 0"):
         Checkpoints(tmp_path, keep=0)

@@ -123,7 +123,7 @@ run.Run.update = update_or_die
     folder = tmp_path / "died"
     done = train(folder, "--standalone", "--nproc-per-node=2", "--max-restarts=1", crash=crash)
     assert (tmp_path / "died.crashed").exists()
-    assert "going on from iteration 8 of 12" in done.stderr
+    assert "resuming from iteration 8 of 12" in done.stderr
     assert list(read_log(folder)) == list(read_log(shared))
     weights = load_file(shared / "last.safetensors")
     assert all(torch.equal(value, weights[name]) for name, value in load_file(folder / "last.safetensors").items())

@@ -26,7 +26,7 @@ def test_damaged_lines_are_named_and_the_whole_ones_kept(flip: bytes, tmp_path: 
         assert [line["iteration"] for line in read_log(tmp_path, pytest.fail)] == [1, 2, 4, 5, 6, 8]
     assert said == [
         f"{path}: lines 3, 7 are damaged and left out",
-        f"{path}: 1 lines of what is now done again removed",
+        f"{path}: removed 1 lines after the point of resuming",
     ]
 
 

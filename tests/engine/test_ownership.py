@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dnlnet.engine.ownership import owned
+from dnlnet.engine.ownership import lock_run_folder
 
 OWNER = """
 import sys
 from pathlib import Path
-from dnlnet.engine.ownership import owned
-with owned(Path(sys.argv[1])):
+from dnlnet.engine.ownership import lock_run_folder
+with lock_run_folder(Path(sys.argv[1])):
     print("ready", flush=True)
     sys.stdin.read()
 """
@@ -27,7 +27,7 @@ def test_a_second_run_is_told_who_owns_the_folder_and_has_it_once_the_owner_is_d
     assert owner.stdout is not None
     owner.stdout.readline()
     who = rf"process {owner.pid} on \S+ since \d{{4}}-.*"
-    with pytest.raises(OSError, match=rf"run: a run is going on here, of {who}; wait until it ends"), owned(folder):
+    with pytest.raises(OSError, match=rf"run: in use by {who}; wait until that run ends"), lock_run_folder(folder):
         pytest.fail("two owners")
     assert json.loads((folder / "run.lock").read_text())["pid"] == owner.pid
     owner.kill()
@@ -36,27 +36,27 @@ def test_a_second_run_is_told_who_owns_the_folder_and_has_it_once_the_owner_is_d
     (leftover / "content").mkdir(parents=True)
     (leftover / "content" / "000010.safetensors").write_bytes(bytes(100))
     said: list[str] = []
-    with owned(folder, said.append):
+    with lock_run_folder(folder, said.append):
         assert not leftover.exists()
         assert json.loads((folder / "run.lock").read_text())["pid"] == os.getpid()
     assert len(said) == 1
-    assert re.search(f"taken over from {who}, which ended without giving it up", said[0])
+    assert re.search(f"taken over from {who}, which died without releasing it", said[0])
     assert [path.name for path in folder.iterdir()] == ["checkpoints"]
 
 
 def test_what_a_killed_run_was_writing_is_removed_wherever_it_is(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "checkpoints", tmp_path / "tensorboard"):
         (place / ".writing-0123456789abcdef-0" / "content").mkdir(parents=True)
-    with owned(tmp_path):
+    with lock_run_folder(tmp_path):
         assert not list(tmp_path.rglob(".writing-*"))
 
 
 def test_folders_that_stay_empty_are_removed_and_others_are_not(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), owned(tmp_path / "runs" / "a"):
+    with pytest.raises(KeyError), lock_run_folder(tmp_path / "runs" / "a"):
         raise KeyError("failed start")
     assert not (tmp_path / "runs").exists()
     (tmp_path / "mine").mkdir()
-    with owned(tmp_path / "mine"):
+    with lock_run_folder(tmp_path / "mine"):
         pass
     assert (tmp_path / "mine").exists()
 
@@ -69,7 +69,7 @@ def test_where_there_are_no_locks_a_run_goes_on_and_says_so(tmp_path: Path, monk
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
     said: list[str] = []
-    with owned(tmp_path, said.append):
+    with lock_run_folder(tmp_path, said.append):
         pass
-    assert "cannot be locked here" in said[0]
+    assert "cannot be locked" in said[0]
     assert list(tmp_path.iterdir()) == []

@@ -110,7 +110,7 @@ def test_a_damaged_checkpoint_costs_only_the_iterations_since_the_one_before(
     said: list[str] = []
     assert fit(tmp_path, ITERATIONS, report=said.append).finished
     assert "000010: this checkpoint is damaged" in said[0]
-    assert said[1] == "going on from iteration 5 of 30"
+    assert said[1] == "resuming from iteration 5 of 30"
     assert_same_run(tmp_path, uninterrupted)
 
 
@@ -210,8 +210,8 @@ def test_a_run_without_a_whole_checkpoint_says_that_it_starts_anew(uninterrupted
     said: list[str] = []
     assert fit(tmp_path, ITERATIONS, report=said.append).finished
     assert [line.partition(": ")[2] for line in said[2:4]] == [
-        "no whole checkpoint to go on from; starting anew",
-        "13 lines of what is now done again removed",
+        "no intact checkpoint to resume from; starting anew",
+        "removed 13 lines after the point of resuming",
     ]
     assert_same_run(tmp_path, uninterrupted)
 
@@ -277,7 +277,7 @@ def test_a_killed_reader_of_data_is_one_sentence_and_the_run_goes_on(uninterrupt
             os.kill(reader.pid or 0, signal.SIGKILL)
             reader.join()
 
-    with pytest.raises(OSError, match=r"a process that reads data \(pid \d+\) .*give the same command again"):
+    with pytest.raises(OSError, match=r"a process that reads data \(pid \d+\) .*run the same command again"):
         fit(tmp_path, ITERATIONS, workers=2, progress=progress)
     assert multiprocessing.active_children() == []
     assert (tmp_path / "checkpoints" / "000010.json").exists()
@@ -438,6 +438,6 @@ def test_a_changed_number_in_the_log_is_told_of(uninterrupted: Path, tmp_path: P
     path.write_text("".join([*lines[:3], json.dumps(changed) + "\n", *lines[4:]]))
     said: list[str] = []
     assert fit(tmp_path, ITERATIONS, report=said.append).finished
-    assert any(f"{path}: is not as it was written" in line for line in said)
+    assert any(f"{path}: lines have changed or are missing" in line for line in said)
     assert fit(uninterrupted, ITERATIONS, report=said.append).finished
     assert not any(f"{uninterrupted / 'log.jsonl'}" in line for line in said)

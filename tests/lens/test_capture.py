@@ -7,7 +7,7 @@ from torchvision.models.detection import fasterrcnn_mobilenet_v3_large_320_fpn
 import dnlnet
 from dnlnet import VARIANTS, NonLocalBlock
 from dnlnet.lens import capture
-from dnlnet.lens.capture import find_blocks, watching
+from dnlnet.lens.capture import find_blocks, watch_blocks
 
 
 class Two(nn.Module):
@@ -123,13 +123,13 @@ def test_asking_for_what_did_not_run_says_what_there_is() -> None:
         blocks["first"]
     with capture(net) as blocks:
         net(torch.randn(1, 4, 5, 6))
-    with pytest.raises(KeyError, match=r"no block 'third' has run; there are: first, deep\.second"):
+    with pytest.raises(KeyError, match=r"no block 'third' has run; captured: first, deep\.second"):
         blocks["third"]
 
 
 def test_a_model_without_blocks_is_refused() -> None:
     with (
-        pytest.raises(ValueError, match="Linear has no non-local block to look into"),
-        watching(nn.Linear(2, 2), lambda *_: None),
+        pytest.raises(ValueError, match="Linear has no non-local block"),
+        watch_blocks(nn.Linear(2, 2), lambda *_: None),
     ):
         pass

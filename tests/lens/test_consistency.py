@@ -7,17 +7,17 @@ from dnlnet import VARIANTS, NonLocalBlock
 from dnlnet.attention import Terms, kernels
 from dnlnet.attention.terms import Logits
 from dnlnet.data.classes import IGNORE
-from dnlnet.lens.capture import watching
+from dnlnet.lens.capture import watch_blocks
 from dnlnet.lens.consistency import (
     RANDOM,
     Average,
     Overlaps,
     Truth,
-    averages,
+    average_overlaps,
     boundary_map,
-    measure,
-    overlaps,
-    uniform,
+    find_overlaps,
+    measure_overlaps,
+    uniform_terms,
 )
 from dnlnet.segmentation.data.samples import Sample
 
@@ -50,7 +50,7 @@ def test_a_map_equal_to_the_region_overlaps_by_one_within_it() -> None:
     truth = Truth.of(THREE, classes=3)
     of_cell = truth.query_classes(GRID)
     same = (of_cell[:, None] == of_cell).double()
-    found = overlaps(terms_of(same / same.sum(1, keepdim=True)), truth)
+    found = find_overlaps(terms_of(same / same.sum(1, keepdim=True)), truth)
     assert found.pair_within == pytest.approx(1)
     assert found.pair_void == pytest.approx(0)
 
@@ -59,12 +59,12 @@ def test_a_map_equal_to_the_other_regions_overlaps_by_nothing_within() -> None:
     truth = Truth.of(THREE, classes=3)
     of_cell = truth.query_classes(GRID)
     other = (of_cell[:, None] != of_cell).double()
-    assert overlaps(terms_of(other / other.sum(1, keepdim=True)), truth).pair_within == pytest.approx(0)
+    assert find_overlaps(terms_of(other / other.sum(1, keepdim=True)), truth).pair_within == pytest.approx(0)
 
 
 def test_a_uniform_map_overlaps_by_the_share_of_the_area() -> None:
     truth = Truth.of(THREE, classes=3)
-    found = overlaps(uniform(terms_of(None, torch.ones(24))), truth)
+    found = find_overlaps(uniform_terms(terms_of(None, torch.ones(24))), truth)
     shares = torch.tensor([10 / 24, 6 / 24, 8 / 24])
     assert found.pair_within == pytest.approx(float((shares**2).sum()))
     edge = float(truth.boundary.float().mean())
@@ -76,7 +76,7 @@ def test_a_unary_map_on_one_cell_overlaps_by_the_boundary_in_that_cell() -> None
     truth = Truth.of(THREE, classes=3, width=3)
     on_one = torch.zeros(24)
     on_one[2] = 1  # columns 16..23, its right edge on a contour: 3 of 8 columns are near it
-    assert overlaps(terms_of(None, on_one), truth).unary_boundary == pytest.approx(3 / 8)
+    assert find_overlaps(terms_of(None, on_one), truth).unary_boundary == pytest.approx(3 / 8)
 
 
 def test_void_queries_are_dropped_and_void_mass_is_told() -> None:
@@ -84,7 +84,7 @@ def test_void_queries_are_dropped_and_void_mass_is_told() -> None:
     truth = Truth.of(labels, classes=1)
     left = torch.tensor([0.0, 0, 0, 1, 1, 1]).repeat(4)  # 1 where void
     rows = torch.where(left[:, None] > 0, left / 12, (1 - left) / 12 * 0.75 + left / 12 * 0.25)
-    found = overlaps(terms_of(rows, left / 12), truth)
+    found = find_overlaps(terms_of(rows, left / 12), truth)
     assert found.pair_within == pytest.approx(0.75)  # the void queries, with all on void, do not count
     assert found.pair_void == pytest.approx(0.25)
     assert found.unary_void == pytest.approx(1)
@@ -93,7 +93,7 @@ def test_void_queries_are_dropped_and_void_mass_is_told() -> None:
 
 def test_an_image_without_labels_has_no_pairwise_statistics() -> None:
     truth = Truth.of(labels_of(["......"] * 4), classes=2)
-    found = overlaps(terms_of(torch.full((24, 24), 1 / 24), torch.full((24,), 1 / 24)), truth)
+    found = find_overlaps(terms_of(torch.full((24, 24), 1 / 24), torch.full((24,), 1 / 24)), truth)
     assert (found.pair_within, found.pair_boundary) == (None, None)
     assert found.unary_void == pytest.approx(1)
 
@@ -112,7 +112,7 @@ def test_overlaps_are_those_of_a_plain_loop(variant: str, pool: int) -> None:
     maps["pairwise"] = maps["pairwise"] if block.variant.pairwise else None
     maps["unary"] = maps["unary"] if block.variant.unary else None
     expected = naive(maps, labels, truth.boundary, pool)
-    found = overlaps(block.terms(x), truth)
+    found = find_overlaps(block.terms(x), truth)
     for name, value in expected.items():
         ours = getattr(found, name)
         assert (ours is None) == (value is None), name
@@ -180,7 +180,7 @@ def test_a_boundary_wider_than_the_image_covers_it() -> None:
 
 
 def test_a_boundary_of_no_width_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1 pixel wide, got 0"):
+    with pytest.raises(ValueError, match="at least 1 pixel, got 0"):
         boundary_map(torch.zeros(3, 3), width=0)
 
 
@@ -190,7 +190,7 @@ def test_no_tensor_of_queries_times_keys_is_made(monkeypatch: pytest.MonkeyPatch
     terms = NonLocalBlock(4, "dnl").terms(x)
     truth = Truth.of(torch.randint(0, 3, (40, 50)), classes=3)
     with LargestTensor() as recorder:
-        overlaps(terms, truth)
+        find_overlaps(terms, truth)
     assert "dnlnet.attend.default" in recorder.operators
     assert recorder.elements < 500 * 500 / 10
 
@@ -210,13 +210,13 @@ def test_measure_gives_every_block_of_every_image_and_the_random_row() -> None:
     torch.manual_seed(0)
     net = Net()
     samples = [Sample(torch.randint(0, 256, (3, *THREE.shape), dtype=torch.uint8), THREE, str(n)) for n in range(3)]
-    found = measure(net, samples, 3, lambda network, image: network(image[None] / 255), random=True)
+    found = measure_overlaps(net, samples, 3, lambda network, image: network(image[None] / 255), random=True)
     assert {name: len(rows) for name, rows in found.items()} == {"first": 3, "second": 3, RANDOM: 3}
     seen = {}
-    with watching(net, lambda name, block, x: seen.update({name: block.terms(x)})):
+    with watch_blocks(net, lambda name, block, x: seen.update({name: block.terms(x)})):
         net(samples[2].image[None] / 255)
-    assert found["first"][2] == overlaps(seen["first"], Truth.of(THREE, 3))
-    rows = averages(found["second"])
+    assert found["first"][2] == find_overlaps(seen["first"], Truth.of(THREE, 3))
+    rows = average_overlaps(found["second"])
     assert rows["pair_within"] is None
     assert rows["unary_boundary"].images == 3
 
@@ -227,4 +227,4 @@ def test_error_is_the_standard_error_over_images() -> None:
     assert average.mean == pytest.approx(0.35)
     assert average.error == pytest.approx(float(torch.tensor(values).std() / 2))
     assert Average.of([0.3]).error == 0
-    assert averages([Overlaps(None, None, None, None, None)])["pair_within"] is None
+    assert average_overlaps([Overlaps(None, None, None, None, None)])["pair_within"] is None

@@ -17,7 +17,7 @@ from dnlnet import VARIANTS, NonLocalBlock
 from dnlnet.attention import Terms
 from dnlnet.data.classes import Classes
 from dnlnet.lens.explorer import explorer_page
-from dnlnet.lens.explorer.fit import fitting_maps
+from dnlnet.lens.explorer.fit import fit_maps
 from dnlnet.lens.explorer.grid import Grid, coarse_maps, quantise
 from dnlnet.lens.views import Picture, View
 
@@ -64,7 +64,7 @@ def test_cells_are_means_also_where_they_are_cut(factor: int) -> None:
 
 
 def test_the_query_of_a_cell_is_the_one_in_its_middle() -> None:
-    assert Grid((7, 5), 3).middles().tolist() == [1 * 5 + 1, 1 * 5 + 3, 4 * 5 + 1, 4 * 5 + 3, 6 * 5 + 1, 6 * 5 + 3]
+    assert Grid((7, 5), 3).centres().tolist() == [1 * 5 + 1, 1 * 5 + 3, 4 * 5 + 1, 4 * 5 + 3, 6 * 5 + 1, 6 * 5 + 3]
 
 
 def test_codes_are_within_a_255th_of_the_range() -> None:
@@ -111,17 +111,17 @@ def test_combined_maps_are_stored_only_where_they_are_no_sum() -> None:
 
 def test_fewer_bytes_make_coarser_maps() -> None:
     terms = terms_of("dnl", (24, 24))
-    fine, _ = fitting_maps(terms, 400_000)
-    coarse, parts = fitting_maps(terms, 40_000)
+    fine, _ = fit_maps(terms, 400_000)
+    coarse, parts = fit_maps(terms, 40_000)
     assert fine.keys.factor == fine.queries.factor == 1
     assert coarse.keys.factor > 1
     assert sum(len(text) for part in parts.values() for text in part.values()) <= 40_000
-    with pytest.raises(ValueError, match="larger budget"):
-        fitting_maps(terms, 10)
+    with pytest.raises(ValueError, match="allow a larger page"):
+        fit_maps(terms, 10)
 
 
 def test_sharp_attention_is_not_stored_finer_than_a_browser_can_hold() -> None:
-    maps, _ = fitting_maps(terms_of("nl_pairwise", (64, 64), scale=1000), 10_000_000)
+    maps, _ = fit_maps(terms_of("nl_pairwise", (64, 64), scale=1000), 10_000_000)
     assert maps.queries.count * maps.keys.count <= 12_000_000
 
 

@@ -16,7 +16,7 @@ from dnlnet.lens.confusion import confusion_figure
 from dnlnet.lens.consistency import RANDOM, STATISTICS, Average
 from dnlnet.lens.consistency_figure import consistency_figure
 from dnlnet.lens.figures import attention_figure
-from dnlnet.lens.panels import heat, save_figure
+from dnlnet.lens.panels import overlay_heat, save_figure
 from dnlnet.lens.views import Picture, View
 from dnlnet.runs.report import loss_figure, score_figure
 
@@ -92,7 +92,7 @@ def test_padding_is_cut_off_and_positions_count_from_the_padded_map() -> None:
 
 @pytest.mark.parametrize("value", [0.0, 1 / 48])
 def test_a_constant_map_can_be_drawn(value: float) -> None:
-    assert np.isfinite(heat(PIXELS, torch.full((24, 32), value))).all()
+    assert np.isfinite(overlay_heat(PIXELS, torch.full((24, 32), value))).all()
 
 
 @pytest.mark.parametrize("ending", ["png", "pdf"])
@@ -148,7 +148,7 @@ def test_a_clip_has_a_row_for_each_map_and_a_column_for_each_time(variant: str, 
 
 def test_clips_that_do_not_fit_are_refused() -> None:
     terms = NonLocalBlock(8, dims=3).terms(torch.randn(1, 8, 4, 3, 5))
-    with pytest.raises(ValueError, match=r"\(8, 0, 0\) is outside of the clip of \(8, 12, 20\)"):
+    with pytest.raises(ValueError, match=r"\(8, 0, 0\) is outside the clip of \(8, 12, 20\)"):
         clip_figure(CLIP, {"a": terms}, [(8, 0, 0)])
     with pytest.raises(ValueError, match="a is not a 3d block"):
         clip_figure(CLIP, {"a": NonLocalBlock(8).terms(torch.randn(1, 8, 3, 5))}, [(0, 0, 0)])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dnlnet.lens.guard import LocalOnly, refusal
+from dnlnet.lens.guard import LocalOnly, refusal_reason
 
 HOST = {"Host": "localhost:7860"}
 PAGE = HOST | {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
@@ -28,7 +28,7 @@ def headers(given: dict[str, str]) -> list[tuple[bytes, bytes]]:
     ],
 )
 def test_its_own_pages_and_links_to_them_are_answered(given: dict[str, str]) -> None:
-    assert refusal(headers(given), "GET") is None
+    assert refusal_reason(headers(given), "GET") is None
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_its_own_pages_and_links_to_them_are_answered(given: dict[str, str]) -> 
     ],
 )
 def test_others_are_refused(method: str, given: dict[str, str]) -> None:
-    assert refusal(headers(given), method)
+    assert refusal_reason(headers(given), method)
 
 
 def test_two_names_at_once_are_refused() -> None:
-    assert refusal(headers(HOST) + headers({"Host": "evil.example"}), "GET")
+    assert refusal_reason(headers(HOST) + headers({"Host": "evil.example"}), "GET")
 
 
 @pytest.mark.parametrize(("kind", "first"), [("http", "http.response.start"), ("websocket", "websocket.close")])

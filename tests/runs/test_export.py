@@ -10,28 +10,28 @@ from torch import nn
 from typer.testing import CliRunner, Result
 
 import dnlnet
+from dnlnet.artifacts.load import load_network
+from dnlnet.artifacts.model_file import ModelFile, find_model, read_model_file, write_model_file
 from dnlnet.attention import PRESETS, VARIANTS
 from dnlnet.backbones import Backbone
 from dnlnet.backbones.pixels import normalised
 from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
-from dnlnet.detection.network import Detector
 from dnlnet.deployed import Deployed, explicit
 from dnlnet.detection.deploy import DeployedDetector, DeployedPyramid
-from dnlnet.segmentation.deploy import DeployedSegmentor
-from dnlnet.segmentation.system import SYSTEM as SEGMENTATION
-from dnlnet.runs.export import DifferenceError, export
-from dnlnet.runs.programs import computed, largest_difference, read_onnx, write_onnx
+from dnlnet.detection.network import Detector
+from dnlnet.detection.system import SYSTEM as DETECTION
 from dnlnet.lens import capture
 from dnlnet.recipes.override import override
-from dnlnet.systems import find_recipe
-from dnlnet.detection.system import SYSTEM as DETECTION
-from dnlnet.video.system import SYSTEM as VIDEO
-from dnlnet.artifacts.load import load_network
-from dnlnet.artifacts.model_file import ModelFile, find_model, read_model_file, write_model_file
+from dnlnet.runs.export import DifferenceError, export
+from dnlnet.runs.programs import computed, largest_difference, read_onnx, write_onnx
 from dnlnet.segmentation.data.scenes import scene
+from dnlnet.segmentation.deploy import DeployedSegmentor
 from dnlnet.segmentation.network import SegmentorOutput
+from dnlnet.segmentation.system import SYSTEM as SEGMENTATION
+from dnlnet.systems import find_recipe
 from dnlnet.video.data.videos import named_classes
+from dnlnet.video.system import SYSTEM as VIDEO
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's exporters warn about themselves
 written_once = pytest.mark.xdist_group("written model")  # one process of a parallel run writes it for these

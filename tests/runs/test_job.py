@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +18,14 @@ from dnlnet.backbones.pixels import Pixels
 from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
 from dnlnet.detection.network import Detector
+from dnlnet.detection.outputs import DetectionOutputs
 from dnlnet.detection.predictor import DetectionModel
 from dnlnet.runs.job import Job
-from dnlnet.detection.outputs import DetectionOutputs
-from dnlnet.segmentation.outputs import SegmentationOutputs
-from dnlnet.video.outputs import VideoOutputs
 from dnlnet.runs.predict import Done, predict, write_predictions
+from dnlnet.segmentation.outputs import SegmentationOutputs
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.videos import named_classes
+from dnlnet.video.outputs import VideoOutputs
 from dnlnet.video.predictor import VideoModel
 from trees import truncate, write_image
 from video_trees import write_video

@@ -13,13 +13,13 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner, Result
 
 import dnlnet
+from dnlnet.artifacts.model_file import find_model, read_model_file
 from dnlnet.backbones.pixels import normalised
 from dnlnet.cli.main import app
 from dnlnet.engine import distributed
 from dnlnet.engine.log import read_log
-from dnlnet.segmentation.system import SYSTEM
-from dnlnet.artifacts.model_file import find_model, read_model_file
 from dnlnet.runs.predict import predict
+from dnlnet.segmentation.system import SYSTEM
 from trees import truncate, write_image
 
 

@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
 from dnlnet.engine.log import read_log
-from dnlnet.runs.report import write_report
 from dnlnet.recipes.override import override
-from dnlnet.systems import find_recipe
+from dnlnet.runs.report import write_report
 from dnlnet.runs.train import train
+from dnlnet.systems import find_recipe
 from trees import camvid_tree, cityscapes_tree
 
 QUICK = ["data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=3", "training.evaluate_every=2"]
@@ -127,7 +127,7 @@ def test_a_start_without_data_is_refused_before_anything_is_written(tmp_path: Pa
     next((broken / "valannot").iterdir()).unlink()
     with pytest.raises(ValueError, match="has no label file"):
         train(recipe, broken, out, report=quiet)
-    with pytest.raises(FileNotFoundError, match="no such file of weights"):
+    with pytest.raises(FileNotFoundError, match="no such file"):
         train(
             override(recipe, [f"model.weights={tmp_path / 'w.pth'}"]),
             camvid_tree(tmp_path / "whole"),
@@ -181,7 +181,7 @@ def test_a_run_without_a_whole_checkpoint_loads_the_pretrained_weights_again(dam
     said: list[str] = []
     train(recipe, data, out, report=said.append)
     assert f"{weights}: 306 tensors loaded" in "\n".join(said)
-    assert f"{out}: no whole checkpoint to go on from; starting anew" in said
+    assert f"{out}: no intact checkpoint to resume from; starting anew" in said
     assert list(read_log(out)) == log
     assert all(torch.equal(value, expected[name]) for name, value in load_file(out / "last.safetensors").items())
 
@@ -254,7 +254,7 @@ def test_a_folder_in_which_a_run_goes_on_is_refused(tmp_path: Path) -> None:
 
     def second(_: object) -> None:
         log = (out / "log.jsonl").read_text()
-        with pytest.raises(OSError, match=f"a run is going on here, of process {os.getpid()} on "):
+        with pytest.raises(OSError, match=f"in use by process {os.getpid()} on "):
             train(RECIPE, None, out, report=quiet)
         assert (out / "log.jsonl").read_text() == log
         tried.append(log)

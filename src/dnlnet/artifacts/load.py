@@ -16,7 +16,7 @@ from dnlnet.artifacts.card import model_card
 from dnlnet.artifacts.model_file import HUB_FILE, ModelFile, find_model, read_header, read_model_file
 from dnlnet.data.classes import Classes
 from dnlnet.files import atomic_write
-from dnlnet.layout import with_channels_last
+from dnlnet.layout import convert_to_channels_last
 from dnlnet.systems import System, system_of
 
 _FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors names them
@@ -96,7 +96,7 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
 
     def __init__(self, file: ModelFile, device: torch.device | str | None = None) -> None:
         self.file = file
-        network = with_channels_last(self.system.fold(load_network(file).eval()))
+        network = convert_to_channels_last(self.system.fold(load_network(file).eval()))
         self.predictor = self.system.predictor(file.recipe, network, file.classes, device or default_device())
 
     @property

@@ -1,4 +1,4 @@
-"""The attention block: needs torch and nothing else."""
+"""The attention block; needs torch alone."""
 
 from dnlnet.attention.block import NonLocal1d, NonLocal2d, NonLocal3d, NonLocalBlock
 from dnlnet.attention.insert import insert

@@ -22,15 +22,15 @@ _AXES = {1: "L", 2: "H, W", 3: "T, H, W"}
 class NonLocalBlock(nn.Module):
     """z_i = x_i + sum_j w(x_i, x_j) W_v x_j, with the attention w of the chosen variant.
 
-    The attention is never formed: time is O(N M), memory O(N + M), in training too. Weights do not depend on
+    The attention matrix is never formed: time is O(N M), memory O(N + M), in training too. Weights do not depend on
     `dims`, so a 2d block's state dict loads into a 3d block.
 
     Args:
-        channels: channels of the input, and of the output.
+        channels: channels of input and output.
         variant: a row of `dnlnet.VARIANTS`: nl, nl_pairwise, nl_unary, dnl_star, dnl_dagger, dnl, gc.
         dims: 1 for (B, C, L), 2 for (B, C, H, W), 3 for (B, C, T, H, W).
         preset: a row of `dnlnet.PRESETS`: paper, authors, authors_temperature, authors_detection, mmseg, slowfast.
-        **options: single fields of `dnlnet.Settings`, replacing the preset's.
+        **options: fields of `dnlnet.Settings` that override the preset.
 
     >>> block = NonLocalBlock(64, "dnl", gate="scalar")
     >>> block(torch.randn(2, 64, 12, 20)).shape
@@ -76,7 +76,7 @@ class NonLocalBlock(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Weights from N(0, 0.01), biases 0, gates 0."""
+        """Draw weights from N(0, 0.01); set biases and gates to 0."""
         for layer in self.children():
             if isinstance(layer, nn.Linear):
                 nn.init.normal_(layer.weight, std=0.01)
@@ -89,26 +89,26 @@ class NonLocalBlock(nn.Module):
             nn.init.zeros_(self.gamma)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output, of the shape of x, without forming the attention."""
+        """The block's output, shaped like x, without forming the attention matrix."""
         return self._add_attended(x, attend)
 
     def forward_explicit(self, x: Tensor) -> Tensor:
-        """The same output by forming the N x M attention: slower and larger, but twice differentiable."""
+        """The same output by way of the N x M attention matrix: slower and larger, but twice differentiable."""
         return self._add_attended(x, attend_explicit)
 
     def _add_attended(self, x: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-        self._check(x)
-        tokens, context = _tokens(x), _tokens(self._pooled(x))
+        self._check_input(x)
+        tokens, context = _to_tokens(x), _to_tokens(self._pool(x))
         value = clamp_to_finite(self.value(context))
         logits = attention_logits(self._embed(tokens, context), self.variant, self.settings.centring)
-        # (B, N, C) from logits with a query per position, (B, 1, C) from a unary term
+        # (B, N, C) for logits with a query per position, (B, 1, C) for a unary term
         outputs = [attend(term.query, term.key, value) for term in logits]
         if self.gamma is not None:
             ungated = len(outputs) - 1 if self.settings.gate == "scalar_pairwise" else 0
             outputs[ungated:] = [self.gamma * y for y in outputs[ungated:]]
         y = outputs.pop()
         for unary in outputs:
-            y += unary  # in place: no backward pass looks at y
+            y += unary  # in place: no backward pass needs y
         y = clamp_to_finite(y)
         if self.projection is not None:
             y = self.projection(y)
@@ -118,19 +118,19 @@ class NonLocalBlock(nn.Module):
 
     @torch.no_grad()
     def attention_maps(self, x: Tensor, queries: Positions) -> AttentionMaps:
-        """Pairwise, unary and combined attention of chosen positions, without computing the others.
+        """Pairwise, unary and combined attention of chosen query positions; the others are not computed.
 
         Args:
             x: the block's input.
-            queries: positions on its map, counted from 0: (row, column) in 2d, (time, row, column) in 3d.
+            queries: positions on the input map, counted from 0: (row, column) in 2d, (time, row, column) in 3d.
 
-        For `nl` the two terms of Eq. 5 are softmaxed apart, as in the paper's analysis.
+        For `nl`, each of the two terms of Eq. 5 gets its own softmax, as in the paper's analysis.
         """
         return self.terms(x).maps(queries)
 
     @torch.no_grad()
     def iter_attention_maps(self, x: Tensor, rows: int = 256) -> Iterator[AttentionMaps]:
-        """The maps of all positions in order, `rows` at a time.
+        """Iterate over the maps of all positions in order, `rows` at a time.
 
         >>> block = NonLocalBlock(8)
         >>> [m.combined.shape[1] for m in block.iter_attention_maps(torch.randn(1, 8, 5, 5), rows=10)]
@@ -142,19 +142,19 @@ class NonLocalBlock(nn.Module):
 
     @torch.no_grad()
     def terms(self, x: Tensor) -> Terms:
-        """The logits of the block's terms on this input, from which the maps of any query follow.
+        """The logits of the block's terms on this input, from which the maps of any query can be computed.
 
         >>> terms = NonLocalBlock(8, "nl").terms(torch.randn(1, 8, 5, 6))
         >>> terms.size, terms.maps([(2, 3)]).pairwise.shape
         ((5, 6), torch.Size([1, 1, 5, 6]))
         """
-        self._check(x)
-        context = self._pooled(x)
-        embeddings = self._embed(_tokens(x), _tokens(context))
+        self._check_input(x)
+        context = self._pool(x)
+        embeddings = self._embed(_to_tokens(x), _to_tokens(context))
         return Terms.of(embeddings, self.variant, self.settings.centring, x.shape[2:], context.shape[2:])
 
     def _embed(self, tokens: Tensor, context: Tensor) -> Embeddings:
-        """q = W_q x, k = W_k x, m = W_m x; the logit scale belongs to q.k alone, so it goes into q."""
+        """q = W_q x, k = W_k x, m = W_m x; the scale of the logits q.k is applied to q."""
         query = None if self.query is None else clamp_to_finite(self.query(tokens))
         return Embeddings(
             query if query is None or self.scale == 1 else clamp_to_finite(query * self.scale),
@@ -163,17 +163,17 @@ class NonLocalBlock(nn.Module):
             self.unary_factor,
         )
 
-    def _pooled(self, x: Tensor) -> Tensor:
+    def _pool(self, x: Tensor) -> Tensor:
         if self.settings.pool == 1:
             return x
         window = self._pool_window()
         return _POOLS[self.dims](x, kernel_size=window, stride=window)
 
     def _pool_window(self) -> tuple[int, ...]:
-        """Pooling is in space: 2, 2 x 2, or 1 x 2 x 2 frames, rows, columns."""
+        """The window of spatial pooling: 2, 2 x 2, or 1 x 2 x 2 (frames, rows, columns)."""
         return (1,) * (self.dims == 3) + (self.settings.pool,) * min(self.dims, 2)
 
-    def _check(self, x: Tensor) -> None:
+    def _check_input(self, x: Tensor) -> None:
         expected = f"(B, {self.channels}, {_AXES[self.dims]})"
         if x.dim() != self.dims + 2:
             hint = "; add the batch dimension with x[None]" if x.dim() == self.dims + 1 else ""
@@ -220,18 +220,18 @@ class NonLocal3d(NonLocalBlock):
         super().__init__(channels, variant, dims=3, preset=preset, **options)
 
 
-def _tokens(x: Tensor) -> Tensor:
-    """(B, C, ...) as (B, N, C).
+def _to_tokens(x: Tensor) -> Tensor:
+    """Flatten (B, C, ...) to (B, N, C).
 
-    Channels-last memory has this order already. A single image in channels-first memory is left as it is, for the
-    matrix multiply reads both orders equally fast; of several, each projection would make a copy of its own.
+    Channels-last memory has this order already. A single image in channels-first memory is not copied: the matrix
+    multiply reads both orders equally fast. Of a larger batch, each projection would make its own copy.
     """
     tokens = x.flatten(2).mT
     return tokens if x.shape[0] == 1 else tokens.contiguous()
 
 
 def _accept_convolution_weights(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Let the weights of 1x1 convolutions, (D, C, 1, 1), load into the linear maps they are."""
+    """Let weights of 1x1 convolutions, (D, C, 1, 1), load into linear layers."""
     for name, layer in module.named_children():
         key = f"{prefix}{name}.weight"
         weight = state_dict.get(key)

@@ -1,4 +1,4 @@
-"""Put blocks into a finished model without renaming any of its parameters."""
+"""Insert blocks into an existing model without renaming its parameters."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,24 +25,24 @@ def insert(
     preset: str = "paper",
     **options: Unpack[Options],
 ) -> dict[str, NonLocalBlock]:
-    """Add a block after each named submodule of any model, or before it, in place.
+    """Add a block after (or before) each named submodule of any model, in place.
 
-    The block becomes the child `non_local` of the submodule it follows and is applied to its output by a
-    forward hook, so every parameter that was there keeps its name and pretrained weights load as before. A
-    `Sequential` is followed by following its last layer. Channel count and dimensionality are found by one pass
-    on the meta device, which computes nothing and ends at the last of the places. Only where the data decide what
-    runs, as in the heads of a detector, an example that was given is computed with.
+    The block becomes the child `non_local` of the submodule and is applied to its output by a forward hook, so all
+    existing parameters keep their names and pretrained weights load as before. After a `Sequential`, the block goes
+    to its last layer. Channel counts and dimensions come from one pass on the meta device, which computes nothing and
+    stops once they are known. Only a model whose control flow depends on its data, such as a detector's heads, is run
+    on the example itself.
 
     Args:
-        model: timm, torchvision or one's own.
+        model: from timm or torchvision, or your own.
         placement: submodule name -> variant, e.g. ``{"layer3.4": "dnl"}``.
-        example: an input the model accepts, a batch or a list of images; without it, one is guessed from the
-            model's first convolution.
-        before: apply the block to what the submodule is given, not to what it puts out: for an activation, say.
+        example: an input of the model, a batch or a list of images; by default, one is made up from the model's first
+            convolution.
+        before: apply the block to the submodule's input instead of its output, e.g. before an activation.
         preset, **options: as for `NonLocalBlock`.
 
     Returns:
-        The blocks by the names in `placement`.
+        The blocks, by the names in `placement`.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU())
     >>> insert(net, {"1": "dnl"})["1"].channels
@@ -54,10 +54,10 @@ def insert(
         if name not in names:
             raise unknown("submodule", name, names)
         find_variant(variant)
-        targets[name] = _layer(model.get_submodule(name), name, before)
+        targets[name] = _find_target(model.get_submodule(name), name, before)
     if len({id(target) for target in targets.values()}) < len(targets):
         raise ValueError(f"two of {', '.join(placement)} name the same place; keep one of them")
-    shapes = _shapes(model, targets, example, before)
+    shapes = _probe_shapes(model, targets, example, before)
     blocks = {
         name: NonLocalBlock(shapes[name][1], variant, dims=len(shapes[name]) - 2, preset=preset, **options)
         for name, variant in placement.items()
@@ -71,11 +71,11 @@ def insert(
         if before:
             targets[name].register_forward_pre_hook(_apply_before)
         else:
-            targets[name].register_forward_hook(_apply_block)
+            targets[name].register_forward_hook(_apply_after)
     return blocks
 
 
-def _apply_block(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+def _apply_after(module: nn.Module, args: Any, output: Tensor) -> Tensor:
     block: nn.Module = module.get_submodule(BLOCK_NAME)
     result: Tensor = block(output)
     return result
@@ -86,54 +86,54 @@ def _apply_before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return (block(args[0]), *args[1:])
 
 
-def _layer(module: nn.Module, name: str, before: bool) -> nn.Module:
-    """A plain Sequential would run a new child by itself, so the block goes to its last, or first, layer instead."""
+def _find_target(module: nn.Module, name: str, before: bool) -> nn.Module:
+    """The module that gets the block: of a Sequential, which would run a new child, its last (or first) layer."""
     while type(module).forward is nn.Sequential.forward and len(list(module.children())):
         module = list(module.children())[0 if before else -1]
     if isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict):
         raise ValueError(
-            f"{name!r} is a {type(module).__name__}, which may run a new child by itself; "
+            f"{name!r} is a {type(module).__name__}, which may run a new child on its own; "
             "name the layer inside it that the block should follow"
         )
     if hasattr(module, BLOCK_NAME):
-        raise ValueError(f"{name!r} is followed by a block already; insert one per place")
+        raise ValueError(f"{name!r} already has a block; insert one per place")
     return module
 
 
-class _AllSeen(Exception):  # noqa: N818 - not an error
-    """Ends a pass over the model as soon as it has told what is wanted."""
+class _ShapesKnown(Exception):  # noqa: N818 - not an error
+    """Ends the pass through the model once all shapes are known."""
 
 
-def _shapes(
+def _probe_shapes(
     model: nn.Module, targets: Mapping[str, nn.Module], example: Example | None, before: bool
 ) -> dict[str, torch.Size]:
-    """The shape of what each target puts out, or is given, from a pass over meta tensors."""
+    """The shape of each target's output (or input), from a pass on meta tensors."""
     seen: dict[str, Any] = {}
 
-    def note(name: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
-        def look(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    def recorder(name: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
+        def record(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
             seen[name] = inputs[0] if before else output
             if len(seen) == len(targets):
-                raise _AllSeen
+                raise _ShapesKnown
 
-        return look
+        return record
 
-    hooks = [target.register_forward_hook(note(name)) for name, target in targets.items()]
+    hooks = [target.register_forward_hook(recorder(name)) for name, target in targets.items()]
     try:
-        _pass(model, example)
+        _run_once(model, example)
     finally:
         for hook in hooks:
             hook.remove()
     for name, target in targets.items():
-        _check(name, target, seen.get(name), before)
+        _check_features(name, target, seen.get(name), before)
     return {name: seen[name].shape for name in targets}
 
 
 @torch.no_grad()
-def _pass(model: nn.Module, example: Example | None) -> None:
-    """Run the model on the meta device; if it needs values to run at all, on the example if there is one."""
-    # Every tensor once in each module that holds it, whatever other names that module has: `functional_call`, left to
-    # find tensors of several names by itself, puts them back wrongly.
+def _run_once(model: nn.Module, example: Example | None) -> None:
+    """Run the model on the meta device; if it cannot run without values, on the example, if there is one."""
+    # Every tensor once for each module that holds it, under whichever name: `functional_call` restores tensors of
+    # several names wrongly when it ties them itself.
     tensors = {
         f"{name}.{own}".lstrip("."): tensor
         for name, module in model.named_modules()
@@ -149,10 +149,10 @@ def _pass(model: nn.Module, example: Example | None) -> None:
         example = _guess_input(model)
     for replaced, device in attempts:
         try:
-            with _evaluating(model):
-                torch.func.functional_call(model, replaced, (_to(example, device),), tie_weights=False)
+            with _eval_mode(model):
+                torch.func.functional_call(model, replaced, (_move(example, device),), tie_weights=False)
             return
-        except _AllSeen:
+        except _ShapesKnown:
             return
         except Exception as error:
             reason = error
@@ -163,8 +163,8 @@ def _pass(model: nn.Module, example: Example | None) -> None:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; what the model notes about itself meanwhile, such as cached anchors, is undone."""
+def _eval_mode(model: nn.Module) -> Iterator[None]:
+    """Switch to evaluation mode; afterwards restore all attributes, undoing caches such as a detector's anchors."""
     before = {module: dict(vars(module)) for module in model.modules()}
     model.eval()
     try:
@@ -175,12 +175,12 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
             vars(module).update(attributes)
 
 
-def _to(example: Example, device: str | torch.device) -> Example:
+def _move(example: Example, device: str | torch.device) -> Example:
     return example.to(device) if isinstance(example, Tensor) else [image.to(device) for image in example]
 
 
-def _check(name: str, target: nn.Module, found: Any, before: bool) -> None:
-    """A block needs features whose second dimension is the channels."""
+def _check_features(name: str, target: nn.Module, found: Any, before: bool) -> None:
+    """Require features with channels in the second dimension."""
     what = "nothing" if found is None else type(found).__name__
     if isinstance(found, Tensor):
         what = f"a tensor of shape {tuple(found.shape)}"
@@ -189,12 +189,12 @@ def _check(name: str, target: nn.Module, found: Any, before: bool) -> None:
             if width is None or width != found.shape[-1] or width == found.shape[1]:
                 return
             what += ", channels last"
-    verb = "was given" if before else "put out"
+    verb = "receives" if before else "returns"
     raise ValueError(f"{name!r} {verb} {what}; a block needs (B, C, L), (B, C, H, W) or (B, C, T, H, W)")
 
 
 def _last_width(target: nn.Module, before: bool) -> int | None:
-    """Width of the layer nearest to the block that works on the last dimension, as transformers' layers do."""
+    """Width of the layer nearest to the block that acts on the last dimension, as in transformers."""
     widths = [
         (layer.in_features, layer.out_features) if isinstance(layer, nn.Linear) else (layer.normalized_shape[-1],) * 2
         for layer in target.modules()
@@ -206,7 +206,7 @@ def _last_width(target: nn.Module, before: bool) -> int | None:
 
 
 def _guess_input(model: nn.Module) -> Tensor:
-    """One small input for the model's first convolution."""
+    """A small input that suits the model's first convolution."""
     for module in model.modules():
         for dims, kind in enumerate((nn.Conv1d, nn.Conv2d, nn.Conv3d), start=1):
             if isinstance(module, kind):

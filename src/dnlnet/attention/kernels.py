@@ -1,9 +1,9 @@
 """Softmax attention in memory linear in the number of positions, forward and backward.
 
-`attend` is the only entry. Off CUDA it runs a blocked operator: a few hundred query rows at a time against
-all keys, so that every softmax is over a whole row and needs no running maximum. The backward pass makes the
-same rows again, so nothing but query, key and value is kept. The operator is registered with PyTorch as
-``dnlnet::attend``, hence opaque to `torch.compile`, `torch.export` and the FLOP counter, whatever the shape.
+`attend` is the only entry point. Off CUDA it runs a blocked operator: a few hundred query rows at a time against
+all keys, so that every softmax is over a whole row and needs no running maximum. The backward pass recomputes the
+rows, so only query, key and value are saved. The operator is registered with PyTorch as ``dnlnet::attend``, hence
+opaque to `torch.compile`, `torch.export` and the FLOP counter, whatever the shape.
 """
 
 # B batch, N query positions, M key positions, D embedding width, C value width, R rows of one block
@@ -51,14 +51,14 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def attend_explicit(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """The same as `attend` by its definition: forms the N x M attention, for checking and comparison."""
+    """`attend` by its definition, forming the N x M attention, for comparison."""
     return (query @ key.mT).softmax(dim=-1) @ value
 
 
 def _attend_cuda(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """PyTorch's fused kernels, with widths padded to the multiple of 8 that they ask for.
+    """Use PyTorch's fused kernels, with widths padded to the multiple of 8 that they require.
 
-    The math backend is left out: it would form the N x M attention without a word.
+    The math backend is excluded: it would silently form the N x M attention.
     """
     width = value.shape[-1]
     query, key, value = (F.pad(t, (0, -t.shape[-1] % 8)).unsqueeze(1) for t in (query, key, value))
@@ -69,7 +69,7 @@ def _attend_cuda(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def _refuse_transforms(*operands: Tensor) -> None:
-    """Forward-mode derivatives and `torch.func` would lose the attention without a word; `vmap` alone is right."""
+    """Refuse forward-mode derivatives and `torch.func`, which would silently drop the attention; `vmap` works."""
     transforms = {transform.key() for transform in torch._C._functorch.get_interpreter_stack() or ()}
     if transforms - {torch._C._functorch.TransformType.Vmap}:
         what = "torch.func's derivatives (grad, vjp, jvp, jacrev, jacfwd, hessian)"
@@ -85,7 +85,7 @@ def _refuse_transforms(*operands: Tensor) -> None:
 
 def _attend_blocked(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     wide = _compute_dtype(query.dtype)
-    query, key, _ = _bounded(query.to(wide), key.to(wide))
+    query, key, _ = _prevent_overflow(query.to(wide), key.to(wide))
     out = value.new_empty(*query.shape[:2], value.shape[2])
     logits = _row_buffer(query, key, FORWARD_ROWS)
     for b, k, v in zip(range(len(key)), key, value.to(wide), strict=True):
@@ -105,7 +105,7 @@ def _attend_blocked_backward(
     """With P = softmax(q.k) and y = P v: dv = P'dy, dP = dy v', dl = P (dP - sum_j P dP), dq = dl k, dk = dl'q."""
     dtypes = query.dtype, key.dtype, value.dtype
     wide = _compute_dtype(query.dtype)
-    query, key, shrink = _bounded(query.to(wide), key.to(wide))
+    query, key, shrink = _prevent_overflow(query.to(wide), key.to(wide))
     value, grad = value.to(wide), grad.to(wide)
     grad_query = torch.empty_like(query, memory_format=torch.contiguous_format)
     grad_key = torch.zeros_like(key, memory_format=torch.contiguous_format)
@@ -129,11 +129,11 @@ def _attend_blocked_backward(
 
 
 def _compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """float32 for the half precisions, whose logits would overflow or lose their digits."""
+    """float32 for half precision, whose logits would overflow or lose digits."""
     return torch.promote_types(dtype, torch.float32)
 
 
-def _bounded(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float]:
+def _prevent_overflow(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float]:
     """Shrink the query if a logit could overflow: a softmax that far out is one-hot at any scale.
 
     Two infinite logits would make their difference, and with it the whole output, NaN.
@@ -155,7 +155,7 @@ def _row_blocks(positions: int, rows: int) -> Iterator[slice]:
 
 
 def _row_buffer(query: Tensor, key: Tensor, rows: int) -> Tensor:
-    """Room for up to `rows` rows of logits (R, M padded to whole cache lines), used again for every block."""
+    """A buffer for up to `rows` rows of logits (R, M padded to whole cache lines), reused for every block."""
     positions = key.shape[1]
     rows = max(1, min(rows, query.shape[1], MAX_LOGITS // max(positions, 1)))
     buffer = query.new_empty(rows, positions + -positions % ROW_ALIGNMENT)
@@ -164,7 +164,7 @@ def _row_buffer(query: Tensor, key: Tensor, rows: int) -> Tensor:
 
 
 def _softmax_rows(query: Tensor, key_columns: Tensor, buffer: Tensor) -> Tensor:
-    """softmax_j(q_i.k_j) for some rows i, (R, M), from keys (D, M), in `buffer`, whose padding is left at zero."""
+    """softmax_j(q_i.k_j) for a block of rows i, (R, M), from keys (D, M), in `buffer`, whose padding ends at zero."""
     positions = key_columns.shape[1]
     rows = buffer[: len(query)]
     logits = rows[:, :positions]
@@ -182,7 +182,7 @@ def _gradient_shapes(grad: Tensor, query: Tensor, key: Tensor, value: Tensor) ->
     return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
 
 
-def _keep_inputs(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
@@ -191,7 +191,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return grads
 
 
-def _keep_nothing(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+def _save_nothing(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
     pass
 
 
@@ -202,14 +202,14 @@ def _no_second_derivative(ctx: Any, *grads: Tensor) -> None:
     )
 
 
-# Registered by hand: `torch.library.custom_op` imports the whole compiler, seconds long, at the first call.
+# Registered by hand: `torch.library.custom_op` imports the whole compiler at the first call, which takes seconds.
 _library = torch.library.Library("dnlnet", "DEF")
 _library.define("attend(Tensor query, Tensor key, Tensor value) -> Tensor")
 _library.define("attend_backward(Tensor grad, Tensor query, Tensor key, Tensor value) -> (Tensor, Tensor, Tensor)")
 _library.impl("attend", _attend_blocked, "CompositeExplicitAutograd")
 _library.impl("attend_backward", _attend_blocked_backward, "CompositeExplicitAutograd")
-torch.library.register_autograd("dnlnet::attend", _backward, setup_context=_keep_inputs)
-torch.library.register_autograd("dnlnet::attend_backward", _no_second_derivative, setup_context=_keep_nothing)
+torch.library.register_autograd("dnlnet::attend", _backward, setup_context=_save_inputs)
+torch.library.register_autograd("dnlnet::attend_backward", _no_second_derivative, setup_context=_save_nothing)
 torch.library.register_fake("dnlnet::attend", _output_shape)
 torch.library.register_fake("dnlnet::attend_backward", _gradient_shapes)
 

@@ -33,13 +33,13 @@ class AttentionMaps:
 
 @dataclass(frozen=True)
 class Terms:
-    """The logits of a block's terms on one input, from which the maps of any query follow: memory O(N), not O(N^2).
+    """The logits of a block's terms on one input, which give the maps of any query: memory O(N), not O(N^2).
 
     Attributes:
-        pairwise, unary: the two terms apart, None where the variant has none; for `nl` split by Eq. 5.
-        coupled: their sum under one softmax, for variants that have it so.
-        size: of the map of queries, e.g. (H, W).
-        key_size: of the map of keys, which is smaller when keys are pooled.
+        pairwise, unary: the separate terms, None for a variant without the term; for `nl`, split by Eq. 5.
+        coupled: their sum, for variants with a single softmax.
+        size: size of the query map, e.g. (H, W).
+        key_size: size of the key map, which is smaller if keys are pooled.
     """
 
     pairwise: Logits | None
@@ -57,7 +57,7 @@ class Terms:
         size: Sequence[int],
         key_size: Sequence[int],
     ) -> "Terms":
-        """The terms that the variant has, from the embeddings of one input."""
+        """The variant's terms, from the embeddings of one input."""
         return cls(
             pairwise_logits(embeddings, centring) if variant.pairwise else None,
             unary_logits(embeddings, centring) if variant.unary else None,
@@ -68,12 +68,12 @@ class Terms:
 
     @torch.no_grad()
     def maps(self, queries: Positions) -> AttentionMaps:
-        """Maps of chosen positions, e.g. [(row, column)]; other positions are never computed."""
-        return self.maps_of_rows(flat_positions(queries, self.size))
+        """Maps of chosen positions, e.g. [(row, column)]; the others are not computed."""
+        return self.maps_of_rows(flatten_positions(queries, self.size))
 
     @torch.no_grad()
     def maps_of_rows(self, rows: Tensor) -> AttentionMaps:
-        """Maps of positions given as indices into the flattened map of queries."""
+        """Maps of positions given as indices into the flattened query map."""
         pairwise, unary, combined = (self._softmax(t, rows) for t in (self.pairwise, self.unary, self.coupled))
         if combined is None:
             parts = [part for part in (pairwise, unary) if part is not None]
@@ -84,17 +84,17 @@ class Terms:
         if term is None:
             return None
         query = term.query if term is self.unary else term.query[:, rows.to(term.query.device)]
-        # Half precision logits overflow, and lose the digits that the softmax looks at.
+        # Half-precision logits overflow, and lose digits that matter to the softmax.
         wide = torch.promote_types(query.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):
             logits = query.to(wide) @ term.key.to(wide).mT  # (B, Q or 1, M)
         return logits.softmax(dim=-1).reshape(*logits.shape[:2], *self.key_size)
 
 
-def flat_positions(queries: Positions, size: Sequence[int]) -> Tensor:
-    """Positions such as (row, column) as indices into the flattened map.
+def flatten_positions(queries: Positions, size: Sequence[int]) -> Tensor:
+    """Convert positions such as (row, column) to indices into the flattened map.
 
-    >>> flat_positions([(0, 1), (2, 3)], size=(4, 5))
+    >>> flatten_positions([(0, 1), (2, 3)], size=(4, 5))
     tensor([ 1, 13])
     """
     listed = queries.tolist() if isinstance(queries, Tensor) else list(queries)

@@ -9,13 +9,13 @@ from dnlnet.errors import shown, unknown
 Unary = Literal["query_mean", "saliency"]
 Gate = Literal["none", "scalar", "scalar_pairwise", "norm"]
 Centring = Literal["channel", "sample", "none"]
-LARGEST_FACTOR = 65_536  # that widths are divided by, or maps pooled by
+LARGEST_FACTOR = 65_536  # of reductions and pooling
 TEMPERATURES = (1e-6, 1e6)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Which terms an attention has, and how they meet.
+    """Which terms the attention has, and how they are combined.
 
     With p_ij = (q_i - mu_q).(k_j - mu_k), the unary logit u_j is ``mu_q.k_j`` (`query_mean`) or
     ``m_j = W_m x_j`` (`saliency`). A coupled variant is softmax(p + u); otherwise each term has its own
@@ -56,7 +56,7 @@ VARIANTS: Mapping[str, Variant] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything about a block that the attention variant leaves open. Defaults are the paper's.
+    """Everything about a block except its attention variant. Defaults are the paper's.
 
     Args:
         embed_reduction: query and key width is channels // embed_reduction.
@@ -67,13 +67,13 @@ class Settings:
         scaled: divide the logits q.k by the square root of the embedding width.
         temperature: divide the logits q.k by this as well.
         gate: what multiplies the block's output before it is added to the input: `none`; `scalar`, one
-            zero-initialised gamma; `scalar_pairwise`, the same but leaving a separate unary output alone;
+            zero-initialised gamma; `scalar_pairwise`, the same, except for a separate unary term;
             `norm`, batch norm with zero-initialised weight.
         pool: max-pool the keys and values by this factor in space (never in time).
-        unary_scaled: scale and temperature act on a unary term mu_q.k of its own too (Eq. 7, 14); False leaves that
-            term alone, as the authors' code does.
-        centring: whiten with the mean over positions of each `channel` (the paper), with one mean of the
-            whole `sample`, over channels too, or with `none`: mu_q = 0.
+        unary_scaled: apply scale and temperature to a separate unary term mu_q.k too (Eq. 7, 14); False leaves it
+            unscaled, as in the authors' code.
+        centring: whiten with the mean over positions of each `channel` (the paper), with one mean over positions and
+            channels of the `sample`, or with `none`: mu_q = 0.
     """
 
     embed_reduction: int = 2
@@ -116,7 +116,7 @@ class Settings:
 
 
 class Options(TypedDict, total=False):
-    """The fields of `Settings` as optional keyword arguments, each overriding the preset's value."""
+    """The fields of `Settings` as optional keyword arguments that override the preset."""
 
     embed_reduction: int
     value_reduction: int
@@ -133,10 +133,10 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Preset:
-    """One code base's settings, and the variants for which it departs from them."""
+    """The settings of one code base, with its exceptions for single variants."""
 
     settings: Settings
-    departures: Mapping[str, Options] = field(default_factory=dict)
+    exceptions: Mapping[str, Options] = field(default_factory=dict)
 
 
 _AUTHORS = Settings(gate="scalar_pairwise", centring="sample")
@@ -181,7 +181,7 @@ def find_variant(name: str) -> Variant:
 
 
 def resolve_settings(variant: Variant, preset: str = "paper", /, **options: Unpack[Options]) -> Settings:
-    """The preset's settings for this variant, with `options` replacing single values.
+    """The preset's settings for this variant, overridden by `options`.
 
     >>> resolve_settings(VARIANTS["dnl"], "mmseg", pool=2).temperature
     0.05
@@ -193,7 +193,7 @@ def resolve_settings(variant: Variant, preset: str = "paper", /, **options: Unpa
         if name not in names:
             raise unknown("option", name, names)
     row = PRESETS[preset]
-    merged: Options = {**row.departures.get(variant.name, {}), **options}
+    merged: Options = {**row.exceptions.get(variant.name, {}), **options}
     settings = replace(row.settings, **merged)
     if settings.centring == "none" and variant.unary == "query_mean" and not variant.coupled:
         raise ValueError(f"centring='none' makes mu_q zero, and {variant.name} is left without its unary term mu_q.k")

@@ -2,12 +2,12 @@
 
 Every term of the paper has this form. Under a softmax over j, anything constant in j cancels, so
 
-- pairwise, (q_i - mu_q).(k_j - mu_k), needs only the query centred: (q_i - mu_q).k_j (the rest is constant);
+- pairwise, (q_i - mu_q).(k_j - mu_k), needs only a centred query: (q_i - mu_q).k_j (the rest is constant);
 - unary from the keys, mu_q.k_j, is attention with the single query mu_q;
 - unary saliency, m_j, is attention with the single query 1 over keys of width one;
 - their sum is [q_i - mu_q, 1].[k_j, m_j], or simply q_i.k_j when both share the key (Eq. 5).
 
-The fused and the explicit path both start from these pairs and from nothing else.
+The fused and the explicit path both start from these pairs alone.
 """
 
 # B batch, N query positions, M key positions, D embedding width
@@ -30,47 +30,47 @@ class Logits:
 
 @dataclass(frozen=True)
 class Embeddings:
-    """What a block's projections made of its input, where the variant has them."""
+    """The projections of a block's input; None where the variant has no such projection."""
 
     query: Tensor | None  # (B, N, D)
     key: Tensor | None  # (B, M, D)
     saliency: Tensor | None  # (B, M, 1)
-    unary_factor: float = 1.0  # of mu_q, where it makes a unary term of its own: undoes the scale that is in q
+    unary_factor: float = 1.0  # of mu_q in a separate unary term: undoes the scale contained in q
 
 
-def pairwise_logits(of: Embeddings, centring: Centring) -> Logits:
+def pairwise_logits(embeddings: Embeddings, centring: Centring) -> Logits:
     """(q_i - mu_q).(k_j - mu_k), up to a constant in j."""
-    query, key = _query_and_key(of)
+    query, key = _query_and_key(embeddings)
     return Logits(clamp_to_finite(query - query_mean(query, centring)), key)
 
 
-def unary_logits(of: Embeddings, centring: Centring) -> Logits:
-    """m_j (Eq. 11) where there is a saliency, otherwise mu_q.k_j (Eq. 5, 7)."""
-    if of.saliency is not None:
-        return Logits(of.saliency.new_ones(of.saliency.shape[0], 1, 1), of.saliency)
-    query, key = _query_and_key(of)
-    return Logits(query_mean(query, centring) * of.unary_factor, key)
+def unary_logits(embeddings: Embeddings, centring: Centring) -> Logits:
+    """m_j (Eq. 11) if there is a saliency, otherwise mu_q.k_j (Eq. 5, 7)."""
+    if embeddings.saliency is not None:
+        return Logits(embeddings.saliency.new_ones(embeddings.saliency.shape[0], 1, 1), embeddings.saliency)
+    query, key = _query_and_key(embeddings)
+    return Logits(query_mean(query, centring) * embeddings.unary_factor, key)
 
 
-def coupled_logits(of: Embeddings, centring: Centring) -> Logits:
+def coupled_logits(embeddings: Embeddings, centring: Centring) -> Logits:
     """Pairwise plus unary in one product: [q_i - mu_q, 1].[k_j, m_j] (Eq. 13), or q_i.k_j (Eq. 5)."""
-    if of.saliency is None:
-        return Logits(*_query_and_key(of))
-    pair, unary = pairwise_logits(of, centring), unary_logits(of, centring)
+    if embeddings.saliency is None:
+        return Logits(*_query_and_key(embeddings))
+    pair, unary = pairwise_logits(embeddings, centring), unary_logits(embeddings, centring)
     ones = unary.query.expand(-1, pair.query.shape[1], -1)
     return Logits(torch.cat([pair.query, ones], dim=2), torch.cat([pair.key, unary.key], dim=2))
 
 
-def attention_logits(of: Embeddings, variant: Variant, centring: Centring) -> list[Logits]:
+def attention_logits(embeddings: Embeddings, variant: Variant, centring: Centring) -> list[Logits]:
     """The logits whose softmaxes add up to the variant's attention.
 
-    The one with a query per position comes last: its backward pass, which needs the most memory, then comes first,
-    before there are gradients of the other.
+    The one with a query per position comes last: its backward pass, which needs the most memory, then runs first,
+    before the gradients of the other exist.
     """
     if variant.coupled:
-        return [coupled_logits(of, centring)]
-    unary = [unary_logits(of, centring)] if variant.unary else []
-    pair = [pairwise_logits(of, centring)] if variant.pairwise else []
+        return [coupled_logits(embeddings, centring)]
+    unary = [unary_logits(embeddings, centring)] if variant.unary else []
+    pair = [pairwise_logits(embeddings, centring)] if variant.pairwise else []
     return unary + pair
 
 
@@ -84,14 +84,14 @@ def query_mean(query: Tensor, centring: Centring) -> Tensor:
 
 
 def clamp_to_finite(tokens: Tensor) -> Tensor:
-    """Hold float16 at its largest number: a projection that overflowed would turn into NaN when centred."""
+    """Clamp float16 to its finite range: an infinite projection would turn into NaN when centred."""
     if tokens.dtype != torch.float16:
         return tokens
     limit = torch.finfo(tokens.dtype).max
     return tokens.clamp(-limit, limit)
 
 
-def _query_and_key(of: Embeddings) -> tuple[Tensor, Tensor]:
-    if of.query is None or of.key is None:
+def _query_and_key(embeddings: Embeddings) -> tuple[Tensor, Tensor]:
+    if embeddings.query is None or embeddings.key is None:
         raise ValueError("this variant has no query and key, so no pairwise term")
-    return of.query, of.key
+    return embeddings.query, embeddings.key

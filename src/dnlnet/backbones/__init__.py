@@ -1,4 +1,4 @@
-"""Networks that turn an image or a clip into feature maps, for heads to work on."""
+"""Networks that turn images or clips into feature maps."""
 
 from dnlnet.backbones.image import BACKBONES, Backbone, BackboneRow
 from dnlnet.backbones.resnet3d import VIDEO_BACKBONES, SlowOnly, inflate

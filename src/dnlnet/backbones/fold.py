@@ -1,4 +1,4 @@
-"""Batch norms folded into the convolutions before them: the same function with fewer passes over memory."""
+"""Fold batch norms into the preceding convolutions: the same function with fewer passes over memory."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -13,14 +13,14 @@ _CONVOLUTIONS, _NORMS = (nn.Conv2d, nn.Conv3d), (nn.BatchNorm2d, nn.BatchNorm3d)
 
 @torch.no_grad()
 def fold_batch_norms(network: nn.Module, example: Tensor) -> nn.Module:
-    """A copy of the network for inference, without the batch norms that directly follow a convolution.
+    """A copy of the network for inference, with batch norms folded into the convolutions they directly follow.
 
-    Which follow which is seen by running the example. The copy is run on it too; a network in which folding would
-    change the result is refused.
+    The pairs are found by running the example. The copy is run on it too; an error is raised if folding changes the
+    result.
 
     Args:
         network: in evaluation mode.
-        example: an input, (1, 3, H, W) or (1, 3, T, H, W); small is enough.
+        example: an input, (1, 3, H, W) or (1, 3, T, H, W), which may be small.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
     >>> [type(module).__name__ for module in fold_batch_norms(net, torch.rand(1, 3, 8, 8))]
@@ -29,7 +29,7 @@ def fold_batch_norms(network: nn.Module, example: Tensor) -> nn.Module:
     if network.training:
         raise ValueError("batch norms can be folded in evaluation mode only; call network.eval() first")
     folded = deepcopy(network)
-    for convolution, norm in _pairs(folded, example):
+    for convolution, norm in _find_pairs(folded, example):
         before, after = folded.get_submodule(convolution), folded.get_submodule(norm)
         assert isinstance(before, _CONVOLUTIONS)
         assert isinstance(after, _NORMS)
@@ -44,20 +44,20 @@ def fold_batch_norms(network: nn.Module, example: Tensor) -> nn.Module:
     return folded
 
 
-def _pairs(network: nn.Module, example: Tensor) -> list[tuple[str, str]]:
-    """Names of each convolution and the batch norm that takes its output, the only one to do so."""
+def _find_pairs(network: nn.Module, example: Tensor) -> list[tuple[str, str]]:
+    """Names of each convolution and of the one batch norm that takes its output."""
     made_by: dict[int, str] = {}
-    kept: list[Tensor] = []  # as long as a tensor lives, no other has its address
+    kept: list[Tensor] = []  # while a tensor lives, no other has its address
     pairs: list[tuple[str, str]] = []
 
-    def note_output(name: str) -> Any:
+    def record_output(name: str) -> Any:
         def hook(_: nn.Module, __: Any, output: Tensor) -> None:
             made_by[id(output)] = name
             kept.append(output)
 
         return hook
 
-    def note_input(name: str) -> Any:
+    def check_input(name: str) -> Any:
         def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             if id(inputs[0]) in made_by:
                 pairs.append((made_by[id(inputs[0])], name))
@@ -67,9 +67,9 @@ def _pairs(network: nn.Module, example: Tensor) -> list[tuple[str, str]]:
     hooks = []
     for name, module in network.named_modules():
         if isinstance(module, _CONVOLUTIONS):
-            hooks.append(module.register_forward_hook(note_output(name)))
+            hooks.append(module.register_forward_hook(record_output(name)))
         elif isinstance(module, _NORMS):
-            hooks.append(module.register_forward_pre_hook(note_input(name)))
+            hooks.append(module.register_forward_pre_hook(check_input(name)))
     try:
         network(example)
     finally:
@@ -85,7 +85,7 @@ def _pairs(network: nn.Module, example: Tensor) -> list[tuple[str, str]]:
 
 
 def first_tensor(output: Any) -> Tensor:
-    """What a network makes of an input, or the first of several things.
+    """A network's output, or the first tensor of a mapping or sequence.
 
     >>> first_tensor((torch.tensor(1.0), None)), first_tensor({"0": torch.tensor(2.0)})
     (tensor(1.), tensor(2.))

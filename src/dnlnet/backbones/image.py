@@ -1,4 +1,4 @@
-"""Image backbones, thin over timm: one class, one row for each network."""
+"""Image backbones, a thin layer over timm: one class, one table row per network."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,16 +16,16 @@ from dnlnet.errors import unknown
 
 @dataclass(frozen=True)
 class BackboneRow:
-    """One backbone: what timm calls it, and what it can be asked for.
+    """One backbone: its name in timm, and its options.
 
     Args:
-        timm: its name there.
-        output_strides: image pixels for one position of the last map; the first is the default.
-        places: pattern of the names of the submodules that a block may follow.
+        timm: its name in timm.
+        output_strides: possible strides of the last map, in image pixels; the first is the default.
+        places: pattern of the names of submodules that a block may follow.
         options: further arguments for timm.
-        bottlenecks: the stride of a residual block may be moved to its first 1 x 1 convolution, and the dilation of
-            its 3 x 3 convolution chosen.
-        parallel: the maps are branches side by side, each as deep as the others: a head should use all of them.
+        bottlenecks: the blocks are bottlenecks, whose stride may move to the first 1 x 1 convolution and whose
+            dilation may be chosen.
+        parallel: the maps are parallel branches of the same depth, so a head should use all of them.
     """
 
     timm: str
@@ -38,7 +38,7 @@ class BackboneRow:
 
 _RESNET_STRIDES = (8, 16, 32)
 _RESNET_PLACES = r"layer\d\.\d+"
-# The features before those of the classifier, which are wider; every branch keeps its own stride.
+# The features before the classifier's wider ones; every branch keeps its own stride.
 _HRNET: dict[str, Any] = {
     "output_strides": (32,),
     "places": r"layer1\.\d+|stage\d\.\d+\.branches\.\d+\.\d+",
@@ -53,7 +53,7 @@ BACKBONES: dict[str, BackboneRow] = {
     # The paper's: three 3 x 3 convolutions in place of the first 7 x 7 one.
     "resnet101s": BackboneRow("resnet101s", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
     "resnet50s": BackboneRow("resnet50s", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
-    # The same at half the width, as mmsegmentation has it.
+    # The same with half the width in the stem, as in mmsegmentation.
     "resnet50c": BackboneRow("resnet50c", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
     "resnet101c": BackboneRow("resnet101c", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
     "mobilenetv2": BackboneRow("mobilenetv2_100", _RESNET_STRIDES, r"blocks\.\d\.\d+"),
@@ -67,17 +67,17 @@ class Backbone(nn.Module):
 
     Args:
         name: a row of `BACKBONES`.
-        output_stride: image pixels for one position of the last map. Below 32, the last stages are dilated instead of
-            strided. None takes the row's default, 8 where it can be chosen.
-        stride_in_1x1: stride in the first 1 x 1 convolution of a bottleneck, not in its 3 x 3: as weights that were
-            converted from Caffe need it.
-        dilations: of the 3 x 3 convolutions in the bottlenecks of each of the four stages; the last number holds for
-            the blocks that follow. None is what the output stride asks for: ((1,), (1,), (1, 2), (2, 4)) for 8.
-        ceil_pool: round up in the max-pool of the stem, as Caffe and the authors' code do: maps of images whose sides
-            are a multiple of 4 get a row and a column more; those of 769 pixels do not change.
-        caffe_pixels: the weights are made for pixels as Caffe takes them, blue first and in 0..255 without their
-            mean. Images are given normalised as for every other backbone.
-        pretrained: load timm's ImageNet weights, from its cache or the network. A local file is for `load_weights`.
+        output_stride: stride of the last map, in image pixels. Below 32, the last stages are dilated instead of
+            strided. None is the row's default, 8 where there is a choice.
+        stride_in_1x1: put the stride of a bottleneck in its first 1 x 1 convolution, not in the 3 x 3 one, as weights
+            converted from Caffe require.
+        dilations: of the 3 x 3 convolutions in the bottlenecks of each of the four stages; the last number repeats
+            for the remaining blocks. None follows the output stride: ((1,), (1,), (1, 2), (2, 4)) for 8.
+        ceil_pool: round up in the stem's max-pool, as Caffe and the authors' code do: images whose sides are a
+            multiple of 4 get maps with one more row and column; for sides of 769 pixels nothing changes.
+        caffe_pixels: the weights expect Caffe's pixels: BGR in 0..255 minus the mean. Images are still passed
+            normalised, as for every other backbone.
+        pretrained: load timm's ImageNet weights from its cache or the network. For a local file, use `load_weights`.
 
     >>> backbone = Backbone("resnet18", output_stride=16)
     >>> backbone.channels, backbone.strides
@@ -114,7 +114,7 @@ class Backbone(nn.Module):
         if dilations is not None and not row.bottlenecks:
             raise ValueError(f"{name} has no bottleneck blocks, so dilations have nothing to act on")
         self.name, self.parallel = name, row.parallel
-        # Scale and shift of each channel, from normalised pixels to those in 0..255 without Caffe's mean.
+        # Scale and shift of each channel, from normalised pixels to 0..255 minus Caffe's mean.
         deviation, mean, caffe = torch.tensor([DEVIATION, MEAN, CAFFE_MEAN]).view(3, 3, 1, 1)
         self.register_buffer("caffe", torch.stack([deviation, mean - caffe]) if caffe_pixels else None, False)
         options = dict(row.options) if len(row.output_strides) == 1 else {**row.options, "output_stride": stride}
@@ -131,15 +131,15 @@ class Backbone(nn.Module):
             self.body.maxpool.ceil_mode = True
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Features of (B, 3, H, W) images, one map for each of `channels` and `strides`."""
+        """Feature maps of (B, 3, H, W) images, with `channels` and `strides`."""
         if self.caffe is not None:
             scale, shift = self.caffe
             images = (images * scale + shift).flip(1)
         if not self.parallel:
             features: list[Tensor] = self.body(images)
             return features
-        # Branches are added to each other, so every stride has to divide the size. The zeros added are those that
-        # the convolutions see outside the image anyway.
+        # Branches are added up, so every stride must divide the size. The convolutions see zeros outside the image
+        # in any case.
         height, width = images.shape[-2:]
         padded = F.pad(images, (0, -width % self.strides[-1], 0, -height % self.strides[-1]))
         return [
@@ -149,7 +149,7 @@ class Backbone(nn.Module):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Names of the residual blocks, which `dnlnet.insert` can put an attention block after."""
+        """Names of the residual blocks after which `dnlnet.insert` can add an attention block."""
         pattern = re.compile(rf"body\.({BACKBONES[self.name].places})")
         return tuple(name for name, _ in self.named_modules() if pattern.fullmatch(name))
 
@@ -162,7 +162,7 @@ def _create(name: str, pretrained: bool, options: Mapping[str, Any]) -> Any:
             raise
         raise OSError(
             f"ImageNet weights of {name} are not in timm's cache and could not be fetched ({type(error).__name__}); "
-            "give a local file instead, or none"
+            "pass a local file instead, or none"
         ) from error
 
 
@@ -175,7 +175,7 @@ def _move_strides(body: nn.Module) -> None:
 
 
 def _dilate(body: nn.Module, dilations: Sequence[Sequence[int]]) -> None:
-    """Give the 3 x 3 convolutions of the bottlenecks other dilations; the size of the maps stays."""
+    """Set the dilations of the bottlenecks' 3 x 3 convolutions; map sizes stay the same."""
     if len(dilations) != 4 or not all(stage and min(stage) >= 1 for stage in dilations):
         raise ValueError(f"expected four stages of at least one dilation of at least 1, got {dilations}")
     for number, stage in enumerate(dilations, start=1):

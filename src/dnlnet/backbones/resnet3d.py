@@ -1,4 +1,4 @@
-"""Video backbones: ResNets inflated in time, which start from the weights of the image networks."""
+"""Video backbones: ResNets inflated in time, initialised from image networks."""
 
 # B batch, T frames, H, W size of a frame
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from dnlnet.errors import unknown
 
-EXPANSION = 4  # output channels of a bottleneck for one of its width
+EXPANSION = 4  # output channels of a bottleneck over its width
 TEMPORAL_KERNELS = (1, 1, 3, 3)  # of the first convolution of the bottlenecks, by stage: res2, res3, res4, res5
 
 
@@ -18,8 +18,8 @@ class VideoRow:
     """One video backbone.
 
     Args:
-        layers: bottlenecks of each of the four stages.
-        width: channels of the stem, and of the bottlenecks of the first stage.
+        layers: number of bottlenecks in each of the four stages.
+        width: channels of the stem and inside the bottlenecks of the first stage.
     """
 
     layers: tuple[int, ...]
@@ -29,25 +29,25 @@ class VideoRow:
 VIDEO_BACKBONES: Mapping[str, VideoRow] = {
     "slow_only_r50": VideoRow((3, 4, 6, 3)),
     "slow_only_r101": VideoRow((3, 4, 23, 3)),
-    # For trials: the fewest layers in which both of the paper's stages have a block after every two.
+    # For tests: the fewest layers for the paper's placement, a block after every two in both of its stages.
     "slow_only_tiny": VideoRow((1, 2, 2, 1), width=8),
 }
 
 
 class SlowOnly(nn.Module):
-    """Four feature maps of a clip, from fine to coarse in space, all with as many frames as the clip.
+    """Four feature maps of a clip, from fine to coarse in space, each with all frames of the clip.
 
-    The slow pathway of SlowFast alone: a ResNet applied frame by frame, whose last two stages look at three frames in
-    the first convolution of each bottleneck. Parameters have the names of the image ResNet; `inflate` gives them its
-    weights.
+    The slow pathway of SlowFast alone: a ResNet applied frame by frame, except that in the last two stages the first
+    convolution of each bottleneck spans three frames. Parameters have the names of the image ResNet; `inflate`
+    converts its weights.
 
     Args:
         name: a row of `VIDEO_BACKBONES`.
-        layers, width: of another size than the row's.
-        stride_in_1x1: stride in the first 1 x 1 convolution of a bottleneck, not in its 3 x 3: as weights that were
-            converted from Caffe need it.
-        zero_init: start the last norm of every bottleneck at zero, so that each is the identity at first, as SlowFast
-            does. Weights that are loaded afterwards replace it.
+        layers, width: override the row's.
+        stride_in_1x1: put the stride of a bottleneck in its first 1 x 1 convolution, not in the 3 x 3 one, as weights
+            converted from Caffe require.
+        zero_init: initialise the last norm of every bottleneck to zero, so that each starts as the identity, as in
+            SlowFast.
 
     >>> import torch
     >>> backbone = SlowOnly("slow_only_tiny")
@@ -95,7 +95,7 @@ class SlowOnly(nn.Module):
         self.reset_parameters(zero_init)
 
     def reset_parameters(self, zero_init: bool = True) -> None:
-        """Convolutions from He's normal distribution, norms at one, those before an addition at zero."""
+        """He-normal convolutions; norms at one, or at zero before an addition."""
         for module in self.modules():
             if isinstance(module, nn.Conv3d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -106,7 +106,7 @@ class SlowOnly(nn.Module):
                 nn.init.zeros_(module.bn3.weight)
 
     def forward(self, clips: Tensor) -> list[Tensor]:
-        """Features of (B, 3, T, H, W) clips, one map for each of `channels` and `strides`."""
+        """Feature maps of (B, 3, T, H, W) clips, with `channels` and `strides`."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(clips))))
         maps = []
         for stage in self.stages.values():
@@ -116,12 +116,12 @@ class SlowOnly(nn.Module):
 
     @property
     def stages(self) -> dict[str, nn.Sequential]:
-        """The four stages, res2 to res5, by their names: layer1 to layer4."""
+        """The four stages, res2 to res5, by name: layer1 to layer4."""
         return {name: stage for name, stage in self.named_children() if isinstance(stage, nn.Sequential)}
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Names of the residual blocks, which `dnlnet.insert` can put an attention block after."""
+        """Names of the residual blocks after which `dnlnet.insert` can add an attention block."""
         return tuple(name for name, module in self.named_modules() if isinstance(module, Bottleneck))
 
 
@@ -129,10 +129,10 @@ class Bottleneck(nn.Module):
     """A residual block: t x 1 x 1 down to the width, 1 x 3 x 3, 1 x 1 x 1 up to four times the width.
 
     Args:
-        channels: of the input.
+        channels: input channels.
         width: channels inside.
-        stride: in space.
-        frames: t, the frames that the first convolution looks at.
+        stride: spatial stride.
+        frames: t, the temporal size of the first convolution.
         stride_in_1x1: the first convolution has the stride, not the second.
     """
 
@@ -153,7 +153,7 @@ class Bottleneck(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """relu(x + f(x)), with x brought to the shape of f(x) where it differs."""
+        """relu(x + f(x)), with x projected to the shape of f(x) if they differ."""
         shortcut = x if self.downsample is None else self.downsample(x)
         y = self.relu(self.bn1(self.conv1(x)))
         y = self.relu(self.bn2(self.conv2(y)))
@@ -164,10 +164,10 @@ class Bottleneck(nn.Module):
 
 
 def inflate(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """An image network's weights for a video network of the same names: W_t = W / T for each of T slices in time.
+    """Convert an image network's weights for a video network: W_t = W / T for each of T slices in time.
 
-    A clip that stands still then has the features of its picture, except where a convolution looks past the first or
-    the last frame. Only convolutions change; what is as the model has it already stays as it is.
+    A static clip then has the features of its image, except where a convolution reaches beyond the first or last
+    frame. Only convolutions change; tensors that already fit the model stay as they are.
 
     >>> import torch
     >>> image, video = nn.Conv2d(3, 8, 1), nn.Conv3d(3, 8, (3, 1, 1))
@@ -176,19 +176,19 @@ def inflate(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
     (torch.Size([8, 3, 3, 1, 1]), True)
     """
     own = model.state_dict()
-    return {name: _inflated(tensor, own[name]) if name in own else tensor for name, tensor in state.items()}
+    return {name: _inflate_weight(tensor, own[name]) if name in own else tensor for name, tensor in state.items()}
 
 
-def _inflated(weight: Tensor, like: Tensor) -> Tensor:
+def _inflate_weight(weight: Tensor, like: Tensor) -> Tensor:
     if weight.dim() != 4 or like.dim() != 5:
         return weight
     frames = like.shape[2]
-    # Divided in the model's precision: thirds of half-precision weights would not add up to them.
+    # Divide in the model's precision: thirds of half-precision weights would not add up.
     return (weight.to(like.dtype) / frames).unsqueeze(2).repeat(1, 1, frames, 1, 1)
 
 
 def _convolution(channels_in: int, channels_out: int, kernel: tuple[int, int, int], stride: int = 1) -> nn.Conv3d:
-    """Of the stride in space, padded to keep the size otherwise."""
+    """A convolution with a spatial stride, padded to keep the size otherwise."""
     frames, height, width = (size // 2 for size in kernel)
     return nn.Conv3d(
         channels_in, channels_out, kernel, (1, stride, stride), padding=(frames, height, width), bias=False

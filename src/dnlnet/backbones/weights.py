@@ -1,4 +1,4 @@
-"""Pretrained weights from files: timm's and torchvision's names, PyTorch's and safetensors' formats."""
+"""Load pretrained weights from files: names of timm or torchvision, format of PyTorch or safetensors."""
 
 import pickle
 import re
@@ -19,21 +19,21 @@ from dnlnet.backbones.resnet3d import SlowOnly, inflate
 
 State = dict[str, Tensor]
 
-# Where other programs keep the weights inside a checkpoint, and what they put before every name.
+# Keys under which other programs store the weights in a checkpoint, and prefixes of their names.
 _ENVELOPES = ("state_dict", "model", "model_state_dict", "model_state")
 _PREFIXES = ("module.", "backbone.", "body.", "encoder.")
-# Of classifiers, which a backbone has no place for.
+# Layers of classifiers, which a backbone does not have.
 _CLASSIFIERS = re.compile(r"(fc|classifier|head|conv_head|incre_modules|downsamp_modules|final_layer)\b.*")
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What became of the tensors of a file.
+    """Which tensors of a file were loaded, and which were not.
 
     Args:
-        loaded: tensors taken over.
-        classifier: tensors of a classifier, left out on purpose.
-        unused: other tensors of the file that the network has no place for.
+        loaded: number of tensors loaded.
+        classifier: tensors of a classifier, ignored on purpose.
+        unused: other tensors of the file that the network does not have.
         missing: tensors of the network that the file does not have.
         misshapen: tensors of both whose shapes differ, with the shapes.
     """
@@ -55,13 +55,13 @@ class LoadReport:
 
 
 def load_weights(backbone: Backbone | SlowOnly, path: Path, *, partial: bool = False) -> LoadReport:
-    """Load a file of ImageNet weights into the backbone, in place, and say what did not match.
+    """Load a file of ImageNet weights into the backbone, in place, and report what did not match.
 
     Args:
-        backbone: made for the same network; names of torchvision and timm are both understood. A video network is
-            given the inflated weights of its image network, or its own.
-        path: a state dict saved by PyTorch (never unpickling code) or as safetensors, in any float precision.
-        partial: accept a file in which some of the backbone's tensors are missing or of another shape.
+        backbone: of the same network as the weights, with names of torchvision or timm. A video network takes its own
+            weights, or those of its image network, which are inflated.
+        path: a state dict in PyTorch's format (no code is unpickled) or safetensors, in any float precision.
+        partial: accept a file that lacks some of the backbone's tensors, or has them in another shape.
 
     >>> from tempfile import TemporaryDirectory
     >>> backbone = Backbone("resnet18")
@@ -71,7 +71,7 @@ def load_weights(backbone: Backbone | SlowOnly, path: Path, *, partial: bool = F
     120 tensors loaded
     """
     state = read_state_dict(path)
-    fitting, report = _compared(backbone, state)
+    fitting, report = _match(backbone, state)
     if not fitting:
         raise ValueError(f"{path}: none of its {len(state)} tensors fits {backbone.name} ({report})")
     if (report.missing or report.misshapen) and not partial:
@@ -81,13 +81,13 @@ def load_weights(backbone: Backbone | SlowOnly, path: Path, *, partial: bool = F
 
 
 def find_backbones(state: State) -> list[str]:
-    """The rows of `BACKBONES` that these weights are for.
+    """Names of the rows of `BACKBONES` that these weights fit.
 
     >>> find_backbones(Backbone("resnet18").body.state_dict())
     ['resnet18']
     """
     with torch.device("meta"):
-        reports = {name: _compared(Backbone(name), state)[1] for name in BACKBONES}
+        reports = {name: _match(Backbone(name), state)[1] for name in BACKBONES}
     return [name for name, report in reports.items() if not (report.missing or report.misshapen)]
 
 
@@ -95,17 +95,17 @@ def _body(backbone: Backbone | SlowOnly) -> nn.Module:
     return backbone.body if isinstance(backbone, Backbone) else backbone
 
 
-def _compared(backbone: Backbone | SlowOnly, given: State) -> tuple[State, LoadReport]:
-    """Those of the tensors that the backbone takes, by its names, and what became of the others."""
+def _match(backbone: Backbone | SlowOnly, given: State) -> tuple[State, LoadReport]:
+    """The tensors that fit the backbone, under its names, and a report on the others."""
     body = _body(backbone)
-    state = inflate(_timm_names(backbone.name, _without_prefix(given)), body)
+    state = inflate(_to_timm_names(backbone.name, _strip_prefixes(given)), body)
     own = body.state_dict()
     fitting = {name: tensor for name, tensor in state.items() if name in own and tensor.shape == own[name].shape}
-    strange = [name for name in state if name not in own]
+    unknown = [name for name in state if name not in own]
     report = LoadReport(
         loaded=len(fitting),
-        classifier=tuple(name for name in strange if _is_classifier(backbone.name, name)),
-        unused=tuple(name for name in strange if not _is_classifier(backbone.name, name)),
+        classifier=tuple(name for name in unknown if _is_classifier(backbone.name, name)),
+        unused=tuple(name for name in unknown if not _is_classifier(backbone.name, name)),
         missing=tuple(name for name in own if name not in state and not name.endswith("num_batches_tracked")),
         misshapen=tuple(
             f"{name} {tuple(tensor.shape)} for {tuple(own[name].shape)}"
@@ -117,46 +117,46 @@ def _compared(backbone: Backbone | SlowOnly, given: State) -> tuple[State, LoadR
 
 
 def read_state_dict(path: Path) -> State:
-    """The tensors of a file by name, taken out of the envelope of a training checkpoint if there is one.
+    """The tensors of a file by name; of a training checkpoint, those of the network.
 
-    Nothing in the file is executed: a file that would need it is refused.
+    Nothing in the file is executed: a file that requires it is refused.
     """
     return split_checkpoint(path, read_content(path))[0]
 
 
 def read_content(path: Path, stand_ins: Mapping[str, Callable[..., Any]] = {}) -> Any:
-    """What a file of weights holds: by name, for safetensors.
+    """The content of a file of weights.
 
-    Nothing in the file is executed: a file that would need it is refused.
+    Nothing in the file is executed: a file that requires it is refused.
 
     Args:
-        path: saved by PyTorch or as safetensors.
-        stand_ins: what is made in place of objects of other programs, by the full names of their classes.
+        path: in PyTorch's format or safetensors.
+        stand_ins: what to create instead of other programs' objects, by the full names of their classes.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file of weights")
+        raise FileNotFoundError(f"{path}: no such file")
     if path.suffix == ".safetensors":
         try:
             return load_file(path)
         except (SafetensorError, OSError):
-            raise _damaged(path) from None
+            raise _damaged_error(path) from None
     try:
         with (
             torch.serialization.safe_globals([*((made, name) for name, made in stand_ins.items())]),
             warnings.catch_warnings(),
         ):
-            warnings.simplefilter("ignore")  # what is wrong with a file is said below, in our words
+            warnings.simplefilter("ignore")  # errors are reported below, in our words
             return torch.load(path, "cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         wanted = re.search(r"GLOBAL (\S+)", str(error))
         raise ValueError(
-            f"{path}: is damaged, or holds more than tensors and would have to run code to be read"
+            f"{path}: is damaged, or holds more than tensors and cannot be read without running code"
             f"{f' ({wanted[1]})' if wanted else ''}; save its state dict alone"
         ) from None
     except _UNREADABLE as error:
         if "TorchScript" in str(error):
-            raise ValueError(f"{path}: is a program of TorchScript; save the state dict of its network") from None
-        raise _damaged(path) from None
+            raise ValueError(f"{path}: is a TorchScript program; save the state dict of its network") from None
+        raise _damaged_error(path) from None
 
 
 # What PyTorch raises for bytes that are not what they claim to be.
@@ -167,7 +167,7 @@ _UNREADABLE = (
 
 
 def split_checkpoint(path: Path, content: Any) -> tuple[State, dict[str, Any]]:
-    """The network's tensors by name, and what else lies beside them in the envelope of a training checkpoint."""
+    """The network's tensors by name, and the rest of a training checkpoint."""
     rest: dict[str, Any] = {}
     for envelope in _ENVELOPES:
         if isinstance(content, Mapping) and isinstance(content.get(envelope), Mapping):
@@ -178,12 +178,12 @@ def split_checkpoint(path: Path, content: Any) -> tuple[State, dict[str, Any]]:
     return {str(name): value for name, value in content.items() if isinstance(value, Tensor)}, rest
 
 
-def _damaged(path: Path) -> ValueError:
-    return ValueError(f"{path}: is not a file of weights, or is damaged")
+def _damaged_error(path: Path) -> ValueError:
+    return ValueError(f"{path}: is not a weights file, or is damaged")
 
 
-def _without_prefix(state: State) -> State:
-    """Names without what wrappers put before them, as long as all weights of the network share it."""
+def _strip_prefixes(state: State) -> State:
+    """Strip the prefixes of wrappers from the names, if most of the names share them."""
     for prefix in _PREFIXES * 2:
         inside = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
         if len(inside) > len(state) / 2:
@@ -195,13 +195,13 @@ def _is_classifier(network: str, name: str) -> bool:
     return bool(_CLASSIFIERS.match(name)) or (network == "mobilenetv2" and name.startswith("bn2."))
 
 
-def _timm_names(network: str, state: State) -> State:
+def _to_timm_names(network: str, state: State) -> State:
     rename = _RENAMES.get(network)
     return state if rename is None else {rename(name): tensor for name, tensor in state.items()}
 
 
-def _mobilenet_name(name: str) -> str:
-    """torchvision's `features.I.conv.J.weight` as timm's `blocks.S.B.layer.weight`; other names stay."""
+def _to_timm_mobilenet(name: str) -> str:
+    """Translate torchvision's `features.I.conv.J.weight` to timm's `blocks.S.B.layer.weight`; other names stay."""
     parts = re.fullmatch(r"features\.(\d+)\.(?:conv\.)?([\d.]+)\.(\w+)", name)
     if parts is None:
         return name
@@ -221,4 +221,4 @@ _MOBILENET_LAYERS: tuple[dict[str, str], dict[str, str]] = (
     {"0.0": "conv_dw", "0.1": "bn1", "1": "conv_pw", "2": "bn2"},
 )
 # ResNets have the same names in both; torchvision has no HRNet.
-_RENAMES: Mapping[str, Callable[[str], str]] = {"mobilenetv2": _mobilenet_name}
+_RENAMES: Mapping[str, Callable[[str], str]] = {"mobilenetv2": _to_timm_mobilenet}

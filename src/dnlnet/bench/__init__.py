@@ -1,1 +1,1 @@
-"""Measurements of speed and memory on the machine at hand."""
+"""Benchmarks of speed and memory on this machine."""

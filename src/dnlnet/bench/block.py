@@ -27,7 +27,7 @@ MULTIPLY = 2048
 class Row:
     """One variant at one size, forward or forward and backward; times in seconds, memory in bytes.
 
-    Explicit values are None where the explicit form does not fit into memory.
+    Explicit values are None if the explicit form does not fit in memory.
     """
 
     size: str
@@ -46,7 +46,7 @@ class Row:
 
     @property
     def share_of_limit(self) -> float:
-        """The time that the same number of operations takes as large matrix multiplies, over ours."""
+        """Time of the same number of operations as large matrix multiplies, over ours."""
         return self.limit_seconds / self.fused_seconds
 
     @property
@@ -58,7 +58,7 @@ class Row:
 def make_call(
     variant: str, channels: int, size: Sequence[int], *, fused: bool, training: bool, device: str = "cpu"
 ) -> Callable[[], torch.Tensor]:
-    """A closure that runs the block once on a random input, made beforehand.
+    """A closure that runs the block once on a fixed random input.
 
     >>> make_call("dnl", 8, (4, 5), fused=True, training=True)().shape
     torch.Size([1, 8, 4, 5])
@@ -84,7 +84,7 @@ def make_call(
 def bench_block(
     variants: Iterable[str], sizes: Iterable[str], *, channels: int = 512, rounds: int = 5, threads: int = 2
 ) -> Iterator[Row]:
-    """Measure each size and variant in turn, forward and in training; rows come as they are done.
+    """Measure each size and variant in turn, forward and in training; rows are yielded as they finish.
 
     Within a row, fused, explicit and the plain matrix multiply take turns, `rounds` times, and the best time of
     each counts.
@@ -106,8 +106,8 @@ def _measure(variant: str, channels: int, size: str, training: bool, rounds: int
     calls = {"fused": make_call(variant, channels, shape, fused=True, training=training)}
     if with_explicit:
         calls["explicit"] = make_call(variant, channels, shape, fused=False, training=training)
-    # As many multiplies as make up the block's operations, timed together: the best of shorter stretches would be
-    # found in quieter moments than a stretch of the block's length has.
+    # As many multiplies as make up the block's operations, timed together: shorter stretches would hit quieter
+    # moments of the machine than the block can.
     flops = _flops(variant, channels, shape, training)
     multiplies = max(1, round(flops / (2 * MULTIPLY**3)))
     calls["multiply"] = _multiply_call(multiplies)
@@ -137,7 +137,7 @@ def _multiply_call(count: int) -> Callable[[], torch.Tensor]:
 
 
 def _flops(variant: str, channels: int, size: Sequence[int], training: bool) -> int:
-    """Operations of the fused block's matrix multiplies, counted on the meta device."""
+    """FLOPs of the fused block's matrix multiplies, counted on the meta device."""
     call = make_call(variant, channels, size, fused=True, training=training, device="meta")
     with FlopCounterMode(display=False) as counter:
         call()

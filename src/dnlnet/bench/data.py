@@ -1,4 +1,4 @@
-"""Training samples per second: windows resized alone, against whole pictures resized and then cropped."""
+"""Training samples per second: resizing only the cropped window, against resizing the whole picture first."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ SOURCES = ("png", "png, unpacked", "jpg", "jpg, unpacked")
 
 @dataclass(frozen=True)
 class Row:
-    """Samples per second on one core, of files of one kind."""
+    """Samples per second on one core, for one kind of file."""
 
     source: str
     file_megabytes: float
@@ -41,9 +41,9 @@ class Row:
 
 
 def bench_data(pictures: int = 6, rounds: int = 3) -> Iterator[Row]:
-    """Measure PNG and JPEG files of 2048 x 1024 pixels, and PNG files that have been unpacked.
+    """Measure PNG and JPEG files of 2048 x 1024 pixels, packed and unpacked.
 
-    Both ways take turns on the same files with the same crops, `rounds` times, and the best time of each counts.
+    Both methods take turns on the same files with the same crops, `rounds` times, and the best time of each counts.
     """
     torch.set_num_threads(1)
     augmentation = Augmentation(CROP)
@@ -56,7 +56,7 @@ def bench_data(pictures: int = 6, rounds: int = 3) -> Iterator[Row]:
 
 
 def make_files(folder: Path, count: int, suffix: str) -> LabelledImages:
-    """Generated scenes of street-scene size; smooth with a little noise, so that they pack like photographs."""
+    """Generate scenes of the size of street scenes, smooth with a little noise, to compress like photographs."""
     folder.mkdir(parents=True)
     pairs = []
     for number in range(count):
@@ -93,7 +93,7 @@ def plain_sample(images: LabelledImages, index: int, augmentation: Augmentation)
 
 
 def window_sample(crops: TrainingCrops, index: int) -> tuple[Tensor, Tensor]:
-    """The same sample by way of `TrainingCrops`, normalised."""
+    """The same sample from `TrainingCrops`, normalised."""
     sample = crops[Draw(index, 0)]
     return normalised(sample.image[None])[0], sample.labels
 

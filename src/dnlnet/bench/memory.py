@@ -1,6 +1,6 @@
-"""Peak memory of one block call, measured in a process of its own.
+"""Peak memory of one block call, measured in a separate process.
 
-A fresh process has no memory left over from earlier work that a call could use again unseen.
+A fresh process has no free memory from earlier work that the call could reuse unnoticed.
 """
 
 import json
@@ -30,7 +30,7 @@ def peak_extra_bytes(
         "training": training,
         "threads": threads,
     }
-    # Tensors get pages of their own, given back when freed: what counts is the need, not what the C library hoards.
+    # Give tensors their own pages, returned when freed: count what is needed, not what the C library keeps.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(2**20)}
     done = subprocess.run(
         [sys.executable, "-m", "dnlnet.bench.memory", json.dumps(task)],

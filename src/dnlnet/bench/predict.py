@@ -1,4 +1,4 @@
-"""How fast a network predicts, in several forms of the same function."""
+"""Speed of a network's prediction, in several equivalent forms."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -10,39 +10,39 @@ from torch import Tensor, nn
 
 from dnlnet.backbones.fold import first_tensor, fold_batch_norms
 from dnlnet.bench.timing import best_times
-from dnlnet.layout import channels_last, with_channels_last
+from dnlnet.layout import convert_to_channels_last, to_channels_last
 
 
 @dataclass(frozen=True)
 class Row:
-    """Seconds for one image or clip, the best of several, and the largest difference from the plain form's logits."""
+    """Best seconds per image or clip, and the largest difference from the eager form's logits."""
 
     form: str
     seconds: float
     difference: float
 
 
-def forms(network: nn.Module, image: Tensor, compiled: bool) -> Iterator[tuple[str, Callable[[], Tensor]]]:
-    """The network run on an image or clip in each form, the plain one first."""
-    last, folded = channels_last(image), fold_batch_norms(network, image)
+def equivalent_forms(network: nn.Module, image: Tensor, compiled: bool) -> Iterator[tuple[str, Callable[[], Tensor]]]:
+    """Calls that run the network on an image or clip in each form, eager first."""
+    last, folded = to_channels_last(image), fold_batch_norms(network, image)
 
     def call(net: nn.Module, x: Tensor) -> Callable[[], Tensor]:
         return lambda: first_tensor(net(x))
 
     yield "eager", call(network, image)
-    yield "channels_last", call(with_channels_last(deepcopy(network)), last)
+    yield "channels_last", call(convert_to_channels_last(deepcopy(network)), last)
     yield "folded", call(folded, image)
-    yield "folded, channels_last", call(with_channels_last(deepcopy(folded)), last)
+    yield "folded, channels_last", call(convert_to_channels_last(deepcopy(folded)), last)
     if compiled:
         yield "folded, inductor", call(torch.compile(folded), image)  # type: ignore[arg-type]
 
 
 @torch.inference_mode()
 def bench_predict(network: nn.Module, image: Tensor, *, rounds: int = 5, threads: int = 2) -> list[Row]:
-    """Measure every form in turn, `rounds` times; the compiled one where there is a C++ compiler."""
+    """Measure every form in turn, `rounds` times; the compiled one only if there is a C++ compiler."""
     torch.set_num_threads(threads)
     compiled = any(shutil.which(name) for name in ("g++", "clang++", "c++"))
-    calls = dict(forms(network.eval(), image, compiled))
+    calls = dict(equivalent_forms(network.eval(), image, compiled))
     reference = calls["eager"]()
     differences = {name: float((call() - reference).abs().max()) for name, call in calls.items()}
     best = best_times(calls, rounds)

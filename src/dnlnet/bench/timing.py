@@ -1,13 +1,13 @@
-"""The best time of several calls that take turns."""
+"""Time several calls in turn."""
 
 from collections.abc import Callable, Mapping
 from time import perf_counter
 
 
 def best_times(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Seconds of each call, by name: all in turn, `rounds` times, the best of each.
+    """Best seconds of each call, by name, over `rounds` rounds in which the calls take turns.
 
-    On a busy machine the minimum is the part that is ours; taking turns lets what disturbs one meet the others too.
+    On a busy machine the minimum is the cost of the call itself; taking turns spreads disturbances over all calls.
 
     >>> list(best_times({"nothing": lambda: None}, rounds=2))
     ['nothing']

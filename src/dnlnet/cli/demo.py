@@ -101,7 +101,7 @@ def _print_scores(outcomes: "dict[str, Outcome]") -> None:
 
 def _measure(outcomes: "dict[str, Outcome]") -> "dict[str, dict[str, Average | None]]":
     """Overlaps of each net's attention with the truth of the held-out scenes, and those of a uniform map."""
-    from dnlnet.lens.consistency import RANDOM, averages, measure
+    from dnlnet.lens.consistency import RANDOM, average_overlaps, measure_overlaps
     from dnlnet.segmentation.data.samples import Sample
     from dnlnet.segmentation.data.scenes import CLASSES
     from dnlnet.segmentation.scenes import held_out_scenes
@@ -111,7 +111,7 @@ def _measure(outcomes: "dict[str, Outcome]") -> "dict[str, dict[str, Average | N
     random = {}
     for name, outcome in outcomes.items():
         samples = (Sample(*scenes[index], str(index)) for index in range(len(scenes)))
-        measured = measure(
+        measured = measure_overlaps(
             outcome.model,
             samples,
             len(CLASSES),
@@ -119,8 +119,8 @@ def _measure(outcomes: "dict[str, Outcome]") -> "dict[str, dict[str, Average | N
             width=_BOUNDARY_WIDTH,
             random=True,
         )
-        random[RANDOM] = averages(measured.pop(RANDOM))
-        rows[name] = averages(next(iter(measured.values())))
+        random[RANDOM] = average_overlaps(measured.pop(RANDOM))
+        rows[name] = average_overlaps(next(iter(measured.values())))
     return rows | random
 
 

@@ -86,7 +86,7 @@ def _checkpoint(path: Path) -> dict[str, Any]:
         "kind": f"a checkpoint of {family.name}",
         **content,
         "dnlnet convert": f"makes a {converted.recipe.task} model of it",
-        "notes": list(converted.said()),
+        "notes": list(converted.messages()),
         "unused": list(converted.unused),
         "classes": list(converted.classes.names),
         "recipe": converted.recipe.model_dump(mode="json"),

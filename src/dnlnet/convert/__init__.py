@@ -1,4 +1,4 @@
-"""Checkpoints of other code bases as model files of this package."""
+"""Convert checkpoints of other code bases to model files of this package."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,9 +6,9 @@ from pathlib import Path
 
 from dnlnet.artifacts.model_file import ModelFile, write_model_file
 from dnlnet.convert import mmdet, mmseg, pytorchvideo, slowfast, torchcv
-from dnlnet.convert.checking import fitted, listed
+from dnlnet.convert.checking import list_names, match_network
 from dnlnet.convert.family import Converted, Family, ForeignCheckpoint
-from dnlnet.convert.reading import left_out, read_checkpoint
+from dnlnet.convert.reading import describe_left_out, read_checkpoint
 from dnlnet.recipes.override import override
 
 __all__ = ["FAMILIES", "Converted", "Family", "ForeignCheckpoint", "convert", "read", "recognise"]
@@ -17,7 +17,7 @@ FAMILIES: tuple[Family, ...] = (mmseg.FAMILY, torchcv.FAMILY, mmdet.FAMILY, slow
 
 
 def recognise(checkpoint: ForeignCheckpoint) -> Family | None:
-    """The family of a checkpoint, or None if it is of none.
+    """The family that a checkpoint belongs to, or None.
 
     >>> import torch
     >>> recognise(ForeignCheckpoint(Path("a.pth"), {"fc.weight": torch.ones(2, 2)}, {})) is None
@@ -29,14 +29,14 @@ def recognise(checkpoint: ForeignCheckpoint) -> Family | None:
 def convert(
     path: Path, out: Path, settings: Sequence[str] = (), *, partial: bool = False, config: Path | None = None
 ) -> Converted:
-    """Turn a checkpoint of another code base into a model file, or say why it cannot be.
+    """Convert a checkpoint of another code base to a model file.
 
     Args:
         path: the checkpoint.
-        out: the model file to write, `.safetensors`; whole or not at all.
+        out: the model file to write, `.safetensors`.
         settings: values of the recipe that replace what was found or assumed, as ``model.align_corners=true``.
-        partial: write it even if the file has tensors, outside the network, that the model has no place for.
-        config: the configuration that it was trained with, for a checkpoint that does not carry it.
+        partial: leave out tensors that the model has no place for, if they lie outside the network.
+        config: the configuration used for training, for a checkpoint that does not contain it.
     """
     if out.suffix != ".safetensors":
         raise ValueError(f"{out}: a model file ends in .safetensors")
@@ -51,17 +51,17 @@ def convert(
             f"{path}: not a checkpoint of a code base known here (tensors {names}, ...); known are {known}"
         )
     if config is not None:
-        checkpoint = _configured(checkpoint, family, config)
+        checkpoint = _add_config(checkpoint, family, config)
     try:
         converted = family.convert(checkpoint)
         recipe = override(converted.recipe, settings)
-        state, unused = fitted(converted.state, recipe, len(converted.classes), converted.names)
+        state, unused = match_network(converted.state, recipe, len(converted.classes), converted.names)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     unused = [*converted.unused, *unused]
     _check_unused(path, family, unused, partial)
-    beside = left_out(checkpoint)
-    notes = (*converted.said(settings), *([f"left out: {', '.join(beside)}"] if beside else []))
+    left_out = describe_left_out(checkpoint)
+    notes = (*converted.messages(settings), *([f"left out: {', '.join(left_out)}"] if left_out else []))
     result = replace(
         converted, state=state, recipe=recipe, notes=notes, assumed=(), unused=tuple(unused), family=family.name
     )
@@ -73,14 +73,14 @@ def convert(
 
 
 def read(path: Path) -> ForeignCheckpoint:
-    """A checkpoint of any code base; nothing in it is executed."""
-    if path.is_file() and (reason := slowfast.why_caffe2(path)) is not None:
+    """Read a checkpoint of any code base; nothing in it is executed."""
+    if path.is_file() and (reason := slowfast.caffe2_problem(path)) is not None:
         raise ValueError(reason)
     return read_checkpoint(path)
 
 
-def _configured(checkpoint: ForeignCheckpoint, family: Family, config: Path) -> ForeignCheckpoint:
-    """The checkpoint as if it carried this configuration."""
+def _add_config(checkpoint: ForeignCheckpoint, family: Family, config: Path) -> ForeignCheckpoint:
+    """The checkpoint with this configuration added."""
     if family.config is None:
         raise ValueError(f"{config}: configurations of {family.name} are not read from files; use --set instead")
     if not config.is_file():
@@ -88,7 +88,7 @@ def _configured(checkpoint: ForeignCheckpoint, family: Family, config: Path) -> 
     try:
         text = config.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"{config}: is not a text, so no configuration") from None
+        raise ValueError(f"{config}: is not a text file, so not a configuration") from None
     return replace(checkpoint, meta={**checkpoint.meta, family.config: text})
 
 
@@ -96,9 +96,9 @@ def _check_unused(path: Path, family: Family, unused: list[str], partial: bool) 
     inside = [name for name in unused if name.startswith(family.inside)]
     if inside:
         raise ValueError(
-            f"{path}: its network has layers that the one here has not, and would give other outputs without them"
-            + listed("of no known use", inside)
+            f"{path}: its network has layers that ours lacks, and its outputs would differ without them"
+            + list_names("unknown", inside)
         )
     if unused and not partial:
-        where = listed("of no known use", unused)
+        where = list_names("unknown", unused)
         raise ValueError(f"{path}: has tensors that the model has no place for; --partial leaves them out{where}")

@@ -1,4 +1,4 @@
-"""Whether tensors are exactly those of the network they are said to be of."""
+"""Check that converted tensors are exactly those of the recipe's network."""
 
 from collections.abc import Mapping
 
@@ -9,22 +9,22 @@ from dnlnet.convert.names import their_name
 from dnlnet.recipes.schema import Recipe
 from dnlnet.systems import system_of
 
-# A count that only cumulative averages use, and that older checkpoints do not have.
+# Counters that only cumulative averages use, and that older checkpoints lack.
 _COUNTERS = "num_batches_tracked"
 
 
-def fitted(
+def match_network(
     state: Mapping[str, Tensor], recipe: Recipe, classes: int, names: Mapping[str, str] = {}
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """The tensors that the recipe's network takes, in its order and precision, and their names for the others.
+    """The tensors of the recipe's network, in its order and precision, and the original names of the others.
 
-    A tensor that is missing or of another shape is an error, which names all of them.
+    Raises ValueError, naming all tensors that are missing or have another shape.
 
     Args:
         state: tensors by our names.
-        recipe: of the network.
-        classes: that it tells apart.
-        names: beginnings of names in the file that the tensors come from, and ours.
+        recipe: describes the network.
+        classes: number of classes.
+        names: prefixes of the original names, and ours.
     """
     with torch.device("meta"):
         network = system_of(recipe).build_model(recipe.model, classes, weights=False)
@@ -43,9 +43,9 @@ def fitted(
     if missing or misshapen or strange:
         raise ValueError(
             f"these are not all the tensors of {describe(recipe)}"
-            + listed("missing", missing)
-            + listed("of another shape", misshapen)
-            + listed("of another kind than plain numbers", strange)
+            + list_names("missing", missing)
+            + list_names("of another shape", misshapen)
+            + list_names("of an unsupported type", strange)
         )
     # Copies: tensors of a checkpoint may share memory, which model files do not allow.
     whole = {
@@ -69,10 +69,10 @@ def describe(recipe: Recipe) -> str:
     return f"a network for {recipe.task}: {model.backbone} with {block}"
 
 
-def listed(what: str, names: list[str]) -> str:
-    """A headline and all names below each other; nothing if there are none.
+def list_names(what: str, names: list[str]) -> str:
+    """A headline with one name per line below it; empty if there are none.
 
-    >>> print(listed("missing", ["a", "b"]))
+    >>> print(list_names("missing", ["a", "b"]))
     <BLANKLINE>
     2 missing:
       a

@@ -1,4 +1,4 @@
-"""COCO's 80 classes, for checkpoints that do not name theirs; data sets are asked for their own."""
+"""COCO's 80 classes, for checkpoints that do not name theirs."""
 
 from dnlnet.data.classes import Classes, spread_colours
 

@@ -1,4 +1,4 @@
-"""What a code base's checkpoints are turned into, and by what."""
+"""Families of checkpoints, one per code base, and what they are converted to."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +16,10 @@ class ForeignCheckpoint:
     """A file of another code base.
 
     Args:
-        path: where it is; its name may say what its tensors do not.
-        state: the network's tensors by the names they have there, without the prefixes of wrappers.
-        meta: what else the file says about itself, as plain values.
-        ignored: kinds of objects of other programs that the file holds too, and that were not made.
+        path: the file; its name may say what the tensors do not.
+        state: the network's tensors by their original names, without the prefixes of wrappers.
+        meta: the rest of the file, as plain values.
+        ignored: classes of other programs' objects in the file, which were not created.
     """
 
     path: Path
@@ -30,25 +30,25 @@ class ForeignCheckpoint:
 
 @dataclass(frozen=True)
 class Assumption:
-    """What nothing in a file says, and how it was taken.
+    """An assumption about something that the file does not say.
 
     Args:
-        text: said to the user, with what changes it.
-        keys: parts of the recipe that it is about; a setting of one of them makes it void.
+        text: shown to the user, with the option that changes it.
+        keys: parts of the recipe that it concerns; setting one of them replaces the assumption.
     """
 
     text: str
     keys: tuple[str, ...]
 
     def holds(self, settings: Sequence[str]) -> bool:
-        """Whether none of the settings, each ``key=value``, says otherwise.
+        """Whether none of the settings, each ``key=value``, replaces it.
 
         >>> Assumption("no scale", ("model.block",)).holds(["model.block.scaled=true"])
         False
         """
         given = [f"{setting.partition('=')[0].strip()}." for setting in settings]
-        about = [f"{key}." for key in self.keys]
-        return not any(key.startswith(part) or part.startswith(key) for key in given for part in about)
+        assumed = [f"{key}." for key in self.keys]
+        return not any(key.startswith(part) or part.startswith(key) for key in given for part in assumed)
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ class Converted:
 
     Args:
         state: its tensors, by our names.
-        recipe: what they are weights of.
-        classes: what it knows.
-        notes: what is worth knowing about it; said to the user.
+        recipe: describes the network.
+        classes: its classes.
+        notes: messages for the user.
         assumed: what could not be read from the file.
-        unused: names of tensors of the file that have no place in the model and are not known to be needless.
-        names: beginnings of the names of its tensors there, and what they are here.
-        family: the name of its family; filled in by `dnlnet.convert.convert`.
+        unused: names of the file's tensors that have no place in the model, except those known to be unnecessary.
+        names: prefixes of the original names of its tensors, and ours.
+        family: the name of its family; set by `dnlnet.convert.convert`.
     """
 
     state: dict[str, Tensor]
@@ -75,8 +75,8 @@ class Converted:
     names: Mapping[str, str] = field(default_factory=dict)
     family: str = ""
 
-    def said(self, settings: Sequence[str] = ()) -> tuple[str, ...]:
-        """All that the user is told: the notes, and what was assumed and not replaced by a setting."""
+    def messages(self, settings: Sequence[str] = ()) -> tuple[str, ...]:
+        """All messages for the user: the notes, and the assumptions that no setting replaced."""
         return (*self.notes, *(row.text for row in self.assumed if row.holds(settings)))
 
 
@@ -85,12 +85,12 @@ class Family:
     """The checkpoints of one code base.
 
     Args:
-        name: as users see it.
-        source: what is converted, in one line.
-        matches: whether a state dict is one of them, told by its names alone.
-        convert: makes it a model; raises ValueError for one that this package has no network for.
-        inside: beginnings of the names of all layers that the outputs depend on.
-        config: where in `ForeignCheckpoint.meta` the text of a configuration is; None if it is no text.
+        name: shown to users.
+        source: what can be converted, in one line.
+        matches: whether a state dict belongs to the family, judged by its names alone.
+        convert: converts a checkpoint; raises ValueError if this package has no such network.
+        inside: prefixes of the names of all layers that the outputs depend on.
+        config: key of the configuration's text in `ForeignCheckpoint.meta`; None if it is not text.
     """
 
     name: str

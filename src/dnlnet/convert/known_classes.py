@@ -1,4 +1,4 @@
-"""What the classes of a segmentation checkpoint are: from what it says, or from how many there are."""
+"""Find the classes of a segmentation checkpoint, from its metadata or from their number."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,13 +11,13 @@ _OWN = "folder"
 
 
 def find_data(count: int, names: Any = None, palette: Any = None) -> tuple[str, Classes, str | None]:
-    """The data set by our name, its classes, and what had to be assumed.
+    """Our name of the data set, its classes, and what had to be assumed.
 
-    A data set that we know keeps our spelling, so that the model can be scored on it.
+    Known data sets keep our spelling, so that the model can be evaluated on them.
 
     Args:
-        count: classes that the network tells apart.
-        names, palette: what the checkpoint says about them, if it does.
+        count: number of classes.
+        names, palette: what the checkpoint says about them, if anything.
 
     >>> find_data(19)[::2]
     ('cityscapes', 'the 19 classes are assumed to be those of cityscapes')
@@ -32,14 +32,14 @@ def find_data(count: int, names: Any = None, palette: Any = None) -> tuple[str, 
     colours = _colours(palette, count)
     if said is not None:
         return _OWN, Classes(said, colours), None
-    numbers, note = numbered(count)
+    numbers, note = number_classes(count)
     return _OWN, Classes(numbers, colours), note
 
 
-def numbered(count: int, first: int = 0) -> tuple[tuple[str, ...], str]:
-    """Names for classes that a checkpoint does not name, and what to say about it.
+def number_classes(count: int, first: int = 0) -> tuple[tuple[str, ...], str]:
+    """Numbered names for classes that a checkpoint does not name, and a note for the user.
 
-    >>> numbered(2, first=1)[0]
+    >>> number_classes(2, first=1)[0]
     ('class 1', 'class 2')
     """
     names = tuple(f"class {number}" for number in range(first, first + count))
@@ -47,7 +47,7 @@ def numbered(count: int, first: int = 0) -> tuple[tuple[str, ...], str]:
 
 
 def _same(said: Sequence[str], ours: Sequence[str]) -> bool:
-    """Whether most names agree; of synonyms, code bases choose different ones."""
+    """Whether most names agree; code bases choose different synonyms."""
     return sum(a.strip().lower() == b.lower() for a, b in zip(said, ours, strict=True)) > len(ours) / 2
 
 

@@ -1,4 +1,4 @@
-"""Configurations of mmcv and mmengine: Python texts of nested `dict(...)`, which are read but never run."""
+"""Configurations of mmcv and mmengine: Python source of nested `dict(...)`, parsed but never run."""
 
 import ast
 import warnings
@@ -8,23 +8,23 @@ from typing import Any
 from dnlnet.backbones.pixels import CAFFE_MEAN, DEVIATION, MEAN
 from dnlnet.errors import shown
 
-_LARGEST = 2**53  # of numbers that are computed with
+_LARGEST = 2**53  # largest number in arithmetic
 _LONGEST = 2_000_000  # characters
 _IMAGENET = (MEAN, DEVIATION, True)  # mean, deviation, red first
 _CAFFE = (CAFFE_MEAN[::-1], (1.0, 1.0, 1.0), False)
 
 
 class NotPlain:
-    """Stands for a value that is not written out in the text."""
+    """Stands for a value that is not a literal."""
 
     def __repr__(self) -> str:
         return "not a plain value"
 
 
 class Config:
-    """What a configuration says, or nothing if there is none.
+    """A configuration; empty if there is none.
 
-    Lists and tuples are tuples here, for both are written for the same.
+    Lists become tuples, since configurations use both alike.
 
     >>> config = Config.of({"config": "a = dict(ratio=1. / 4., x=[1, 2])\\nmodel = dict(type='A', b=a)"})
     >>> config.part("model", "b")
@@ -40,7 +40,7 @@ class Config:
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> "Config":
-        """The configuration among what a checkpoint says about itself: `config` of mmcv, `cfg` of mmengine."""
+        """Read the configuration in a checkpoint's metadata: `config` of mmcv, `cfg` of mmengine."""
         text = next((meta[key] for key in ("config", "cfg") if isinstance(meta.get(key), str)), None)
         if text is None:
             return cls(None)
@@ -48,23 +48,23 @@ class Config:
         if names is None and rest:  # older versions put the file's name into the first line
             names = _read(rest)
         if names is None:
-            return cls(None, ("its configuration is not Python that can be read, so nothing was taken from it",))
+            return cls(None, ("its configuration is not valid Python, so it was ignored",))
         if "_base_" in names:
             raise ValueError(
-                "its configuration builds on other files (_base_); give the whole one, with --config, which training "
-                "writes into its folder"
+                "its configuration builds on other files (_base_); pass the full one, which training writes to its "
+                "folder, with --config"
             )
         return cls(names)
 
     def part(self, *path: str) -> Mapping[str, Any]:
-        """The `dict(...)` under these keys, one inside the other; empty if there is none."""
+        """The `dict(...)` under these nested keys; empty if there is none."""
         found: Any = self.names
         for key in path:
             found = found.get(key) if isinstance(found, Mapping) else None
         return found if isinstance(found, Mapping) else {}
 
     def dicts(self) -> Iterator[Mapping[str, Any]]:
-        """Every `dict(...)` in it, once."""
+        """Every `dict(...)` in the configuration, once."""
         seen: set[int] = set()
         waiting: list[Any] = [self.names]
         while waiting:
@@ -77,26 +77,24 @@ class Config:
             waiting.extend(value.values() if isinstance(value, Mapping) else value)
 
     def everywhere(self, key: str) -> Iterator[Any]:
-        """The values that a key has anywhere."""
+        """All values of a key, wherever it occurs."""
         yield from (found[key] for found in self.dicts() if key in found)
 
 
-def only(part: Mapping[str, Any], where: str, known: Mapping[str, tuple[Any, ...]]) -> None:
-    """Refuse a part of a configuration in which a key has a value that nothing here stands for.
+def require_known(part: Mapping[str, Any], where: str, known: Mapping[str, tuple[Any, ...]]) -> None:
+    """Refuse a part of a configuration in which a key has an unsupported value.
 
-    >>> only({"act_cfg": {"type": "GELU"}}, "decode_head", {"act_cfg": ({"type": "ReLU"},)})
+    >>> require_known({"act_cfg": {"type": "GELU"}}, "decode_head", {"act_cfg": ({"type": "ReLU"},)})
     Traceback (most recent call last):
-    ValueError: its decode_head.act_cfg is {'type': 'GELU'}; converted is only {'type': 'ReLU'}
+    ValueError: its decode_head.act_cfg is {'type': 'GELU'}; supported: {'type': 'ReLU'}
     """
     for key, values in known.items():
         if key in part and part[key] not in values:
-            raise ValueError(
-                f"its {where}.{key} is {shown(part[key])}; converted is only {' or '.join(map(shown, values))}"
-            )
+            raise ValueError(f"its {where}.{key} is {shown(part[key])}; supported: {' or '.join(map(shown, values))}")
 
 
 def takes_caffe_pixels(config: Config) -> bool:
-    """Whether pixels are blue first and without Caffe's mean, and not red first and normalised as for ImageNet."""
+    """Whether pixels are BGR minus Caffe's mean, rather than RGB normalised as for ImageNet."""
     found = [
         (part["mean"], part["std"], part.get("to_rgb", part.get("bgr_to_rgb", True)))
         for part in config.dicts()
@@ -107,22 +105,21 @@ def takes_caffe_pixels(config: Config) -> bool:
             mean, deviation, red_first = pixels
             raise ValueError(
                 f"its pixels have the mean {shown(mean)} and the deviation {shown(deviation)}, "
-                f"{'red' if red_first else 'blue'} first; converted are only ImageNet's, red first, and Caffe's, "
-                "blue first"
+                f"{'RGB' if red_first else 'BGR'}; only ImageNet's in RGB and Caffe's in BGR are supported"
             )
     if _IMAGENET in found and _CAFFE in found:
-        raise ValueError("its configuration normalises pixels in two ways; which one is used is not known")
+        raise ValueError("its configuration normalises pixels in two ways, and does not say which one is used")
     return _CAFFE in found
 
 
 def _read(text: str) -> dict[str, Any] | None:
-    """The values of all names that the text gives one; None if it is no Python."""
+    """The values of all names assigned in the text; None if it is not Python."""
     if len(text) > _LONGEST:
         return None
     names: dict[str, Any] = {}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Python, about the style of a text that is not ours
+            warnings.simplefilter("ignore")  # Python's, about source that is not ours
             tree = ast.parse(text)
         for node in tree.body:
             if isinstance(node, ast.Assign):
@@ -168,7 +165,7 @@ def _keywords(words: list[ast.keyword], names: Mapping[str, Any]) -> dict[str, A
 
 
 def _number(left: Any, op: ast.operator, right: Any) -> Any:
-    """One step of arithmetic with numbers of a usual size."""
+    """One arithmetic operation on numbers of moderate size."""
     if not all(isinstance(x, int | float) and abs(x) <= _LARGEST for x in (left, right)):
         return NotPlain()
     match op:

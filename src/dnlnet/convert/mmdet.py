@@ -1,14 +1,14 @@
-"""Detectors of the authors' detection code, a fork of mmdetection 1.0, as detectors of this package.
+"""Convert detectors of the authors' detection code, a fork of mmdetection 1.0.
 
-What differs there, and what becomes of it:
+How they differ from ours, and how that is converted:
 
-- Norms are InPlaceABN's, whose scale is |weight| + 1e-5: that number becomes our weight. A file of PyTorch's norms
-  has the same tensors since InPlaceABN 1.1; where a weight is negative, a configuration has to say which they are.
-- A box ends with its last pixel, x2, so that it is x2 - x1 + 1 wide; ours ends with the edge of that pixel, x2 + 1.
-  In these terms box coding, RoIAlign, the choice of the level and overlaps are the same in both.
-- Anchors are around the centre of a cell, ours around its corner. Their sides are 8 cells times sqrt(1 / ratio) and
-  sqrt(ratio), so half a cell is the same part of the side on every level, and goes into the biases of the offsets.
-- Classes and masks have the background at 0, as ours have; thresholds, levels, colours and strides are the same too.
+- Norms are InPlaceABN's, whose scale is |weight| + 1e-5: that number becomes our weight. Since InPlaceABN 1.1,
+  PyTorch's norms have the same tensors; if a weight is negative, the configuration must say which they are.
+- Their boxes end at the last pixel, x2, and are x2 - x1 + 1 wide; ours end at the edge of that pixel, x2 + 1. With
+  this shift, box coding, RoIAlign, level assignment and overlaps are the same.
+- Their anchors are centred on a cell, ours on its corner. Sides are 8 cells times sqrt(1 / ratio) and sqrt(ratio), so
+  half a cell is the same share of the side on every level, and is added to the biases of the offsets.
+- The background class is 0 in both; thresholds, levels, colours and strides are the same too.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ from torch import Tensor
 
 from dnlnet.convert.coco_classes import COCO_CLASSES
 from dnlnet.convert.family import Converted, Family, ForeignCheckpoint
-from dnlnet.convert.known_classes import numbered
-from dnlnet.convert.mm_config import Config, only, takes_caffe_pixels
+from dnlnet.convert.known_classes import number_classes
+from dnlnet.convert.mm_config import Config, require_known, takes_caffe_pixels
 from dnlnet.convert.mmdet_blocks import PRESET, Block, block_options, find_blocks
-from dnlnet.convert.names import State, as_linear, renamed, size
+from dnlnet.convert.names import State, flatten_convolutions, rename_tensors, size
 from dnlnet.convert.resnets import PLAIN_STEM, find_resnet
 from dnlnet.data.classes import Classes, spread_colours
 from dnlnet.detection.network import PLACEMENTS
@@ -78,7 +78,7 @@ _NOTES = (
 
 
 def matches(state: State) -> bool:
-    """Whether these are names of mmdetection 1.0's Mask R-CNN; later versions put `roi_head.` before the heads.
+    """Whether the names are those of mmdetection 1.0's Mask R-CNN; later versions prefix the heads with `roi_head.`.
 
     >>> matches({})
     False
@@ -87,9 +87,9 @@ def matches(state: State) -> bool:
 
 
 def convert(checkpoint: ForeignCheckpoint) -> Converted:
-    """The detector of a checkpoint, with the recipe whose network it is.
+    """Convert a checkpoint to a detector, with the matching recipe.
 
-    Raises ValueError for blocks, placements and backbones that this package has not.
+    Raises ValueError for blocks, placements and backbones that this package does not have.
     """
     config = Config.of(checkpoint.meta)
     _check_network(config)
@@ -98,12 +98,12 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     recipe = _recipe(checkpoint.state, block, places, options, config)
     classes, class_notes = _classes(checkpoint)
     names = {**_block_names(block, places), **_NAMES}
-    state, unused = renamed(checkpoint.state, names)
+    state, unused = rename_tensors(checkpoint.state, names)
     for place in places:
-        state = as_linear(state, _our_block(place))
+        state = flatten_convolutions(state, _our_block(place))
     activated, norm_note = _has_activated_norms(checkpoint.state, config)
     if activated:
-        state = _with_plain_norms(state)
+        state = _convert_norms(state)
     offsets = size(checkpoint.state, "rpn_head.rpn_reg.bias")
     if offsets != 4 * len(_RATIOS):
         raise ValueError(
@@ -123,7 +123,7 @@ FAMILY = Family(
     "config",
 )
 
-# What a configuration may say, if the network here is to be the same.
+# Values of a configuration with which the networks are the same.
 _ONLY: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "backbone": {
         "num_stages": (4,),
@@ -149,7 +149,7 @@ _ONLY: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "bbox_roi_extractor": {"roi_layer": ({"type": "RoIAlign", "out_size": 7, "sample_num": 2},)},
     "mask_roi_extractor": {"roi_layer": ({"type": "RoIAlign", "out_size": 14, "sample_num": 2},)},
 }
-# How a detector is used, and how the one here is.
+# Test settings of our detector, under their names.
 _TEST: Mapping[str, Mapping[str, Any]] = {
     "rpn": {"nms_pre": 1000, "max_num": 1000, "nms_thr": 0.7, "min_bbox_size": 0},
     "rcnn": {"score_thr": 0.05, "nms": {"type": "nms", "iou_thr": 0.5}, "max_per_img": 100, "mask_thr_binary": 0.5},
@@ -158,7 +158,7 @@ _TEST: Mapping[str, Mapping[str, Any]] = {
 
 def _check_network(config: Config) -> None:
     for part, known in _ONLY.items():
-        only(config.part("model", part), part, known)
+        require_known(config.part("model", part), part, known)
 
 
 def _test_notes(config: Config) -> list[str]:
@@ -173,7 +173,7 @@ def _test_notes(config: Config) -> list[str]:
 def _recipe(
     state: State, block: Block | None, places: frozenset[str], options: Mapping[str, Any], config: Config
 ) -> DetectionRecipe:
-    """The recipe of this network, changed where the checkpoint differs from it."""
+    """The recipe of this network, adapted where the checkpoint differs."""
     backbone = find_resnet(state, "backbone.", PLAIN_STEM, _BACKBONES)
     variant = None if block is None else block.variant
     placement = None if block is None else _placement(places, state)
@@ -197,12 +197,12 @@ def _recipe(
         recipe = recipe.model_copy(update={"name": name, "paper": None})
     scales = [scale for scale in config.everywhere("img_scale") if isinstance(scale, tuple)]
     if scales and all(scale == scales[0] for scale in scales) and scales[0] != (1333, 800):
-        recipe = recipe.model_copy(update={"data": _resized(recipe.data, scales[0]), "measured": None})
+        recipe = recipe.model_copy(update={"data": _resize_data(recipe.data, scales[0]), "measured": None})
     return recipe if model == recipe.model else recipe.model_copy(update={"model": model, "measured": None})
 
 
-def _resized(data: InstanceData, scale: tuple[Any, ...]) -> InstanceData:
-    """Images of another size: what their longer and their shorter side fit into."""
+def _resize_data(data: InstanceData, scale: tuple[Any, ...]) -> InstanceData:
+    """The data with another image size: limits of the longer and the shorter side."""
     if len(scale) != 2 or not all(isinstance(side, int) and side > 0 for side in scale):
         raise ValueError(f"its img_scale is {shown(scale)}; expected two whole numbers")
     return data.model_copy(update={"short_side": min(scale), "long_side": max(scale)})
@@ -223,25 +223,25 @@ def _classes(checkpoint: ForeignCheckpoint) -> tuple[Classes, tuple[str, ...]]:
     if names == tuple(COCO_CLASSES.names) or (not names and count == len(COCO_CLASSES)):
         return COCO_CLASSES, () if names else ("the 80 classes are assumed to be those of COCO",)
     if names and len(names) != count:
-        raise ValueError(f"names {len(names)} classes but tells {count} apart")
+        raise ValueError(f"names {len(names)} classes but predicts {count}")
     if names:
         return Classes(names, spread_colours(count)), ()
-    numbers, note = numbered(count, first=1)
+    numbers, note = number_classes(count, first=1)
     return Classes(numbers, spread_colours(count)), (note,)
 
 
 def _has_activated_norms(state: State, config: Config) -> tuple[bool, str]:
-    """Whether norms are InPlaceABN's, and how that is known.
+    """Whether norms are InPlaceABN's, and how we know.
 
-    The configuration says so. Without one, PyTorch's norms have counts of batches, and InPlaceABN's before 1.1 not.
+    The configuration says so. Without one: PyTorch's norms count batches, and InPlaceABN's before 1.1 do not.
     """
     norms = [part for part in config.everywhere("norm_cfg") if isinstance(part, Mapping)]
     for norm in norms:
-        only(norm, "norm_cfg", {"eps": (_ABN_EPS,), "activation": ("identity",)})
+        require_known(norm, "norm_cfg", {"eps": (_ABN_EPS,), "activation": ("identity",)})
     kinds = {str(norm.get("type")) for norm in norms}
     abn = {kind for kind in kinds if "ABN" in kind}
     if abn and abn != kinds:
-        raise ValueError(f"its norms are of several kinds ({', '.join(sorted(kinds))}); only one kind is converted")
+        raise ValueError(f"its norms are of several kinds ({', '.join(sorted(kinds))}); only one kind is supported")
     if abn or (not kinds and "backbone.bn1.num_batches_tracked" not in state):
         return True, "norms are InPlaceABN's, whose scale is |weight| + 1e-5; that is the weight now"
     if kinds:
@@ -251,12 +251,12 @@ def _has_activated_norms(state: State, config: Config) -> tuple[bool, str]:
     if negative:
         raise ValueError(
             "its norms may be PyTorch's or those of InPlaceABN 1.1 and later, which differ where a weight is "
-            f"negative, as {negative} are; give the configuration that it was trained with, --config FILE (a file "
-            "with the line norm_cfg = dict(type='SyncABN') or norm_cfg = dict(type='SyncBN') is enough)"
+            f"negative, as {negative} are; pass the configuration it was trained with, --config FILE (a file with "
+            "the line norm_cfg = dict(type='SyncABN') or norm_cfg = dict(type='SyncBN') is enough)"
         )
     return (
         False,
-        "norms are taken to be PyTorch's; those of InPlaceABN would differ by 1e-5, for no weight is negative",
+        "norms are assumed to be PyTorch's; InPlaceABN's would differ by 1e-5 only, as no weight is negative",
     )
 
 
@@ -273,14 +273,14 @@ def _our_block(place: str) -> str:
     return f"backbone.body.body.{place}.act3.non_local"
 
 
-def _with_plain_norms(state: State) -> dict[str, Tensor]:
-    """The state with norms as PyTorch has them, whose weight is the scale."""
+def _convert_norms(state: State) -> dict[str, Tensor]:
+    """The state with PyTorch's norms, whose weight is the scale."""
     scales = {name.replace("running_var", "weight") for name in state if name.endswith("running_var")}
     return {name: tensor.abs() + _ABN_EPS if name in scales else tensor for name, tensor in state.items()}
 
 
 def _half_a_cell(like: Tensor) -> Tensor:
-    """Half a cell as a part of the width and height of each anchor, in the order of the RPN's offsets x, y, w, h."""
+    """Half a cell as a share of each anchor's width and height, in the order of the RPN's offsets x, y, w, h."""
     half = 0.5 / _ANCHOR_CELLS
     parts = [part for ratio in _RATIOS for part in (half * ratio**0.5, half / ratio**0.5, 0.0, 0.0)]
     return like.new_tensor(parts)

@@ -1,6 +1,6 @@
-"""The attention blocks of the authors' detection code: which there are, and which settings of ours they have.
+"""The attention blocks of the authors' detection code, and the equivalent settings of ours.
 
-Some settings are in no tensor, but in the configuration that a checkpoint may carry.
+Some settings do not show in the tensors, only in the configuration that a checkpoint may contain.
 """
 
 import re
@@ -18,15 +18,15 @@ _BLOCK = re.compile(r"backbone\.(layer\d\.\d+)\.(nl_gc_block|nonlocal_block|cont
 
 @dataclass(frozen=True)
 class Block:
-    """One kind of block there, and what it is here.
+    """One kind of block in their code, and its equivalent in ours.
 
     Args:
-        module: what residual blocks call it.
-        key: what configurations call it.
-        layers: its layers and parameters, by their names there; the names are what it is known by.
-        variant, options: what it is here; options are beside those of the preset.
-        published: the settings that no tensor shows, in the authors' configurations.
-        defaults: the same, of a configuration that does not name them.
+        module: its name in residual blocks.
+        key: its name in configurations.
+        layers: its layers and parameters, by their original names, which identify it.
+        variant, options: our equivalent; options override the preset.
+        published: settings that do not show in the tensors, as in the authors' configurations.
+        defaults: the same settings, if a configuration does not give them.
     """
 
     module: str
@@ -86,12 +86,12 @@ def find_blocks(state: State) -> tuple[Block | None, frozenset[str]]:
 
 
 def block_options(block: Block, state: State, config: Config) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Settings beside those of the preset, and what was assumed."""
+    """Settings that differ from the preset, and what was assumed."""
     said = next((part for part in config.everywhere(block.key) if isinstance(part, Mapping)), None)
     values = dict(block.published) if said is None else {**block.defaults, **said}
     for key in sorted(block.published.keys() - {"temp", "downsample"}):
         if values[key] != block.published[key]:
-            raise ValueError(f"its blocks have {key}={values[key]!r}; only {block.published[key]!r} is converted")
+            raise ValueError(f"its blocks have {key}={values[key]!r}; only {block.published[key]!r} is supported")
     wanted = dict(block.options)
     if block.published and not isinstance(values["temp"], int | float):
         raise ValueError(f"its blocks have temp={values['temp']!r}; expected a number")
@@ -106,12 +106,12 @@ def block_options(block: Block, state: State, config: Config) -> tuple[dict[str,
         return options, ()
     assumed = ", ".join(f"{key}={value!r}" for key, value in block.published.items())
     return options, (
-        f"its configuration is not known: its blocks are taken to have {assumed}; --config FILE gives it",
+        f"its configuration is unknown: its blocks are assumed to have {assumed}; --config FILE provides it",
     )
 
 
 def _reduction(state: State, name: str) -> int | None:
-    """Channels by width of a query, if that is what this tensor makes."""
+    """Channels over query width, if this tensor is the query's weight."""
     if not re.search(r"\.(conv_query|theta\.conv)\.weight$", name):
         return None
     return size(state, name, 1) // size(state, name)

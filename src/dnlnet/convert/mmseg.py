@@ -1,4 +1,4 @@
-"""mmsegmentation: its DNL, non-local and plain FCN heads on ResNets."""
+"""Convert mmsegmentation's DNL, non-local and plain FCN heads on ResNets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from dnlnet.convert.family import Converted, Family, ForeignCheckpoint
 from dnlnet.convert.known_classes import find_data
 from dnlnet.convert.mm_config import Config
 from dnlnet.convert.mmseg_facts import Facts
-from dnlnet.convert.names import State, as_linear, check_context, renamed, size
+from dnlnet.convert.names import State, check_context, flatten_convolutions, rename_tensors, size
 from dnlnet.convert.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
 from dnlnet.recipes.schema import Optim, Schedule
 from dnlnet.segmentation.schema import Data, Evaluation, Loss, SegmentationRecipe, SegmentorModel
@@ -56,12 +56,12 @@ _BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
 
 
 def matches(state: State) -> bool:
-    """Whether a state dict has mmsegmentation's names of a head that joins its input."""
+    """Whether the names are those of an mmsegmentation head that concatenates its input."""
     return {"decode_head.conv_cat.conv.weight", "decode_head.conv_seg.weight"} <= set(state)
 
 
 def convert(checkpoint: ForeignCheckpoint) -> Converted:
-    """The model of a checkpoint; what its weights leave open is read from its configuration or its file's name."""
+    """Convert a checkpoint; what its weights leave open comes from its configuration or its file's name."""
     theirs = checkpoint.state
     _check_network(theirs)
     averaged = [name for name in theirs if name.startswith("ema_")]
@@ -73,13 +73,13 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
         **_HEADS,
         **({f"decode_head.{kind}.{part}": ours for part, ours in _BLOCK.items()} if kind else {}),
     }
-    state, unused = renamed({name: x for name, x in theirs.items() if name not in averaged}, names)
+    state, unused = rename_tensors({name: x for name, x in theirs.items() if name not in averaged}, names)
     variant = None if kind is None else _VARIANTS[kind]
     config = Config.of(checkpoint.meta)
     facts = Facts.of(checkpoint.path.name, config, checkpoint.meta.get("iter"))
     width = size(theirs, "decode_head.convs.0.conv.weight")
     has_auxiliary = "auxiliary_head.conv_seg.weight" in theirs
-    data, classes, assumed = find_data(size(theirs, "decode_head.conv_seg.weight"), *_said_classes(checkpoint.meta))
+    data, classes, assumed = find_data(size(theirs, "decode_head.conv_seg.weight"), *_find_classes(checkpoint.meta))
     model = SegmentorModel(
         backbone=find_resnet(theirs, "backbone.", stem, _BACKBONES),
         output_stride=facts.output_stride,
@@ -101,7 +101,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     notes += [assumed] if assumed else []
     notes += [_SMALLER] if data.startswith("pascal_context") else []
     return Converted(
-        as_linear(state, "head.block"),
+        flatten_convolutions(state, "head.block"),
         _recipe(model, data, facts),
         classes,
         tuple(notes),
@@ -120,23 +120,21 @@ FAMILY = Family(
     "config",
 )
 _SMALLER = (
-    "mmsegmentation tests on PASCAL-Context with images resized to fit into 520 x 520; here they are looked at as "
-    "they are, which is nearly the same for the most common size, 500 x 375"
+    "mmsegmentation tests on PASCAL-Context with images resized to fit into 520 x 520; here they are not resized, "
+    "which is nearly the same for the most common size, 500 x 375"
 )
 
 
 def _check_network(state: State) -> None:
-    """Refuse what is known to be there and to have no counterpart here."""
+    """Refuse layers that are known to have no counterpart in our networks."""
     check_context(state)
     if any(name.startswith("backbone.layer") and ".downsample.2." in name for name in state):
-        raise ValueError(
-            "its backbone is a ResNetV1d, with average-pooling in its shortcuts; converted are only others"
-        )
+        raise ValueError("its backbone is a ResNetV1d, with average-pooling in its shortcuts, which is not supported")
 
 
 def _recipe(model: SegmentorModel, data: str, facts: Facts) -> SegmentationRecipe:
-    """What mmsegmentation trains such a model with, as far as this package has it too."""
-    # Cityscapes is looked at as it is; PASCAL-Context fits into a square, which is nearly as it is.
+    """The recipe with which mmsegmentation trains such a model, as far as this package supports it."""
+    # Cityscapes is not resized; PASCAL-Context fits into a square, which is nearly the original size.
     short_side = None if data == "cityscapes" or data.startswith("pascal_context") else 512
     crop = facts.crop or ((512, 1024) if data == "cityscapes" else (512, 512))
     free = ("block.query", "block.key") if model.variant == "dnl" and facts.windowed else ()
@@ -152,10 +150,10 @@ def _recipe(model: SegmentorModel, data: str, facts: Facts) -> SegmentationRecip
 
 
 def _block(head: Mapping[str, Any], state: State, width: int) -> dict[str, Any]:
-    """Where a block is not as the preset: widths as its tensors have them, logits as the configuration says."""
+    """Options that differ from the preset: widths from the tensors, logits from the configuration."""
     mode = head.get("mode", "embedded_gaussian")
     if mode != "embedded_gaussian":
-        raise ValueError(f"its block is of the mode {mode}; this package has embedded_gaussian alone")
+        raise ValueError(f"its block has the mode {mode}; only embedded_gaussian is supported")
     options: dict[str, Any] = {}
     reduction = width // size(state, "head.block.value.weight")
     if reduction != 2:
@@ -170,7 +168,7 @@ def _block(head: Mapping[str, Any], state: State, width: int) -> dict[str, Any]:
     return options
 
 
-def _said_classes(meta: Mapping[str, Any]) -> tuple[Any, Any]:
+def _find_classes(meta: Mapping[str, Any]) -> tuple[Any, Any]:
     own = meta.get("dataset_meta")
     said = own if isinstance(own, Mapping) else meta
     return (

@@ -1,6 +1,6 @@
-"""What the weights of a model of mmsegmentation do not tell.
+"""Facts about a model of mmsegmentation that its weights do not show.
 
-It is read from the configuration in the file, then from the file's name, then taken as it is most common there.
+They come from the configuration in the file, then from the file's name, then from what is most common there.
 """
 
 import re
@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dnlnet.convert.family import Assumption
-from dnlnet.convert.mm_config import Config, only, takes_caffe_pixels
-from dnlnet.convert.resnets import Dilations, unusual
+from dnlnet.convert.mm_config import Config, require_known, takes_caffe_pixels
+from dnlnet.convert.resnets import Dilations, nondefault_dilations
 from dnlnet.errors import shown
 
-_WINDOWED = (769, 769)  # crops of this size come with corners on corners, and are tested in windows
+_WINDOWED = (769, 769)  # models for crops of this size align corners and are tested in windows
 _STRIDE = (513, 513)
 _STRIDES = {(1, 2, 1, 1): 8, (1, 2, 2, 1): 16, (1, 2, 2, 2): 32}  # of the stages, and that of the network
 
-# What a configuration may say of a part, if the network here is to be the same; keys are those of the classes there.
+# Values of a configuration with which the networks are the same, by their keys.
 _BACKBONE: Mapping[str, tuple[Any, ...]] = {
     "type": ("ResNet", "ResNetV1c", "mmseg.ResNet", "mmseg.ResNetV1c"),
     "style": ("pytorch", "caffe"),
@@ -33,7 +33,7 @@ _HEAD: Mapping[str, tuple[Any, ...]] = {
     "threshold": (None,),
 }
 _NORM: Mapping[str, tuple[Any, ...]] = {"type": ("BN", "SyncBN", "BN2d", "MMSyncBN"), "eps": (1e-5,)}
-# Keys that tensors show, or that matter for training alone.
+# Keys whose values show in the tensors, or matter for training alone.
 _SHOWN = {
     "backbone": "depth in_channels stem_channels base_channels strides dilations out_indices deep_stem frozen_stages "
     "norm_cfg norm_eval stage_with_dcn multi_grid with_cp zero_init_residual pretrained init_cfg",
@@ -45,7 +45,7 @@ _SHOWN = {
 
 @dataclass
 class Facts:
-    """What is known of a model beside its weights, and how."""
+    """What is known about a model apart from its weights."""
 
     crop: tuple[int, int] | None = None
     align_corners: bool = False
@@ -62,12 +62,12 @@ class Facts:
 
     @property
     def windowed(self) -> bool:
-        """Whether it was trained on the larger crops of Cityscapes, which other settings come with."""
+        """Whether it was trained on the larger crops of Cityscapes, which imply other settings."""
         return self.crop == _WINDOWED
 
     @classmethod
     def of(cls, name: str, config: Config, trained: Any = None) -> "Facts":
-        """The facts about a file of this name with this configuration, trained for so many iterations."""
+        """Find the facts from a file's name, its configuration and its number of trained iterations."""
         facts = cls()
         facts._find_crop(name, config)
         facts._find_resizing(config)
@@ -94,7 +94,7 @@ class Facts:
             self.align_corners = head.get("align_corners", False) is True  # False is the default there
             return
         self.align_corners = self.windowed
-        why = f"as their models for crops of {self.crop[0]} x {self.crop[1]} have it" if self.crop else _NO_CROP
+        why = f"as in their models for crops of {self.crop[0]} x {self.crop[1]}" if self.crop else _NO_CROP
         self._assume("model.align_corners", f"align_corners is {self.align_corners}, {why}")
 
     def _find_test(self, config: Config) -> None:
@@ -102,10 +102,10 @@ class Facts:
         test = next((part for part in tests if "mode" in part), None)
         if test is None:
             self.window, self.stride = (_WINDOWED, _STRIDE) if self.windowed else (None, None)
-            looked = f"in windows of {self.window}" if self.window else "whole"
+            fed = f"in windows of {self.window}" if self.window else "whole"
             self._assume(
                 "evaluation.window",
-                f"images are looked at {looked}, as most such models have it",
+                f"images are fed to the network {fed}, as for most such models",
                 "evaluation.window=[769,769] --set evaluation.stride=[513,513], or null for both,",
             )
         elif test["mode"] == "slide":
@@ -113,11 +113,11 @@ class Facts:
             if self.window is None or self.stride is None:
                 raise ValueError(f"its test_cfg is {shown(dict(test))}; expected crop_size and stride of two numbers")
         elif test["mode"] != "whole":
-            raise ValueError(f"its test_cfg.mode is {shown(test['mode'])}; converted are whole and slide")
+            raise ValueError(f"its test_cfg.mode is {shown(test['mode'])}; supported: whole and slide")
         if self.window == _WINDOWED:
             self.notes.append(
                 "mmsegmentation resizes images to 2049 x 1025 before it tests a model for crops of 769 x 769; here "
-                "they are looked at as they are"
+                "they are not resized"
             )
 
     def _find_backbone(self, name: str, config: Config) -> None:
@@ -128,14 +128,12 @@ class Facts:
             if named is None:
                 self._assume("model.output_stride", "an output stride of 8 is assumed")
             return
-        only(part, "backbone", _BACKBONE)
+        require_known(part, "backbone", _BACKBONE)
         self._check_rest(part, "backbone", _BACKBONE, "backbone")
         strides, dilations = part.get("strides", (1, 2, 2, 2)), part.get("dilations", (1, 1, 1, 1))
         grid = part.get("multi_grid")
         if not _are_counts(strides, 4) or strides not in _STRIDES:
-            raise ValueError(
-                f"its backbone.strides are {shown(strides)}; converted are {', '.join(map(str, _STRIDES))}"
-            )
+            raise ValueError(f"its backbone.strides are {shown(strides)}; supported: {', '.join(map(str, _STRIDES))}")
         if not _are_counts(dilations, 4) or not (grid is None or _are_counts(grid)):
             raise ValueError(
                 f"its backbone.dilations are {shown(dilations)} and multi_grid is {shown(grid)}; expected whole "
@@ -146,7 +144,7 @@ class Facts:
         if grid is not None:
             stages[-1] = grid  # in place of the stage's own
         self.output_stride = _STRIDES[strides]
-        self.dilations = unusual(self.output_stride, stages)
+        self.dilations = nondefault_dilations(self.output_stride, stages)
         self.stride_in_1x1 = part.get("style") == "caffe"
 
     def _find_heads(self, name: str, config: Config) -> None:
@@ -156,21 +154,17 @@ class Facts:
             self.head_dilation = int(named[1]) if named else 1
             return
         for where, part in (("decode_head", head), ("auxiliary_head", auxiliary)):
-            only(part, where, _HEAD)
+            require_known(part, where, _HEAD)
             self._check_rest(part, where, _HEAD, "head")
         if head.get("in_index", -1) not in (3, -1):
-            raise ValueError(
-                f"its decode_head.in_index is {shown(head['in_index'])}; converted is only the last map, 3"
-            )
+            raise ValueError(f"its decode_head.in_index is {shown(head['in_index'])}; supported: the last map, 3")
         if head.get("out_channels") not in (None, head.get("num_classes")):
-            raise ValueError(
-                "its decode_head has one output for two classes; converted are only outputs of all classes"
-            )
+            raise ValueError("its decode_head has one output for two classes; supported: outputs of all classes")
         dilation = head.get("dilation", 1)
         if not _are_counts((dilation,)) or auxiliary.get("dilation", dilation) != dilation:
             raise ValueError(
                 f"its heads have the dilations {shown(dilation)} and {shown(auxiliary.get('dilation', 1))}; "
-                "converted is only one number for both"
+                "supported: one number for both"
             )
         self.head_dilation = dilation
 
@@ -185,25 +179,25 @@ class Facts:
         elif _are_counts((trained,)):
             self.iterations = trained
         else:
-            self._assume("schedule.iterations", f"{self.iterations} iterations of training are written down")
+            self._assume("schedule.iterations", f"{self.iterations} iterations of training are assumed")
 
     def _check_rest(self, part: Mapping[str, Any], where: str, known: Mapping[str, Any], kind: str) -> None:
-        """Refuse norms of another kind, and mention what nothing is known about."""
+        """Refuse unsupported norms, and note unknown keys."""
         norm = part.get("norm_cfg")
         if isinstance(norm, Mapping):
-            only(norm, f"{where}.norm_cfg", _NORM)
+            require_known(norm, f"{where}.norm_cfg", _NORM)
         if strange := [key for key in part if key not in known and key not in _SHOWN[kind].split()]:
-            self.notes.append(f"nothing is known of {', '.join(strange)} in the {where} of its configuration")
+            self.notes.append(f"ignored unknown keys in the {where} of its configuration: {', '.join(strange)}")
 
     def _assume(self, key: str, text: str, how: str | None = None) -> None:
         self.assumed.append(Assumption(f"{text}; --set {how or f'{key}=...'} changes it", (key,)))
 
 
-_NO_CROP = "for neither a configuration nor the file's name says what crops it was trained on"
+_NO_CROP = "as neither a configuration nor the file's name gives the size of its training crops"
 
 
 def _pair(value: Any) -> tuple[int, int] | None:
-    """Height and width, which one number may stand for."""
+    """Height and width, from two numbers or one for both."""
     if _are_counts((value,)):
         return (value, value)
     return (value[0], value[1]) if _are_counts(value, 2) else None

@@ -1,4 +1,4 @@
-"""Names of tensors, from theirs to ours by a table, and back."""
+"""Rename tensors by a table, from their names to ours and back."""
 
 from collections.abc import Mapping
 
@@ -7,19 +7,20 @@ from torch import Tensor
 State = Mapping[str, Tensor]
 
 
-def renamed(state: State, names: Mapping[str, str]) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """The tensors under our names, and the names that the table has nothing for.
+def rename_tensors(state: State, names: Mapping[str, str]) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """The tensors under our names, and the names that are not in the table.
 
     Args:
         state: tensors under their names.
-        names: beginnings of names there, whole up to a dot, and what they are here.
+        names: prefixes of their names, up to a dot, and ours.
 
     >>> import torch
-    >>> ours, unknown = renamed({"conv.weight": torch.ones(1), "conv2.weight": torch.ones(1)}, {"conv": "reduce.0"})
+    >>> theirs = {"conv.weight": torch.ones(1), "conv2.weight": torch.ones(1)}
+    >>> ours, unknown = rename_tensors(theirs, {"conv": "reduce.0"})
     >>> list(ours), unknown
     (['reduce.0.weight'], ('conv2.weight',))
     """
-    ours = {name: _replaced(name, names) for name in state}
+    ours = {name: _replace_prefix(name, names) for name in state}
     return (
         {our: state[name] for name, our in ours.items() if our is not None},
         tuple(name for name, our in ours.items() if our is None),
@@ -27,16 +28,16 @@ def renamed(state: State, names: Mapping[str, str]) -> tuple[dict[str, Tensor], 
 
 
 def their_name(ours: str, names: Mapping[str, str]) -> str:
-    """What a tensor is called there; our name if the table has nothing for it.
+    """A tensor's original name; our name if it is not in the table.
 
     >>> their_name("reduce.0.weight", {"conv": "reduce.0"})
     'conv.weight'
     """
-    return _replaced(ours, {our: their for their, our in names.items()}) or ours
+    return _replace_prefix(ours, {our: their for their, our in names.items()}) or ours
 
 
-def _replaced(name: str, names: Mapping[str, str]) -> str | None:
-    """The name with its beginning replaced, the longest that the table has."""
+def _replace_prefix(name: str, names: Mapping[str, str]) -> str | None:
+    """The name with its longest prefix in the table replaced."""
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         beginning = ".".join(parts[:end])
@@ -45,11 +46,12 @@ def _replaced(name: str, names: Mapping[str, str]) -> str | None:
     return None
 
 
-def as_linear(state: State, block: str) -> dict[str, Tensor]:
-    """The tensors with the 1 x 1 convolutions of a block as the linear maps they are.
+def flatten_convolutions(state: State, block: str) -> dict[str, Tensor]:
+    """The tensors with a block's 1 x 1 convolutions as linear maps.
 
     >>> import torch
-    >>> {name: tuple(x.shape) for name, x in as_linear({"block.key.weight": torch.ones(2, 4, 1, 1)}, "block").items()}
+    >>> state = flatten_convolutions({"block.key.weight": torch.ones(2, 4, 1, 1)}, "block")
+    >>> {name: tuple(tensor.shape) for name, tensor in state.items()}
     {'block.key.weight': (2, 4)}
     """
     return {
@@ -59,20 +61,20 @@ def as_linear(state: State, block: str) -> dict[str, Tensor]:
 
 
 def size(state: State, name: str, axis: int = 0) -> int:
-    """Length of an axis of a tensor that has to be there."""
+    """Size of a tensor along an axis; an error if the tensor is missing."""
     if name not in state:
-        raise ValueError(f"the tensor {name} is missing; is this all of the network?")
+        raise ValueError(f"the tensor {name} is missing; is this the whole network?")
     shape = tuple(state[name].shape)
     if axis >= len(shape) or shape[axis] == 0:
-        raise ValueError(f"the tensor {name} is of the shape {shape}, which is none of a layer")
+        raise ValueError(f"the tensor {name} has the shape {shape}, which no layer has")
     return shape[axis]
 
 
 def check_context(state: State) -> None:
-    """Refuse a block whose context goes through a bottleneck, as GCNet has it: the block `gc` here has none."""
+    """Refuse a block with a bottleneck for the context, as in GCNet: our block `gc` has none."""
     for name in state:
         if ".channel_add_conv." in name or ".channel_mul_conv." in name:
             raise ValueError(
                 f"its block has a bottleneck for the global context ({name}), as GCNet's; the block gc of this "
-                "package has none, so it is not converted"
+                "package has none, so it cannot be converted"
             )

@@ -1,8 +1,8 @@
-"""pytorchvideo's `slow_r50`, and networks of the same layers, as video classifiers of this package."""
+"""Convert pytorchvideo's `slow_r50`, and networks of the same layers."""
 
 from dnlnet.convert.family import Assumption, Converted, Family, ForeignCheckpoint
-from dnlnet.convert.known_classes import numbered
-from dnlnet.convert.names import State, renamed, size
+from dnlnet.convert.known_classes import number_classes
+from dnlnet.convert.names import State, rename_tensors, size
 from dnlnet.convert.videos import find_video_backbone, residual_names
 from dnlnet.systems import find_recipe
 from dnlnet.video.data.videos import named_classes
@@ -40,7 +40,7 @@ _CLIPS = Assumption(
 
 
 def matches(state: State) -> bool:
-    """Whether these are names of pytorchvideo's ResNets, which have a stem, four stages and a head.
+    """Whether the names are those of pytorchvideo's ResNets, with a stem, four stages and a head.
 
     >>> matches({})
     False
@@ -49,13 +49,13 @@ def matches(state: State) -> bool:
 
 
 def convert(checkpoint: ForeignCheckpoint) -> Converted:
-    """The classifier of a checkpoint, with the baseline of the Kinetics recipes, whose network it is."""
+    """Convert a checkpoint to a video classifier, with the baseline recipe for Kinetics."""
     theirs = checkpoint.state
-    state, unused = renamed(theirs, _NAMES)
+    state, unused = rename_tensors(theirs, _NAMES)
     recipe = find_recipe("kinetics-r50-baseline")
     backbone = find_video_backbone(theirs, _BLOCKS, _STEM)
     model = recipe.model.model_copy(update={"backbone": backbone, "weights": None})
-    names, note = numbered(size(theirs, _HEAD))
+    names, note = number_classes(size(theirs, _HEAD))
     return Converted(
         state,
         recipe.model_copy(update={"model": model, "paper": None, "measured": None}),

@@ -1,8 +1,8 @@
-"""Checkpoints of other code bases, read without running anything in them.
+"""Read checkpoints of other code bases without running anything in them.
 
-A checkpoint is a pickle, which names classes and functions that make its objects. PyTorch's reader for weights makes
-tensors and plain values of it and refuses every other name. Here each such name gets a class that does nothing, so
-that the file can be read; what these classes were made for is left out.
+A checkpoint is a pickle, which names the classes and functions that create its objects. PyTorch's safe loader creates
+tensors and plain values, and refuses every other name. Here each such name is replaced by a class that does nothing,
+so that the file can be read; those objects are left out.
 """
 
 import pickletools
@@ -23,10 +23,10 @@ from torch import Tensor
 from dnlnet.backbones import read_content, split_checkpoint
 from dnlnet.convert.family import ForeignCheckpoint
 
-# What wrappers of networks put before every name.
+# Prefixes that wrappers add to every name.
 _PREFIXES = ("module.", "_orig_mod.")
 
-# What training leaves beside the weights, and nobody needs to use them.
+# What training stores besides the weights, and inference does not need.
 _LEFT_OUT: Mapping[str, str] = {
     "optimizer": "the state of the optimiser",
     "optimizer_state": "the state of the optimiser",
@@ -35,49 +35,49 @@ _LEFT_OUT: Mapping[str, str] = {
     "ema_state_dict": "an averaged copy of the weights",
 }
 
-# Classes of other programs that hold plain values, and what holds them here.
+# Other programs' classes for plain values, and what replaces them.
 _CONTAINERS: Mapping[str, Callable[..., Any]] = {
     "pyhocon.config_tree.ConfigTree": OrderedDict,
     "pyhocon.config_tree.ConfigList": list,
 }
-_ZIP = b"PK\x03\x04"  # what a file of PyTorch 1.6 and later begins with
-_OLD_PICKLES = 4  # of an older file before its numbers: two versions, the machine, and what was saved
-_DEPTH = 64  # beyond which values are no configuration
-_MOST = 1000  # classes and functions; a checkpoint names some twenty
+_ZIP = b"PK\x03\x04"  # start of a file of PyTorch 1.6 and later
+_OLD_PICKLES = 4  # pickles before the data of an older file: two versions, the machine, and what was saved
+_DEPTH = 64  # deepest nesting of a configuration
+_MOST = 1000  # most classes and functions; a checkpoint names about twenty
 
 
 class Ignored:
-    """Stands in for an object that is neither a tensor nor a plain value: takes anything and does nothing."""
+    """Stands in for an object that is neither a tensor nor a plain value: accepts anything and does nothing."""
 
-    kind = "an unknown kind"  # what it stands in for
+    kind = "an unknown kind"  # the class it stands in for
 
     def __init__(self, *_: object) -> None:
-        """Takes what its kind would be made of."""
+        """Accept any arguments."""
 
     def __new__(cls, *_: object) -> "Ignored":
-        """Takes the same."""
+        """Accept any arguments."""
         return super().__new__(cls)
 
     def __setstate__(self, _: object) -> None:
-        """Takes what its kind would be filled with."""
+        """Accept any state."""
 
 
 def read_checkpoint(path: Path) -> ForeignCheckpoint:
-    """A checkpoint as its family gets it; what lies beside the weights, and in the file's own `meta`, is its meta."""
-    stand_ins = {name: type("Ignored", (Ignored,), {"kind": name}) for name in _named(path)}
+    """Read a checkpoint; its `meta` is everything besides the weights, merged with the file's own `meta`."""
+    stand_ins = {name: type("Ignored", (Ignored,), {"kind": name}) for name in _find_names(path)}
     state, rest = split_checkpoint(path, read_content(path, {**stand_ins, **_CONTAINERS}))
-    plain = _Plain()
-    beside = plain(rest)
-    own = beside.pop("meta", None)
-    meta = {**beside, **(own if isinstance(own, Mapping) else {})}
-    return ForeignCheckpoint(path, unwrapped(state), meta, tuple(sorted(plain.ignored)))
+    remove = _RemoveStandIns()
+    outer = remove(rest)
+    own = outer.pop("meta", None)
+    meta = {**outer, **(own if isinstance(own, Mapping) else {})}
+    return ForeignCheckpoint(path, strip_wrappers(state), meta, tuple(sorted(remove.ignored)))
 
 
-def unwrapped(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors without the prefixes that all their names share because of a wrapper.
+def strip_wrappers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Strip the wrapper prefixes that all names share.
 
     >>> import torch
-    >>> list(unwrapped({"module.a.weight": torch.ones(1), "module.b.weight": torch.ones(1)}))
+    >>> list(strip_wrappers({"module.a.weight": torch.ones(1), "module.b.weight": torch.ones(1)}))
     ['a.weight', 'b.weight']
     """
     inside = dict(state)
@@ -87,8 +87,8 @@ def unwrapped(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return inside
 
 
-def left_out(checkpoint: ForeignCheckpoint) -> list[str]:
-    """What the file holds beside the weights that a model file does not, in words."""
+def describe_left_out(checkpoint: ForeignCheckpoint) -> list[str]:
+    """What the file holds besides the weights and a model file does not, in words."""
     words = [what for name, what in _LEFT_OUT.items() if name in checkpoint.meta]
     if checkpoint.ignored:
         kinds = ", ".join(kind if re.fullmatch(r"[\w.]+", kind) else ascii(kind) for kind in checkpoint.ignored[:8])
@@ -96,17 +96,17 @@ def left_out(checkpoint: ForeignCheckpoint) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-class _Plain:
-    """Values without the objects among them that were not made; their kinds are kept in `ignored`.
+class _RemoveStandIns:
+    """Remove stand-ins from nested values; their classes are collected in `ignored`.
 
-    >>> plain = _Plain()
-    >>> plain({"a": [1, Ignored()], "b": Ignored()}), plain.ignored
+    >>> remove = _RemoveStandIns()
+    >>> remove({"a": [1, Ignored()], "b": Ignored()}), remove.ignored
     ({'a': [1, None]}, {'an unknown kind'})
     """
 
     def __init__(self) -> None:
         self.ignored: set[str] = set()
-        self._done: dict[int, Any] = {}  # values that are in several places, or inside themselves
+        self._done: dict[int, Any] = {}  # for values that occur several times, or inside themselves
 
     def __call__(self, value: Any, depth: int = 0) -> Any:
         if isinstance(value, Ignored):
@@ -129,8 +129,8 @@ class _Plain:
         return done
 
 
-def _named(path: Path) -> set[str]:
-    """The classes and functions that the pickles in a file name; it is not run to find out."""
+def _find_names(path: Path) -> set[str]:
+    """The classes and functions named in a file's pickles, which are not run."""
     names: set[str] = set()
     if not path.is_file():
         return names
@@ -144,11 +144,11 @@ def _named(path: Path) -> set[str]:
                         renamed = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
                         names |= {f"{module}.{name}", ".".join(renamed)}  # as Python 2 had it, and now
     except (OSError, *_BROKEN):
-        pass  # it is read as PyTorch does next, which says what is wrong
+        pass  # PyTorch reads it next, and says what is wrong
     return names if len(names) <= _MOST else set()
 
 
-# What zip files and pickles raise that are not what they claim to be.
+# Errors raised for damaged zip files and pickles.
 _BROKEN = (
     *(ValueError, EOFError, IndexError, KeyError, RuntimeError, struct.error, OverflowError, MemoryError),
     *(zipfile.BadZipFile, zlib.error),

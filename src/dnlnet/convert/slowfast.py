@@ -1,7 +1,7 @@
-"""Slow-only networks of PySlowFast as video classifiers of this package.
+"""Convert slow-only networks of PySlowFast.
 
-The network is the same: a ResNet whose blocks come after the last activation of residual blocks. Checkpoints carry
-their configuration as YAML, under `cfg`; what it says and tensors do not is read from there.
+The network is the same: a ResNet with blocks after the last activation of residual blocks. Checkpoints contain their
+configuration as YAML, under `cfg`, which says what the tensors do not show.
 """
 
 import pickletools
@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 
 from dnlnet.convert.family import Converted, Family, ForeignCheckpoint
-from dnlnet.convert.known_classes import numbered
-from dnlnet.convert.names import State, as_linear, renamed, size
+from dnlnet.convert.known_classes import number_classes
+from dnlnet.convert.names import State, flatten_convolutions, rename_tensors, size
 from dnlnet.convert.slowfast_config import Config
 from dnlnet.convert.videos import STAGES, find_video_backbone, residual_names
 from dnlnet.systems import find_recipe
@@ -61,7 +61,7 @@ _TEST_NOTE = (
 
 
 def matches(state: State) -> bool:
-    """Whether these are names of PySlowFast's networks, or of the Caffe2 models that it reads too.
+    """Whether the names are those of PySlowFast's networks, or of the Caffe2 models that it also reads.
 
     >>> import torch
     >>> matches({"s1.pathway0_stem.conv.weight": torch.empty(0)})
@@ -70,8 +70,8 @@ def matches(state: State) -> bool:
     return _STEM in state or any(_CAFFE2_NAME.fullmatch(name) for name in state)
 
 
-def why_caffe2(path: Path) -> str | None:
-    """Why a file cannot be read, if it is one of Caffe2's; nothing of it is run to find out."""
+def caffe2_problem(path: Path) -> str | None:
+    """Why a file cannot be read, if it is a Caffe2 model; nothing in it is run."""
     try:
         with path.open("rb") as file:
             if file.read(1) != b"\x80":  # the first byte of every pickle since the second protocol
@@ -84,25 +84,25 @@ def why_caffe2(path: Path) -> str | None:
 
 
 def convert(checkpoint: ForeignCheckpoint) -> Converted:
-    """The classifier of a checkpoint, with the Kinetics recipe whose network it is.
+    """Convert a checkpoint to a video classifier, with the matching recipe for Kinetics.
 
-    Raises ValueError for networks that this package has not: two pathways, attention that is a dot product.
+    Raises ValueError for networks that this package does not have: two pathways, dot-product attention.
     """
     theirs = checkpoint.state
     if any(_CAFFE2_NAME.fullmatch(name) for name in theirs):
         raise ValueError(f"this {_CAFFE2}")
     if strange := [name for name in theirs if re.search(r"\.pathway[1-9]_", name)]:
-        raise ValueError(f"has a second pathway ({strange[0]}); only slow-only networks are converted")
+        raise ValueError(f"has a second pathway ({strange[0]}); only slow-only networks are supported")
     placement = _placement(theirs)
     config = Config.of(checkpoint.meta)
     block, assumed = config.block(tuple(placement))
-    state, unused = renamed(theirs, _NAMES)
+    state, unused = rename_tensors(theirs, _NAMES)
     for stage, numbers in placement.items():
         for number in numbers:
-            state = as_linear(state, f"backbone.{stage}.{number}.non_local")
+            state = flatten_convolutions(state, f"backbone.{stage}.{number}.non_local")
     if config.blue_first and size(theirs, _STEM, 1):
         state["backbone.conv1.weight"] = state["backbone.conv1.weight"].flip(1)
-    recipe = config.filled(find_recipe(f"kinetics-r50-{'nl' if placement else 'baseline'}"))
+    recipe = config.apply_to(find_recipe(f"kinetics-r50-{'nl' if placement else 'baseline'}"))
     model = recipe.model.model_copy(
         update={
             "backbone": find_video_backbone(theirs, _BLOCKS, _STEM),
@@ -112,7 +112,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
             "weights": None,
         }
     )
-    names, note = numbered(size(theirs, "head.projection.weight"))
+    names, note = number_classes(size(theirs, "head.projection.weight"))
     return Converted(
         state,
         recipe.model_copy(update={"model": model, "paper": None, "measured": None}),

@@ -1,4 +1,4 @@
-"""Configurations of PySlowFast: YAML, as its checkpoints carry it."""
+"""Configurations of PySlowFast: YAML, as contained in its checkpoints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from dnlnet.recipes.schema import Recipe
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 
-_POOL = 2  # of keys, in the preset
+_POOL = 2  # the preset's pooling of keys
 _FIRST_OF_STAGES = {"SPATIAL_STRIDES": [1, 2, 2, 2], "SPATIAL_DILATIONS": [1, 1, 1, 1]}
-# What the network here is for; a configuration that has the key must have this value.
+# Values that our network requires, if a configuration has the key.
 _ONLY: Mapping[tuple[str, str], Any] = {
     ("MODEL", "ARCH"): "slow",  # others pool frames between their stages
     ("MODEL", "HEAD_ACT"): "softmax",  # others have several classes for a video
@@ -25,7 +25,7 @@ _ONLY: Mapping[tuple[str, str], Any] = {
     ("DATA", "MULTI_LABEL"): False,
     ("DETECTION", "ENABLE"): False,
 }
-# What a recipe has too: a part and key of theirs, and ours.
+# Their part and key, and ours in a recipe.
 _TAKEN: Mapping[tuple[str, str], tuple[str, str]] = {
     ("DATA", "NUM_FRAMES"): ("data", "frames"),
     ("DATA", "SAMPLING_RATE"): ("data", "stride"),
@@ -41,25 +41,25 @@ _TAKEN: Mapping[tuple[str, str], tuple[str, str]] = {
 }
 _NO_SOFTMAX = (
     "no configuration in the file: its blocks are assumed to have NONLOCAL.INSTANTIATION softmax and keys pooled by "
-    "2; with dot_product, PySlowFast's default, the weights would be those of another network. --config FILE gives "
-    "one"
+    "2; with dot_product, PySlowFast's default, the weights would be those of another network. --config FILE "
+    "provides one"
 )
 _NO_CLIPS = Assumption(
     "clips are assumed to be those of PySlowFast's SLOW_8x8: 8 frames with a stride of 8, pixels with mean 0.45 and "
-    "deviation 0.225, red first; --config FILE, or --set data.frames=... and the like, changes it",
+    "deviation 0.225, red first; --config FILE, or --set data.frames=... etc., changes it",
     ("data.frames", "data.stride", "data.mean", "data.deviation"),
 )
 
 
 @dataclass(frozen=True)
 class Config:
-    """What a configuration says, if there is one."""
+    """A configuration, if there is one."""
 
     content: Mapping[str, Any] | None
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> "Config":
-        """From the YAML that checkpoints have under `cfg`; refused if this package has no such network."""
+        """Parse the YAML under `cfg`; an error if this package has no such network."""
         text = meta.get("cfg")
         if not isinstance(text, str):
             return cls(None)
@@ -68,39 +68,39 @@ class Config:
         except (yaml.YAMLError, RecursionError, ValueError):
             content = None
         if not isinstance(content, Mapping):
-            raise ValueError("its cfg is not YAML of keys and values, so that it does not say what its blocks are")
+            raise ValueError("its cfg is not YAML of keys and values, so its blocks are unknown")
         config = cls(content)
         for (part, key), usual in _ONLY.items():
             if (value := config.part(part).get(key, usual)) != usual:
-                raise ValueError(f"its {part}.{key} is {shown(value)}; only {shown(usual)} is converted")
+                raise ValueError(f"its {part}.{key} is {shown(value)}; only {shown(usual)} is supported")
         for key, firsts in _FIRST_OF_STAGES.items():
             value = config.part("RESNET").get(key)
             if value is not None and _firsts(value) != firsts:
-                raise ValueError(f"its RESNET.{key} is {shown(value)}; only {firsts} is converted")
+                raise ValueError(f"its RESNET.{key} is {shown(value)}; only {firsts} is supported")
         return config
 
     def part(self, name: str) -> Mapping[str, Any]:
-        """One of its parts; empty if it does not have it."""
+        """One of its parts; empty if missing."""
         found = (self.content or {}).get(name)
         return found if isinstance(found, Mapping) else {}
 
     @property
     def stride_in_1x1(self) -> bool:
-        """Whether strides are in the first convolution of a bottleneck."""
+        """Whether the first convolution of a bottleneck has the stride."""
         return bool(self.part("RESNET").get("STRIDE_1X1"))
 
     @property
     def blue_first(self) -> bool:
-        """Whether colours are reversed, after pixels were normalised."""
+        """Whether colours are reversed after normalisation."""
         return bool(self.part("DATA").get("REVERSE_INPUT_CHANNEL"))
 
     @property
     def assumed(self) -> tuple[Assumption, ...]:
-        """What is not known without a configuration."""
+        """What has to be assumed without a configuration."""
         return (_NO_CLIPS,) if self.content is None else ()
 
-    def filled(self, recipe: AnyRecipe) -> AnyRecipe:
-        """The recipe with the clips, crops and views that the configuration names."""
+    def apply_to(self, recipe: AnyRecipe) -> AnyRecipe:
+        """The recipe with the configuration's clips, crops and views."""
         content = recipe.model_dump()
         for (part, key), (ours, name) in _TAKEN.items():
             if key in self.part(part):
@@ -117,7 +117,7 @@ class Config:
             raise ValueError(f"its {theirs} is {shown(first['input'])}: {said}") from None
 
     def block(self, stages: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Settings of the blocks in these stages beside those of the preset, and what to say about them."""
+        """Settings of the blocks in these stages that differ from the preset, and notes for the user."""
         if not stages:
             return {}, ()
         if self.content is None:
@@ -127,28 +127,26 @@ class Config:
         if kind != "softmax":
             raise ValueError(
                 f"its NONLOCAL.INSTANTIATION is {shown(kind)}: attention without a softmax, which the blocks of this "
-                "package do not have; only softmax is converted"
+                "package do not have; only softmax is supported"
             )
         groups = _of_stages(blocks, "GROUP", 1, stages)
         if any(group != 1 for group in groups):
             raise ValueError(
                 f"its NONLOCAL.GROUP is {shown(blocks['GROUP'])}: attention among some of the frames; only 1 is "
-                "converted"
+                "supported"
             )
         windows = _of_stages(blocks, "POOL", [1, _POOL, _POOL], stages)
         first = windows[0]
         if not isinstance(first, list) or len(first) != 3 or any(window != first for window in windows):
-            raise ValueError(f"its NONLOCAL.POOL is {shown(blocks['POOL'])}; only one factor for all is converted")
+            raise ValueError(f"its NONLOCAL.POOL is {shown(blocks['POOL'])}; only one factor for all is supported")
         frames, rows, columns = first
         if frames != 1 or rows != columns or not isinstance(rows, int) or rows < 1:
-            raise ValueError(
-                f"its NONLOCAL.POOL is {shown(blocks['POOL'])}; only pooling in space alone is converted"
-            )
+            raise ValueError(f"its NONLOCAL.POOL is {shown(blocks['POOL'])}; only spatial pooling is supported")
         return ({} if rows == _POOL else {"pool": rows}), ()
 
 
 def _of_stages(blocks: Mapping[str, Any], key: str, usual: Any, stages: tuple[str, ...]) -> list[Any]:
-    """What a key has for the only pathway of each of these stages."""
+    """A key's values for the only pathway of each of these stages."""
     if key not in blocks:
         return [usual] * len(stages)
     firsts = _firsts(blocks[key])
@@ -158,7 +156,7 @@ def _of_stages(blocks: Mapping[str, Any], key: str, usual: Any, stages: tuple[st
 
 
 def _firsts(lists: Any) -> list[Any] | None:
-    """The first of each list in a list, which is that of the only pathway."""
+    """The first item of each inner list: that of the only pathway."""
     if not isinstance(lists, list) or not all(isinstance(inner, list) and inner for inner in lists):
         return None
     return [inner[0] for inner in lists]

@@ -1,11 +1,11 @@
-"""The authors' segmentation code, which is built on torchcv: its non-local, unary and plain networks on ResNets."""
+"""Convert the non-local, unary and plain networks of the authors' segmentation code, which is built on torchcv."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from dnlnet.convert.family import Assumption, Converted, Family, ForeignCheckpoint
 from dnlnet.convert.known_classes import find_data
-from dnlnet.convert.names import State, as_linear, check_context, renamed, size
+from dnlnet.convert.names import State, check_context, flatten_convolutions, rename_tensors, size
 from dnlnet.convert.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
 from dnlnet.convert.torchcv_config import Config
 from dnlnet.recipes.schema import Optim
@@ -54,7 +54,7 @@ _BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
     (PLAIN_STEM, (3, 4, 23, 3)): "resnet101",
     (PLAIN_STEM, (3, 4, 6, 3)): "resnet50",
 }
-# The file that their training begins with; timm's weights are not for such pixels.
+# The pretrained file of their training; timm's weights expect other pixels.
 _PRETRAINED = {"resnet101s": "3x3resnet101-imagenet.pth"}
 # By whether there is a query, and a saliency.
 _VARIANTS = {(True, True): "dnl", (True, False): "nl", (False, True): "gc", (False, False): None}
@@ -68,12 +68,12 @@ _PAPER = {
 
 
 def matches(state: State) -> bool:
-    """Whether a state dict has their names."""
+    """Whether the names are those of their code."""
     return any(f"{module}.conva.0.weight" in state for module in _MODULES) and "backbone.prefix.conv1.weight" in state
 
 
 def convert(checkpoint: ForeignCheckpoint) -> Converted:
-    """The model of a checkpoint; what its weights leave open is read from its configuration, or is the README's."""
+    """Convert a checkpoint; what its weights leave open comes from its configuration, or from the authors' README."""
     theirs = checkpoint.state
     check_context(theirs)
     module = next(name for name in _MODULES if f"{name}.conva.0.weight" in theirs)
@@ -84,7 +84,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
         **{f"{module}.{part}": ours for part, ours in _HEAD.items()},
         **_AUXILIARY,
     }
-    state, unused = renamed(theirs, names)
+    state, unused = rename_tensors(theirs, names)
     block = f"{module}.ctb"
     variant = _VARIANTS[f"{block}.conv_query.weight" in theirs, f"{block}.conv_mask.weight" in theirs]
     if variant == "gc":
@@ -118,7 +118,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
         auxiliary_bias="dsn.0.conv.bias" in theirs,
     )
     return Converted(
-        as_linear(state, "head.block"),
+        flatten_convolutions(state, "head.block"),
         _recipe(model, data, config),
         classes,
         (*config.notes, *([assumed] if assumed else [])),
@@ -138,7 +138,7 @@ FAMILY = Family(
 
 
 def _recipe(model: SegmentorModel, data: str, config: Config) -> SegmentationRecipe:
-    """The paper's recipe for this data set, with what their code does otherwise."""
+    """The paper's recipe for this data set, with the deviations of their code."""
     name = f"{_PAPER.get(data, 'cityscapes')}-r101-dnl"
     base = next(recipe for recipe in segmentation_recipes() if recipe.name == name)
     free = ("block.query", "block.key") if config.frees_embeddings(model.variant) else ()

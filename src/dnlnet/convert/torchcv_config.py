@@ -1,4 +1,4 @@
-"""Configurations of the authors' segmentation code, as its checkpoints carry them."""
+"""Configurations of the authors' segmentation code, as contained in its checkpoints."""
 
 import re
 from collections.abc import Mapping
@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dnlnet.backbones.pixels import CAFFE_MEAN
-from dnlnet.convert.resnets import Dilations, unusual
+from dnlnet.convert.resnets import Dilations, nondefault_dilations
 from dnlnet.errors import shown
 
-# What their two classes of blocks do with each whitening they know, and which of them this package has not. Any other
-# name does nothing there: so `channel` in a nonlocalnowd, and `in_nostd` in a nonlocalbn.
+# What each whitening does in their two block classes, and which ones this package does not have. Any other name has
+# no effect there, such as `channel` in a nonlocalnowd and `in_nostd` in a nonlocalbn.
 _CENTRING: Mapping[str, Mapping[str, str]] = {
     "nonlocalbn": {"channel": "channel", "ln_nostd": "sample"},
     "nonlocalnowd": {"in_nostd": "channel", "ln_nostd": "sample"},
@@ -22,7 +22,7 @@ _BLOCKS_OF_LAST_STAGE = 3
 
 @dataclass
 class Config:
-    """What a checkpoint says about its network."""
+    """What a checkpoint's configuration says about its network."""
 
     nonlocal_: Mapping[str, Any]
     network: Mapping[str, Any]
@@ -31,17 +31,17 @@ class Config:
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> "Config":
-        """From the tree that checkpoints have under `config_dict`, if they have one."""
+        """Read the tree under `config_dict`, if there is one."""
         tree = _part(meta, "config_dict")
         network, chosen = _part(tree, "network"), _part(tree, "nonlocal") or _part(tree, "unary")
         norm = str(network.get("norm_type", "batchnorm"))
         if "batchnorm" not in norm:
-            raise ValueError(f"its network.norm_type is {shown(norm)}; converted are only batch norms")
+            raise ValueError(f"its network.norm_type is {shown(norm)}; supported: batch norms")
         return cls(chosen, network, _part(tree, "data"))
 
     @property
     def has_block(self) -> bool:
-        """Whether it says what the block is."""
+        """Whether it describes the block."""
         return bool(self.nonlocal_)
 
     @property
@@ -51,11 +51,11 @@ class Config:
 
     @property
     def has_pixels(self) -> bool:
-        """Whether it says what pixels are like."""
+        """Whether it says how pixels are normalised."""
         return "normalize" in self.pixels
 
     def block(self, variant: str) -> tuple[str, dict[str, Any]]:
-        """The variant and its options beside those of the preset `authors`.
+        """The variant and its options that differ from the preset `authors`.
 
         Args:
             variant: what the tensors show: dnl, nl or gc.
@@ -70,8 +70,8 @@ class Config:
         options |= self._scale()
         unary = chosen.get("with_unary") is True
         if unary and (variant == "dnl" or centring == "none"):
-            beside = "a saliency" if variant == "dnl" else "no whitening"
-            raise ValueError(f"its block has with_unary beside {beside}, which is none of the paper's variants")
+            other = "a saliency" if variant == "dnl" else "no whitening"
+            raise ValueError(f"its block has with_unary and {other}, which is none of the paper's variants")
         if variant == "nl" and centring != "none":
             variant = "dnl_dagger" if unary else "nl_pairwise"
         if unary:
@@ -86,13 +86,13 @@ class Config:
         return variant, options
 
     def strides(self) -> tuple[int, Dilations | None]:
-        """The output stride of the backbone, and its dilations if they are not the usual ones."""
+        """The output stride of the backbone, and its dilations unless they are the defaults."""
         name = self.network.get("backbone")
         if name is None:
             return 8, None
         found = re.fullmatch(r"(?:deepbase_)?resnet\d+(?:_dilated(8|16))?", str(name))
         if found is None:
-            raise ValueError(f"its network.backbone is {shown(name)}; converted are resnets, dilated by 8, 16 or not")
+            raise ValueError(f"its network.backbone is {shown(name)}; supported: resnets, dilated by 8, 16 or not")
         if found[1] is None:
             return 32, None
         grid = self.network.get("multi_grid")
@@ -107,10 +107,12 @@ class Config:
         base = 32 // output_stride
         # The first block had a stride: it is dilated half as much.
         last = (base * rates[0] // 2, *(base * rate for rate in rates[1:]))
-        return output_stride, unusual(output_stride, [(1,), (1,), (1, 2) if output_stride == 8 else (1,), last])
+        return output_stride, nondefault_dilations(
+            output_stride, [(1,), (1,), (1, 2) if output_stride == 8 else (1,), last]
+        )
 
     def takes_caffe_pixels(self) -> bool:
-        """True, unless it says otherwise, which is refused."""
+        """True; other pixels are refused."""
         normal = _part(self.pixels, "normalize")
         if not normal:
             return True
@@ -118,7 +120,7 @@ class Config:
         found = (mode, normal.get("mean"), normal.get("std"), normal.get("div_value", 1.0))
         if found != ("BGR", list(_CAFFE_MEAN), [1.0, 1.0, 1.0], 1.0):
             raise ValueError(
-                f"its pixels are {shown(mode)} with {shown(dict(normal))}; converted is only BGR without Caffe's "
+                f"its pixels are {shown(mode)} with {shown(dict(normal))}; supported: BGR minus Caffe's "
                 f"mean, {_CAFFE_MEAN}"
             )
         return True
@@ -128,7 +130,7 @@ class Config:
         return "nl" in self._without_decay() if self.has_block else variant == "dnl"
 
     def _class(self) -> str:
-        """Which of the two classes of blocks it is."""
+        """The name of its block class."""
         name = str(self.network.get("model_name"))
         if name in _CENTRING:
             return name
@@ -139,9 +141,7 @@ class Config:
         effective = [kind for kind in kinds if kind in known]
         refused = [kind for kind in kinds if kind in _REFUSED[self._class()]]
         if refused or len(effective) > 1:
-            raise ValueError(
-                f"its block whitens by {shown(list(kinds))}; converted is only one of: {', '.join(known)}"
-            )
+            raise ValueError(f"its block whitens by {shown(list(kinds))}; supported: one of: {', '.join(known)}")
         return known[effective[0]] if effective else "none"
 
     def _whitening(self) -> tuple[str, ...]:

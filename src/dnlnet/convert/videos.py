@@ -1,4 +1,4 @@
-"""What video networks of other code bases share: residual blocks by their names, and which of ours they make."""
+"""Shared by the converters of video networks: names of residual blocks, and matching backbones."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,11 +10,11 @@ _DEEPEST = max(max(row.layers) for row in VIDEO_BACKBONES.values())  # residual 
 
 
 def residual_names(blocks: Sequence[str], parts: Mapping[str, str]) -> dict[str, str]:
-    """A table of names, from theirs to ours, of the residual blocks of all four stages.
+    """A table from their names to ours for the residual blocks of all four stages.
 
     Args:
-        blocks: what a residual block of each stage is called there, with {} for its number.
-        parts: of a residual block, by their names.
+        blocks: their name of a residual block in each stage, with {} for its number.
+        parts: layers of a residual block: their names and ours.
 
     >>> residual_names(["s2.res{}"] * 4, {"branch1": "downsample.0"})["s2.res1.branch1"]
     'backbone.layer4.1.downsample.0'
@@ -28,12 +28,12 @@ def residual_names(blocks: Sequence[str], parts: Mapping[str, str]) -> dict[str,
 
 
 def find_video_backbone(state: State, blocks: Sequence[str], stem: str) -> str:
-    """Which of our backbones it is, told by its residual blocks and the width of its stem.
+    """The name of our backbone with the same residual blocks and stem width.
 
     Args:
         state: tensors under their names.
         blocks: as for `residual_names`.
-        stem: the name of the weight of its first convolution.
+        stem: name of the first convolution's weight.
     """
     layers = tuple(
         sum(any(name.startswith(f"{block.format(number)}.") for name in state) for number in range(_DEEPEST + 1))

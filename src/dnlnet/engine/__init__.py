@@ -1,1 +1,1 @@
-"""Training: one loop for every task, which knows neither models nor data sets."""
+"""Training: one loop for every task, independent of models and data sets."""

@@ -1,4 +1,4 @@
-"""Which samples make up which batch: a function of the seed and the iteration, and of nothing else."""
+"""Which samples form which batch: a function of the seed and the iteration alone."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -13,17 +13,17 @@ Draw = tuple[int, int]  # index, epoch
 
 
 class Batches(Sampler[list[Draw]]):
-    """The batches of iterations start..stop - 1, this process's share of each.
+    """This process's share of the batches of iterations start..stop - 1.
 
-    All samples in a new order every epoch, one epoch after the other; a batch may go over the end of one. Sample j of
-    the run is the same for any number of processes and wherever the run was interrupted.
+    Every epoch shuffles all samples anew; a batch may span two epochs. Sample j of the run is the same for any number
+    of processes and wherever the run was interrupted.
 
     Args:
-        samples: number of samples of the data.
-        batch: samples of one iteration, over all processes.
-        start, stop: iterations.
-        seed: of the run.
-        rank, world_size: which process this is, of how many.
+        samples: number of samples in the data set.
+        batch: samples per iteration, over all processes.
+        start, stop: first iteration, and the one after the last.
+        seed: seed of the run.
+        rank, world_size: number of this process, and how many there are.
 
     >>> list(Batches(samples=3, batch=2, start=0, stop=3, seed=0))
     [[(2, 0), (0, 0)], [(1, 0), (2, 1)], [(0, 1), (1, 1)]]
@@ -33,7 +33,7 @@ class Batches(Sampler[list[Draw]]):
         self, samples: int, batch: int, start: int, stop: int, seed: int, rank: int = 0, world_size: int = 1
     ) -> None:
         if samples < 1:
-            raise ValueError("there is no sample to train on")
+            raise ValueError("there are no samples to train on")
         if batch % world_size:
             raise ValueError(f"a batch of {batch} cannot be shared evenly by {world_size} processes")
         self.samples, self.batch, self.start, self.stop = samples, batch, start, stop
@@ -50,28 +50,27 @@ class Batches(Sampler[list[Draw]]):
 
     def _draw(self, number: int) -> Draw:
         epoch, position = divmod(number, self.samples)
-        return int(_order(self.samples, self.seed, epoch)[position]), epoch
+        return int(_shuffle(self.samples, self.seed, epoch)[position]), epoch
 
 
 @lru_cache(maxsize=4)
-def _order(samples: int, *seed: int) -> NDArray[np.int64]:
+def _shuffle(samples: int, *seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).permutation(samples)
 
 
 class GroupedBatches(Batches):
-    """Batches of samples of one group each, such as images that are wide or high; else as `Batches`.
+    """Batches whose samples all come from one group, such as landscape or portrait images; otherwise like `Batches`.
 
-    Every group has its own order in every epoch, one epoch after the other, and is cut into batches without a rest:
-    what does not fill a batch waits for the next epoch of the group. A sample is in every epoch once, however small
-    its group. In round r come the batches that were completed by epoch r, in an order of their own, so that the
-    groups are mixed.
+    Each group is shuffled anew every epoch and cut into full batches: samples that do not fill a batch wait for the
+    group's next epoch. Every sample occurs once per epoch, however small its group. Round r yields the batches that
+    epoch r completes, shuffled, so that groups are mixed.
 
     Args:
-        groups: of each sample.
-        batch: samples of one iteration, over all processes.
-        start, stop: iterations.
-        seed: of the run.
-        rank, world_size: which process this is, of how many.
+        groups: the group of each sample.
+        batch: samples per iteration, over all processes.
+        start, stop: first iteration, and the one after the last.
+        seed: seed of the run.
+        rank, world_size: number of this process, and how many there are.
 
     >>> list(GroupedBatches(groups=[0, 1, 0, 1, 0], batch=2, start=0, stop=3, seed=0))
     [[(4, 0), (0, 0)], [(3, 0), (1, 0)], [(3, 1), (1, 1)]]
@@ -110,7 +109,7 @@ class GroupedBatches(Batches):
 
 
 def grouped_round(groups: Sequence[int], batch: int, seed: int, number: int) -> list[list[Draw]]:
-    """The batches of a round of `GroupedBatches`: those that epoch `number` of the groups completes.
+    """The batches of one round of `GroupedBatches`: those that epoch `number` completes.
 
     >>> grouped_round([0, 1, 0, 1, 0], batch=2, seed=0, number=0)
     [[(4, 0), (0, 0)], [(3, 0), (1, 0)]]
@@ -119,13 +118,13 @@ def grouped_round(groups: Sequence[int], batch: int, seed: int, number: int) -> 
     for group in sorted(set(groups)):
         members = np.flatnonzero(np.array(groups) == group)
         first, last = (rounds * len(members) // batch for rounds in (number, number + 1))
-        draws = [_member(members, group, seed, place) for place in range(first * batch, last * batch)]
+        draws = [_draw_member(members, group, seed, place) for place in range(first * batch, last * batch)]
         batches += [draws[at : at + batch] for at in range(0, len(draws), batch)]
     order = np.random.default_rng((seed, number)).permutation(len(batches))
     return [batches[place] for place in order]
 
 
-def _member(members: NDArray[np.int64], group: int, seed: int, place: int) -> Draw:
-    """The draw at a place of a group's endless sequence."""
+def _draw_member(members: NDArray[np.int64], group: int, seed: int, place: int) -> Draw:
+    """The draw at a position of a group's endless sequence."""
     epoch, position = divmod(place, len(members))
-    return int(members[_order(len(members), seed, epoch, group)[position]]), epoch
+    return int(members[_shuffle(len(members), seed, epoch, group)[position]]), epoch

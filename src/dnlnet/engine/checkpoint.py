@@ -1,7 +1,7 @@
-"""The state of a run on disk: written whole, checked when read, and never unpickled.
+"""The state of a run on disk: written atomically, verified when read, and never unpickled.
 
-A checkpoint is two files: `000400.safetensors` with every tensor, and, written after it, `000400.json` with the rest,
-the first file's checksum and its own. Without a fitting second file the first one does not count.
+A checkpoint is two files: `000400.safetensors` with every tensor and, written after it, `000400.json` with the rest,
+the checksum of the first file and its own. The first file counts only together with a matching second one.
 """
 
 import json
@@ -21,12 +21,12 @@ from torch import Tensor
 
 from dnlnet.files import NotWrittenError, atomic_write, checksum
 
-_CONTENT = {"iteration", "sha256", "state"}  # of the JSON file, beside the checksum over them
+_CONTENT = {"iteration", "sha256", "state"}  # keys of the JSON file, besides their checksum
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The run after `iteration` iterations: its tensors by name, and all that is not a tensor."""
+    """The run after `iteration` iterations: its tensors by name, and everything else."""
 
     iteration: int
     tensors: Mapping[str, Tensor]
@@ -34,7 +34,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints in a folder, of which the last `keep` stay.
+    """The checkpoints in a folder; only the last `keep` stay.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -47,19 +47,19 @@ class Checkpoints:
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
         if keep < 1:
-            raise ValueError(f"at least 1 checkpoint has to be kept, got {keep}")
+            raise ValueError(f"at least 1 checkpoint must be kept, got {keep}")
         self.folder, self.keep = folder, keep
 
     def paths(self) -> list[Path]:
-        """The JSON files, from the oldest to the newest."""
+        """The JSON files, oldest first."""
         paths = (path for path in self.folder.glob("*.json") if re.fullmatch("[0-9]{6,}", path.stem))
         return sorted(paths, key=lambda path: int(path.stem))
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, then delete those that are too old; a full disk leaves the earlier ones alone.
+        """Write a checkpoint, then delete old ones; if the disk is full, the earlier ones stay.
 
-        A checkpoint of a later iteration is one that could not be read when the run went on from an earlier one. It
-        is deleted as well: it would be in the way of the ones to come.
+        A checkpoint of a later iteration is a damaged one that the run did not resume from. It is deleted as well, or
+        it would block those to come.
         """
         path = self.folder / f"{checkpoint.iteration:06}.json"
         tensors = path.with_suffix(".safetensors")
@@ -70,27 +70,27 @@ class Checkpoints:
                 temporary.write_text(json.dumps({**content, "checksum": _checksum(content)}, allow_nan=False))
         except OSError as error:
             earlier = [old for old in self.paths() if int(old.stem) < checkpoint.iteration]
-            raise OSError(_save_failed(self.folder, checkpoint.iteration, error, earlier)) from error
+            raise OSError(_save_error_text(self.folder, checkpoint.iteration, error, earlier)) from error
         paths = self.paths()
         until = paths.index(path) + 1
         for old in (*paths[: max(0, until - self.keep)], *paths[until:]):
-            old.unlink()  # the one that makes the other count goes first
+            old.unlink()  # first: without it, the other file does not count
             old.with_suffix(".safetensors").unlink(missing_ok=True)
 
     def latest(self, report: Callable[[str], None] = print) -> Checkpoint | None:
-        """The newest checkpoint that is whole, or None; a damaged one on the way to it is reported."""
+        """The newest intact checkpoint, or None; damaged newer ones are reported."""
         for path in reversed(self.paths()):
             try:
                 return _read(path)
             except PermissionError:
-                raise  # it may well be whole
+                raise  # it may well be intact
             except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
                 report(f"{path.with_suffix('')}: this checkpoint is damaged ({error}); trying the one before it")
         return None
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write tensors as a file of safetensors, whole or not at all."""
+    """Write tensors to a safetensors file, atomically."""
     try:
         with atomic_write(path) as temporary:
             contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
@@ -103,9 +103,9 @@ def _read(path: Path) -> Checkpoint:
     content = json.loads(path.read_text())
     expected = content.pop("checksum") if "checksum" in content else None  # the first versions wrote none
     if set(content) != _CONTENT:
-        raise ValueError(f"{path.name} holds something else than {', '.join(sorted(_CONTENT))}")
+        raise ValueError(f"{path.name} should hold {', '.join(sorted(_CONTENT))}, and nothing else")
     if expected is not None and _checksum(content) != expected:
-        raise ValueError(f"{path.name} does not have the content that it was written with")
+        raise ValueError(f"{path.name} has changed since it was written")
     if content["iteration"] != int(path.stem):
         raise ValueError(f"{path.name} is of iteration {content['iteration']}")
     tensors = path.with_suffix(".safetensors")
@@ -116,21 +116,21 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
-    """SHA-256 of the content, whatever the order and the spaces it is written with."""
+    """SHA-256 of the content, independent of key order and white space."""
     return sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def _save_failed(folder: Path, iteration: int, error: OSError, earlier: list[Path]) -> str:
+def _save_error_text(folder: Path, iteration: int, error: OSError, earlier: list[Path]) -> str:
     why = error.reason if isinstance(error, NotWrittenError) else str(error)
     kept = f"the checkpoint of iteration {int(earlier[-1].stem)} is intact" if earlier else "there is no earlier one"
     return (
         f"{folder}: could not save iteration {iteration}: {why}; {kept}; "
-        "make room and give the same command again to go on"
+        "free some space and run the same command again to resume"
     )
 
 
 def random_states(device: torch.device) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The states of all random generators of this process: Python's and NumPy's as JSON, torch's as tensors."""
+    """States of this process's random generators: Python's and NumPy's as JSON, PyTorch's as tensors."""
     kind, keys, *rest = np.random.get_state()
     state = {"python": random.getstate(), "numpy": [str(kind), np.asarray(keys).tolist(), *rest]}
     tensors = {"torch": torch.get_rng_state()}
@@ -140,7 +140,7 @@ def random_states(device: torch.device) -> tuple[dict[str, Any], dict[str, Tenso
 
 
 def restore_random_states(state: Mapping[str, Any], tensors: Mapping[str, Tensor], device: torch.device) -> None:
-    """Put all random generators of this process where they were."""
+    """Restore this process's random generators."""
     version, keys, gauss = state["python"]
     random.setstate((version, tuple(keys), gauss))
     kind, numpy_keys, *rest = state["numpy"]

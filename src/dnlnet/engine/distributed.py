@@ -1,6 +1,6 @@
-"""One process or many: who this is, and how numbers come together.
+"""One process or many: ranks, reductions and synchronisation.
 
-Everything here also works in a single process, so that the rest of the engine has no second path.
+Everything here also works in a single process, so the rest of the engine needs no second code path.
 """
 
 import os
@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 
 @contextmanager
 def process_group() -> Iterator[torch.device]:
-    """Join the processes that `torchrun` started, if it did; gives the device of this one."""
+    """Join the process group of `torchrun`, if there is one; gives this process's device."""
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if torch.cuda.is_available() else None
     device = device or torch.device("cpu")
     if "RANK" not in os.environ:
@@ -31,7 +31,7 @@ def process_group() -> Iterator[torch.device]:
     backend = "nccl" if device.type == "cuda" else "gloo"
     store, rank, world_size = next(iter(rendezvous("env://")))
     if os.environ.get("GROUP_WORLD_SIZE") == "1":
-        # torchrun starts dead processes again with the same store: what the first ones left there leads nowhere.
+        # torchrun restarts dead processes with the same store: what the first ones left there is out of date.
         store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
     try:
@@ -46,17 +46,17 @@ def rank() -> int:
 
 
 def world_size() -> int:
-    """How many processes there are."""
+    """The number of processes."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def is_main() -> bool:
-    """Whether this is the process that writes files and speaks, also once the processes have parted."""
+    """Whether this is the process that writes files and prints, also after the group has been destroyed."""
     return (dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", 0))) == 0
 
 
 def barrier() -> None:
-    """Return once every process has come here."""
+    """Wait until every process has reached this point."""
     if dist.is_initialized():
         dist.barrier()
 
@@ -71,7 +71,7 @@ def mean_over_processes(values: Tensor) -> Tensor:
 
 
 def sum_over_processes(values: Tensor) -> Tensor:
-    """The sum of a tensor over the processes, a new tensor."""
+    """The sum of a tensor over the processes, as a new tensor."""
     total = values.detach().clone()
     if dist.is_initialized():
         dist.all_reduce(total)
@@ -79,7 +79,7 @@ def sum_over_processes(values: Tensor) -> Tensor:
 
 
 def gather(value: Any) -> list[Any]:
-    """Every process's value of something, in the order of their numbers.
+    """The values of all processes, in order of rank.
 
     >>> gather("mine")
     ['mine']
@@ -91,17 +91,17 @@ def gather(value: Any) -> list[Any]:
     return values
 
 
-def any_of(here: bool, device: torch.device) -> bool:
-    """Whether something is so in any of the processes.
+def any_process(here: bool, device: torch.device) -> bool:
+    """Whether a condition holds in any process.
 
-    >>> any_of(True, torch.device("cpu"))
+    >>> any_process(True, torch.device("cpu"))
     True
     """
     return bool(sum_over_processes(torch.tensor(float(here), device=device)) > 0)
 
 
 def in_main(work: Callable[[], None]) -> None:
-    """Do in the main process what may be refused; the others wait, and end without a word if it was.
+    """Run something in the main process alone; if it fails there, the others exit silently.
 
     >>> in_main(lambda: print("once"))
     once
@@ -117,14 +117,14 @@ def in_main(work: Callable[[], None]) -> None:
 
 
 def broadcast_buffers(model: nn.Module) -> None:
-    """Give every process the main one's buffers: batch norms that are not synchronised count each for itself."""
+    """Give every process the main one's buffers: statistics of unsynchronised batch norms differ between them."""
     if dist.is_initialized():
         for buffer in model.buffers():
             dist.broadcast(buffer, src=0)
 
 
 def shard(items: Sequence[Item]) -> list[Item]:
-    """Every n-th item from this process's number on: all are dealt out, none twice.
+    """This process's share of the items: every n-th, starting from its rank.
 
     >>> shard(["a", "b", "c"])
     ['a', 'b', 'c']
@@ -133,9 +133,9 @@ def shard(items: Sequence[Item]) -> list[Item]:
 
 
 def distribute(model: nn.Module, device: torch.device) -> nn.Module:
-    """The model on its device, with gradients averaged over the processes if there are several.
+    """Move the model to its device; with several processes, gradients are averaged over them.
 
-    Batch norm is synchronised on GPUs; PyTorch has no synchronised one for CPUs.
+    Batch norm is synchronised on GPUs only: PyTorch has no synchronised one for CPUs.
     """
     model = model.to(device)
     if world_size() == 1:

@@ -1,4 +1,4 @@
-"""Score a model on a data set, over all processes, every sample once."""
+"""Score a model on a data set, over all processes, each sample once."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from dnlnet.engine.distributed import any_of, broadcast_buffers, gather, shard, world_size
+from dnlnet.engine.distributed import any_process, broadcast_buffers, gather, shard, world_size
+from dnlnet.engine.loading import explain_worker_death, load_batches
 from dnlnet.engine.move import to_device
-from dnlnet.engine.reading import read, worker_deaths
 from dnlnet.engine.task import Data, Task
 
 
@@ -24,10 +24,10 @@ def evaluate(
     progress: Callable[[], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Any:
-    """The task's metric over all samples, the same in every process, and for every number of processes.
+    """The task's metric over all samples, the same in every process and for any number of processes.
 
-    Images may differ in size, so each is a batch of its own. `stop` is asked before each of them whether to give up;
-    if it says so in one process, all of them do, and the result is None.
+    Images may differ in size, so each is a batch of its own. `stop` is called before each; if it returns True in one
+    process, all of them stop and the result is None.
     """
     mode = model.training
     model.eval()
@@ -35,9 +35,9 @@ def evaluate(
     metric = task.metric()
     count = len(data)
     try:
-        with worker_deaths(), closing(read(data, workers, sampler=shard(range(count)))) as batches:
-            for _ in range(-(-count // world_size())):  # the same number everywhere, for all to be asked together
-                if stop is not None and any_of(stop(), device):
+        with explain_worker_death(), closing(load_batches(data, workers, sampler=shard(range(count)))) as batches:
+            for _ in range(-(-count // world_size())):  # the same in every process: they call `stop` together
+                if stop is not None and any_process(stop(), device):
                     return None
                 if (batch := next(batches, None)) is not None:
                     task.score(model, to_device(batch, device), metric)

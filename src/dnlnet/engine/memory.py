@@ -1,4 +1,4 @@
-"""Memory: how much there is, and how much training takes."""
+"""How much memory there is, and how much training needs."""
 
 import os
 from typing import Any
@@ -9,7 +9,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 
 def installed_bytes(device: torch.device | str = "cpu") -> int | None:
-    """The memory of this machine or of its device; None where that cannot be asked (Windows).
+    """The memory of this machine or its device; None where it is unknown (Windows).
 
     >>> installed_bytes() is None or installed_bytes() > 2**20
     True
@@ -22,7 +22,7 @@ def installed_bytes(device: torch.device | str = "cpu") -> int | None:
 
 
 def require_memory(needed: int, what: str, advice: str, device: torch.device | str = "cpu") -> None:
-    """An error in a sentence if more is needed than there is.
+    """Raise an error if more memory is needed than there is.
 
     >>> require_memory(10**18, "a batch of 9", "make it smaller")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -37,28 +37,28 @@ def require_memory(needed: int, what: str, advice: str, device: torch.device | s
 
 
 def step_bytes(network: nn.Module, batch: Tensor) -> int:
-    """What a step of training keeps at once: weights, gradients, momentum, and all that the backward pass looks at.
+    """Memory of one training step: weights, gradients, momentum, and what the backward pass needs.
 
     Args:
-        network: as it is trained, on the meta device, where nothing is computed and nothing takes memory.
-        batch: an input for it, there too.
+        network: in training mode, on the meta device, where nothing is computed and nothing takes memory.
+        batch: an input for it, on the same device.
 
     >>> with torch.device("meta"):
     ...     step_bytes(nn.Sequential(nn.Linear(10, 20), nn.Sigmoid()), torch.empty(5, 10))
     3240
     """
     weights = {tensor.untyped_storage()._cdata for tensor in (*network.parameters(), *network.buffers())}
-    kept: dict[int, Tensor] = {}  # by their memory, and alive, so that no other takes it
+    kept: dict[int, Tensor] = {}  # by storage; kept alive, so that no other tensor reuses it
 
     def keep(tensor: Tensor) -> Tensor:
         kept[tensor.untyped_storage()._cdata] = tensor
         return tensor
 
-    def give(tensor: Tensor) -> Any:
+    def restore(tensor: Tensor) -> Any:
         return tensor
 
-    with saved_tensors_hooks(keep, give):
+    with saved_tensors_hooks(keep, restore):
         network(batch)
-    looked_at = sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in weights)
+    saved = sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in weights)
     trained = sum(parameter.nbytes for parameter in network.parameters() if parameter.requires_grad)
-    return looked_at + 2 * trained + sum(parameter.nbytes for parameter in network.parameters())
+    return saved + 2 * trained + sum(parameter.nbytes for parameter in network.parameters())

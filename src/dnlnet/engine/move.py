@@ -1,4 +1,4 @@
-"""Batches from the memory of the data to the device of the model."""
+"""Move batches to the model's device."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from dnlnet import layout
+from dnlnet.layout import to_channels_last
 
 
 def to_device(batch: Any, device: torch.device, *, channels_last: bool = False) -> Any:
-    """The batch with every tensor on the device; images and clips with their channels last in memory if asked.
+    """The batch with every tensor on the device, images and clips in channels-last memory if asked.
 
     >>> to_device({"image": torch.zeros(1, 3, 4, 4), "name": "a.png"}, torch.device("cpu"))["name"]
     'a.png'
@@ -18,6 +18,6 @@ def to_device(batch: Any, device: torch.device, *, channels_last: bool = False) 
 
     def move(tensor: Tensor) -> Tensor:
         moved = tensor.to(device, non_blocking=True)
-        return layout.channels_last(moved) if channels_last else moved
+        return to_channels_last(moved) if channels_last else moved
 
     return tree_map_only(Tensor, move, batch)

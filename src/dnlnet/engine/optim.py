@@ -1,4 +1,4 @@
-"""Parameter groups, and how the learning rate goes with the iteration."""
+"""Parameter groups and learning-rate schedules."""
 
 import math
 import re
@@ -13,14 +13,14 @@ Kind = Literal["poly", "step", "cosine"]
 
 @dataclass(frozen=True)
 class LearningRate:
-    """The learning rate at each iteration i of n, as a factor of its base.
+    """The learning rate at iteration i of n, as a factor of its base value.
 
     - poly: (1 - i/n)^power
     - step: 0.1 for every milestone that i has reached
     - cosine: (1 + cos(pi i/n)) / 2, half a period
 
-    During the first `warmup` iterations the rate goes in a straight line from `warmup_start` times the base to what
-    the schedule says at their end.
+    During the first `warmup` iterations the rate rises linearly from `warmup_start` times the base to the schedule's
+    value at their end.
 
     >>> LearningRate("poly", 100, power=1.0)(25)
     0.75
@@ -36,11 +36,11 @@ class LearningRate:
     def __call__(self, iteration: int) -> float:
         """The factor at this iteration, counted from 0."""
         if iteration < self.warmup:
-            end = self._scheduled(self.warmup)
+            end = self._factor(self.warmup)
             return self.warmup_start + (end - self.warmup_start) * iteration / self.warmup
-        return self._scheduled(iteration)
+        return self._factor(iteration)
 
-    def _scheduled(self, iteration: int) -> float:
+    def _factor(self, iteration: int) -> float:
         progress = min(iteration / self.iterations, 1.0)
         if self.kind == "poly":
             return float((1 - progress) ** self.power)
@@ -52,13 +52,13 @@ class LearningRate:
 def parameter_groups(
     model: nn.Module, weight_decay: float, no_decay: Sequence[str] = (), decay_norms: bool = True
 ) -> list[dict[str, Any]]:
-    """Parameters that are trained, in a group with weight decay and one without.
+    """The trainable parameters, in a group with weight decay and one without.
 
     Args:
-        model: those of its parameters that require gradients.
+        model: whose parameters to group; frozen ones are left out.
         weight_decay: of the first group.
-        no_decay: patterns of names, to be found anywhere in them, of parameters without it.
-        decay_norms: let the parameters of normalisation layers decay as well.
+        no_decay: patterns, searched anywhere in the names, of parameters without weight decay.
+        decay_norms: apply weight decay to the parameters of normalisation layers too.
 
     >>> groups = parameter_groups(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), 0.1, decay_norms=False)
     >>> [(len(group["params"]), group["weight_decay"]) for group in groups]
@@ -84,7 +84,7 @@ def _norm_parameters(model: nn.Module) -> Iterable[Tensor]:
 
 
 def freeze(model: nn.Module, prefixes: Sequence[str]) -> None:
-    """Stop training all parameters whose names begin with one of these.
+    """Freeze all parameters whose names begin with one of the prefixes.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     >>> freeze(net, ["0."])
@@ -100,7 +100,7 @@ def freeze(model: nn.Module, prefixes: Sequence[str]) -> None:
 
 
 def set_training_mode(model: nn.Module, frozen_statistics: bool) -> None:
-    """Training mode; but batch norms keep their statistics if asked to, or if all their parameters are frozen.
+    """Switch to training mode, except for batch norms with frozen statistics or frozen parameters.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     >>> set_training_mode(net, frozen_statistics=True)

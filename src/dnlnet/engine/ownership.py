@@ -1,4 +1,4 @@
-"""One run, one owner: nobody else writes into its folder while it goes on."""
+"""One owner per run: no other process writes to its folder meanwhile."""
 
 import json
 import os
@@ -9,20 +9,20 @@ from datetime import datetime
 from pathlib import Path
 
 from dnlnet.engine import distributed
-from dnlnet.files import json_text, release_lock, remove_leftovers, take_lock
+from dnlnet.files import acquire_lock, json_text, release_lock, remove_leftovers
 
 LOCK_FILE = "run.lock"
 
 
 @contextmanager
-def owned(folder: Path, report: Callable[[str], None] = print) -> Iterator[None]:
-    """Own the folder of a run, which is made if there is none and removed again if it stays empty.
+def lock_run_folder(folder: Path, report: Callable[[str], None] = print) -> Iterator[None]:
+    """Lock the folder of a run, creating it if needed; if it stays empty, it is removed again.
 
-    The main process owns it for all. A second run is refused with the name of the first; one that has died loses the
-    folder at once, and what it was writing is removed.
+    The main process holds the lock for all. A second run is refused with the name of the first; a run that has died
+    loses the folder at once, and what it was writing is removed.
 
     >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder, owned(Path(folder)):
+    >>> with TemporaryDirectory() as folder, lock_run_folder(Path(folder)):
     ...     [path.name for path in Path(folder).iterdir()]
     ['run.lock']
     """
@@ -30,16 +30,16 @@ def owned(folder: Path, report: Callable[[str], None] = print) -> Iterator[None]
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     lock: int | None = None
 
-    def take() -> None:
+    def acquire() -> None:
         nonlocal lock
         folder.mkdir(parents=True, exist_ok=True)
-        lock = _take(path, report)
+        lock = _acquire(path, report)
         remove_leftovers(folder)
         for place in folder.iterdir():
             if place.is_dir():
                 remove_leftovers(place)
 
-    distributed.in_main(take)
+    distributed.in_main(acquire)
     try:
         yield
     finally:
@@ -49,22 +49,22 @@ def owned(folder: Path, report: Callable[[str], None] = print) -> Iterator[None]
             _remove_empty(made)
 
 
-def _take(path: Path, report: Callable[[str], None]) -> int | None:
+def _acquire(path: Path, report: Callable[[str], None]) -> int | None:
     before = _owner(path)
     try:
-        lock = take_lock(path)
+        lock = acquire_lock(path)
     except BlockingIOError:
         raise OSError(
-            f"{path.parent}: a run is going on here, of {_owner(path) or 'another process'}; "
-            "wait until it ends, stop it, or choose another --out"
+            f"{path.parent}: in use by {_owner(path) or 'another process'}; "
+            "wait until that run ends, stop it, or choose another --out"
         ) from None
     except PermissionError:
         raise
     except OSError as error:
-        report(f"{path}: cannot be locked here ({error}); see to it that no second run writes into this folder")
+        report(f"{path}: cannot be locked ({error}); make sure that no second run writes to this folder")
         return None
     if before is not None:
-        report(f"{path.parent}: taken over from {before}, which ended without giving it up")
+        report(f"{path.parent}: taken over from {before}, which died without releasing it")
     os.truncate(lock, 0)
     since = datetime.now().astimezone().isoformat(" ", "seconds")
     os.write(lock, json_text({"host": socket.gethostname(), "pid": os.getpid(), "since": since}).encode())
@@ -72,7 +72,7 @@ def _take(path: Path, report: Callable[[str], None]) -> int | None:
 
 
 def _owner(path: Path) -> str | None:
-    """Who wrote the file of a lock, in words; None if it says nothing."""
+    """Who wrote a lock file, in words; None if unknown."""
     try:
         owner = json.loads(path.read_text())
         return f"process {owner['pid']} on {owner['host']} since {owner['since']}"

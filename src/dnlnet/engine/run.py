@@ -1,4 +1,4 @@
-"""The state of a run: model, optimiser, averages, random generators; saved and restored together."""
+"""The state of a run, saved and restored together: model, optimiser, moving average, random generators."""
 
 import random
 from collections.abc import Mapping
@@ -17,33 +17,33 @@ from dnlnet.engine import distributed
 from dnlnet.engine.checkpoint import Checkpoint, random_states, restore_random_states, save_tensors
 from dnlnet.engine.optim import freeze, parameter_groups
 from dnlnet.files import json_text
-from dnlnet.layout import with_channels_last
+from dnlnet.layout import convert_to_channels_last
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything about a run but its data, its model and its schedule.
+    """Everything about a run except its data, model and schedule.
 
     Args:
-        batch: samples of one iteration, over all processes.
-        seed: of everything random.
+        batch: samples per iteration, over all processes.
+        seed: seed of everything random.
         momentum, weight_decay: of stochastic gradient descent.
         no_decay: patterns of the names of parameters without weight decay.
-        decay_norms: let the parameters of normalisation layers decay.
+        decay_norms: apply weight decay to the parameters of normalisation layers.
         clip: largest norm of the gradient; None does not clip.
-        accumulate: parts of a batch that are computed one after the other, to save memory.
-        precision: of the forward pass under autocast; float32 is without.
-        channels_last: keep images and features with their channels last in memory.
-        compile: run the model through `torch.compile`.
-        average: decay of an exponential moving average of the weights, which is then what is evaluated and kept.
-        frozen: beginnings of the names of parameters that are not trained.
-        frozen_statistics: batch norms use the statistics they came with.
-        workers: processes that read data.
+        accumulate: micro-batches that a batch is split into, to save memory.
+        precision: of the forward pass; float32 runs without autocast.
+        channels_last: keep images and features in channels-last memory.
+        compile: compile the model with `torch.compile`.
+        average: decay of an exponential moving average of the weights; the average is then evaluated and saved.
+        frozen: prefixes of the names of parameters that are not trained.
+        frozen_statistics: batch norms keep the statistics they were loaded with.
+        workers: processes that load data.
         evaluate_every, save_every: iterations between evaluations and between checkpoints.
-        keep: checkpoints kept.
-        skip_nonfinite: iterations that may be left out because their loss is not finite.
+        keep: number of checkpoints to keep.
+        skip_nonfinite: iterations that may be skipped because their loss is not finite.
     """
 
     batch: int
@@ -71,9 +71,9 @@ class Run:
     """Model, optimiser and counters between two iterations.
 
     Args:
-        model: the bare module; it is moved to the device and wrapped as the settings and the processes ask.
-        settings: of the run.
-        device: where it runs.
+        model: the bare module; it is moved to the device, and wrapped for several processes or compilation.
+        settings: see `Settings`.
+        device: where the model runs.
     """
 
     def __init__(self, model: nn.Module, settings: Settings, device: torch.device) -> None:
@@ -83,7 +83,7 @@ class Run:
         torch.manual_seed(seed)
         freeze(model, settings.frozen)
         if settings.channels_last:
-            model = with_channels_last(model)
+            model = convert_to_channels_last(model)
         self.settings, self.device = settings, device
         self.bare = model
         self.model = distributed.distribute(model, device)
@@ -99,8 +99,8 @@ class Run:
         self.saved = 0
         self.skipped = 0
         self.best: float | None = None
-        self.log: str | None = None  # digest of the log, when the run was saved
-        self.unscored = False  # an evaluation after this iteration is due, and not done yet
+        self.log: str | None = None  # digest of the log when the run was saved
+        self.unscored = False  # an evaluation is due after this iteration and not done yet
 
     def autocast(self) -> AbstractContextManager[None]:
         """The context of the forward pass."""
@@ -108,7 +108,7 @@ class Run:
         return torch.autocast(self.device.type, getattr(torch, precision), enabled=precision != "float32")
 
     def update(self, lr: float) -> None:
-        """Clip, step, and average the weights."""
+        """Clip the gradients, step the optimiser, and update the moving average."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         if self.settings.clip is not None:
@@ -123,19 +123,19 @@ class Run:
                 else:
                     mean.copy_(value)
 
-    def averaged(self) -> nn.Module:
-        """The model to evaluate and to keep: the average if there is one."""
+    def model_to_save(self) -> nn.Module:
+        """The model to evaluate and save: the moving average if there is one."""
         return self.bare if self.average is None else self.average
 
     def is_best(self, score: float) -> bool:
-        """Whether this score is the best so far, which is then noted; one that is no number says nothing."""
+        """Whether this score is the best so far, and if so, record it; NaN never is."""
         better = isfinite(score) and (self.best is None or score > self.best)
         if better:
             self.best = score
         return better
 
     def checkpoint(self) -> Checkpoint:
-        """Everything that the rest of the run depends on; every process has to call it."""
+        """Everything that the rest of the run depends on; every process must call this."""
         tensors = {f"model.{name}": value for name, value in self.bare.state_dict().items()}
         if self.average is not None:
             tensors |= {f"average.{name}": value for name, value in self.average.state_dict().items()}
@@ -156,29 +156,29 @@ class Run:
         return Checkpoint(self.iteration, tensors, state)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Continue from a checkpoint; with more processes than it was made by, the new ones keep their seeds."""
+        """Resume from a checkpoint; with more processes than wrote it, the new ones keep their seeds."""
         try:
             self._restore(checkpoint)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             where = f"the checkpoint of iteration {checkpoint.iteration} does not fit this run"
             reason = " ".join(str(error).split())
             raise ValueError(
-                f"{where}: {reason}; go on with the version that wrote it, or start in another --out"
+                f"{where}: {reason}; resume with the version that wrote it, or choose another --out"
             ) from error
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        self.bare.load_state_dict(_part(checkpoint.tensors, "model."))
+        self.bare.load_state_dict(_tensors_under(checkpoint.tensors, "model."))
         if self.average is not None:
-            self.average.load_state_dict(_part(checkpoint.tensors, "average."))
+            self.average.load_state_dict(_tensors_under(checkpoint.tensors, "average."))
         state: dict[int, dict[str, Tensor]] = {}
-        for name, value in _part(checkpoint.tensors, "optimizer.").items():
+        for name, value in _tensors_under(checkpoint.tensors, "optimizer.").items():
             index, _, kind = name.partition(".")
             state.setdefault(int(index), {})[kind] = value
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
         self.scaler.load_state_dict(dict(checkpoint.state["scaler"]))
         rank = distributed.rank()
         if rank < len(checkpoint.state["random"]):
-            generators = _part(checkpoint.tensors, f"random.{rank}.")
+            generators = _tensors_under(checkpoint.tensors, f"random.{rank}.")
             restore_random_states(checkpoint.state["random"][rank], generators, self.device)
         self.iteration = self.saved = checkpoint.iteration
         self.skipped, best = checkpoint.state["skipped"], checkpoint.state["best"]
@@ -188,12 +188,12 @@ class Run:
 
 
 def save_model(path: Path, run: Run, metadata: Mapping[str, str]) -> None:
-    """Write the weights alone, with what is needed to know later what they are; only the main process does."""
+    """Write the weights with metadata that describes them, in the main process only."""
     if not distributed.is_main():
         return
-    save_tensors(path, run.averaged().state_dict(), {**metadata, "iteration": json_text(run.iteration)})
+    save_tensors(path, run.model_to_save().state_dict(), {**metadata, "iteration": json_text(run.iteration)})
 
 
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors of this prefix, without it."""
+def _tensors_under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names have this prefix, by the rest of the name."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish to stop, to be granted at the next good moment."""
+"""Ctrl-C and SIGTERM as a request to stop at the next safe point."""
 
 import signal
 import threading
@@ -10,25 +10,25 @@ from types import FrameType
 
 @dataclass
 class StopRequest:
-    """The signal that came, if one did."""
+    """The signal received, if any."""
 
     received: int | None = None
 
 
-def leave_to_parent(_: int = 0) -> None:
-    """Ignore both signals, in a process that reads data: a terminal sends them to all, the parent decides.
+def ignore_stop_signals(_: int = 0) -> None:
+    """Ignore both signals in a worker: a terminal sends them to every process, and the parent decides.
 
-    It takes the number of the reader, which `DataLoader` gives.
+    The argument is the worker's number, which `DataLoader` passes.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
-def stop_requested() -> Iterator[StopRequest]:
-    """Note SIGINT and SIGTERM instead of dying of them; a second one works as usual.
+def catch_stop_signals() -> Iterator[StopRequest]:
+    """Record SIGINT and SIGTERM instead of ending the process; a second one acts as usual.
 
-    >>> with stop_requested() as stop:
+    >>> with catch_stop_signals() as stop:
     ...     signal.raise_signal(signal.SIGTERM)
     ...     stop.received == signal.SIGTERM
     True

@@ -1,4 +1,4 @@
-"""What the engine asks of a task, and nothing more."""
+"""What the engine needs from a task."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -15,19 +15,19 @@ class Data(Protocol):
 
 
 class Metric(Protocol):
-    """A score that is counted batch by batch, and over several processes without loss."""
+    """A score accumulated batch by batch, and exactly over several processes."""
 
     def merge(self, gather: Callable[[Any], list[Any]]) -> None:
-        """Take in what the other processes counted; `gather` gives a list of every process's value of something."""
+        """Add the counts of the other processes; `gather(value)` lists the values of all of them."""
         ...
 
     def scores(self) -> dict[str, float]:
-        """The numbers by name; the first one says which of two models is better, higher being better."""
+        """The numbers by name; the first one decides which model is best, higher being better."""
         ...
 
 
 class Task(Protocol):
-    """How a batch becomes losses, predictions and a score. A batch is whatever the task's data gives."""
+    """How a batch becomes losses, predictions and a score. A batch is whatever the task's data set yields."""
 
     def losses(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
         """The terms whose sum is minimised."""
@@ -38,7 +38,7 @@ class Task(Protocol):
         ...
 
     def score(self, model: Any, batch: Any, metric: Any) -> None:
-        """Predict a batch and count it."""
+        """Predict a batch and add it to the metric."""
         ...
 
     def details(self, metric: Any) -> Mapping[str, Any]:
@@ -46,5 +46,5 @@ class Task(Protocol):
         ...
 
     def names(self, batch: Any) -> Sequence[str]:
-        """The files that a batch comes from."""
+        """The files of a batch."""
         ...

@@ -13,12 +13,12 @@ from dnlnet.engine import distributed
 from dnlnet.engine.batches import Batches, GroupedBatches
 from dnlnet.engine.checkpoint import Checkpoint, Checkpoints, random_states, restore_random_states
 from dnlnet.engine.evaluate import evaluate
+from dnlnet.engine.loading import explain_worker_death, load_batches
 from dnlnet.engine.log import LOG_FILE, RunLog
 from dnlnet.engine.move import to_device
 from dnlnet.engine.optim import LearningRate, set_training_mode
-from dnlnet.engine.reading import read, worker_deaths
 from dnlnet.engine.run import Run, Settings, save_model
-from dnlnet.engine.signals import stop_requested
+from dnlnet.engine.signals import catch_stop_signals
 from dnlnet.engine.task import Data, Task
 from dnlnet.files import json_text
 
@@ -27,7 +27,7 @@ CHECKPOINTS = "checkpoints"
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a run: on which data, for how many iterations, from which learning rate, falling how."""
+    """A part of a run: its data, number of iterations, base learning rate and schedule."""
 
     data: Data
     iterations: int
@@ -37,7 +37,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is; what a progress bar shows."""
+    """How far a run is, as a progress bar shows it."""
 
     iteration: int
     iterations: int
@@ -47,7 +47,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: after how many iterations, whether those were all, its best score, what signal stopped it."""
+    """How a run ended: its last iteration, whether it finished, its best score, the signal that stopped it."""
 
     iteration: int
     finished: bool
@@ -56,7 +56,7 @@ class Outcome:
 
 
 class NonFiniteLossError(ValueError):
-    """A loss that is not a number, or infinite."""
+    """A loss that is NaN or infinite."""
 
 
 def train(
@@ -73,44 +73,44 @@ def train(
     progress: Callable[[Progress], None] = lambda _: None,
     report: Callable[[str], None] = print,
 ) -> Outcome:
-    """Train until the last stage ends, or a signal asks to stop; the run can then go on from its last checkpoint.
+    """Train until the last stage ends or a signal asks to stop; a stopped run can resume from its last checkpoint.
 
     Args:
-        task: gives losses and scores.
-        model: as it is initialised; the same in every process.
-        stages: one after the other.
+        task: computes losses and scores.
+        model: initialised alike in every process.
+        stages: trained one after the other.
         settings: of the optimisation and of the run.
-        folder: for checkpoints, log, `best.safetensors` and `last.safetensors`.
-        device: of the model.
-        start: what to go on from; see `resume_point`.
+        folder: for checkpoints, the log, `best.safetensors` and `last.safetensors`.
+        device: where the model runs.
+        start: the checkpoint to resume from; see `resume_point`.
         validation: data to evaluate on; without it there is no best model.
-        metadata: kept in the model files, to know later what they are.
+        metadata: stored in the model files to describe them.
         progress: called after every iteration.
-        report: told what is worth saying.
+        report: called with each message for the user.
     """
     total = sum(stage.iterations for stage in stages)
     checkpoints = Checkpoints(folder / CHECKPOINTS, settings.keep)
     run = Run(model, settings, device)
     if start is not None:
         run.restore(start)
-        report(f"going on from iteration {run.iteration} of {total}")
+        report(f"resuming from iteration {run.iteration} of {total}")
     elif (folder / LOG_FILE).exists():
-        report(f"{folder}: no whole checkpoint to go on from; starting anew")
+        report(f"{folder}: no intact checkpoint to resume from; starting anew")
     distributed.barrier()  # all have read before one writes
     main = distributed.is_main()
     log = RunLog(folder, run.iteration, evaluated=not run.unscored, written=run.log, quiet=not main, report=report)
     iterations = _iterations(stages, settings, run.iteration)
-    with log, worker_deaths(), stop_requested() as stop, closing(iterations):
+    with log, explain_worker_death(), catch_stop_signals() as stop, closing(iterations):
 
         def conclude(stopping: bool) -> bool:
-            """Evaluate and save where it is due after an iteration; whether to stop there."""
+            """Evaluate and save if due after an iteration; whether to stop there."""
             last = run.iteration == total
             if run.unscored and validation is not None and not stopping:
-                scores = _scores(task, run, validation, log, report, lambda: stop.received is not None)
+                scores = _evaluate_run(task, run, validation, log, report, lambda: stop.received is not None)
                 stopping = scores is None
                 if scores is not None and run.is_best(next(iter(scores.values()))):
-                    about = {**(metadata or {}), "scores": json_text(scores)}
-                    save_model(folder / "best.safetensors", run, about)
+                    scored = {**(metadata or {}), "scores": json_text(scores)}
+                    save_model(folder / "best.safetensors", run, scored)
             if last or stopping or run.iteration % settings.save_every == 0:
                 run.log = log.digest
                 state = run.checkpoint()
@@ -135,7 +135,7 @@ def train(
 
 
 def resume_point(folder: Path, report: Callable[[str], None] = print) -> Checkpoint | None:
-    """The newest whole checkpoint of the run in a folder, the same one in every process, or None."""
+    """The newest intact checkpoint of the run in a folder, the same in every process, or None."""
     checkpoint = Checkpoints(folder / CHECKPOINTS).latest(report)
     found = distributed.gather(None if checkpoint is None else checkpoint.iteration)
     if any(iteration != found[0] for iteration in found):
@@ -143,7 +143,7 @@ def resume_point(folder: Path, report: Callable[[str], None] = print) -> Checkpo
     return checkpoint
 
 
-def _scores(
+def _evaluate_run(
     task: Task,
     run: Run,
     validation: Data,
@@ -151,10 +151,10 @@ def _scores(
     report: Callable[[str], None],
     stop: Callable[[], bool],
 ) -> dict[str, float] | None:
-    """Evaluate and log; None, and the run as it was before, if it was to stop meanwhile."""
+    """Evaluate and log; if interrupted, None, with the run as it was before."""
     before = random_states(run.device)
     workers = run.settings.workers
-    metric = evaluate(task, run.averaged(), validation, device=run.device, workers=workers, stop=stop)
+    metric = evaluate(task, run.model_to_save(), validation, device=run.device, workers=workers, stop=stop)
     if metric is None:
         restore_random_states(*before, run.device)
         return None
@@ -185,7 +185,7 @@ def _step(
         for name, mean in zip(losses, means, strict=True):
             totals[name] = totals.get(name, 0.0) + mean / len(micro_batches)
         if not torch.tensor(means).isfinite().all():
-            _refuse_or_skip(task, run, batch, dict(zip(losses, means, strict=True)), settings)
+            _skip_or_raise(task, run, batch, dict(zip(losses, means, strict=True)), settings)
             run.optimizer.zero_grad(set_to_none=True)
             return {"skipped": float(run.skipped)}, stopping
         run.scaler.scale(torch.stack(list(losses.values())).sum() / len(micro_batches)).backward()
@@ -193,13 +193,13 @@ def _step(
     return totals, stopping
 
 
-def _refuse_or_skip(task: Task, run: Run, batch: Any, losses: Mapping[str, float], settings: Settings) -> None:
+def _skip_or_raise(task: Task, run: Run, batch: Any, losses: Mapping[str, float], settings: Settings) -> None:
     run.skipped += 1
     if run.skipped > settings.skip_nonfinite:
         names = ", ".join(task.names(batch))
         raise NonFiniteLossError(
             f"iteration {run.iteration + 1}: the loss is not finite ({losses}) on {names}; "
-            f"the last checkpoint is as it was (iteration {run.saved}); lower the learning rate, "
+            f"the last checkpoint is intact (iteration {run.saved}); lower the learning rate, "
             "or allow some with --skip-nonfinite"
         )
 
@@ -207,7 +207,7 @@ def _refuse_or_skip(task: Task, run: Run, batch: Any, losses: Mapping[str, float
 def _iterations(
     stages: Sequence[Stage], settings: Settings, start: int
 ) -> Generator[tuple[float, list[Any]], None, None]:
-    """Learning rate and micro-batches of each iteration from `start` on."""
+    """The learning rate and micro-batches of each iteration from `start` on."""
     before = 0
     for number, stage in enumerate(stages):
         first = max(0, start - before)
@@ -225,11 +225,11 @@ def _iterations(
             distributed.rank(),
             distributed.world_size(),
         )
-        groups = getattr(stage.data, "groups", None)  # of samples that are to be in batches of their own
+        groups = getattr(stage.data, "groups", None)  # samples of one group share a batch
         if groups is not None:
             batches: Batches = GroupedBatches(groups, *numbers)
         else:
             batches = Batches(len(stage.data), *numbers)
-        with closing(read(stage.data, settings.workers, batch_sampler=batches)) as samples:
+        with closing(load_batches(stage.data, settings.workers, batch_sampler=batches)) as samples:
             for iteration in range(first, stage.iterations):
                 yield stage.lr * stage.schedule(iteration), [next(samples) for _ in range(parts)]

@@ -1,4 +1,4 @@
-"""Attention seen from outside: maps, statistics, figures and a page, and the paper's equations checked."""
+"""Look inside attention: maps, statistics, figures, an explorer page, and checks of the paper's equations."""
 
 from dnlnet.lens.capture import Captured, capture
 

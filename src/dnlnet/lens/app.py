@@ -25,9 +25,9 @@ from dnlnet.data.labelled import open_picture
 from dnlnet.data.names import in_html, printable
 from dnlnet.data.pictures import read_picture
 from dnlnet.errors import load_extra
-from dnlnet.lens.explorer.fit import shrunk
+from dnlnet.lens.explorer.fit import shrink
 from dnlnet.lens.guard import LocalOnly
-from dnlnet.lens.panels import heat
+from dnlnet.lens.panels import overlay_heat
 from dnlnet.lens.views import Picture, PictureModel, Point
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Explorer:
         name, pixels = path.name, self._read(path)
         height, width = pixels.shape[:2]
         if max(height, width) > self.look_side:
-            pixels = np.asarray(shrunk(pixels, self.look_side))
+            pixels = np.asarray(shrink(pixels, self.look_side))
             name += f", made smaller: {pixels.shape[1]} x {pixels.shape[0]} of its {width} x {height} pixels"
         views = [view for title, model in self.models.items() for view in model.views(title, pixels)]
         return Picture(name, pixels, views, classes=next(iter(self.models.values())).classes)
@@ -107,7 +107,7 @@ class Explorer:
                 ("both together", maps.combined[0, 0]),
             ):
                 if attention is not None:
-                    warm = heat(picture.pixels, view.over_picture(attention, picture))
+                    warm = overlay_heat(picture.pixels, view.over_picture(attention, picture))
                     shown.append((_marked((255 * warm).astype(np.uint8), point), f"{name}, {view.title}"))
         return lines, shown
 

@@ -1,4 +1,4 @@
-"""What the blocks of a model attend to, recorded while the model runs."""
+"""Record what the blocks of a model attend to while it runs."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,28 +9,27 @@ from torch import Tensor, nn
 
 from dnlnet.attention import NonLocalBlock, Terms
 
-Watcher = Callable[[str, NonLocalBlock, Tensor], None]
+Callback = Callable[[str, NonLocalBlock, Tensor], None]
 
 
 class Captured(dict[str, Terms]):
-    """The terms of each block by the block's name, of the last pass; `maps(queries)` of them gives attention maps."""
+    """The terms of each block in its last run, by the block's name; their `maps(queries)` gives attention maps."""
 
     def __missing__(self, name: str) -> Terms:
         if not self:
             raise KeyError(
-                f"no block has run, so there is nothing of {name!r}: call the model inside `with capture(model)`, "
-                "uncompiled, for a compiled model does not tell what happens inside"
+                f"no block has run, so {name!r} was not captured: call the model inside `with capture(model)`, and "
+                "not compiled, since a compiled model hides its blocks"
             )
-        raise KeyError(f"no block {name!r} has run; there are: {', '.join(self)}")
+        raise KeyError(f"no block {name!r} has run; captured: {', '.join(self)}")
 
 
 @contextmanager
 def capture(model: nn.Module) -> Iterator[Captured]:
-    """Record what every `NonLocalBlock` in a model, its own or inserted, attends to while the model runs.
+    """Record what every `NonLocalBlock` of a model, built in or inserted, attends to while the model runs.
 
-    What is kept are queries and keys, linear in the number of positions; maps are computed of the queries that are
-    asked for. Outside of the `with` the model is as it was: nothing is slower, nothing is kept. A block that runs
-    several times leaves its last.
+    Only queries and keys are kept, linear in the number of positions; maps are computed for the queries you ask for.
+    Outside the `with` block the model is unchanged. For a block that runs several times, the last run is kept.
 
     >>> from dnlnet.attention import insert
     >>> net = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2), nn.ReLU())
@@ -45,15 +44,15 @@ def capture(model: nn.Module) -> Iterator[Captured]:
     def record(name: str, block: NonLocalBlock, x: Tensor) -> None:
         captured[name] = block.terms(x)
 
-    with watching(model, record):
+    with watch_blocks(model, record):
         yield captured
 
 
 @contextmanager
-def watching(model: nn.Module, seen: Watcher) -> Iterator[None]:
-    """Call `seen(name, block, input)` whenever a block of the model runs."""
+def watch_blocks(model: nn.Module, callback: Callback) -> Iterator[None]:
+    """Call `callback(name, block, input)` whenever a block of the model runs."""
     blocks = find_blocks(model)
-    hooks = [block.register_forward_pre_hook(_telling(name, seen)) for name, block in blocks.items()]
+    hooks = [block.register_forward_pre_hook(_make_hook(name, callback)) for name, block in blocks.items()]
     try:
         yield
     finally:
@@ -62,20 +61,20 @@ def watching(model: nn.Module, seen: Watcher) -> Iterator[None]:
 
 
 def find_blocks(model: nn.Module) -> dict[str, NonLocalBlock]:
-    """Every block of a model by its name; an error if there is none."""
+    """All blocks of a model by name; an error if there is none."""
     blocks = {name: module for name, module in model.named_modules() if isinstance(module, NonLocalBlock)}
     if not blocks:
         raise ValueError(
-            f"{type(model).__name__} has no non-local block to look into; put one in with dnlnet.insert, or choose "
-            "a model that has one"
+            f"{type(model).__name__} has no non-local block; add one with dnlnet.insert, or choose a model that has "
+            "one"
         )
     return blocks
 
 
-def _telling(name: str, seen: Watcher) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-    def tell(block: nn.Module, inputs: tuple[Any, ...]) -> None:
+def _make_hook(name: str, callback: Callback) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+    def hook(block: nn.Module, inputs: tuple[Any, ...]) -> None:
         assert isinstance(block, NonLocalBlock)
         with torch.no_grad():
-            seen(name, block, inputs[0].detach())
+            callback(name, block, inputs[0].detach())
 
-    return tell
+    return hook

@@ -1,4 +1,4 @@
-"""Attention of a 3d block over the frames of a clip: a row for each map, a column for each frame."""
+"""Figures of a 3d block's attention over a clip: one row per map, one column per frame."""
 
 # T frames, t times on the block's map, H, W size of a frame
 
@@ -13,7 +13,7 @@ from torch.nn.functional import interpolate
 
 from dnlnet.attention import Terms
 from dnlnet.data.names import in_figure
-from dnlnet.lens.panels import SIDE, Mark, draw_panel, heat, panel_height
+from dnlnet.lens.panels import SIDE, Mark, draw_panel, overlay_heat, panel_height
 from dnlnet.lens.views import cell_of
 
 ClipPoint = tuple[int, int, int]  # (frame, row, column) in frames and pixels of the clip
@@ -24,15 +24,15 @@ def clip_figure(
 ) -> Figure:
     """The frames in a row; below, for each block, its unary map and the pairwise maps of the points over all frames.
 
-    A query is in one frame, and attends to all of them. Of a block with fewer times than there are frames, each time
-    is shown on the frame in its middle. All frames of a map share one scale, from nothing to its strongest; how
-    strong that is stands beside it, in shares of an even map.
+    A query lies in one frame and attends to all of them. If a block's map has fewer time steps than the clip has
+    frames, each step is shown on its middle frame. All frames of a map share one colour scale, from zero to its
+    maximum, which is given as a multiple of a uniform map.
 
     Args:
         frames: (T, H, W, 3) in 0..255.
-        blocks: terms of 3d blocks on this clip alone, by their titles.
+        blocks: terms of 3d blocks on this clip, by their titles.
         points: the queries, (frame, row, column).
-        title: a line above all.
+        title: of the figure.
 
     >>> import torch
     >>> from dnlnet import NonLocalBlock
@@ -44,10 +44,10 @@ def clip_figure(
     _check(frames, blocks, points)
     times = max(terms.key_size[0] for terms in blocks.values())
     first = next(iter(blocks.values()))
-    marks = {n: _mark(n, position_of(point, frames, first), frames, first) for n, point in enumerate(points)}
+    marks = {n: _mark(n, clip_position(point, frames, first), frames, first) for n, point in enumerate(points)}
     rows: list[tuple[str, Tensor | None, Sequence[int]]] = [("frames", None, range(len(points)))]
     for name, terms in blocks.items():
-        positions = [position_of(point, frames, terms) for point in points]
+        positions = [clip_position(point, frames, terms) for point in points]
         maps = terms.maps(positions)
         if maps.unary is not None:
             rows.append((f"{in_figure(name)}\nunary{_peak(maps.unary[0])}", maps.unary[0], []))
@@ -67,7 +67,7 @@ def clip_figure(
         _draw_row(axes, frames, attention, in_frame)
         axes[0].set_ylabel(name, fontsize=7)
     for time, axes in enumerate(grid[0]):
-        axes.set_title(f"frame {_middle(time, times, len(frames)) + 1}", fontsize=9)
+        axes.set_title(f"frame {_middle_frame(time, times, len(frames)) + 1}", fontsize=9)
     return figure
 
 
@@ -77,7 +77,7 @@ def _draw_row(
     attention: Tensor | None,
     marks: Sequence[tuple[int, Mark]],
 ) -> None:
-    """One map over the frames, or the frames themselves, with marks at their times."""
+    """Draw one map over the frames, or the frames alone, with marks at their time steps."""
     times = len(places)
     over = None
     if attention is not None:
@@ -86,26 +86,26 @@ def _draw_row(
         )
         over = smooth[:, 0] / smooth.max().clamp(min=1e-30)
     for time, axes in enumerate(places):
-        frame = frames[_middle(time, times, len(frames))]
+        frame = frames[_middle_frame(time, times, len(frames))]
         here = [mark for when, mark in marks if when == time]
         if over is None:
             draw_panel(axes, frame, "", here)
         else:
-            draw_panel(axes, heat(frame, over[time * len(over) // times], strongest=1.0), "", here)
+            draw_panel(axes, overlay_heat(frame, over[time * len(over) // times], strongest=1.0), "", here)
 
 
 def _peak(attention: Tensor) -> str:
-    """How far a map is from an even one, which looks bright all over."""
-    return f"\nup to {float(attention.max() / attention.mean()):.3g} x even"
+    """The maximum over the mean: a uniform map looks bright everywhere."""
+    return f"\nmax {float(attention.max() / attention.mean()):.3g} x uniform"
 
 
-def _middle(time: int, times: int, frames: int) -> int:
-    """The frame in the middle of a time on the block's map."""
+def _middle_frame(time: int, times: int, frames: int) -> int:
+    """The middle frame of a time step on the block's map."""
     return int((time + 0.5) / times * frames)
 
 
-def position_of(point: ClipPoint, frames: NDArray[np.uint8], terms: Terms) -> ClipPoint:
-    """The position (time, row, column) on a block's map in whose cell a pixel of the clip lies."""
+def clip_position(point: ClipPoint, frames: NDArray[np.uint8], terms: Terms) -> ClipPoint:
+    """The position (time, row, column) of a pixel of the clip on a block's map."""
     time, row, column = map(cell_of, point, frames.shape[:3], terms.size)
     return time, row, column
 
@@ -125,4 +125,4 @@ def _check(frames: NDArray[np.uint8], blocks: Mapping[str, Terms], points: Seque
             raise ValueError(f"{name} is not a 3d block: its map is {terms.size}")
     for point in points:
         if not all(0 <= index < length for index, length in zip(point, frames.shape[:3], strict=True)):
-            raise ValueError(f"point (frame, row, column) = {point} is outside of the clip of {frames.shape[:3]}")
+            raise ValueError(f"point (frame, row, column) = {point} is outside the clip of {frames.shape[:3]}")

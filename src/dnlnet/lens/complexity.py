@@ -1,4 +1,4 @@
-"""Size and cost of a network: parameters, multiply-accumulates, and the time an image or a clip takes."""
+"""Parameters, multiply-accumulates and latency of a network."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ class Complexity:
 
 
 def count_complexity(build: Callable[[], nn.Module], size: Sequence[int]) -> Complexity:
-    """Count on the meta device, where building and running a network computes nothing.
+    """Count parameters and MACs on the meta device, where nothing is computed.
 
     Args:
-        build: makes the network.
-        size: height and width of the image; of a clip its frames, height and width.
+        build: builds the network.
+        size: height and width of an image, or frames, height and width of a clip.
 
     >>> count_complexity(lambda: nn.Conv2d(3, 8, kernel_size=1, bias=False), (10, 10))
     Complexity(parameters=24, macs=2400)
@@ -41,7 +41,7 @@ def count_complexity(build: Callable[[], nn.Module], size: Sequence[int]) -> Com
 
 
 def measure_latency(build: Callable[[], nn.Module], size: Sequence[int], rounds: int = 3) -> float:
-    """Seconds for one image or clip on this machine, best of `rounds`, after a first one that does not count."""
+    """Seconds per image or clip on this machine: the best of `rounds`, after a warm-up."""
     model = build().eval()
     inputs = torch.zeros(1, 3, *size)
     times = []

@@ -1,4 +1,4 @@
-"""A confusion matrix as a picture."""
+"""Figures of confusion matrices."""
 
 # K classes
 
@@ -9,15 +9,15 @@ from torch import Tensor
 from dnlnet.data.classes import Classes
 from dnlnet.data.names import in_figure
 
-_WRITTEN = 30  # classes up to which the numbers are written into the cells
+_WRITTEN = 30  # most classes for which numbers are written into the cells
 
 
 def confusion_figure(counts: Tensor, classes: Classes) -> Figure:
-    """Shares of each label's pixels by prediction: a row is a label, bright on the diagonal is right.
+    """Plot a confusion matrix: the share of each label's pixels (row) by prediction (column).
 
     Args:
         counts: (K, K), label by prediction.
-        classes: their names.
+        classes: gives the names.
 
     >>> import torch
     >>> figure = confusion_figure(torch.eye(2), Classes(["sky", "road"], [(0, 0, 0), (9, 9, 9)]))

@@ -1,7 +1,7 @@
-"""How much of the attention lies on what: the overlaps of Table 1, exactly, for every query of every image.
+"""Overlap of attention with ground truth (Table 1), exact, over every query of every image.
 
 A map A and a region G overlap by sum_j A_j G_j (Eq. 8). For the pairwise term, G is the region of the query's own
-class or the boundaries; for the unary term, the boundaries. Of all queries together this is attention with the
+class or the boundaries; for the unary term, the boundaries. For all queries together, this is attention with the
 regions as values, P [H, E]: the fused operator computes it without forming P.
 """
 
@@ -40,10 +40,10 @@ class LabelledSample(Protocol):
 
 @dataclass(frozen=True)
 class Overlaps:
-    """Overlaps of one block's attention with one image's ground truth, averaged over the queries that have a class.
+    """Overlaps of one block's attention with one image's ground truth, averaged over labelled queries.
 
-    None where the variant has no such term, or no query has a class. `pair_void` and `unary_void` are the shares of
-    attention on pixels without a class, which can overlap with nothing.
+    None if the variant lacks the term, or no query is labelled. `pair_void` and `unary_void` are the shares of
+    attention on unlabelled pixels, which overlap with nothing.
     """
 
     pair_within: float | None
@@ -72,7 +72,7 @@ class Average:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> "Average | None":
-        """The average of the values that are known, None if there are none.
+        """The average of the known values; None if there are none.
 
         >>> Average.of([0.25, None, 0.75])
         Average(mean=0.5, error=0.25, images=2)
@@ -88,46 +88,47 @@ class Average:
 
 @dataclass(frozen=True)
 class Truth:
-    """The ground truth of one image at full resolution: labels, and where their boundaries are."""
+    """The ground truth of one image at full resolution: labels and their boundaries."""
 
-    labels: Tensor  # (H, W), IGNORE where there is no class
+    labels: Tensor  # (H, W), IGNORE if unlabelled
     boundary: Tensor  # (H, W) bool
     classes: int
 
     @classmethod
     def of(cls, labels: Tensor, classes: int, width: int = BOUNDARY_WIDTH, void_edges: bool = False) -> "Truth":
-        """The truth of a label map."""
+        """Make the ground truth of a label map."""
         return cls(labels, boundary_map(labels, width, void_edges), classes)
 
     def query_classes(self, size: Sequence[int]) -> Tensor:
-        """(N,), the class that most of each cell is of; K where most of it has none."""
+        """(N,), the most frequent class of each cell; K if most of it is unlabelled."""
         return self._shares(size).argmax(dim=0).flatten()
 
     def regions(self, size: Sequence[int]) -> Tensor:
-        """(M, K + 2): of each cell the shares of each class, of no class, and of boundary."""
-        boundary = _averaged(self.boundary, size)
+        """(M, K + 2): the shares of each class, of unlabelled pixels and of boundaries in each cell."""
+        boundary = _cell_shares(self.boundary, size)
         return torch.cat([self._shares(size), boundary[None]]).flatten(1).T.contiguous()
 
     def _shares(self, size: Sequence[int]) -> Tensor:
         void = (self.labels < 0) | (self.labels >= self.classes)
-        return torch.stack([_averaged(self.labels == k, size) for k in range(self.classes)] + [_averaged(void, size)])
+        masks = [*(self.labels == k for k in range(self.classes)), void]
+        return torch.stack([_cell_shares(mask, size) for mask in masks])
 
 
 def boundary_map(labels: Tensor, width: int = BOUNDARY_WIDTH, void_edges: bool = False) -> Tensor:
     """(H, W) bool: the pixels closer than `width` to a contour between two classes.
 
-    The pixels on both sides of a contour are on it, at distance 0; so `width` pixels of each side are marked.
+    The pixels on both sides of a contour have distance 0, so `width` pixels on each side are marked.
 
     Args:
         labels: (H, W).
         width: in pixels of the label map.
-        void_edges: contours between a class and pixels without one count as well.
+        void_edges: also count contours between labelled and unlabelled pixels.
 
     >>> boundary_map(torch.tensor([[0, 0, 0, 1, 1, 1]]), width=2).int()
     tensor([[0, 1, 1, 1, 1, 0]], dtype=torch.int32)
     """
     if width < 1:
-        raise ValueError(f"a boundary is at least 1 pixel wide, got {width}")
+        raise ValueError(f"the boundary width must be at least 1 pixel, got {width}")
     contour = torch.zeros_like(labels, dtype=torch.bool)
     for axis in (0, 1):
         count = labels.shape[axis] - 1
@@ -149,8 +150,8 @@ def boundary_map(labels: Tensor, width: int = BOUNDARY_WIDTH, void_edges: bool =
 
 
 @torch.no_grad()
-def overlaps(terms: Terms, truth: Truth) -> Overlaps:
-    """The overlaps of a block's terms, on one image, with the truth."""
+def find_overlaps(terms: Terms, truth: Truth) -> Overlaps:
+    """The overlaps of a block's terms on one image with the ground truth."""
     regions = truth.regions(terms.key_size)  # (M, K + 2)
     void, boundary = truth.classes, truth.classes + 1
     pair = unary = None
@@ -158,42 +159,42 @@ def overlaps(terms: Terms, truth: Truth) -> Overlaps:
         of_query = truth.query_classes(terms.size)
         known = of_query < void
         if known.any():
-            overlap = _attended(terms.pairwise, regions)[known]
+            overlap = _attend_to(regions, terms.pairwise)[known]
             within = overlap.gather(1, of_query[known, None])[:, 0]
             pair = [float(column.mean()) for column in (within, overlap[:, boundary], overlap[:, void])]
     if terms.unary is not None:
-        overlap = _attended(terms.unary, regions)[0]
+        overlap = _attend_to(regions, terms.unary)[0]
         unary = [float(overlap[boundary]), float(overlap[void])]
     pair_within, pair_boundary, pair_void = pair or (None, None, None)
     unary_boundary, unary_void = unary or (None, None)
     return Overlaps(pair_within, pair_boundary, unary_boundary, pair_void, unary_void)
 
 
-def uniform(terms: Terms) -> Terms:
-    """Terms of the same size that attend to everything alike: what a random map gives on average."""
-    every, one = torch.zeros(1, _count(terms.size), 1), torch.zeros(1, 1, 1)
+def uniform_terms(terms: Terms) -> Terms:
+    """Terms of the same size with uniform attention: the average of random maps."""
+    queries, shared_query = torch.zeros(1, _count(terms.size), 1), torch.zeros(1, 1, 1)
     key = torch.zeros(1, _count(terms.key_size), 1)
-    return Terms(Logits(every, key), Logits(one, key), None, terms.size, terms.key_size)
+    return Terms(Logits(queries, key), Logits(shared_query, key), None, terms.size, terms.key_size)
 
 
-def measure(
+def measure_overlaps(
     network: nn.Module,
     samples: Iterable[LabelledSample],
     classes: int,
-    look: Callable[[nn.Module, Tensor], object],
+    run: Callable[[nn.Module, Tensor], object],
     *,
     width: int = BOUNDARY_WIDTH,
     void_edges: bool = False,
     random: bool = False,
     progress: Callable[[], None] = lambda: None,
 ) -> dict[str, list[Overlaps]]:
-    """Overlaps of every block of a network, image by image, by the block's name.
+    """Overlaps of every block of a network, by the block's name, one entry per image.
 
     Args:
         network: in evaluation mode.
         samples: images and labels, one at a time.
-        classes: their number.
-        look: runs the network once on an image (3, H, W) of 0..255.
+        classes: number of classes.
+        run: runs the network once on an image (3, H, W) of 0..255.
         width, void_edges: as for `boundary_map`.
         random: also measure a uniform map on the first block's grid, under the name `RANDOM`.
         progress: called after each image.
@@ -202,32 +203,32 @@ def measure(
     for sample in samples:
         truth = Truth.of(sample.labels, classes, width, void_edges)
         with capture(network) as blocks:
-            look(network, sample.image)
+            run(network, sample.image)
         for name, terms in _with_random(blocks) if random else blocks.items():
-            found.setdefault(name, []).append(overlaps(terms, truth))
+            found.setdefault(name, []).append(find_overlaps(terms, truth))
         progress()
     return found
 
 
-def averages(found: Sequence[Overlaps]) -> dict[str, Average | None]:
-    """Mean and standard error over images of each statistic."""
-    return {name: Average.of(getattr(one, name) for one in found) for name in STATISTICS}
+def average_overlaps(found: Sequence[Overlaps]) -> dict[str, Average | None]:
+    """Mean and standard error of each statistic over images."""
+    return {name: Average.of(getattr(overlaps, name) for overlaps in found) for name in STATISTICS}
 
 
 def _with_random(blocks: Captured) -> Iterable[tuple[str, Terms]]:
     yield from blocks.items()
-    yield RANDOM, uniform(next(iter(blocks.values())))
+    yield RANDOM, uniform_terms(next(iter(blocks.values())))
 
 
-def _attended(logits: Logits, regions: Tensor) -> Tensor:
+def _attend_to(regions: Tensor, logits: Logits) -> Tensor:
     """softmax(query.key) regions, (N or 1, K + 2), for a batch of one."""
     wide = torch.promote_types(logits.query.dtype, torch.float32)  # half precision would lose small overlaps
     query, key = logits.query.to(wide).contiguous(), logits.key.to(wide).contiguous()
     return attend(query, key, regions.to(query.device, wide)[None])[0].cpu()
 
 
-def _averaged(mask: Tensor, size: Sequence[int]) -> Tensor:
-    """The share of each cell of a grid that the mask takes."""
+def _cell_shares(mask: Tensor, size: Sequence[int]) -> Tensor:
+    """The share of each grid cell that the mask covers."""
     height, width = size
     return F.adaptive_avg_pool2d(mask.float()[None], (height, width))[0]
 

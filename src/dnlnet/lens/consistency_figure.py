@@ -1,4 +1,4 @@
-"""The overlaps of Table 1 as bars."""
+"""Bar charts of the overlaps of Table 1."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ _SHOWN = ("pair_within", "pair_boundary", "unary_boundary")
 
 
 def consistency_figure(rows: Mapping[str, Mapping[str, Average | None]]) -> Figure:
-    """For each statistic a bar for each block, with its standard error; the random row as a line.
+    """Bars of each statistic, one per block, with standard errors; the random row as a line.
 
     >>> bar = Average(0.6, 0.02, images=5)
     >>> figure = consistency_figure({"dnl": dict.fromkeys(STATISTICS, bar), RANDOM: dict.fromkeys(STATISTICS, bar)})

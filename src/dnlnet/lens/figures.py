@@ -1,4 +1,4 @@
-"""Figures of attention like the paper's: pairwise maps of marked queries, the unary map, and both together."""
+"""Attention figures like the paper's: pairwise maps of marked queries, the unary map, and both combined."""
 
 # H, W size of the picture
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from dnlnet.data.classes import Classes
 from dnlnet.data.names import in_figure
 from dnlnet.lens.consistency import boundary_map
-from dnlnet.lens.panels import SIDE, Mark, draw_legend, draw_panel, heat, panel_height
+from dnlnet.lens.panels import SIDE, Mark, draw_legend, draw_panel, overlay_heat, panel_height
 from dnlnet.lens.views import Picture, Point, View
 
 
@@ -23,10 +23,10 @@ def attention_figure(picture: Picture, points: Sequence[Point], *, title: str | 
     """The picture with its query points, its labels, and the attention of each term of each view.
 
     Args:
-        picture: with a view for each block to be shown, one below the other. With labels, each pairwise map says
-            how much of it is on the class of its query.
+        picture: with one view per block, shown one below the other. With labels, the title of each pairwise map says
+            how much of it lies on the query's class.
         points: the queries, (row, column) in pixels of the picture.
-        title: a line above all.
+        title: of the figure.
 
     >>> from dnlnet import NonLocalBlock
     >>> terms = NonLocalBlock(8, "dnl").terms(torch.randn(1, 8, 4, 6))
@@ -35,7 +35,7 @@ def attention_figure(picture: Picture, points: Sequence[Point], *, title: str | 
     ['unary: one map for all queries', 'pairwise of 1', 'pairwise + unary of 1']
     """
     if not points:
-        raise ValueError("no query points; give at least one (row, column)")
+        raise ValueError("no query points; pass at least one (row, column)")
     for point in points:
         picture.require_inside(point)
     row = panel_height(picture.size) + 0.45
@@ -53,7 +53,7 @@ def attention_figure(picture: Picture, points: Sequence[Point], *, title: str | 
 
 
 def _draw_truth(part: SubFigure, picture: Picture, points: Sequence[Point], columns: int) -> None:
-    """The picture with its points; labels and their edges where known; the classes' colours."""
+    """Draw the picture with its points, the labels and their edges if known, and the legend."""
     axes = _places(part, 1, columns)
     marks = [Mark(number, *point) for number, point in enumerate(points)]
     draw_panel(next(axes), picture.pixels, f"{in_figure(picture.name, 28)} and query points", marks)
@@ -68,7 +68,7 @@ def _draw_truth(part: SubFigure, picture: Picture, points: Sequence[Point], colu
 
 
 def _draw_view(part: SubFigure, picture: Picture, view: View, points: Sequence[Point], columns: int) -> None:
-    """The unary map and the pairwise maps; below them the prediction and both terms together."""
+    """Draw the unary and pairwise maps, and below them the prediction and the combined maps."""
     part.suptitle(in_figure(view.title), fontsize=10, fontweight="bold")
     positions = [view.position(point, picture) for point in points]
     maps = view.terms.maps(positions)
@@ -81,7 +81,7 @@ def _draw_view(part: SubFigure, picture: Picture, view: View, points: Sequence[P
             _draw_prediction(places[0], picture, view)
         else:
             over = view.over_picture(maps.unary[0], picture)
-            draw_panel(places[0], heat(picture.pixels, over), "unary: one map for all queries")
+            draw_panel(places[0], overlay_heat(picture.pixels, over), "unary: one map for all queries")
         if attention is None:
             continue
         together = "attention" if view.terms.coupled is not None else "pairwise + unary"
@@ -91,11 +91,11 @@ def _draw_view(part: SubFigure, picture: Picture, view: View, points: Sequence[P
                 name += _share(attention[0, number], picture.labels, point, picture.classes, view)
             mark = _mark(number, position, view, picture)
             over = view.over_picture(attention[0, number], picture)
-            draw_panel(place, heat(picture.pixels, over), name, [mark])
+            draw_panel(place, overlay_heat(picture.pixels, over), name, [mark])
 
 
 def _rows_of(view: View) -> list[str]:
-    """Both terms together are worth a row of their own if there are two."""
+    """Which maps to show; the combined ones only if there are two terms."""
     has_both = view.terms.pairwise is not None and view.terms.unary is not None
     if has_both:
         return ["pairwise", "combined"]
@@ -112,7 +112,7 @@ def _draw_prediction(axes: Axes, picture: Picture, view: View) -> None:
 
 
 def _mark(number: int, position: Point, view: View, picture: Picture) -> Mark:
-    """The position's cell in pixels of the picture."""
+    """A mark on the position's cell, in pixels of the picture."""
     height, width = (
         length / share / count
         for length, share, count in zip(picture.size, view.covered, view.terms.size, strict=True)
@@ -121,7 +121,7 @@ def _mark(number: int, position: Point, view: View, picture: Picture) -> Mark:
 
 
 def _places(part: SubFigure, rows: int, columns: int) -> Iterator[Axes]:
-    """The places of a part, row by row; those that nothing is drawn in stay blank."""
+    """The axes of a part, row by row; unused ones stay blank."""
     for axes in part.subplots(rows, columns, squeeze=False).flatten():
         axes.set_frame_on(False)
         axes.set_xticks([])
@@ -130,7 +130,7 @@ def _places(part: SubFigure, rows: int, columns: int) -> Iterator[Axes]:
 
 
 def _share(attention: Tensor, labels: NDArray[np.uint8], point: Point, classes: Classes, view: View) -> str:
-    """How much of the attention, and how much of the picture, is of the query's class."""
+    """The share of the attention, and of the picture, on the query's class, in words."""
     label = int(labels[point])
     if label >= len(classes) or view.covered != (1, 1):
         return ""

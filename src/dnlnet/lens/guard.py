@@ -1,7 +1,7 @@
-"""A web application that only its own pages in the browsers of this machine can talk to.
+"""Restrict a web application to its own pages in browsers on this machine.
 
-A page of another site can send requests to this machine, and can give its own name the address 127.0.0.1 (DNS
-rebinding). The headers Origin and Sec-Fetch-Site tell of the first, Host of the second; no page can change them.
+A page of another site can send requests to this machine, and can point its own name to 127.0.0.1 (DNS rebinding). The
+headers Origin and Sec-Fetch-Site reveal the first, Host the second; pages cannot change them.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -20,10 +20,10 @@ LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class LocalOnly:
-    """An ASGI application that refuses what comes from elsewhere, and passes on the rest.
+    """ASGI middleware that refuses requests from other sites.
 
     Args:
-        app: gets the rest.
+        app: handles the other requests.
     """
 
     def __init__(self, app: Application) -> None:
@@ -31,7 +31,7 @@ class LocalOnly:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        reason = refusal(scope["headers"], scope.get("method", "")) if "headers" in scope else None
+        reason = refusal_reason(scope["headers"], scope.get("method", "")) if "headers" in scope else None
         if reason is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -43,13 +43,13 @@ class LocalOnly:
             await send({"type": "http.response.body", "body": reason.encode()})
 
 
-def refusal(headers: Headers, method: str) -> str | None:
-    """Why a request is refused, in one sentence; None if it is not.
+def refusal_reason(headers: Headers, method: str) -> str | None:
+    """Why a request is refused, in one sentence; None if it is accepted.
 
-    A link on another page may lead here, but nothing else there may ask for anything.
+    Other sites may link here; any other request of theirs is refused.
 
-    >>> refusal([(b"host", b"localhost:7860")], "GET")
-    >>> refusal([(b"host", b"evil.example:7860")], "GET")
+    >>> refusal_reason([(b"host", b"localhost:7860")], "GET")
+    >>> refusal_reason([(b"host", b"evil.example:7860")], "GET")
     "this application is called 127.0.0.1 or localhost, not 'evil.example:7860'; open it under one of these names"
     """
     named: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""The pieces that figures of attention are made of: a picture, heat over it, and marked points."""
+"""Building blocks of attention figures: pictures, heat maps and marked points."""
 
 # H, W size of the picture
 
@@ -23,14 +23,14 @@ from dnlnet.files import atomic_write
 Pixels = NDArray[np.float32] | NDArray[np.uint8]  # (H, W, 3) in 0..1 or 0..255
 
 SIDE = 2.35  # inches of one panel
-PRINT_DOTS = 300  # of an inch, as printers want it
-_STRIPE = 3  # times as long as wide
+PRINT_DOTS = 300  # per inch, as printers need it
+_STRIPE = 3  # largest aspect ratio of a panel
 _COLOURS = ("#00d5ff", "#7dff6a", "#ff5ad1", "#ffe14d")
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A numbered point, with the cell of the block's map that it lies in, if one is to be drawn."""
+    """A numbered point, with the cell of the block's map around it, if that is to be drawn."""
 
     number: int
     row: float
@@ -39,19 +39,19 @@ class Mark:
 
     @classmethod
     def of_cell(cls, number: int, position: tuple[int, int], cell: tuple[float, float]) -> "Mark":
-        """In the middle of the cell at a position (row, column); `cell` is its height and width in pixels."""
+        """Mark the middle of the cell at a position (row, column); `cell` is its height and width in pixels."""
         (row, column), (height, width) = position, cell
         top, left = row * height, column * width
         return cls(number, top + height / 2 - 0.5, left + width / 2 - 0.5, (left, top, width, height))
 
     @property
     def colour(self) -> str:
-        """Neighbouring numbers have different ones."""
+        """The colour of the mark; neighbouring numbers differ."""
         return _COLOURS[self.number % len(_COLOURS)]
 
 
 def panel_height(size: tuple[int, int]) -> float:
-    """Inches that a panel of a picture of this height and width is high; a stripe is stretched to be seen.
+    """Height in inches of a panel for a picture of this height and width; narrow ones are stretched.
 
     >>> panel_height((100, 200)), panel_height((1000, 1)) / SIDE, panel_height((1, 1000)) / SIDE
     (1.175, 3.0, 0.3333333333333333)
@@ -93,7 +93,7 @@ def draw_panel(axes: Axes, pixels: Pixels, title: str, marks: Sequence[Mark] = (
 
 
 def draw_legend(axes: Axes, classes: Classes, shown: Sequence[int] | None = None) -> None:
-    """The colours of the classes, of all or of those shown."""
+    """Draw a legend of the classes, or of those in `shown`."""
     axes.set_axis_off()
     which = range(len(classes)) if shown is None else shown
     handles = [Rectangle((0, 0), 1, 1, color=[part / 255 for part in classes.palette[k]]) for k in which]
@@ -109,12 +109,12 @@ def draw_legend(axes: Axes, classes: Classes, shown: Sequence[int] | None = None
     )
 
 
-def heat(pixels: NDArray[np.uint8], attention: Tensor, strongest: float | None = None) -> NDArray[np.float32]:
-    """The square root of the attention (H, W) as heat over the darkened grey picture, which shades the heat.
+def overlay_heat(pixels: NDArray[np.uint8], attention: Tensor, strongest: float | None = None) -> NDArray[np.float32]:
+    """Overlay a heat map of the attention's square root (H, W) on the darkened grey picture.
 
-    `strongest` is what is brightest; by itself, where the strongest hundredth of the attention begins.
+    `strongest` is the brightest value; default: the 99th percentile.
 
-    >>> heat(np.zeros((2, 3, 3), dtype=np.uint8), torch.ones(2, 3)).shape
+    >>> overlay_heat(np.zeros((2, 3, 3), dtype=np.uint8), torch.ones(2, 3)).shape
     (2, 3, 3)
     """
     if strongest is None:
@@ -128,12 +128,12 @@ def heat(pixels: NDArray[np.uint8], attention: Tensor, strongest: float | None =
 
 
 def save_figure(figure: Figure, path: Path, dots: int = 150) -> None:
-    """Write the figure as PNG, PDF or what else the name says, with so many dots an inch, whole or not at all."""
+    """Write the figure atomically, as PNG, PDF or whatever the name's suffix says, with `dots` per inch."""
     with (
         atomic_write(path) as temporary,
         matplotlib.rc_context({"pdf.fonttype": 42}),
         warnings.catch_warnings(),
     ):
-        # Letters of other scripts, which the font lacks, are drawn as boxes.
+        # Letters that the font lacks are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         figure.savefig(temporary, dpi=dots, facecolor="white")

@@ -1,4 +1,4 @@
-"""The maps of a picture as plain numbers, for a file."""
+"""The maps of a picture as plain numbers, to be written to a file."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from dnlnet.lens.views import Picture, Point
 
 
 def record(picture: Picture, points: Sequence[Point]) -> tuple[dict[str, Any], dict[str, NDArray[np.floating]]]:
-    """What was asked and where it snapped to; and the maps, named "view/term" by the number of the view.
+    """The queries with the positions they snapped to, and the maps, named "number of the view/term".
 
     Pairwise and combined maps are (Q, h, w) for Q points, a unary map is (h, w).
 

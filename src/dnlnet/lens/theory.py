@@ -1,7 +1,7 @@
-"""The paper's claims that can be checked by computation, each with its measured residual.
+"""Numerical checks of the paper's claims, each with its residual.
 
-A claim is checked as printed, in float64, on random data with means far from zero. Where the print does not hold,
-a row of its own says what does. The block relies on some of the identities; those must hold.
+A claim is checked as printed, in float64, on random data with means far from zero. Where it does not hold, another
+row shows the corrected claim. The block relies on some of the identities; those must hold.
 """
 
 # B batch, N positions, D embedding width, C channels; P pairwise softmax, U unary softmax, A attention
@@ -20,7 +20,7 @@ EXACT = 1e-10
 
 @dataclass(frozen=True)
 class Claim:
-    """One row: the residual is how far the claim is from holding, in the units its text implies."""
+    """One row: the residual says how far the claim is from holding, in the units its text implies."""
 
     where: str
     text: str
@@ -280,7 +280,7 @@ def _objective_as_printed(s: Sample, point: Tensor) -> Tensor:
 
 
 def _proposition_1(s: Sample) -> Iterator[Claim]:
-    """The mean is where the gradient is zero; whether it is a maximum is another matter."""
+    """At the means the gradient is zero; whether they are a maximum is checked separately."""
     width = s.query.shape[1]
     at_mean = torch.cat([s.query.mean(0), s.key.mean(0)])
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dnlnet.artifacts.load import TrainedModel, read_together
 from dnlnet.artifacts.model_file import ModelFile
-from dnlnet.lens.consistency import BOUNDARY_WIDTH, RANDOM, Average, Overlaps, averages, measure
+from dnlnet.lens.consistency import BOUNDARY_WIDTH, RANDOM, Average, Overlaps, average_overlaps, measure_overlaps
 from dnlnet.runs.evaluate import open_test_data
 
 
@@ -27,7 +27,7 @@ class Consistency:
 
     def table(self) -> dict[str, dict[str, Average | None]]:
         """The averages over images of each row."""
-        return {name: averages(values) for name, values in self.rows.items()}
+        return {name: average_overlaps(values) for name, values in self.rows.items()}
 
 
 def measure_consistency(
@@ -89,7 +89,7 @@ def _measure(
             names.append(sample.name)
             yield sample
 
-    overlaps = measure(
+    overlaps = measure_overlaps(
         trained.network,
         first(),
         len(file.classes),

@@ -43,9 +43,7 @@ def evaluate(
         network = load_network(file)
         task = system.test_task(recipe, file.classes, samples, options or {})
         start(len(distributed.shard(range(len(samples)))))
-        metric = evaluate_task(
-            task, network.to(device), samples, device=device, workers=workers, progress=progress
-        )
+        metric = evaluate_task(task, network.to(device), samples, device=device, workers=workers, progress=progress)
         if not distributed.is_main():
             return None
         return system.scores(metric, file.classes, f"{recipe.name} after {file.iteration} iterations")

@@ -14,6 +14,7 @@ from dnlnet.artifacts.model_file import ModelFile, file_metadata, find_model, re
 from dnlnet.deployed import Deployed, Query
 from dnlnet.engine.memory import require_memory
 from dnlnet.errors import unknown
+from dnlnet.files import atomic_write, json_text
 from dnlnet.runs.programs import (
     Arrays,
     computed,
@@ -23,7 +24,6 @@ from dnlnet.runs.programs import (
     write_onnx,
     write_program,
 )
-from dnlnet.files import atomic_write, json_text
 from dnlnet.segmentation.data.scenes import SMALLEST, scene
 from dnlnet.systems import system_of
 

@@ -11,7 +11,6 @@ from typing import Any
 from dnlnet.data.inputs import JOB_FILE
 from dnlnet.files import atomic_write
 
-
 Stamp = list[int | str]  # says whether a picture is still the one it was
 
 

@@ -19,7 +19,7 @@ from dnlnet.artifacts.model_file import file_metadata
 from dnlnet.data.catalog import Samples
 from dnlnet.data.fingerprint import fingerprint
 from dnlnet.engine import distributed
-from dnlnet.engine.ownership import LOCK_FILE, owned
+from dnlnet.engine.ownership import LOCK_FILE, lock_run_folder
 from dnlnet.engine.train import CHECKPOINTS, Outcome, Progress, Stage, resume_point
 from dnlnet.engine.train import train as run_stages
 from dnlnet.files import atomic_write, is_leftover
@@ -59,7 +59,7 @@ def train(
     with distributed.process_group() as device, ExitStack() as stack:
         say = report if distributed.is_main() else lambda _: None
         distributed.in_main(lambda: _require_run_folder(out))
-        stack.enter_context(owned(out, say))
+        stack.enter_context(lock_run_folder(out, say))
         system = system_of(recipe)
         splits = [recipe.data.train, *(phase.train for phase in recipe.schedule.then)]
         draw = partial(system.training_data, recipe, root, seed=seed, unpacked=unpacked, report=say)

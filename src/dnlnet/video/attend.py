@@ -14,7 +14,7 @@ from dnlnet.attention import Terms
 from dnlnet.data.inputs import find_inputs
 from dnlnet.lens.attend import Attended, Query, Request, attend_each, write_shown
 from dnlnet.lens.capture import capture
-from dnlnet.lens.clip_figure import ClipPoint, clip_figure, position_of
+from dnlnet.lens.clip_figure import ClipPoint, clip_figure, clip_position
 from dnlnet.video.data.video import is_video, open_video
 from dnlnet.video.predictor import VideoModel
 
@@ -95,7 +95,7 @@ def clip_record(
     arrays: dict[str, NDArray[np.floating]] = {}
     described = []
     for number, (title, terms) in enumerate(blocks.items()):
-        positions = [position_of(point, frames, terms) for point in points]
+        positions = [clip_position(point, frames, terms) for point in points]
         maps = terms.maps(positions)
         for term, attention in (("pairwise", maps.pairwise), ("unary", maps.unary), ("combined", maps.combined)):
             if attention is not None:

@@ -13,7 +13,10 @@ def numbers(frames: Frames) -> list[int]:
 
 
 def test_no_times_are_refused(tmp_path: Path) -> None:
-    with open_video(write_frames(tmp_path / "a")) as video, pytest.raises(ValueError, match="no times were asked"):
+    with (
+        open_video(write_frames(tmp_path / "a")) as video,
+        pytest.raises(ValueError, match="no times requested"),
+    ):
         video.frames([])
 
 

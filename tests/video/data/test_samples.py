@@ -13,7 +13,7 @@ from dnlnet.video.data.samples import ClipSample, TestViews, TrainingClips, crop
 from dnlnet.video.data.ucf101 import ucf101
 from dnlnet.video.data.video import Video, open_video
 from dnlnet.video.data.video_folder import video_folder
-from dnlnet.video.data.videos import LabelledVideos, VideoEntry, listed, named_classes
+from dnlnet.video.data.videos import LabelledVideos, VideoEntry, find_existing, named_classes
 from dnlnet.video.task import VideoTask
 from trees import truncate, write_image
 from video_trees import SIZE, moving_shapes, numbered_frame, shown_number, write_frames, write_sound, write_video
@@ -55,7 +55,7 @@ def test_a_sample_is_a_clip_of_bytes_with_its_class(videos: LabelledVideos) -> N
 def test_the_frames_of_a_clip_are_as_far_apart_as_asked(tmp_path: Path) -> None:
     pictures = [numbered_frame(number)[:, :48] for number in range(60)]  # square: the crop is the whole of it
     path = write_video(tmp_path / "a.mp4", pictures)
-    data = plain(listed("mine", named_classes("a"), [VideoEntry(path, 0)]))
+    data = plain(find_existing("mine", named_classes("a"), [VideoEntry(path, 0)]))
     starts = set()
     for epoch in range(12):
         found = numbers(data[Draw(0, epoch)].clip)
@@ -67,7 +67,7 @@ def test_the_frames_of_a_clip_are_as_far_apart_as_asked(tmp_path: Path) -> None:
 def test_a_clip_is_a_part_of_the_resized_frames(tmp_path: Path) -> None:
     write_image(tmp_path / "a" / "0.png", size=SIZE)
     entries = [VideoEntry(tmp_path / "a", 0)]
-    data = TrainingClips(listed("mine", named_classes("a"), entries), Clip(count=1), (48, 48), crop=32, flip=0)
+    data = TrainingClips(find_existing("mine", named_classes("a"), entries), Clip(count=1), (48, 48), crop=32, flip=0)
     with open_video(tmp_path / "a") as video:
         whole = torch.from_numpy(video.frames([0.0])[0]).permute(2, 0, 1)
     windows = whole.unfold(1, 32, 1).unfold(2, 32, 1).permute(1, 2, 0, 3, 4)  # rows, columns, 3, 32, 32
@@ -111,7 +111,7 @@ def test_a_video_that_cannot_be_read_is_replaced_by_the_next_and_reported(tmp_pa
     (tmp_path / "empty.mp4").touch()
     good, sound = write_video(tmp_path / "a.mp4"), write_sound(tmp_path / "sound.mp4")
     entries = [VideoEntry(path, label) for label, path in enumerate([good, tmp_path / "empty.mp4", sound])]
-    data = plain(listed("mine", named_classes("abc"), entries))
+    data = plain(find_existing("mine", named_classes("abc"), entries))
     sample = data[Draw(1, 0)]
     assert (sample.label, sample.name) == (0, str(good))
     assert sample.skipped == (
@@ -160,13 +160,13 @@ def test_nothing_but_unreadable_videos_stops_the_run(tmp_path: Path) -> None:
         (tmp_path / f"{number}.mp4").touch()
     entries = [VideoEntry(tmp_path / f"{number}.mp4", 0) for number in range(40)]
     with pytest.raises(ValueError, match=r"32 videos one after the other cannot be read; the first: .*/5\.mp4: "):
-        plain(listed("mine", named_classes("a"), entries))[Draw(5, 0)]
+        plain(find_existing("mine", named_classes("a"), entries))[Draw(5, 0)]
 
 
 def test_a_truncated_video_is_used(tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.mp4", 100, container={"movflags": "faststart"})
     truncate(path, 0.6)
-    data = TestViews(listed("mine", named_classes("a"), [VideoEntry(path, 0)]), CLIP, 3, 1, 48)
+    data = TestViews(find_existing("mine", named_classes("a"), [VideoEntry(path, 0)]), CLIP, 3, 1, 48)
     assert data[0].problem is None
     with open_video(path) as video:
         assert max(shown(data[0].views)) < len(video)
@@ -215,7 +215,9 @@ def crop_numbers(frames: list[int]) -> list[int]:
 
 def test_a_video_that_cannot_be_read_has_no_views(tmp_path: Path) -> None:
     (tmp_path / "a.mp4").touch()
-    data = TestViews(listed("mine", named_classes("a"), [VideoEntry(tmp_path / "a.mp4", 0)]), CLIP, short_side=48)
+    data = TestViews(
+        find_existing("mine", named_classes("a"), [VideoEntry(tmp_path / "a.mp4", 0)]), CLIP, short_side=48
+    )
     sample = data[0]
     assert sample.views.shape == (0, 3, 4, 48, 48)
     assert sample.problem == f"{tmp_path}/a.mp4: is empty: 0 bytes; fetch it again"
@@ -257,7 +259,7 @@ def test_what_cannot_be_is_refused(videos: LabelledVideos) -> None:
     with pytest.raises(ValueError, match="crop must be within 1 and short_side, 256, got 300"):
         TestViews(videos, crop=300)
     with pytest.raises(ValueError, match="none of the 1 listed videos"):
-        TrainingClips(listed("mine", named_classes("a"), [VideoEntry(Path("/nowhere.mp4"), 0)]))
+        TrainingClips(find_existing("mine", named_classes("a"), [VideoEntry(Path("/nowhere.mp4"), 0)]))
 
 
 def test_real_videos_become_the_papers_views(real_data: Path) -> None:

@@ -197,7 +197,7 @@ def test_frames_that_do_not_decode_are_replaced_and_noted(codec: str, tmp_path: 
     path.write_bytes(content.replace(key, b"\xff" * len(key)))
     with open_video(path) as video:
         assert numbers(video, video.times[[10, 24, 50]]) == [10, 23, 50]
-        assert video.notes == ["1 of 3 needed frames cannot be decoded; neighbours stand for them"]
+        assert video.notes == ["1 of 3 needed frames cannot be decoded; neighbours replace them"]
         assert video.count_decodable() < 60
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from dnlnet.data.labelled import Problem
-from dnlnet.video.data.videos import LabelledVideos, VideoEntry, listed, named_classes
+from dnlnet.video.data.videos import LabelledVideos, VideoEntry, find_existing, named_classes
 
 CLASSES = named_classes(["run", "jump"])
 
@@ -12,7 +12,7 @@ def test_listed_videos_that_are_not_there_are_missing_and_the_others_are_used(tm
     (tmp_path / "a.mp4").touch()
     (tmp_path / "frames").mkdir()
     entries = [VideoEntry(tmp_path / name, 0) for name in ("a.mp4", "b.mp4", "frames")]
-    videos = listed("mine", CLASSES, entries)
+    videos = find_existing("mine", CLASSES, entries)
     assert videos.videos == (entries[0], entries[2])
     assert videos.missing == (Problem(tmp_path / "b.mp4", "no such file or folder"),)
     assert videos.require_usable() is videos
@@ -29,7 +29,7 @@ def test_faults_of_the_lists_stop_everything() -> None:
 
 def test_no_videos_at_all_are_refused_with_the_reason() -> None:
     gone = [Problem(Path("b.mp4"), "no such file")] * 3
-    with pytest.raises(ValueError, match=r"none of the 3 listed videos of mine is there, such as b\.mp4"):
+    with pytest.raises(ValueError, match=r"none of the 3 listed videos of mine exists, such as b\.mp4"):
         LabelledVideos("mine", CLASSES, [], missing=gone).require_usable()
     with pytest.raises(ValueError, match="no videos found for mine; dnlnet data list shows"):
         LabelledVideos("mine", CLASSES, []).require_usable()

@@ -1,5 +1,5 @@
 
-// What is chosen: by pointer, by key, by the controls, and by the address of the page.
+// Input: pointer, keys, controls, and the page's address.
 
 function choosePoint(x, y, pinned = state.pinned) {
   const [height, width] = picture().size;
@@ -67,7 +67,7 @@ function hash() {
 
 function writeHash() {
   clearTimeout(writing);
-  // Not for every movement: browsers slow pages down that change their address all the time.
+  // Not on every movement: browsers throttle pages that change their address all the time.
   writing = setTimeout(() => {
     try { history.replaceState(null, "", hash()); } catch { /* a page inside another has no address of its own */ }
   }, 200);
@@ -96,11 +96,11 @@ async function copyLink() {
     field.remove();
   }
   element("copy").textContent = done ? "Copied" : "No access";
-  element("live").textContent = done ? "Link copied" : "The browser does not let the page copy";
+  element("live").textContent = done ? "Link copied" : "The browser does not allow copying";
   setTimeout(() => { element("copy").textContent = "Copy link"; }, 1600);
 }
 
-// ---- hands
+// ---- pointer and keys
 
 function watch(canvas) {
   const pixel = (event) => {
@@ -141,7 +141,7 @@ function moveByKey(event) {
 
 function pressKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || element("help-text").open) return;
-  if (event.target.tagName === "SELECT") return; // letters there look for an entry
+  if (event.target.tagName === "SELECT") return; // letters select an entry there
   const number = Number(event.key);
   if (number >= 1 && number <= picture().views.length) {
     state.a = number - 1;
@@ -166,7 +166,7 @@ function changeDisplay() {
   redraw();
 }
 
-// ---- beginning
+// ---- start
 
 async function begin() {
   const unpack = async ([name, text]) => [name, new Uint8Array(await unpacked(text))];
@@ -191,12 +191,12 @@ element("theme").addEventListener("click", toggleTheme);
 element("copy").addEventListener("click", copyLink);
 element("help").addEventListener("click", () => element("help-text").showModal());
 document.addEventListener("keydown", pressKey);
-// The address asked for: by now, one that was to be written before may have taken its place.
+// The requested address: a delayed update may have replaced it by now.
 window.addEventListener("hashchange", (event) => readHash(event.newURL));
 new ResizeObserver(redraw).observe(element("main"));
 const begun = begin().catch(failed);
 
-// For tests, and for the curious at the browser's console.
+// For tests, and for use in the browser's console.
 window.explorer = {
   get ready() { return begun.then(() => ready); },
   state: () => {

@@ -1,8 +1,8 @@
 "use strict";
 
-// From what the page stores to values, and from values to heat over a picture.
+// Decode stored maps, and draw them as heat over a picture.
 
-const HEAT_WIDTH = 420; // of the heat before it is scaled to its panel: smooth, and quick enough to follow a pointer
+const HEAT_WIDTH = 420; // of the heat map before it is scaled to its panel: smooth, and fast enough to follow a pointer
 const SHADES = 1024;
 
 async function unpacked(text) {
@@ -24,7 +24,7 @@ function loadView(view) {
   return view.loading;
 }
 
-// The values of a term's map for the query of a cell, row by row; null where the block has no such term.
+// The values of a term's map for a query, row by row; null if the block has no such term.
 function valuesOf(view, term, cell) {
   const part = view.decoded[term];
   if (part) return decode(part, part.low.length === 1 ? 0 : cell, view.keys.cells);
@@ -51,7 +51,7 @@ function decode({ codes, low, high }, index, [rows, columns]) {
   return values;
 }
 
-// Where a pixel's position, its cell and the position in the middle of the cell are, along one axis.
+// A pixel's position, its cell and the middle position of the cell, along one axis.
 function locate(pixel, length, share, count, factor) {
   const position = Math.min(Math.floor(((pixel + 0.5) / length) * share * count), count - 1);
   const cell = Math.floor(position / factor);
@@ -60,12 +60,12 @@ function locate(pixel, length, share, count, factor) {
   return { position, cell, start, stop, middle: Math.floor((start + stop - 1) / 2) };
 }
 
-// The pixel in the middle of a position, along one axis; the last of the picture if the position is in the padding.
+// The middle pixel of a position, along one axis; the picture's last if the position is in the padding.
 function pixelOf(position, length, share, count) {
   return Math.max(0, Math.min(length - 1, Math.floor(((position + 0.5) / (count * share)) * length)));
 }
 
-// Linear interpolation between the middles of cells, along one axis: for each output pixel two cells and a weight.
+// Linear interpolation between the centres of cells, along one axis: for each output pixel two cells and a weight.
 function between(pixels, share, count, factor) {
   const cells = Math.ceil(count / factor);
   const middle = (cell) => (cell * factor + Math.min((cell + 1) * factor, count)) / 2;
@@ -109,13 +109,13 @@ function shadesOf(table, gamma, opacity) {
   const bytes = new Uint8ClampedArray(SHADES * 4);
   for (let shade = 0; shade < SHADES; shade++) {
     const entry = Math.round((shade / (SHADES - 1)) ** gamma * 255);
-    // Where there is little attention the picture shows through, to tell what is there.
+    // Where attention is low, the picture shows through.
     bytes.set([...table.subarray(entry * 3, entry * 3 + 3), Math.round(opacity * entry)], shade * 4);
   }
   return new Uint32Array(bytes.buffer);
 }
 
-// The picture without colour and dark, for heat to stand out from.
+// The picture in dark grey, so that heat stands out.
 function darkened(image) {
   const canvas = new OffscreenCanvas(image.naturalWidth, image.naturalHeight);
   const context = canvas.getContext("2d");
@@ -140,7 +140,7 @@ function painted(labels, [height, width], palette) {
   return canvas;
 }
 
-// A ring in two tones, to be seen on anything.
+// A ring in two tones, visible on any background.
 function drawRing(context, x, y, radius, pixelRatio) {
   context.beginPath();
   context.arc(x, y, radius * pixelRatio, 0, 2 * Math.PI);
@@ -163,7 +163,7 @@ function drawPoint(context, point, box, pixelRatio) {
   drawRing(context, point.x, point.y, 11, pixelRatio);
 }
 
-// On a map: the position that it is of.
+// On a map: its query position.
 function drawPosition(context, box, pixelRatio) {
   drawRing(context, box.x + box.width / 2, box.y + box.height / 2, 6, pixelRatio);
 }

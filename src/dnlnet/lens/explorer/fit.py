@@ -1,4 +1,4 @@
-"""Pictures and maps as text in a page, and how coarse the maps must be for it."""
+"""Encode pictures and maps as text for a page, as coarse as its budget requires."""
 
 # H, W size of the picture
 
@@ -16,66 +16,66 @@ from dnlnet.attention import Terms
 from dnlnet.lens.explorer.grid import CoarseMaps, Grid, coarse_maps
 
 QUALITY = 88
-# Enough maps to tell from them how far all will be compressed.
+# Maps that are compressed first, to estimate the size of all.
 _SAMPLED = 48
-# Sharp attention compresses so well that a page of few bytes would not fit into a phone's memory once unpacked.
+# Sharp attention compresses so well that a small page could, once unpacked, exceed a phone's memory.
 _MOST_CELLS = 12_000_000
 
 Parts = dict[str, dict[str, str]]
 
 
-def packed(array: NDArray[np.generic]) -> str:
-    """The bytes of an array, row by row and little-endian, deflated and in base64.
+def pack(array: NDArray[np.generic]) -> str:
+    """Encode an array as text: row-major, little-endian, deflated, base64.
 
     >>> from base64 import b64decode
     >>> from zlib import decompress
-    >>> decompress(b64decode(packed(np.array([1, 2, 3], dtype=np.uint8))))
+    >>> decompress(b64decode(pack(np.array([1, 2, 3], dtype=np.uint8))))
     b'\\x01\\x02\\x03'
     """
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
     return b64encode(compress(little.tobytes(), level=9)).decode("ascii")
 
 
-def packed_parts(maps: CoarseMaps) -> Parts:
-    """The arrays of each term as text.
+def pack_parts(maps: CoarseMaps) -> Parts:
+    """Encode the arrays of each term.
 
     >>> import torch
     >>> from dnlnet.attention import NonLocalBlock
     >>> terms = NonLocalBlock(8, "gc").terms(torch.rand(1, 8, 6, 9))
-    >>> {name: list(part) for name, part in packed_parts(coarse_maps(terms, Grid((6, 9)), Grid((6, 9)))).items()}
+    >>> {name: list(part) for name, part in pack_parts(coarse_maps(terms, Grid((6, 9)), Grid((6, 9)))).items()}
     {'unary': ['codes', 'low', 'high']}
     """
     return {
-        name: {"codes": packed(codes.codes), "low": packed(codes.low), "high": packed(codes.high)}
+        name: {"codes": pack(codes.codes), "low": pack(codes.low), "high": pack(codes.high)}
         for name, codes in maps.parts.items()
     }
 
 
-def fitting_maps(terms: Terms, budget: int) -> tuple[CoarseMaps, Parts]:
-    """The finest maps of a block that take at most `budget` bytes of a page, and the text that they take.
+def fit_maps(terms: Terms, budget: int) -> tuple[CoarseMaps, Parts]:
+    """The finest maps of a block that take at most `budget` bytes, and their encoded text.
 
     >>> import torch
     >>> from dnlnet.attention import NonLocalBlock
     >>> terms = NonLocalBlock(8, "dnl").terms(torch.rand(1, 8, 24, 24))
-    >>> maps, parts = fitting_maps(terms, 100_000)
+    >>> maps, parts = fit_maps(terms, 100_000)
     >>> maps.keys.cells
     (12, 12)
     """
-    for queries, keys in _ever_coarser(terms):
+    for queries, keys in _coarsen(terms):
         if terms.pairwise is not None:
             step = max(1, queries.count // _SAMPLED)
             if queries.count * keys.count > _MOST_CELLS:
                 continue
-            # Far over: not worth the time for all of the maps.
-            if step * _size(packed_parts(coarse_maps(terms, queries, keys, sample=step))) > 1.1 * budget:
+            # Far over budget: not worth computing all maps.
+            if step * _size(pack_parts(coarse_maps(terms, queries, keys, sample=step))) > 1.1 * budget:
                 continue
         maps = coarse_maps(terms, queries, keys)
-        parts = packed_parts(maps)
+        parts = pack_parts(maps)
         if _size(parts) <= budget:
             return maps, parts
     raise ValueError(
-        f"even one cell for the whole map takes more than the {budget} bytes that are left for it; allow the page a "
-        "larger budget, or give it fewer pictures"
+        f"even one cell for the whole map takes more than the {budget} bytes left for it; allow a larger page, or "
+        "choose fewer pictures"
     )
 
 
@@ -83,8 +83,8 @@ def _size(parts: Parts) -> int:
     return sum(len(text) for part in parts.values() for text in part.values())
 
 
-def _ever_coarser(terms: Terms) -> Iterator[tuple[Grid, Grid]]:
-    """Cells of queries and of keys, from each position to one for all; the grid with more cells is coarsened next."""
+def _coarsen(terms: Terms) -> Iterator[tuple[Grid, Grid]]:
+    """Grids of queries and keys, from one cell per position to a single one; the finer grid is coarsened next."""
     (h, w), (m, n) = terms.size, terms.key_size
     queries, keys = Grid((h, w)), Grid((m, n))
     yield queries, keys
@@ -96,10 +96,10 @@ def _ever_coarser(terms: Terms) -> Iterator[tuple[Grid, Grid]]:
         yield queries, keys
 
 
-def shrunk(pixels: NDArray[np.uint8], side: int) -> Image.Image:
-    """The picture (H, W, 3), no longer than `side` on its longer side.
+def shrink(pixels: NDArray[np.uint8], side: int) -> Image.Image:
+    """Shrink a picture (H, W, 3) so that its longer side is at most `side`.
 
-    >>> shrunk(np.zeros((30, 40, 3), dtype=np.uint8), side=20).size
+    >>> shrink(np.zeros((30, 40, 3), dtype=np.uint8), side=20).size
     (20, 15)
     """
     image = Image.fromarray(pixels)
@@ -107,10 +107,10 @@ def shrunk(pixels: NDArray[np.uint8], side: int) -> Image.Image:
     return image
 
 
-def jpeg_address(image: Image.Image) -> str:
-    """The picture as JPEG, as an address that holds it.
+def jpeg_data_url(image: Image.Image) -> str:
+    """The picture as a JPEG data URL.
 
-    >>> jpeg_address(Image.new("RGB", (4, 4)))[:27]
+    >>> jpeg_data_url(Image.new("RGB", (4, 4)))[:27]
     'data:image/jpeg;base64,/9j/'
     """
     file = BytesIO()
@@ -118,10 +118,10 @@ def jpeg_address(image: Image.Image) -> str:
     return "data:image/jpeg;base64," + b64encode(file.getvalue()).decode("ascii")
 
 
-def shrunk_labels(labels: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Labels (H, W) at `size`, height and width, each the label of the nearest pixel.
+def shrink_labels(labels: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Resize labels (H, W) to `size`, height and width, by nearest neighbour.
 
-    >>> shrunk_labels(np.array([[0, 0, 1, 1]], dtype=np.uint8), (1, 2)).tolist()
+    >>> shrink_labels(np.array([[0, 0, 1, 1]], dtype=np.uint8), (1, 2)).tolist()
     [[0, 1]]
     """
     rows, columns = (

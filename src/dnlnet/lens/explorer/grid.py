@@ -1,4 +1,4 @@
-"""Attention maps made small enough for a page: fewer cells, and eight bits for each."""
+"""Reduce attention maps for a page: fewer cells, eight bits each."""
 
 # Q queries that have a map, h, w size of a map of positions, r, c cells in its rows and columns
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dnlnet.attention import Terms
 
-# Queries whose maps are held at full size at once: with 97 x 97 positions, 10 MB for each term.
+# Queries whose maps are held at full size at a time: with 97 x 97 positions, 10 MB for each term.
 _ROWS = 256
 _LEVELS = 255
 
@@ -25,7 +25,7 @@ class Grid:
     >>> grid = Grid((5, 7), factor=2)
     >>> grid.cells
     (3, 4)
-    >>> grid.middles().tolist()[:4]
+    >>> grid.centres().tolist()[:4]
     [0, 2, 4, 6]
     """
 
@@ -34,7 +34,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         if self.factor < 1:
-            raise ValueError(f"a cell is at least one position wide, got factor={self.factor}")
+            raise ValueError(f"factor must be at least 1, got {self.factor}")
 
     @property
     def cells(self) -> tuple[int, int]:
@@ -49,10 +49,10 @@ class Grid:
         return rows * columns
 
     def means(self, maps: Tensor) -> Tensor:
-        """The mean over each cell of maps (Q, h, w), (Q, r, c)."""
+        """Average maps (Q, h, w) over each cell: (Q, r, c)."""
         return F.avg_pool2d(maps[:, None], self.factor, ceil_mode=True, count_include_pad=False)[:, 0]
 
-    def middles(self) -> Tensor:
+    def centres(self) -> Tensor:
         """The position in the middle of each cell, as an index into the flattened map, (r c,)."""
         rows, columns = (
             torch.tensor([(start + min(start + self.factor, n) - 1) // 2 for start in range(0, n, self.factor)])
@@ -65,12 +65,12 @@ class Grid:
 class Codes:
     """Maps in eight bits a cell: code = round(255 sqrt((value - low) / (high - low))).
 
-    The square root gives small values more codes than large ones: attention has many small ones. Counted from the
-    weakest value, codes are not wasted where a block attends to all positions nearly alike.
+    The square root gives small values, of which attention has many, more codes than large ones. Starting from the
+    minimum wastes no codes on a block whose attention is nearly uniform.
 
     Attributes:
         codes: (Q, r, c).
-        low, high: (Q,), the weakest and the strongest value of each map.
+        low, high: (Q,), the minimum and maximum of each map.
     """
 
     codes: NDArray[np.uint8]
@@ -78,14 +78,14 @@ class Codes:
     high: NDArray[np.float32]
 
     def values(self) -> NDArray[np.float32]:
-        """The maps (Q, r, c) again, within 1 / 255 of high - low."""
+        """Decode the maps (Q, r, c), exact to within 1 / 255 of high - low."""
         low, high = self.low[:, None, None], self.high[:, None, None]
         values: NDArray[np.float32] = low + (self.codes.astype(np.float32) / _LEVELS) ** 2 * (high - low)
         return values
 
 
 def quantise(maps: Tensor) -> Codes:
-    """Codes of maps (Q, r, c).
+    """Quantise maps (Q, r, c).
 
     >>> quantise(torch.tensor([[[0.0, 0.25, 1.0]]])).codes.tolist()
     [[[0, 128, 255]]]
@@ -98,14 +98,14 @@ def quantise(maps: Tensor) -> Codes:
 
 @dataclass(frozen=True)
 class CoarseMaps:
-    """The maps of a block on one picture, of the query in the middle of each cell of queries, over cells of keys.
+    """A block's maps on one picture: of the middle query of each query cell, over the key cells.
 
     Attributes:
-        queries, keys: the cells.
-        pairwise: a map for each query, None for a variant without the term.
-        unary: the one map for all, None for a variant without the term.
-        combined: a map for each query, for coupled variants; otherwise it is the sum of the terms there are.
-        loss: the largest error of a value of any map, combined ones too, as a share of the map's strongest value.
+        queries, keys: the grids of cells.
+        pairwise: one map per query; None for a variant without the term.
+        unary: one map for all queries; None for a variant without the term.
+        combined: one map per query for coupled variants; None otherwise, as it is the sum of the terms.
+        loss: the largest error in any map, combined ones included, relative to the map's maximum.
     """
 
     queries: Grid
@@ -117,41 +117,41 @@ class CoarseMaps:
 
     @property
     def parts(self) -> dict[str, Codes]:
-        """What is stored, by the name of the term."""
+        """The stored maps, by the name of the term."""
         named = {"pairwise": self.pairwise, "unary": self.unary, "combined": self.combined}
         return {name: codes for name, codes in named.items() if codes is not None}
 
 
 def coarse_maps(terms: Terms, queries: Grid, keys: Grid, sample: int = 1) -> CoarseMaps:
-    """The maps of the query cells, or of every `sample`-th of them, a few hundred at a time.
+    """Compute the maps of all query cells, or of every `sample`-th, a few hundred at a time.
 
     >>> from dnlnet.attention import NonLocalBlock
     >>> terms = NonLocalBlock(8, "dnl").terms(torch.rand(1, 8, 6, 9))
     >>> coarse_maps(terms, Grid((6, 9), 3), Grid((6, 9), 2)).pairwise.codes.shape
     (6, 3, 5)
     """
-    rows = queries.middles()[::sample]
+    rows = queries.centres()[::sample]
     if terms.pairwise is None:
         rows = rows[:1]  # one map for all
-    blocks = [_block(terms, some, queries, keys) for some in rows.split(_ROWS)]
+    blocks = [_coarse_block(terms, block_rows, queries, keys) for block_rows in rows.split(_ROWS)]
     return CoarseMaps(
         queries,
         keys,
-        _joined([block.pairwise for block in blocks]),
+        _concatenate([block.pairwise for block in blocks]),
         blocks[0].unary,
-        _joined([block.combined for block in blocks]),
+        _concatenate([block.combined for block in blocks]),
         max(block.loss for block in blocks),
     )
 
 
-def _block(terms: Terms, rows: Tensor, queries: Grid, keys: Grid) -> CoarseMaps:
-    """The maps of some queries, computed at once."""
+def _coarse_block(terms: Terms, rows: Tensor, queries: Grid, keys: Grid) -> CoarseMaps:
+    """The maps of a few hundred queries, computed together."""
     maps = terms.maps_of_rows(rows)
     exact = {"pairwise": maps.pairwise, "unary": maps.unary, "combined": maps.combined}
     coarse = {name: keys.means(part.flatten(0, -3).cpu()) for name, part in exact.items() if part is not None}
     stored = {name: quantise(part) for name, part in coarse.items() if name != "combined" or terms.coupled}
     shown = {name: codes.values() for name, codes in stored.items()}
-    # What the page adds up itself has the errors of both its parts.
+    # A sum formed by the page has the errors of both terms.
     shown.setdefault("combined", sum(shown.values(), start=np.zeros(1, np.float32)))
     loss = max(_loss(coarse[name].numpy(), shown[name]) for name in coarse)
     return CoarseMaps(queries, keys, stored.get("pairwise"), stored.get("unary"), stored.get("combined"), loss)
@@ -161,7 +161,7 @@ def _loss(exact: NDArray[np.floating], shown: NDArray[np.float32]) -> float:
     return float((np.abs(shown - exact).max(axis=(1, 2)) / exact.max(axis=(1, 2))).max())
 
 
-def _joined(blocks: Sequence[Codes | None]) -> Codes | None:
+def _concatenate(blocks: Sequence[Codes | None]) -> Codes | None:
     parts = [block for block in blocks if block is not None]
     if not parts:
         return None

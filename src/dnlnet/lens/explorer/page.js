@@ -1,5 +1,5 @@
 
-// What is chosen, and how it is shown.
+// The page's state, and how it is shown.
 
 const content = JSON.parse(document.getElementById("content").textContent);
 const element = (id) => document.getElementById(id);
@@ -27,14 +27,14 @@ async function loadPicture() {
     now.element = new Image();
     now.element.src = now.image;
     await now.element.decode();
-    now.paintings = []; // of class maps, made when they are first laid over the picture
+    now.paintings = []; // of class maps, made when first shown over the picture
     now.classMaps = await Promise.all(now.labels.map(async (text) => new Uint8Array(await unpacked(text))));
     now.dark = darkened(now.element);
   })();
   await Promise.all([now.loading, ...chosen().map((index) => loadView(now.views[index]))]);
 }
 
-// Take over a change of picture, views or comparison; the maps follow once they are unpacked.
+// Apply a change of picture, views or comparison; maps are drawn once unpacked.
 function show() {
   const now = picture();
   element("picture-name").textContent = now.name;
@@ -141,7 +141,7 @@ function describe(view) {
   return pairwise ? "the pairwise term alone" : "the unary term alone";
 }
 
-// The weakest and the strongest value, beside what each key would get if all got the same.
+// Minimum and maximum, in multiples of a uniform map.
 function strength(values) {
   const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
   const [low, high] = rangeOf(values).map((value) => value / mean);
@@ -175,7 +175,7 @@ function queryOf(view) {
   return { row, column, cell: row.cell * cells[1] + column.cell };
 }
 
-// ---- words
+// ---- text
 
 function facts(view, query) {
   const { truth } = picture();

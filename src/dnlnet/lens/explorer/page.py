@@ -1,4 +1,4 @@
-"""The page: pictures, maps and what shows them, in one file that asks for nothing from outside."""
+"""The explorer page: pictures, maps and scripts in one self-contained HTML file."""
 
 import re
 from collections.abc import Sequence
@@ -13,29 +13,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dnlnet.files import json_text
-from dnlnet.lens.explorer.fit import Parts, fitting_maps, jpeg_address, packed, shrunk, shrunk_labels
+from dnlnet.lens.explorer.fit import Parts, fit_maps, jpeg_data_url, pack, shrink, shrink_labels
 from dnlnet.lens.explorer.grid import CoarseMaps, Grid
 from dnlnet.lens.views import Picture, View
 
 BUDGET = 4_000_000
 COLOURS = ("inferno", "magma", "viridis", "turbo", "greys")
-# Longest side of a picture in the page; smaller ones are for pages with many pictures.
+# Longest side of a picture in the page, smaller for pages with many pictures.
 _SIDES = (1024, 768, 512, 384, 256)
-# Bytes for what is said of a view, beside its maps.
+# Bytes for the description of a view.
 _VIEW_TEXT = 1000
 
 Json = dict[str, Any]
 
 
 def explorer_page(pictures: Sequence[Picture], *, title: str = "Attention explorer", budget: int = BUDGET) -> str:
-    """One HTML file to explore attention with: point at a pixel, and see what its position attends to.
+    """An HTML page to explore attention: point at a pixel and see what its position attends to.
 
-    The maps are in the file, of as many positions and cells as fit; the page says how many, and how exact they are.
+    The page contains the maps of as many positions and cells as fit, and says how many and how exact they are.
 
     Args:
-        pictures: with views of one or several blocks each.
+        pictures: each with views of one or more blocks.
         title: of the page.
-        budget: the most bytes that the page may take.
+        budget: maximum size of the page in bytes.
 
     >>> import torch
     >>> from dnlnet.attention import NonLocalBlock
@@ -45,27 +45,27 @@ def explorer_page(pictures: Sequence[Picture], *, title: str = "Attention explor
     ('<!doctype html>', True)
     """
     if not pictures:
-        raise ValueError("there are no pictures to explore; give at least one")
+        raise ValueError("there are no pictures to explore; pass at least one")
     content: Json = {"colours": {name: _colour_table(name) for name in COLOURS}}
-    room = budget - len(_filled(title, content).encode())
-    content["pictures"] = shown = _shown(pictures, room // 2)
+    room = budget - len(_fill_template(title, content).encode())
+    content["pictures"] = shown = _describe_pictures(pictures, room // 2)
     room -= sum(len(_json(part)) + _VIEW_TEXT * len(part["views"]) for part in shown)
     views = [view for picture in pictures for view in picture.views]
     entries = [entry for part in shown for entry in part["views"]]
     weights = [_weight(view) for view in views]
     for index, (view, entry) in enumerate(zip(views, entries, strict=True)):
-        # What one view leaves over is for those after it.
-        maps, parts = fitting_maps(view.terms, room * weights[index] // sum(weights[index:]))
-        entry |= _view_maps(view, maps, parts)
+        # What one view leaves over goes to the next.
+        maps, parts = fit_maps(view.terms, room * weights[index] // sum(weights[index:]))
+        entry |= _describe_view(view, maps, parts)
         room -= sum(len(text) for part in parts.values() for text in part.values())
-    return _filled(title, content)
+    return _fill_template(title, content)
 
 
-def statement(maps: CoarseMaps) -> str:
-    """What the maps of a view are, in words.
+def describe_maps(maps: CoarseMaps) -> str:
+    """Resolution and precision of the maps of a view, in words.
 
     >>> coarse = CoarseMaps(Grid((45, 60), 2), Grid((45, 60), 3), None, None, None, loss=0.00389)
-    >>> statement(coarse).endswith("8 bits a cell: values within 0.4 % of the strongest of their map.")
+    >>> describe_maps(coarse).endswith("8 bits a cell: values within 0.4 % of the strongest of their map.")
     True
     """
     keys, queries = maps.keys, maps.queries
@@ -89,31 +89,31 @@ def _square(grid: Grid) -> str:
 
 
 def _weight(view: View) -> int:
-    """The share of the page that the maps of a view get: a single map is small beside one for each query."""
+    """Weight of a view in sharing out the page: one map needs far less room than one per query."""
     return 1 if view.terms.pairwise is None else 16 * (1 + (view.terms.coupled is not None))
 
 
-def _shown(pictures: Sequence[Picture], room: int) -> list[Json]:
-    """Everything but the maps, with pictures as large as there is room for."""
+def _describe_pictures(pictures: Sequence[Picture], room: int) -> list[Json]:
+    """Everything but the maps, with pictures as large as fit."""
     for side in _SIDES:
-        parts = [_picture(picture, side) for picture in pictures]
+        parts = [_describe_picture(picture, side) for picture in pictures]
         if sum(len(_json(part)) for part in parts) <= room:
             return parts
     raise ValueError(
-        f"{len(pictures)} pictures of {_SIDES[-1]} pixels take more than half of the page; allow it a larger budget, "
-        "or give it fewer pictures"
+        f"{len(pictures)} pictures of {_SIDES[-1]} pixels take more than half of the page; allow a larger page, or "
+        "choose fewer pictures"
     )
 
 
-def _picture(picture: Picture, side: int) -> Json:
-    image = shrunk(picture.pixels, side)
+def _describe_picture(picture: Picture, side: int) -> Json:
+    image = shrink(picture.pixels, side)
     stored: list[str] = []
 
     def index(labels: NDArray[np.uint8] | None) -> int | None:
-        """Where the label map is stored; blocks of one model share its prediction."""
+        """Index of the stored label map; blocks of one model share its prediction."""
         if labels is None:
             return None
-        text = packed(shrunk_labels(labels, (image.height, image.width)))
+        text = pack(shrink_labels(labels, (image.height, image.width)))
         if text not in stored:
             stored.append(text)
         return stored.index(text)
@@ -122,7 +122,7 @@ def _picture(picture: Picture, side: int) -> Json:
     return {
         "name": picture.name,
         "size": picture.size,
-        "image": jpeg_address(image),
+        "image": jpeg_data_url(image),
         "truth": index(picture.labels),
         "views": views,
         "labels": stored,
@@ -133,44 +133,44 @@ def _picture(picture: Picture, side: int) -> Json:
     }
 
 
-def _view_maps(view: View, maps: CoarseMaps, parts: Parts) -> Json:
+def _describe_view(view: View, maps: CoarseMaps, parts: Parts) -> Json:
     return {
         "covered": view.covered,
         "coupled": view.terms.coupled is not None,
-        "queries": _grid(maps.queries),
-        "keys": _grid(maps.keys),
+        "queries": _describe_grid(maps.queries),
+        "keys": _describe_grid(maps.keys),
         "loss": maps.loss,
-        "statement": statement(maps),
+        "statement": describe_maps(maps),
         "parts": parts,
     }
 
 
-def _grid(grid: Grid) -> Json:
+def _describe_grid(grid: Grid) -> Json:
     return {"size": grid.size, "factor": grid.factor, "cells": grid.cells}
 
 
 def _colour_table(name: str) -> str:
-    """256 colours, three bytes each, from the weakest to the strongest."""
+    """256 colours, three bytes each, from weak to strong."""
     colours = matplotlib.colormaps["gray" if name == "greys" else name](np.arange(256))[:, :3]
-    return packed((colours * 255).round().astype(np.uint8))
+    return pack((colours * 255).round().astype(np.uint8))
 
 
 def _json(content: Json) -> str:
-    # A title may hold "</script>" or "<!--", which would end the element or change how the rest is read.
+    # A title may contain "</script>" or "<!--", which would end the element or comment out the rest.
     return json_text(content).replace("<", "\\u003c")
 
 
-def _filled(title: str, content: Json) -> str:
+def _fill_template(title: str, content: Json) -> str:
     parts = {
         "title": escape(title),
-        "style": _part("page.css"),
-        "script": "".join(map(_part, ("drawing.js", "page.js", "controls.js"))),
+        "style": _read_part("page.css"),
+        "script": "".join(map(_read_part, ("drawing.js", "page.js", "controls.js"))),
         "content": _json(content),
     }
-    # In one pass: what is put in is not searched for further places.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _part("page.html"))
+    # In one pass: inserted text is not searched for placeholders.
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _read_part("page.html"))
 
 
 @cache
-def _part(name: str) -> str:
+def _read_part(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Decode every video of a data set once: what there is, and all that is wrong with it."""
+"""Check a data set of videos by decoding each once."""
 
 # K classes
 
@@ -24,17 +24,17 @@ from dnlnet.video.data.videos import LabelledVideos, VideoEntry
 
 @dataclass(frozen=True)
 class VideoReport:
-    """What a split holds.
+    """The content of a split, and its problems.
 
     Args:
-        name: of the videos.
-        videos: how many are there.
+        name: of the data set and split.
+        videos: number of videos.
         class_names: the K names.
-        class_videos: videos of each class.
-        seconds: duration of each video that can be read.
-        rates: its frames a second.
-        sizes: (width, height) -> how many videos, the most frequent first.
-        problems: all that is wrong, each with its path.
+        class_videos: number of videos per class.
+        seconds: duration of each readable video.
+        rates: frames per second of each readable video.
+        sizes: (width, height) -> number of videos, most frequent first.
+        problems: everything that is wrong, with paths.
     """
 
     name: str
@@ -47,7 +47,7 @@ class VideoReport:
     problems: Sequence[Problem]
 
     def to_json(self) -> dict[str, object]:
-        """The report in types that JSON has.
+        """The report in JSON types.
 
         >>> report = VideoReport("mine", 1, ["run"], [1], [2.5], [25.0], {(4, 2): 1}, [])
         >>> report.to_json()["classes"], report.to_json()["seconds"]
@@ -59,8 +59,8 @@ class VideoReport:
             "videos": self.videos,
             "readable": len(self.seconds),
             "classes": [{"name": name, "videos": count} for name, count in rows],
-            "seconds": spread(self.seconds),
-            "frames_per_second": spread(self.rates),
+            "seconds": summarise(self.seconds),
+            "frames_per_second": summarise(self.rates),
             **sizes_and_problems(self.sizes, self.problems, of="videos"),
         }
 
@@ -68,7 +68,7 @@ class VideoReport:
         """What the table shows."""
         lines = [
             f"{name}: {values['least']:.1f} to {values['most']:.1f}, {values['median']:.1f} in the middle"
-            for name, values in (("seconds", spread(self.seconds)), ("frames a second", spread(self.rates)))
+            for name, values in (("seconds", summarise(self.seconds)), ("frames a second", summarise(self.rates)))
             if values is not None
         ]
         columns = {"videos": counts_or_none(self.class_videos)}
@@ -76,21 +76,21 @@ class VideoReport:
         return Contents(title, self.class_videos, columns, caption, lines)
 
 
-def spread(values: Sequence[float]) -> dict[str, float] | None:
-    """The least, the middle and the greatest of these values; None if there are none.
+def summarise(values: Sequence[float]) -> dict[str, float] | None:
+    """Minimum, median and maximum of the values; None if there are none.
 
-    >>> spread([3.0, 1.0, 2.0]), spread([])
+    >>> summarise([3.0, 1.0, 2.0]), summarise([])
     ({'least': 1.0, 'median': 2.0, 'most': 3.0}, None)
     """
     return {"least": min(values), "median": median(values), "most": max(values)} if values else None
 
 
 def check_videos(videos: LabelledVideos, progress: Callable[[], None] | None = None) -> VideoReport:
-    """Decode all frames of all videos; what is wrong becomes a problem of the report and does not stop it.
+    """Decode all frames of all videos; problems go into the report and do not stop the check.
 
     Args:
-        videos: what to read.
-        progress: called after each video, in their order.
+        videos: the videos to check.
+        progress: called after each video.
 
     >>> from pathlib import Path
     >>> from dnlnet.video.data.videos import named_classes
@@ -99,23 +99,23 @@ def check_videos(videos: LabelledVideos, progress: Callable[[], None] | None = N
     """
     found = list(read_all(_read, videos.videos, progress))
     counts = Counter(entry.label for entry in videos.videos)
-    readable = [one for one in found if one.size is not None]
+    readable = [video for video in found if video.size is not None]
     return VideoReport(
         name=videos.name,
         videos=len(videos),
         class_names=tuple(videos.classes.names),
         class_videos=tuple(counts[label] for label in range(len(videos.classes))),
-        seconds=tuple(one.seconds for one in readable),
-        rates=tuple(one.rate for one in readable),
-        sizes=most_frequent_first(Counter(one.size for one in readable if one.size is not None)),
-        problems=(*videos.problems, *(problem for one in found for problem in one.problems)),
+        seconds=tuple(video.seconds for video in readable),
+        rates=tuple(video.rate for video in readable),
+        sizes=most_frequent_first(Counter(video.size for video in readable if video.size is not None)),
+        problems=(*videos.problems, *(problem for video in found for problem in video.problems)),
     )
 
 
 @dataclass(frozen=True)
 class _Found:
     problems: list[Problem]
-    size: Size | None = None  # width, height; None if it cannot be read
+    size: Size | None = None  # width, height; None if unreadable
     seconds: float = 0.0
     rate: float = 0.0
 

@@ -1,4 +1,4 @@
-"""Which frames make a clip, and where in a video clips begin."""
+"""Which frames make up a clip, and where clips start in a video."""
 
 # T frames of a clip; n clips of a video
 
@@ -8,22 +8,22 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-_ROUNDING = 1e-6  # seconds; without it a whole number of rounds ends just before the end instead of at the beginning
+_ROUNDING = 1e-6  # seconds; without it, a time at the end of a repeat could fall just before it, not at the start
 
 
 @dataclass(frozen=True)
 class Clip:
-    """So many frames, so far apart.
+    """How frames are sampled from a video.
 
     Args:
-        count: frames of the clip, T.
-        stride: from one to the next, in frames of a video of this `rate`.
-        rate: frames a second that videos are looked at with, whatever their own rate is.
+        count: number of frames, T.
+        stride: distance between them, in frames at this `rate`.
+        rate: frames per second at which videos are sampled, whatever their own rate.
 
     >>> clip = Clip(count=4, stride=15, rate=30)
     >>> clip.times(start=1.0, duration=9.0)
     array([1. , 1.5, 2. , 2.5])
-    >>> clip.times(start=0.0, duration=1.2)  # too short: it begins again
+    >>> clip.times(start=0.0, duration=1.2)  # too short: the video repeats
     array([0. , 0.5, 1. , 0.3])
     """
 
@@ -39,23 +39,23 @@ class Clip:
 
     @property
     def length(self) -> float:
-        """Seconds from the beginning of the first frame to the end of the last one."""
+        """Seconds from the start of the first frame to the end of the last."""
         return ((self.count - 1) * self.stride + 1) / self.rate
 
     def times(self, start: float, duration: float) -> NDArray[np.float64]:
-        """When its frames are, in seconds of a video of this duration; one that is too short begins again, (T,)."""
+        """Times of its frames in seconds, (T,); a video of too short a duration is repeated."""
         _require_duration(duration)
         times = start + np.arange(self.count) * (self.stride / self.rate)
         again = np.maximum((times + _ROUNDING) % duration - _ROUNDING, 0.0)
         return np.where(times < duration, times, again)
 
     def random_start(self, rng: Generator, duration: float) -> float:
-        """A place from which the whole clip fits into a video; 0 if it fits nowhere. It takes one number of `rng`."""
+        """A random start at which the whole clip fits; 0 if it does not fit. Draws one number from `rng`."""
         _require_duration(duration)
         return float(rng.random()) * max(0.0, duration - self.length)
 
     def spread_starts(self, n: int, duration: float) -> NDArray[np.float64]:
-        """n places, equally far apart, from the first to the last at which the clip fits; the middle if n is 1, (n,).
+        """n evenly spaced starts, (n,), from the first to the last at which the clip fits; the middle if n is 1.
 
         >>> Clip(count=1, rate=10).spread_starts(3, duration=2.1)
         array([0., 1., 2.])

@@ -1,4 +1,4 @@
-"""A folder of pictures as a video."""
+"""Folders of frames as videos."""
 
 # H, W size of a picture
 
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from dnlnet.data.labelled import IMAGE_SUFFIXES, BadFileError
 from dnlnet.data.pictures import read_picture, resized_picture
-from dnlnet.video.data.frames import Video, VideoError, shown_size
+from dnlnet.video.data.frames import Video, VideoError, resized_size
 
-FOLDER_RATE = 30.0  # frames a second of a folder of pictures, which does not say
+FOLDER_RATE = 30.0  # default frames per second
 
 
 class FrameFolder(Video):
@@ -20,7 +20,7 @@ class FrameFolder(Video):
 
     Args:
         path: the folder.
-        rate: frames a second.
+        rate: frames per second.
     """
 
     def __init__(self, path: Path, rate: float = FOLDER_RATE) -> None:
@@ -34,11 +34,11 @@ class FrameFolder(Video):
 
     def _pictures(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
         pictures = [self._read(number) for number in wanted]
-        size = shown_size(pictures[0].shape[:2], short_side)
+        size = resized_size(pictures[0].shape[:2], short_side)
         return [resized_picture(picture, size) for picture in pictures]
 
     def count_decodable(self) -> int:
-        """Read every picture; how many can be read. `notes` names the first that cannot."""
+        """Read every picture and count those that are readable; `notes` names the first that is not."""
         good = 0
         for number in range(len(self)):
             try:
@@ -50,7 +50,7 @@ class FrameFolder(Video):
         return good
 
     def close(self) -> None:
-        """Nothing stays open between pictures."""
+        """Do nothing: no file stays open."""
 
     def _read(self, number: int) -> NDArray[np.uint8]:
         try:
@@ -67,10 +67,10 @@ def frame_files(folder: Path) -> list[Path]:
 
 
 def is_frame(path: Path) -> bool:
-    """Whether a file is a picture by its suffix; hidden ones are not."""
+    """Whether a file is a picture, judged by its suffix, and not hidden."""
     return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
 
 
 def _by_numbers(path: Path) -> list[tuple[int, str]]:
-    """Digits count as numbers, other characters as they are."""
+    """A sort key in which digits count as numbers."""
     return [(int(part), part) if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]

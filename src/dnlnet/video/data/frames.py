@@ -1,9 +1,9 @@
-"""A video, opened: what it is made of, and its frames at any times.
+"""Videos, and their frames at any times.
 
-A frame is shown from its own time stamp until that of the next one, so that a variable frame rate needs no care.
+A frame is shown from its own time stamp to that of the next, so a variable frame rate needs no special care.
 """
 
-# F frames of the video; T times asked for; H, W size of a picture
+# F frames of the video; T requested times; H, W size of a picture
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _ROUNDING = 0.001  # seconds; some containers round time stamps to milliseconds
 
 
 class VideoError(BadFileError):
-    """A video that cannot be used, in one sentence with its path."""
+    """A video that cannot be used, described in one sentence with its path."""
 
     def __init__(self, path: Path, text: str) -> None:
         super().__init__(Problem(path, text))
@@ -33,14 +33,14 @@ class VideoError(BadFileError):
 
 
 class Video(ABC):
-    """An opened video; a `with` block closes it.
+    """An open video; a `with` block closes it.
 
     Attributes:
-        path: of the file or the folder.
-        times: when each of its frames is shown first, in seconds from the first one, (F,).
-        duration: in seconds, the last frame's own among them.
-        notes: what is wrong with it although it can be used, in words, such as that it is cut off.
-        decoded: how many frames were decoded so far.
+        path: the file or folder.
+        times: start of each frame, in seconds from the first one, (F,).
+        duration: in seconds, including the last frame.
+        notes: problems that do not prevent its use, such as being truncated.
+        decoded: number of frames decoded so far.
     """
 
     def __init__(self, path: Path, times: NDArray[np.float64], duration: float) -> None:
@@ -61,29 +61,29 @@ class Video(ABC):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The notes, each with the path."""
+        """The notes, with the path."""
         return tuple(Problem(self.path, note) for note in self.notes)
 
     @property
     def rate(self) -> float:
-        """Frames a second, on average."""
+        """Average frames per second."""
         return len(self) / self.duration
 
-    def numbers_at(self, times: Sequence[float] | NDArray[np.float64]) -> NDArray[np.int64]:
-        """Which frame is shown at each of these times: the last one that begins by then, (T,)."""
+    def frame_numbers(self, times: Sequence[float] | NDArray[np.float64]) -> NDArray[np.int64]:
+        """The number of the frame shown at each time, (T,)."""
         numbers = np.searchsorted(self.times, np.asarray(times, dtype=np.float64) + _ROUNDING, side="right") - 1
         return numbers.clip(0, len(self) - 1)
 
     def frames(self, times: Sequence[float] | NDArray[np.float64], short_side: int | None = None) -> Frames:
-        """The frames shown at these times, (T, H, W, 3), in any order; each is decoded once even if asked for twice.
+        """The frames shown at these times, (T, H, W, 3), in any order; repeated ones are decoded once.
 
         Args:
-            times: in seconds from the first frame; after the end it is the last frame.
-            short_side: length that the shorter side is brought to; None leaves it.
+            times: in seconds from the first frame; after the end, the last frame is shown.
+            short_side: resize the shorter side to this length; None does not resize.
         """
         if not len(times):
-            raise ValueError(f"{self.path}: no times were asked for; give at least one")
-        wanted, places = np.unique(self.numbers_at(times), return_inverse=True)
+            raise ValueError(f"{self.path}: no times requested; pass at least one")
+        wanted, places = np.unique(self.frame_numbers(times), return_inverse=True)
         try:
             pictures = self._pictures(wanted.tolist(), short_side)
         except BadFileError:
@@ -94,29 +94,29 @@ class Video(ABC):
 
     @property
     def size(self) -> Size:
-        """Height and width as it is shown."""
+        """Height and width as displayed."""
         height, width, _ = self.frames([0.0]).shape[1:]
         return height, width
 
     @abstractmethod
     def _pictures(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
-        """The frames of these numbers, which ascend, (H, W, 3) each and all of one size."""
+        """Decode the frames of these ascending numbers, (H, W, 3) each, all of one size."""
 
     @abstractmethod
     def count_decodable(self) -> int:
-        """Decode every frame; how many there are of which that is possible."""
+        """Decode every frame and count those that are decodable."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
 
 
-def shown_size(size: tuple[int, ...], short_side: int | None) -> Size:
-    """The height and width at which a picture of this size has that shorter side.
+def resized_size(size: tuple[int, ...], short_side: int | None) -> Size:
+    """The height and width after resizing the shorter side.
 
-    >>> shown_size((240, 320), 256), shown_size((240, 320), None)
+    >>> resized_size((240, 320), 256), resized_size((240, 320), None)
     ((256, 341), (240, 320))
-    >>> shown_size((1, 4000), 256)
+    >>> resized_size((1, 4000), 256)
     Traceback (most recent call last):
     ValueError: is 1 x 4000 (height x width): too long to be resized to a shorter side of 256
     """

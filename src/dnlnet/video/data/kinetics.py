@@ -1,7 +1,7 @@
-"""Kinetics, and any videos listed in the same way: {train,val,test}.csv with a path and a label on each line.
+"""Kinetics, and any videos listed the same way: {train,val,test}.csv with a path and a label per line.
 
-The two are separated by a space, a tab or a comma. Paths are relative to the folder of the lists, or absolute. The
-names of the classes are the lines of classes.txt, in the order of the labels, if there is such a file.
+A space, a tab or a comma separates the two. Paths are absolute, or relative to the folder of the lists. The optional
+classes.txt has the names of the classes, one per line, in the order of the labels.
 """
 
 import re
@@ -11,17 +11,17 @@ from dnlnet.data.classes import Classes
 from dnlnet.data.files import text_lines
 from dnlnet.data.labelled import Problem
 from dnlnet.errors import unknown
-from dnlnet.video.data.videos import LabelledVideos, VideoEntry, listed, named_classes
+from dnlnet.video.data.videos import LabelledVideos, VideoEntry, find_existing, named_classes
 
 SPLITS = ("train", "val", "test")
 CLASSES_FILE = "classes.txt"
 
-# The path may hold spaces and commas: the label is what stands behind the last of them.
+# The path may contain spaces and commas: the label follows the last of them.
 _LINE = re.compile(r"""(?P<quote>["']?)(?P<path>.*[^\s,])(?P=quote)\s*[\s,]\s*(?P<label>\d{1,5})""")
 
 
 def kinetics(root: Path, split: str) -> LabelledVideos:
-    """The videos that <split>.csv lists.
+    """The videos listed in <split>.csv.
 
     Args:
         root: the folder of the lists.
@@ -44,7 +44,7 @@ def kinetics(root: Path, split: str) -> LabelledVideos:
         for entry in entries
         if entry.label > last
     ]
-    return listed(f"kinetics {split}", classes, [entry for entry in entries if entry.label <= last], faults)
+    return find_existing(f"kinetics {split}", classes, [entry for entry in entries if entry.label <= last], faults)
 
 
 def _entries(path: Path) -> tuple[list[VideoEntry], list[Problem]]:
@@ -66,7 +66,7 @@ def _entries(path: Path) -> tuple[list[VideoEntry], list[Problem]]:
 
 
 def _classes(root: Path) -> Classes:
-    """Those of the file, or as many as the labels of all lists need: every split must have the same."""
+    """The classes of the file, or as many as all lists use, so that every split has the same."""
     path = root / CLASSES_FILE
     if path.exists():
         names = [line for _, line in text_lines(path)]
@@ -75,5 +75,5 @@ def _classes(root: Path) -> Classes:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
     lists = [root / f"{split}.csv" for split in SPLITS]
-    labels = [entry.label for one in lists if one.is_file() for entry in _entries(one)[0]]
+    labels = [entry.label for path in lists if path.is_file() for entry in _entries(path)[0]]
     return named_classes([f"class {label}" for label in range(max(labels, default=-1) + 1)])

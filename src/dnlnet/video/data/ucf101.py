@@ -1,6 +1,6 @@
-"""UCF101, and parts of it: classInd.txt, trainlist0N.txt and testlist0N.txt, with the videos in a folder per class.
+"""UCF101, and parts of it: classInd.txt, trainlist0N.txt and testlist0N.txt, with one folder of videos per class.
 
-The lists may lie in ucfTrainTestlist, and the videos in UCF-101 or videos; or all in the data set's own folder.
+The lists may be in ucfTrainTestlist and the videos in UCF-101 or videos, or all of them in the root folder.
 """
 
 import re
@@ -10,14 +10,14 @@ from dnlnet.data.files import text_lines
 from dnlnet.data.labelled import Problem
 from dnlnet.data.listing import inside
 from dnlnet.errors import unknown
-from dnlnet.video.data.videos import LabelledVideos, VideoEntry, listed, named_classes
+from dnlnet.video.data.videos import LabelledVideos, VideoEntry, find_existing, named_classes
 
 _CLASS = re.compile(r"(\d{1,5})\s+(\S.*)")
 _VIDEO = re.compile(r"(?P<path>.*\.\w+)(?:\s+(?P<number>\d{1,5}))?")
 
 
 def ucf101(root: Path, split: str) -> LabelledVideos:
-    """The videos of a list. A video's class is that of its folder, which a number in the list must not contradict.
+    """The videos of a list. A video's class is its folder; a number in the list must agree with it.
 
     Args:
         root: the folder of the data set.
@@ -46,11 +46,11 @@ def ucf101(root: Path, split: str) -> LabelledVideos:
             faults.append(Problem(path, f"line {place} {text}"))
         else:
             entries.append(VideoEntry(videos / found["path"], names.index(folder)))
-    return listed(f"ucf101 {split}", named_classes(names), entries, faults)
+    return find_existing(f"ucf101 {split}", named_classes(names), entries, faults)
 
 
 def own_splits(root: Path) -> list[str]:
-    """The splits of which there are lists, those to train on first.
+    """The splits that have lists, training splits first.
 
     >>> own_splits(Path("/nowhere"))
     []
@@ -61,7 +61,7 @@ def own_splits(root: Path) -> list[str]:
 
 
 def _class_numbers(path: Path) -> dict[str, int]:
-    """Name -> number, from 0 or 1 on without a gap."""
+    """Name -> number, counted from 0 or 1 without gaps."""
     numbers: dict[str, int] = {}
     for place, line in text_lines(path):
         found = _CLASS.fullmatch(line)

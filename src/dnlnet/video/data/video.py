@@ -1,4 +1,4 @@
-"""Videos of any kind: a file, or a folder of pictures."""
+"""Open videos of any kind: files or folders of frames."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ VIDEO_SUFFIXES = (".mp4", ".avi", ".webm", ".mkv", ".mov", ".m4v", ".mpg", ".mpe
 
 
 def open_video(path: Path, *, threads: int = 1, folder_rate: float = FOLDER_RATE) -> Video:
-    """A video file, or a folder of pictures; `VideoError` says why it cannot be used.
+    """Open a video file or a folder of frames; raises `VideoError` if it cannot be used.
 
     Args:
-        path: the file or the folder.
-        threads: that decode one file; one by default, as several files are read at a time.
-        folder_rate: frames a second, if it is a folder.
+        path: the file or folder.
+        threads: decoding threads per file; one by default, since several files are read in parallel.
+        folder_rate: frames per second of a folder.
 
     >>> open_video(Path("/nowhere/a.mp4"))
     Traceback (most recent call last):
@@ -32,7 +32,7 @@ def open_video(path: Path, *, threads: int = 1, folder_rate: float = FOLDER_RATE
 
 
 def is_video(path: Path) -> bool:
-    """Whether it is a file with a video's suffix, or a folder with a picture in it; hidden ones are not."""
+    """Whether this is a file with a video's suffix or a folder with pictures, and not hidden."""
     if path.name.startswith("."):
         return False
     return any(map(is_frame, path.iterdir())) if path.is_dir() else path.suffix.lower() in VIDEO_SUFFIXES

@@ -1,7 +1,7 @@
-"""A video file through PyAV: its packets are listed once, which costs little, and only what is needed is decoded.
+"""Video files, read with PyAV: packets are listed once, which is cheap, and only needed frames are decoded.
 
-The list says where each frame is in time and which are key frames; decoding starts at a key frame, goes on while that
-is cheaper than to start anew at the next needed one, and stops after the last needed frame.
+The list gives the time of each frame and the key frames. Decoding starts at a key frame, seeks ahead where that is
+cheaper than decoding on, and stops after the last needed frame.
 """
 
 # F frames of the video
@@ -16,24 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dnlnet.errors import load_extra
-from dnlnet.video.data.frames import Video, VideoError, shown_size
+from dnlnet.video.data.frames import Video, VideoError, resized_size
 
-_LEAST_SKIP = 4  # frames that must be skipped for a seek to be faster than decoding them
-_MISSING_SECONDS, _MISSING_SHARE = 0.25, 0.02  # of the stated duration that may be missing without a note
-_USUAL_RATE = 30.0  # of a stream that says nothing
+_LEAST_SKIP = 4  # fewest skipped frames for which seeking is faster than decoding
+_MISSING_SECONDS, _MISSING_SHARE = 0.25, 0.02  # of the stated duration, tolerated without a note
+_USUAL_RATE = 30.0  # of a stream that does not state its rate
 
 
 @dataclass(frozen=True)
 class _Packets:
-    """What a video file holds, from its packets alone.
+    """The frames of a video file, from its packets alone.
 
     Args:
-        stamps: of the frames in the order they are shown, in units of `unit`, (F,).
-        keys: numbers of those frames from which decoding can begin.
-        unit: of the stamps in seconds.
-        timed: the stamps are the file's own; otherwise they only count the frames.
-        last: seconds for which the last frame is shown.
-        missing: what is not there, in words, if so.
+        stamps: time stamps of the frames in display order, in units of `unit`, (F,).
+        keys: numbers of the key frames, where decoding can start.
+        unit: seconds per unit of the stamps.
+        timed: whether the stamps come from the file; otherwise they only count the frames.
+        last: duration of the last frame in seconds.
+        missing: a note if the file is truncated.
     """
 
     stamps: NDArray[np.int64]
@@ -45,11 +45,11 @@ class _Packets:
 
 
 class VideoFile(Video):
-    """A file in any container and codec that PyAV's wheel knows; rotated pictures are turned upright.
+    """A file in any container and codec of PyAV's wheel; rotated pictures are turned upright.
 
     Args:
         path: the file.
-        threads: that decode it.
+        threads: number of decoding threads.
     """
 
     def __init__(self, path: Path, threads: int = 1) -> None:
@@ -58,13 +58,13 @@ class VideoFile(Video):
         self._av = load_extra("av", "video")
         self._file: Any = None
         self._threads = threads
-        self._seeks = True  # until a seek has led astray
+        self._seeks = True  # until a seek fails
         self.path = path
         if not path.stat().st_size:
             raise VideoError(path, "is empty: 0 bytes; fetch it again")
         try:
             self._open()
-            self._packets = self._listed()
+            self._packets = self._list_packets()
         except BaseException:
             self.close()
             raise
@@ -76,14 +76,14 @@ class VideoFile(Video):
         self._convert: Any = load_extra("av.video.reformatter", "video").VideoReformatter().reformat
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def count_decodable(self) -> int:
-        """Decode every frame; how many there are."""
-        return sum(1 for _ in self._from(0))
+        """Decode every frame and count them."""
+        return sum(1 for _ in self._decode_from(0))
 
     def _pictures(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
         pictures: list[NDArray[np.uint8]] = []
@@ -94,41 +94,41 @@ class VideoFile(Video):
             size = pictures[0].shape[:2] if pictures else None
             pictures.append(self._picture(frame, size, short_side))
 
-        frames = self._from(wanted[0])
+        frames = self._decode_from(wanted[0])
         while len(pictures) < len(wanted):
             number, frame = next(frames, (len(self), None))
             while len(pictures) < len(wanted) and wanted[len(pictures)] < number:
                 if good is None and frame is None:
                     raise VideoError(self.path, "has frames, but none of those needed can be decoded")
-                lost += 1  # it cannot be decoded: the one before, or at the beginning the one after, stands for it
+                lost += 1  # undecodable: replaced by the previous frame, or at the start by the next
                 take(frame if good is None else good)
             if len(pictures) < len(wanted) and wanted[len(pictures)] == number:
                 take(frame)
             good = frame
             if len(pictures) < len(wanted) and self._key_before(wanted[len(pictures)]) > number + _LEAST_SKIP:
-                frames = self._from(wanted[len(pictures)])
+                frames = self._decode_from(wanted[len(pictures)])
         if lost:
-            self.notes.append(f"{lost} of {len(wanted)} needed frames cannot be decoded; neighbours stand for them")
+            self.notes.append(f"{lost} of {len(wanted)} needed frames cannot be decoded; neighbours replace them")
         return pictures
 
     def _picture(self, frame: Any, size: tuple[int, ...] | None, short_side: int | None) -> NDArray[np.uint8]:
-        """A frame in RGB and upright, in this height and width if given, else with that shorter side."""
+        """Convert a frame to upright RGB, of this height and width if given, else with that shorter side."""
         turns = round(frame.rotation / 90) % 4  # anticlockwise
         if size is None:
-            height, width = shown_size((frame.height, frame.width), short_side)
+            height, width = resized_size((frame.height, frame.width), short_side)
         else:
             height, width = size[::-1] if turns % 2 else size
-        # One thread: by itself it would start as many as there are cores, for a picture that takes less than that.
+        # One thread: the default, one per core, takes longer to start than a picture to convert.
         converted = self._convert(frame, width, height, "rgb24", interpolation="BILINEAR", threads=1).to_ndarray()
         picture: NDArray[np.uint8] = np.rot90(converted, turns) if turns else converted
         return picture
 
-    def _from(self, number: int) -> Iterator[tuple[int, Any]]:
-        """Frames with their numbers, ascending, from that one or earlier on."""
+    def _decode_from(self, number: int) -> Iterator[tuple[int, Any]]:
+        """Decode frames with their numbers, ascending, from this one or an earlier one on."""
         key = self._key_before(number)
         if key > 0:
             if self._seek(int(self._packets.stamps[key])):
-                frames = self._decoded(key - 1)
+                frames = self._decode_from_here(key - 1)
                 first = next(frames, None)
                 if first is not None and first[0] <= number:
                     yield first
@@ -137,50 +137,50 @@ class VideoFile(Video):
             self._seeks = False  # the key frame is damaged, or the container's own index is wrong or missing
         if not (self._packets.timed and self._seek(int(self._packets.stamps[0]))):
             self._open()
-        yield from self._decoded(-1)
+        yield from self._decode_from_here(-1)
 
-    def _decoded(self, number: int) -> Iterator[tuple[int, Any]]:
-        """Frames with their numbers from where the file is, which is behind frame `number`."""
-        # AVI stores no presentation times, and what is guessed for them is in disorder if B-frames are packed into
-        # the packets of others; the decoding time at which a frame comes out is its place.
+    def _decode_from_here(self, number: int) -> Iterator[tuple[int, Any]]:
+        """Decode frames with their numbers from the current position, which is after frame `number`."""
+        # AVI stores no presentation times, and guessed ones are out of order if B-frames are packed into the packets
+        # of others; the decoding time gives the order.
         stamp_of = "dts" if self._file.format.name == "avi" else "pts"
         for frame in self._raw_frames():
             stamp = getattr(frame, stamp_of) if self._packets.timed else None
-            following = number + 1 if stamp is None else self._number(stamp)
+            following = number + 1 if stamp is None else self._frame_number(stamp)
             if number < following < len(self):
                 number = following
                 self.decoded += 1
                 yield number, frame
 
     def _raw_frames(self) -> Iterator[Any]:
-        """All that can be decoded from where the file is."""
+        """All decodable frames from the current position on."""
         packets = self._file.demux(self._file.streams.video[self._stream])
         while True:
             try:
                 packet = next(packets, None)
             except self._av.FFmpegError:
-                return  # nothing behind this can be read
+                return  # nothing after this can be read
             if packet is None:
                 return
             if not packet.is_corrupt:
                 try:
                     frames = packet.decode()
                 except self._av.FFmpegError:
-                    continue  # later ones may be good
+                    continue  # later ones may be decodable
                 yield from frames
 
-    def _number(self, stamp: int) -> int:
+    def _frame_number(self, stamp: int) -> int:
         return int(np.searchsorted(self._packets.stamps, stamp, side="right")) - 1
 
     def _key_before(self, number: int) -> int:
-        """The last key frame that is not behind a frame; the first frame if there is no seeking."""
+        """The last key frame up to a frame; the first frame if seeking is impossible."""
         if not self._seeks:
             return 0
         place = int(np.searchsorted(self._packets.keys, number, side="right")) - 1
         return int(self._packets.keys[place]) if place >= 0 else 0
 
     def _seek(self, stamp: int) -> bool:
-        """Go to a key frame; False if the container cannot."""
+        """Seek to a key frame; False if the container cannot."""
         try:
             self._file.seek(stamp, stream=self._file.streams.video[self._stream])
         except self._av.FFmpegError:
@@ -188,7 +188,7 @@ class VideoFile(Video):
         return True
 
     def _open(self) -> None:
-        """Open the file at its beginning."""
+        """Open the file at its start."""
         self.close()
         try:
             self._file = self._av.open(str(self.path), metadata_errors="replace")  # titles in any encoding
@@ -204,13 +204,13 @@ class VideoFile(Video):
         self._stream = places[0]
         codec = streams.video[self._stream].codec_context
         if codec is None:
-            raise VideoError(self.path, "has pictures in a codec that is not known")
+            raise VideoError(self.path, "has pictures in an unknown codec")
         codec.thread_count = self._threads
         if self._threads > 1:
             codec.thread_type = "AUTO"
 
-    def _listed(self) -> _Packets:
-        """Go through all packets, also those of sound, without decoding any."""
+    def _list_packets(self) -> _Packets:
+        """List all packets, including those of sound, without decoding any."""
         stream = self._file.streams.video[self._stream]
         stamps: list[int | None] = []
         keys: list[int | None] = []
@@ -231,7 +231,7 @@ class VideoFile(Video):
                     if packet.is_keyframe:
                         keys.append(stamp)
         except self._av.FFmpegError:
-            cut = True  # what came before can be used
+            cut = True  # the packets before can be used
         if not stamps:
             raise VideoError(self.path, "has a video stream without frames")
         nominal = float(stream.guessed_rate or stream.average_rate or _USUAL_RATE)
@@ -248,21 +248,21 @@ class VideoFile(Video):
             unit=unit,
             timed=True,
             last=last * unit or 1 / nominal,
-            missing=_cut_off(end - begin, _stated_seconds(self._file, stream), cut),
+            missing=_truncation_note(end - begin, _stated_seconds(self._file, stream), cut),
         )
 
 
 def _stated_seconds(file: Any, stream: Any) -> float:
-    """The longest duration that the file's headers state; 0 if they state none."""
+    """The longest duration stated in the file's headers; 0 if there is none."""
     container = (file.duration or 0) / 1_000_000
     counted = Fraction(stream.frames or 0) / (stream.average_rate or 1)
     return float(max(container, counted))
 
 
-def _cut_off(present: float, stated: float, cut: bool) -> str | None:
-    """In words how much of a file is missing.
+def _truncation_note(present: float, stated: float, cut: bool) -> str | None:
+    """A note on how much of a truncated file is missing; None if it is complete.
 
-    >>> _cut_off(1.9, 3.333, cut=False), _cut_off(3.3, 3.333, cut=False)
+    >>> _truncation_note(1.9, 3.333, cut=False), _truncation_note(3.3, 3.333, cut=False)
     ('is cut off: 1.9 of 3.3 seconds are there', None)
     """
     if cut or stated - present > max(_MISSING_SECONDS, _MISSING_SHARE * stated):

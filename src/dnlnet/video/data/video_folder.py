@@ -1,4 +1,4 @@
-"""One's own videos: <split>/<class>/<video>, where a video is a file or a folder of frames."""
+"""Your own videos: <split>/<class>/<video>, where a video is a file or a folder of frames."""
 
 from pathlib import Path
 
@@ -9,10 +9,10 @@ from dnlnet.video.data.videos import LabelledVideos, VideoEntry, named_classes
 
 
 def video_folder(root: Path, split: str) -> LabelledVideos:
-    """The videos of a split. The classes are the names of the folders in all splits, in alphabetical order.
+    """The videos of a split. The classes are the folder names of all splits, in alphabetical order.
 
     Args:
-        root: the folder of the splits.
+        root: the folder that contains the splits.
         split: the name of a folder in it.
 
     >>> from tempfile import TemporaryDirectory
@@ -26,7 +26,7 @@ def video_folder(root: Path, split: str) -> LabelledVideos:
     known = own_splits(root)
     if split not in known:
         raise unknown("split", split, known)
-    names = sorted({path.name for one in known for path in _folders(root / one)})
+    names = sorted({path.name for other in known for path in _folders(root / other)})
     entries = [
         VideoEntry(path, label)
         for label, name in enumerate(names)
@@ -44,7 +44,7 @@ def video_folder(root: Path, split: str) -> LabelledVideos:
 
 
 def own_splits(root: Path) -> list[str]:
-    """The folders of a root that have folders with videos, in order.
+    """The names of the folders that contain folders of videos, sorted.
 
     >>> own_splits(Path("/nowhere"))
     Traceback (most recent call last):
@@ -63,7 +63,7 @@ def _has_videos(folder: Path) -> bool:
 
 
 def _folders(path: Path) -> list[Path]:
-    return sorted(one for one in path.iterdir() if _is_folder(one))
+    return sorted(inner for inner in path.iterdir() if _is_folder(inner))
 
 
 def _is_folder(path: Path) -> bool:

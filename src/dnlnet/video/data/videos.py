@@ -1,6 +1,6 @@
 """Videos with one class each.
 
-A data set is a function from a folder and a split to `LabelledVideos`. No video is opened until it is asked for.
+A data set is a function from a folder and a split to `LabelledVideos`. Videos are opened only when needed.
 """
 
 # K classes
@@ -30,11 +30,11 @@ class LabelledVideos:
 
     Args:
         name: of the data set, for messages.
-        classes: what the labels 0..K - 1 mean.
-        videos: those that are there, in a fixed order.
-        faults: what is wrong with the lists of videos; nothing can be done with the data until they are mended.
-        missing: videos that are listed but not there, as is usual of those that were fetched from the web; the others
-            can be used.
+        classes: the meaning of the labels 0..K - 1.
+        videos: the videos that exist, in a fixed order.
+        faults: errors in the lists of videos; the data cannot be used until they are fixed.
+        missing: videos that are listed but do not exist, as is common for videos from the web; the others can be
+            used.
 
     >>> gone = Problem(Path("b.mp4"), "no such file")
     >>> videos = LabelledVideos("mine", named_classes(["run"]), [VideoEntry(Path("a.mp4"), 0)], missing=[gone])
@@ -58,22 +58,22 @@ class LabelledVideos:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """All that was found wrong or missing when the videos were listed."""
+        """All faults and missing videos."""
         return (*self.faults, *self.missing)
 
     def require_usable(self) -> "LabelledVideos":
-        """Itself, if it has videos and the lists are without faults; some of the listed videos may be missing."""
+        """Return itself; raise an error if there are no videos or the lists have faults."""
         if not self.faults and not self.videos:
             if not self.missing:
                 raise ValueError(f"no videos found for {self.name}; dnlnet data list shows the expected folders")
-            one = f"such as {self.missing[0].path}; dnlnet data check shows all"
-            raise ValueError(f"none of the {len(self.missing)} listed videos of {self.name} is there, {one}")
+            example = f"such as {self.missing[0].path}; dnlnet data check shows all"
+            raise ValueError(f"none of the {len(self.missing)} listed videos of {self.name} exists, {example}")
         require_complete(self.name, len(self), self.faults)
         return self
 
 
 def named_classes(names: Sequence[str]) -> Classes:
-    """Classes of these names; a video's class needs no colour of its own, but figures do.
+    """Classes with these names, and colours for figures.
 
     >>> named_classes(["run", "jump"]).names
     ('run', 'jump')
@@ -89,10 +89,10 @@ def named_classes(names: Sequence[str]) -> Classes:
     return Classes(tuple(names), spread_colours(len(names)))
 
 
-def listed(
+def find_existing(
     name: str, classes: Classes, entries: Sequence[VideoEntry], faults: Sequence[Problem] = ()
 ) -> LabelledVideos:
-    """The videos of these entries that are there; the others are missing."""
+    """Sort the entries into videos that exist and missing ones."""
     there = [entry.path.exists() for entry in entries]
     return LabelledVideos(
         name,
