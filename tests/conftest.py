@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from dnlnet import systems
+from dnlnet.backbones import BACKBONES
 from dnlnet.recipes.override import override
 from dnlnet.runs.train import train
 from dnlnet.systems import find_recipe
@@ -47,6 +49,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def other_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same with the standard block."""
     return _train(tmp_path_factory.mktemp("models") / "nl", "scenes-tiny-nl")
+
+
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """What a test registers is forgotten after it."""
+    known = [systems.SYSTEMS, systems.RECIPES, BACKBONES, *(one.data_sets for one in systems.SYSTEMS.values())]
+    before = [dict(registry) for registry in known]
+    yield
+    for registry, content in zip(known, before, strict=True):
+        registry.clear()
+        registry.update(content)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from dnlnet import systems
 from dnlnet.backbones import BACKBONES, BackboneRow
 from dnlnet.cli.main import app
 from dnlnet.data.catalog import DataSet
-from dnlnet.data.labelled import LabelledImages
 from dnlnet.segmentation.data.folder import folder
 from shapes.data import draw_shapes
 from shapes.system import SYSTEM
@@ -127,32 +126,23 @@ def test_names_that_are_taken_are_refused() -> None:
         dnlnet.register_backbone("resnet50", BACKBONES["resnet50"])
 
 
-def test_a_data_set_from_outside_is_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def mine(root: Path, split: str) -> LabelledImages:
-        return folder(root, split)
-
-    segmentation = systems.find_system("segmentation")
-    monkeypatch.setattr(segmentation, "data_sets", segmentation.data_sets)  # put back after the test
-    try:
-        dnlnet.register_data_set("segmentation", DataSet("mine", ("train", "val"), mine, "images/ and masks/"))
-        settings = ["data.name=mine", "data.crop=[16, 16]", "schedule.iterations=1", "schedule.batch=2"]
-        recipe = dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), settings)
-        outcome = dnlnet.train(recipe, folder_tree(tmp_path / "data"), tmp_path / "run", report=lambda _: None)
-        assert outcome.finished
-        assert dnlnet.load(tmp_path / "run").classes.names == ("sky", "road", "car")
-    finally:
-        del segmentation.data_sets["mine"]
+@pytest.mark.usefixtures("registries")
+def test_a_data_set_from_outside_is_trained_on(tmp_path: Path) -> None:
+    dnlnet.register_data_set("segmentation", DataSet("mine", ("train", "val"), folder, "images/ and masks/"))
+    settings = ["data.name=mine", "data.crop=[16, 16]", "schedule.iterations=1", "schedule.batch=2"]
+    recipe = dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), settings)
+    outcome = dnlnet.train(recipe, folder_tree(tmp_path / "data"), tmp_path / "run", report=lambda _: None)
+    assert outcome.finished
+    assert dnlnet.load(tmp_path / "run").classes.names == ("sky", "road", "car")
 
 
+@pytest.mark.usefixtures("registries")
 def test_a_backbone_from_outside_is_built() -> None:
-    try:
-        dnlnet.register_backbone("resnet26", BackboneRow("resnet26", (8, 16, 32), r"layer\d\.\d+"))
-        recipe = dnlnet.override(dnlnet.find_recipe("camvid-mbv2-dnl"), ["model.backbone=resnet26"])
-        with torch.device("meta"):
-            network = dnlnet.create_model(recipe)
-        assert sum(parameter.numel() for parameter in network.parameters()) > 10_000_000
-    finally:
-        del BACKBONES["resnet26"]
+    dnlnet.register_backbone("resnet26", BackboneRow("resnet26", (8, 16, 32), r"layer\d\.\d+"))
+    recipe = dnlnet.override(dnlnet.find_recipe("camvid-mbv2-dnl"), ["model.backbone=resnet26"])
+    with torch.device("meta"):
+        network = dnlnet.create_model(recipe)
+    assert sum(parameter.numel() for parameter in network.parameters()) > 10_000_000
 
 
 def elsewhere() -> list[Path]:
