@@ -231,7 +231,7 @@ def test_the_score_of_a_video_is_the_mean_over_its_views_however_many_at_once(sh
     pixels = Pixels()
     with torch.no_grad():
         one_by_one = torch.cat([model(pixels.normalised(view[None])) for view in views])
-        together = view_logits(lambda some: model(pixels.normalised(some)), views, at_once=4)
+        together = view_logits(lambda some: model(pixels.normalised(some)), views, views_per_batch=4)
     torch.testing.assert_close(together, one_by_one)
     torch.testing.assert_close(pixels.normalised(views)[2, 1], (views[2, 1].float() - MEAN[1]) / 57.12)
 

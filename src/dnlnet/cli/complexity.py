@@ -28,24 +28,10 @@ def complexity(
     """
     from dnlnet.cli.tables import print_table
     from dnlnet.files import write_json
-    from dnlnet.lens.complexity import CONVENTION, count_complexity, measure_latency
-    from dnlnet.systems import match_recipes, network_of
+    from dnlnet.lens.complexity import CONVENTION
+    from dnlnet.runs.complexity import measure_complexity
 
-    chosen = {found.name: found for pattern in recipe or _DEFAULT for found in match_recipes(pattern)}
-    rows = []
-    for name, found in chosen.items():
-        build, size = network_of(found)
-        counted = count_complexity(build, size)
-        rows.append(
-            {
-                "recipe": name,
-                "size": size,
-                "parameters": counted.parameters,
-                "macs": counted.macs,
-                "seconds": measure_latency(build, size) if latency else None,
-                "paper": {what: getattr(found.paper, what, None) for what in ("parameters", "macs", "latency")},
-            }
-        )
+    rows = measure_complexity(recipe or _DEFAULT, latency=latency)
     print_table("Size and cost of networks", [_cells(row, latency) for row in rows], caption=CONVENTION)
     if json is not None:
         write_json(json, {"convention": CONVENTION, "rows": rows})

@@ -1,12 +1,12 @@
 """`dnlnet data`: which data sets can be read, and whether a folder holds one without faults."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
     from dnlnet.data.check import Report
 
@@ -58,11 +58,18 @@ def check(
 
     Example: dnlnet data check cityscapes ~/cityscapes --split val
     """
+    from dnlnet.cli.progress import counting_progress
     from dnlnet.files import write_json
+    from dnlnet.runs.check import check_data
 
     typer.echo(f"opening {name} in {directory}", err=True)  # which may take a minute, if its lists are long
-    chosen, missing = _opened(name, directory, split, images)
-    reports = _read(name, chosen)
+    with counting_progress() as progress:
+
+        def start(text: str, count: int) -> "Callable[[], None]":
+            task = progress.add_task(text, total=count)
+            return lambda: progress.advance(task)
+
+        reports, missing = check_data(name, directory, split or (), images, start)
     for report in reports.values():
         _show(report)
     for one, reason in missing.items():
@@ -73,40 +80,6 @@ def check(
         typer.echo(f"written: {json}")
     if any(report.problems for report in reports.values()):
         raise typer.Exit(1)
-
-
-def _opened(
-    name: str, directory: Path, split: list[str] | None, images: Path | None
-) -> "tuple[Mapping[str, Any], dict[str, str]]":
-    """The images or videos of each split, and why others are not there."""
-    from dnlnet.data.catalog import find_data_set
-    from dnlnet.systems import data_sets
-
-    row = find_data_set({known: row for known, (_, row) in data_sets().items()}, name)
-    if row.open_file is not None and directory.is_file():
-        if split:
-            raise ValueError(f"{directory} is one file and has no splits; leave out --split")
-        return {directory.stem: row.open_file(directory, images or directory.parent)}, {}
-    if images is not None:
-        raise ValueError(f"--images is for a JSON file in COCO's format, but {name} {directory} is none")
-    if split:
-        return {one: row.open(directory, one) for one in split}, {}
-    return row.open_all(directory)
-
-
-def _read(name: str, chosen: "Mapping[str, Any]") -> "dict[str, Report]":
-    from functools import partial
-
-    from dnlnet.cli.progress import counting_progress
-    from dnlnet.systems import data_sets
-
-    system, _ = data_sets()[name]
-    reports: dict[str, Report] = {}
-    with counting_progress() as progress:
-        for split, opened in chosen.items():
-            advance = partial(progress.advance, progress.add_task(opened.name, total=len(opened)))
-            reports[split] = system.check(opened, advance)
-    return reports
 
 
 def _show(report: "Report") -> None:

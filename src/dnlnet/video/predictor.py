@@ -17,7 +17,7 @@ from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.samples import views_of
 from dnlnet.video.data.video import open_video
 from dnlnet.video.metric import averaged
-from dnlnet.video.views import AT_ONCE, view_logits
+from dnlnet.video.views import VIEWS_PER_BATCH, view_logits
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class VideoModel:
         clip: which frames make a clip.
         pixels: how clips are normalised.
         clips, crops, short_side: the views of a video, whose softmax is averaged.
-        at_once: views that the network looks at together.
+        views_per_batch: views that the network is given together.
         device: where the network runs.
     """
 
@@ -67,11 +67,11 @@ class VideoModel:
         clips: int = 10,
         crops: int = 3,
         short_side: int = 256,
-        at_once: int = AT_ONCE,
+        views_per_batch: int = VIEWS_PER_BATCH,
         device: torch.device | str = "cpu",
     ) -> None:
         self.network, self.classes, self.device = network.eval().to(device), classes, device
-        self.clip, self.pixels, self.at_once = clip, pixels, at_once
+        self.clip, self.pixels, self.views_per_batch = clip, pixels, views_per_batch
         self.clips, self.crops, self.short_side = clips, crops, short_side
 
     def predict(self, video: Path | str) -> Action:
@@ -87,7 +87,7 @@ class VideoModel:
     @torch.inference_mode()
     def predict_views(self, views: Tensor, notes: Sequence[str] = ()) -> Action:
         """The class of the video that these are views of."""
-        logits = view_logits(lambda some: self.network(self.normalised(some)), views, self.at_once)
+        logits = view_logits(lambda some: self.network(self.normalised(some)), views, self.views_per_batch)
         return Action(averaged(logits).cpu().numpy(), self.classes, notes)
 
     def frames(self, video: Path | str) -> NDArray[np.uint8]:

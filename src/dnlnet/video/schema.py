@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from dnlnet.backbones import VIDEO_BACKBONES
 from dnlnet.backbones.pixels import Pixels
@@ -63,7 +63,8 @@ class Views(Part):
     clips: Few = 10
     crops: Annotated[int, Field(strict=True, ge=1, le=1000)] = 3
     short_side: Few = 256
-    at_once: Few = 8  # views that the network looks at together
+    # Files written before it was renamed call it at_once.
+    views_per_batch: Few = Field(8, validation_alias=AliasChoices("views_per_batch", "at_once"))
 
 
 class VideoRecipe(Recipe):

@@ -138,7 +138,7 @@ class VideoClassification:
         report: Callable[[str], None] = lambda _: None,
     ) -> VideoTask:
         """What is learnt; `report` is called with videos that cannot be read."""
-        return VideoTask(classes, recipe.data.pixels(), recipe.evaluation.at_once, report)
+        return VideoTask(classes, recipe.data.pixels(), recipe.evaluation.views_per_batch, report)
 
     def test_task(
         self, recipe: VideoRecipe, classes: Classes, data: Samples, options: Mapping[str, Any]
@@ -179,7 +179,7 @@ class VideoClassification:
             clips=views.clips,
             crops=views.crops,
             short_side=views.short_side,
-            at_once=views.at_once,
+            views_per_batch=views.views_per_batch,
             device=device,
         )
 

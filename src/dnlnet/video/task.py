@@ -11,7 +11,7 @@ from dnlnet.backbones.pixels import Pixels
 from dnlnet.data.classes import Classes
 from dnlnet.video.data.samples import ClipBatch, ViewBatch
 from dnlnet.video.metric import TopK, averaged
-from dnlnet.video.views import AT_ONCE, view_logits
+from dnlnet.video.views import VIEWS_PER_BATCH, view_logits
 
 
 class VideoTask:
@@ -20,7 +20,7 @@ class VideoTask:
     Args:
         classes: of the videos.
         pixels: how clips are normalised.
-        at_once: views of a video that the network looks at together.
+        views_per_batch: views that the network is given together.
         report: told of every video that cannot be read, or not whole, once.
     """
 
@@ -28,10 +28,10 @@ class VideoTask:
         self,
         classes: Classes,
         pixels: Pixels,
-        at_once: int = AT_ONCE,
+        views_per_batch: int = VIEWS_PER_BATCH,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.classes, self.pixels, self.at_once, self.report = classes, pixels, at_once, report
+        self.classes, self.pixels, self.views_per_batch, self.report = classes, pixels, views_per_batch, report
         self.unreadable: set[str] = set()
         self.damaged: set[Path] = set()
 
@@ -54,7 +54,7 @@ class VideoTask:
             if problem is not None:
                 metric.skip([problem])
                 continue
-            logits = view_logits(lambda some: model(self.pixels.normalised(some)), views, self.at_once)
+            logits = view_logits(lambda some: model(self.pixels.normalised(some)), views, self.views_per_batch)
             metric.update(averaged(logits)[None], label[None])
 
     def metric(self) -> TopK:

@@ -1,0 +1,73 @@
+"""What a file is, of any kind that the package reads; nothing in it is run."""
+
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from dnlnet.artifacts.describe import describe_onnx, describe_program
+from dnlnet.artifacts.load import weights_problem
+from dnlnet.artifacts.model_file import described, find_model, read_header
+from dnlnet.backbones import find_backbones
+from dnlnet.convert import read, recognise
+
+
+def describe(model: str | Path) -> dict[str, Any]:
+    """What a model, an exported file, a checkpoint of another code base or a file of weights says about itself.
+
+    Args:
+        model: a file, the folder of a run, or a name on the Hugging Face hub.
+    """
+    path = find_model(str(model))
+    kinds = {".onnx": describe_onnx, ".pt2": describe_program, ".safetensors": _safetensors}
+    return {
+        "file": str(path),
+        "megabytes": round(path.stat().st_size / 1e6, 1),
+        **kinds.get(path.suffix, _checkpoint)(path),
+    }
+
+
+def _safetensors(path: Path) -> dict[str, Any]:
+    metadata, tensors = read_header(path)
+    if "recipe" not in metadata or "classes" not in metadata:
+        return _checkpoint(path)
+    found = described(path, metadata)
+    problem = weights_problem(found)
+    return {
+        "kind": f"a {found.recipe.task} model of dnlnet",
+        **({"problem": problem} if problem is not None else {}),
+        "values": sum(prod(shape) for shape, _ in tensors.values()),
+        "iteration": found.iteration,
+        "scores": found.scores,
+        **({"converted": found.converted} if found.converted is not None else {}),
+        "classes": list(found.classes.names),
+        "recipe": found.recipe.model_dump(mode="json"),
+    }
+
+
+def _checkpoint(path: Path) -> dict[str, Any]:
+    if path.stem.isdigit() and path.with_suffix(".json").is_file():
+        return {"kind": f"the state of a run after {int(path.stem)} iterations; its models lie a folder above"}
+    checkpoint = read(path)
+    content: dict[str, Any] = {
+        "values": sum(tensor.numel() for tensor in checkpoint.state.values()),
+        "tensors": len(checkpoint.state),
+        "beside": sorted(checkpoint.meta),
+    }
+    family = recognise(checkpoint)
+    if family is None:
+        known = " or ".join(find_backbones(dict(checkpoint.state)))
+        kind = f"weights of {known}, for model.weights" if known else "weights of an unknown network"
+        return {"kind": kind, **content, "first": list(checkpoint.state)[:5]}
+    try:
+        converted = family.convert(checkpoint)
+    except ValueError as error:
+        return {"kind": f"a checkpoint of {family.name}", **content, "dnlnet convert": f"does not take it: {error}"}
+    return {
+        "kind": f"a checkpoint of {family.name}",
+        **content,
+        "dnlnet convert": f"makes a {converted.recipe.task} model of it",
+        "notes": list(converted.messages()),
+        "unused": list(converted.unused),
+        "classes": list(converted.classes.names),
+        "recipe": converted.recipe.model_dump(mode="json"),
+    }
