@@ -64,7 +64,7 @@ class Views(Part):
     crops: Annotated[int, Field(strict=True, ge=1, le=1000)] = 3
     short_side: Few = 256
     # Files written before it was renamed call it at_once.
-    views_per_batch: Few = Field(8, validation_alias=AliasChoices("views_per_batch", "at_once"))
+    views_per_batch: Annotated[Few, Field(validation_alias=AliasChoices("views_per_batch", "at_once"))] = 8
 
 
 class VideoRecipe(Recipe):
