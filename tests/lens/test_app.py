@@ -25,7 +25,7 @@ from trees import truncate, write_image
 
 @pytest.fixture(scope="module")
 def explorer(run: Path) -> Explorer:
-    return Explorer({"tiny": dnlnet.load(run)}, max_megabytes=0.1, max_pixels=10_000)
+    return Explorer({"tiny": dnlnet.load(run).predictor}, max_megabytes=0.1, max_pixels=10_000)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Model
 from dnlnet.systems import find_recipe, parse_recipe
 
-STORED = Path(__file__).parent / "stored"
+STORED = Path(__file__).parents[1] / "artifacts" / "stored"
 RECIPE = find_recipe("cityscapes-r101-dnl")
 
 
