@@ -17,7 +17,9 @@ import dnlnet
 short = ["schedule.iterations=60", "data.crop=[64, 64]", "training.evaluate_every=60"]
 dnlnet.train(dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), short), None, "run")
 
-image = Image.open(sys.argv[1] if len(sys.argv) > 1 else get_sample_data("grace_hopper.jpg")).convert("RGB")
+image = Image.open(
+    sys.argv[1] if len(sys.argv) > 1 else get_sample_data("grace_hopper.jpg", asfileobj=False)
+).convert("RGB")
 image.thumbnail((160, 160))
 image.save("picture.png")
 

@@ -19,7 +19,7 @@ model.save_pretrained("shared")
 print("shared:", ", ".join(sorted(path.name for path in Path("shared").iterdir())))
 again = dnlnet.TrainedModel.from_pretrained("shared")
 
-pixels = np.asarray(Image.open(get_sample_data("grace_hopper.jpg")).convert("RGB").resize((96, 128)))
+pixels = np.asarray(Image.open(get_sample_data("grace_hopper.jpg", asfileobj=False)).convert("RGB").resize((96, 128)))
 Image.fromarray(pixels).save("photo.png")
 print("the same labels:", np.array_equal(model.predict(pixels).labels, again.predict(pixels).labels))
 

@@ -243,5 +243,9 @@ def test_a_picture_in_which_nothing_is_found_has_an_empty_result() -> None:
 
 
 def test_options_of_the_other_task_are_refused(run: Path, tmp_path: Path) -> None:
-    assert "--results: not for a segmentation model; it takes --picture" in str(command("eval", run, "--results", tmp_path / "r.json").exception)
-    assert "what a detection network costs depends on what is in the image" in str(command("complexity", "coco-r50-dnl-c4").exception)
+    assert "--results: not for a segmentation model; it takes --picture" in str(
+        command("eval", run, "--results", tmp_path / "r.json").exception
+    )
+    assert "what a detection network costs depends on what is in the image" in str(
+        command("complexity", "coco-r50-dnl-c4").exception
+    )
