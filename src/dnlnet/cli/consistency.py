@@ -1,18 +1,18 @@
 """`dnlnet consistency`: how much of the attention lies within the query's class, and how much on boundaries."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from dnlnet.lens.consistency import Average, Overlaps
     from dnlnet.recipes.model_file import ModelFile
     from dnlnet.segmentation.data.samples import Sample
 
-    Table = dict[str, dict[str, Average | None]]
+    Table = Mapping[str, Mapping[str, Average | None]]
 
 
 def consistency(
@@ -40,7 +40,7 @@ def consistency(
     Example: dnlnet consistency runs/nl runs/dnl --data ~/camvid --picture overlaps.png
     """
     from dnlnet.cli.tables import write_json
-    from dnlnet.lens.consistency import RANDOM, averages
+    from dnlnet.lens.consistency import RANDOM, averages, overlaps_json
     from dnlnet.lens.consistency_figure import consistency_figure
     from dnlnet.lens.panels import save_figure
     from dnlnet.recipes.load import read_together
@@ -92,14 +92,6 @@ def print_overlaps(table: "Table", caption: str) -> None:
         ],
         caption,
     )
-
-
-def overlaps_json(table: "Table") -> dict[str, dict[str, Any]]:
-    """The same in types that JSON has."""
-    return {
-        name: {key: None if average is None else vars(average) for key, average in row.items()}
-        for name, row in table.items()
-    }
 
 
 def _cell(statistic: str, average: "Average | None") -> str:

@@ -16,10 +16,10 @@ from dnlnet.recipes.parts import build_backbone, required_folder
 from dnlnet.recipes.schema import SegmentationRecipe, SegmentorModel
 from dnlnet.segmentation.data.samples import Sample, SceneSamples, TrainingCrops, WholeImages
 from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES
+from dnlnet.segmentation.data.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
 from dnlnet.segmentation.data.unpacked import unpack_into
 from dnlnet.segmentation.losses import Ohem, SegmentationLoss
 from dnlnet.segmentation.network import Segmentor
-from dnlnet.segmentation.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
 from dnlnet.segmentation.task import SegmentationTask
 from dnlnet.segmentation.tiny import TinySegmentor
 

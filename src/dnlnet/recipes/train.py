@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 import dnlnet
 from dnlnet.engine import distributed
-from dnlnet.engine.optim import LearningRate
+from dnlnet.engine.optim import MOMENTS, LearningRate
 from dnlnet.engine.ownership import LOCK_FILE, owned
 from dnlnet.engine.run import Settings
 from dnlnet.engine.train import CHECKPOINTS, Outcome, Progress, Stage, resume_point, train
@@ -75,7 +75,7 @@ def train_recipe(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = build.build_model(recipe.model, len(classes), weights=start is None, report=say)
-        distributed.in_main(lambda: _require_space(out, model, recipe.training.keep))
+        distributed.in_main(lambda: _require_space(out, model, recipe))
         task = build.build_task(recipe, classes, validation, distributed.mean_over_processes, device, report)
         distributed.in_main(lambda: _claim(out, description))
         return train(
@@ -114,13 +114,14 @@ def _stages(
 
 
 def _settings(recipe: Recipe, seed: int, workers: int, skip_nonfinite: int) -> Settings:
-    optim = recipe.optim.model_dump(exclude={"lr"})
+    optim = recipe.optim.model_dump(exclude={"lr", "kind"})
     return Settings(
         batch=recipe.schedule.batch,
         accumulate=recipe.schedule.accumulate,
         seed=seed,
         workers=workers,
         skip_nonfinite=skip_nonfinite,
+        algorithm=recipe.optim.kind,
         **optim,
         **recipe.training.model_dump(),
     )
@@ -222,10 +223,11 @@ def _difference(before: Any, now: Any, where: str) -> str | None:
     return None if before == now else f"its {where} is {before}, not {now}"
 
 
-def _require_space(out: Path, model: nn.Module, keep: int) -> None:
-    """A checkpoint holds the weights twice (momentum) or three times (average); one more while it is written."""
+def _require_space(out: Path, model: nn.Module, recipe: Recipe) -> None:
+    """A checkpoint holds weights, moments and perhaps an average; one more while it is written, and three models."""
     weights = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
-    needed = weights * (3 * (keep + 1) + 3)
+    checkpoint = 2 + MOMENTS[recipe.optim.kind]
+    needed = weights * (checkpoint * (recipe.training.keep + 1) + 3)
     free = shutil.disk_usage(next(place for place in (out, *out.resolve().parents) if place.exists())).free
     if free < needed:
         raise OSError(f"{out}: {free / 1e6:,.1f} MB free, but checkpoints and models may take {needed / 1e6:,.1f} MB")

@@ -1,0 +1,1 @@
+"""Runs: a recipe or a model, and files in a folder."""
