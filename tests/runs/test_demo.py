@@ -76,7 +76,11 @@ def test_other_settings_in_the_same_folder_are_another_run(first: Demo, out: Pat
 
 
 def test_impossible_settings_are_refused_before_anything_is_written(tmp_path: Path) -> None:
-    for variants, steps, message in ((["dnl", "dnll"], 1, "unknown variant 'dnll'"), (["dnl"], 0, "at least 1")):
+    for variants, steps, message in (
+        (["dnl", "dnll"], 1, "unknown variant 'dnll'"),
+        (["dnl"], 0, "at least 1"),
+        ([], 1, "at least one variant"),
+    ):
         with pytest.raises(ValueError, match=message):
             run_demo(tmp_path / "demo", variants, steps=steps)
     assert not list(tmp_path.iterdir())

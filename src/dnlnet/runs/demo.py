@@ -91,6 +91,8 @@ def run_demo(
         StoppedError: if a signal asked to stop; the same call goes on from there.
     """
     names = list(dict.fromkeys(variants))
+    if not names:
+        raise ValueError("a demo needs at least one variant")
     for name in names:
         find_variant(name)
     recipes = {name: override(find_recipe(f"scenes-tiny-{name}"), [f"schedule.iterations={steps}"]) for name in names}
