@@ -127,7 +127,7 @@ def test_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     train_recipe(RECIPE, None, tmp_path / "run", report=quiet)
     before = (tmp_path / "run" / "log.jsonl").read_text()
     with pytest.raises(
-        ValueError, match=r"holds another run: its recipe.optim.lr is 0.003, not 0.1; choose another --out"
+        ValueError, match=r"holds another run: its recipe.optim.lr is 0.004, not 0.1; choose another --out"
     ):
         train_recipe(override(RECIPE, ["optim.lr=0.1"]), None, tmp_path / "run", report=quiet)
     with pytest.raises(ValueError, match="holds another run: its seed is 0, not 1"):

@@ -8,7 +8,7 @@ from torch import nn
 
 from dnlnet.data.transforms import normalised
 from dnlnet.engine.log import read_log
-from dnlnet.engine.train import Outcome
+from dnlnet.engine.train import Outcome, Stage
 from dnlnet.runs.demo import Demo, StoppedError, run_demo
 from dnlnet.segmentation.data.samples import SceneSamples
 from dnlnet.segmentation.metric import ConfusionMatrix
@@ -43,13 +43,14 @@ def test_the_untrained_net_is_the_one_that_the_run_begins_with(
 ) -> None:
     started: list[nn.Module] = []
 
-    def train(task: object, model: nn.Module, *_: object, **__: object) -> Outcome:
+    def train(task: object, model: nn.Module, stages: list[Stage], *_: object, **__: object) -> Outcome:
         started.append(model.eval())
+        assert (stages[0].iterations, stages[0].schedule.warmup) == (10, 3)
         return Outcome(1, False, None, 2)
 
     monkeypatch.setattr("dnlnet.recipes.train.train", train)
     with pytest.raises(StoppedError, match="stopped after iteration 1"):
-        run_demo(tmp_path, ["dnl"], steps=2)
+        run_demo(tmp_path, ["dnl"], steps=10)
     expected = ConfusionMatrix(6)
     for sample in SceneSamples(64, (96, 96), seed=0):
         with torch.no_grad():

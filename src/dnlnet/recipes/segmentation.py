@@ -167,8 +167,8 @@ def _small() -> Iterator[SegmentationRecipe]:
     tiny: dict[str, Any] = {"network": "tiny", "weights": None, "width": 64, "auxiliary": False, "block": {}}
     scenes = {
         "data": Data(name="scenes", crop=(96, 96), scales=(1.0, 1.0), brightness=0),
-        "optim": Optim(kind="adamw", lr=0.003, weight_decay=1e-4),
-        "schedule": Schedule(iterations=400, batch=8),
+        "optim": Optim(kind="adamw", lr=0.004, weight_decay=1e-4),
+        "schedule": Schedule(iterations=400, batch=8, kind="cosine"),
         "training": Training(evaluate_every=100, save_every=100),
     }
     for stem, model, rest, variants in (

@@ -28,6 +28,8 @@ from dnlnet.segmentation.metric import ConfusionMatrix
 STEPS = 400
 BOUNDARY_WIDTH = 2  # of scenes of 96 pixels; the paper's 5 are of images of 1024
 
+# Share of the steps in which the learning rate rises; without it one of three seeds lost five points of mIoU.
+_WARMUP = 0.3
 # Held-out scenes to be looked at; the first, with all six classes in it, also becomes a figure.
 _PICTURED = (1, 0, 2)
 
@@ -76,6 +78,7 @@ def run_demo(
 ) -> Demo:
     """Train the recipe `scenes-tiny-VARIANT` of each variant, score it on held-out scenes, and draw its attention.
 
+    The learning rate rises for the first three tenths of the steps, then falls as the recipe says.
     Every training is a run in `out/runs`, in a folder named by variant, steps and seed: one that was stopped goes on,
     one that is finished is not trained again. Writes `attention.png`, the page `explore.html`, and `scores.json`.
 
@@ -95,7 +98,8 @@ def run_demo(
         raise ValueError("a demo needs at least one variant")
     for name in names:
         find_variant(name)
-    recipes = {name: override(find_recipe(f"scenes-tiny-{name}"), [f"schedule.iterations={steps}"]) for name in names}
+    length = [f"schedule.iterations={steps}", f"schedule.warmup={int(_WARMUP * steps)}"]
+    recipes = {name: override(find_recipe(f"scenes-tiny-{name}"), length) for name in names}
     for folder in (out, out / "runs"):
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder} is a file, and --out needs a folder there; choose another --out")
