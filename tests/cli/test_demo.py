@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -6,7 +8,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from dnlnet.cli.main import app
-from dnlnet.segmentation import scenes
+from dnlnet.engine.train import Progress
+from dnlnet.runs import demo
 
 
 def fail_if_trained(*_: object, **__: object) -> None:
@@ -20,7 +23,8 @@ def test_demo_writes_a_picture_a_page_and_scores(variant: str, against: str, net
         app, ["demo", "--steps", "2", "--variant", variant, "--against", against, "--out", str(out)]
     )
     assert result.exit_code == 0, result.output
-    assert {path.name for path in out.iterdir()} == {"attention.png", "explore.html", "scores.json"}
+    assert {path.name for path in out.iterdir()} == {"attention.png", "explore.html", "runs", "scores.json"}
+    assert {path.name for path in (out / "runs").iterdir()} == {f"{name}-2-0" for name in (variant, against)[:nets]}
     with Image.open(out / "attention.png") as picture:
         picture.load()
     scores = json.loads((out / "scores.json").read_text())
@@ -35,6 +39,25 @@ def test_demo_writes_a_picture_a_page_and_scores(variant: str, against: str, net
     assert rows["random"]["pair_within"]["images"] == 64
     assert (rows[variant]["pair_within"] is None) == (variant == "gc")
     assert "explore.html" in result.output.replace("\n", "")
+    assert "trained in" in result.output
+
+
+def test_a_stopped_demo_goes_on_with_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: object, variant: str, now: Progress) -> None:
+        if now.iteration == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    command = ["demo", "--steps", "3", "--against", "none", "--out", str(tmp_path)]
+    with monkeypatch.context() as patched:
+        patched.setattr("dnlnet.cli.demo._show", interrupt)
+        stopped = CliRunner().invoke(app, command)
+    assert stopped.exit_code == 128 + signal.SIGINT
+    assert "stopped after iteration 2, which is saved; the same command goes on from there" in stopped.output
+    assert {path.name for path in tmp_path.iterdir()} == {"runs"}
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "dnl: going on from iteration 2 of 3" in result.output
+    assert json.loads((tmp_path / "scores.json").read_text())["nets"]["dnl"]["seconds"] is None
 
 
 @pytest.mark.parametrize(
@@ -47,18 +70,20 @@ def test_demo_writes_a_picture_a_page_and_scores(variant: str, against: str, net
 def test_bad_options_fail_before_training(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scenes, "run", fail_if_trained)
+    monkeypatch.setattr(demo, "train_recipe", fail_if_trained)
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo"), *arguments])
     assert isinstance(result.exception, ValueError)
     assert message in str(result.exception)
     assert not (tmp_path / "demo").exists()
 
 
-def test_out_that_is_a_file_fails_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scenes, "run", fail_if_trained)
-    path = tmp_path / "demo"
+@pytest.mark.parametrize("name", ["demo", "demo/runs"])
+def test_out_that_is_a_file_fails_before_training(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "train_recipe", fail_if_trained)
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
     path.write_text("keep me")
-    result = CliRunner().invoke(app, ["demo", "--out", str(path)])
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo")])
     assert isinstance(result.exception, ValueError)
-    assert "is a file; name a folder" in str(result.exception)
+    assert f"{path} is a file, and --out needs a folder there" in str(result.exception)
     assert path.read_text() == "keep me"

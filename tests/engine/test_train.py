@@ -368,6 +368,32 @@ def test_the_update_is_pytorchs_sgd(tmp_path: Path) -> None:
     torch.testing.assert_close(model[0].weight, reference[0].weight)
 
 
+def test_the_update_is_pytorchs_adamw_over_named_groups(tmp_path: Path) -> None:
+    """With the statistics of the norm frozen: else the bias before it has a gradient of rounding errors alone."""
+    model, reference = network(dropout=0), network(dropout=0).eval()
+    options = {"algorithm": "adamw", "weight_decay": 0.1, "decay_norms": False, "no_decay": (r"3\.bias",)}
+    fit(tmp_path, 6, model=model, batch=20, frozen_statistics=True, **options)
+    named = dict(reference.named_parameters())
+    decaying, constant = ["0.weight", "0.bias", "3.weight"], ["1.weight", "1.bias", "3.bias"]
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": [named[name] for name in decaying], "weight_decay": 0.1},
+            {"params": [named[name] for name in constant], "weight_decay": 0.0},
+        ],
+        betas=(0.9, 0.999),
+        eps=1e-8,
+    )
+    assert {*decaying, *constant} == set(named)
+    data = Line()
+    for i in range(6):
+        for group in optimizer.param_groups:
+            group["lr"] = 0.05 * (1 - i / 6) ** 0.9
+        optimizer.zero_grad()
+        (reference(data.x).squeeze(1) - data.y).square().mean().backward()
+        optimizer.step()
+    torch.testing.assert_close(model.state_dict(), reference.state_dict())
+
+
 def test_clipping_bounds_the_step(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 1))
     before = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
@@ -379,14 +405,30 @@ def test_clipping_bounds_the_step(tmp_path: Path) -> None:
 def test_averaged_weights_are_what_is_kept(tmp_path: Path) -> None:
     model = network()
     first = model[0].weight.detach().clone()
-    fit(tmp_path, 1, model=model, average=0.75)
+    expected, seen = first.clone(), []
+
+    def progress(_: Progress) -> None:
+        expected.mul_(0.75).add_(model[0].weight.detach(), alpha=0.25)
+        seen.append(expected)
+
+    fit(tmp_path, 3, model=model, average=0.75, progress=progress)
     kept = load_file(tmp_path / "last.safetensors")
-    torch.testing.assert_close(kept["0.weight"], 0.75 * first + 0.25 * model[0].weight.detach())
-    assert int(kept["1.num_batches_tracked"]) == 1
+    assert len(seen) == 3
+    torch.testing.assert_close(kept["0.weight"], expected)
+    assert not torch.equal(kept["0.weight"], model[0].weight)
+    assert int(kept["1.num_batches_tracked"]) == 3
 
 
 @pytest.mark.parametrize(
-    "options", [{"average": 0.9}, {"precision": "bfloat16"}, {"precision": "float16"}, {"clip": 1.0}]
+    "options",
+    [
+        {"average": 0.9},
+        {"precision": "bfloat16"},
+        {"precision": "float16"},
+        {"clip": 1.0},
+        {"algorithm": "adamw", "weight_decay": 0.01},
+        {"algorithm": "adamw", "average": 0.9, "precision": "float16"},
+    ],
 )
 def test_every_way_of_computing_resumes_exactly(options: dict[str, Any], tmp_path: Path) -> None:
     fit(tmp_path / "a", 12, **options)

@@ -1,5 +1,6 @@
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from dnlnet.engine.log import read_log
 from dnlnet.recipes.override import override
 from dnlnet.runs.report import write_report
 from dnlnet.runs.train import train
+from dnlnet.segmentation.system import SYSTEM
 from dnlnet.systems import find_recipe
 from trees import camvid_tree, cityscapes_tree
 
@@ -59,6 +61,31 @@ def test_a_run_leaves_all_that_is_needed_to_know_what_it_was(tmp_path: Path) -> 
     assert type(RECIPE).model_validate_json(metadata["recipe"]) == RECIPE
     assert json.loads(metadata["classes"])["names"][0] == "sky"
     assert json.loads(metadata["iteration"]) == 3
+
+
+def test_a_seed_is_one_run_whatever_was_drawn_before(tmp_path: Path) -> None:
+    """First weights, scenes and their order are the seed's; other users of the global generators change nothing."""
+    runs = []
+    for number, seed in enumerate((0, 0, 1)):
+        random.seed(number)
+        np.random.seed(number)
+        torch.manual_seed(number)
+        out = tmp_path / str(number)
+        train(RECIPE, None, out, seed=seed, report=quiet)
+        runs.append((list(read_log(out)), load_file(out / "last.safetensors")))
+    (log, first), (same_log, again), (other_log, other) = runs
+    assert log == same_log
+    assert all(torch.equal(value, again[name]) for name, value in first.items())
+    assert log[0]["main"] != other_log[0]["main"]
+    assert not torch.equal(first["classifier.weight"], other["classifier.weight"])
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_no_run_trains_on_the_scenes_that_all_are_scored_on(seed: int) -> None:
+    training, held_out = SYSTEM.training_data(RECIPE, None, seed=seed), SYSTEM.test_data(RECIPE, None, "val")
+    assert len(held_out) == 64
+    assert held_out[3].name == "scene 3 of seed 0"
+    assert {training[index].name for index in range(6)} == {f"scene {index} of seed {seed + 1}" for index in range(6)}
 
 
 def test_the_command_trains_and_writes_a_report(tmp_path: Path) -> None:
@@ -101,7 +128,7 @@ def test_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     train(RECIPE, None, tmp_path / "run", report=quiet)
     before = (tmp_path / "run" / "log.jsonl").read_text()
     with pytest.raises(
-        ValueError, match=r"holds another run: its recipe.optim.lr is 0.05, not 0.1; choose another --out"
+        ValueError, match=r"holds another run: its recipe.optim.lr is 0.004, not 0.1; choose another --out"
     ):
         train(override(RECIPE, ["optim.lr=0.1"]), None, tmp_path / "run", report=quiet)
     with pytest.raises(ValueError, match="holds another run: its seed is 0, not 1"):
@@ -284,6 +311,19 @@ def test_a_start_without_space_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     assert not (tmp_path / "run").exists()
 
 
+def test_a_start_leaves_room_for_both_moments_of_adamw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three checkpoints of weights, moments and an average, and three models: 12 or 15 times the weights."""
+    usage = shutil.disk_usage(tmp_path)
+    recipe = override(RECIPE, ["training.keep=2", "optim.lr=0.001"])
+    train(recipe, None, tmp_path / "run", report=quiet)
+    model = load_file(tmp_path / "run" / "last.safetensors")
+    weights = sum(value.numel() * value.element_size() for value in model.values())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=13 * weights))
+    train(override(recipe, ["optim.kind=sgd"]), None, tmp_path / "sgd", report=quiet)
+    with pytest.raises(OSError, match="MB free, but checkpoints and models may take"):
+        train(override(recipe, ["optim.kind=adamw"]), None, tmp_path / "adamw", report=quiet)
+
+
 def test_camvid_files_train_with_unpacked_pictures(tmp_path: Path) -> None:
     settings = ["model.weights=null", "model.width=16", "loss.ohem=null", *QUICK]
     recipe = override(find_recipe("camvid-mbv2-dnl"), settings)
@@ -295,12 +335,14 @@ def test_camvid_files_train_with_unpacked_pictures(tmp_path: Path) -> None:
 
 
 def test_a_run_begun_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
-    train(RECIPE, None, tmp_path / "run", report=quiet)
+    begun = override(RECIPE, ["optim.kind=sgd"])
+    train(begun, None, tmp_path / "run", report=quiet)
     path = tmp_path / "run" / "run.yaml"
     description = yaml.safe_load(path.read_text())
-    del description["recipe"]["model"]["head_dilation"], description["recipe"]["training"]["channels_last"]
+    recipe = description["recipe"]
+    del recipe["model"]["head_dilation"], recipe["training"]["channels_last"], recipe["optim"]["kind"]
     path.write_text(yaml.safe_dump(description))
-    assert train(RECIPE, None, tmp_path / "run", report=quiet).finished
+    assert train(begun, None, tmp_path / "run", report=quiet).finished
 
 
 def test_a_description_that_is_nested_without_end_is_refused_in_a_sentence(tmp_path: Path) -> None:

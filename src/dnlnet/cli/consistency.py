@@ -1,16 +1,16 @@
 """`dnlnet consistency`: how much of the attention lies within the query's class, and how much on boundaries."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from dnlnet.lens.consistency import Average
 
-    Table = dict[str, dict[str, Average | None]]
+    Table = Mapping[str, Mapping[str, Average | None]]
 
 
 def consistency(
@@ -39,6 +39,7 @@ def consistency(
     """
     from dnlnet.cli.progress import counting_progress
     from dnlnet.files import write_json
+    from dnlnet.lens.consistency import overlaps_json
     from dnlnet.lens.consistency_figure import consistency_figure
     from dnlnet.lens.panels import save_figure
     from dnlnet.runs.consistency import measure_consistency
@@ -90,14 +91,6 @@ def print_overlaps(table: "Table", caption: str) -> None:
         ],
         caption,
     )
-
-
-def overlaps_json(table: "Table") -> dict[str, dict[str, Any]]:
-    """The same in types that JSON has."""
-    return {
-        name: {key: None if average is None else vars(average) for key, average in row.items()}
-        for name, row in table.items()
-    }
 
 
 def _cell(statistic: str, average: "Average | None") -> str:

@@ -1,21 +1,20 @@
 """`dnlnet demo`: train two small networks on generated scenes, and show what their blocks attend to."""
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dnlnet.cli.numbers import LARGEST_SEED
 
 if TYPE_CHECKING:
-    from dnlnet.lens.consistency import Average
-    from dnlnet.lens.views import Picture
-    from dnlnet.segmentation.scenes import Outcome
+    from collections.abc import Mapping
 
-# Held-out scenes to be looked at; the first, with all six classes in it, also becomes a figure.
-_PICTURED = (1, 0, 2)
-# Of scenes of 96 pixels; the paper's 5 are of images of 1024.
-_BOUNDARY_WIDTH = 2
+    from rich.progress import Progress
+
+    from dnlnet.engine.train import Progress as TrainingProgress
+    from dnlnet.runs.demo import Net
 
 
 def demo(
@@ -31,139 +30,60 @@ def demo(
 ) -> None:
     """Train two small networks on generated scenes for a minute each, and show what their blocks attend to.
 
-    Writes attention.png, the page explore.html, and scores.json. Nothing is downloaded.
+    Writes attention.png, the page explore.html, scores.json, and the runs that were trained; stopped or killed, the
+    same command goes on. Nothing is downloaded.
 
     Example: dnlnet demo --variant dnl_dagger --out demo/dagger
     """
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file; name a folder")
-
-    from dnlnet.attention.spec import find_variant
-
-    variants = list(dict.fromkeys([variant] if against == "none" else [variant, against]))
-    for name in variants:
-        find_variant(name)
-    out.mkdir(parents=True, exist_ok=True)
-
     from dnlnet.cli.consistency import print_overlaps
-    from dnlnet.files import atomic_write, write_json
-    from dnlnet.lens.explorer import explorer_page
-    from dnlnet.lens.figures import attention_figure
-    from dnlnet.lens.panels import save_figure
+    from dnlnet.cli.train import stopped
+    from dnlnet.runs.demo import BOUNDARY_WIDTH, StoppedError, run_demo
 
-    outcomes = {name: _train(name, steps, seed) for name in variants}
-    _print_scores(outcomes)
-    overlaps = _measure(outcomes)
+    variants = [variant] if against == "none" else [variant, against]
+    try:
+        with _bar() as bar:
+            say = partial(bar.console.print, highlight=False, soft_wrap=True, markup=False)
+            found = run_demo(out, variants, steps=steps, seed=seed, progress=partial(_show, bar), report=say)
+    except StoppedError as error:
+        raise stopped(error.outcome) from None
+    _print_scores(found.nets)
     print_overlaps(
-        overlaps, f"mean ± standard error over scenes; boundary: nearer than {_BOUNDARY_WIDTH} px to a contour"
+        found.overlaps, f"mean ± standard error over scenes; boundary: nearer than {BOUNDARY_WIDTH} px to a contour"
     )
-
-    pictures = _look(outcomes)
-    figure, page, scores = out / "attention.png", out / "explore.html", out / "scores.json"
-    save_figure(attention_figure(pictures[0], pictures[0].interior_points()), figure)
-    with atomic_write(page) as temporary:
-        temporary.write_text(explorer_page(pictures, title="What attention learnt"), encoding="utf-8")
-    write_json(scores, {"steps": steps, "seed": seed, **_content(outcomes, overlaps)})
-    seconds = sum(outcome.seconds for outcome in outcomes.values())
-    typer.echo(f"trained in {seconds:.0f} s")
-    typer.echo(f"written: {figure}, {scores}")
-    typer.echo(f"open {page} in a browser, and point at a pixel")
+    seconds = [net.seconds for net in found.nets.values() if net.seconds is not None]
+    typer.echo(f"trained in {sum(seconds):.0f} s" if seconds else f"trained before: {out / 'runs'}")
+    typer.echo(f"written: {found.figure}, {found.scores}")
+    typer.echo(f"open {found.page} in a browser, and point at a pixel")
 
 
-def _train(variant: str, steps: int, seed: int) -> "Outcome":
+def _bar() -> "Progress":
+    """A bar for each training, with the loss and the time left."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from dnlnet.segmentation.scenes import run
+    from dnlnet.cli.progress import main_process_console
 
-    loss_column = TextColumn("loss {task.fields[loss]:.3f}, time left")
-    with Progress(
-        f"training {variant}", BarColumn(), MofNCompleteColumn(), loss_column, TimeRemainingColumn()
-    ) as bar:
-        task = bar.add_task("training", total=steps, loss=float("nan"))
-        return run(variant, steps, seed, progress=lambda done, loss: bar.update(task, completed=done, loss=loss))
+    loss = TextColumn("loss {task.fields[loss]:.3f}, time left")
+    columns = TextColumn("training {task.description}"), BarColumn(), MofNCompleteColumn(), loss
+    return Progress(*columns, TimeRemainingColumn(), console=main_process_console())
 
 
-def _print_scores(outcomes: "dict[str, Outcome]") -> None:
+def _show(bar: "Progress", variant: str, now: "TrainingProgress") -> None:
+    loss = sum(now.losses.values())
+    task = next((task.id for task in bar.tasks if task.description == variant), None)
+    if task is None:  # a run that goes on starts with what it has
+        task = bar.add_task(variant, total=now.iterations, completed=now.iteration - 1, loss=loss)
+    bar.update(task, completed=now.iteration, loss=loss)
+
+
+def _print_scores(nets: "Mapping[str, Net]") -> None:
     """IoU of each class, after training, and of the mean before it."""
     from dnlnet.cli.tables import print_table
-    from dnlnet.segmentation.data.scenes import CLASSES
 
+    labels = next(iter(nets.values())).model.classes.names
     rows = [
-        {"class": label} | {name: f"{outcome.after.iou()[number]:.3f}" for name, outcome in outcomes.items()}
-        for number, label in enumerate(CLASSES.names)
+        {"class": label} | {name: f"{net.after.iou()[number]:.3f}" for name, net in nets.items()}
+        for number, label in enumerate(labels)
     ]
-    rows.append({"class": "mean"} | {name: f"{outcome.after.miou():.3f}" for name, outcome in outcomes.items()})
-    rows.append(
-        {"class": "mean, untrained"} | {name: f"{outcome.before.miou():.3f}" for name, outcome in outcomes.items()}
-    )
+    rows.append({"class": "mean"} | {name: f"{net.after.miou():.3f}" for name, net in nets.items()})
+    rows.append({"class": "mean, untrained"} | {name: f"{net.before.miou():.3f}" for name, net in nets.items()})
     print_table("IoU on scenes not trained on", rows)
-
-
-def _measure(outcomes: "dict[str, Outcome]") -> "dict[str, dict[str, Average | None]]":
-    """Overlaps of each net's attention with the truth of the held-out scenes, and those of a uniform map."""
-    from dnlnet.lens.consistency import RANDOM, average_overlaps, measure_overlaps
-    from dnlnet.segmentation.data.samples import Sample
-    from dnlnet.segmentation.data.scenes import CLASSES
-    from dnlnet.segmentation.scenes import held_out_scenes
-
-    scenes = held_out_scenes()
-    rows: dict[str, dict[str, Average | None]] = {}
-    random = {}
-    for name, outcome in outcomes.items():
-        samples = (Sample(*scenes[index], str(index)) for index in range(len(scenes)))
-        measured = measure_overlaps(
-            outcome.model,
-            samples,
-            len(CLASSES),
-            lambda network, image: network(image[None]),
-            width=_BOUNDARY_WIDTH,
-            random=True,
-        )
-        random[RANDOM] = average_overlaps(measured.pop(RANDOM))
-        rows[name] = average_overlaps(next(iter(measured.values())))
-    return rows | random
-
-
-def _look(outcomes: "dict[str, Outcome]") -> "list[Picture]":
-    """Scenes not trained on, with what each net made of them."""
-    import numpy as np
-    import torch
-
-    from dnlnet.lens.capture import capture
-    from dnlnet.lens.views import Picture, View
-    from dnlnet.segmentation.data.scenes import CLASSES
-    from dnlnet.segmentation.scenes import held_out_scenes
-
-    pictures = []
-    for index in _PICTURED:
-        image, labels = held_out_scenes()[index]
-        views = []
-        for name, outcome in outcomes.items():
-            with capture(outcome.model) as blocks, torch.no_grad():
-                prediction = outcome.model(image[None]).logits.argmax(dim=1)[0]
-            views.append(View(name, blocks["block"], prediction.to(torch.uint8).numpy()))
-        pixels = (255 * image).round().to(torch.uint8).permute(1, 2, 0).numpy()
-        pictures.append(Picture(f"scene {index}", pixels, views, labels.numpy().astype(np.uint8), CLASSES))
-    return pictures
-
-
-def _content(outcomes: "dict[str, Outcome]", overlaps: "dict[str, dict[str, Average | None]]") -> dict[str, Any]:
-    """Everything that was printed, for the file of scores."""
-    from dnlnet.cli.consistency import overlaps_json
-    from dnlnet.segmentation.data.scenes import CLASSES
-
-    nets = {
-        name: {
-            "parameters": sum(parameter.numel() for parameter in outcome.model.parameters()),
-            "seconds": round(outcome.seconds, 1),
-            "miou": {"before": outcome.before.miou(), "after": outcome.after.miou()},
-            "iou": {
-                label: {"before": before, "after": after}
-                for label, before, after in zip(
-                    CLASSES.names, outcome.before.known_iou(), outcome.after.known_iou(), strict=True
-                )
-            },
-        }
-        for name, outcome in outcomes.items()
-    }
-    return {"nets": nets, "overlaps": {"boundary_width": _BOUNDARY_WIDTH, "rows": overlaps_json(overlaps)}}

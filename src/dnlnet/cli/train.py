@@ -8,6 +8,7 @@ import typer
 from dnlnet.cli.numbers import LARGEST_SEED, MOST_THREADS
 
 if TYPE_CHECKING:
+    from dnlnet.engine.train import Outcome
     from dnlnet.engine.train import Progress as TrainingProgress
 
 _LINES_IN_A_FILE = 50  # a bar that moves needs a terminal
@@ -63,13 +64,16 @@ def train(
     if not distributed.is_main():
         return
     if not outcome.finished:
-        typer.echo(
-            f"stopped after iteration {outcome.iteration}, which is saved; the same command goes on from there"
-        )
-        raise typer.Exit(128 + (outcome.signal or 0))
+        raise stopped(outcome)
     typer.echo(f"report: {write_report(out)}")
     models = [path for path in (out / "best.safetensors", out / "last.safetensors") if path.exists()]
     typer.echo(f"models: {', '.join(map(str, models))}")
+
+
+def stopped(outcome: "Outcome") -> typer.Exit:
+    """Say how a training that a signal stopped goes on; how the command ends then."""
+    typer.echo(f"stopped after iteration {outcome.iteration}, which is saved; the same command goes on from there")
+    return typer.Exit(128 + (outcome.signal or 0))
 
 
 class _Bar:

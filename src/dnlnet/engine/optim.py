@@ -1,14 +1,19 @@
-"""Parameter groups and learning-rate schedules."""
+"""The optimiser, its parameter groups, and learning-rate schedules."""
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 Kind = Literal["poly", "step", "cosine"]
+Algorithm = Literal["sgd", "adamw"]
+
+# Tensors of the size of the weights that the state of each optimiser holds.
+MOMENTS: Mapping[Algorithm, int] = {"sgd": 1, "adamw": 2}
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,19 @@ def parameter_groups(
             (constant if exempt else decaying).append(parameter)
     groups = [{"params": decaying, "weight_decay": weight_decay}, {"params": constant, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
+
+
+def build_optimizer(algorithm: Algorithm, groups: list[dict[str, Any]], momentum: float) -> torch.optim.Optimizer:
+    """Stochastic gradient descent with momentum, or AdamW with betas of 0.9 and 0.999, which has no use for it.
+
+    The learning rate is 0 until it is set, as it is before every step.
+
+    >>> build_optimizer("adamw", parameter_groups(nn.Linear(2, 2), 0.1), momentum=0.9).defaults["betas"]
+    (0.9, 0.999)
+    """
+    if algorithm == "adamw":
+        return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.999))
+    return torch.optim.SGD(groups, lr=0.0, momentum=momentum)
 
 
 def _norm_parameters(model: nn.Module) -> Iterable[Tensor]:

@@ -3,11 +3,10 @@
 import random
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from copy import deepcopy
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -15,9 +14,12 @@ from torch import Tensor, nn
 
 from dnlnet.engine import distributed
 from dnlnet.engine.checkpoint import Checkpoint, random_states, restore_random_states, save_tensors
-from dnlnet.engine.optim import freeze, parameter_groups
+from dnlnet.engine.optim import Algorithm, build_optimizer, freeze, parameter_groups
 from dnlnet.files import json_text
 from dnlnet.layout import convert_to_channels_last
+
+if TYPE_CHECKING:
+    from timm.utils.model_ema import ModelEmaV3
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -29,7 +31,9 @@ class Settings:
     Args:
         batch: samples per iteration, over all processes.
         seed: seed of everything random.
-        momentum, weight_decay: of stochastic gradient descent.
+        algorithm: the optimiser; see `build_optimizer`.
+        momentum: of stochastic gradient descent.
+        weight_decay: of the parameters that are not exempt from it.
         no_decay: patterns of the names of parameters without weight decay.
         decay_norms: apply weight decay to the parameters of normalisation layers.
         clip: largest norm of the gradient; None does not clip.
@@ -48,6 +52,7 @@ class Settings:
 
     batch: int
     seed: int = 0
+    algorithm: Algorithm = "sgd"
     momentum: float = 0.9
     weight_decay: float = 0.0
     no_decay: tuple[str, ...] = ()
@@ -92,9 +97,9 @@ class Run:
         groups = parameter_groups(model, settings.weight_decay, settings.no_decay, settings.decay_norms)
         if not groups:
             raise ValueError("nothing to train: every parameter is frozen")
-        self.optimizer = torch.optim.SGD(groups, lr=0.0, momentum=settings.momentum)
+        self.optimizer = build_optimizer(settings.algorithm, groups, settings.momentum)
         self.scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
-        self.average = None if settings.average is None else deepcopy(model).requires_grad_(False)
+        self.average = None if settings.average is None else _moving_average(model, settings.average)
         self.iteration = 0
         self.saved = 0
         self.skipped = 0
@@ -116,16 +121,12 @@ class Run:
             nn.utils.clip_grad_norm_(self.bare.parameters(), self.settings.clip)
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        if self.average is not None and self.settings.average is not None:
-            for mean, value in zip(self.average.state_dict().values(), self.bare.state_dict().values(), strict=True):
-                if mean.is_floating_point():
-                    mean.lerp_(value, 1 - self.settings.average)
-                else:
-                    mean.copy_(value)
+        if self.average is not None:
+            self.average.update(self.bare)
 
     def model_to_save(self) -> nn.Module:
         """The model to evaluate and save: the moving average if there is one."""
-        return self.bare if self.average is None else self.average
+        return self.bare if self.average is None else self.average.module
 
     def is_best(self, score: float) -> bool:
         """Whether this score is the best so far, and if so, record it; NaN never is."""
@@ -138,7 +139,7 @@ class Run:
         """Everything that the rest of the run depends on; every process must call this."""
         tensors = {f"model.{name}": value for name, value in self.bare.state_dict().items()}
         if self.average is not None:
-            tensors |= {f"average.{name}": value for name, value in self.average.state_dict().items()}
+            tensors |= {f"average.{name}": value for name, value in self.model_to_save().state_dict().items()}
         for index, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items() if value is not None}
         states = distributed.gather(random_states(self.device))
@@ -169,7 +170,7 @@ class Run:
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.bare.load_state_dict(_tensors_under(checkpoint.tensors, "model."))
         if self.average is not None:
-            self.average.load_state_dict(_tensors_under(checkpoint.tensors, "average."))
+            self.model_to_save().load_state_dict(_tensors_under(checkpoint.tensors, "average."))
         state: dict[int, dict[str, Tensor]] = {}
         for name, value in _tensors_under(checkpoint.tensors, "optimizer.").items():
             index, _, kind = name.partition(".")
@@ -185,6 +186,16 @@ class Run:
         self.best = best if best is not None and isfinite(best) else None
         self.unscored = checkpoint.state.get("unscored", False)  # unknown to the first versions, as is the next
         self.log = checkpoint.state.get("log")
+
+
+def _moving_average(model: nn.Module, decay: float) -> "ModelEmaV3":
+    """timm's average, from the first weights on, of all that is not a whole number.
+
+    PyTorch's `AveragedModel` starts with the weights after the first step, and averages counters as well.
+    """
+    from timm.utils.model_ema import ModelEmaV3  # takes longer to import than all the rest, and few runs need it
+
+    return ModelEmaV3(model, decay)
 
 
 def save_model(path: Path, run: Run, metadata: Mapping[str, str]) -> None:

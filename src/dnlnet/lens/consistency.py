@@ -7,10 +7,10 @@ regions as values, P [H, E]: the fused operator computes it without forming P.
 
 # H, W size of the labels; h, w size of a block's map; N queries, M keys, K classes
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt, sqrt
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -213,6 +213,18 @@ def measure_overlaps(
 def average_overlaps(found: Sequence[Overlaps]) -> dict[str, Average | None]:
     """Mean and standard error of each statistic over images."""
     return {name: Average.of(getattr(overlaps, name) for overlaps in found) for name in STATISTICS}
+
+
+def overlaps_json(table: Mapping[str, Mapping[str, Average | None]]) -> dict[str, dict[str, Any]]:
+    """A table of averages in types that JSON has.
+
+    >>> overlaps_json({"dnl": {"pair_within": Average(0.5, 0.25, 2), "pair_void": None}})
+    {'dnl': {'pair_within': {'mean': 0.5, 'error': 0.25, 'images': 2}, 'pair_void': None}}
+    """
+    return {
+        name: {key: None if average is None else vars(average) for key, average in row.items()}
+        for name, row in table.items()
+    }
 
 
 def _with_random(blocks: Captured) -> Iterable[tuple[str, Terms]]:

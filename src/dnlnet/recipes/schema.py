@@ -96,15 +96,26 @@ class DataPart(Part):
 
 
 class Optim(Part):
-    """Stochastic gradient descent."""
+    """Stochastic gradient descent, or AdamW."""
 
+    kind: Literal["sgd", "adamw"] = "sgd"
     lr: Rate
-    momentum: PartShare = 0.9
+    momentum: PartShare = 0.9  # of sgd; adamw has betas of 0.9 and 0.999
     weight_decay: Share = 5e-4
     no_decay: tuple[Pattern, ...] = ()  # patterns of parameter names, such as block.query
     decay_norms: Flag = True
     clip: Positive | None = None
     average: InnerShare | None = None  # decay of a moving average of the weights
+
+    @model_validator(mode="after")
+    def _momentum_is_of_sgd(self) -> Self:
+        usual = type(self).model_fields["momentum"].default
+        if self.kind == "adamw" and self.momentum != usual:
+            raise ValueError(
+                f"momentum={self.momentum} is a setting of sgd, and adamw has none; leave it at {usual}, or set "
+                "kind to sgd"
+            )
+        return self
 
 
 class Phase(Part):
@@ -202,6 +213,7 @@ class Recipe(Part):
         return self.optim.build(
             Settings,
             self.training,
+            algorithm=self.optim.kind,
             batch=self.schedule.batch,
             accumulate=self.schedule.accumulate,
             seed=seed,

@@ -19,6 +19,7 @@ from dnlnet.artifacts.model_file import file_metadata
 from dnlnet.data.catalog import Samples
 from dnlnet.data.fingerprint import fingerprint
 from dnlnet.engine import distributed
+from dnlnet.engine.optim import MOMENTS
 from dnlnet.engine.ownership import LOCK_FILE, lock_run_folder
 from dnlnet.engine.train import CHECKPOINTS, Outcome, Progress, Stage, resume_point
 from dnlnet.engine.train import train as run_stages
@@ -79,7 +80,7 @@ def train(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = system.build_model(recipe.model, len(classes), weights=start is None, report=say)
-        distributed.in_main(lambda: _require_space(out, model, recipe.training.keep))
+        distributed.in_main(lambda: _require_space(out, model, recipe))
         task = system.training_task(
             recipe, classes, validation, average=distributed.mean_over_processes, device=device, report=report
         )
@@ -218,10 +219,11 @@ def _difference(before: Any, now: Any, where: str) -> str | None:
     return None if before == now else f"its {where} is {before}, not {now}"
 
 
-def _require_space(out: Path, model: nn.Module, keep: int) -> None:
-    """A checkpoint holds the weights twice (momentum) or three times (average); one more while it is written."""
+def _require_space(out: Path, model: nn.Module, recipe: Recipe) -> None:
+    """A checkpoint holds weights, moments and perhaps an average; one more while it is written, and three models."""
     weights = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
-    needed = weights * (3 * (keep + 1) + 3)
+    checkpoint = 2 + MOMENTS[recipe.optim.kind]
+    needed = weights * (checkpoint * (recipe.training.keep + 1) + 3)
     free = shutil.disk_usage(next(place for place in (out, *out.resolve().parents) if place.exists())).free
     if free < needed:
         raise OSError(f"{out}: {free / 1e6:,.1f} MB free, but checkpoints and models may take {needed / 1e6:,.1f} MB")

@@ -8,6 +8,7 @@ The paper prints the learning rate as 1 - (i/n)^0.9; what everybody runs, and we
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dnlnet.attention import VARIANTS
 from dnlnet.recipes.methods import METHODS
 from dnlnet.recipes.schema import Measured, Optim, PaperRow, Phase, Schedule, Training
 from dnlnet.segmentation.schema import Data, Evaluation, Loss, Ohem, SegmentationRecipe, SegmentorModel
@@ -144,16 +145,16 @@ def _small() -> Iterator[SegmentationRecipe]:
     tiny: dict[str, Any] = {"network": "tiny", "weights": None, "width": 64, "auxiliary": False, "block": {}}
     scenes = {
         "data": Data(name="scenes", crop=(96, 96), scales=(1.0, 1.0), brightness=0),
-        "optim": Optim(lr=0.05, weight_decay=1e-4),
-        "schedule": Schedule(iterations=400, batch=8),
+        "optim": Optim(kind="adamw", lr=0.004, weight_decay=1e-4),
+        "schedule": Schedule(iterations=400, batch=8, kind="cosine"),
         "training": Training(evaluate_every=100, save_every=100),
     }
-    for stem, model, rest in (
-        ("camvid-r50", resnet50, {**camvid, **slowly}),
-        ("camvid-mbv2", mobilenet, {**camvid, **quickly}),
-        ("scenes-tiny", tiny, scenes),
+    for stem, model, rest, variants in (
+        ("camvid-r50", resnet50, {**camvid, **slowly}, METHODS),
+        ("camvid-mbv2", mobilenet, {**camvid, **quickly}, METHODS),
+        ("scenes-tiny", tiny, scenes, [None, *VARIANTS]),
     ):
-        for variant in METHODS:
+        for variant in variants:
             yield _recipe(stem, variant, model, rest)
 
 

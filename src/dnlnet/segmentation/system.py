@@ -22,6 +22,7 @@ from dnlnet.recipes.model import build_backbone
 from dnlnet.segmentation.data.check import PixelReport, check_pixels
 from dnlnet.segmentation.data.samples import SceneSamples, TrainingCrops, WholeImages
 from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES
+from dnlnet.segmentation.data.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
 from dnlnet.segmentation.data.sets import DATA_SETS, find_labels
 from dnlnet.segmentation.data.unpacked import unpack_into
 from dnlnet.segmentation.deploy import DeployedSegmentor
@@ -31,7 +32,6 @@ from dnlnet.segmentation.network import Segmentor
 from dnlnet.segmentation.outputs import SegmentationOutputs
 from dnlnet.segmentation.predictor import SegmentationModel
 from dnlnet.segmentation.recipes import segmentation_recipes
-from dnlnet.segmentation.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
 from dnlnet.segmentation.schema import Evaluation, SegmentationRecipe, SegmentorModel
 from dnlnet.segmentation.task import SegmentationTask
 from dnlnet.segmentation.tiny import TinySegmentor

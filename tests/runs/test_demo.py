@@ -1,0 +1,87 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from dnlnet.backbones.pixels import normalised
+from dnlnet.engine.log import read_log
+from dnlnet.engine.train import Outcome, Stage
+from dnlnet.runs.demo import Demo, StoppedError, run_demo
+from dnlnet.segmentation.data.samples import SceneSamples
+from dnlnet.segmentation.metric import ConfusionMatrix
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def first(out: Path) -> Demo:
+    seen: list[tuple[str, int]] = []
+    found = run_demo(out, ["dnl"], steps=2, progress=lambda variant, now: seen.append((variant, now.iteration)))
+    assert seen == [("dnl", 1), ("dnl", 2)]
+    return found
+
+
+def test_the_scores_are_those_of_the_last_weights_of_the_run(first: Demo, out: Path) -> None:
+    net = first.nets["dnl"]
+    evaluation = [line for line in read_log(out / "runs" / "dnl-2-0") if line["event"] == "evaluation"][-1]
+    assert evaluation["iteration"] == 2
+    assert evaluation["miou"] == net.after.miou()
+    assert net.seconds is not None
+    weights = load_file(out / "runs" / "dnl-2-0" / "last.safetensors")
+    learnt = [name for name in weights if "running" not in name and "num_batches" not in name]
+    assert net.parameters == sum(weights[name].numel() for name in learnt)
+
+
+def test_the_untrained_net_is_the_one_that_the_run_begins_with(
+    first: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[nn.Module] = []
+
+    def train(task: object, model: nn.Module, stages: list[Stage], *_: object, **__: object) -> Outcome:
+        started.append(model.eval())
+        assert (stages[0].iterations, stages[0].schedule.warmup) == (10, 3)
+        return Outcome(1, False, None, 2)
+
+    monkeypatch.setattr("dnlnet.runs.train.run_stages", train)
+    with pytest.raises(StoppedError, match="stopped after iteration 1"):
+        run_demo(tmp_path, ["dnl"], steps=10)
+    expected = ConfusionMatrix(6)
+    for sample in SceneSamples(64, (96, 96), seed=0):
+        with torch.no_grad():
+            logits = started[0](normalised(sample.image[None])).logits
+        expected.update(logits.argmax(dim=1)[0], sample.labels)
+    assert torch.equal(first.nets["dnl"].before.counts, expected.counts)
+    assert first.nets["dnl"].before.miou() != first.nets["dnl"].after.miou()
+
+
+def test_a_finished_run_is_not_trained_again(first: Demo, out: Path) -> None:
+    path = out / "runs" / "dnl-2-0" / "last.safetensors"
+    before = load_file(path)
+    again = run_demo(out, ["dnl"], steps=2, progress=lambda *_: pytest.fail("trained again"))
+    assert all(torch.equal(value, before[name]) for name, value in load_file(path).items())
+    assert again.nets["dnl"].seconds is None
+    assert torch.equal(again.nets["dnl"].after.counts, first.nets["dnl"].after.counts)
+
+
+def test_other_settings_in_the_same_folder_are_another_run(first: Demo, out: Path) -> None:
+    found = run_demo(out, ["dnl", "dnl"], steps=1, seed=1)
+    assert {path.name for path in (out / "runs").iterdir()} == {"dnl-2-0", "dnl-1-1"}
+    assert json.loads(found.scores.read_text())["steps"] == 1
+    assert torch.equal(found.nets["dnl"].after.counts.sum(dim=1), first.nets["dnl"].after.counts.sum(dim=1))
+
+
+def test_impossible_settings_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    for variants, steps, message in (
+        (["dnl", "dnll"], 1, "unknown variant 'dnll'"),
+        (["dnl"], 0, "at least 1"),
+        ([], 1, "at least one variant"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run_demo(tmp_path / "demo", variants, steps=steps)
+    assert not list(tmp_path.iterdir())
