@@ -70,7 +70,7 @@ def test_a_stopped_demo_goes_on_with_the_same_command(tmp_path: Path, monkeypatc
 def test_bad_options_fail_before_training(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo, "train_recipe", fail_if_trained)
+    monkeypatch.setattr(demo, "train", fail_if_trained)
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo"), *arguments])
     assert isinstance(result.exception, ValueError)
     assert message in str(result.exception)
@@ -79,7 +79,7 @@ def test_bad_options_fail_before_training(
 
 @pytest.mark.parametrize("name", ["demo", "demo/runs"])
 def test_out_that_is_a_file_fails_before_training(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "train_recipe", fail_if_trained)
+    monkeypatch.setattr(demo, "train", fail_if_trained)
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("keep me")
