@@ -62,11 +62,15 @@ def train(
         distributed.in_main(lambda: _require_run_folder(out))
         stack.enter_context(lock_run_folder(out, say))
         system = system_of(recipe)
+        count = system.class_count(recipe)
+        if count is not None:  # before the data are opened, which may take long
+            require_feasible(recipe, count, workers, device)
         splits = [recipe.data.train, *(phase.train for phase in recipe.schedule.then)]
         draw = partial(system.training_data, recipe, root, seed=seed, unpacked=unpacked, report=say)
         training = [draw(split=split) for split in splits]
         classes = training[0].classes
-        require_feasible(recipe, len(classes), workers, device)
+        if count is None:
+            require_feasible(recipe, len(classes), workers, device)
         validation = None if recipe.data.test is None else system.test_data(recipe, root, recipe.data.test)
         _require_same_classes(recipe, training, validation)
         description: dict[str, Any] = {}

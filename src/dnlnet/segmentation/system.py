@@ -242,7 +242,7 @@ class Segmentation:
     ) -> Deployed:
         """The network as other programs get it."""
         if part != "whole":
-            raise ValueError(f"a segmentation network has no part {part}; only a detector has")
+            raise ValueError(f"only a detector has the part {part}; this is a segmentation model")
         return DeployedSegmentor(network, queries)
 
     def deployed_size(self, recipe: SegmentationRecipe) -> tuple[int, int]:

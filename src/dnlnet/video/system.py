@@ -204,7 +204,7 @@ class VideoClassification:
     def deployed(self, recipe: VideoRecipe, network: nn.Module, queries: Sequence[Query], part: str) -> Deployed:
         """The network as other programs get it."""
         if part != "whole":
-            raise ValueError(f"a video network has no part {part}; only a detector has")
+            raise ValueError(f"only a detector has the part {part}; this is a video model")
         return DeployedVideo(network, recipe.data.pixels(), recipe.data.frames, queries)
 
     def deployed_size(self, recipe: VideoRecipe) -> tuple[int, int]:
