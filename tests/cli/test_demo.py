@@ -56,7 +56,7 @@ def test_a_stopped_demo_goes_on_with_the_same_command(tmp_path: Path, monkeypatc
     assert {path.name for path in tmp_path.iterdir()} == {"runs"}
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    assert "dnl: going on from iteration 2 of 3" in result.output
+    assert "dnl: resuming from iteration 2 of 3" in result.output
     assert json.loads((tmp_path / "scores.json").read_text())["nets"]["dnl"]["seconds"] is None
 
 
