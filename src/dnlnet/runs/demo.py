@@ -29,7 +29,7 @@ from dnlnet.systems import find_recipe, system_of
 STEPS = 400
 BOUNDARY_WIDTH = 2  # of scenes of 96 pixels; the paper's 5 are of images of 1024
 
-# Share of the steps in which the learning rate rises; without it one of three seeds lost five points of mIoU.
+# Share of the steps in which the learning rate rises. Trained without, DNL of seed 1 ended at 0.81 mIoU, not 0.86.
 _WARMUP = 0.3
 # Held-out scenes to be looked at; the first, with all six classes in it, also becomes a figure.
 _PICTURED = (1, 0, 2)
