@@ -133,9 +133,24 @@ class System(Protocol[AnyRecipe]):
         split: str | None = None,
         seed: int = 0,
         unpacked: Path | None = None,
+        cache: Path | None = None,
         report: Callable[[str], None] = ...,
+        progress: Callable[[int, int], None] = ...,
     ) -> Samples:
         """The samples that a recipe is trained on."""
+        ...
+
+    def validation_data(
+        self,
+        recipe: AnyRecipe,
+        root: Path | None,
+        split: str,
+        *,
+        cache: Path | None = None,
+        report: Callable[[str], None] = ...,
+        progress: Callable[[int, int], None] = ...,
+    ) -> Samples:
+        """The samples that a recipe is scored on while it trains."""
         ...
 
     def test_data(self, recipe: AnyRecipe, root: Path | None, split: str) -> Samples:

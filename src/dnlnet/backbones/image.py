@@ -25,6 +25,7 @@ class BackboneRow:
         options: further arguments for timm.
         bottlenecks: the blocks are bottlenecks, whose stride may move to the first 1 x 1 convolution and whose
             dilation may be chosen.
+        maps: which of timm's feature maps are returned; negative numbers count from the last.
         parallel: the maps are parallel branches of the same depth, so a head should use all of them.
     """
 
@@ -34,6 +35,7 @@ class BackboneRow:
     options: Mapping[str, Any] = field(default_factory=dict)
     bottlenecks: bool = False
     parallel: bool = False
+    maps: tuple[int, ...] = (1, 2, 3, 4)
 
 
 _RESNET_STRIDES = (8, 16, 32)
@@ -45,6 +47,8 @@ _HRNET: dict[str, Any] = {
     "options": {"feature_location": ""},
     "parallel": True,
 }
+
+_VIT: dict[str, Any] = {"dynamic_img_size": True, "dynamic_img_pad": True}
 
 BACKBONES: dict[str, BackboneRow] = {
     "resnet18": BackboneRow("resnet18", _RESNET_STRIDES, _RESNET_PLACES),
@@ -59,6 +63,8 @@ BACKBONES: dict[str, BackboneRow] = {
     "mobilenetv2": BackboneRow("mobilenetv2_100", _RESNET_STRIDES, r"blocks\.\d\.\d+"),
     "hrnet_w18": BackboneRow("hrnet_w18", **_HRNET),
     "hrnet_w48": BackboneRow("hrnet_w48", **_HRNET),
+    # Patch tokens of four layers as maps, for images of any size.
+    "vit_s": BackboneRow("vit_small_patch14_dinov2", (14,), r"model\.blocks\.\d+", _VIT, maps=(2, 5, 8, 11)),
 }
 
 
@@ -102,9 +108,7 @@ class Backbone(nn.Module):
         pretrained: bool = False,
     ) -> None:
         super().__init__()
-        if name not in BACKBONES:
-            raise unknown("backbone", name, BACKBONES)
-        row = BACKBONES[name]
+        row = find_backbone(name)
         stride = row.output_strides[0] if output_stride is None else output_stride
         if stride not in row.output_strides:
             allowed = ", ".join(map(str, row.output_strides))
@@ -118,7 +122,7 @@ class Backbone(nn.Module):
         deviation, mean, caffe = torch.tensor([DEVIATION, MEAN, CAFFE_MEAN]).view(3, 3, 1, 1)
         self.register_buffer("caffe", torch.stack([deviation, mean - caffe]) if caffe_pixels else None, False)
         options = dict(row.options) if len(row.output_strides) == 1 else {**row.options, "output_stride": stride}
-        self.body = _create(row.timm, pretrained, options)
+        self.body = _create(row.timm, pretrained, row.maps, options)
         self.channels = tuple(self.body.feature_info.channels())
         self.strides = tuple(self.body.feature_info.reduction())
         if stride_in_1x1:
@@ -150,13 +154,30 @@ class Backbone(nn.Module):
     @property
     def places(self) -> tuple[str, ...]:
         """Names of the residual blocks after which `dnlnet.insert` can add an attention block."""
-        pattern = re.compile(rf"body\.({BACKBONES[self.name].places})")
+        pattern = re.compile(rf"body\.({find_backbone(self.name).places})")
         return tuple(name for name, _ in self.named_modules() if pattern.fullmatch(name))
 
 
-def _create(name: str, pretrained: bool, options: Mapping[str, Any]) -> Any:
+def find_backbone(name: str) -> BackboneRow:
+    """The row of a backbone; a network of timm that has none is taken as it comes, with its last four maps.
+
+    >>> find_backbone("convnext_atto").maps
+    (-4, -3, -2, -1)
+    """
+    if name in BACKBONES:
+        return BACKBONES[name]
+    if not timm.is_model(name.split(".")[0]):
+        raise unknown("backbone", name, BACKBONES)
+    with torch.device("meta"):
+        tokens = hasattr(timm.create_model(name), "patch_embed")
+    options = _VIT if tokens and "vit" in name else {}
+    stride = _create(name, False, (-1,), options).feature_info.reduction()[-1]
+    return BackboneRow(name, (stride,), r"$^", options, maps=(-4, -3, -2, -1))
+
+
+def _create(name: str, pretrained: bool, maps: tuple[int, ...], options: Mapping[str, Any]) -> Any:
     try:
-        return timm.create_model(name, pretrained=pretrained, features_only=True, out_indices=(1, 2, 3, 4), **options)
+        return timm.create_model(name, pretrained=pretrained, features_only=True, out_indices=maps, **options)
     except (OSError, RuntimeError) as error:
         if not pretrained:
             raise

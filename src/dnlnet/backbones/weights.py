@@ -92,7 +92,12 @@ def find_backbones(state: State) -> list[str]:
 
 
 def _body(backbone: Backbone | SlowOnly) -> nn.Module:
-    return backbone.body if isinstance(backbone, Backbone) else backbone
+    """Where the names of weights begin; timm keeps a transformer whole inside of what gives its maps."""
+    if not isinstance(backbone, Backbone):
+        return backbone
+    body: nn.Module = backbone.body
+    inner = getattr(body, "model", None)
+    return inner if isinstance(inner, nn.Module) else body
 
 
 def _match(backbone: Backbone | SlowOnly, given: State) -> tuple[State, LoadReport]:

@@ -8,6 +8,8 @@ import typer
 from dnlnet.cli.numbers import LARGEST_SEED, MOST_THREADS
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+
     from dnlnet.engine.train import Outcome
     from dnlnet.engine.train import Progress as TrainingProgress
 
@@ -28,6 +30,10 @@ def train(
     workers: Annotated[int, typer.Option(min=0, max=MOST_THREADS, help="Processes that read data.")] = 1,
     unpack: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep decoded pictures here, to read windows of.")
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep features of a frozen backbone here, for several runs to share."),
     ] = None,
     skip_nonfinite: Annotated[
         int, typer.Option(min=0, max=1_000_000_000, help="Iterations with a non-finite loss to leave out.")
@@ -57,8 +63,10 @@ def train(
             seed=seed,
             workers=workers,
             unpacked=unpack,
+            cache=cache,
             skip_nonfinite=skip_nonfinite,
             progress=bar.show,
+            preparing=bar.prepare,
             report=bar.say,
         )
     if not distributed.is_main():
@@ -88,6 +96,7 @@ class _Bar:
         self.console = main_process_console()
         columns = TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}")
         self.progress = Progress(*columns, TimeRemainingColumn(), console=self.console)
+        self.preparing: TaskID | None = None
         self.task = self.progress.add_task("", total=None, state="", visible=False)
 
     def __enter__(self) -> "_Bar":
@@ -96,6 +105,12 @@ class _Bar:
 
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
+
+    def prepare(self, done: int, total: int) -> None:
+        """Features are computed."""
+        if self.preparing is None:
+            self.preparing = self.progress.add_task("", total=total, state="features")
+        self.progress.update(self.preparing, completed=done, total=total, state="features", visible=done < total)
 
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)

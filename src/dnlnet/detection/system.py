@@ -119,9 +119,13 @@ class Detection:
         split: str | None = None,
         seed: int = 0,
         unpacked: Path | None = None,
+        cache: Path | None = None,
         report: Callable[[str], None] = lambda _: None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Samples:
         """Resized images with their objects; `report` is called with their number, and what is not learnt from."""
+        if cache is not None:
+            raise ValueError("training.cache is for segmentation recipes with a frozen backbone")
         if unpacked is not None:
             raise ValueError("--unpack is for crops of labelled images; images with objects are read whole")
         data = recipe.data
@@ -134,6 +138,19 @@ class Detection:
     def test_data(self, recipe: DetectionRecipe, root: Path | None, split: str) -> WholeInstances:
         """The images of a split, resized as for training."""
         return WholeInstances(_open(recipe, root, split), recipe.data.short_side, recipe.data.long_side)
+
+    def validation_data(
+        self,
+        recipe: DetectionRecipe,
+        root: Path | None,
+        split: str,
+        *,
+        cache: Path | None = None,
+        report: Callable[[str], None] = lambda _: None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Samples:
+        """What a run is scored on while it trains: as `test_data`."""
+        return self.test_data(recipe, root, split)
 
     def training_task(
         self,

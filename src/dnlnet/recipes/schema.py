@@ -170,6 +170,7 @@ class Training(Part):
     compile: Flag = False
     frozen: tuple[Text, ...] = ()  # beginnings of the names of parameters that are not trained
     frozen_statistics: Flag = False
+    cache: Flag = False  # compute the features of a frozen backbone once, and keep them
     evaluate_every: Count = 1000
     save_every: Count = 1000
     keep: Annotated[int, Field(strict=True, ge=1, le=1000)] = 2

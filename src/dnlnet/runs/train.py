@@ -29,6 +29,7 @@ from dnlnet.runs.feasible import require_feasible
 from dnlnet.systems import find_recipe, parse_recipe, system_of
 
 RUN_FILE = "run.yaml"
+CACHE = "cache"  # folder of a run's features
 
 
 def train(
@@ -39,8 +40,10 @@ def train(
     seed: int = 0,
     workers: int = 0,
     unpacked: Path | None = None,
+    cache: Path | str | None = None,
     skip_nonfinite: int = 0,
     progress: Callable[[Progress], None] = lambda _: None,
+    preparing: Callable[[int, int], None] = lambda done, total: None,
     report: Callable[[str], None] = print,
 ) -> Outcome:
     """Train, evaluate and keep the models of a recipe.
@@ -52,8 +55,10 @@ def train(
         seed: of everything random.
         workers: processes that read data, for each process that trains.
         unpacked: folder to keep decoded pictures in.
+        cache: folder for features of a frozen backbone, which several runs may share; default: in the run's own.
         skip_nonfinite: iterations that may be left out because their loss is not finite.
         progress, report: see `dnlnet.engine.train.train`.
+        preparing: called while features are computed, with how many are done and of how many.
     """
     recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
     out, root = Path(out), None if data is None else Path(data)
@@ -66,12 +71,26 @@ def train(
         if count is not None:  # before the data are opened, which may take long
             require_feasible(recipe, count, workers, device)
         splits = [recipe.data.train, *(phase.train for phase in recipe.schedule.then)]
-        draw = partial(system.training_data, recipe, root, seed=seed, unpacked=unpacked, report=say)
+        kept = _cache_folder(recipe, out, cache)
+        draw = partial(
+            system.training_data,
+            recipe,
+            root,
+            seed=seed,
+            unpacked=unpacked,
+            cache=kept,
+            report=say,
+            progress=preparing,
+        )
         training = [draw(split=split) for split in splits]
         classes = training[0].classes
         if count is None:
             require_feasible(recipe, len(classes), workers, device)
-        validation = None if recipe.data.test is None else system.test_data(recipe, root, recipe.data.test)
+        validation = None
+        if recipe.data.test is not None:
+            validation = system.validation_data(
+                recipe, root, recipe.data.test, cache=kept, report=say, progress=preparing
+            )
         _require_same_classes(recipe, training, validation)
         description: dict[str, Any] = {}
 
@@ -155,11 +174,22 @@ def _description(recipe: Recipe, seed: int, data: dict[str, Any] | None) -> dict
     }
 
 
+def _cache_folder(recipe: Recipe, out: Path, given: Path | str | None) -> Path | None:
+    """Where the features of a run are kept, if they are."""
+    if not recipe.training.cache:
+        if given is not None:
+            raise ValueError(f"--cache is for recipes with training.cache=true, which {recipe.name} does not have")
+        return None
+    return out / CACHE if given is None else Path(given)
+
+
 def _require_run_folder(out: Path) -> None:
     """A folder that is not there, empty, or that of a run, be it one that ended before it began."""
     if not out.exists() or (out / RUN_FILE).exists():
         return
-    if not out.is_dir() or any(path.name != LOCK_FILE and not is_leftover(path) for path in out.iterdir()):
+    if not out.is_dir() or any(
+        path.name not in (LOCK_FILE, CACHE) and not is_leftover(path) for path in out.iterdir()
+    ):
         raise ValueError(f"{out} exists and is not the folder of a run; choose another --out")
 
 

@@ -94,6 +94,7 @@ def segmentation_recipes() -> Iterator[SegmentationRecipe]:
     yield from _cityscapes()
     yield from _other_data_sets()
     yield from _small()
+    yield from _frozen()
 
 
 def _cityscapes() -> Iterator[SegmentationRecipe]:
@@ -156,6 +157,42 @@ def _small() -> Iterator[SegmentationRecipe]:
     ):
         for variant in variants:
             yield _recipe(stem, variant, model, rest)
+
+
+def _frozen() -> Iterator[SegmentationRecipe]:
+    """A light head on frozen features, which are computed once: minutes on a CPU.
+
+    An epoch is the data set once; 8 crops at a time.
+    """
+    backbones: Mapping[str, tuple[dict[str, Any], tuple[int, int]]] = {
+        "mbv2": ({"backbone": "mobilenetv2", "output_stride": 32, "stages": (1, 2, 3)}, (192, 256)),
+        "r50": ({"backbone": "resnet50", "output_stride": 32, "stages": (1, 2, 3), "reduce": 128}, (192, 256)),
+        "vit_s": ({"backbone": "vit_s", "output_stride": None, "stages": (1, 2, 3), "reduce": 128}, (224, 336)),
+    }
+    # Data set, splits to train and to test on, iterations of an epoch, largest side of a crop.
+    data_sets = {
+        "camvid": ("camvid", "train", "val", 46, 336),
+        "pets": ("oxford_pets", "trainval", "test", 66, 224),
+        "folder": ("folder", "train", "val", 13, 336),
+    }
+    for name, (data_set, train, test, epoch, largest) in data_sets.items():
+        for stem, (backbone, (height, width)) in backbones.items():
+            crop = (min(height, largest), min(width, largest))
+            rest = {
+                "data": Data(name=data_set, train=train, test=test, crop=crop, views=(1.0,)),
+                "optim": Optim(kind="adamw", lr=2e-3, weight_decay=1e-2, decay_norms=False),
+                "schedule": Schedule(iterations=40 * epoch, batch=8, kind="cosine", warmup=epoch),
+                "training": Training(
+                    frozen=("backbone.",),
+                    cache=True,
+                    evaluate_every=5 * epoch,
+                    save_every=5 * epoch,
+                    channels_last=True,
+                ),
+            }
+            model = {"network": "frozen", "width": 128, "auxiliary": False, "align_corners": False, **backbone}
+            for variant in (None, *VARIANTS):
+                yield _recipe(f"{name}-{stem}_frozen", variant, model, rest)
 
 
 def _recipe(

@@ -12,6 +12,7 @@ from dnlnet.recipes.ranges import (
     Dilation,
     Few,
     Flag,
+    Index,
     InnerShare,
     OutputStride,
     Positive,
@@ -21,13 +22,14 @@ from dnlnet.recipes.ranges import (
     Weight,
 )
 from dnlnet.recipes.schema import DataPart, Model, Part, Recipe, require_rising
+from dnlnet.segmentation.data.views import View
 from dnlnet.segmentation.inference import Inference
 
 
 class SegmentorModel(Model):
     """A segmentation network."""
 
-    network: Literal["segmentor", "tiny"] = "segmentor"
+    network: Literal["segmentor", "tiny", "frozen"] = "segmentor"
     backbone: str = "resnet101s"
     output_stride: OutputStride | None = 8
     dilations: tuple[tuple[Dilation, ...], ...] | None = None  # None is what the output stride asks for
@@ -38,6 +40,8 @@ class SegmentorModel(Model):
     auxiliary_width: Few | None = None  # None is that of the head
     auxiliary_bias: Flag = True
     align_corners: Flag = True
+    stages: tuple[Index, ...] = (1, 2, 3)  # of a frozen backbone, that the head looks at
+    reduce: Few | None = None  # channels that each of them is brought to first
 
     @model_validator(mode="after")
     def _tiny_has_no_backbone(self) -> Self:
@@ -56,11 +60,19 @@ class Data(DataPart):
     short_side: Few | None = None
     flip: Share = 0.5
     brightness: Annotated[int, Field(strict=True, ge=0, le=255)] = 10
+    # Scales that features of a frozen backbone are computed at, with a flip if there is one.
+    views: Annotated[tuple[Scale, ...], Field(max_length=20)] = ()
 
     @field_validator("scales", "aspects")
     @classmethod
     def _from_low_to_high(cls, ends: tuple[float, float]) -> tuple[float, float]:
         return require_rising(ends)
+
+    def feature_views(self) -> list[View]:
+        """The views that features of each picture are computed in."""
+        return [
+            View(scale, flipped) for scale in self.views for flipped in ((False, True) if self.flip else (False,))
+        ]
 
     def augmentation(self) -> Augmentation:
         """How crops are drawn."""
@@ -114,3 +126,23 @@ class SegmentationRecipe(Recipe):
     data: Data
     loss: Loss = Loss()
     evaluation: Evaluation = Evaluation()
+
+    @model_validator(mode="after")
+    def _features_can_be_kept(self) -> Self:
+        frozen = self.model.network == "frozen"
+        if frozen != bool(self.data.views):
+            raise ValueError(
+                "a frozen network learns from features in data.views, such as [1.0], and no other network does; "
+                f"got network={self.model.network} with views={list(self.data.views)}"
+            )
+        if self.training.cache and not frozen:
+            raise ValueError(
+                f"training.cache keeps features of a backbone that is not trained; {self.model.network} networks "
+                "train theirs: set model.network=frozen"
+            )
+        if frozen and "backbone." not in self.training.frozen:
+            raise ValueError(
+                "the backbone of a frozen network is not trained: training.frozen must have backbone., got "
+                f"{list(self.training.frozen)}"
+            )
+        return self

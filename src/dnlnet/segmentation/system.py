@@ -19,13 +19,17 @@ from dnlnet.lens.attend import Attended, Request, attend_pictures
 from dnlnet.lens.confusion import confusion_figure
 from dnlnet.lens.panels import save_figure
 from dnlnet.recipes.model import build_backbone
+from dnlnet.segmentation.caching import in_positions, open_features
 from dnlnet.segmentation.data.check import PixelReport, check_pixels
+from dnlnet.segmentation.data.features import FeatureCrops, WholeFeatures
 from dnlnet.segmentation.data.samples import SceneSamples, TrainingCrops, WholeImages
 from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES
 from dnlnet.segmentation.data.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
 from dnlnet.segmentation.data.sets import DATA_SETS, find_labels
 from dnlnet.segmentation.data.unpacked import unpack_into
+from dnlnet.segmentation.data.views import View
 from dnlnet.segmentation.deploy import DeployedSegmentor
+from dnlnet.segmentation.frozen import FrozenSegmentor
 from dnlnet.segmentation.losses import SegmentationLoss
 from dnlnet.segmentation.metric import ConfusionMatrix
 from dnlnet.segmentation.network import Segmentor
@@ -33,7 +37,7 @@ from dnlnet.segmentation.outputs import SegmentationOutputs
 from dnlnet.segmentation.predictor import SegmentationModel
 from dnlnet.segmentation.recipes import segmentation_recipes
 from dnlnet.segmentation.schema import Evaluation, SegmentationRecipe, SegmentorModel
-from dnlnet.segmentation.task import SegmentationTask
+from dnlnet.segmentation.task import FeatureTask, SegmentationTask
 from dnlnet.segmentation.tiny import TinySegmentor
 
 SCENES = "scenes"  # generated, so they have no folder
@@ -80,6 +84,17 @@ class Segmentation:
         """
         if model.network == "tiny":
             return TinySegmentor(classes, model.width // 2, model.variant, preset=model.preset, **model.block)
+        if model.network == "frozen":
+            return FrozenSegmentor(
+                build_backbone(model, model.output_stride, weights, report, model.dilations),
+                classes,
+                model.variant,
+                stages=model.stages,
+                width=model.width,
+                reduce=model.reduce,
+                preset=model.preset,
+                **model.block,
+            )
         return Segmentor(
             build_backbone(model, model.output_stride, weights, report, model.dilations),
             classes,
@@ -96,7 +111,9 @@ class Segmentation:
 
     def describe_layers(self, model: SegmentorModel) -> str:
         """What the network is built on, in words."""
-        return "four convolutions" if model.network == "tiny" else model.backbone
+        return {"tiny": "four convolutions", "frozen": f"a frozen {model.backbone}"}.get(
+            model.network, model.backbone
+        )
 
     def training_size(self, recipe: SegmentationRecipe) -> tuple[int, ...]:
         """Height and width of what is trained on."""
@@ -129,7 +146,9 @@ class Segmentation:
         split: str | None = None,
         seed: int = 0,
         unpacked: Path | None = None,
+        cache: Path | None = None,
         report: Callable[[str], None] = lambda _: None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Samples:
         """Random crops.
 
@@ -139,7 +158,9 @@ class Segmentation:
             split: other than the recipe's own.
             seed: of the crops.
             unpacked: a folder to keep decoded pictures in; see `dnlnet.segmentation.data.unpacked`.
+            cache: a folder to keep features of a frozen backbone in; None computes them again and again.
             report: called with the number of images.
+            progress: called while features are computed.
         """
         data = recipe.data
         split = data.train if split is None else split
@@ -151,6 +172,9 @@ class Segmentation:
         images = _data_set(data.name).open(required_folder(recipe.name, data.name, root), split)
         _require_weights(recipe, images.classes)
         report(f"{images.name}: {len(images)} images to train on")
+        if recipe.model.network == "frozen":
+            source, stride = open_features(recipe, images, data.feature_views(), cache, report, progress)
+            return FeatureCrops(images, source, data.feature_views(), in_positions(data.crop, stride), stride, seed)
         if unpacked is not None:
             images = unpack_into(images, unpacked)
         return TrainingCrops(images, data.augmentation(), seed)
@@ -162,6 +186,23 @@ class Segmentation:
             _require_scenes(split, "val")
             return SceneSamples(HELD_OUT_COUNT, recipe.data.crop, HELD_OUT_SEED)
         return WholeImages(_data_set(name).open(required_folder(recipe.name, name, root), split))
+
+    def validation_data(
+        self,
+        recipe: SegmentationRecipe,
+        root: Path | None,
+        split: str,
+        *,
+        cache: Path | None = None,
+        report: Callable[[str], None] = lambda _: None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Samples:
+        """What a run is scored on while it trains: the images of a split, or their features."""
+        whole = self.test_data(recipe, root, split)
+        if recipe.model.network != "frozen" or not isinstance(whole, WholeImages):
+            return whole
+        source, _ = open_features(recipe, whole.images, [View(1.0)], cache, report, progress)
+        return WholeFeatures(whole.images, source)
 
     def training_task(
         self,
@@ -182,7 +223,8 @@ class Segmentation:
             recipe.loss.auxiliary_weight,
             average=average,
         )
-        return SegmentationTask(classes, loss.to(device))
+        kind = FeatureTask if recipe.model.network == "frozen" else SegmentationTask
+        return kind(classes, loss.to(device))
 
     def test_task(
         self, recipe: SegmentationRecipe, classes: Classes, data: Samples, options: Mapping[str, Any]

@@ -6,7 +6,9 @@ from torch import Tensor, nn
 
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE, Classes
+from dnlnet.segmentation.data.features import FeatureSample
 from dnlnet.segmentation.data.samples import Sample
+from dnlnet.segmentation.frozen import FeatureMap
 from dnlnet.segmentation.inference import Inference
 from dnlnet.segmentation.losses import SegmentationLoss
 from dnlnet.segmentation.metric import ConfusionMatrix
@@ -48,3 +50,18 @@ class SegmentationTask:
     def metric(self) -> ConfusionMatrix:
         """Empty counts, to be updated with predictions and labels."""
         return ConfusionMatrix(len(self.classes), IGNORE)
+
+
+class FeatureTask(SegmentationTask):
+    """The same on features of a frozen backbone in place of images: see `dnlnet.segmentation.data.features`."""
+
+    def losses(self, model: nn.Module, batch: FeatureSample) -> Mapping[str, Tensor]:  # type: ignore[override]
+        """The terms whose sum is to be minimised, by name."""
+        losses: Mapping[str, Tensor] = self.loss(model(FeatureMap(batch.features.float())), batch.labels)
+        return losses
+
+    def predict(self, model: nn.Module, batch: FeatureSample) -> Tensor:  # type: ignore[override]
+        """The most likely class of each pixel, (B, H, W)."""
+        height, width = batch.labels.shape[-2:]
+        logits: Tensor = model(FeatureMap(batch.features.float())).logits
+        return logits[..., :height, :width].argmax(dim=1)

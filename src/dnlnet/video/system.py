@@ -111,9 +111,13 @@ class VideoClassification:
         split: str | None = None,
         seed: int = 0,
         unpacked: Path | None = None,
+        cache: Path | None = None,
         report: Callable[[str], None] = lambda _: None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Samples:
         """Random clips; `report` is called with the number of videos."""
+        if cache is not None:
+            raise ValueError("training.cache is for segmentation recipes with a frozen backbone")
         if unpacked is not None:
             raise ValueError("--unpack is for crops of labelled images; of videos only the needed frames are decoded")
         data = recipe.data
@@ -126,6 +130,19 @@ class VideoClassification:
         """All views of the videos of a split."""
         views = recipe.evaluation
         return TestViews(_open(recipe, root, split), recipe.data.clip(), views.clips, views.crops, views.short_side)
+
+    def validation_data(
+        self,
+        recipe: VideoRecipe,
+        root: Path | None,
+        split: str,
+        *,
+        cache: Path | None = None,
+        report: Callable[[str], None] = lambda _: None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Samples:
+        """What a run is scored on while it trains: as `test_data`."""
+        return self.test_data(recipe, root, split)
 
     def training_task(
         self,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dnlnet.data.catalog import DataSet, found_or_train
 from dnlnet.data.labelled import LabelledImages, Labels
-from dnlnet.segmentation.data import ade20k, camvid, cityscapes, folder, pascal_context
+from dnlnet.segmentation.data import ade20k, camvid, cityscapes, folder, oxford_pets, pascal_context
 
 _PASCAL_LAYOUT = (
     "VOC2010/JPEGImages/*.jpg with SegmentationClassContext/*.png and ImageSets/SegmentationContext/{train,val}.txt"
@@ -51,6 +51,13 @@ DATA_SETS: dict[str, DataSet[LabelledImages]] = {
             "{train,val,test}/* with {train,val,test}annot/*.png, and perhaps {train,val,test}.txt to choose from "
             "them",
             camvid.CLASSES,
+        ),
+        DataSet(
+            "oxford_pets",
+            oxford_pets.SPLITS,
+            oxford_pets.oxford_pets,
+            "images/*.jpg with annotations/trimaps/*.png and annotations/{trainval,test}.txt",
+            oxford_pets.CLASSES,
         ),
         DataSet(
             "folder",

@@ -1,0 +1,241 @@
+"""Samples on features instead of pixels: what a frozen backbone makes of each picture, computed once and kept.
+
+A picture is looked at in several views, each at one scale, as it is or flipped. Training draws random crops of the
+maps; the features are float16 whether they come from the cache or are computed on the spot, so that both are the same
+training to the bit.
+"""
+
+# C channels, h, w size of the grid, H, W size of the picture
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from dnlnet.backbones.fold import fold_batch_norms
+from dnlnet.backbones.pixels import normalised
+from dnlnet.data.classes import IGNORE, Classes
+from dnlnet.data.fingerprint import Listed
+from dnlnet.data.labelled import LabelledImages
+from dnlnet.engine.checkpoint import save_tensors
+from dnlnet.files import checksum, write_json
+from dnlnet.layout import convert_to_channels_last
+from dnlnet.segmentation.data.views import View
+from dnlnet.segmentation.frozen import FrozenSegmentor, join_stages
+
+FORMAT = 1  # of the files; raise it when they change
+Progress = Callable[[int, int], None]  # how much is done, of how much
+
+
+class FeatureSample(NamedTuple):
+    """Features on a grid, the labels of its pixels, and the file they come from."""
+
+    features: Tensor  # (C, h, w) of float16
+    labels: Tensor  # (stride h, stride w), or (H, W) of a whole picture
+    name: str
+
+
+class Source(Protocol):
+    """Where features come from."""
+
+    def __call__(self, picture: Path, view: View) -> list[Tensor]:
+        """The map (C_i, h_i, w_i) of each stage, of float16."""
+        ...
+
+
+class Extractor:
+    """Computes the features of a picture, in evaluation mode, batch norms folded, channels last.
+
+    Args:
+        network: whose backbone and stages; it is copied.
+        settings: of the backbone, as the recipe says, to know its features by.
+    """
+
+    def __init__(self, network: FrozenSegmentor, settings: Mapping[str, Any]) -> None:
+        digest = sha256(json.dumps([FORMAT, settings, network.stages], sort_keys=True).encode())
+        for name, tensor in network.backbone.state_dict().items():
+            digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+        self.key, self.stages, self.settings = digest.hexdigest()[:16], network.stages, dict(settings)
+        backbone: nn.Module = network.backbone.eval()
+        self.backbone = convert_to_channels_last(fold_batch_norms(backbone, torch.zeros(1, 3, 64, 64)))
+
+    @torch.inference_mode()
+    def __call__(self, picture: Path, view: View) -> list[Tensor]:
+        """The map (C_i, h_i, w_i) of each stage, of float16."""
+        with Image.open(picture) as opened:
+            image = view.image(opened.convert("RGB"), Image.Resampling.BILINEAR)
+        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
+        maps = self.backbone(normalised(pixels).contiguous(memory_format=torch.channels_last))
+        return [maps[stage][0].half().contiguous() for stage in self.stages]
+
+
+class FeatureCache:
+    """Features in a folder, a memory-mapped file for each picture and view, written whole or not at all.
+
+    The folder is named after the backbone, its weights and its settings, a file after the content of its picture:
+    what is found is never stale, and runs with other heads, seeds and crops share it.
+
+    Args:
+        folder: of all caches.
+        extractor: computes what is missing.
+    """
+
+    def __init__(self, folder: Path, extractor: Extractor) -> None:
+        self.folder, self.extractor = folder / extractor.key, extractor
+        self._contents: dict[Path, str] = {}
+
+    def fill(
+        self,
+        pictures: Sequence[Path],
+        views: Sequence[View],
+        report: Callable[[str], None] = lambda _: None,
+        progress: Progress = lambda done, total: None,
+    ) -> None:
+        """Compute what is missing; says first how much room it takes, and refuses if the disk does not have it."""
+        wanted = [(picture, view) for picture in pictures for view in views]
+        missing = [(picture, view) for picture, view in wanted if not _is_whole(self.path(picture, view))]
+        if not missing:
+            report(f"features: all {len(wanted)} maps of {len(pictures)} pictures are in the cache")
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / "about.json", {"format": FORMAT, **self.extractor.settings})
+        first = self._write(*missing[0])
+        needed = int(first / missing[0][1].scale ** 2 * sum(view.scale**2 for _, view in missing[1:]))
+        free = shutil.disk_usage(self.folder).free
+        what = f"features of {len(pictures)} pictures in {len(views)} views take about {needed / 1e6:,.0f} MB"
+        if needed > free:
+            raise OSError(f"{what}, but {self.folder.parent} has {free / 1e6:,.0f} MB; give another --cache DIR")
+        report(f"{what}; {len(wanted) - len(missing)} of {len(wanted)} maps are in the cache")
+        for done, (picture, view) in enumerate(missing[1:], start=1):
+            progress(done, len(missing))
+            self._write(picture, view)
+        progress(len(missing), len(missing))
+
+    def __call__(self, picture: Path, view: View) -> list[Tensor]:
+        """The map (C_i, h_i, w_i) of each stage, of float16."""
+        path = self.path(picture, view)
+        try:
+            with safe_open(path, "pt") as file:
+                return [file.get_tensor(str(stage)) for stage in self.extractor.stages]
+        except (SafetensorError, OSError) as error:
+            raise OSError(f"{path}: this part of the cache cannot be read ({error}); run the command again") from None
+
+    def path(self, picture: Path, view: View) -> Path:
+        """The file of a picture's features."""
+        if picture not in self._contents:
+            self._contents[picture] = checksum(picture)[:32]
+        return self.folder / f"{self._contents[picture]}-{view}.safetensors"
+
+    def _write(self, picture: Path, view: View) -> int:
+        maps = self.extractor(picture, view)
+        path = self.path(picture, view)
+        save_tensors(path, {str(stage): x for stage, x in zip(self.extractor.stages, maps, strict=True)}, {})
+        return path.stat().st_size
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with safe_open(path, "pt") as file:
+            return bool(file.keys())
+    except (SafetensorError, OSError):
+        return False
+
+
+class FeatureCrops(Dataset[FeatureSample]):
+    """Random crops of the features of labelled images, with the labels of the pixels that they stand for.
+
+    Each crop depends on the seed, the epoch and the index alone, so that a run can resume.
+
+    Args:
+        images: where they come from; complete, or this fails at once.
+        source: of the features.
+        views: one of them is drawn for each sample.
+        crop: height and width in positions of the grid.
+        stride: pixels of a position's side.
+        seed: of the whole run.
+    """
+
+    def __init__(
+        self,
+        images: LabelledImages,
+        source: Source,
+        views: Sequence[View],
+        crop: tuple[int, int],
+        stride: int,
+        seed: int = 0,
+    ) -> None:
+        if seed < 0:
+            raise ValueError(f"seed must be at least 0, got {seed}")
+        self.images, self.source, self.views = images.require_complete(), source, tuple(views)
+        self.crop, self.stride, self.seed = crop, stride, seed
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def classes(self) -> Classes:
+        """What the labels mean."""
+        return self.images.classes
+
+    def files(self) -> Iterator[Listed]:
+        """The files that the samples are read from, in order."""
+        return self.images.files()
+
+    def __getitem__(self, draw: tuple[int, int]) -> FeatureSample:
+        index, epoch = draw
+        rng = np.random.default_rng((self.seed, epoch, index))
+        view = self.views[int(rng.integers(len(self.views)))]
+        joined, labels = features_and_labels(self.images, self.source, index, view)
+        features = joined.new_zeros(len(joined), *self.crop)
+        window = labels.new_full([length * self.stride for length in self.crop], IGNORE)
+        top, left = (
+            int(rng.integers(max(0, whole - length) + 1))
+            for whole, length in zip(joined.shape[-2:], self.crop, strict=True)
+        )
+        part = joined[:, top : top + self.crop[0], left : left + self.crop[1]]
+        features[:, : part.shape[1], : part.shape[2]] = part
+        y, x = top * self.stride, left * self.stride
+        pixels = labels[y : y + window.shape[0], x : x + window.shape[1]]
+        window[: pixels.shape[0], : pixels.shape[1]] = pixels
+        return FeatureSample(features, window, str(self.images.pairs[index].image))
+
+
+class WholeFeatures(Dataset[FeatureSample]):
+    """The features of whole labelled images, by index: to evaluate on."""
+
+    def __init__(self, images: LabelledImages, source: Source) -> None:
+        self.images, self.source = images.require_complete(), source
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def classes(self) -> Classes:
+        """What the labels mean."""
+        return self.images.classes
+
+    def files(self) -> Iterator[Listed]:
+        """The files that the samples are read from, in order."""
+        return self.images.files()
+
+    def __getitem__(self, index: int) -> FeatureSample:
+        joined, labels = features_and_labels(self.images, self.source, index, View(1.0))
+        return FeatureSample(joined, labels, str(self.images.pairs[index].image))
+
+
+def features_and_labels(images: LabelledImages, source: Source, index: int, view: View) -> tuple[Tensor, Tensor]:
+    """Joined features (C, h, w) of float16 and labels (H, W) of an image in a view."""
+    maps = source(images.pairs[index].image, view)
+    joined = join_stages([x[None].float() for x in maps])[0].half()
+    labels = images.decoded(index, images.open_labels(index))
+    seen = view.image(Image.fromarray(labels), Image.Resampling.NEAREST)
+    return joined, torch.from_numpy(np.array(seen))

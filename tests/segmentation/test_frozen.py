@@ -1,0 +1,275 @@
+"""Heads on frozen features: cached = computed on the spot, stopped = uninterrupted, crops = what the network sees."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import dnlnet
+from dnlnet.backbones import Backbone
+from dnlnet.backbones.pixels import normalised
+from dnlnet.engine.log import read_log
+from dnlnet.recipes.schema import Recipe
+from dnlnet.segmentation.caching import in_positions
+from dnlnet.segmentation.data.features import Extractor, FeatureCache, FeatureCrops, WholeFeatures
+from dnlnet.segmentation.data.folder import folder
+from dnlnet.segmentation.data.scenes import CLASSES, scene
+from dnlnet.segmentation.data.views import View
+from dnlnet.segmentation.frozen import FeatureMap, FrozenSegmentor
+
+
+def quiet(_: object) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("weights") / "resnet18.pth"
+    torch.save(Backbone("resnet18", 32).body.state_dict(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Scenes of several sizes, not all multiples of the stride."""
+    root = tmp_path_factory.mktemp("data")
+    for split, count in (("train", 6), ("val", 2)):
+        for part in ("images", "masks"):
+            (root / part / split).mkdir(parents=True)
+        for number in range(count):
+            pixels, labels = scene((len(split), number), size=(64, 72 + 4 * number))
+            image = Image.fromarray((255 * pixels).astype(np.uint8).transpose(1, 2, 0))
+            image.save(root / "images" / split / f"{number}.png")
+            Image.fromarray(labels.astype(np.uint8)).save(root / "masks" / split / f"{number}.png")
+    (root / "classes.yaml").write_text(f"names: [{', '.join(CLASSES.names)}]\n")
+    return root
+
+
+def recipe(weights: Path, *settings: str) -> Recipe:
+    small = [
+        "model.backbone=resnet18",
+        f"model.weights={weights}",
+        "model.width=8",
+        "data.crop=[48, 48]",
+        "data.views=[1.0, 0.75]",
+        "schedule.iterations=4",
+        "schedule.batch=2",
+        "schedule.warmup=1",
+        "training.evaluate_every=4",
+        "training.save_every=2",
+    ]
+    return dnlnet.override(dnlnet.find_recipe("folder-mbv2_frozen-dnl"), [*small, *settings])
+
+
+@pytest.fixture(scope="module")
+def cached(weights: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, with its cache."""
+    run = tmp_path_factory.mktemp("runs") / "cached"
+    dnlnet.train(recipe(weights), data, run, report=quiet)
+    return run
+
+
+def extractor(weights: Path, stages: tuple[int, ...] = (1, 2, 3)) -> Extractor:
+    backbone = Backbone("resnet18", 32)
+    backbone.body.load_state_dict(torch.load(weights))
+    return Extractor(FrozenSegmentor(backbone, 2, None, stages=stages, width=1), {"backbone": "resnet18"})
+
+
+def losses(run: Path) -> list[float]:
+    return [event["main"] for event in read_log(run) if event["event"] == "train"]
+
+
+def test_training_on_the_cache_is_training_without_it(
+    cached: Path, weights: Path, data: Path, tmp_path: Path
+) -> None:
+    dnlnet.train(recipe(weights, "training.cache=false"), data, tmp_path / "plain", report=quiet)
+    assert losses(cached) == losses(tmp_path / "plain")
+    ours, plain = (load_file(run / "last.safetensors") for run in (cached, tmp_path / "plain"))
+    assert all(torch.equal(ours[name], plain[name]) for name in plain)
+    assert not (tmp_path / "plain" / "cache").exists()
+
+
+def test_a_run_that_is_stopped_resumes_to_the_bit_and_shares_a_cache(
+    cached: Path, weights: Path, data: Path, tmp_path: Path
+) -> None:
+    class Stopped(Exception):
+        pass
+
+    def stop(now: object) -> None:
+        if now.iteration == 3:
+            raise Stopped
+
+    shared = shutil.copytree(cached / "cache", tmp_path / "features")
+    before = {path: path.stat().st_mtime_ns for path in shared.rglob("*.safetensors")}
+    said: list[str] = []
+    with pytest.raises(Stopped):
+        dnlnet.train(recipe(weights), data, tmp_path / "run", cache=shared, progress=stop, report=quiet)
+    dnlnet.train(recipe(weights), data, tmp_path / "run", cache=shared, report=said.append)
+    assert any("resuming from iteration 2 of 4" in text for text in said)
+    assert any("all 24 maps of 6 pictures are in the cache" in text for text in said)
+    assert {path: path.stat().st_mtime_ns for path in shared.rglob("*.safetensors")} == before
+    ours, whole = (load_file(run / "last.safetensors") for run in (tmp_path / "run", cached))
+    assert all(torch.equal(ours[name], whole[name]) for name in whole)
+
+
+def test_the_backbone_is_that_of_the_file_and_the_scores_are_those_of_the_whole_network(
+    cached: Path, weights: Path, data: Path
+) -> None:
+    kept = load_file(cached / "last.safetensors")
+    for name, tensor in torch.load(weights).items():
+        assert torch.equal(kept[f"backbone.body.{name}"], tensor), name
+    found = dnlnet.evaluate(cached, data)
+    assert found is not None
+    logged = dnlnet.load(cached).file.scores
+    assert logged is not None
+    assert found.values["miou"] == pytest.approx(logged["miou"], abs=5e-3)  # float16 features against float32
+    prediction = dnlnet.load(cached).predict(data / "images" / "val" / "1.png")
+    assert prediction.labels.shape == (64, 76)
+
+
+def test_a_model_on_frozen_features_is_an_ordinary_model_file(cached: Path, data: Path, tmp_path: Path) -> None:
+    picture = data / "images" / "val" / "0.png"
+    dnlnet.attend(cached, [picture], out=tmp_path / "maps", report=quiet)
+    with np.load(tmp_path / "maps" / "0.npz") as maps:
+        assert maps["0/pairwise"].shape[1:] == (8, 9)
+    exported = dnlnet.export(cached, tmp_path / "model.pt2", "torch", size=(64, 72))
+    assert exported.largest < 1e-4
+    assert "a frozen resnet18" in dnlnet.load(cached).generate_model_card().text
+
+
+def test_features_of_a_view_are_those_of_the_resized_flipped_picture(weights: Path, data: Path) -> None:
+    path = data / "images" / "train" / "2.png"
+    with Image.open(path) as picture:
+        seen = picture.resize((60, 48), Image.Resampling.BILINEAR).transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    backbone = Backbone("resnet18", 32)
+    backbone.body.load_state_dict(torch.load(weights))
+    with torch.no_grad():
+        maps = backbone.eval()(normalised(torch.from_numpy(np.array(seen)).permute(2, 0, 1)[None]))
+    found = extractor(weights)(path, View(0.75, flipped=True))
+    for ours, theirs in zip(found, maps[1:], strict=True):
+        torch.testing.assert_close(ours, theirs[0].half(), atol=2e-3, rtol=1e-2)
+
+
+def test_crops_show_the_pixels_that_their_positions_stand_for(weights: Path, data: Path) -> None:
+    images = folder(data, "train")
+    source, whole = extractor(weights), WholeFeatures(images, extractor(weights))
+    crops = FeatureCrops(images, source, [View(1.0)], (4, 5), 8, seed=3)
+    for index in range(len(images)):
+        crop, full = crops[(index, 1)], whole[index]
+        places = [
+            (top, left)
+            for top in range(full.features.shape[1] - 3)
+            for left in range(full.features.shape[2] - 4)
+            if torch.equal(full.features[:, top : top + 4, left : left + 5], crop.features)
+        ]
+        ((top, left),) = places
+        expected = full.labels[8 * top : 8 * top + 32, 8 * left : 8 * left + 40]
+        assert torch.equal(crop.labels[: expected.shape[0], : expected.shape[1]], expected)
+    assert torch.equal(crops[(0, 1)].features, crops[(0, 1)].features)
+    large = FeatureCrops(images, source, [View(1.0)], (20, 20), 8)[(0, 0)]
+    assert large.features.shape == (896, 20, 20)
+    assert (large.labels[64:] == 255).all()
+
+
+def test_the_network_gives_images_what_it_gives_their_features() -> None:
+    torch.manual_seed(0)
+    network = FrozenSegmentor(Backbone("resnet18", 32), 3, "dnl", stages=(0, 2), width=8, reduce=4).eval()
+    images = torch.rand(2, 3, 61, 75)
+    with torch.no_grad():
+        logits = network(FeatureMap(network.features(images))).logits
+        assert logits.shape == (2, 3, 64, 76)
+        assert torch.equal(network(images).logits, logits[..., :61, :75])
+    with pytest.raises(ValueError, match=r"rising numbers of 0\.\.3, got \[2, 1\]"):
+        FrozenSegmentor(Backbone("resnet18", 32), 3, stages=(2, 1))
+
+
+def test_a_cache_is_resumed_mended_and_never_stale(weights: Path, data: Path, tmp_path: Path) -> None:
+    pictures = sorted((data / "images" / "train").iterdir())
+    pictures = [Path(shutil.copy(path, tmp_path / path.name)) for path in pictures]
+    views = [View(1.0), View(1.0, flipped=True)]
+    cache = FeatureCache(tmp_path / "cache", extractor(weights))
+    counted: list[tuple[int, int]] = []
+
+    def stop(done: int, total: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.fill(pictures, views, progress=stop)
+    cache.fill(pictures, views, progress=lambda done, total: counted.append((done, total)))
+    assert counted[-1] == (9, 9)  # three of twelve were there
+    damaged = cache.path(pictures[0], views[0])
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:100])
+    with pytest.raises(OSError, match="cannot be read"):
+        cache(pictures[0], views[0])
+    FeatureCache(tmp_path / "cache", extractor(weights)).fill(pictures, views)
+    assert torch.equal(cache(pictures[0], views[0])[0], extractor(weights)(pictures[0], views[0])[0])
+    Image.new("RGB", (40, 40)).save(pictures[0])  # another picture of the same name
+    again = FeatureCache(tmp_path / "cache", extractor(weights))
+    said: list[str] = []
+    again.fill(pictures, views, report=said.append)
+    assert "10 of 12 maps are in the cache" in said[0]
+    assert again(pictures[0], views[0])[0].shape == (128, 5, 5)
+
+
+def test_caches_of_other_weights_and_stages_lie_apart(weights: Path, tmp_path: Path) -> None:
+    state = torch.load(weights)
+    state["conv1.weight"] += 1e-3
+    torch.save(state, tmp_path / "other.pth")
+    keys = {extractor(weights).key, extractor(tmp_path / "other.pth").key, extractor(weights, (2, 3)).key}
+    assert len(keys) == 3
+    assert extractor(weights).key in keys
+
+
+def test_a_disk_without_room_is_refused(
+    weights: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr("dnlnet.segmentation.data.features.shutil.disk_usage", lambda _: usage)
+    with pytest.raises(OSError, match=r"take about .* MB, but .* has 0 MB; give another --cache DIR"):
+        FeatureCache(tmp_path, extractor(weights)).fill(sorted((data / "images" / "train").iterdir()), [View(1.0)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["training.frozen=[]"], "the backbone of a frozen network is not trained"),
+        (["model.network=segmentor", "data.views=[]"], "training.cache keeps features of a backbone that is not"),
+        (["data.views=[]"], r"learns from features in data\.views"),
+    ],
+)
+def test_recipes_that_cannot_be_cached_are_refused(settings: list[str], message: str, weights: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        recipe(weights, *settings)
+
+
+def test_bad_wishes_are_refused_before_anything_is_computed(weights: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a crop of 50 x 50 pixels is no whole number of positions of 8"):
+        in_positions((50, 50), 8)
+    with pytest.raises(ValueError, match=r"give model\.weights=FILE"):
+        dnlnet.train(recipe(weights, "model.weights=null"), data, tmp_path / "none", report=quiet)
+    plain = dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), ["schedule.iterations=1"])
+    with pytest.raises(ValueError, match=r"--cache is for recipes with training\.cache=true"):
+        dnlnet.train(plain, None, tmp_path / "plain", cache=tmp_path / "cache", report=quiet)
+
+
+def test_transformers_give_maps_too() -> None:
+    with torch.device("meta"):
+        backbone = Backbone("vit_s")
+        assert (backbone.channels, backbone.strides) == ((384,) * 4, (14,) * 4)
+        assert [tuple(x.shape) for x in backbone(torch.empty(1, 3, 30, 60))] == [(1, 384, 3, 5)] * 4
+        other = Backbone("convnext_atto")
+    assert (other.channels, other.strides) == ((40, 80, 160, 320), (4, 8, 16, 32))
+
+
+def test_the_cache_says_what_it_is_of_without_a_path(cached: Path) -> None:
+    (about,) = (cached / "cache").rglob("about.json")
+    assert json.loads(about.read_text())["backbone"] == "resnet18"
+    assert str(cached) not in about.read_text()
