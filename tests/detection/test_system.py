@@ -157,7 +157,9 @@ def test_predict_draws_objects_and_writes_their_masks(trained: Path, shapes: Pat
 def test_folded_norms_and_another_order_of_memory_find_the_same_objects(trained: Path, shapes: Path) -> None:
     model = dnlnet.load(trained)
     assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in model.network.modules())
-    plain = DetectionModel(load_network(model.file), model.classes, model.short_side, model.long_side)
+    plain = DetectionModel(
+        load_network(model.file), model.classes, model.predictor.short_side, model.predictor.long_side
+    )
     picture = shapes / "val2017" / "000000000002.png"
     found, expected = model.predict(picture), plain.predict(picture)
     assert len(found) >= 2
