@@ -7,13 +7,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test campaign lint format docs lock clean
+.PHONY: demo test quick campaign lint format docs lock clean
 
 demo: $(READY)
 	$(BIN)/dnlnet demo $(DEMO)
 
+# A file's tests stay in one process, which makes what they share once.
+PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
+
 test: lint
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	$(PYTEST)
+
+# Everything but what trains, starts processes or browsers, or tries hundreds of cases.
+quick: lint
+	$(PYTEST) -m "not slow"
 
 # Kills, flipped bits, full disks and bad input by the hundred; CAMPAIGN="inputs --sample 50" chooses a part.
 campaign: $(READY)

@@ -19,9 +19,36 @@ from dnlnet.systems import find_recipe
 torch.set_num_threads(1)
 
 
+# Files whose tests train, start processes or browsers, or try hundreds of cases: `make quick` leaves them out. Those
+# at the top take longest, and begin first, so that no process of a parallel run is left alone with one at the end.
+SLOW = (
+    "detection/test_system.py",
+    "engine/test_distributed.py",
+    "runs/test_export.py",
+    "video/test_system.py",
+    "runs/test_train.py",
+    "test_examples.py",
+    "segmentation/test_system.py",
+    "cli/test_demo.py",
+    "runs/test_demo.py",
+    "lens/test_app.py",
+    "lens/test_explorer_browser.py",
+    "engine/test_train.py",
+    "campaign/test_campaign.py",
+    "fuzz/test_fuzz_settings.py",
+    "fuzz/test_fuzz_data.py",
+    "test_docs.py",
+    "test_systems.py",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests first, so that no process of a parallel run is left alone with one at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Mark the tests of slow files, and begin with them."""
+    place = {str(Path(__file__).parent / name): number for number, name in enumerate(SLOW)}
+    for item in items:
+        if str(item.path) in place:
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: place.get(str(item.path), len(SLOW)))
 
 
 @pytest.fixture(scope="session")

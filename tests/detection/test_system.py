@@ -47,11 +47,6 @@ SMALL = [
 ]
 
 
-# One process of a parallel run makes the trained detector, and uses it for all of these.
-def learnt_once(test):
-    return pytest.mark.slow(pytest.mark.xdist_group("trained detector")(test))
-
-
 def small(iterations: int, *more: str) -> DetectionRecipe:
     settings = [
         *SMALL,
@@ -99,7 +94,6 @@ def test_every_recipe_builds_its_detector_and_comes_back_from_json(name: str) ->
         assert any(parameter.startswith(prefix) for parameter, _ in model.named_parameters())
 
 
-@learnt_once
 def test_four_pictures_are_learnt_by_heart(trained: Path) -> None:
     evaluation = [event for event in read_log(trained) if event["event"] == "evaluation"][-1]
     assert evaluation["box AP50"] > 0.9
@@ -108,7 +102,6 @@ def test_four_pictures_are_learnt_by_heart(trained: Path) -> None:
     assert losses[-1]["loss_classifier"] < losses[0]["loss_classifier"] / 3
 
 
-@learnt_once
 def test_eval_says_what_training_said_alone_and_in_two_processes(trained: Path, shapes: Path, tmp_path: Path) -> None:
     evaluation = [event for event in read_log(trained) if event["event"] == "evaluation"][-1]
     scores, results = tmp_path / "scores.json", tmp_path / "results.json"
@@ -129,7 +122,6 @@ def test_eval_says_what_training_said_alone_and_in_two_processes(trained: Path, 
     assert json.loads(scores.read_text()) == alone
 
 
-@learnt_once
 def test_predict_draws_objects_and_writes_their_masks(trained: Path, shapes: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = command("predict", trained, shapes / "val2017", "-o", out)
@@ -153,11 +145,12 @@ def test_predict_draws_objects_and_writes_their_masks(trained: Path, shapes: Pat
     assert "4 done before" in again.output
 
 
-@learnt_once
 def test_folded_norms_and_another_order_of_memory_find_the_same_objects(trained: Path, shapes: Path) -> None:
     model = dnlnet.load(trained)
     assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in model.network.modules())
-    plain = DetectionModel(load_network(model.file), model.classes, model.short_side, model.long_side)
+    plain = DetectionModel(
+        load_network(model.file), model.classes, model.predictor.short_side, model.predictor.long_side
+    )
     picture = shapes / "val2017" / "000000000002.png"
     found, expected = model.predict(picture), plain.predict(picture)
     assert len(found) >= 2
@@ -167,7 +160,6 @@ def test_folded_norms_and_another_order_of_memory_find_the_same_objects(trained:
     assert (found.masks != expected.masks).mean() < 1e-3
 
 
-@learnt_once
 def test_attend_shows_the_block_inside_the_backbone(trained: Path, shapes: Path, tmp_path: Path) -> None:
     out, page = tmp_path / "out", tmp_path / "page.html"
     picture = shapes / "val2017" / "000000000001.png"

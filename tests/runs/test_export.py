@@ -34,7 +34,6 @@ from dnlnet.video.data.videos import named_classes
 from dnlnet.video.system import SYSTEM as VIDEO
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's exporters warn about themselves
-written_once = pytest.mark.xdist_group("written model")  # one process of a parallel run writes it for these
 QUERIES = [(0.5, 0.5), (0.1, 0.9)]
 
 
@@ -73,7 +72,6 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@written_once
 def test_a_written_model_computes_what_the_model_does_at_every_size(exported: Path, run: Path) -> None:
     session = onnxruntime.InferenceSession(exported)
     network = load_network(read_model_file(find_model(str(run)))).eval()
@@ -85,7 +83,6 @@ def test_a_written_model_computes_what_the_model_does_at_every_size(exported: Pa
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
 
 
-@written_once
 def test_written_maps_are_those_of_the_block(exported: Path, run: Path) -> None:
     pixels = torch.from_numpy(scene(5, (64, 96))[0])[None] * 255
     names = ("pairwise", "unary")
@@ -101,7 +98,6 @@ def test_written_maps_are_those_of_the_block(exported: Path, run: Path) -> None:
         np.testing.assert_allclose(one.sum(axis=(-2, -1)), 1, rtol=1e-5)
 
 
-@written_once
 def test_a_written_model_says_what_it_is(exported: Path, run: Path) -> None:
     model = onnx.load(exported)
     about = {entry.key: entry.value for entry in model.metadata_props}

@@ -47,11 +47,6 @@ TINY = [
 ]
 
 
-# One process of a parallel run trains the network, and uses it for all of these.
-def learnt_once(test):
-    return pytest.mark.slow(pytest.mark.xdist_group("trained video network")(test))
-
-
 def tiny(iterations: int, *more: str) -> VideoRecipe:
     settings = [*TINY, f"schedule.iterations={iterations}", f"training.evaluate_every={iterations}", *more]
     return override(find_recipe("ucf6-r50-dnl"), settings)
@@ -98,7 +93,6 @@ def test_the_kinetics_recipe_is_that_of_the_slow_only_network() -> None:
     assert all(m.settings.pool == 2 for m in model.modules() if isinstance(m, dnlnet.NonLocalBlock))
 
 
-@learnt_once
 def test_motion_that_no_frame_shows_is_learnt(trained: Path) -> None:
     evaluation = [event for event in read_log(trained) if event["event"] == "evaluation"][-1]
     assert evaluation["top1"] > 0.5  # single frames of the four classes are alike: at most 0.25 without motion
@@ -106,7 +100,6 @@ def test_motion_that_no_frame_shows_is_learnt(trained: Path) -> None:
     assert evaluation["unreadable"] == 0
 
 
-@learnt_once
 def test_eval_says_what_training_said_and_counts_what_cannot_be_read(
     trained: Path, shapes: Path, tmp_path: Path
 ) -> None:
@@ -124,7 +117,6 @@ def test_eval_says_what_training_said_and_counts_what_cannot_be_read(
     assert done.output.count("not counted:") == 2
 
 
-@learnt_once
 def test_predict_prints_the_most_confident_classes_and_writes_all(
     trained: Path, shapes: Path, tmp_path: Path
 ) -> None:
@@ -144,7 +136,6 @@ def test_predict_prints_the_most_confident_classes_and_writes_all(
     assert model.predict(videos[0]).top() == content["classes"]
 
 
-@learnt_once
 def test_attend_shows_the_maps_over_the_frames(trained: Path, shapes: Path, tmp_path: Path) -> None:
     video = shapes / "val" / "left" / "2.avi"
     done = command("attend", trained, video, "-o", tmp_path, "--query", "10,20,3")
@@ -163,7 +154,6 @@ def test_attend_shows_the_maps_over_the_frames(trained: Path, shapes: Path, tmp_
     )
 
 
-@learnt_once
 def test_attend_compares_models_that_look_at_the_same_frames(trained: Path, shapes: Path, tmp_path: Path) -> None:
     file = read_model_file(find_model(str(trained)))
     for side in (32, 48):
@@ -178,7 +168,6 @@ def test_attend_compares_models_that_look_at_the_same_frames(trained: Path, shap
     assert "with 48 pixels, not at 8 frames 2 / 30 seconds apart with 32" in str(command(*other).exception)
 
 
-@learnt_once
 def test_a_shared_video_model_comes_back(trained: Path, shapes: Path, tmp_path: Path) -> None:
     model = dnlnet.load(trained)
     model.save_pretrained(tmp_path)
