@@ -98,17 +98,17 @@ def test_training_on_the_cache_is_training_without_it(
 def test_a_run_that_is_stopped_resumes_to_the_bit_and_shares_a_cache(
     cached: Path, weights: Path, data: Path, tmp_path: Path
 ) -> None:
-    class Stopped(Exception):
+    class StoppedError(Exception):
         pass
 
     def stop(now: object) -> None:
         if now.iteration == 3:
-            raise Stopped
+            raise StoppedError
 
     shared = shutil.copytree(cached / "cache", tmp_path / "features")
     before = {path: path.stat().st_mtime_ns for path in shared.rglob("*.safetensors")}
     said: list[str] = []
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         dnlnet.train(recipe(weights), data, tmp_path / "run", cache=shared, progress=stop, report=quiet)
     dnlnet.train(recipe(weights), data, tmp_path / "run", cache=shared, report=said.append)
     assert any("resuming from iteration 2 of 4" in text for text in said)

@@ -23,6 +23,7 @@ from dnlnet.cli.export import export
 from dnlnet.cli.info import info
 from dnlnet.cli.predict import predict
 from dnlnet.cli.recipes import recipes
+from dnlnet.cli.study import study
 from dnlnet.cli.train import train
 from dnlnet.cli.verify import verify
 from dnlnet.errors import is_out_of_memory
@@ -42,6 +43,7 @@ app.command()(predict)
 app.command()(attend)
 app.command()(explore)
 app.command()(consistency)
+app.command()(study)
 app.command()(export)
 app.command()(info)
 app.command()(convert)

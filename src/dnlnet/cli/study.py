@@ -1,0 +1,119 @@
+"""`dnlnet study`: several recipes with several seeds, side by side."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dnlnet.cli.numbers import LARGEST_SEED, MOST_THREADS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from dnlnet.runs.study import Job
+
+
+def study(
+    recipes: Annotated[
+        list[str], typer.Argument(metavar="RECIPE...", help="Names, or patterns such as 'camvid-mbv2_frozen-*'.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="STUDY", help="Folder of the study; the same one resumes.")],
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many seeds, each with every recipe.")] = 5,
+    first_seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="The first of them.")] = 0,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of every recipe; may be repeated."),
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Features of frozen backbones. Default: in STUDY.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, max=MOST_THREADS, help="Runs at a time. Default: one for each core.")
+    ] = None,
+    width: Annotated[int, typer.Option(min=1, max=64, help="Pixels nearer than this to a contour are boundary.")] = 2,
+    against: Annotated[str, typer.Option(help="The variant that others are compared with.")] = "nl",
+) -> None:
+    """Train every recipe with every seed, and compare what they learnt.
+
+    One run per core; stopped or killed, the same command resumes, and a run that is done is not repeated. STUDY gets
+    the runs, a result for each (results/*.json), and study.md, study.json, study.png and study.html: scores as mean
+    and deviation over seeds, paired differences with confidence intervals, and the overlaps of attention with the
+    ground truth, beside the paper's.
+
+    Example: dnlnet study 'camvid-mbv2_frozen-*' --seeds 5 --data ~/camvid --out study --set model.weights=mbv2.pth
+    """
+    from dnlnet.cli.problems import say
+    from dnlnet.cli.tables import print_table
+    from dnlnet.runs.study import plan, read_results, run_study
+    from dnlnet.runs.study_report import cells, summarise, write_study
+
+    jobs = plan(recipes, seeds, settings or [], first_seed=first_seed)
+    with _Live(jobs, out) as live:
+        problems = run_study(
+            jobs, data, out, cache=cache, processes=processes, width=width, done=lambda job, problem: live.refresh()
+        )
+    results = [result for result in read_results(out) if result["recipe"] in {job.recipe.name for job in jobs}]
+    if results:
+        score, rows = summarise(results, against)
+        table = cells(rows, score, against)
+        print_table("Study", [{key: row[key] for key in list(row)[1:8]} for row in table], "± deviation over seeds")
+        changed = "".join(f" --set {setting}" for setting in _shareable(settings or []))
+        command = f"dnlnet study {' '.join(recipes)} --seeds {seeds} --width {width}{changed}"
+        for path in write_study(out, results, command, against):
+            typer.echo(f"written: {path}")
+    for problem in problems:
+        say(problem)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _shareable(settings: "Sequence[str]") -> list[str]:
+    """Settings without the folders of files."""
+    return [
+        f"{key}={Path(value).name}" if "/" in value else setting
+        for setting in settings
+        for key, _, value in [setting.partition("=")]
+    ]
+
+
+class _Live:
+    """A table of all runs that follows their logs."""
+
+    def __init__(self, jobs: "Sequence[Job]", out: Path) -> None:
+        from rich.live import Live
+
+        from dnlnet.cli.progress import main_process_console
+
+        self.jobs, self.out = jobs, out
+        console = main_process_console()
+        self.live: Any = Live(get_renderable=self._table, console=console, refresh_per_second=0.5, transient=True)
+
+    def __enter__(self) -> "_Live":
+        self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.live.stop()
+
+    def refresh(self) -> None:
+        """Show how far the runs are."""
+        self.live.refresh()
+
+    def _table(self) -> "Table":
+        from rich.table import Table
+
+        from dnlnet.runs.study import states
+
+        found = states(self.jobs, self.out)
+        table = Table(title=f"{sum(state.done for state in found)} of {len(found)} runs done")
+        for column in ("recipe", "seed", "iteration", "score"):
+            table.add_column(column)
+        for state in found:
+            if state.done or state.iteration:
+                done = "done" if state.done else f"{state.iteration} of {state.iterations}"
+                score = "-" if state.score is None else f"{state.score:.3f}"
+                table.add_row(state.job.recipe.name, str(state.job.seed), done, score)
+        return table

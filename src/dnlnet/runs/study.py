@@ -1,0 +1,185 @@
+"""A study: every recipe with every seed, each a run of its own, and what came of them side by side."""
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from dnlnet.artifacts.load import load_network
+from dnlnet.artifacts.model_file import read_model_file
+from dnlnet.engine.log import read_log
+from dnlnet.engine.train import Progress
+from dnlnet.files import write_json
+from dnlnet.lens.capture import find_blocks
+from dnlnet.lens.consistency import RANDOM
+from dnlnet.recipes.override import override
+from dnlnet.recipes.schema import Recipe
+from dnlnet.runs.consistency import measure_consistency
+from dnlnet.runs.train import CACHE, train
+from dnlnet.systems import match_recipes, parse_recipe
+
+RESULTS = "results"  # a file for each run that is done
+RUNS = "runs"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a study."""
+
+    recipe: Recipe
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Of its folder and of its result."""
+        return f"{self.recipe.name}-{self.seed}"
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a run of a study is."""
+
+    job: Job
+    iteration: int
+    iterations: int
+    score: float | None
+    done: bool
+
+
+def plan(patterns: Sequence[str], seeds: int, settings: Sequence[str] = (), *, first_seed: int = 0) -> list[Job]:
+    """Every run: of each seed all recipes, so that a study that is stopped has whole seeds.
+
+    Args:
+        patterns: names of recipes, or patterns with ``*``.
+        seeds: how many.
+        settings: values that replace those of every recipe.
+        first_seed: the others follow it.
+
+    >>> [job.name for job in plan(["scenes-tiny-nl", "scenes-tiny-dnl"], 2)]
+    ['scenes-tiny-nl-0', 'scenes-tiny-dnl-0', 'scenes-tiny-nl-1', 'scenes-tiny-dnl-1']
+    """
+    recipes = {recipe.name: override(recipe, settings) for pattern in patterns for recipe in match_recipes(pattern)}
+    if len({recipe.task for recipe in recipes.values()}) > 1:
+        raise ValueError("a study compares recipes of one task")
+    return [Job(recipe, seed) for seed in range(first_seed, first_seed + seeds) for recipe in recipes.values()]
+
+
+def run_study(
+    jobs: Sequence[Job],
+    data: Path | None,
+    out: Path,
+    *,
+    cache: Path | None = None,
+    processes: int | None = None,
+    width: int = 2,
+    done: Callable[[Job, str | None], None] = lambda job, problem: None,
+) -> list[str]:
+    """Run what is not done yet, one process for each core; return what went wrong, by run.
+
+    Args:
+        jobs: from `plan`.
+        data: folder of the data set.
+        out: folder of the study; a run that was stopped resumes, one with a result is not run again.
+        cache: folder of features; default: in the study's own.
+        processes: runs at a time; default: one for each core.
+        width: of boundaries, in pixels, for the overlaps of attention.
+        done: called after each run, with what went wrong, if anything did.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    waiting = [job for job in jobs if not (out / RESULTS / f"{job.name}.json").is_file()]
+    problems: list[str] = []
+    if not waiting:
+        return problems
+    context = multiprocessing.get_context("spawn")
+    count = processes or len(os.sched_getaffinity(0))
+    with ProcessPoolExecutor(min(count, len(waiting)), mp_context=context, initializer=_one_thread) as pool:
+        kept = cache or out / CACHE
+        futures = {
+            pool.submit(run_job, job.recipe.model_dump_json(), job.seed, data, out, kept, width): job
+            for job in waiting
+        }
+        for future in as_completed(futures):
+            job, error = futures[future], future.exception()
+            problem = None if error is None else f"{job.name}: {error}"
+            if problem is not None:
+                problems.append(problem)
+            done(job, problem)
+    return problems
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def run_job(recipe_text: str, seed: int, data: Path | None, out: Path, cache: Path, width: int) -> None:
+    """Train one run of a study, measure it, and write its result."""
+    job = Job(parse_recipe(recipe_text), seed)
+    folder = out / RUNS / job.name
+    seen: list[int] = []
+
+    def note(now: Progress) -> None:
+        if not seen:
+            seen.append(now.iteration)
+
+    start = perf_counter()
+    kept = cache if job.recipe.training.cache else None
+    outcome = train(job.recipe, data, folder, seed=seed, progress=note, cache=kept, report=lambda _: None)
+    if not outcome.finished:
+        raise RuntimeError(f"stopped after iteration {outcome.iteration}; the same command resumes it")
+    seconds = perf_counter() - start if seen[:1] == [1] else None
+    result = {"recipe": job.recipe.name, "variant": job.recipe.model.variant, "seed": seed, "seconds": seconds}
+    write_json(out / RESULTS / f"{job.name}.json", result | measure_run(folder, data, width))
+
+
+def measure_run(folder: Path, data: Path | None, width: int) -> dict[str, Any]:
+    """What is told of a finished run: its last scores, the overlaps of its attention, and its gates."""
+    file = read_model_file(folder / "last.safetensors")
+    evaluations = [event for event in read_log(folder) if event["event"] == "evaluation"]
+    scores = scores_of(evaluations[-1]) if evaluations else {}
+    curve = [[event["iteration"], next(iter(scores_of(event).values()), None)] for event in evaluations]
+    blocks = find_blocks(load_network(file))
+    gates = {name: float(block.gamma) for name, block in blocks.items() if block.gamma is not None}
+    content: dict[str, Any] = {"iterations": file.recipe.schedule.iterations, "scores": scores, "curve": curve}
+    content |= {"gamma": gates, "overlaps": None, "random": None, "width": width}
+    if blocks:
+        try:
+            found = measure_consistency([folder / "last.safetensors"], data, width=width).table()
+        except ValueError:
+            return content  # a system without labels for each pixel
+        random = found.pop(RANDOM)
+        means = {name: {key: value and value.mean for key, value in row.items()} for name, row in found.items()}
+        content |= {"overlaps": means, "random": {key: value and value.mean for key, value in random.items()}}
+    return content
+
+
+def scores_of(event: dict[str, Any]) -> dict[str, float]:
+    """The scores among what an evaluation noted."""
+    return {name: value for name, value in event.items() if isinstance(value, float)}
+
+
+def states(jobs: Sequence[Job], out: Path) -> list[State]:
+    """How far each run is, from the logs."""
+    found = []
+    for job in jobs:
+        iterations = job.recipe.schedule.iterations
+        folder = out / RUNS / job.name
+        events = list(read_log(folder)) if (folder / "log.jsonl").exists() else []
+        scores = [scores_of(event) for event in events if event["event"] == "evaluation"]
+        score = next(iter(scores[-1].values()), None) if scores else None
+        iteration = max((event.get("iteration", 0) for event in events), default=0)
+        done = (out / RESULTS / f"{job.name}.json").is_file()
+        found.append(State(job, iterations if done else iteration, iterations, score, done))
+    return found
+
+
+def read_results(out: Path) -> list[dict[str, Any]]:
+    """The results of all runs that are done, by recipe and seed."""
+    results = [json.loads(path.read_text()) for path in sorted((out / RESULTS).glob("*.json"))]
+    return sorted(results, key=lambda result: (result["recipe"], result["seed"]))
