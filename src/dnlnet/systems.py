@@ -131,6 +131,7 @@ class System(Protocol[AnyRecipe]):
         root: Path | None,
         *,
         split: str | None = None,
+        phase: int = 0,
         seed: int = 0,
         unpacked: Path | None = None,
         cache: Path | None = None,

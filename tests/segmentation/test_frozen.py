@@ -14,6 +14,7 @@ import dnlnet
 from dnlnet.backbones import Backbone
 from dnlnet.backbones.pixels import normalised
 from dnlnet.engine.log import read_log
+from dnlnet.engine.train import Progress
 from dnlnet.recipes.schema import Recipe
 from dnlnet.segmentation.caching import in_positions
 from dnlnet.segmentation.data.features import Extractor, FeatureCache, FeatureCrops, WholeFeatures
@@ -101,7 +102,7 @@ def test_a_run_that_is_stopped_resumes_to_the_bit_and_shares_a_cache(
     class StoppedError(Exception):
         pass
 
-    def stop(now: object) -> None:
+    def stop(now: Progress) -> None:
         if now.iteration == 3:
             raise StoppedError
 
@@ -116,6 +117,29 @@ def test_a_run_that_is_stopped_resumes_to_the_bit_and_shares_a_cache(
     assert {path: path.stat().st_mtime_ns for path in shared.rglob("*.safetensors")} == before
     ours, whole = (load_file(run / "last.safetensors") for run in (tmp_path / "run", cached))
     assert all(torch.equal(ours[name], whole[name]) for name in whole)
+
+
+def test_a_later_phase_may_train_the_last_stages(weights: Path, data: Path, tmp_path: Path) -> None:
+    phase = "{train: train, iterations: 3, lr: 0.001, unfrozen: [backbone.body.layer4]}"
+    longer = recipe(weights, f"schedule.then=[{phase}]", "training.save_every=1")
+    dnlnet.train(longer, data, tmp_path / "whole", report=quiet)
+    kept = load_file(tmp_path / "whole" / "last.safetensors")
+    for name, tensor in torch.load(weights).items():
+        if name.endswith("weight") and "bn" not in name and "downsample.1" not in name:
+            assert torch.equal(kept[f"backbone.body.{name}"], tensor) == (not name.startswith("layer4")), name
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(now: Progress) -> None:
+        if now.iteration == 6:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        dnlnet.train(longer, data, tmp_path / "stopped", progress=stop, report=quiet)
+    dnlnet.train(longer, data, tmp_path / "stopped", report=quiet)
+    resumed = load_file(tmp_path / "stopped" / "last.safetensors")
+    assert all(torch.equal(resumed[name], kept[name]) for name in kept)
 
 
 def test_the_backbone_is_that_of_the_file_and_the_scores_are_those_of_the_whole_network(

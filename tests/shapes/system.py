@@ -82,15 +82,30 @@ class Shapes:
         root: Path | None,
         *,
         split: str | None = None,
+        phase: int = 0,
         seed: int = 0,
         unpacked: Path | None = None,
+        cache: Path | None = None,
         report: Callable[[str], None] = print,
+        progress: Callable[[int, int], None] = print,
     ) -> data.Samples:
         return self.test_data(recipe, root, split or recipe.data.train)
 
     def test_data(self, recipe: ShapesRecipe, root: Path | None, split: str) -> data.Samples:
         name = recipe.data.name
         return data.Samples(self.data_sets[name].open(required_folder(recipe.name, name, root), split))
+
+    def validation_data(
+        self,
+        recipe: ShapesRecipe,
+        root: Path | None,
+        split: str,
+        *,
+        cache: Path | None = None,
+        report: Callable[[str], None] = print,
+        progress: Callable[[int, int], None] = print,
+    ) -> data.Samples:
+        return self.test_data(recipe, root, split)
 
     def training_task(
         self,

@@ -117,6 +117,7 @@ class Detection:
         root: Path | None,
         *,
         split: str | None = None,
+        phase: int = 0,
         seed: int = 0,
         unpacked: Path | None = None,
         cache: Path | None = None,

@@ -101,8 +101,8 @@ def _norm_parameters(model: nn.Module) -> Iterable[Tensor]:
             yield from module.parameters()
 
 
-def freeze(model: nn.Module, prefixes: Sequence[str]) -> None:
-    """Freeze all parameters whose names begin with one of the prefixes.
+def freeze(model: nn.Module, prefixes: Sequence[str], frozen: bool = True) -> None:
+    """Freeze, or unfreeze, all parameters whose names begin with one of the prefixes.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     >>> freeze(net, ["0."])
@@ -112,9 +112,10 @@ def freeze(model: nn.Module, prefixes: Sequence[str]) -> None:
     for prefix in prefixes:
         named = [p for name, p in model.named_parameters() if name.startswith(prefix)]
         if not named:
-            raise ValueError(f"nothing to freeze: no parameter's name begins with {prefix!r}")
+            what = "freeze" if frozen else "unfreeze"
+            raise ValueError(f"nothing to {what}: no parameter's name begins with {prefix!r}")
         for parameter in named:
-            parameter.requires_grad_(False)
+            parameter.requires_grad_(not frozen)
 
 
 def set_training_mode(model: nn.Module, frozen_statistics: bool) -> None:

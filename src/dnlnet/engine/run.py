@@ -1,7 +1,7 @@
 """The state of a run, saved and restored together: model, optimiser, moving average, random generators."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import isfinite
@@ -91,9 +91,7 @@ class Run:
             model = convert_to_channels_last(model)
         self.settings, self.device = settings, device
         self.bare = model
-        self.model = distributed.distribute(model, device)
-        if settings.compile:
-            self.model = torch.compile(self.model)  # type: ignore[assignment]
+        self._wrap()
         groups = parameter_groups(model, settings.weight_decay, settings.no_decay, settings.decay_norms)
         if not groups:
             raise ValueError("nothing to train: every parameter is frozen")
@@ -106,6 +104,25 @@ class Run:
         self.best: float | None = None
         self.log: str | None = None  # digest of the log when the run was saved
         self.unscored = False  # an evaluation is due after this iteration and not done yet
+
+    def _wrap(self) -> None:
+        """The model as the forward pass calls it."""
+        self.model = distributed.distribute(self.bare, self.device)
+        if self.settings.compile:
+            self.model = torch.compile(self.model)  # type: ignore[assignment]
+
+    def unfreeze(self, prefixes: Sequence[str]) -> None:
+        """Train from now on also the parameters whose names begin with one of these."""
+        if not prefixes:
+            return
+        before = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
+        freeze(self.bare, prefixes, frozen=False)
+        settings = self.settings
+        for group in parameter_groups(self.bare, settings.weight_decay, settings.no_decay, settings.decay_norms):
+            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in before]
+            if group["params"]:
+                self.optimizer.add_param_group(group)
+        self._wrap()  # several processes exchange the gradients that there are when it is wrapped
 
     def autocast(self) -> AbstractContextManager[None]:
         """The context of the forward pass."""

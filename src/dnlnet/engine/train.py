@@ -27,12 +27,13 @@ CHECKPOINTS = "checkpoints"
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a run: its data, number of iterations, base learning rate and schedule."""
+    """A part of a run: its data, number of iterations, base learning rate and schedule, and what it unfreezes."""
 
     data: Data
     iterations: int
     lr: float
     schedule: LearningRate
+    unfrozen: tuple[str, ...] = ()  # beginnings of the names of parameters that are trained from here on
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,9 @@ def train(
     total = sum(stage.iterations for stage in stages)
     checkpoints = Checkpoints(folder / CHECKPOINTS, settings.keep)
     run = Run(model, settings, device)
+    reached = 0 if start is None else sum(before < start.iteration for before in _beginnings(stages))
+    for stage in stages[:reached]:
+        run.unfreeze(stage.unfrozen)
     if start is not None:
         run.restore(start)
         report(f"resuming from iteration {run.iteration} of {total}")
@@ -119,7 +123,10 @@ def train(
             return stopping and (run.unscored or not last)
 
         stopped = run.unscored and conclude(False)
-        for lr, micro_batches in () if stopped else iterations:
+        for number, lr, micro_batches in () if stopped else iterations:
+            if number >= reached:
+                run.unfreeze(stages[number].unfrozen)
+                reached = number + 1
             losses, stopping = _step(task, run, micro_batches, lr, settings, stop.received is not None)
             run.iteration += 1
             log.write("train", run.iteration, {**losses, "lr": lr})
@@ -206,8 +213,8 @@ def _skip_or_raise(task: Task, run: Run, batch: Any, losses: Mapping[str, float]
 
 def _iterations(
     stages: Sequence[Stage], settings: Settings, start: int
-) -> Generator[tuple[float, list[Any]], None, None]:
-    """The learning rate and micro-batches of each iteration from `start` on."""
+) -> Generator[tuple[int, float, list[Any]], None, None]:
+    """The stage's number, the learning rate and the micro-batches of each iteration from `start` on."""
     before = 0
     for number, stage in enumerate(stages):
         first = max(0, start - before)
@@ -232,4 +239,9 @@ def _iterations(
             batches = Batches(len(stage.data), *numbers)
         with closing(load_batches(stage.data, settings.workers, batch_sampler=batches)) as samples:
             for iteration in range(first, stage.iterations):
-                yield stage.lr * stage.schedule(iteration), [next(samples) for _ in range(parts)]
+                yield number, stage.lr * stage.schedule(iteration), [next(samples) for _ in range(parts)]
+
+
+def _beginnings(stages: Sequence[Stage]) -> list[int]:
+    """The iterations that are done before each stage."""
+    return [sum(stage.iterations for stage in stages[:number]) for number in range(len(stages))]

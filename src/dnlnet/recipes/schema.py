@@ -124,6 +124,7 @@ class Phase(Part):
     train: Text
     iterations: Count
     lr: Rate
+    unfrozen: tuple[Text, ...] = ()  # beginnings of the names of parameters that are trained from here on
 
 
 class Schedule(Part):

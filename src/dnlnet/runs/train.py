@@ -82,7 +82,7 @@ def train(
             report=say,
             progress=preparing,
         )
-        training = [draw(split=split) for split in splits]
+        training = [draw(split=split, phase=phase) for phase, split in enumerate(splits)]
         classes = training[0].classes
         if count is None:
             require_feasible(recipe, len(classes), workers, device)
@@ -126,11 +126,12 @@ def train(
 def _stages(recipe: Recipe, training: Sequence[Samples]) -> list[Stage]:
     """The rounds of training: the first, and what comes then."""
     schedule = recipe.schedule
-    rounds = [(schedule.iterations, recipe.optim.lr), *((phase.iterations, phase.lr) for phase in schedule.then)]
-    return [
-        Stage(samples, iterations, lr, schedule.learning_rate(iterations))
-        for samples, (iterations, lr) in zip(training, rounds, strict=True)
+    first = Stage(training[0], schedule.iterations, recipe.optim.lr, schedule.learning_rate(schedule.iterations))
+    later = [
+        Stage(samples, phase.iterations, phase.lr, schedule.learning_rate(phase.iterations), phase.unfrozen)
+        for samples, phase in zip(training[1:], schedule.then, strict=True)
     ]
+    return [first, *later]
 
 
 def _require_same_classes(recipe: Recipe, training: Sequence[Samples], validation: Samples | None) -> None:

@@ -59,3 +59,9 @@ def in_positions(crop: tuple[int, int], stride: int) -> tuple[int, int]:
     if crop[0] % stride or crop[1] % stride:
         raise ValueError(f"a crop of {crop[0]} x {crop[1]} pixels is no whole number of positions of {stride} pixels")
     return crop[0] // stride, crop[1] // stride
+
+
+def trains_backbone(recipe: SegmentationRecipe, phase: int) -> bool:
+    """Whether a part of the backbone is trained in this phase of the schedule, or was in one before it."""
+    then = recipe.schedule.then[:phase]
+    return any(prefix.startswith("backbone") for earlier in then for prefix in earlier.unfrozen)

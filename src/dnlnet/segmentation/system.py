@@ -19,7 +19,7 @@ from dnlnet.lens.attend import Attended, Request, attend_pictures
 from dnlnet.lens.confusion import confusion_figure
 from dnlnet.lens.panels import save_figure
 from dnlnet.recipes.model import build_backbone
-from dnlnet.segmentation.caching import in_positions, open_features
+from dnlnet.segmentation.caching import in_positions, open_features, trains_backbone
 from dnlnet.segmentation.data.check import PixelReport, check_pixels
 from dnlnet.segmentation.data.features import FeatureCrops, WholeFeatures
 from dnlnet.segmentation.data.samples import SceneSamples, TrainingCrops, WholeImages
@@ -144,6 +144,7 @@ class Segmentation:
         root: Path | None,
         *,
         split: str | None = None,
+        phase: int = 0,
         seed: int = 0,
         unpacked: Path | None = None,
         cache: Path | None = None,
@@ -156,6 +157,7 @@ class Segmentation:
             recipe: names the data set and how crops are drawn.
             root: folder of the data set; generated scenes need none.
             split: other than the recipe's own.
+            phase: of the schedule, from 0; one that trains the backbone learns from pixels.
             seed: of the crops.
             unpacked: a folder to keep decoded pictures in; see `dnlnet.segmentation.data.unpacked`.
             cache: a folder to keep features of a frozen backbone in; None computes them again and again.
@@ -172,7 +174,7 @@ class Segmentation:
         images = _data_set(data.name).open(required_folder(recipe.name, data.name, root), split)
         _require_weights(recipe, images.classes)
         report(f"{images.name}: {len(images)} images to train on")
-        if recipe.model.network == "frozen":
+        if recipe.model.network == "frozen" and not trains_backbone(recipe, phase):
             source, stride = open_features(recipe, images, data.feature_views(), cache, report, progress)
             return FeatureCrops(images, source, data.feature_views(), in_positions(data.crop, stride), stride, seed)
         if unpacked is not None:
@@ -199,7 +201,8 @@ class Segmentation:
     ) -> Samples:
         """What a run is scored on while it trains: the images of a split, or their features."""
         whole = self.test_data(recipe, root, split)
-        if recipe.model.network != "frozen" or not isinstance(whole, WholeImages):
+        last = len(recipe.schedule.then)
+        if recipe.model.network != "frozen" or not isinstance(whole, WholeImages) or trains_backbone(recipe, last):
             return whole
         source, _ = open_features(recipe, whole.images, [View(1.0)], cache, report, progress)
         return WholeFeatures(whole.images, source)

@@ -55,13 +55,17 @@ class SegmentationTask:
 class FeatureTask(SegmentationTask):
     """The same on features of a frozen backbone in place of images: see `dnlnet.segmentation.data.features`."""
 
-    def losses(self, model: nn.Module, batch: FeatureSample) -> Mapping[str, Tensor]:  # type: ignore[override]
+    def losses(self, model: nn.Module, batch: Sample | FeatureSample) -> Mapping[str, Tensor]:
         """The terms whose sum is to be minimised, by name."""
+        if isinstance(batch, Sample):  # a phase that trains the backbone
+            return super().losses(model, batch)
         losses: Mapping[str, Tensor] = self.loss(model(FeatureMap(batch.features.float())), batch.labels)
         return losses
 
-    def predict(self, model: nn.Module, batch: FeatureSample) -> Tensor:  # type: ignore[override]
+    def predict(self, model: nn.Module, batch: Sample | FeatureSample) -> Tensor:
         """The most likely class of each pixel, (B, H, W)."""
+        if isinstance(batch, Sample):
+            return super().predict(model, batch)
         height, width = batch.labels.shape[-2:]
         logits: Tensor = model(FeatureMap(batch.features.float())).logits
         return logits[..., :height, :width].argmax(dim=1)

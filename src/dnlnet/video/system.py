@@ -109,6 +109,7 @@ class VideoClassification:
         root: Path | None,
         *,
         split: str | None = None,
+        phase: int = 0,
         seed: int = 0,
         unpacked: Path | None = None,
         cache: Path | None = None,

@@ -1,0 +1,114 @@
+"""A study of small runs, and the arithmetic of its table."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dnlnet.cli.main import app
+from dnlnet.runs.study import RESULTS, plan, read_results, run_study
+from dnlnet.runs.study_report import PAPER_OVERLAPS, Difference, Spread, summarise, write_study
+
+SHORT = ["data.crop=[32, 32]", "schedule.iterations=2", "schedule.batch=2", "training.evaluate_every=2"]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two variants with two seeds, from the command."""
+    out = tmp_path_factory.mktemp("study") / "out"
+    settings = [part for setting in SHORT for part in ("--set", setting)]
+    arguments = ["study", "scenes-tiny-nl", "scenes-tiny-dnl", "--seeds", "2", "--out", str(out), *settings]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    assert "DNL" in result.output
+    return out
+
+
+def test_every_run_has_a_result_and_the_table_a_row(study: Path) -> None:
+    assert sorted(path.stem for path in (study / RESULTS).iterdir()) == [
+        "scenes-tiny-dnl-0",
+        "scenes-tiny-dnl-1",
+        "scenes-tiny-nl-0",
+        "scenes-tiny-nl-1",
+    ]
+    content = json.loads((study / "study.json").read_text())
+    assert [row["method"] for row in content["rows"]] == ["NL", "DNL"]
+    assert content["rows"][1]["paper: pair ∩ within-category"] == "0.759"
+    assert content["rows"][0]["to NL (95 %)"] == "-"
+    assert re.fullmatch(r"[+-]0\.\d{3} \[[+-]\d\.\d{3}, [+-]\d\.\d{3}\]", content["rows"][1]["to NL (95 %)"])
+    for name in ("study.md", "study.html"):
+        text = (study / name).read_text()
+        assert "scenes-tiny-dnl" in text
+        assert str(study) not in text
+    assert (study / "study.png").stat().st_size > 5000
+
+
+def test_a_result_is_that_of_the_run(study: Path) -> None:
+    result = json.loads((study / RESULTS / "scenes-tiny-dnl-1.json").read_text())
+    log = [json.loads(line) for line in (study / "runs" / "scenes-tiny-dnl-1" / "log.jsonl").read_text().splitlines()]
+    assert result["scores"]["miou"] == log[-1]["miou"]
+    assert (result["seed"], result["variant"], result["iterations"]) == (1, "dnl", 2)
+    assert 0 < next(iter(result["overlaps"].values()))["pair_within"] < 1
+    assert result["random"]["pair_within"] == pytest.approx(0.25, abs=0.1)
+
+
+def test_what_is_done_is_not_run_again(study: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (study / RESULTS).iterdir()}
+    jobs = plan(["scenes-tiny-nl", "scenes-tiny-dnl"], 2, SHORT)
+    assert run_study(jobs, None, study, done=lambda *_: pytest.fail("run again")) == []
+    assert {path: path.stat().st_mtime_ns for path in (study / RESULTS).iterdir()} == before
+
+
+def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) -> None:
+    jobs = plan(["scenes-tiny-nl", "scenes-tiny-dnl"], 1, SHORT)
+    (tmp_path / "runs" / "scenes-tiny-nl-0").mkdir(parents=True)
+    (tmp_path / "runs" / "scenes-tiny-nl-0" / "diary.txt").write_text("mine")
+    (problem,) = run_study(jobs, None, tmp_path, processes=1)
+    assert problem.startswith("scenes-tiny-nl-0: ")
+    assert "is not the folder of a run" in problem
+    assert [result["variant"] for result in read_results(tmp_path)] == ["dnl"]
+
+
+def test_recipes_of_two_tasks_are_no_study() -> None:
+    with pytest.raises(ValueError, match="compares recipes of one task"):
+        plan(["scenes-tiny-nl", "ucf6-r50-nl"], 1)
+
+
+def test_an_empty_study_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no run is done yet"):
+        write_study(tmp_path, [], "dnlnet study")
+
+
+def test_intervals_are_students() -> None:
+    """The sleep data of Student (1908), whose paired interval textbooks and R print: 0.70 to 2.46 hours."""
+    first = dict(enumerate([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]))
+    second = dict(enumerate([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]))
+    found = Difference.of(second, first)
+    assert found is not None
+    assert found.mean == pytest.approx(1.58)
+    assert found.low == pytest.approx(0.7001142, abs=2e-4)
+    assert found.high == pytest.approx(2.4598858, abs=2e-4)
+    assert Difference.of({0: 1.0}, {1: 1.0}) is None
+    assert str(Difference.of({0: 1.0}, {0: 0.5})) == "+0.500"
+    assert str(Spread.of([0.5])) == "0.500"
+
+
+def test_only_seeds_that_both_have_are_paired() -> None:
+    def result(variant: str, seed: int, miou: float) -> dict[str, object]:
+        content = {"recipe": f"a-{variant}", "variant": variant, "seed": seed, "scores": {"miou": miou}}
+        return content | {"overlaps": None, "random": None, "gamma": {}, "seconds": None, "width": 2}
+
+    runs = [result("nl", 0, 0.5), result("nl", 1, 0.6), result("dnl", 1, 0.7), result("dnl", 2, 0.9)]
+    score, (nl, dnl) = summarise(runs)
+    assert (score, nl.method, nl.difference) == ("miou", "NL", None)
+    assert dnl.difference is not None
+    assert (dnl.difference.pairs, dnl.difference.mean) == (1, pytest.approx(0.1))
+
+
+def test_the_papers_numbers_are_those_of_its_text() -> None:
+    """Section 3.2 and 4: DNL 0.759 and 0.696 against NL's 0.318 and 0.172; random 0.259."""
+    assert PAPER_OVERLAPS["dnl"][::2] == (0.759, 0.696)
+    assert PAPER_OVERLAPS["nl"][::2] == (0.318, 0.172)
+    assert PAPER_OVERLAPS["random"][0] == 0.259
