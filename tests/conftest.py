@@ -39,6 +39,13 @@ SLOW = (
     "fuzz/test_fuzz_data.py",
     "test_docs.py",
     "test_systems.py",
+    "detection/test_network.py",
+    "cli/test_main.py",
+    "attention/test_contexts.py",
+    "backbones/test_image.py",
+    "bench/test_block.py",
+    "attention/test_insert_elsewhere.py",
+    "attention/test_cost.py",
 )
 
 
