@@ -19,6 +19,7 @@ from trees import (
     cityscapes_tree,
     colour_folder_tree,
     folder_tree,
+    oxford_pets_tree,
     pascal_context_tree,
 )
 from video_trees import kinetics_tree, ucf101_tree, video_folder_tree
@@ -38,6 +39,7 @@ TREES: dict[str, Callable[[Path], Path]] = {
     "pascal_context": pascal_context_tree,
     "pascal_context_60": pascal_context_tree,
     "camvid": camvid_tree,
+    "oxford_pets": oxford_pets_tree,
     "folder": folder_tree,
 }
 COUNTS = {
@@ -46,6 +48,7 @@ COUNTS = {
     "pascal_context": {"train": 2, "val": 1},
     "pascal_context_60": {"train": 2, "val": 1},
     "camvid": {"train": 2, "val": 1, "test": 1},
+    "oxford_pets": {"trainval": 2, "test": 1},
     "folder": {"train": 2, "val": 1},
 }
 VIDEO_TREES: dict[str, Callable[[Path], Path]] = {
@@ -77,7 +80,7 @@ def test_every_split_of_every_data_set_opens_and_decodes(name: str, tmp_path: Pa
 
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_images_can_be_sent_to_a_worker(name: str, tmp_path: Path) -> None:
-    images = open_split(name, TREES[name](tmp_path), "train")
+    images = open_split(name, TREES[name](tmp_path), next(iter(COUNTS[name])))
     sent: LabelledImages = pickle.loads(pickle.dumps(images))
     raw = images.open_labels(0)
     assert sent.pairs == images.pairs
@@ -87,7 +90,7 @@ def test_images_can_be_sent_to_a_worker(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_all_splits_are_those_that_consist_of_no_others(name: str, tmp_path: Path) -> None:
     opened, missing = open_splits(name, TREES[name](tmp_path))
-    assert list(opened) == [split for split in COUNTS[name] if split != "trainval"]
+    assert list(opened) == [split for split in COUNTS[name] if split not in DATA_SETS[name].joined]
     assert missing == {}
 
 
@@ -110,7 +113,7 @@ def test_a_split_that_is_asked_for_but_not_there_names_the_others(tmp_path: Path
         open_split("kinetics", kinetics_tree(tmp_path / "kinetics"), "test")
 
 
-@pytest.mark.parametrize("opened", [lambda name, root: open_split(name, root, "train"), open_splits])
+@pytest.mark.parametrize("opened", [lambda name, root: open_split(name, root, next(iter(COUNTS[name]))), open_splits])
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_a_folder_of_something_else_says_what_was_looked_for_and_what_is_expected(
     name: str, opened: Callable[[str, Path], object], tmp_path: Path

@@ -47,6 +47,16 @@ def pascal_context_tree(root: Path, inner: str = "VOC2010") -> Path:
     return root
 
 
+def oxford_pets_tree(root: Path) -> Path:
+    """Two images of trainval and one of test, whose lists have further columns."""
+    for number, name in enumerate(("Bengal_1", "beagle_7", "pug_3")):
+        write_image(root / "images" / f"{name}.jpg", seed=number)
+        write_labels(root / "annotations" / "trimaps" / f"{name}.png", (1, 2, 3))
+    (root / "annotations" / "trainval.txt").write_text("beagle_7 5 2 1\nBengal_1 6 1 2\n")
+    (root / "annotations" / "test.txt").write_text("pug_3 9 2 3\n")
+    return root
+
+
 def camvid_tree(root: Path) -> Path:
     """Three images of train, of which its list names two, one of val, one of test; the others have no list."""
     for split, count in (("train", 3), ("val", 1), ("test", 1)):

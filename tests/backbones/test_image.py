@@ -17,12 +17,12 @@ def test_maps_have_the_channels_and_strides_that_are_said(name: str) -> None:
             maps = backbone(torch.empty(2, 3, *SIZE))
         assert backbone.strides[-1] == stride
         assert [tuple(x.shape) for x in maps] == [
-            (2, channels, SIZE[0] // step, SIZE[1] // step)
+            (2, channels, -(-SIZE[0] // step), -(-SIZE[1] // step))
             for channels, step in zip(backbone.channels, backbone.strides, strict=True)
         ]
 
 
-@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("name", [name for name in BACKBONES if name != "vit_s"])  # whose layers give tokens
 def test_a_block_can_be_inserted_at_every_place(name: str) -> None:
     with torch.device("meta"):
         backbone = Backbone(name)

@@ -99,7 +99,7 @@ def test_options_of_the_block_can_be_set() -> None:
         ("model.variant=dnll", "unknown variant 'dnll'; did you mean 'dnl'"),
         ("model.backbone=resnet51", "unknown backbone 'resnet51'"),
         ("model.preset=papr", "unknown preset 'papr'; did you mean 'paper'?"),
-        ("model.network=foo", "--set model.network=foo: expected 'segmentor' or 'tiny'"),
+        ("model.network=foo", "--set model.network=foo: expected 'segmentor', 'tiny' or 'frozen'"),
         ("model.output_stride=7", "--set model.output_stride=7: expected 8, 16 or 32"),
         ("model.width=100000", "--set model.width=100000: expected at most 65536"),
         ("model.block.gat=none", "--set model.block: unknown option 'gat'; did you mean 'gate'?"),
@@ -146,8 +146,15 @@ def test_recipes_that_were_stored_before_are_still_read() -> None:
     for content in json.loads((STORED / "recipes.json").read_text()):
         recipe = parse_recipe(json.dumps(content))
         dumped = json.loads(recipe.model_dump_json())
-        for newer in ("dilations", "head_dilation"):
-            dumped["model"].pop(newer, None)
+        for part, newer in (
+            ("model", ("dilations", "head_dilation", "stages", "reduce")),
+            ("data", ("views",)),
+            ("training", ("cache",)),
+        ):
+            for name in newer:
+                dumped[part].pop(name, None)
+        for phase in dumped["schedule"]["then"]:
+            assert phase.pop("unfrozen") == []
         if "views_per_batch" in dumped.get("evaluation", {}):  # renamed since
             dumped["evaluation"]["at_once"] = dumped["evaluation"].pop("views_per_batch")
         assert dumped["optim"].pop("kind") == "sgd"

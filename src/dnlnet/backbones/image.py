@@ -48,6 +48,7 @@ _HRNET: dict[str, Any] = {
     "parallel": True,
 }
 
+_NOWHERE = r"$^"  # tokens are no map that a block could follow
 _VIT: dict[str, Any] = {"dynamic_img_size": True, "dynamic_img_pad": True}
 
 BACKBONES: dict[str, BackboneRow] = {
@@ -64,7 +65,7 @@ BACKBONES: dict[str, BackboneRow] = {
     "hrnet_w18": BackboneRow("hrnet_w18", **_HRNET),
     "hrnet_w48": BackboneRow("hrnet_w48", **_HRNET),
     # Patch tokens of four layers as maps, for images of any size.
-    "vit_s": BackboneRow("vit_small_patch14_dinov2", (14,), r"model\.blocks\.\d+", _VIT, maps=(2, 5, 8, 11)),
+    "vit_s": BackboneRow("vit_small_patch14_dinov2", (14,), _NOWHERE, _VIT, maps=(2, 5, 8, 11)),
 }
 
 
@@ -172,7 +173,7 @@ def find_backbone(name: str) -> BackboneRow:
         tokens = hasattr(timm.create_model(name), "patch_embed")
     options = _VIT if tokens and "vit" in name else {}
     stride = _create(name, False, (-1,), options).feature_info.reduction()[-1]
-    return BackboneRow(name, (stride,), r"$^", options, maps=(-4, -3, -2, -1))
+    return BackboneRow(name, (stride,), _NOWHERE, options, maps=(-4, -3, -2, -1))
 
 
 def _create(name: str, pretrained: bool, maps: tuple[int, ...], options: Mapping[str, Any]) -> Any:
