@@ -175,6 +175,56 @@ def predict(
         typer.echo(f"written: {json}")
 
 
+@bench.command()
+def train(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Whose training step.")] = "scenes-tiny-dnl",
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of the recipe; may be repeated."),
+    ] = None,
+    cache: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of features.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 5,
+    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
+    compiled: Annotated[bool, typer.Option(help="Also measure torch.compile, which takes a minute.")] = True,
+    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+) -> None:
+    """Compare the engine's training step with a plain loop of the same network, and show where the time goes.
+
+    Example: dnlnet bench train camvid-mbv2_frozen-dnl --data ~/camvid --cache features --set model.weights=mbv2.pth
+    """
+    from dataclasses import asdict
+
+    from dnlnet.bench.block import describe_machine
+    from dnlnet.bench.train import PARTS, bench_train
+    from dnlnet.cli.tables import print_table
+    from dnlnet.files import write_json
+    from dnlnet.recipes.override import override
+    from dnlnet.systems import find_recipe
+
+    chosen = override(find_recipe(recipe), settings or [])
+    typer.echo(f"{recipe}, {chosen.schedule.batch} at a time; this takes a minute or more")
+    rows = list(
+        bench_train(chosen, data, cache=cache, rounds=rounds, threads=threads, compiled=None if compiled else False)
+    )
+    machine = describe_machine(threads)
+    print_table(
+        f"Training step of {recipe}, {chosen.schedule.batch} images",
+        [
+            {
+                "form": row.form,
+                "images/s": f"{row.images_per_second:.1f}",
+                **{f"{part} ms": "-" if row.parts is None else f"{1e3 * row.parts[part]:.1f}" for part in PARTS},
+            }
+            for row in rows
+        ],
+        caption=machine,
+    )
+    if json is not None:
+        write_json(json, {"machine": machine, "recipe": recipe, "rows": [asdict(row) for row in rows]})
+        typer.echo(f"written: {json}")
+
+
 def _cells(row: "Row") -> dict[str, str]:
     def number(value: float | None, form: str, scale: float = 1) -> str:
         return "-" if value is None else format(value * scale, form)

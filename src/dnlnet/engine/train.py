@@ -127,7 +127,7 @@ def train(
             if number >= reached:
                 run.unfreeze(stages[number].unfrozen)
                 reached = number + 1
-            losses, stopping = _step(task, run, micro_batches, lr, settings, stop.received is not None)
+            losses, stopping = training_step(task, run, micro_batches, lr, settings, stop.received is not None)
             run.iteration += 1
             log.write("train", run.iteration, {**losses, "lr": lr})
             progress(Progress(run.iteration, total, lr, losses))
@@ -172,7 +172,7 @@ def _evaluate_run(
     return scores
 
 
-def _step(
+def training_step(
     task: Task, run: Run, micro_batches: Sequence[Any], lr: float, settings: Settings, stop: bool
 ) -> tuple[dict[str, float], bool]:
     """One update of the weights; the mean losses over all processes, and whether one of them was asked to stop."""

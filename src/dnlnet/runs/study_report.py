@@ -260,11 +260,11 @@ def study_figure(rows: Sequence[Row], score: str, random: Mapping[str, float | N
             color="#2b6cb0",
         )
         if line is not None:
-            axes.axvline(line, color="0.5", linestyle="--", linewidth=1, label="uniform map")
-            axes.legend(frameon=False, fontsize=8)
+            axes.axvline(line, color="0.5", linestyle="--", linewidth=1)
         axes.set_title(in_figure(title), fontsize=10)
         axes.grid(axis="x", alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel("bars: deviation over seeds; dashed: a uniform map", fontsize=9)
     panels[0].set_yticks(places, [in_figure(row.recipe) for row in rows])
     return figure
 
