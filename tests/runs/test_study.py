@@ -8,7 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from dnlnet.cli.main import app
-from dnlnet.runs.study import RESULTS, plan, read_results, run_study
+from dnlnet.engine.train import Outcome
+from dnlnet.runs import study as study_module
+from dnlnet.runs.study import RESULTS, StudyStoppedError, plan, read_results, run_job, run_study
 from dnlnet.runs.study_report import PAPER_OVERLAPS, Difference, Spread, summarise, write_study
 
 SHORT = ["data.crop=[32, 32]", "schedule.iterations=2", "schedule.batch=2", "training.evaluate_every=2"]
@@ -69,6 +71,22 @@ def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) 
     assert problem.startswith("scenes-tiny-nl-0: ")
     assert "is not the folder of a run" in problem
     assert [result["variant"] for result in read_results(tmp_path)] == ["dnl"]
+
+
+def test_a_run_that_a_signal_stops_ends_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (job,) = plan(["scenes-tiny-nl"], 1, SHORT)
+    monkeypatch.setattr(study_module, "_stopped", False)
+    monkeypatch.setattr(study_module, "train", lambda *_, **__: Outcome(1, False, None, 15))
+    arguments = (job.recipe.model_dump_json(), 0, None, tmp_path, tmp_path / "cache", 2)
+    with pytest.raises(StudyStoppedError, match="stopped after iteration 1; the same command resumes it"):
+        run_job(*arguments)
+    monkeypatch.setattr(study_module, "train", lambda *_, **__: pytest.fail("began another run"))
+    with pytest.raises(StudyStoppedError, match="not begun"):
+        run_job(*arguments)
+    monkeypatch.setattr(study_module, "_stopped", False)
+    monkeypatch.setattr(study_module, "_parent", -1)  # which is gone
+    with pytest.raises(StudyStoppedError, match="not begun"):
+        run_job(*arguments)
 
 
 def test_recipes_of_two_tasks_are_no_study() -> None:

@@ -99,7 +99,9 @@ def run_study(
         return problems
     context = multiprocessing.get_context("spawn")
     count = processes or len(os.sched_getaffinity(0))
-    with ProcessPoolExecutor(min(count, len(waiting)), mp_context=context, initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(
+        min(count, len(waiting)), mp_context=context, initializer=_begin, initargs=(os.getpid(),)
+    ) as pool:
         kept = cache or out / CACHE
         futures = {
             pool.submit(run_job, job.recipe.model_dump_json(), job.seed, data, out, kept, width): job
@@ -108,18 +110,36 @@ def run_study(
         for future in as_completed(futures):
             job, error = futures[future], future.exception()
             problem = None if error is None else f"{job.name}: {error}"
+            if isinstance(error, StudyStoppedError):
+                pool.shutdown(wait=False, cancel_futures=True)
+                problems.append(f"{job.name}: {error}")
+                break
             if problem is not None:
                 problems.append(problem)
             done(job, problem)
     return problems
 
 
-def _one_thread() -> None:
+class StudyStoppedError(Exception):
+    """A signal asked a run to stop; it is saved, and no other is begun."""
+
+
+_parent: int | None = None  # of a process that runs jobs
+_stopped = False  # a signal has asked it to end
+
+
+def _begin(parent: int) -> None:
+    """One thread for each process, which ends with the one that started it."""
+    global _parent
+    _parent = parent
     torch.set_num_threads(1)
 
 
 def run_job(recipe_text: str, seed: int, data: Path | None, out: Path, cache: Path, width: int) -> None:
     """Train one run of a study, measure it, and write its result."""
+    global _stopped
+    if _stopped or (_parent is not None and os.getppid() != _parent):
+        raise StudyStoppedError("not begun; the same command does it")
     job = Job(parse_recipe(recipe_text), seed)
     folder = out / RUNS / job.name
     seen: list[int] = []
@@ -132,7 +152,8 @@ def run_job(recipe_text: str, seed: int, data: Path | None, out: Path, cache: Pa
     kept = cache if job.recipe.training.cache else None
     outcome = train(job.recipe, data, folder, seed=seed, progress=note, cache=kept, report=lambda _: None)
     if not outcome.finished:
-        raise RuntimeError(f"stopped after iteration {outcome.iteration}; the same command resumes it")
+        _stopped = True
+        raise StudyStoppedError(f"stopped after iteration {outcome.iteration}; the same command resumes it")
     seconds = perf_counter() - start if seen[:1] == [1] else None
     result = {"recipe": job.recipe.name, "variant": job.recipe.model.variant, "seed": seed, "seconds": seconds}
     write_json(out / RESULTS / f"{job.name}.json", result | measure_run(folder, data, width))
