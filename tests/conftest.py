@@ -30,6 +30,8 @@ SLOW = (
     "test_examples.py",
     "segmentation/test_system.py",
     "cli/test_demo.py",
+    "segmentation/test_frozen.py",
+    "runs/test_study.py",
     "runs/test_demo.py",
     "lens/test_app.py",
     "lens/test_explorer_browser.py",
