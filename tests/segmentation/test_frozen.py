@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 import dnlnet
 from dnlnet.backbones import Backbone
 from dnlnet.backbones.pixels import normalised
+from dnlnet.data.labelled import BadFileError
 from dnlnet.engine.log import read_log
 from dnlnet.engine.train import Progress
 from dnlnet.recipes.schema import Recipe
@@ -241,6 +242,18 @@ def test_a_cache_is_resumed_mended_and_never_stale(weights: Path, data: Path, tm
     again.fill(pictures, views, report=said.append)
     assert "10 of 12 maps are in the cache" in said[0]
     assert again(pictures[0], views[0])[0].shape == (128, 5, 5)
+
+
+def test_a_bad_picture_and_labels_of_another_size_get_a_sentence(weights: Path, data: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(data, tmp_path / "data"))
+    picture = root / "images" / "train" / "0.png"
+    crops = FeatureCrops(folder(root, "train"), extractor(weights), [View(1.0)], (4, 5), 8)
+    Image.new("RGB", (40, 40)).save(picture)
+    with pytest.raises(BadFileError, match=r"72 x 64 labels for an image of 40 x 40"):
+        crops[(0, 0)]
+    picture.write_text("no picture")
+    with pytest.raises(BadFileError, match=r"0\.png: "):
+        FeatureCache(tmp_path / "cache", extractor(weights)).fill([picture], [View(1.0)])
 
 
 def test_caches_of_other_weights_and_stages_lie_apart(weights: Path, tmp_path: Path) -> None:

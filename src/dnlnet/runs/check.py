@@ -26,8 +26,9 @@ def check_data(
         start: called with the name of each split and the number of its files; gives what is called after each of
             them.
     """
-    row = find_data_set({known: row for known, (_, row) in data_sets().items()}, name)
-    system, _ = data_sets()[name]
+    known = data_sets()
+    row = find_data_set({one: row for one, (_, row) in known.items()}, name)
+    system, _ = known[name]
     chosen, missing = _open(row, root, splits, images)
     reports = {split: system.check(opened, start(opened.name, len(opened))) for split, opened in chosen.items()}
     return reports, missing

@@ -25,7 +25,7 @@ from dnlnet.backbones.fold import fold_batch_norms
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE, Classes
 from dnlnet.data.fingerprint import Listed
-from dnlnet.data.labelled import LabelledImages
+from dnlnet.data.labelled import LabelledImages, open_picture
 from dnlnet.engine.checkpoint import save_tensors
 from dnlnet.files import checksum, write_json
 from dnlnet.layout import convert_to_channels_last
@@ -71,7 +71,7 @@ class Extractor:
     @torch.inference_mode()
     def __call__(self, picture: Path, view: View) -> list[Tensor]:
         """The map (C_i, h_i, w_i) of each stage, of float16."""
-        with Image.open(picture) as opened:
+        with open_picture(picture) as opened:
             image = view.image(opened.convert("RGB"), Image.Resampling.BILINEAR)
         pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
         maps = self.backbone(normalised(pixels).contiguous(memory_format=torch.channels_last))
@@ -234,8 +234,9 @@ class WholeFeatures(Dataset[FeatureSample]):
 
 def features_and_labels(images: LabelledImages, source: Source, index: int, view: View) -> tuple[Tensor, Tensor]:
     """Joined features (C, h, w) of float16 and labels (H, W) of an image in a view."""
-    maps = source(images.pairs[index].image, view)
-    joined = join_stages([x[None].float() for x in maps])[0].half()
-    labels = images.decoded(index, images.open_labels(index))
-    seen = view.image(Image.fromarray(labels), Image.Resampling.NEAREST)
+    path, raw = images.pairs[index].image, images.open_labels(index)
+    with open_picture(path, decode=False) as picture:
+        images.require_same_size(index, picture, raw)
+    joined = join_stages([x[None].float() for x in source(path, view)])[0].half()
+    seen = view.image(Image.fromarray(images.decoded(index, raw)), Image.Resampling.NEAREST)
     return joined, torch.from_numpy(np.array(seen))
