@@ -46,6 +46,18 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_file_may_be_read_by_those_whom_the_umask_allows(umask: int, mode: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        with atomic_write(tmp_path / "weights") as temporary:
+            temporary.write_text("x")
+            temporary.chmod(0o600)  # as safetensors does
+    finally:
+        os.umask(before)
+    assert (tmp_path / "weights").stat().st_mode & 0o777 == mode
+
+
 def test_an_error_leaves_nothing_but_the_old_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("old")
 

@@ -18,15 +18,23 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
     "unknown variant 'dnll'; did you mean 'dnl'? known: dnl, gc"
     """
     names = list(known)
-    near = get_close_matches(name, names, n=3) if isinstance(name, str) else []
-    message = f"unknown {kind} {shown(name)}"
-    if near:
-        message += "; did you mean " + " or ".join(map(repr, near)) + "?"
+    near = suggestion(name, names)
+    message = f"unknown {kind} {shown(name)}{near}"
     if len(names) <= 16:
         message += f"{'' if near else ';'} known: {', '.join(names)}"
     elif not near:
         message += f"; known names start with: {', '.join(names[:8])}, ..."
     return ValueError(message)
+
+
+def suggestion(name: object, known: Iterable[str]) -> str:
+    """The end of a sentence that asks whether one of the nearest known names was meant; empty if none is near.
+
+    >>> suggestion("streat", ["street"])
+    "; did you mean 'street'?"
+    """
+    near = get_close_matches(name, list(known), n=3) if isinstance(name, str) else []
+    return "; did you mean " + " or ".join(map(repr, near)) + "?" if near else ""
 
 
 def load_extra(module: str, extra: str) -> Any:

@@ -59,10 +59,20 @@ def atomic_write(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _working_folder(path) as folder:
             temporary = folder / path.name
+            mode = _usual_mode(temporary)
             yield temporary
+            temporary.chmod(mode)  # some libraries write files that nobody else may read
             _flush(temporary)
             temporary.replace(path)
             _flush(path.parent)
+
+
+def _usual_mode(path: Path) -> int:
+    """The permissions that the umask leaves to a new file; to ask for the umask is to change it for a moment."""
+    path.touch()
+    mode = path.stat().st_mode & 0o777
+    path.unlink()
+    return mode
 
 
 @contextmanager

@@ -7,9 +7,11 @@ import yaml
 from huggingface_hub import HfApi, ModelCard
 from huggingface_hub.errors import HFValidationError
 from markdown_it import MarkdownIt
+from safetensors.torch import load_file
 
 import dnlnet
 from dnlnet.artifacts.card import model_card
+from dnlnet.artifacts.model_file import write_model_file
 from dnlnet.data.classes import Classes
 from dnlnet.segmentation.data.scenes import scene
 from dnlnet.segmentation.predictor import SegmentationModel
@@ -36,6 +38,20 @@ def test_a_saved_model_comes_back_the_same(run: Path, tmp_path: Path) -> None:
         assert again.file.scores == model.file.scores
     again.save_pretrained(tmp_path / "shared")  # over itself
     assert (tmp_path / "shared" / "model.safetensors").read_bytes() == model.file.path.read_bytes()
+
+
+def test_what_is_shared_names_no_folder_of_this_machine(run: Path, tmp_path: Path) -> None:
+    model = dnlnet.load(run)
+    recipe = model.file.recipe
+    weights = recipe.model.model_copy(update={"weights": "/home/me/secret/mobilenet.pth"})
+    file = replace(model.file, recipe=recipe.model_copy(update={"model": weights}))
+    write_model_file(tmp_path / "mine.safetensors", load_file(file.path), file)
+    assert b"secret" not in (tmp_path / "mine.safetensors").read_bytes()
+    assert b"mobilenet.pth" in (tmp_path / "mine.safetensors").read_bytes()
+    model.file = file
+    model.save_pretrained(tmp_path / "shared")
+    for path in (tmp_path / "shared").iterdir():
+        assert b"secret" not in path.read_bytes(), path
 
 
 def test_the_card_says_what_was_measured_and_how_to_load_it(run: Path) -> None:

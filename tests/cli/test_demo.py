@@ -23,10 +23,17 @@ def test_demo_writes_a_picture_a_page_and_scores(variant: str, against: str, net
         app, ["demo", "--steps", "2", "--variant", variant, "--against", against, "--out", str(out)]
     )
     assert result.exit_code == 0, result.output
-    assert {path.name for path in out.iterdir()} == {"attention.png", "explore.html", "runs", "scores.json"}
+    assert {path.name for path in out.iterdir()} == {
+        "attention.png",
+        "explore.html",
+        "runs",
+        "scores.json",
+        "street.png",
+    }
     assert {path.name for path in (out / "runs").iterdir()} == {f"{name}-2-0" for name in (variant, against)[:nets]}
-    with Image.open(out / "attention.png") as picture:
-        picture.load()
+    for name in ("attention.png", "street.png"):
+        with Image.open(out / name) as picture:
+            picture.load()
     scores = json.loads((out / "scores.json").read_text())
     assert (scores["steps"], scores["seed"]) == (2, 0)
     assert len(scores["nets"]) == nets
@@ -53,7 +60,9 @@ def test_a_stopped_demo_goes_on_with_the_same_command(tmp_path: Path, monkeypatc
         stopped = CliRunner().invoke(app, command)
     assert stopped.exit_code == 128 + signal.SIGINT
     assert "stopped after iteration 2, which is saved; the same command goes on from there" in stopped.output
-    assert {path.name for path in tmp_path.iterdir()} == {"runs"}
+    # The photographs are there before the training, which was stopped.
+    assert {path.name for path in tmp_path.iterdir()} == {"runs", "street.png", "explore.html"}
+    assert "corner.jpg" in (tmp_path / "explore.html").read_text()
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     assert "dnl: resuming from iteration 2 of 3" in result.output

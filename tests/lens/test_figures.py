@@ -58,6 +58,15 @@ def test_labels_edges_and_predictions_are_drawn_when_given() -> None:
     assert figure.get_suptitle() == "all"
 
 
+def test_places_without_a_picture_stay_blank() -> None:
+    figure = attention_figure(Picture("p", PIXELS, [view_of("dnl")]), POINTS)
+    empty = [axes for part in figure.subfigs for axes in part.axes if not axes.images]
+    assert empty
+    for axes in empty:
+        assert not axes.get_frame_on()
+        assert not len(axes.get_xticks()) + len(axes.get_yticks())
+
+
 def test_a_prediction_of_nothing_is_not_drawn() -> None:
     nothing = np.full_like(LABELS, 255)
     figure = attention_figure(Picture("p", PIXELS, [view_of("dnl", prediction=nothing)], classes=TWO), POINTS)

@@ -13,7 +13,15 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from dnlnet.artifacts.card import model_card
-from dnlnet.artifacts.model_file import HUB_FILE, ModelFile, find_model, read_header, read_model_file
+from dnlnet.artifacts.model_file import (
+    HUB_FILE,
+    ModelFile,
+    find_model,
+    read_header,
+    read_model_file,
+    shareable,
+    write_model_file,
+)
 from dnlnet.data.classes import Classes
 from dnlnet.files import atomic_write
 from dnlnet.layout import convert_to_channels_last
@@ -120,10 +128,14 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         return self.predictor.predict(source, **options)
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        with atomic_write(save_directory / HUB_FILE) as temporary:
-            copyfile(self.file.path, temporary)
+        recipe = shareable(self.file.recipe)
+        if recipe == self.file.recipe:
+            with atomic_write(save_directory / HUB_FILE) as temporary:
+                copyfile(self.file.path, temporary)
+        else:
+            write_model_file(save_directory / HUB_FILE, load_file(self.file.path), self.file)
         with atomic_write(save_directory / "config.json") as temporary:
-            config = {"recipe": self.file.recipe.model_dump(mode="json"), "names": list(self.file.classes.names)}
+            config = {"recipe": recipe.model_dump(mode="json"), "names": list(self.file.classes.names)}
             temporary.write_text(json.dumps(config, indent=2))
 
     @classmethod
@@ -146,7 +158,10 @@ def load(model: str | Path) -> TrainedModel:
     rounding, in the form that `dnlnet bench predict` finds fastest without compiling.
 
     Args:
-        model: a model file, the folder of a run, or a name on the Hugging Face hub.
+        model: a model file, the folder of a run, or a name in the box (`dnlnet models`) or on the Hugging Face hub.
+
+    >>> load("street").classes.names[:3]
+    ('Sky', 'Building', 'Pole')
     """
     return TrainedModel(read_model_file(find_model(str(model))))
 

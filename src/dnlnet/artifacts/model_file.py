@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -12,9 +12,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 import dnlnet
+from dnlnet.box import BOX
 from dnlnet.data.classes import Classes
 from dnlnet.data.validated import validated
 from dnlnet.engine.checkpoint import save_tensors
+from dnlnet.errors import suggestion
 from dnlnet.files import json_text, parse_json
 from dnlnet.recipes.schema import Recipe
 from dnlnet.systems import parse_recipe
@@ -35,6 +37,7 @@ class ModelFile:
     iteration: int
     scores: dict[str, float] | None
     converted: str | None = None  # the code base and the file that it comes from, if it was converted
+    by_class: dict[str, float | None] | None = None  # the score of each class; None for one that was not there
 
 
 class _Texts(BaseModel):
@@ -44,16 +47,21 @@ class _Texts(BaseModel):
     iteration: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 0
     # null is a score that has no value, as average precision has none where there is no object of a size
     scores: dict[str, Annotated[float, Field(strict=True)] | None] | None = None
+    by_class: dict[str, Annotated[float, Field(strict=True)] | None] | None = None
 
 
 def find_model(model: str, **options: Any) -> Path:
-    """The file of a model given as a file, as the folder of a run, or as a name on the Hugging Face hub.
+    """The file of a model given as a file, as the folder of a run, or by its name, in the box or on the hub.
+
+    What lies there under the name comes first, then the box (`dnlnet models`), then the Hugging Face hub.
 
     `options` are of `huggingface_hub.hf_hub_download`, for a name: revision, token, cache_dir and others.
 
-    >>> find_model("nowhere.safetensors")
+    >>> find_model("street").name
+    'street.safetensors'
+    >>> find_model("streat")
     Traceback (most recent call last):
-    FileNotFoundError: nowhere.safetensors: no such model file or run folder
+    FileNotFoundError: streat: no such model file or run folder; did you mean 'street'? in the box: street
     """
     path = Path(model)
     if path.is_file():
@@ -62,12 +70,17 @@ def find_model(model: str, **options: Any) -> Path:
         for name in ("best.safetensors", "last.safetensors", HUB_FILE):
             if (path / name).is_file():
                 return path / name
+    if model in BOX:
+        return BOX[model].file
+    if path.is_dir():
         raise FileNotFoundError(
             f"{path}: no best.safetensors or last.safetensors in it; has the run been evaluated yet?"
         )
     if _HUB_NAME.fullmatch(model) and path.suffix not in _FILE_SUFFIXES:
         return _from_hub(model, options)
-    raise FileNotFoundError(f"{model}: no such model file or run folder")
+    raise FileNotFoundError(
+        f"{model}: no such model file or run folder{suggestion(model, BOX) or ';'} in the box: {', '.join(BOX)}"
+    )
 
 
 def read_model_file(path: Path) -> ModelFile:
@@ -111,7 +124,7 @@ def described(path: Path, metadata: Mapping[str, str]) -> ModelFile:
     texts = validated(_Texts, content, f"{path}: cannot be read by this version of dnlnet: ")
     known = {name: score for name, score in (texts.scores or {}).items() if score is not None}
     scores = None if texts.scores is None else known
-    return ModelFile(path, recipe, texts.classes, texts.iteration, scores, metadata.get("converted"))
+    return ModelFile(path, recipe, texts.classes, texts.iteration, scores, metadata.get("converted"), texts.by_class)
 
 
 def write_model_file(path: Path, state: Mapping[str, Tensor], model: ModelFile) -> None:
@@ -119,6 +132,8 @@ def write_model_file(path: Path, state: Mapping[str, Tensor], model: ModelFile) 
     metadata = file_metadata(model.recipe, model.classes) | {"iteration": json.dumps(model.iteration)}
     if model.scores is not None:
         metadata["scores"] = json_text(model.scores)
+    if model.by_class is not None:
+        metadata["by_class"] = json_text(model.by_class)
     if model.converted is not None:
         metadata["converted"] = model.converted
     save_tensors(path, state, metadata)
@@ -127,10 +142,19 @@ def write_model_file(path: Path, state: Mapping[str, Tensor], model: ModelFile) 
 def file_metadata(recipe: Recipe, classes: Classes) -> dict[str, str]:
     """What a file of weights must say to be a model file."""
     return {
-        "recipe": recipe.model_dump_json(),
+        "recipe": shareable(recipe).model_dump_json(),
         "classes": json.dumps(asdict(classes)),
         "dnlnet": dnlnet.__version__,
     }
+
+
+def shareable(recipe: Recipe) -> Recipe:
+    """The recipe with the name of the file that its first weights came from, without the folders of this machine."""
+    weights = recipe.model.weights
+    if weights is None:
+        return recipe
+    model = recipe.model.model_copy(update={"weights": PureWindowsPath(weights).name})
+    return recipe.model_copy(update={"model": model})
 
 
 def _from_hub(name: str, options: Mapping[str, Any]) -> Path:

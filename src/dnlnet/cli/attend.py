@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
+from dnlnet.cli.options import Model
+
 
 def attend(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, a run folder, or a name on the hub.")],
+    model: Model,
     inputs: Annotated[list[Path], typer.Argument(metavar="INPUT...", help="Pictures or videos, or folders.")],
     query: Annotated[
         list[str] | None,

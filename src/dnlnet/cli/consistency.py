@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def consistency(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Model files, run folders, hub names.")],
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL...", help="Model files, run folders, names."),
+    ],
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
     split: Annotated[str | None, typer.Option(help="Default: the one the recipe is tested on.")] = None,
     width: Annotated[int, typer.Option(min=1, max=64, help="Pixels nearer than this to a contour are boundary.")] = 5,

@@ -1,4 +1,4 @@
-"""`dnlnet demo`: train two small networks on generated scenes, and show what their blocks attend to."""
+"""`dnlnet demo`: a trained network on photographs, then two small ones trained on generated scenes."""
 
 from functools import partial
 from pathlib import Path
@@ -28,10 +28,11 @@ def demo(
         int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the first weights and of the training scenes.")
     ] = 0,
 ) -> None:
-    """Train two small networks on generated scenes for a minute each, and show what their blocks attend to.
+    """Show what a trained network attends to in two photographs; then train two small ones, a minute each.
 
-    Writes attention.png, the page explore.html, scores.json, and the runs that were trained; stopped or killed, the
-    same command goes on. Nothing is downloaded.
+    Within seconds: street.png, and explore.html to point at pixels of the photographs. After training on generated
+    scenes: attention.png, scores.json, and the scenes in the same page. Stopped or killed, the same command goes on.
+    Nothing is downloaded.
 
     Example: dnlnet demo --variant dnl_dagger --out demo/dagger
     """
@@ -52,7 +53,7 @@ def demo(
     )
     seconds = [net.seconds for net in found.nets.values() if net.seconds is not None]
     typer.echo(f"trained in {sum(seconds):.0f} s" if seconds else f"trained before: {out / 'runs'}")
-    typer.echo(f"written: {found.figure}, {found.scores}")
+    typer.echo(f"written: {found.street}, {found.figure}, {found.scores}")
     typer.echo(f"open {found.page} in a browser, and point at a pixel")
 
 

@@ -6,10 +6,11 @@ from typing import Annotated
 import typer
 
 from dnlnet.cli.numbers import MOST_THREADS
+from dnlnet.cli.options import Model
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, a run folder, or a name on the hub.")],
+    model: Model,
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
     split: Annotated[str | None, typer.Option(help="Default: the one the recipe is tested on.")] = None,
     whole: Annotated[

@@ -5,10 +5,11 @@ from typing import Annotated
 import typer
 
 from dnlnet.cli.numbers import finite
+from dnlnet.cli.options import Model
 
 
 def explore(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, a run folder, or a name on the hub.")],
+    model: Model,
     against: Annotated[
         list[str] | None, typer.Option(metavar="MODEL", help="Another model to compare with; may be repeated.")
     ] = None,

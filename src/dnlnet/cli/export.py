@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from dnlnet.cli.numbers import finite
+from dnlnet.cli.options import Model
 
 
 class Form(StrEnum):
@@ -28,7 +29,7 @@ _ENDINGS = {Form.onnx: ".onnx", Form.torch: ".pt2", Form.safetensors: ".safetens
 
 
 def export(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, a run folder, or a name on the hub.")],
+    model: Model,
     form: Annotated[Form, typer.Option("--format", help="For ONNX Runtime, for torch.export.load, or for dnlnet.")],
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="File to write. Default: the recipe's name.")

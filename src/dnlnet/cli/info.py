@@ -8,7 +8,8 @@ import typer
 
 def info(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model file, a run folder, a name on the hub, a file of weights.")
+        str,
+        typer.Argument(metavar="MODEL", help="A model file, a run folder, a name, a file of weights."),
     ],
     json: Annotated[Path | None, typer.Option(help="Also write it to this file.")] = None,
 ) -> None:

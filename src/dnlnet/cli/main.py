@@ -21,6 +21,7 @@ from dnlnet.cli.evaluate import evaluate
 from dnlnet.cli.explore import explore
 from dnlnet.cli.export import export
 from dnlnet.cli.info import info
+from dnlnet.cli.models import models
 from dnlnet.cli.predict import predict
 from dnlnet.cli.recipes import recipes
 from dnlnet.cli.study import study
@@ -44,6 +45,7 @@ app.command()(attend)
 app.command()(explore)
 app.command()(consistency)
 app.command()(study)
+app.command()(models)
 app.command()(export)
 app.command()(info)
 app.command()(convert)

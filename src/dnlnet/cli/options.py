@@ -1,6 +1,15 @@
-"""Options that a user gave."""
+"""Arguments that several commands take, and options that a user gave."""
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A model file, a run folder, or a name: one in the box, such as street, or on the hub."
+    ),
+]
 
 
 def given(**options: Any) -> dict[str, Any]:

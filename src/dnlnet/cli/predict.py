@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dnlnet.cli.numbers import finite
+from dnlnet.cli.options import Model
 
 if TYPE_CHECKING:
     from dnlnet.runs.predict import Done
 
 
 def predict(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, a run folder, or a name on the hub.")],
+    model: Model,
     inputs: Annotated[list[Path], typer.Argument(metavar="PATHS...", help="Pictures, videos, folders of them.")],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="OUT", help="Folder for the results.")] = Path(
         "predicted"

@@ -42,7 +42,7 @@ class Task(Protocol):
         ...
 
     def details(self, metric: Any) -> Mapping[str, Any]:
-        """More than the scores, for the log."""
+        """More than the scores, for the log; `by_class`, each class's score, is also kept with the best model."""
         ...
 
     def names(self, batch: Any) -> Sequence[str]:

@@ -110,10 +110,13 @@ def train(
             """Evaluate and save if due after an iteration; whether to stop there."""
             last = run.iteration == total
             if run.unscored and validation is not None and not stopping:
-                scores = _evaluate_run(task, run, validation, log, report, lambda: stop.received is not None)
-                stopping = scores is None
-                if scores is not None and run.is_best(next(iter(scores.values()))):
+                found = _evaluate_run(task, run, validation, log, report, lambda: stop.received is not None)
+                stopping = found is None
+                if found is not None and run.is_best(next(iter(found[0].values()))):
+                    scores, details = found
                     scored = {**(metadata or {}), "scores": json_text(scores)}
+                    if "by_class" in details:
+                        scored["by_class"] = json_text(details["by_class"])
                     save_model(folder / "best.safetensors", run, scored)
             if last or stopping or run.iteration % settings.save_every == 0:
                 run.log = log.digest
@@ -157,8 +160,8 @@ def _evaluate_run(
     log: RunLog,
     report: Callable[[str], None],
     stop: Callable[[], bool],
-) -> dict[str, float] | None:
-    """Evaluate and log; if interrupted, None, with the run as it was before."""
+) -> tuple[dict[str, float], Mapping[str, Any]] | None:
+    """Evaluate and log; the scores and details, or if interrupted, None, with the run as it was before."""
     before = random_states(run.device)
     workers = run.settings.workers
     metric = evaluate(task, run.model_to_save(), validation, device=run.device, workers=workers, stop=stop)
@@ -167,9 +170,10 @@ def _evaluate_run(
         return None
     run.unscored = False
     scores: dict[str, float] = metric.scores()
-    log.write("evaluation", run.iteration, {**scores, **task.details(metric)})
+    details = task.details(metric)
+    log.write("evaluation", run.iteration, {**scores, **details})
     report(f"iteration {run.iteration}: " + ", ".join(f"{name} {value:.4f}" for name, value in scores.items()))
-    return scores
+    return scores, details
 
 
 def training_step(

@@ -122,11 +122,12 @@ def _mark(number: int, position: Point, view: View, picture: Picture) -> Mark:
 
 def _places(part: SubFigure, rows: int, columns: int) -> Iterator[Axes]:
     """The axes of a part, row by row; unused ones stay blank."""
-    for axes in part.subplots(rows, columns, squeeze=False).flatten():
+    places = list(part.subplots(rows, columns, squeeze=False).flatten())
+    for axes in places:
         axes.set_frame_on(False)
         axes.set_xticks([])
         axes.set_yticks([])
-        yield axes
+    return iter(places)
 
 
 def _share(attention: Tensor, labels: NDArray[np.uint8], point: Point, classes: Classes, view: View) -> str:

@@ -1,6 +1,6 @@
-"""The demo: small networks trained on generated scenes, and what their blocks attend to."""
+"""The demo: a trained network on photographs, small ones trained on generated scenes, and what they attend to."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -10,6 +10,8 @@ import torch
 
 from dnlnet.artifacts.load import TrainedModel, load, load_network
 from dnlnet.attention.spec import find_variant
+from dnlnet.box import PHOTOS
+from dnlnet.data.pictures import read_pixels
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.engine.train import Outcome, Progress
 from dnlnet.files import atomic_write, write_json
@@ -27,6 +29,7 @@ from dnlnet.segmentation.metric import ConfusionMatrix
 from dnlnet.systems import find_recipe, system_of
 
 STEPS = 400
+BOXED = "street"  # the model that looks at the photographs
 BOUNDARY_WIDTH = 2  # of scenes of 96 pixels; the paper's 5 are of images of 1024
 
 # Share of the steps in which the learning rate rises. Trained without, DNL of seed 1 ended at 0.81 mIoU, not 0.86.
@@ -53,6 +56,7 @@ class Net:
 class Demo:
     """What the demo found, by variant, and the files it wrote; the last row of `overlaps` is a uniform map's."""
 
+    street: Path
     nets: Mapping[str, Net]
     overlaps: Mapping[str, Mapping[str, Average | None]]
     figure: Path
@@ -77,11 +81,13 @@ def run_demo(
     progress: Callable[[str, Progress], None] = lambda variant, now: None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Demo:
-    """Train the recipe `scenes-tiny-VARIANT` of each variant, score it on held-out scenes, and draw its attention.
+    """Show the model `street` on two photographs; then train networks on generated scenes, score and show them.
 
+    The networks are those of the recipes `scenes-tiny-VARIANT`, scored on held-out scenes.
     The learning rate rises for the first three tenths of the steps, then falls as the recipe says.
     Every training is a run in `out/runs`, in a folder named by variant, steps and seed: one that was stopped goes on,
-    one that is finished is not trained again. Writes `attention.png`, the page `explore.html`, and `scores.json`.
+    one that is finished is not trained again. Writes `street.png`, `attention.png`, `scores.json`, and the page
+    `explore.html`: first with the photographs alone, after training with the scenes as well.
 
     Args:
         out: folder for the results; made if it is not there.
@@ -105,15 +111,33 @@ def run_demo(
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder} is a file, and --out needs a folder there; choose another --out")
     runs = {name: out / "runs" / f"{name}-{steps}-{seed}" for name in names}
+    street, page = out / "street.png", out / "explore.html"
+    photographs = [_look_at_photograph(photo, report) for photo in PHOTOS]
+    save_figure(attention_figure(photographs[0], photographs[0].interior_points()), street)
+    _write_page(page, photographs)
+    report(f"written: {street}, {page}; now two small networks learn from nothing, and join them")
     nets = {name: _train(name, recipes[name], runs[name], seed, progress, report) for name in names}
     overlaps = _overlaps(nets)
-    pictures = [_look(nets, index) for index in _PICTURED]
-    demo = Demo(nets, overlaps, out / "attention.png", out / "explore.html", out / "scores.json")
-    save_figure(attention_figure(pictures[0], pictures[0].interior_points()), demo.figure)
-    with atomic_write(demo.page) as temporary:
-        temporary.write_text(explorer_page(pictures, title="What attention learnt"), encoding="utf-8")
+    scenes = [_look(nets, index) for index in _PICTURED]
+    demo = Demo(street, nets, overlaps, out / "attention.png", page, out / "scores.json")
+    save_figure(attention_figure(scenes[0], scenes[0].interior_points()), demo.figure)
+    _write_page(page, [*photographs, *scenes])
     write_json(demo.scores, {"steps": steps, "seed": seed, **_content(demo)})
     return demo
+
+
+def _look_at_photograph(photo: Path, report: Callable[[str], None]) -> Picture:
+    """A photograph with what the model in the box makes of it."""
+    model = load(BOXED)
+    pixels = read_pixels(photo)
+    shares = model.predict(pixels).shares()
+    report(f"{BOXED}: {photo.name}: " + ", ".join(f"{name} {share:.0%}" for name, share in list(shares.items())[:4]))
+    return Picture(photo.name, pixels, model.predictor.views(BOXED, pixels), classes=model.classes)
+
+
+def _write_page(page: Path, pictures: Sequence[Picture]) -> None:
+    with atomic_write(page) as temporary:
+        temporary.write_text(explorer_page(pictures, title="What attention learnt"), encoding="utf-8")
 
 
 def _train(

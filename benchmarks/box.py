@@ -1,0 +1,44 @@
+"""Put a trained model into the box: halve it, measure what was written, and keep the measurements with it.
+
+Example: python benchmarks/box.py street runs/street --data camvid
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from safetensors.torch import load_file
+
+import dnlnet
+from dnlnet.artifacts.model_file import read_model_file, write_model_file
+from dnlnet.box import BOX
+from dnlnet.files import write_json
+from dnlnet.lens.consistency import overlaps_json
+from dnlnet.runs.consistency import measure_consistency
+
+WIDTH = 2  # pixels to a contour, of pictures of 360 x 480; the paper's 5 are of 1024 x 2048
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=list(BOX))
+    parser.add_argument("run", help="a run folder or a model file")
+    parser.add_argument("--data", type=Path, required=True, help="folder of its data set")
+    given = parser.parse_args()
+    boxed = BOX[given.name]
+    with TemporaryDirectory() as folder:
+        halved = Path(folder) / "halved.safetensors"
+        dnlnet.export(given.run, halved, "safetensors", half=True)
+        scores = dnlnet.evaluate(halved, given.data)
+        file = replace(read_model_file(halved), scores=dict(scores.values), by_class=scores.content["by_class"])
+        write_model_file(boxed.file, load_file(halved), file)
+    table = measure_consistency([boxed.file], given.data, width=WIDTH).table()
+    write_json(boxed.measured, {"width": WIDTH, "rows": overlaps_json(table)})
+    for path in (boxed.file, boxed.measured):
+        print(f"written: {path.name} ({path.stat().st_size / 1e6:.2f} MB)")
+    print(", ".join(f"{key} {value:.4f}" for key, value in scores.values.items()))
+
+
+if __name__ == "__main__":
+    main()
