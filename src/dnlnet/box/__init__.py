@@ -1,4 +1,4 @@
-"""What the package carries: trained models by name, and photographs to try them on. Nothing is downloaded."""
+"""What the package carries: trained models by name, ImageNet weights, and photographs. Nothing is downloaded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from pathlib import Path
 
 _FOLDER = Path(__file__).parent
 PHOTOS = tuple(_FOLDER / "photos" / name for name in ("corner.jpg", "crossing.jpg"))
+WEIGHTS: Mapping[str, Path] = {"mobilenetv2": _FOLDER / "mobilenetv2.safetensors"}  # by backbone, of ImageNet
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,6 @@ BOX: Mapping[str, Boxed] = {
             "Trained on CamVid, whose pictures are licensed under CC BY-NC 4.0: this model is for non-commercial "
             "research."
         ),
-        command="dnlnet train camvid-mbv2_tuned-dnl --data camvid --out street --set model.weights=mobilenet_v2.pth",
+        command="dnlnet train camvid-mbv2_tuned-dnl --data camvid --out street",
     ),
 }

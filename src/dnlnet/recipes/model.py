@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dnlnet.backbones import Backbone, load_weights
+from dnlnet.box import BOX, WEIGHTS
 from dnlnet.recipes.schema import Model
 
 IMAGENET = "imagenet"
@@ -18,6 +19,7 @@ def build_backbone(
 ) -> Backbone:
     """The backbone of a recipe's model, with the weights that it names if they are wanted."""
     source = model.weights if weights else None
+    boxed = WEIGHTS.get(model.backbone) if source == IMAGENET else None
     backbone = Backbone(
         model.backbone,
         output_stride,
@@ -25,8 +27,16 @@ def build_backbone(
         dilations=dilations,
         ceil_pool=model.ceil_pool,
         caffe_pixels=model.caffe_pixels,
-        pretrained=source == IMAGENET,
+        pretrained=source == IMAGENET and boxed is None,
     )
-    if source is not None and source != IMAGENET:
-        report(f"{source}: {load_weights(backbone, Path(source))}")
+    if boxed is not None:
+        report(f"{model.backbone}: ImageNet weights that dnlnet carries: {load_weights(backbone, boxed)}")
+    elif source is not None and source != IMAGENET:
+        report(f"{source}: {load_weights(backbone, _file(source))}")
     return backbone
+
+
+def _file(source: str) -> Path:
+    """A file of weights, or that of a model in the box."""
+    path = Path(source)
+    return BOX[source].file if source in BOX and not path.exists() else path

@@ -59,7 +59,7 @@ class Model(Part):
     stride_in_1x1: Flag = False
     ceil_pool: Flag = False
     caffe_pixels: Flag = False
-    weights: Text | None = "imagenet"  # `imagenet` is timm's own; anything else is a file
+    weights: Text | None = "imagenet"  # `imagenet`: the box's, or else timm's own; a name in the box; or a file
     variant: str | None = None  # None is the baseline, without a block
     preset: str = "paper"
     block: Mapping[str, Any] = {}  # fields of `dnlnet.Settings`
