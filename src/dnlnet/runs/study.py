@@ -3,9 +3,11 @@
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import torch
 
 from dnlnet.artifacts.load import load_network
-from dnlnet.artifacts.model_file import read_model_file
+from dnlnet.artifacts.model_file import read_model_file, shareable
 from dnlnet.engine.log import read_log
 from dnlnet.engine.train import Progress
 from dnlnet.files import write_json
@@ -40,6 +42,12 @@ class Job:
     def name(self) -> str:
         """Of its folder and of its result."""
         return f"{self.recipe.name}-{self.seed}"
+
+    @property
+    def settings(self) -> str:
+        """What tells the settings of two runs apart."""
+        text = shareable(self.recipe).model_dump_json(exclude={"paper", "measured"})
+        return sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,7 @@ def run_study(
         done: called after each run, with what went wrong, if anything did.
     """
     out.mkdir(parents=True, exist_ok=True)
-    waiting = [job for job in jobs if not (out / RESULTS / f"{job.name}.json").is_file()]
+    waiting = [job for job in jobs if not _is_done(job, out)]
     problems: list[str] = []
     if not waiting:
         return problems
@@ -120,6 +128,16 @@ def run_study(
     return problems
 
 
+def _is_done(job: Job, out: Path) -> bool:
+    """Whether there is a result of this run; an error if it is one of other settings."""
+    path = out / RESULTS / f"{job.name}.json"
+    if not path.is_file():
+        return False
+    if json.loads(path.read_text()).get("settings", job.settings) != job.settings:
+        raise ValueError(f"{path}: this run was done with other settings; give another --out, or remove it")
+    return True
+
+
 class StudyStoppedError(Exception):
     """A signal asked a run to stop; it is saved, and no other is begun."""
 
@@ -143,10 +161,14 @@ def run_job(recipe_text: str, seed: int, data: Path | None, out: Path, cache: Pa
     job = Job(parse_recipe(recipe_text), seed)
     folder = out / RUNS / job.name
     seen: list[int] = []
+    orphaned: list[int] = []
 
     def note(now: Progress) -> None:
         if not seen:
             seen.append(now.iteration)
+        if _parent is not None and os.getppid() != _parent and not orphaned:
+            orphaned.append(now.iteration)  # a second signal would not wait until the run is saved
+            signal.raise_signal(signal.SIGTERM)
 
     start = perf_counter()
     kept = cache if job.recipe.training.cache else None
@@ -156,6 +178,7 @@ def run_job(recipe_text: str, seed: int, data: Path | None, out: Path, cache: Pa
         raise StudyStoppedError(f"stopped after iteration {outcome.iteration}; the same command resumes it")
     seconds = perf_counter() - start if seen[:1] == [1] else None
     result = {"recipe": job.recipe.name, "variant": job.recipe.model.variant, "seed": seed, "seconds": seconds}
+    result["settings"] = job.settings
     write_json(out / RESULTS / f"{job.name}.json", result | measure_run(folder, data, width))
 
 
@@ -167,7 +190,7 @@ def measure_run(folder: Path, data: Path | None, width: int) -> dict[str, Any]:
     curve = [[event["iteration"], next(iter(scores_of(event).values()), None)] for event in evaluations]
     blocks = find_blocks(load_network(file))
     gates = {name: float(block.gamma) for name, block in blocks.items() if block.gamma is not None}
-    content: dict[str, Any] = {"iterations": file.recipe.schedule.iterations, "scores": scores, "curve": curve}
+    content: dict[str, Any] = {"iterations": file.iteration, "scores": scores, "curve": curve}
     content |= {"gamma": gates, "overlaps": None, "random": None, "width": width}
     if blocks:
         try:
@@ -186,17 +209,20 @@ def scores_of(event: dict[str, Any]) -> dict[str, float]:
 
 
 def states(jobs: Sequence[Job], out: Path) -> list[State]:
-    """How far each run is, from the logs."""
+    """How far each run is, from the results of those that are done and the logs of the others."""
     found = []
     for job in jobs:
-        iterations = job.recipe.schedule.iterations
-        folder = out / RUNS / job.name
-        events = list(read_log(folder)) if (folder / "log.jsonl").exists() else []
-        scores = [scores_of(event) for event in events if event["event"] == "evaluation"]
+        iterations = job.recipe.schedule.iterations + sum(phase.iterations for phase in job.recipe.schedule.then)
+        folder, result = out / RUNS / job.name, out / RESULTS / f"{job.name}.json"
+        if result.is_file():
+            scores = [json.loads(result.read_text())["scores"]]
+            iteration = iterations
+        else:
+            events = list(read_log(folder)) if (folder / "log.jsonl").exists() else []
+            scores = [scores_of(event) for event in events if event["event"] == "evaluation"]
+            iteration = max((event.get("iteration", 0) for event in events), default=0)
         score = next(iter(scores[-1].values()), None) if scores else None
-        iteration = max((event.get("iteration", 0) for event in events), default=0)
-        done = (out / RESULTS / f"{job.name}.json").is_file()
-        found.append(State(job, iterations if done else iteration, iterations, score, done))
+        found.append(State(job, iteration, iterations, score, result.is_file()))
     return found
 
 
