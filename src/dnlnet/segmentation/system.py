@@ -20,7 +20,7 @@ from dnlnet.lens.confusion import confusion_figure
 from dnlnet.lens.panels import save_figure
 from dnlnet.recipes.model import build_backbone
 from dnlnet.segmentation.caching import in_positions, open_features, trains_backbone
-from dnlnet.segmentation.data.check import PixelReport, check_pixels
+from dnlnet.segmentation.data.check import PixelReport, check_pixels, require_labels
 from dnlnet.segmentation.data.features import FeatureCrops, WholeFeatures
 from dnlnet.segmentation.data.samples import SceneSamples, TrainingCrops, WholeImages
 from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES
@@ -173,6 +173,7 @@ class Segmentation:
             return SceneSamples(count, data.crop, HELD_OUT_SEED + 1 + seed)
         images = _data_set(data.name).open(required_folder(recipe.name, data.name, root), split)
         _require_weights(recipe, images.classes)
+        require_labels(images.require_complete(), report)
         report(f"{images.name}: {len(images)} images to train on")
         if recipe.model.network == "frozen" and not trains_backbone(recipe, phase):
             source, stride = open_features(recipe, images, data.feature_views(), cache, report, progress)

@@ -6,7 +6,7 @@ import pytest
 
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.segmentation.data.camvid import camvid
-from dnlnet.segmentation.data.check import PixelReport, check_pixels
+from dnlnet.segmentation.data.check import PixelReport, check_pixels, require_labels
 from dnlnet.segmentation.data.folder import folder
 from trees import camvid_tree, colour_folder_tree, folder_tree, truncate, write_image, write_labels
 
@@ -146,3 +146,35 @@ def test_labels_without_a_class_are_a_problem(tmp_path: Path) -> None:
         f"{root}/valannot: no pixel of the 1 label files has a class: all are ignored; nothing to train on"
     ]
     assert (report.ignored_share, set(report.class_pixels)) == (1.0, {0})
+
+
+def with_labels(root: Path, names: str, *values: int) -> LabelledImages:
+    """Two pictures whose labels are these values alone."""
+    root.mkdir(exist_ok=True)
+    (root / "classes.yaml").write_text(f"names: {names}")
+    for name in ("a", "b"):
+        write_image(root / "images" / "train" / f"{name}.jpg")
+        write_labels(root / "masks" / "train" / f"{name}.png", values)
+    return folder(root, "train")
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "message"),
+    [
+        ("[pet]", (0, 255), "folder train: 'pet' is the only class, so that there is nothing to tell apart; name"),
+        ("[sky, pet]", (255,), "folder train: no pixel of 2 label files is labelled; all of them are ignored"),
+    ],
+)
+def test_labels_from_which_nothing_can_be_learnt_are_refused(
+    names: str, values: tuple[int, ...], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        require_labels(with_labels(tmp_path, names, *values))
+
+
+def test_one_class_alone_in_the_labels_is_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    require_labels(with_labels(tmp_path / "one", "[sky, pet]", 1, 255), said.append)
+    assert said == ["folder train: 'pet' is the only class in 2 label files: there is nothing to tell apart"]
+    require_labels(with_labels(tmp_path / "two", "[sky, pet]", 1, 0), said.append)
+    assert len(said) == 1

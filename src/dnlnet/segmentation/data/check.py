@@ -139,3 +139,25 @@ def _read(images: LabelledImages, index: int) -> _Found:
         with collecting(problems):
             pixels = np.array(Image.fromarray(images.decoded(index, raw)).histogram())
     return _Found(None if image is None else image.size, pixels, problems)
+
+
+def require_labels(images: LabelledImages, report: Callable[[str], None] = lambda _: None) -> None:
+    """Fail if there is nothing to learn: one class alone, or no labelled pixel. If one class occurs alone, say so.
+
+    Label files are read until two classes are found, which most often is one file.
+    """
+    names = images.classes.names
+    if len(names) < 2:
+        raise ValueError(
+            f"{images.name}: {names[0]!r} is the only class, so that there is nothing to tell apart; name the rest "
+            "as well, such as names: [background, ...]"
+        )
+    seen: set[int] = set()
+    for index in range(len(images)):
+        seen |= set(np.unique(images.decoded(index, images.open_labels(index))).tolist()) - {IGNORE}
+        if len(seen) > 1:
+            return
+    if not seen:
+        raise ValueError(f"{images.name}: no pixel of {len(images)} label files is labelled; all of them are ignored")
+    only = names[seen.pop()]
+    report(f"{images.name}: {only!r} is the only class in {len(images)} label files: there is nothing to tell apart")

@@ -111,7 +111,8 @@ class FeatureCache:
         first = self._write(*missing[0])
         needed = int(first / missing[0][1].scale ** 2 * sum(view.scale**2 for _, view in missing[1:]))
         free = shutil.disk_usage(self.folder).free
-        what = f"features of {len(pictures)} pictures in {len(views)} views take about {needed / 1e6:,.0f} MB"
+        seen = "one view" if len(views) == 1 else f"{len(views)} views"
+        what = f"features of {len(pictures)} pictures in {seen} take about {max(needed, 1e6) / 1e6:,.0f} MB"
         if needed > free:
             raise OSError(f"{what}, but {self.folder.parent} has {free / 1e6:,.0f} MB; give another --cache DIR")
         report(f"{what}; {len(wanted) - len(missing)} of {len(wanted)} maps are in the cache")
