@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dnlnet.attention import NonLocalBlock, Terms
-from dnlnet.lens.capture import capture, find_blocks
+from dnlnet.lens.capture import capture_blocks, find_blocks
 
 Query = tuple[float, ...]  # x, y, and in a clip the time, each as a share of the whole in 0..1
 
@@ -58,7 +58,7 @@ class WithMaps(Deployed):
         """Logits, then the maps of each block."""
         if not self.queries:
             return (self.logits(x),)
-        with capture(self.network) as blocks:
+        with capture_blocks(self.network) as blocks:
             logits = self.logits(x)
         return logits, *_maps(blocks, self.queries)
 

@@ -83,12 +83,16 @@ class Terms:
     def _softmax(self, term: Logits | None, rows: Tensor) -> Tensor | None:
         if term is None:
             return None
+        logits = self._logits(term, rows)
+        return logits.softmax(dim=-1).reshape(*logits.shape[:2], *self.key_size)
+
+    def _logits(self, term: Logits, rows: Tensor) -> Tensor:
+        """(B, Q or 1, M)."""
         query = term.query if term is self.unary else term.query[:, rows.to(term.query.device)]
         # Half-precision logits overflow, and lose digits that matter to the softmax.
         wide = torch.promote_types(query.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):
-            logits = query.to(wide) @ term.key.to(wide).mT  # (B, Q or 1, M)
-        return logits.softmax(dim=-1).reshape(*logits.shape[:2], *self.key_size)
+            return query.to(wide) @ term.key.to(wide).mT
 
 
 def flatten_positions(queries: Positions, size: Sequence[int]) -> Tensor:

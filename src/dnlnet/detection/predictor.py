@@ -19,7 +19,7 @@ from dnlnet.detection.data.samples import resized_size
 from dnlnet.detection.metric import run_lengths
 from dnlnet.detection.network import Detector
 from dnlnet.detection.task import MASK_THRESHOLD
-from dnlnet.lens.capture import capture
+from dnlnet.lens.capture import capture_blocks
 from dnlnet.lens.views import View, views_of_blocks
 
 SCORE_THRESHOLD = 0.5
@@ -148,7 +148,7 @@ class DetectionModel:
 
     def views(self, title: str, pixels: NDArray[np.uint8]) -> list[View]:
         """Views of every block, of one pass over the whole picture (H, W, 3)."""
-        with capture(self.network) as blocks:
+        with capture_blocks(self.network) as blocks:
             found = self.predict(pixels)
         height, width = pixels.shape[:2]
         return views_of_blocks(title, blocks, found.label_map(), self.covered((height, width)))

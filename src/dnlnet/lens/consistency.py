@@ -20,7 +20,7 @@ from dnlnet.attention import Terms
 from dnlnet.attention.kernels import attend
 from dnlnet.attention.terms import Logits
 from dnlnet.data.classes import IGNORE
-from dnlnet.lens.capture import Captured, capture
+from dnlnet.lens.capture import capture_blocks
 
 RANDOM = "random"
 BOUNDARY_WIDTH = 5  # pixels, as in the paper
@@ -202,7 +202,7 @@ def measure_overlaps(
     found: dict[str, list[Overlaps]] = {}
     for sample in samples:
         truth = Truth.of(sample.labels, classes, width, void_edges)
-        with capture(network) as blocks:
+        with capture_blocks(network) as blocks:
             run(network, sample.image)
         for name, terms in _with_random(blocks) if random else blocks.items():
             found.setdefault(name, []).append(find_overlaps(terms, truth))
@@ -227,7 +227,7 @@ def overlaps_json(table: Mapping[str, Mapping[str, Average | None]]) -> dict[str
     }
 
 
-def _with_random(blocks: Captured) -> Iterable[tuple[str, Terms]]:
+def _with_random(blocks: Mapping[str, Terms]) -> Iterable[tuple[str, Terms]]:
     yield from blocks.items()
     yield RANDOM, uniform_terms(next(iter(blocks.values())))
 

@@ -2,7 +2,7 @@
 
 # H, W size of the picture; h, w size of a block's map
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Protocol, runtime_checkable
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from dnlnet.attention import Terms
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.lens.capture import Captured
 
 Point = tuple[int, int]  # (row, column) in pixels of the picture
 
@@ -179,7 +178,10 @@ def _deepest(inside: Tensor) -> tuple[int, Point]:
 
 
 def views_of_blocks(
-    title: str, blocks: Captured, prediction: NDArray[np.uint8] | None, covered: tuple[float, float] = (1.0, 1.0)
+    title: str,
+    blocks: Mapping[str, Terms],
+    prediction: NDArray[np.uint8] | None,
+    covered: tuple[float, float] = (1.0, 1.0),
 ) -> list[View]:
     """A view of each block, named where there are several."""
     return [

@@ -17,7 +17,7 @@ from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
 from dnlnet.data.outputs import Progress
 from dnlnet.data.pictures import read_pixels
-from dnlnet.lens.capture import capture
+from dnlnet.lens.capture import capture_blocks
 from dnlnet.lens.views import View, views_of_blocks
 from dnlnet.segmentation.inference import Inference, tiled_labels, tiles
 
@@ -127,6 +127,6 @@ class SegmentationModel:
         """Views of every block, of one pass over the whole picture (H, W, 3)."""
         once = self.single_pass()
         height, width = pixels.shape[:2]
-        with capture(self.network) as blocks:
+        with capture_blocks(self.network) as blocks:
             prediction = once.predict(pixels, max_pixels=height * width)
         return views_of_blocks(title, blocks, prediction.labels, once.inference.covered((height, width)))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dnlnet.attention import Terms
 from dnlnet.data.inputs import find_inputs
 from dnlnet.lens.attend import Attended, Query, Request, attend_each, write_shown
-from dnlnet.lens.capture import capture
+from dnlnet.lens.capture import capture_blocks
 from dnlnet.lens.clip_figure import ClipPoint, clip_figure, clip_position
 from dnlnet.video.data.video import is_video, open_video
 from dnlnet.video.predictor import VideoModel
@@ -73,7 +73,7 @@ def _point(query: Query, size: tuple[int, int], clip: ClipPoint) -> ClipPoint:
 def clip_terms(title: str, model: VideoModel, frames: NDArray[np.uint8]) -> dict[str, Terms]:
     """The terms of every block of a model that looks at these frames (T, H, W, 3), by title and block."""
     clip = torch.from_numpy(np.ascontiguousarray(frames.transpose(3, 0, 1, 2)))[None]
-    with capture(model.network) as blocks:
+    with capture_blocks(model.network) as blocks:
         model.network(model.normalised(clip))
     short = {name: name.removeprefix("backbone.").removesuffix(".non_local") for name in blocks}
     return {f"{title} {short[name]}": terms for name, terms in blocks.items()}

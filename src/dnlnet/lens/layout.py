@@ -1,0 +1,165 @@
+"""Where the tokens of an attention lie: in a picture, in the windows of one, or in a row."""
+
+# H, W size of the picture in pixels; N tokens; L windows
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_MOST_PREFIX = 16  # tokens before those of the picture, if nobody says how many there are
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How tokens lie.
+
+    Args:
+        size: of the map of queries: (rows, columns) of a picture, or (count,) of tokens in a row.
+        key_size: of the map of keys.
+        prefix: tokens before those of the picture, such as class and registers, which have no place in it.
+        key_prefix: the same of the keys.
+        places: (L, N) for attention inside of windows: the position on the map of each token of each window, -1 for
+            padding; None if every token attends to all.
+    """
+
+    size: tuple[int, ...]
+    key_size: tuple[int, ...]
+    prefix: int = 0
+    key_prefix: int = 0
+    places: Tensor | None = None
+
+
+def find_layout(
+    model: nn.Module,
+    chain: Sequence[tuple[nn.Module, Sequence[int]]],
+    tokens: tuple[int, int],
+    picture: tuple[int, int] | None,
+) -> Layout | str:
+    """How the queries and keys of an attention lie, or a sentence that says why nobody knows.
+
+    Args:
+        model: that it ran in, which may say how many prefix tokens it has.
+        chain: the modules around the attention, innermost first, with the shapes of their inputs.
+        tokens: number of queries and of keys.
+        picture: height and width of the model's input; None for anything but pictures.
+    """
+    for module, shape in chain:
+        for kind, windows in WINDOWS.items():
+            if _is_a(module, kind):
+                return windows(module, shape, tokens[0])
+    count, key_count = tokens
+    if picture is None:
+        return Layout((count,), (key_count,))
+    said = prefix_tokens(model)
+    queries, keys = (_grid(number, picture, said) for number in tokens)
+    if queries is None or keys is None:
+        number = count if queries is None else key_count
+        return (
+            f"{number} tokens are no grid of the shape of a picture of {picture[0]} x {picture[1]} pixels; say how "
+            "they lie with layout=Layout(size=(rows, columns), key_size=(rows, columns), prefix=...)"
+        )
+    return Layout(queries[1], keys[1], queries[0], keys[0])
+
+
+def prefix_tokens(model: nn.Module) -> int | None:
+    """How many tokens a model puts before those of the picture, if it says so; None if nothing is known.
+
+    timm's networks say it; of others, the parameters of such tokens are counted by their names.
+    """
+    said = getattr(model, "num_prefix_tokens", None)
+    if isinstance(said, int):
+        return said
+    names = {name.rpartition(".")[2]: parameter for name, parameter in model.named_parameters()}
+    found = [parameter for name, parameter in names.items() if name in _TOKENS]
+    return sum(1 if token.dim() == 1 else prod(token.shape[:-1]) for token in found) if found else None
+
+
+# Names of parameters that are tokens of their own.
+_TOKENS = frozenset({"cls_token", "class_token", "class_embedding", "reg_token", "register_tokens", "dist_token"})
+
+
+def _grid(count: int, picture: tuple[int, int], said: int | None) -> tuple[int, tuple[int, int]] | None:
+    """Prefix tokens and the grid of the others, of the shape of the picture."""
+    wanted = range(min(_MOST_PREFIX, count - 1) + 1) if said is None else dict.fromkeys((said, 0))
+    for prefix in wanted:
+        size = _shape_of(count - prefix, picture)
+        if size is not None:
+            return prefix, size
+    return None
+
+
+def _shape_of(count: int, picture: tuple[int, int]) -> tuple[int, int] | None:
+    """Rows and columns that are nearest to the shape of the picture, if they are near.
+
+    >>> _shape_of(27 * 36, (360, 480)), _shape_of(972, (360, 360)), _shape_of(16, (64, 64))
+    ((27, 36), None, (4, 4))
+    """
+    height, width = picture
+    if count < 1:
+        return None
+    rows = min(
+        (rows for rows in range(1, count + 1) if count % rows == 0),
+        key=lambda rows: abs(rows * width - (count // rows) * height),
+    )
+    columns = count // rows
+    fits = abs(rows - columns * height / width) < 1 or abs(columns - rows * width / height) < 1
+    return (rows, columns) if fits else None
+
+
+# ---- attention inside of windows
+
+
+def _partition(index: Tensor, window: tuple[int, int], shift: tuple[int, int]) -> Tensor:
+    """(L, N): the positions of a map (h, w) in windows, after it was padded, and rolled by the shift."""
+    height, width = index.shape
+    padded = nn.functional.pad(index, (0, -width % window[1], 0, -height % window[0]), value=-1)
+    rolled = padded.roll((-shift[0], -shift[1]), dims=(0, 1))
+    rows, columns = (length // side for length, side in zip(rolled.shape, window, strict=True))
+    return rolled.view(rows, window[0], columns, window[1]).permute(0, 2, 1, 3).reshape(rows * columns, -1)
+
+
+def _shifted_windows(module: nn.Module, shape: Sequence[int], count: int) -> Layout | str:
+    """Swin, of timm and torchvision: the module's input is (B, h, w, C)."""
+    if len(shape) != 4:
+        return f"the windows of {type(module).__name__} are known for an input of (B, h, w, C), this one is {shape}"
+    height, width = int(shape[1]), int(shape[2])
+    window, shift = (_pair(getattr(module, name)) for name in ("window_size", "shift_size"))
+    # torchvision does not shift along a side that has one window only.
+    shift = (shift[0] if window[0] < height else 0, shift[1] if window[1] < width else 0)
+    places = _partition(torch.arange(height * width).view(height, width), window, shift)
+    if places.shape[1] != count:
+        return f"windows of {window} positions were expected, and {count} tokens seen"
+    return Layout((height, width), (height, width), places=places)
+
+
+def _interleaved(module: nn.Module, shape: Sequence[int], count: int) -> Layout | str:
+    """MobileViT: the tokens with one offset in their patches attend to each other; the input is (B, C, H, W)."""
+    down, across = _pair(module.patch_size)
+    height, width = (-(-int(shape[axis]) // side) * side for axis, side in ((2, down), (3, across)))
+    index = torch.arange(height * width).view(height // down, down, width // across, across)
+    places = index.permute(1, 3, 0, 2).reshape(down * across, -1)
+    if places.shape[1] != count:
+        return f"{places.shape[1]} patches were expected, and {count} tokens seen"
+    return Layout((height, width), (height, width), places=places)
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    first, second = (value, value) if isinstance(value, int) else value
+    return int(first), int(second)
+
+
+def _is_a(module: nn.Module, kind: str) -> bool:
+    return any(f"{base.__module__}.{base.__qualname__}" == kind for base in type(module).__mro__)
+
+
+# Modules that divide their map among several attentions, and how.
+WINDOWS: Mapping[str, Callable[[nn.Module, Sequence[int], int], Layout | str]] = {
+    "timm.models.swin_transformer.SwinTransformerBlock": _shifted_windows,
+    "timm.models.swin_transformer_v2.SwinTransformerV2Block": _shifted_windows,
+    "torchvision.models.swin_transformer.ShiftedWindowAttention": _shifted_windows,
+    "timm.models.mobilevit.MobileVitBlock": _interleaved,
+}
