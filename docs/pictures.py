@@ -22,6 +22,7 @@ PAGES = {
 
 
 def main() -> None:
+    """Make the pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demo", type=Path, help="a folder that dnlnet demo has written; default: made now")
     parser.add_argument("--out", type=Path, default=IMAGES, help="folder for the pictures")
