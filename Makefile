@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test quick campaign lint format docs lock clean
+.PHONY: demo test quick campaign lint format docs pictures lock clean
 
 demo: $(READY)
 	$(BIN)/dnlnet demo $(DEMO)
@@ -39,6 +39,10 @@ format: $(READY)
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "documentation: site/index.html"
+
+# Every picture of README and docs anew, from the code; PICTURES="--demo demo" takes what a demo has written.
+pictures: $(READY)
+	$(BIN)/python docs/pictures.py $(PICTURES)
 
 # Exact versions with hashes, for every platform, naming no package index.
 lock: $(READY)

@@ -23,6 +23,7 @@ SOME = 8  # of the first pictures, whose overlaps are kept apart: a test measure
 
 
 def main() -> None:
+    """Halve, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=list(BOX))
     parser.add_argument("run", help="a run folder or a model file")

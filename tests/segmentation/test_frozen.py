@@ -214,6 +214,19 @@ def test_the_network_gives_images_what_it_gives_their_features() -> None:
         FrozenSegmentor(Backbone("resnet18", 32), 3, stages=(2, 1))
 
 
+def test_subpixels_are_logits_side_by_side() -> None:
+    """Logit (r i + a, r j + b) of class k is channel (k, a, b) of position (i, j): Shi et al., CVPR 2016."""
+    torch.manual_seed(0)
+    network = FrozenSegmentor(Backbone("resnet18", 32), 3, None, stages=(0,), width=8, subpixels=4).eval()
+    joined = torch.rand(1, 64, 5, 6)
+    with torch.no_grad():
+        logits = network(FeatureMap(joined)).logits  # stride 4: each of them is a pixel
+        channels = network.classifier(network.mix(joined))[0]
+    assert logits.shape == (1, 3, 20, 24)
+    for k, i, j, a, b in ((0, 0, 0, 0, 0), (2, 4, 5, 3, 1), (1, 2, 3, 1, 2)):
+        assert logits[0, k, 4 * i + a, 4 * j + b] == channels[16 * k + 4 * a + b, i, j]
+
+
 def test_a_cache_is_resumed_mended_and_never_stale(weights: Path, data: Path, tmp_path: Path) -> None:
     pictures = sorted((data / "images" / "train").iterdir())
     pictures = [Path(shutil.copy(path, tmp_path / path.name)) for path in pictures]

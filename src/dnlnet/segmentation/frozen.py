@@ -34,6 +34,8 @@ class FrozenSegmentor(nn.Module):
         stages: which of the backbone's maps, from 0, fine to coarse; the first one's grid is that of all.
         width: channels of the head and of the block.
         reduce: bring each stage to so many channels by a 1 x 1 convolution first; None joins them as they are.
+        subpixels: the classifier gives so many x so many logits of each class for a position, side by side, which
+            are brought to the size of the image linearly; 1 is one for a position.
         preset, **options: of the block, as for `dnlnet.NonLocalBlock`.
 
     >>> model = FrozenSegmentor(Backbone("resnet18", 32), classes=5, variant="dnl", stages=(1, 2, 3), width=16).eval()
@@ -53,6 +55,7 @@ class FrozenSegmentor(nn.Module):
         stages: Sequence[int] = (1, 2, 3),
         width: int = 128,
         reduce: int | None = None,
+        subpixels: int = 1,
         preset: str = "paper",
         **options: Unpack[Options],
     ) -> None:
@@ -70,7 +73,8 @@ class FrozenSegmentor(nn.Module):
             nn.ReLU(inplace=True),
         )
         self.block = None if variant is None else NonLocalBlock(width, variant, preset=preset, **options)
-        self.classifier = nn.Conv2d(width, classes, kernel_size=1)
+        self.classifier = nn.Conv2d(width, classes * subpixels**2, kernel_size=1)
+        self.subpixels = subpixels
 
     def features(self, images: Tensor) -> Tensor:
         """(B, C, h, w) features of normalised (B, 3, H, W) images."""
@@ -96,9 +100,9 @@ class FrozenSegmentor(nn.Module):
         mixed = self.mix(joined)
         if self.block is not None:
             mixed = self.block(mixed)
-        logits: Tensor = self.classifier(mixed)
-        height, width = logits.shape[-2:]
+        height, width = mixed.shape[-2:]
         size = (height * self.stride, width * self.stride)
+        logits = F.pixel_shuffle(self.classifier(mixed), self.subpixels)
         return F.interpolate(logits, size, mode="bilinear", align_corners=False)
 
 

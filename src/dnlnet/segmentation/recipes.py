@@ -202,10 +202,8 @@ def _frozen() -> Iterator[SegmentationRecipe]:
                 yield _recipe(f"{name}-{stem}_frozen", variant, model, rest)
             if stem == "mbv2":  # a head on frozen features first, then all of it from pixels
                 all_of_it = Phase(train=train, iterations=60 * epoch, lr=5e-4, unfrozen=("backbone.",))
-                tuned = {
-                    **rest,
-                    "schedule": schedule.model_copy(update={"iterations": 20 * epoch, "then": (all_of_it,)}),
-                }
+                phases = {"iterations": 20 * epoch, "then": (all_of_it,)}
+                tuned = {**rest, "schedule": schedule.model_copy(update=phases)}
                 for variant in (None, *VARIANTS):
                     yield _recipe(f"{name}-{stem}_tuned", variant, model, tuned)
 

@@ -42,6 +42,7 @@ class SegmentorModel(Model):
     align_corners: Flag = True
     stages: tuple[Index, ...] = (1, 2, 3)  # of a frozen backbone, that the head looks at
     reduce: Few | None = None  # channels that each of them is brought to first
+    subpixels: Annotated[int, Field(strict=True, ge=1, le=32)] = 1  # logits along a side of each of its positions
 
     @model_validator(mode="after")
     def _tiny_has_no_backbone(self) -> Self:

@@ -92,6 +92,7 @@ class Segmentation:
                 stages=model.stages,
                 width=model.width,
                 reduce=model.reduce,
+                subpixels=model.subpixels,
                 preset=model.preset,
                 **model.block,
             )
