@@ -85,7 +85,8 @@ def _recorded(seen: Seen, modules: Mapping[str, nn.Module]) -> Recorded:
     query, key = (x.detach().clone(memory_format=torch.contiguous_format) for x in (found.query, found.key))
     whole = seen.around[0][1] if seen.around else ()
     picture = (whole[2], whole[3]) if len(whole) == 4 else None
-    layout = find_layout(modules[""], chain, (query.shape[-2], key.shape[-2]), picture)
+    groups = len(query) // whole[0] if picture and whole[0] else 1
+    layout = find_layout(modules[""], chain, (query.shape[-2], key.shape[-2]), picture, groups)
     return Recorded(replace(found, query=query, key=key), layout)
 
 
@@ -104,6 +105,10 @@ def _require_eager(model: nn.Module) -> None:
             "a compiled model hides its attention; give the one that was compiled, model._orig_mod: it has the same "
             "weights"
         )
+    if any(module._compiled_call_impl is not None for module in model.modules()):
+        raise ValueError("a compiled model hides its attention; give one on which compile() was not called")
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise ValueError("a scripted or traced model hides its attention; give the one that it was made of")
 
 
 def _warn(captured: Captured, model: nn.Module, layers: Collection[str] | None) -> None:
