@@ -187,23 +187,25 @@ def test_a_block_written_out_is_recorded_once() -> None:
 
 def test_a_model_without_attention_warns() -> None:
     net = timm.create_model("resnet18", pretrained=False).eval()
-    with pytest.warns(UserWarning, match=r"no attention was seen: ResNet did not run .*, or has no softmax"):
-        with capture(net), torch.no_grad():
-            net(torch.rand(1, 3, 32, 32))
+    expected = pytest.warns(UserWarning, match=r"no attention was seen: ResNet did not run .*, or has no softmax")
+    with expected, capture(net), torch.no_grad():
+        net(torch.rand(1, 3, 32, 32))
 
 
 def test_asking_for_layers_that_are_not_there_warns_with_their_names() -> None:
     net = Two()
-    with pytest.warns(UserWarning, match="no attention was seen in third, fourth: "):
-        with capture(net, layers=["third", "fourth"]):
-            net(torch.randn(1, 4, 5, 6))
+    expected = pytest.warns(UserWarning, match="no attention was seen in third, fourth: ")
+    with expected, capture(net, layers=["third", "fourth"]):
+        net(torch.randn(1, 4, 5, 6))
 
 
 def test_dropout_in_training_warns() -> None:
     layer = nn.TransformerEncoderLayer(12, 3, 24, batch_first=True)
-    with pytest.warns(UserWarning, match=r"training mode: its dropout is not part of the maps; call model\.eval"):
-        with capture(layer):
-            layer(torch.randn(1, 5, 12))
+    expected = pytest.warns(
+        UserWarning, match=r"training mode: its dropout is not part of the maps; call model\.eval"
+    )
+    with expected, capture(layer):
+        layer(torch.randn(1, 5, 12))
     layer.eval()
     with capture(layer):
         layer(torch.randn(1, 5, 12))

@@ -117,7 +117,7 @@ def test_windows_of_an_unknown_kind_are_not_taken_for_the_whole_picture() -> Non
     with capture(model) as attention:
         model(torch.rand(1, 3, 16, 16))
     recorded = attention["attention"]
-    with pytest.raises(ValueError, match="in 4 groups of 4, in windows perhaps, which are not known for Tokens; say"):
+    with pytest.raises(ValueError, match="in 4 groups of 4, perhaps windows, which are not known for Tokens; say"):
         recorded.maps([(0, 0)])
     # four columns of a map of 4 x 4
     placed = recorded.laid_out(Layout((4, 4), (4, 4), places=torch.arange(16).view(4, 4).mT))

@@ -60,7 +60,7 @@ def find_layout(
     if groups != 1:
         return (
             f"the tokens of a picture of {picture[0]} x {picture[1]} pixels attend to each other in {groups} groups "
-            f"of {count}, in windows perhaps, which are not known for {type(model).__name__}; {_BY_HAND}, places=...))"
+            f"of {count}, perhaps windows, which are not known for {type(model).__name__}; {_BY_HAND}, places=...))"
         )
     said = prefix_tokens(model)
     queries, keys = (_grid(number, picture, said) for number in tokens)
