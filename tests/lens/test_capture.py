@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 import timm
 import torch
@@ -6,8 +8,10 @@ from torchvision.models.detection import fasterrcnn_mobilenet_v3_large_320_fpn
 
 import dnlnet
 from dnlnet import VARIANTS, NonLocalBlock
+from dnlnet.attention import Terms
 from dnlnet.lens import capture
-from dnlnet.lens.capture import find_blocks, watch_blocks
+from dnlnet.lens.capture import capture_blocks, find_blocks
+from dnlnet.lens.recorded import Recorded
 
 
 class Two(nn.Module):
@@ -117,19 +121,114 @@ def test_blocks_inside_a_detector_are_captured() -> None:
 
 def test_asking_for_what_did_not_run_says_what_there_is() -> None:
     net = Two()
-    with capture(net) as blocks:
+    with pytest.warns(UserWarning, match="no attention was seen"), capture(net) as blocks:
         pass
-    with pytest.raises(KeyError, match="no block has run"):
+    with pytest.raises(KeyError, match="no attention has run"):
         blocks["first"]
     with capture(net) as blocks:
         net(torch.randn(1, 4, 5, 6))
-    with pytest.raises(KeyError, match=r"no block 'third' has run; captured: first, deep\.second"):
+    with pytest.raises(KeyError, match=r"no attention 'third' has run; captured: first, deep\.second"):
         blocks["third"]
 
 
 def test_a_model_without_blocks_is_refused() -> None:
-    with (
-        pytest.raises(ValueError, match="Linear has no non-local block"),
-        watch_blocks(nn.Linear(2, 2), lambda *_: None),
-    ):
+    for look in (find_blocks, lambda network: capture_blocks(network).__enter__()):
+        with pytest.raises(ValueError, match="Linear has no non-local block"):
+            look(nn.Linear(2, 2))
+
+
+def test_blocks_alone() -> None:
+    net = Two()
+    with capture_blocks(net) as blocks:
+        net(torch.randn(1, 4, 5, 6))
+    assert list(blocks) == ["first", "deep.second"]
+    assert not [module for module in net.modules() if module._forward_pre_hooks]
+
+
+def test_blocks_and_other_attention_in_one_model() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = NonLocalBlock(4, "nl")
+            self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            tokens = self.block(x).flatten(2).mT
+            return self.attention(tokens, tokens, tokens)[0]
+
+    net, x = Both().eval(), torch.randn(1, 4, 5, 6)
+    with capture(net) as attention:
+        net(x)
+    assert {name: type(found) for name, found in attention.items()} == {"block": Terms, "attention": Recorded}
+    assert torch.equal(attention["block"].maps([(1, 2)]).combined, net.block.attention_maps(x, [(1, 2)]).combined)
+    assert attention["attention"].maps([(1, 2)]).combined.shape == (2, 1, 5, 6)
+    with capture(net, layers=["block"]) as attention:
+        net(x)
+    assert list(attention) == ["block"]
+
+
+def test_a_block_written_out_is_recorded_once() -> None:
+    """Its own softmax(query.key) is not taken for another attention."""
+
+    class Explicit(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = NonLocalBlock(4, "nl")
+            self.block.forward = self.block.forward_explicit
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.block(x)
+
+    net = Explicit()
+    with capture(net) as attention:
+        net(torch.randn(1, 4, 5, 6))
+    assert {name: type(found) for name, found in attention.items()} == {"block": Terms}
+
+
+def test_a_model_without_attention_warns() -> None:
+    net = timm.create_model("resnet18", pretrained=False).eval()
+    expected = pytest.warns(UserWarning, match=r"no attention was seen: ResNet did not run .*, or has no softmax")
+    with expected, capture(net), torch.no_grad():
+        net(torch.rand(1, 3, 32, 32))
+
+
+def test_asking_for_layers_that_are_not_there_warns_with_their_names() -> None:
+    net = Two()
+    expected = pytest.warns(UserWarning, match="no attention was seen in third, fourth: ")
+    with expected, capture(net, layers=["third", "fourth"]):
+        net(torch.randn(1, 4, 5, 6))
+
+
+def test_dropout_in_training_warns() -> None:
+    layer = nn.TransformerEncoderLayer(12, 3, 24, batch_first=True)
+    expected = pytest.warns(
+        UserWarning, match=r"training mode: its dropout is not part of the maps; call model\.eval"
+    )
+    with expected, capture(layer):
+        layer(torch.randn(1, 5, 12))
+    layer.eval()
+    with capture(layer):
+        layer(torch.randn(1, 5, 12))
+    net = Two().train()
+    with capture(net):  # without dropout, training does not matter
+        net(torch.randn(1, 4, 5, 6))
+
+
+def _compiled(net: nn.Module) -> nn.Module:
+    return torch.compile(net)
+
+
+def _compiled_in_place(net: nn.Module) -> nn.Module:
+    net.compile()
+    return net
+
+
+def _inside(net: nn.Module) -> nn.Module:
+    return nn.Sequential(torch.compile(net))
+
+
+@pytest.mark.parametrize("form", [_compiled, _compiled_in_place, _inside])
+def test_a_compiled_model_is_refused(form: Callable[[nn.Module], nn.Module]) -> None:
+    net = form(nn.Sequential(nn.MultiheadAttention(4, 2)))
+    with pytest.raises(ValueError, match="a compiled model hides its attention; give"), capture(net):
         pass

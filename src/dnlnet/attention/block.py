@@ -104,7 +104,7 @@ class NonLocalBlock(nn.Module):
         # (B, N, C) for logits with a query per position, (B, 1, C) for a unary term
         outputs = [attend(term.query, term.key, value) for term in logits]
         if self.gamma is not None:
-            ungated = len(outputs) - 1 if self.settings.gate == "scalar_pairwise" else 0
+            ungated = len(outputs) - self.variant.pairwise if self.settings.gate == "scalar_pairwise" else 0
             outputs[ungated:] = [self.gamma * y for y in outputs[ungated:]]
         y = outputs.pop()
         for unary in outputs:

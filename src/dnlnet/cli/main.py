@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from dnlnet import __version__
+from dnlnet.cli.ablate import ablate
 from dnlnet.cli.attend import attend
 from dnlnet.cli.bench import bench
 from dnlnet.cli.complexity import complexity
@@ -44,6 +45,7 @@ app.command()(predict)
 app.command()(attend)
 app.command()(explore)
 app.command()(consistency)
+app.command()(ablate)
 app.command()(study)
 app.command()(models)
 app.command()(export)

@@ -59,7 +59,7 @@ def capture(model: nn.Module, layers: Collection[str] | None = None) -> Iterator
     >>> attention["blocks.1.attn"].maps([(3, 0)]).pairwise.shape  # of three heads, on a grid of 4 x 4 patches
     torch.Size([3, 1, 4, 4])
     """
-    _require_eager(model)
+    require_eager(model)
     captured = Captured()
     modules = dict(model.named_modules())
     blocks = {name: module for name, module in modules.items() if isinstance(module, NonLocalBlock)}
@@ -81,29 +81,35 @@ def capture(model: nn.Module, layers: Collection[str] | None = None) -> Iterator
 def _recorded(seen: Seen, modules: Mapping[str, nn.Module]) -> Recorded:
     """The attention with queries and keys of its own: the model may go on to change them."""
     chain = [(modules[name], shape) for name, shape in reversed(seen.around)]
-    found = seen.heads_apart(next(filter(None, (_heads(module) for module, _ in chain)), 1))
+    found = seen.heads_apart(count_heads(seen, modules))
     query, key = (x.detach().clone(memory_format=torch.contiguous_format) for x in (found.query, found.key))
     whole = seen.around[0][1] if seen.around else ()
     picture = (whole[2], whole[3]) if len(whole) == 4 else None
-    layout = find_layout(modules[""], chain, (query.shape[-2], key.shape[-2]), picture)
+    groups = len(query) // whole[0] if picture and whole[0] else 1
+    layout = find_layout(modules[""], chain, (query.shape[-2], key.shape[-2]), picture, groups)
     return Recorded(replace(found, query=query, key=key), layout)
 
 
-def _heads(module: nn.Module) -> int | None:
-    """How many heads an attention says it has."""
-    named = (
-        getattr(module, name, None) for name in ("num_heads", "num_attention_heads", "heads", "n_heads", "nhead")
-    )
-    return next((value for value in named if isinstance(value, int)), None)
+def count_heads(seen: Seen, modules: Mapping[str, nn.Module]) -> int:
+    """How many heads the innermost of the modules around an attention says it has; 1 if none does."""
+    said = (getattr(modules[place], name, None) for place, _ in reversed(seen.around) for name in _HEADS)
+    return next((value for value in said if isinstance(value, int) and value), 1)
 
 
-def _require_eager(model: nn.Module) -> None:
+_HEADS = ("num_heads", "num_attention_heads", "heads", "n_heads", "nhead")
+
+
+def require_eager(model: nn.Module) -> None:
     """A compiled model runs without its modules, so that nothing can be seen."""
     if any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
         raise ValueError(
             "a compiled model hides its attention; give the one that was compiled, model._orig_mod: it has the same "
             "weights"
         )
+    if any(module._compiled_call_impl is not None for module in model.modules()):
+        raise ValueError("a compiled model hides its attention; give one on which compile() was not called")
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise ValueError("a scripted or traced model hides its attention; give the one that it was made of")
 
 
 def _warn(captured: Captured, model: nn.Module, layers: Collection[str] | None) -> None:

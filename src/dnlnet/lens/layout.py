@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+_BY_HAND = "say how they lie with laid_out(Layout(size=(rows, columns), key_size=(rows, columns)"
 _MOST_PREFIX = 16  # tokens before those of the picture, if nobody says how many there are
 
 
@@ -38,6 +39,7 @@ def find_layout(
     chain: Sequence[tuple[nn.Module, Sequence[int]]],
     tokens: tuple[int, int],
     picture: tuple[int, int] | None,
+    groups: int = 1,
 ) -> Layout | str:
     """How the queries and keys of an attention lie, or a sentence that says why nobody knows.
 
@@ -46,6 +48,7 @@ def find_layout(
         chain: the modules around the attention, innermost first, with the shapes of their inputs.
         tokens: number of queries and of keys.
         picture: height and width of the model's input; None for anything but pictures.
+        groups: of tokens of each picture that attend to each other, such as windows.
     """
     for module, shape in chain:
         for kind, windows in WINDOWS.items():
@@ -54,13 +57,18 @@ def find_layout(
     count, key_count = tokens
     if picture is None:
         return Layout((count,), (key_count,))
+    if groups != 1:
+        return (
+            f"the tokens of a picture of {picture[0]} x {picture[1]} pixels attend to each other in {groups} groups "
+            f"of {count}, perhaps windows, which are not known for {type(model).__name__}; {_BY_HAND}, places=...))"
+        )
     said = prefix_tokens(model)
     queries, keys = (_grid(number, picture, said) for number in tokens)
     if queries is None or keys is None:
         number = count if queries is None else key_count
         return (
-            f"{number} tokens are no grid of the shape of a picture of {picture[0]} x {picture[1]} pixels; say how "
-            "they lie with layout=Layout(size=(rows, columns), key_size=(rows, columns), prefix=...)"
+            f"{number} tokens are no grid of the shape of a picture of {picture[0]} x {picture[1]} pixels; "
+            f"{_BY_HAND}, prefix=..., key_prefix=...))"
         )
     return Layout(queries[1], keys[1], queries[0], keys[0])
 
@@ -113,27 +121,51 @@ def _shape_of(count: int, picture: tuple[int, int]) -> tuple[int, int] | None:
 # ---- attention inside of windows
 
 
-def _partition(index: Tensor, window: tuple[int, int], shift: tuple[int, int]) -> Tensor:
-    """(L, N): the positions of a map (h, w) in windows, after it was padded, and rolled by the shift."""
+def _partition(index: Tensor, window: tuple[int, int]) -> Tensor:
+    """(L, N): the positions of a map (h, w) in windows; -1 where padding fills them."""
+    padded = _padded(index, window)
+    rows, columns = (length // side for length, side in zip(padded.shape, window, strict=True))
+    return padded.view(rows, window[0], columns, window[1]).permute(0, 2, 1, 3).reshape(rows * columns, -1)
+
+
+def _padded(index: Tensor, window: tuple[int, int]) -> Tensor:
     height, width = index.shape
-    padded = nn.functional.pad(index, (0, -width % window[1], 0, -height % window[0]), value=-1)
-    rolled = padded.roll((-shift[0], -shift[1]), dims=(0, 1))
-    rows, columns = (length // side for length, side in zip(rolled.shape, window, strict=True))
-    return rolled.view(rows, window[0], columns, window[1]).permute(0, 2, 1, 3).reshape(rows * columns, -1)
+    return nn.functional.pad(index, (0, -width % window[1], 0, -height % window[0]), value=-1)
 
 
-def _shifted_windows(module: nn.Module, shape: Sequence[int], count: int) -> Layout | str:
-    """Swin, of timm and torchvision: the module's input is (B, h, w, C)."""
-    if len(shape) != 4:
-        return f"the windows of {type(module).__name__} are known for an input of (B, h, w, C), this one is {shape}"
-    height, width = int(shape[1]), int(shape[2])
-    window, shift = (_pair(getattr(module, name)) for name in ("window_size", "shift_size"))
-    # torchvision does not shift along a side that has one window only.
-    shift = (shift[0] if window[0] < height else 0, shift[1] if window[1] < width else 0)
-    places = _partition(torch.arange(height * width).view(height, width), window, shift)
-    if places.shape[1] != count:
-        return f"windows of {window} positions were expected, and {count} tokens seen"
-    return Layout((height, width), (height, width), places=places)
+def _shifted(index: Tensor, shift: tuple[int, int]) -> Tensor:
+    return index.roll((-shift[0], -shift[1]), dims=(0, 1))
+
+
+def _timm_windows(index: Tensor, window: tuple[int, int], shift: tuple[int, int]) -> Tensor:
+    """Shifted, then padded."""
+    return _partition(_shifted(index, shift), window)
+
+
+def _torchvision_windows(index: Tensor, window: tuple[int, int], shift: tuple[int, int]) -> Tensor:
+    """Padded, then shifted, but not along a side that has one window only."""
+    sides = (shift[axis] if window[axis] < index.shape[axis] else 0 for axis in (0, 1))
+    return _partition(_shifted(_padded(index, window), (next(sides), next(sides))), window)
+
+
+def _shifted_windows(
+    cut: Callable[[Tensor, tuple[int, int], tuple[int, int]], Tensor],
+) -> Callable[[nn.Module, Sequence[int], int], Layout | str]:
+    """Swin: the module's input is (B, h, w, C)."""
+
+    def find(module: nn.Module, shape: Sequence[int], count: int) -> Layout | str:
+        if len(shape) != 4:
+            return (
+                f"the windows of {type(module).__name__} are known for an input of (B, h, w, C), this one is {shape}"
+            )
+        height, width = int(shape[1]), int(shape[2])
+        window, shift = (_pair(getattr(module, name)) for name in ("window_size", "shift_size"))
+        places = cut(torch.arange(height * width).view(height, width), window, shift)
+        if places.shape[1] != count:
+            return f"windows of {window} positions were expected, and {count} tokens seen"
+        return Layout((height, width), (height, width), places=places)
+
+    return find
 
 
 def _interleaved(module: nn.Module, shape: Sequence[int], count: int) -> Layout | str:
@@ -158,8 +190,8 @@ def _is_a(module: nn.Module, kind: str) -> bool:
 
 # Modules that divide their map among several attentions, and how.
 WINDOWS: Mapping[str, Callable[[nn.Module, Sequence[int], int], Layout | str]] = {
-    "timm.models.swin_transformer.SwinTransformerBlock": _shifted_windows,
-    "timm.models.swin_transformer_v2.SwinTransformerV2Block": _shifted_windows,
-    "torchvision.models.swin_transformer.ShiftedWindowAttention": _shifted_windows,
+    "timm.models.swin_transformer.SwinTransformerBlock": _shifted_windows(_timm_windows),
+    "timm.models.swin_transformer_v2.SwinTransformerV2Block": _shifted_windows(_timm_windows),
+    "torchvision.models.swin_transformer.ShiftedWindowAttention": _shifted_windows(_torchvision_windows),
     "timm.models.mobilevit.MobileVitBlock": _interleaved,
 }

@@ -4,6 +4,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Literal
 
 import torch
@@ -83,6 +84,9 @@ class Recorded:
     def terms(self, head: Heads = "mean", image: int = 0) -> Terms:
         """The terms of one head, of all (in the place of the batch), or of the mean over heads, on one image."""
         layout = self.placed()
+        images = len(self.seen.query) // (1 if layout.places is None else len(layout.places))
+        if not 0 <= image < images:
+            raise ValueError(f"{self.seen.name}: there is no image {image}; the batch has {images}, counted from 0")
         if layout.places is not None:
             from dnlnet.lens.windows import window_terms
 
@@ -96,6 +100,8 @@ class Recorded:
     def numbers(self, head: Heads) -> list[int]:
         """Which heads are meant."""
         if isinstance(head, str):
+            if head not in ("mean", "all"):
+                raise ValueError(f"heads are 'mean', 'all' or a number, not {head!r}")
             return list(range(self.heads))
         if not 0 <= head < self.heads:
             raise ValueError(f"{self.seen.name}: there is no head {head}; it has {self.heads}, counted from 0")
@@ -109,6 +115,20 @@ class Recorded:
 
     def laid_out(self, layout: Layout) -> "Recorded":
         """The same attention with tokens that lie as you say."""
+        count, key_count = self.seen.query.shape[-2], self.seen.key.shape[-2]
+        if layout.places is not None:
+            if layout.places.shape[1] != count or count != key_count:
+                raise ValueError(
+                    f"{self.seen.name}: windows of {count} tokens were seen, but the layout is of windows of "
+                    f"{layout.places.shape[1]}"
+                )
+            return replace(self, layout=layout)
+        said = (layout.prefix + prod(layout.size), layout.key_prefix + prod(layout.key_size))
+        if said != (count, key_count):
+            raise ValueError(
+                f"{self.seen.name}: {count} queries and {key_count} keys were seen, but prefix tokens and size of "
+                f"the layout make {said[0]} and {said[1]}"
+            )
         return replace(self, layout=layout)
 
     def terms_of(self, chosen: Sequence[tuple[int, int]], *, averaged: bool = False) -> HeadTerms:

@@ -26,7 +26,8 @@ class Seen:
         key: (..., M, D); its heads may be fewer, each shared by several of the query's.
         steps: what happens to the products before the softmax.
         factor: what they are multiplied with, one number or one for each head.
-        hides: True for keys that no query may see, (..., M); None if all may be seen.
+        hides: True for keys that no query may see, (..., M) as the logits are after the steps; None if all may be
+            seen.
         around: the modules that were running, outermost first, by name, with the shapes of their inputs.
     """
 
@@ -61,7 +62,15 @@ class Seen:
         apart = (math.prod(leading) // number, number)
         query = self.query.reshape(*apart, count, width)
         key = self.key.reshape(*apart, *self.key.shape[-2:])
-        return replace(self, query=query, key=key, steps=(led(leading), *self.steps, led(apart)))
+        steps = (led(leading), *self.steps, led(apart))
+        return replace(self.led(leading, apart), query=query, key=key, steps=steps)
+
+    def led(self, before: Sequence[int], after: Sequence[int]) -> "Seen":
+        """The same attention with other leading dimensions of what it hides."""
+        if self.hides is None:
+            return self
+        hides = self.hides.broadcast_to(*before, self.hides.shape[-1]).reshape(*after, self.hides.shape[-1])
+        return replace(self, hides=hides)
 
 
 def shared(key: Tensor, query: Tensor) -> Tensor:
@@ -84,6 +93,18 @@ def added(bias: Tensor) -> Step:
 def filled(mask: Tensor, value: float) -> Step:
     """Replace what the mask covers."""
     return lambda logits, rows: logits.masked_fill(_of_rows(mask, rows), value)
+
+
+def hide_later(logits: Tensor, rows: Tensor | None) -> Tensor:
+    """Each query sees the keys up to its own position."""
+    count, key_count = logits.shape[-2:]
+    query = torch.arange(count, device=logits.device) if rows is None else rows
+    return logits.masked_fill(torch.arange(key_count, device=logits.device) > query[:, None], -math.inf)
+
+
+def clamped(least: Any, most: Any) -> Step:
+    """Keep within limits."""
+    return lambda logits, rows: logits.clamp(least, most)
 
 
 def led(leading: Sequence[int]) -> Step:
@@ -143,7 +164,7 @@ def _divide(seen: Seen, call: Call) -> Seen | None:
 
 def _scale(seen: Seen, factor: Any) -> Seen | None:
     if isinstance(factor, Tensor):
-        if factor.dim() > 1 and factor.shape[-2:] != (1, 1):
+        if factor.numel() > 1 and factor.shape[-2:] != (1, 1):
             return None
         factor = factor.detach()
     elif not isinstance(factor, int | float):
@@ -154,23 +175,43 @@ def _scale(seen: Seen, factor: Any) -> Seen | None:
 def _add(seen: Seen, call: Call) -> Seen | None:
     if not isinstance(call.other, Tensor):
         return seen if isinstance(call.other, int | float) else None
-    bias = call.other.detach() * call.named.get("alpha", 1)
+    factor = call.named.get("alpha", 1)
+    return biased(seen, call.other if factor == 1 else call.other * factor)
+
+
+def _subtract(seen: Seen, call: Call) -> Seen | None:
+    if call.args[0] is not call.before:
+        return None
+    if isinstance(call.other, Tensor) and call.other.shape[-1:] != (1,):
+        return biased(seen, -call.other * call.named.get("alpha", 1))
+    return seen  # the same for all keys: the softmax does not see it
+
+
+def biased(seen: Seen, bias: Tensor) -> Seen:
+    """The attention with a bias, or a mask of large negative numbers, added to its logits."""
+    bias = bias.detach()
     return _hiding(replace(seen, steps=(*seen.steps, added(bias))), bias < NEVER)
 
 
+def _clamp(seen: Seen, call: Call) -> Seen | None:
+    limits = dict(zip(("min", "max"), call.args[1:], strict=False)) | dict(call.named)
+    return replace(seen, steps=(*seen.steps, clamped(limits.get("min"), limits.get("max"))))
+
+
 def _fill(seen: Seen, call: Call) -> Seen | None:
-    mask, value = (*call.args[1:], *call.named.values())[:2]
-    return _filled(seen, mask, value)
+    given = dict(zip(("mask", "value"), call.args[1:], strict=False)) | dict(call.named)
+    return covered(seen, given["mask"], given["value"])
 
 
 def _where(seen: Seen, call: Call) -> Seen | None:
     if len(call.args) != 3 or call.args[1] is not call.before:
         return None
     mask, _, value = call.args
-    return None if isinstance(value, Tensor) and value.numel() != 1 else _filled(seen, ~mask, value)
+    return None if isinstance(value, Tensor) and value.numel() != 1 else covered(seen, ~mask, value)
 
 
-def _filled(seen: Seen, mask: Tensor, value: Any) -> Seen:
+def covered(seen: Seen, mask: Tensor, value: Any = -math.inf) -> Seen:
+    """The attention with logits replaced where the mask is True."""
     after = replace(seen, steps=(*seen.steps, filled(mask, float(value))))
     return _hiding(after, mask) if float(value) < NEVER else after
 
@@ -179,7 +220,9 @@ def _shape(seen: Seen, call: Call) -> Seen | None:
     after = call.after.shape
     if after[-2:] != call.shape[-2:]:
         return None
-    return seen if after == call.shape else replace(seen, steps=(*seen.steps, led(after[:-2])))
+    if after == call.shape:
+        return seen
+    return replace(seen.led(call.shape[:-2], after[:-2]), steps=(*seen.steps, led(after[:-2])))
 
 
 def _hiding(seen: Seen, mask: Tensor) -> Seen:
@@ -195,8 +238,14 @@ def query_and_key(*args: Any) -> tuple[Tensor, Tensor] | None:
         return None
     inputs, _, output = args[0].replace(" ", "").partition("->")
     first, _, second = inputs.partition(",")
+    if "." in inputs:
+        hidden = {args[1].dim() - len(first), args[2].dim() - len(second)}
+        if len(hidden) != 1 or not first.startswith("...") or not second.startswith("..."):
+            return None
+        leading = "".join(chr(ord("\u0391") + number) for number in range(hidden.pop() + 3))
+        first, second, output = (part.replace("...", leading) for part in (first, second, output))
     summed = [index for index in first if index in second and index not in output]
-    if "." in inputs or len(summed) != 1 or len(output) < 3:
+    if len(summed) != 1 or len(output) < 3:
         return None
     row, column = output[-2], output[-1]
     operands = [(first, args[1]), (second, args[2])]
@@ -219,6 +268,8 @@ TRACES: Mapping[Any, Trace] = {
     **dict.fromkeys((Tensor.__mul__, Tensor.__rmul__, Tensor.__imul__), _multiply),
     **dict.fromkeys((torch.div, Tensor.div, Tensor.div_, Tensor.__truediv__, Tensor.__itruediv__), _divide),
     **dict.fromkeys((torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__), _add),
+    **dict.fromkeys((torch.sub, Tensor.sub, Tensor.sub_, Tensor.__sub__, Tensor.__isub__), _subtract),
+    **dict.fromkeys((torch.clamp, Tensor.clamp, Tensor.clamp_), _clamp),
     **dict.fromkeys((torch.masked_fill, Tensor.masked_fill, Tensor.masked_fill_), _fill),
     torch.where: _where,
     **dict.fromkeys((Tensor.view, Tensor.reshape, torch.reshape), _shape),

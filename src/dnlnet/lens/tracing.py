@@ -5,7 +5,6 @@ scales, biases, masks and changes of shape, then a softmax: each step is noted, 
 Both are seen by one `TorchFunctionMode`. `nn.MultiheadAttention` is opened, so that its steps are seen as well.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,16 +18,15 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from dnlnet.lens.steps import (
-    NEVER,
     PRODUCTS,
     SOFTMAXES,
     TRACES,
     Call,
     Seen,
     Step,
-    added,
-    filled,
-    hidden_keys,
+    biased,
+    covered,
+    hide_later,
     query_and_key,
     scaled,
 )
@@ -65,7 +63,7 @@ class _Places:
         for name, module in self.model.named_modules():
             self.hooks += [
                 module.register_forward_pre_hook(self._begin(name), with_kwargs=True),
-                module.register_forward_hook(self._end, always_call=True),
+                module.register_forward_hook(self._end(name), always_call=True),
             ]
 
     def __exit__(self, *_: object) -> None:
@@ -80,8 +78,12 @@ class _Places:
 
         return begin
 
-    def _end(self, *_: object) -> None:
-        self.running.pop()
+    def _end(self, name: str) -> Callable[..., None]:
+        def end(*_: object) -> None:
+            if self.running and self.running[-1][0] == name:  # not if an error came before it began
+                self.running.pop()
+
+        return end
 
     @property
     def name(self) -> str:
@@ -137,17 +139,15 @@ class _Watch(TorchFunctionMode):
         enable_gqa: bool = False,
     ) -> Tensor:
         factor = query.shape[-1] ** -0.5 if scale is None else scale
-        steps: list[Step] = [scaled(factor)]
+        steps: tuple[Step, ...] = (scaled(factor), hide_later) if is_causal else (scaled(factor),)
         hides = None
-        if is_causal:
-            visible = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
-            steps.append(filled(~visible, -math.inf))
-        if attn_mask is not None:
-            boolean = attn_mask.dtype == torch.bool
-            steps.append(filled(~attn_mask, -math.inf) if boolean else added(attn_mask))
-            hides = hidden_keys(~attn_mask if boolean else attn_mask < NEVER)
+        if is_causal and key.shape[-2] > query.shape[-2]:
+            hides = torch.arange(key.shape[-2], device=key.device) >= query.shape[-2]
         name, around = self.places.numbered(self.places.name), tuple(self.places.running)
-        other = self.callback(Seen(name, query, key, tuple(steps), factor, hides, around))
+        seen = Seen(name, query, key, steps, factor, hides, around)
+        if attn_mask is not None:
+            seen = covered(seen, ~attn_mask) if attn_mask.dtype == torch.bool else biased(seen, attn_mask)
+        other = self.callback(seen)
         return F.scaled_dot_product_attention(
             query if other is None else other,
             key,
@@ -163,8 +163,8 @@ class _Watch(TorchFunctionMode):
         bias, *factors = args if len(args) == 3 else (None, *args)
         if len(factors) == 2 and not named and all(isinstance(x, Tensor) and x.dim() > 2 for x in factors):
             query, key = factors
-            steps = () if bias is None else (added(bias),)
-            self.traced[result] = Seen(self.places.name, query, key.mT, steps, around=tuple(self.places.running))
+            seen = Seen(self.places.name, query, key.mT, around=tuple(self.places.running))
+            self.traced[result] = seen if bias is None else biased(seen, bias)
 
     def _einsum(self, result: Any, args: Sequence[Any]) -> None:
         found = query_and_key(*args)
@@ -177,7 +177,8 @@ class _Watch(TorchFunctionMode):
         dim = named.get("dim", args[1] if len(args) > 1 else None)
         if seen is None or dim not in (-1, logits.dim() - 1):
             return func(*args, **named)
-        other = self.callback(replace(seen, name=self.places.numbered(seen.name)))
+        seen = replace(seen.led(logits.shape[:-2], seen.query.shape[:-2]), name=self.places.numbered(seen.name))
+        other = self.callback(seen)
         if other is not None:
             args = (seen.logits(query=other).to(logits.dtype).reshape(logits.shape), *args[1:])
             named.pop("input", None)

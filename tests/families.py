@@ -1,0 +1,241 @@
+"""Small transformers of the families that people use, without weights, and what each says its attention is."""
+
+# B batch, H heads, N queries, M keys
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from unittest import mock
+
+import pytest
+import timm
+import torch
+import torchvision
+from torch import Tensor, nn
+
+Weights = list[Tensor]  # (B, H, N, M) of each layer, in the order in which they run
+
+
+@dataclass(frozen=True)
+class Family:
+    """A network that was built once, its input, and its own attention in a plain run.
+
+    Args:
+        network: in double precision, for evaluation.
+        inputs: of its call, by name or in order.
+        own: runs it as its library has it, and gives the attention that the library itself computes.
+        biased: logits have a bias or a mask, so that Eq. 5 holds before it is added.
+    """
+
+    network: nn.Module
+    inputs: dict[str, Any]
+    own: Callable[[], Weights]
+    biased: bool = False
+
+    def run(self) -> Any:
+        with torch.no_grad():
+            output = self.network(**self.inputs)
+        return output if isinstance(output, Tensor) else output[0]
+
+
+def _network(network: nn.Module) -> nn.Module:
+    """With weights that are large enough for attention to differ from a plain mean."""
+    generator = torch.Generator().manual_seed(0)
+    for parameter in network.parameters():
+        nn.init.normal_(
+            parameter, std=parameter[0].numel() ** -0.5 if parameter.dim() > 1 else 0.5, generator=generator
+        )
+    return network.double().eval()
+
+
+def _pixels(height: int, width: int, batch: int = 2) -> Tensor:
+    return torch.randn(batch, 3, height, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+# ---- what libraries compute
+
+
+def _dropped(network: nn.Module, run: Callable[[], Any]) -> Weights:
+    """timm: what `attn_drop` is given when the fused kernel is off."""
+    found: Weights = []
+    layers = [module for module in network.modules() if hasattr(module, "fused_attn")]
+    before = [layer.fused_attn for layer in layers]
+    hooks = [layer.attn_drop.register_forward_pre_hook(lambda _, x: found.append(x[0])) for layer in layers]
+    for layer in layers:
+        layer.fused_attn = False
+    run()
+    for layer, fused, hook in zip(layers, before, hooks, strict=True):
+        layer.fused_attn = fused
+        hook.remove()
+    return found
+
+
+def _asked_for(network: nn.Module, run: Callable[[], Any]) -> Weights:
+    """torchvision's ViT: what its `nn.MultiheadAttention`s give when they are asked for their weights."""
+    found: Weights = []
+
+    def ask(layer: nn.Module, args: tuple[Any, ...], named: dict[str, Any], _: Any) -> None:
+        hidden = {**named, "need_weights": True, "average_attn_weights": False}
+        found.append(type(layer).forward(layer, *args, **hidden)[1])
+
+    hooks = [
+        module.register_forward_hook(ask, with_kwargs=True)
+        for module in network.modules()
+        if isinstance(module, nn.MultiheadAttention)
+    ]
+    run()
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def _softened(network: nn.Module, run: Callable[[], Any]) -> Weights:
+    """torchvision's Swin: what its softmaxes return."""
+    found: Weights = []
+    softmax = torch.nn.functional.softmax
+
+    def noted(*args: Any, **named: Any) -> Tensor:
+        found.append(softmax(*args, **named))
+        return found[-1]
+
+    with mock.patch("torch.nn.functional.softmax", noted):
+        run()
+    return found
+
+
+# ---- families
+
+
+def _timm(
+    name: str, height: int, width: int, *, fused: bool = True, biased: bool = False, batch: int = 2, **options: Any
+) -> Family:
+    network = _network(timm.create_model(name, **options))
+    for module in network.modules():
+        if hasattr(module, "fused_attn"):
+            module.fused_attn = fused
+    family = Family(network, {"x": _pixels(height, width, batch)}, lambda: _dropped(network, family.run), biased)
+    return family
+
+
+_SMALL = {"embed_dim": 24, "depth": 2, "num_heads": 3}
+# 10 x 14 tokens: windows, shifts and padding
+_WINDOWS = {"img_size": (40, 56), "window_size": 4, "embed_dim": 12, "depths": (2, 1), "num_heads": (2, 3)}
+
+
+def _torchvision(network: nn.Module, height: int, width: int, own: Any, *, biased: bool = False) -> Family:
+    network = _network(network)
+    family = Family(network, {"x": _pixels(height, width)}, lambda: own(network, family.run), biased)
+    return family
+
+
+def _vision_transformer() -> Family:
+    network = torchvision.models.VisionTransformer(32, 8, 2, 3, 24, 48)
+    return _torchvision(network, 32, 32, _asked_for)
+
+
+def _swin(version: str) -> Family:
+    block = {"1": "SwinTransformerBlock", "2": "SwinTransformerBlockV2"}[version]
+    merging = {"1": "PatchMerging", "2": "PatchMergingV2"}[version]
+    models = torchvision.models.swin_transformer
+    network = models.SwinTransformer(
+        [4, 4], 12, [2, 1], [2, 3], [4, 4], block=getattr(models, block), downsample_layer=getattr(models, merging)
+    )
+    return _torchvision(network, 40, 56, _softened, biased=True)
+
+
+def _transformers(kind: str, config: dict[str, Any], inputs: dict[str, Any], attention: str) -> Family:
+    library = pytest.importorskip(
+        "transformers", reason="transformers is not installed: pip install dnlnet[transformers]"
+    )
+    made = getattr(library, f"{kind}Config")(**config, attn_implementation=attention)
+    network = _network(getattr(library, f"{kind}Model")(made))
+
+    def own() -> Weights:
+        network.set_attn_implementation("eager")
+        with torch.no_grad():
+            found = list(network(**inputs, output_attentions=True).attentions)
+        network.set_attn_implementation(attention)
+        return found
+
+    return Family(network, inputs, own, biased="attention_mask" in inputs)
+
+
+_HIDDEN = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 48}
+
+
+def _picture_model(kind: str, attention: str, **options: Any) -> Family:
+    config = {**_HIDDEN, "image_size": 32, "patch_size": 8, **options}
+    return _transformers(kind, config, {"pixel_values": _pixels(32, 32)}, attention)
+
+
+def _segformer(attention: str) -> Family:
+    sizes = {"hidden_sizes": [8, 8, 8, 8], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 2, 2, 2]}
+    return _transformers("Segformer", sizes, {"pixel_values": _pixels(64, 96)}, attention)
+
+
+def _bert(attention: str) -> Family:
+    words = torch.randint(0, 99, (2, 6), generator=torch.Generator().manual_seed(0))
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
+    return _transformers(
+        "Bert", {**_HIDDEN, "vocab_size": 99}, {"input_ids": words, "attention_mask": mask}, attention
+    )
+
+
+FAMILIES: dict[str, Callable[[], Family]] = {
+    "timm ViT": lambda: _timm("vit_tiny_patch16_224", 32, 48, img_size=(32, 48), patch_size=8, **_SMALL),
+    "timm ViT, written out": lambda: _timm(
+        "vit_tiny_patch16_224", 32, 48, img_size=(32, 48), patch_size=8, fused=False, **_SMALL
+    ),
+    "timm DINOv2 with registers": lambda: _timm("vit_small_patch14_reg4_dinov2", 28, 42, img_size=(28, 42), **_SMALL),
+    "timm EVA-02": lambda: _timm("eva02_tiny_patch14_224", 28, 42, img_size=(28, 42), **_SMALL),
+    "timm DINOv3": lambda: _timm("vit_small_patch16_dinov3", 32, 48, img_size=(32, 48), **_SMALL),
+    "timm Swin": lambda: _timm("swin_tiny_patch4_window7_224", 40, 56, biased=True, **_WINDOWS),
+    "timm Swin, written out": lambda: _timm(
+        "swin_tiny_patch4_window7_224", 40, 56, fused=False, biased=True, **_WINDOWS
+    ),
+    "timm Swin, always in windows": lambda: _timm(
+        "swin_tiny_patch4_window7_224",
+        40,
+        56,
+        biased=True,
+        always_partition=True,
+        **{**_WINDOWS, "depths": (2, 2), "window_size": 6},
+    ),
+    "timm MobileViT": lambda: _timm("mobilevit_xxs", 64, 96),
+    "torchvision ViT": _vision_transformer,
+    "torchvision Swin": lambda: _swin("1"),
+    "torchvision Swin V2": lambda: _swin("2"),
+    **{
+        f"transformers {name}, {attention}": (lambda make=make, attention=attention: make(attention))
+        for name, make in {
+            "ViT": lambda attention: _picture_model("ViT", attention),
+            "DINOv2": lambda attention: _picture_model("Dinov2", attention),
+            "CLIP": lambda attention: _picture_model("CLIPVision", attention),
+            "SegFormer": _segformer,
+            "BERT": _bert,
+        }.items()
+        for attention in ("sdpa", "eager")
+    },
+}
+
+
+@cache
+def family(name: str) -> Family:
+    """Built when first asked for, and once."""
+    return FAMILIES[name]()
+
+
+@contextmanager
+def unchanged(network: nn.Module) -> Iterator[None]:
+    """Fails if hooks stay behind, or PyTorch's native fast path is left as it was not found."""
+    before, hooks = torch.backends.mha.get_fastpath_enabled(), _hooks(network)
+    yield
+    assert torch.backends.mha.get_fastpath_enabled() == before
+    assert _hooks(network) == hooks
+    assert not torch.overrides._is_torch_function_mode_enabled()
+
+
+def _hooks(network: nn.Module) -> list[int]:
+    return [key for module in network.modules() for key in (*module._forward_pre_hooks, *module._forward_hooks)]

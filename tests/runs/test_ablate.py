@@ -1,0 +1,161 @@
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from typer.testing import CliRunner
+
+import dnlnet
+from dnlnet.cli.main import app
+from dnlnet.lens.ablate import TERMS, ablate
+from dnlnet.runs.ablate import ablate_features, ablate_model
+from families import family
+from trees import camvid_tree, write_image
+
+
+class Looker:
+    """A small transformer in the place of one with weights."""
+
+    notes = ("weights are random",)
+
+    def __init__(self) -> None:
+        self.network = family("timm DINOv2 with registers").network
+
+    def prepare(self, pixels: np.ndarray) -> Tensor:
+        resized = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None].double() / 64 - 2
+        return torch.nn.functional.interpolate(resized, size=(28, 42))
+
+    def run(self, images: Tensor) -> None:
+        with torch.no_grad():
+            self.network(images)
+
+
+@pytest.fixture
+def pictures() -> list[tuple[np.ndarray, None]]:
+    generator = np.random.default_rng(0)
+    return [(generator.integers(0, 256, (30, 40, 3), dtype=np.uint8), None) for _ in range(2)]
+
+
+@pytest.fixture
+def foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = SimpleNamespace(is_foreign=lambda name: name.startswith("timm:"), load_foreign=lambda *_: Looker())
+    monkeypatch.setitem(sys.modules, "dnlnet.lens.foreign", module)
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+# ---- features
+
+
+def test_how_far_features_move(pictures: list[tuple[np.ndarray, None]]) -> None:
+    model = Looker()
+    found = ablate_features(model, pictures)
+    assert found.images == 2
+    assert found.layers == [None, "blocks.0.attn", "blocks.1.attn"]
+    changes, cosines = [], []
+    for pixels, _ in pictures:  # by hand
+        image = model.prepare(pixels)
+        with torch.no_grad():
+            whole = model.network.forward_features(image)[0, 5:]
+            with ablate(model.network, "pairwise", "blocks.1.attn"):
+                other = model.network.forward_features(image)[0, 5:]
+        changes.append(((other - whole).square().sum() / whole.square().sum()).sqrt())
+        cosines.append(((other * whole).sum(dim=1) / (other.norm(dim=1) * whole.norm(dim=1))).mean())
+    measured = found.value("blocks.1.attn", "pairwise", "relative change")
+    assert measured == pytest.approx(float(sum(changes) / 2), rel=1e-4)
+    assert found.value("blocks.1.attn", "pairwise", "cosine") == pytest.approx(float(sum(cosines) / 2), rel=1e-4)
+    assert 0 < measured < found.value(None, "pairwise", "relative change")
+
+
+def test_chosen_layers_and_terms(pictures: list[tuple[np.ndarray, None]]) -> None:
+    found = ablate_features(Looker(), pictures[:1], terms=["unary"], layers=[1])
+    assert [(effect.layer, effect.term) for effect in found.effects] == [(None, "unary"), ("blocks.1.attn", "unary")]
+    with pytest.raises(ValueError, match="there is no attention layer 2; the model has 2"):
+        ablate_features(Looker(), pictures, layers=[2])
+    with pytest.raises(ValueError, match=r"unknown attention layer 'blocks\.1'"):
+        ablate_features(Looker(), pictures, layers=["blocks.1"])
+    with pytest.raises(ValueError, match="there are no pictures"):
+        ablate_features(Looker(), [])
+
+
+@pytest.mark.usefixtures("foreign")
+def test_the_command_shows_how_features_move(tmp_path: Path) -> None:
+    write_image(tmp_path / "a.png")
+    output = run("ablate", "timm:small", tmp_path / "a.png", "--json", tmp_path / "out.json", "--terms", "unary")
+    assert "relative change" in output
+    assert "weights are random" in output
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert [row["layer"] for row in content["rows"]] == ["all", "blocks.0.attn", "blocks.1.attn"]
+    assert set(content["rows"][0]) == {"layer", "term", "relative change", "cosine"}
+
+
+@pytest.mark.usefixtures("foreign")
+def test_the_command_scores_a_classifier_of_patches(tmp_path: Path) -> None:
+    root = camvid_tree(tmp_path / "camvid")
+    arguments = ("ablate", "timm:small", "--data", root, "--data-set", "camvid", "--json")
+    output = run(*arguments, tmp_path / "one.json", "--layers", "0")
+    assert "miou" in output
+    content = json.loads((tmp_path / "one.json").read_text())
+    assert content["images"] == 1
+    assert 0 <= content["whole"]["miou"] <= 1
+    assert [(row["layer"], row["term"]) for row in content["rows"]] == [
+        (layer, term) for layer in ("all", "blocks.0.attn") for term in TERMS
+    ]
+    run(*arguments, tmp_path / "two.json", "--layers", "0")
+    assert json.loads((tmp_path / "two.json").read_text()) == content
+
+
+# ---- our models
+
+
+def test_scores_of_a_model_without_its_terms(tmp_path: Path) -> None:
+    root = camvid_tree(tmp_path / "camvid")
+    found = ablate_model("street", root)
+    scores = dnlnet.evaluate("street", root)
+    assert scores is not None
+    assert found.whole == scores.values
+    assert found.layers == [None]  # of one block, all layers are this one
+    assert found.images == 1
+    assert any(effect.values != found.whole for effect in found.effects)
+    assert [effect.term for effect in found.effects] == list(TERMS)
+
+
+@pytest.mark.usefixtures("foreign")
+def test_the_command_on_one_of_our_models(tmp_path: Path) -> None:
+    root = camvid_tree(tmp_path / "camvid")
+    output = run("ablate", "street", "--data", root, "--terms", "unary,pairwise", "--json", tmp_path / "a.json")
+    assert "without pairwise" in output
+    content = json.loads((tmp_path / "a.json").read_text())
+    assert [row["term"] for row in content["rows"]] == ["unary", "pairwise"]
+    assert content["whole"]["miou"] is not None
+
+
+# ---- bad input
+
+
+@pytest.mark.usefixtures("foreign")
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["timm:small"], "give pictures to see how far its features move, or --data DIR with labels"),
+        (["timm:small", "--data", "."], "--data DIR and --data-set NAME belong together"),
+        (["timm:small", "a.png", "--data-set", "camvid"], "belong together"),
+        (["timm:small", "--data", ".", "--data-set", "camvidd"], "unknown data set 'camvidd'; did you mean 'camvid'"),
+        (["timm:small", "nowhere.png"], "nowhere.png: no such file"),
+        (["timm:small", "a.png", "--terms", "unry"], "unknown term 'unry'; did you mean 'unary'"),
+        (["timm:small", "a.png", "--layers", "1,,2"], "expected numbers or names with commas"),
+        (["street", "--size", "224"], "size: is for transformers of other libraries"),
+        (["street", "a.png"], "pictures: is for transformers of other libraries"),
+    ],
+)
+def test_what_cannot_be_done_is_said(arguments: list[str], problem: str) -> None:
+    with pytest.raises((ValueError, OSError), match=problem):
+        run("ablate", *arguments)
