@@ -3,7 +3,7 @@
 # N queries, M keys, D width, R chosen rows; leading dimensions "..." are those of the softmax, mostly batch and heads
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 # From logits (..., R, M) of some rows to the next; None is all rows.
 Step = Callable[[Tensor, Tensor | None], Tensor]
 NEVER = -1e4  # added to a logit, it hides the key
+BLOCK = 2**22  # numbers of a block of rows: 16 MB in single precision
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,10 @@ class Seen:
         apart = (math.prod(leading) // number, number)
         query = self.query.reshape(*apart, count, width)
         key = self.key.reshape(*apart, *self.key.shape[-2:])
-        return replace(self, query=query, key=key, steps=(led(leading), *self.steps, led(apart)))
+        hides = self.hides
+        if hides is not None and hides.dim() > 1:
+            hides = hides.expand(*leading, -1).reshape(*apart, -1)
+        return replace(self, query=query, key=key, hides=hides, steps=(led(leading), *self.steps, led(apart)))
 
 
 def shared(key: Tensor, query: Tensor) -> Tensor:
@@ -69,6 +73,15 @@ def shared(key: Tensor, query: Tensor) -> Tensor:
     if key.dim() < 3 or key.shape[-3] == query.shape[-3]:
         return key
     return key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
+
+
+def row_blocks(count: int, width: int) -> Iterator[Tensor]:
+    """All rows, so few at a time that those of `width` numbers each take little memory.
+
+    >>> [len(rows) for rows in row_blocks(5, BLOCK // 2)]
+    [2, 2, 1]
+    """
+    yield from torch.arange(count).split(max(1, BLOCK // width))
 
 
 def scaled(factor: float | Tensor) -> Step:
@@ -154,7 +167,12 @@ def _scale(seen: Seen, factor: Any) -> Seen | None:
 def _add(seen: Seen, call: Call) -> Seen | None:
     if not isinstance(call.other, Tensor):
         return seen if isinstance(call.other, int | float) else None
-    bias = call.other.detach() * call.named.get("alpha", 1)
+    return biased(seen, call.other * call.named.get("alpha", 1))
+
+
+def biased(seen: Seen, bias: Tensor) -> Seen:
+    """The attention with a bias, or a mask, added to its logits."""
+    bias = bias.detach()
     return _hiding(replace(seen, steps=(*seen.steps, added(bias))), bias < NEVER)
 
 

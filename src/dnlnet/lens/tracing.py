@@ -27,6 +27,7 @@ from dnlnet.lens.steps import (
     Seen,
     Step,
     added,
+    biased,
     filled,
     hidden_keys,
     query_and_key,
@@ -163,8 +164,8 @@ class _Watch(TorchFunctionMode):
         bias, *factors = args if len(args) == 3 else (None, *args)
         if len(factors) == 2 and not named and all(isinstance(x, Tensor) and x.dim() > 2 for x in factors):
             query, key = factors
-            steps = () if bias is None else (added(bias),)
-            self.traced[result] = Seen(self.places.name, query, key.mT, steps, around=tuple(self.places.running))
+            seen = Seen(self.places.name, query, key.mT, around=tuple(self.places.running))
+            self.traced[result] = seen if bias is None else biased(seen, bias)
 
     def _einsum(self, result: Any, args: Sequence[Any]) -> None:
         found = query_and_key(*args)
