@@ -179,6 +179,13 @@ def attention_overlaps(terms: Terms, truth: Truth) -> list[tuple[float, float] |
     return [None if share is None else share[:2] for share in shares]
 
 
+def uniform_overlaps(size: Sequence[int], key_size: Sequence[int], truth: Truth) -> tuple[float, float] | None:
+    """The shares of a uniform map within the query's class and on boundaries, for maps of these sizes."""
+    mean = truth.regions(key_size).mean(dim=0)
+    (shares,) = _over_queries(mean.expand(1, _count(size), -1), truth, size)
+    return None if shares is None else shares[:2]
+
+
 def _over_queries(
     applied: Tensor | None, truth: Truth, size: Sequence[int]
 ) -> list[tuple[float, float, float] | None]:

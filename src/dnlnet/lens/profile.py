@@ -16,9 +16,8 @@ from dnlnet.lens.consistency import (
     Average,
     Truth,
     attention_overlaps,
-    find_overlaps,
     overlaps_of_heads,
-    uniform_terms,
+    uniform_overlaps,
 )
 from dnlnet.lens.recorded import Recorded
 from dnlnet.lens.statistics import STATISTICS, measure_heads
@@ -204,7 +203,7 @@ def _overlaps(found: Terms | Recorded, image: int, truth: Truth, heads: int) -> 
         terms = _of_image(found, image) if len(found.size) == 2 else None
     if terms is None:
         return [dict.fromkeys(OVERLAPS)] * heads
-    uniform = find_overlaps(uniform_terms(terms), truth)
+    uniform = uniform_overlaps(terms.size, terms.key_size, truth) or (None, None)
     rows = []
     for own, attention in zip(overlaps_of_heads(terms, truth), attention_overlaps(terms, truth), strict=True):
         within, boundary = attention or (None, None)
@@ -212,11 +211,11 @@ def _overlaps(found: Terms | Recorded, image: int, truth: Truth, heads: int) -> 
             {
                 "attention_within": within,
                 "pair_within": own.pair_within,
-                "uniform_within": uniform.pair_within,
+                "uniform_within": uniform[0],
                 "attention_boundary": boundary,
                 "pair_boundary": own.pair_boundary,
                 "unary_boundary": own.unary_boundary,
-                "uniform_boundary": uniform.unary_boundary,
+                "uniform_boundary": uniform[1],
             }
         )
     return rows

@@ -87,9 +87,13 @@ def _of_recorded(recorded: Recorded) -> _Attention:
         visible = visible & ~hides
     mean = _mean(query.mT, asking[..., None, :])[..., None, :]
 
+    some_hidden = not bool(visible.all())
+
     def weights(rows: Tensor) -> Tensor:
         logits = seen.logits(rows.to(query.device))
-        return logits.masked_fill(~visible[..., None, :], -torch.inf).softmax(dim=-1)
+        if some_hidden:
+            logits = logits.masked_fill(~visible[..., None, :], -torch.inf)
+        return logits.softmax(dim=-1)
 
     return _Attention((Logits(query - mean, key), Logits(mean, key)), weights, asking, visible, windows, prefix)
 
@@ -158,8 +162,10 @@ def _measure(attention: _Attention) -> dict[str, Tensor]:
 def _rows(attention: _Attention, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Attention (G, H, R, M) of some queries, and 1 for those that count, (G, H, R); the rows of others are 0."""
     weights = attention.weights(rows)
-    counts = attention.asking[..., rows] & weights.isfinite().all(dim=-1)
-    return torch.where(counts[..., None], weights, 0), counts.to(weights.dtype)
+    counts = attention.asking[..., rows] & weights[..., 0].isfinite()  # a row without a sum is NaN throughout
+    if not counts.all():
+        weights = torch.where(counts[..., None], weights, 0)
+    return weights, counts.to(weights.dtype)
 
 
 def _variance(term: Logits | None, attention: _Attention) -> Tensor | None:

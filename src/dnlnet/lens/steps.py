@@ -14,7 +14,7 @@ from torch import Tensor
 # From logits (..., R, M) of some rows to the next; None is all rows.
 Step = Callable[[Tensor, Tensor | None], Tensor]
 NEVER = -1e4  # added to a logit, it hides the key
-BLOCK = 2**22  # numbers of a block of rows: 16 MB in single precision
+BLOCK = 2**20  # numbers of a block of rows: 4 MB in single precision
 
 
 @dataclass(frozen=True)
