@@ -90,11 +90,19 @@ def capture(model: nn.Module, layers: Collection[str] | None = None) -> Iterator
 def _recorded(seen: Seen, modules: Mapping[str, nn.Module]) -> Recorded:
     """The attention with queries and keys of its own: the model may go on to change them."""
     chain = [(modules[name], shape) for name, shape in reversed(seen.around)]
-    found = seen.heads_apart(next(filter(None, (_heads(module) for module, _ in chain)), 1))
+    heads = next(filter(None, (_heads(module) for module, _ in chain)), 1)
+    found = seen.heads_apart(heads)
     query, key = (x.detach().clone(memory_format=torch.contiguous_format) for x in (found.query, found.key))
     whole = seen.around[0][1] if seen.around else ()
     picture = (whole[2], whole[3]) if len(whole) == 4 else None
     layout = find_layout(modules[""], chain, (query.shape[-2], key.shape[-2]), picture)
+    divided = bool(whole) and (query.shape[0] != whole[0] or (seen.query.dim() > 4 and query.shape[1] != heads))
+    if divided and picture is not None and not isinstance(layout, str) and layout.places is None:
+        layout = (
+            f"{query.shape[:2].numel()} attentions of {query.shape[-2]} tokens for {whole[0]} picture(s): windows of "
+            "unknown places, or heads whose number the network does not say; say how the tokens lie with "
+            "layout=Layout(...)"
+        )
     return Recorded(replace(found, query=query, key=key), layout)
 
 
