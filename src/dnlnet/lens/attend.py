@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from PIL import Image
 
 from dnlnet.data.inputs import Inputs, find_pictures
@@ -172,13 +173,22 @@ def _look(
     labels = None if find_labels is None else find_labels(path)
     if find_labels is not None and labels is None:
         request.report(f"{path}: is not a picture of the data set; shown without labels")
-    height, width = pixels.shape[:2]
-    if height * width > request.max_pixels:
-        scale = (request.max_pixels / (height * width)) ** 0.5
-        size = max(1, int(width * scale)), max(1, int(height * scale))
-        request.report(f"{path}: made smaller, from {width} x {height} to {size[0]} x {size[1]} pixels")
-        pixels = np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BOX))
-        if labels is not None:
-            labels = np.asarray(Image.fromarray(labels).resize(size, Image.Resampling.NEAREST))
+    pixels, labels = made_smaller(path, pixels, labels, request.max_pixels, request.report)
     views = [view for title, model in models.items() for view in model.views(title, pixels)]
     return Picture(str(name), pixels, views, labels, classes_of(models.values()))
+
+
+def made_smaller(
+    path: Path | str, pixels: NDArray[np.uint8], labels: Labels | None, most: int, report: Callable[[str], None]
+) -> tuple[NDArray[np.uint8], Labels | None]:
+    """A picture (H, W, 3) and its labels with so many pixels at most; `report` is told if they are made smaller."""
+    height, width = pixels.shape[:2]
+    if height * width <= most:
+        return pixels, labels
+    scale = (most / (height * width)) ** 0.5
+    size = max(1, int(width * scale)), max(1, int(height * scale))
+    report(f"{path}: made smaller, from {width} x {height} to {size[0]} x {size[1]} pixels")
+    pixels = np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BOX))
+    if labels is not None:
+        labels = np.asarray(Image.fromarray(labels).resize(size, Image.Resampling.NEAREST))
+    return pixels, labels

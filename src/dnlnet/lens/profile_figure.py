@@ -86,7 +86,7 @@ def _draw(
         return
     for (layer, head), value in np.ndenumerate(grid):
         if not np.isnan(value):
-            red, green, blue, _ = shown.cmap(shown.norm(value))
+            red, green, blue, _ = shown.cmap((value - lowest) / max(highest - lowest, 1e-12))
             dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
             axes.text(
                 head, layer, _short(value), ha="center", va="center", fontsize=6, color="white" if dark else "black"
@@ -96,10 +96,10 @@ def _draw(
 def _short(value: float) -> str:
     """A number in few letters.
 
-    >>> _short(0.5), _short(-0.061), _short(163.2)
-    ('.50', '-.06', '163')
+    >>> _short(0.5), _short(-0.061), _short(-0.001), _short(163.2)
+    ('.50', '-.06', '.00', '163')
     """
-    return f"{value:.0f}" if abs(value) >= 1.5 else f"{value:.2f}".replace("0.", ".", 1)
+    return f"{value:.0f}" if abs(value) >= 1.5 else f"{round(value, 2) + 0.0:.2f}".replace("0.", ".", 1)
 
 
 def _grid(profile: Profile, first: str, second: str | None) -> NDArray[np.float64]:
