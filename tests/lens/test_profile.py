@@ -14,7 +14,8 @@ from dnlnet.data.classes import IGNORE
 from dnlnet.lens import Captured, capture
 from dnlnet.lens import steps as lens_steps
 from dnlnet.lens.consistency import Truth
-from dnlnet.lens.profile import OVERLAPS, STATISTICS, Profile, profile
+from dnlnet.lens.profile import OVERLAPS, STATISTICS, HeadProfile, Profile, profile
+from dnlnet.lens.profile_figure import profile_figure
 
 
 class Plain(nn.Module):
@@ -376,3 +377,28 @@ def test_a_row_of_the_table_is_a_layer_or_a_head() -> None:
     assert content["layers"][0]["prefix"]["mean"] == rows[0]["prefix"].mean
     assert content["heads"][3]["values"]["dependence"] == list(found[3].values["dependence"])
     assert repr(found).splitlines()[0].split() == ["layer", *STATISTICS]
+
+
+def test_one_head_of_every_layer_that_has_it() -> None:
+    found = captured(small_vit(), torch.rand(1, 3, 42, 56).double()).profile()
+    assert [(head.layer, head.head) for head in found.of_head(1)] == [("blocks.0.attn", 1), ("blocks.1.attn", 1)]
+    with pytest.raises(ValueError, match="no head 2; the layers have heads 0 to 1"):
+        found.of_head(2)
+
+
+def test_a_heat_map_shows_layers_of_different_numbers_of_heads() -> None:
+    values = {"dependence": (0.25,), "prefix": (None,), "pair_within": (0.75,), "attention_within": (0.5,)}
+    heads = [HeadProfile(f"stage.{layer}", head, values) for layer in range(2) for head in range(2 * layer + 1)]
+    figure = profile_figure(Profile(tuple(heads)))
+    panels = {axes.get_title(): axes for axes in figure.axes if axes.get_title()}
+    assert list(panels) == [  # no prefix tokens, no panel
+        "dependence\non the query",
+        "attention within\nthe query's class",
+        "pairwise within\nthe query's class",
+        "within the class:\npairwise - attention",
+    ]
+    grid = panels["within the class:\npairwise - attention"].images[0].get_array()
+    assert grid.mask.tolist() == [[False, True, True], [False, False, False]]
+    assert grid.compressed().tolist() == [0.25] * 4
+    with pytest.raises(ValueError, match="nothing to draw"):
+        profile_figure(Profile((HeadProfile("a", 0, {"dependence": (None,)}),)))

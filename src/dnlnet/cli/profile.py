@@ -73,6 +73,7 @@ def profile(
             weights=weights,
             size=size,
             layers=chosen_layers,
+            head=chosen_heads if isinstance(chosen_heads, int) else None,
             images=images,
             width=width,
             report=say,
@@ -80,7 +81,7 @@ def profile(
             advance=lambda: progress.advance(task),
         )
     if found.images:
-        _print(found, "mean" if chosen_heads is None else chosen_heads, width)
+        _print(found, width, every_head=chosen_heads not in (None, "mean"))
     if found.images and json is not None:
         content = {
             "model": found.title,
@@ -100,17 +101,13 @@ def profile(
     end_with(found.problems, found.count)
 
 
-def _print(found: "Profiled", heads: int | str, width: int) -> None:
+def _print(found: "Profiled", width: int, *, every_head: bool) -> None:
     """The tables: statistics, and with labels overlaps."""
     from dnlnet.cli.tables import print_table
     from dnlnet.lens.profile import OVERLAPS
     from dnlnet.lens.statistics import STATISTICS
 
-    every = found.profile.layers() if heads == "mean" else list(found.profile)
-    rows = [row for row in every if not isinstance(heads, int) or row.head == heads]
-    if not rows:
-        most = max(head.head or 0 for head in found.profile)
-        raise ValueError(f"--heads {heads}: there is no such head; the last is {most}")
+    rows = list(found.profile) if every_head else found.profile.layers()
     over = f"{_pictures(found)}; mean ± standard error over them"
     print_table(f"Attention of {found.title}", [_row(row, STATISTICS) for row in rows], f"{over}; all tokens")
     if found.data is None:

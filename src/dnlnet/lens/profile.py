@@ -78,6 +78,14 @@ class Profile:
             )
         )
 
+    def of_head(self, number: int) -> "Profile":
+        """The profiles of the heads with this number, of all layers that have one."""
+        heads = tuple(head for head in self.heads if head.head == number)
+        if not heads:
+            most = max((head.head or 0 for head in self.heads), default=0)
+            raise ValueError(f"there is no head {number}; the layers have heads 0 to {most}")
+        return Profile(heads)
+
     @property
     def statistics(self) -> list[str]:
         """Names of what is known of each head."""

@@ -77,6 +77,7 @@ def profile_model(
     weights: Path | str | None = None,
     size: int | None = None,
     layers: Sequence[int | str] | None = None,
+    head: int | None = None,
     images: int | None = None,
     width: int = BOUNDARY_WIDTH,
     report: Callable[[str], None] = print,
@@ -92,6 +93,7 @@ def profile_model(
         data_set: which one it is; default: that of the model's recipe, or the only one with such folders.
         split: default: the one that the model's recipe is tested on, or else val or test.
         weights, size, layers: of a transformer of another library; see `dnlnet.attend`.
+        head: of every layer; default: all heads.
         images: only the first so many.
         width: pixels nearer than this to a contour are boundary.
         report: called with what a user should know.
@@ -120,7 +122,8 @@ def profile_model(
             truths = None
             if labels is not None and source.classes is not None:
                 truths = [Truth.of(torch.from_numpy(labels.astype(np.int64)), source.classes, width)]
-            found.append(profile(look(pixels), truths))
+            measured = profile(look(pixels), truths)
+            found.append(measured if head is None else measured.of_head(head))
             names.append(name)
         advance()
     for note in loaded.notes if isinstance(loaded, ForeignModel) else ():
