@@ -12,7 +12,7 @@ from dnlnet.lens.consistency import Truth
 from dnlnet.lens.foreign import load_foreign
 from dnlnet.lens.profile import OVERLAPS, STATISTICS, profile
 from dnlnet.runs.profile import profile_model
-from trees import camvid_tree, folder_tree, oxford_pets_tree, pascal_context_tree, truncate, write_image
+from trees import camvid_tree, folder_tree, oxford_pets_tree, pascal_context_tree, save, truncate, write_image
 
 VIT = ("timm:vit_tiny_patch16_224", "--weights", "none")
 
@@ -74,10 +74,17 @@ def test_labelled_pictures_of_a_data_set_give_overlaps(tmp_path: Path) -> None:
 
 def test_both_tables_are_printed_with_labels(tmp_path: Path) -> None:
     root = oxford_pets_tree(tmp_path / "pets")
-    result = command(*VIT, "--data", root, "--layers", "0", "--images", 1)
-    assert result.exit_code == 0, result.output
-    assert "1 picture of oxford_pets test" in result.output
-    assert "uniform" in result.output
+    trimap = np.repeat([1, 3, 2], [12, 6, 14]).astype(np.uint8)  # a border between the pet and the background
+    save(root / "annotations" / "trimaps" / "pug_3.png", np.tile(trimap, (24, 1)))
+    found = []
+    for option in ((), ("--void-edges",)):
+        out = tmp_path / "profile.json"
+        result = command(*VIT, "--data", root, "--layers", "0", "--images", 1, "--json", out, *option)
+        assert result.exit_code == 0, result.output
+        assert "1 picture of oxford_pets test" in result.output
+        assert "uniform" in result.output
+        found.append(json.loads(out.read_text())["layers"][0]["uniform_boundary"]["mean"])
+    assert found == pytest.approx([0, 8 / 32], abs=0.02)  # of two contours, two pixels on each side; cells overlap
 
 
 def test_given_pictures_get_the_labels_of_their_data_set(tmp_path: Path, photo: Path) -> None:

@@ -209,6 +209,16 @@ def test_positions_that_pad_windows_are_left_out() -> None:
     assert_is(found[0].values, 0, expected)
 
 
+def test_windows_of_unknown_places_belong_to_their_image() -> None:
+    net = timm.create_model("twins_svt_small", depths=(1, 0, 0, 0), embed_dims=(8, 8, 8, 8), num_heads=(2, 1, 1, 1))
+    found = captured(net, torch.rand(3, 3, 224, 224).double())
+    assert found["blocks.0.0.attn"].seen.query.shape[:2] == (3 * 64, 2)
+    truths = [Truth.of(labels_of(4, 4), classes=3)] * 3
+    head = profile(found, truths)[1]
+    assert [len(values) for values in head.values.values()] == [3] * len(STATISTICS | OVERLAPS)
+    assert head.average("pair_within") is None
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_statistics_of_our_blocks(variant: str) -> None:
     block = equations.randomise(NonLocalBlock(6, variant, pool=2), std=0.4)

@@ -37,6 +37,9 @@ def profile(
         int | None, typer.Option(min=1, max=1_000_000_000, help="Only the first so many pictures.")
     ] = None,
     width: Annotated[int, typer.Option(min=1, max=64, help="Pixels nearer than this to a contour are boundary.")] = 2,
+    void_edges: Annotated[
+        bool, typer.Option("--void-edges", help="Contours between a class and unlabelled pixels count as well.")
+    ] = False,
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write all heads, and every picture's values, here.")
     ] = None,
@@ -76,18 +79,23 @@ def profile(
             head=chosen_heads if isinstance(chosen_heads, int) else None,
             images=images,
             width=width,
+            void_edges=void_edges,
             report=say,
             start=lambda count: progress.update(task, total=count),
             advance=lambda: progress.advance(task),
         )
     if found.images:
-        _print(found, width, every_head=chosen_heads not in (None, "mean"))
+        counted = (
+            f"nearer than {width} px to a contour, edges of unlabelled pixels {'' if void_edges else 'not '}counted"
+        )
+        _print(found, counted, every_head=chosen_heads not in (None, "mean"))
     if found.images and json is not None:
         content = {
             "model": found.title,
             "weights": None if weights is None else str(weights),
             "data": found.data,
             "width": width,
+            "void_edges": void_edges,
             "images": found.images,
         }
         write_json(json, content | found.profile.to_json())
@@ -101,7 +109,7 @@ def profile(
     end_with(found.problems, found.count)
 
 
-def _print(found: "Profiled", width: int, *, every_head: bool) -> None:
+def _print(found: "Profiled", boundary: str, *, every_head: bool) -> None:
     """The tables: statistics, and with labels overlaps."""
     from dnlnet.cli.tables import print_table
     from dnlnet.lens.profile import OVERLAPS
@@ -120,7 +128,7 @@ def _print(found: "Profiled", width: int, *, every_head: bool) -> None:
     print_table(
         "Overlaps with the ground truth (Table 1 of the paper, and those of the attention itself)",
         [*(_row(row, shown) for row in rows), uniform],
-        f"{over}; attention on condition that it falls on the picture; boundary: nearer than {width} px to a contour",
+        f"{over}; attention on condition that it falls on the picture; boundary: {boundary}",
     )
 
 

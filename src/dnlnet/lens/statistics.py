@@ -75,11 +75,10 @@ def _of_recorded(recorded: Recorded) -> _Attention:
     groups, _, count, _ = query.shape
     asking = torch.ones(groups, 1, count, dtype=torch.bool, device=query.device)
     visible = torch.ones(groups, 1, key.shape[-2], dtype=torch.bool, device=query.device)
-    windows, prefix = 1, 0
+    windows, prefix = _windows(recorded), 0
     if not isinstance(layout, str):
         prefix = layout.key_prefix
         if layout.places is not None:
-            windows = len(layout.places)
             inside = (layout.places >= 0).to(query.device).repeat(groups // windows, 1)[:, None]
             asking, visible = asking & inside, visible & inside
     hides = recorded.hides()
@@ -96,6 +95,15 @@ def _of_recorded(recorded: Recorded) -> _Attention:
         return logits.softmax(dim=-1)
 
     return _Attention((Logits(query - mean, key), Logits(mean, key)), weights, asking, visible, windows, prefix)
+
+
+def _windows(recorded: Recorded) -> int:
+    """How many windows of an image attend apart; where nobody knows how they lie, those for each of the pictures."""
+    layout, groups = recorded.layout, recorded.seen.query.shape[0]
+    if not isinstance(layout, str):
+        return 1 if layout.places is None else len(layout.places)
+    whole = recorded.seen.around[0][1] if recorded.seen.around else ()
+    return groups // whole[0] if len(whole) == 4 and groups % whole[0] == 0 else 1
 
 
 def _of_terms(terms: Terms) -> _Attention:

@@ -80,6 +80,7 @@ def profile_model(
     head: int | None = None,
     images: int | None = None,
     width: int = BOUNDARY_WIDTH,
+    void_edges: bool = False,
     report: Callable[[str], None] = print,
     start: Callable[[int], None] = lambda _: None,
     advance: Callable[[], None] = lambda: None,
@@ -96,6 +97,7 @@ def profile_model(
         head: of every layer; default: all heads.
         images: only the first so many.
         width: pixels nearer than this to a contour are boundary.
+        void_edges: contours between a class and unlabelled pixels count as well.
         report: called with what a user should know.
         start, advance: called with the number of pictures, and after each of them.
     """
@@ -121,7 +123,7 @@ def profile_model(
             pixels, labels = made_smaller(name, pixels, labels, MAX_PIXELS, report)
             truths = None
             if labels is not None and source.classes is not None:
-                truths = [Truth.of(torch.from_numpy(labels.astype(np.int64)), source.classes, width)]
+                truths = [Truth.of(torch.from_numpy(labels.astype(np.int64)), source.classes, width, void_edges)]
             measured = profile(look(pixels), truths)
             found.append(measured if head is None else measured.of_head(head))
             names.append(name)
