@@ -7,7 +7,7 @@ from dnlnet import VARIANTS, NonLocalBlock
 from dnlnet.attention import Terms, kernels
 from dnlnet.attention.terms import Logits
 from dnlnet.data.classes import IGNORE
-from dnlnet.lens.capture import watch_blocks
+from dnlnet.lens.capture import find_blocks, watch_blocks
 from dnlnet.lens.consistency import (
     RANDOM,
     Average,
@@ -213,7 +213,7 @@ def test_measure_gives_every_block_of_every_image_and_the_random_row() -> None:
     found = measure_overlaps(net, samples, 3, lambda network, image: network(image[None] / 255), random=True)
     assert {name: len(rows) for name, rows in found.items()} == {"first": 3, "second": 3, RANDOM: 3}
     seen = {}
-    with watch_blocks(net, lambda name, block, x: seen.update({name: block.terms(x)})):
+    with watch_blocks(find_blocks(net), lambda name, block, x: seen.update({name: block.terms(x)})):
         net(samples[2].image[None] / 255)
     assert found["first"][2] == find_overlaps(seen["first"], Truth.of(THREE, 3))
     rows = average_overlaps(found["second"])

@@ -5,14 +5,17 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from dnlnet.attention.kernels import attend
 from dnlnet.attention.spec import Centring, Variant
 from dnlnet.attention.terms import Embeddings, Logits, coupled_logits, pairwise_logits, unary_logits
 
 Positions = Iterable[int | Sequence[int]] | Tensor
+Term = Literal["pairwise", "unary", "combined"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,33 @@ class Terms:
             parts = [part for part in (pairwise, unary) if part is not None]
             combined = sum(parts[1:], start=parts[0]).expand(-1, len(rows), *self.key_size)
         return AttentionMaps(pairwise, None if unary is None else unary.squeeze(1), combined)
+
+    @torch.no_grad()
+    def applied(self, term: Term, values: Tensor) -> Tensor | None:
+        """sum_j A_ij v_j for every query i, (B, N, C), or (B, 1, C) of the unary term; no map of N x M is formed.
+
+        Args:
+            term: whose map A is. The combined one sums to 2 where two softmaxes are added.
+            values: (M, C).
+
+        Returns:
+            None for a variant without the term.
+        """
+        logits = {"pairwise": self.pairwise, "unary": self.unary, "combined": self.coupled}[term]
+        if logits is not None:
+            return self._applied(logits, values)
+        if term != "combined":
+            return None
+        unary, pairwise = (self.applied(part, values) for part in ("unary", "pairwise"))
+        if unary is None:
+            return pairwise
+        count = prod(self.size)
+        return unary.expand(-1, count, -1) if pairwise is None else unary + pairwise
+
+    def _applied(self, term: Logits, values: Tensor) -> Tensor:
+        wide = torch.promote_types(term.query.dtype, torch.float32)  # half precision would lose small shares
+        query, key = term.query.to(wide).contiguous(), term.key.to(wide).contiguous()
+        return attend(query, key, values.to(query.device, wide).expand(len(query), -1, -1))
 
     def _softmax(self, term: Logits | None, rows: Tensor) -> Tensor | None:
         if term is None:

@@ -104,17 +104,21 @@ def _match(backbone: Backbone | SlowOnly, given: State) -> tuple[State, LoadRepo
     """The tensors that fit the backbone, under its names, and a report on the others."""
     body = _body(backbone)
     state = inflate(_to_timm_names(backbone.name, _strip_prefixes(given)), body)
-    own = body.state_dict()
-    fitting = {name: tensor for name, tensor in state.items() if name in own and tensor.shape == own[name].shape}
-    unknown = [name for name in state if name not in own]
+    return match_tensors(body.state_dict(), state, lambda name: _is_classifier(backbone.name, name))
+
+
+def match_tensors(own: State, given: State, is_classifier: Callable[[str], bool]) -> tuple[State, LoadReport]:
+    """Those of the given tensors that fit a network's own, and a report on the others."""
+    fitting = {name: tensor for name, tensor in given.items() if name in own and tensor.shape == own[name].shape}
+    unknown = [name for name in given if name not in own]
     report = LoadReport(
         loaded=len(fitting),
-        classifier=tuple(name for name in unknown if _is_classifier(backbone.name, name)),
-        unused=tuple(name for name in unknown if not _is_classifier(backbone.name, name)),
-        missing=tuple(name for name in own if name not in state and not name.endswith("num_batches_tracked")),
+        classifier=tuple(name for name in unknown if is_classifier(name)),
+        unused=tuple(name for name in unknown if not is_classifier(name)),
+        missing=tuple(name for name in own if name not in given and not name.endswith("num_batches_tracked")),
         misshapen=tuple(
             f"{name} {tuple(tensor.shape)} for {tuple(own[name].shape)}"
-            for name, tensor in state.items()
+            for name, tensor in given.items()
             if name in own and name not in fitting
         ),
     )

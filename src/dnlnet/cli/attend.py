@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from dnlnet.cli.options import Model
+from dnlnet.cli.options import Heads, Layers, LookModel, LookSize, Weights, heads_of, layers_of
 
 
 def attend(
-    model: Model,
+    model: LookModel,
     inputs: Annotated[list[Path], typer.Argument(metavar="INPUT...", help="Pictures or videos, or folders.")],
     query: Annotated[
         list[str] | None,
@@ -20,6 +20,10 @@ def attend(
     against: Annotated[
         list[str] | None, typer.Option(metavar="MODEL", help="Another model to compare with; may be repeated.")
     ] = None,
+    weights: Weights = None,
+    layers: Layers = None,
+    heads: Heads = None,
+    size: LookSize = None,
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Data set that the pictures are of: their labels are shown.")
     ] = None,
@@ -38,9 +42,14 @@ def attend(
     the clip in its middle is shown, frame by frame. What cannot be read is listed at the end; the exit code is then
     1, or 2 if nothing could be read.
 
+    Of a transformer, the same of every layer and head: one row for each in a figure, and selectors in the page.
+
     Example: dnlnet attend runs/dnl street.jpg --query 120,80 --against runs/nl -o figures --page explore.html
+
+    Example: dnlnet attend timm:vit_small_patch14_dinov2 cat.jpg --layers 5,8 --heads all -o figures
     """
     queries = [_query(text) for text in query or []]
+    chosen_layers, chosen_heads = layers_of(layers), heads_of(heads)
 
     from dnlnet.cli.problems import end_with, say
     from dnlnet.cli.progress import counting_progress
@@ -53,6 +62,10 @@ def attend(
             inputs,
             queries=queries,
             against=against or (),
+            weights=weights,
+            size=size,
+            layers=chosen_layers,
+            heads=chosen_heads,
             data=data,
             out=out,
             page=page,

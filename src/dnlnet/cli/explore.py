@@ -5,14 +5,18 @@ from typing import Annotated
 import typer
 
 from dnlnet.cli.numbers import finite
-from dnlnet.cli.options import Model
+from dnlnet.cli.options import Heads, Layers, LookModel, LookSize, Weights, heads_of, layers_of
 
 
 def explore(
-    model: Model,
+    model: LookModel,
     against: Annotated[
         list[str] | None, typer.Option(metavar="MODEL", help="Another model to compare with; may be repeated.")
     ] = None,
+    weights: Weights = None,
+    layers: Layers = None,
+    heads: Heads = None,
+    size: LookSize = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where it listens, on this machine alone.")] = 7860,
     max_megabytes: Annotated[
         float, typer.Option(min=0.1, max=10_000, callback=finite, help="Larger files are refused.")
@@ -29,11 +33,23 @@ def explore(
 
     Example: dnlnet explore runs/dnl --against runs/nl
     """
-    from dnlnet.artifacts.load import load_together
-    from dnlnet.lens.app import Explorer, launch
+    chosen_layers, chosen_heads = layers_of(layers), heads_of(heads)
 
-    models = load_together([model, *(against or ())])
-    predictors = {title: trained.predictor for title, trained in models.items()}
-    explorer = Explorer(predictors, max_megabytes, max_pixels)
+    from dnlnet.cli.problems import say
+    from dnlnet.runs.explore import open_explorer
+
+    explorer = open_explorer(
+        model,
+        against=against or (),
+        weights=weights,
+        size=size,
+        layers=chosen_layers,
+        heads=chosen_heads,
+        max_megabytes=max_megabytes,
+        max_pixels=max_pixels,
+        report=say,
+    )
+    from dnlnet.lens.app import launch
+
     typer.echo(f"starting; then open http://127.0.0.1:{port} (Ctrl-C stops it)")
     launch(explorer, port, browser)

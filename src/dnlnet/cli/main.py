@@ -24,6 +24,7 @@ from dnlnet.cli.export import export
 from dnlnet.cli.info import info
 from dnlnet.cli.models import models
 from dnlnet.cli.predict import predict
+from dnlnet.cli.profile import profile
 from dnlnet.cli.recipes import recipes
 from dnlnet.cli.study import study
 from dnlnet.cli.train import train
@@ -44,6 +45,7 @@ app.command("eval")(evaluate)
 app.command()(predict)
 app.command()(attend)
 app.command()(explore)
+app.command()(profile)
 app.command()(consistency)
 app.command()(ablate)
 app.command()(study)

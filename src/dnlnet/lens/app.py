@@ -27,8 +27,9 @@ from dnlnet.data.pictures import read_picture
 from dnlnet.errors import load_extra
 from dnlnet.lens.explorer.fit import shrink
 from dnlnet.lens.guard import LocalOnly
+from dnlnet.lens.layers import with_few_layers
 from dnlnet.lens.panels import overlay_heat
-from dnlnet.lens.views import Picture, PictureModel, Point
+from dnlnet.lens.views import Picture, PictureModel, Point, classes_of
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 MAX_MEGABYTES = 20
 MAX_PIXELS = 4_000_000
 LOOK_SIDE = 512
+MOST_VIEWS = 4  # of a transformer
 _LEAST_SIDE = 8
 _MARK = 5  # pixels from the middle of the mark to its edge, for each 200 of the picture's height
 
@@ -50,6 +52,7 @@ class Explorer:
         max_megabytes: larger files are refused.
         max_pixels: and larger pictures.
         look_side: pictures with a longer side are made smaller before they are looked at, to answer within seconds.
+        every_layer: of a transformer is shown; otherwise a few, spread over its depth.
     """
 
     def __init__(
@@ -58,12 +61,13 @@ class Explorer:
         max_megabytes: float = MAX_MEGABYTES,
         max_pixels: int = MAX_PIXELS,
         look_side: int = LOOK_SIDE,
+        every_layer: bool = False,
     ) -> None:
         for title, model in models.items():
             if not isinstance(model, PictureModel):
                 raise ValueError(f"{title} does not look at pictures, which this is for; see dnlnet attend")
         self.models, self.max_megabytes, self.max_pixels = models, max_megabytes, max_pixels
-        self.look_side = look_side
+        self.look_side, self.every_layer = look_side, every_layer
 
     def open(self, path: Path) -> Picture:
         """Look at an uploaded file; a ValueError says in one sentence why it cannot be."""
@@ -73,7 +77,8 @@ class Explorer:
             pixels = np.asarray(shrink(pixels, self.look_side))
             name += f", made smaller: {pixels.shape[1]} x {pixels.shape[0]} of its {width} x {height} pixels"
         views = [view for title, model in self.models.items() for view in model.views(title, pixels)]
-        return Picture(name, pixels, views, classes=next(iter(self.models.values())).classes)
+        picture = Picture(name, pixels, views, classes=classes_of(self.models.values()))
+        return picture if self.every_layer else with_few_layers(picture, MOST_VIEWS)
 
     def _read(self, path: Path) -> NDArray[np.uint8]:
         with _reading(path):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from PIL import Image
 
 from dnlnet.data.inputs import Inputs, find_pictures
@@ -18,12 +19,16 @@ from dnlnet.data.pictures import read_picture
 from dnlnet.files import atomic_write, write_json
 from dnlnet.lens.explorer import explorer_page
 from dnlnet.lens.figures import attention_figure
+from dnlnet.lens.layer_figure import layer_figure
+from dnlnet.lens.layers import left_out, with_few_layers
 from dnlnet.lens.panels import PRINT_DOTS, save_figure
 from dnlnet.lens.record import record
-from dnlnet.lens.views import Picture, PictureModel, Point
+from dnlnet.lens.views import Picture, PictureModel, Point, classes_of
 
 Query = tuple[int, ...]  # x, y in pixels, and in a clip the frame
 MAX_PIXELS = 4_000_000
+# Of a transformer, unless layers are chosen: rows of a figure, layers in it, and views of all pictures in a page.
+MOST_ROWS, MOST_LAYERS, PAGE_VIEWS = 12, 4, 32
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Request:
         out: folder for figures, maps and their descriptions.
         page: file for the page that explores all pictures.
         max_pixels: larger pictures are made smaller.
+        every_layer: of a transformer is shown, even if they are many, for somebody has chosen them.
         report: called with what a user should know about an input.
         start: called with the number of inputs.
         advance: called after each of them.
@@ -46,6 +52,7 @@ class Request:
     out: Path | None = None
     page: Path | None = None
     max_pixels: int = MAX_PIXELS
+    every_layer: bool = False
     report: Callable[[str], None] = lambda _: None
     start: Callable[[int], None] = lambda _: None
     advance: Callable[[], None] = lambda: None
@@ -84,6 +91,7 @@ def attend_pictures(
     """
     points = [_point(query) for query in request.queries]
     shown: list[Picture] = []
+    told: set[str] = set()
 
     def show(name: Path, path: Path) -> None:
         picture = _look(name, path, models, labels, request)
@@ -91,15 +99,25 @@ def attend_pictures(
             picture.require_inside(point)
         if request.out is not None:
             chosen = points or picture.interior_points()
-            figure = attention_figure(picture, chosen)
-            write_shown(path, request.out / name, figure, *record(picture, chosen))
+            few = picture if request.every_layer else with_few_layers(picture, MOST_ROWS, MOST_LAYERS)
+            missing = left_out(picture.views, few.views)
+            if missing and missing not in told:
+                request.report(f"figure: {missing}")
+            told.add(missing)
+            draw = attention_figure if all(view.place is None for view in few.views) else layer_figure
+            write_shown(path, request.out / name, draw(few, chosen), *record(picture, chosen))
         if request.page is not None:
             shown.append(picture)
 
     result = attend_each(find_pictures(request.inputs, request.out), request, show)
     if shown and request.page is not None:
+        most = max(1, PAGE_VIEWS // len(shown))
+        few = shown if request.every_layer else [with_few_layers(picture, most) for picture in shown]
+        missing = left_out(shown[0].views, few[0].views)
+        if missing:
+            request.report(f"page: {missing}")
         with atomic_write(request.page) as temporary:
-            temporary.write_text(explorer_page(shown), encoding="utf-8")
+            temporary.write_text(explorer_page(few, note=missing), encoding="utf-8")
         result.page = request.page
     return result
 
@@ -155,13 +173,22 @@ def _look(
     labels = None if find_labels is None else find_labels(path)
     if find_labels is not None and labels is None:
         request.report(f"{path}: is not a picture of the data set; shown without labels")
-    height, width = pixels.shape[:2]
-    if height * width > request.max_pixels:
-        scale = (request.max_pixels / (height * width)) ** 0.5
-        size = max(1, int(width * scale)), max(1, int(height * scale))
-        request.report(f"{path}: made smaller, from {width} x {height} to {size[0]} x {size[1]} pixels")
-        pixels = np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BOX))
-        if labels is not None:
-            labels = np.asarray(Image.fromarray(labels).resize(size, Image.Resampling.NEAREST))
+    pixels, labels = made_smaller(path, pixels, labels, request.max_pixels, request.report)
     views = [view for title, model in models.items() for view in model.views(title, pixels)]
-    return Picture(str(name), pixels, views, labels, next(iter(models.values())).classes)
+    return Picture(str(name), pixels, views, labels, classes_of(models.values()))
+
+
+def made_smaller(
+    path: Path | str, pixels: NDArray[np.uint8], labels: Labels | None, most: int, report: Callable[[str], None]
+) -> tuple[NDArray[np.uint8], Labels | None]:
+    """A picture (H, W, 3) and its labels with so many pixels at most; `report` is told if they are made smaller."""
+    height, width = pixels.shape[:2]
+    if height * width <= most:
+        return pixels, labels
+    scale = (most / (height * width)) ** 0.5
+    size = max(1, int(width * scale)), max(1, int(height * scale))
+    report(f"{path}: made smaller, from {width} x {height} to {size[0]} x {size[1]} pixels")
+    pixels = np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BOX))
+    if labels is not None:
+        labels = np.asarray(Image.fromarray(labels).resize(size, Image.Resampling.NEAREST))
+    return pixels, labels

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,9 @@ from dnlnet.lens.layout import find_layout
 from dnlnet.lens.recorded import Recorded
 from dnlnet.lens.steps import Seen
 from dnlnet.lens.tracing import watch_attention
+
+if TYPE_CHECKING:
+    from dnlnet.lens.profile import Profile
 
 Callback = Callable[[str, NonLocalBlock, Tensor], None]
 
@@ -28,6 +31,12 @@ class Captured(dict[str, Terms | Recorded]):
                 "attention of another kind than softmax(query.key) is not seen"
             )
         raise KeyError(f"no attention {name!r} has run; captured: {', '.join(self)}")
+
+    def profile(self) -> "Profile":
+        """What every head does, in numbers: unary share, dependence on the query, effective positions, sinks."""
+        from dnlnet.lens.profile import profile
+
+        return profile(self)
 
 
 @contextmanager

@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dnlnet.attention import Terms
-from dnlnet.attention.kernels import attend
 from dnlnet.attention.terms import Logits
 from dnlnet.data.classes import IGNORE
 from dnlnet.lens.capture import capture_blocks
@@ -149,25 +148,61 @@ def boundary_map(labels: Tensor, width: int = BOUNDARY_WIDTH, void_edges: bool =
     return near
 
 
-@torch.no_grad()
 def find_overlaps(terms: Terms, truth: Truth) -> Overlaps:
     """The overlaps of a block's terms on one image with the ground truth."""
+    return overlaps_of_heads(terms, truth)[0]
+
+
+def overlaps_of_heads(terms: Terms, truth: Truth) -> list[Overlaps]:
+    """The overlaps of each head's terms, which have the place of the batch, on one image."""
     regions = truth.regions(terms.key_size)  # (M, K + 2)
-    void, boundary = truth.classes, truth.classes + 1
-    pair = unary = None
-    if terms.pairwise is not None:
-        of_query = truth.query_classes(terms.size)
-        known = of_query < void
-        if known.any():
-            overlap = _attend_to(regions, terms.pairwise)[known]
-            within = overlap.gather(1, of_query[known, None])[:, 0]
-            pair = [float(column.mean()) for column in (within, overlap[:, boundary], overlap[:, void])]
-    if terms.unary is not None:
-        overlap = _attend_to(regions, terms.unary)[0]
-        unary = [float(overlap[boundary]), float(overlap[void])]
-    pair_within, pair_boundary, pair_void = pair or (None, None, None)
-    unary_boundary, unary_void = unary or (None, None)
-    return Overlaps(pair_within, pair_boundary, unary_boundary, pair_void, unary_void)
+    pairs = _over_queries(terms.applied("pairwise", regions), truth, terms.size)
+    unary = terms.applied("unary", regions)
+    found = []
+    for head in range(max(len(pairs), 0 if unary is None else len(unary))):
+        within, boundary, void = (pairs[head] if pairs else None) or (None, None, None)
+        of_unary = [None, None] if unary is None else [float(unary[head, 0, at]) for at in (-1, -2)]
+        found.append(Overlaps(within, boundary, of_unary[0], void, of_unary[1]))
+    return found
+
+
+def attention_overlaps(terms: Terms, truth: Truth) -> list[tuple[float, float] | None]:
+    """The shares of each head's attention itself within the query's class and on boundaries, on one image.
+
+    None if no query is labelled. Where two softmaxes are added, it is the share of both together.
+    """
+    regions = truth.regions(terms.key_size)
+    total = regions.new_ones(len(regions), 1)
+    found = terms.applied("combined", torch.cat([total, regions], dim=1))
+    assert found is not None
+    shares = _over_queries(found[..., 1:] / found[..., :1], truth, terms.size)
+    return [None if share is None else share[:2] for share in shares]
+
+
+def uniform_overlaps(size: Sequence[int], key_size: Sequence[int], truth: Truth) -> tuple[float, float] | None:
+    """The shares of a uniform map within the query's class and on boundaries, for maps of these sizes."""
+    mean = truth.regions(key_size).mean(dim=0)
+    (shares,) = _over_queries(mean.expand(1, _count(size), -1), truth, size)
+    return None if shares is None else shares[:2]
+
+
+def _over_queries(
+    applied: Tensor | None, truth: Truth, size: Sequence[int]
+) -> list[tuple[float, float, float] | None]:
+    """Means over labelled queries of attention (heads, N, K + 2) within the query's class, on boundaries, on void."""
+    if applied is None:
+        return []
+    of_query = truth.query_classes(size)
+    known = of_query < truth.classes
+    if not known.any():
+        return [None] * len(applied)
+    overlap = applied.cpu()[:, known]
+    within = overlap.gather(2, of_query[known].expand(len(overlap), -1)[..., None])[..., 0]
+    columns = (within, overlap[..., -1], overlap[..., -2])
+    return [
+        (float(one), float(two), float(three))
+        for one, two, three in zip(*(x.mean(dim=1) for x in columns), strict=True)
+    ]
 
 
 def uniform_terms(terms: Terms) -> Terms:
@@ -230,13 +265,6 @@ def overlaps_json(table: Mapping[str, Mapping[str, Average | None]]) -> dict[str
 def _with_random(blocks: Mapping[str, Terms]) -> Iterable[tuple[str, Terms]]:
     yield from blocks.items()
     yield RANDOM, uniform_terms(next(iter(blocks.values())))
-
-
-def _attend_to(regions: Tensor, logits: Logits) -> Tensor:
-    """softmax(query.key) regions, (N or 1, K + 2), for a batch of one."""
-    wide = torch.promote_types(logits.query.dtype, torch.float32)  # half precision would lose small overlaps
-    query, key = logits.query.to(wide).contiguous(), logits.key.to(wide).contiguous()
-    return attend(query, key, regions.to(query.device, wide)[None])[0].cpu()
 
 
 def _cell_shares(mask: Tensor, size: Sequence[int]) -> Tensor:

@@ -89,7 +89,7 @@ def _draw_view(part: SubFigure, picture: Picture, view: View, points: Sequence[P
             name = f"{'pairwise' if kind == 'pairwise' else together} of {number + 1}"
             if kind == "pairwise" and picture.labels is not None and picture.classes is not None:
                 name += _share(attention[0, number], picture.labels, point, picture.classes, view)
-            mark = _mark(number, position, view, picture)
+            mark = position_mark(number, position, view, picture)
             over = view.over_picture(attention[0, number], picture)
             draw_panel(place, overlay_heat(picture.pixels, over), name, [mark])
 
@@ -111,7 +111,7 @@ def _draw_prediction(axes: Axes, picture: Picture, view: View) -> None:
         draw_panel(axes, picture.classes.paint(view.prediction), "prediction")
 
 
-def _mark(number: int, position: Point, view: View, picture: Picture) -> Mark:
+def position_mark(number: int, position: Point, view: View, picture: Picture) -> Mark:
     """A mark on the position's cell, in pixels of the picture."""
     height, width = (
         length / share / count

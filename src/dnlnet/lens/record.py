@@ -41,6 +41,7 @@ def record(picture: Picture, points: Sequence[Point]) -> tuple[dict[str, Any], d
         views.append(
             {
                 "title": view.title,
+                **({} if view.place is None else {"layer": view.place.layer, "head": view.place.head}),
                 "queries_map": list(view.terms.size),
                 "keys_map": list(view.terms.key_size),
                 "covered": list(view.covered),

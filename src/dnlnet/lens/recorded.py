@@ -14,7 +14,7 @@ from dnlnet.attention import Terms
 from dnlnet.attention.maps import AttentionMaps, Positions
 from dnlnet.attention.terms import Logits
 from dnlnet.lens.layout import Layout
-from dnlnet.lens.steps import Seen, shared
+from dnlnet.lens.steps import Seen, row_blocks, shared
 
 Heads = int | Literal["mean", "all"]
 
@@ -45,6 +45,16 @@ class HeadTerms(Terms):
         )
         assert combined is not None
         return AttentionMaps(pairwise, unary, combined)
+
+    def _applied(self, term: Logits, values: Tensor) -> Tensor:
+        assert self.recorded is not None
+        if term is not self.coupled and self.recorded.hidden(self.chosen) is None:
+            found = super()._applied(term, values)
+        else:
+            values = values.to(term.key)
+            blocks = row_blocks(term.query.shape[1], len(term.key) * len(values))
+            found = torch.cat([self._logits(term, rows).softmax(dim=-1) @ values for rows in blocks], dim=1)
+        return found.mean(dim=0, keepdim=True) if self.averaged else found
 
     def _logits(self, term: Logits, rows: Tensor) -> Tensor:
         assert self.recorded is not None
@@ -165,14 +175,19 @@ class Recorded:
 
     def hidden(self, chosen: Sequence[tuple[int, int]]) -> Tensor | None:
         """(heads, M), True for the keys of the map that no query may see; None if there are none."""
-        if self.seen.hides is None:
+        whole = self.hides()
+        if whole is None:
             return None
-        count = self.seen.key.shape[-2]
+        return torch.stack([whole[image, head] for image, head in chosen])[:, self.placed().key_prefix :]
+
+    def hides(self) -> Tensor | None:
+        """(B, H, M), True for the keys, of all tokens, that no query may see; None if there are none."""
         mask = self.seen.hides
+        if mask is None:
+            return None
         while mask.dim() < 3:
             mask = mask[None]
-        whole = mask.broadcast_to(*self.seen.query.shape[:2], count)
-        return torch.stack([whole[image, head] for image, head in chosen])[:, self.placed().key_prefix :]
+        return mask.broadcast_to(*self.seen.query.shape[:2], self.seen.key.shape[-2])
 
     def widened(self) -> Seen:
         """In single precision at least: logits in half of it overflow, and lose digits that matter to the softmax."""

@@ -3,7 +3,7 @@
 # N queries, M keys, D width, R chosen rows; leading dimensions "..." are those of the softmax, mostly batch and heads
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 # From logits (..., R, M) of some rows to the next; None is all rows.
 Step = Callable[[Tensor, Tensor | None], Tensor]
 NEVER = -1e4  # added to a logit, it hides the key
+BLOCK = 2**20  # numbers of a block of rows: 4 MB in single precision
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,15 @@ def shared(key: Tensor, query: Tensor) -> Tensor:
     if key.dim() < 3 or key.shape[-3] == query.shape[-3]:
         return key
     return key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
+
+
+def row_blocks(count: int, width: int) -> Iterator[Tensor]:
+    """All rows, so few at a time that those of `width` numbers each take little memory.
+
+    >>> [len(rows) for rows in row_blocks(5, BLOCK // 2)]
+    [2, 2, 1]
+    """
+    yield from torch.arange(count).split(max(1, BLOCK // width))
 
 
 def scaled(factor: float | Tensor) -> Step:

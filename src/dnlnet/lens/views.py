@@ -2,7 +2,7 @@
 
 # H, W size of the picture; h, w size of a block's map
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Protocol, runtime_checkable
@@ -20,8 +20,31 @@ Point = tuple[int, int]  # (row, column) in pixels of the picture
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where in a transformer an attention is.
+
+    Args:
+        model: what to call it.
+        layer: its number among the attentions of the model, and its name there.
+        head: which one, or that it is the mean of all.
+
+    >>> Place("vit", "5 (blocks.5.attn)", "mean of 6 heads").title
+    'vit: layer 5 (blocks.5.attn), mean of 6 heads'
+    """
+
+    model: str
+    layer: str
+    head: str
+
+    @property
+    def title(self) -> str:
+        """All of it in words."""
+        return f"{self.model}: layer {self.layer}, {self.head}"
+
+
+@dataclass(frozen=True)
 class View:
-    """What one block of one model made of a picture.
+    """What one block, or head, of one model made of a picture.
 
     Args:
         title: says which model, and which of its blocks.
@@ -29,12 +52,14 @@ class View:
         prediction: (H, W), the classes that the model found, if it looks for any.
         covered: the share of the block's map, in height and width, that the picture takes: a detector pads pictures
             below and on the right, and very small ones are padded for all.
+        place: in a transformer, for a page to choose by layer and head.
     """
 
     title: str
     terms: Terms
     prediction: NDArray[np.uint8] | None = None
     covered: tuple[float, float] = (1.0, 1.0)
+    place: Place | None = None
 
     def __post_init__(self) -> None:
         if len(self.terms.size) != 2:
@@ -121,13 +146,18 @@ class PictureModel(Protocol):
     """A trained network that looks at pictures."""
 
     @property
-    def classes(self) -> Classes:
-        """What its outputs mean."""
+    def classes(self) -> Classes | None:
+        """What its outputs mean, if it looks for classes of pixels."""
         ...
 
     def views(self, title: str, pixels: NDArray[np.uint8]) -> list[View]:
         """Views of every block, of one pass over the whole picture (H, W, 3)."""
         ...
+
+
+def classes_of(models: Iterable[PictureModel]) -> Classes | None:
+    """The classes of the first model that knows any."""
+    return next((model.classes for model in models if model.classes is not None), None)
 
 
 def cell_of(index: int, length: int, count: int, covered: float = 1.0) -> int:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from dnlnet.attention import Terms
-from dnlnet.attention.maps import AttentionMaps
+from dnlnet.attention.maps import AttentionMaps, Term
 from dnlnet.attention.terms import Logits
-from dnlnet.lens.steps import shared
+from dnlnet.lens.steps import row_blocks, shared
 
 if TYPE_CHECKING:
     from dnlnet.lens.recorded import Heads, Recorded
@@ -54,12 +54,42 @@ class WindowTerms(Terms):
             self._put(x[:, 0].masked_fill(outside[w], -torch.inf).softmax(dim=-1), places[w])
             for x, w in zip(products, of_window, strict=True)
         ]
-        shares = (self.unary.query @ key.mT).squeeze(2).masked_fill(outside, -torch.inf).softmax(dim=-1) / len(places)
-        unary = self._put(shares.flatten(1), places.flatten())
+        unary = self._put(self._unary_shares(outside).flatten(1), places.flatten())
         maps = AttentionMaps(torch.stack(pair, dim=1), unary, torch.stack(whole, dim=1))
         if not self.averaged:
             return maps
         return AttentionMaps(*(x.mean(dim=0, keepdim=True) for x in (maps.pairwise, maps.unary, maps.combined)))  # type: ignore[union-attr]
+
+    @torch.no_grad()
+    def applied(self, term: Term, values: Tensor) -> Tensor:
+        """sum_j A_ij v_j for every query i, (H, P, C), or (H, 1, C) of the unary term; values (P, C)."""
+        assert self.recorded is not None
+        assert self.pairwise is not None
+        places, outside = _places(self.recorded)
+        query, key = self.pairwise.query, self.pairwise.key  # (H, L, n, D)
+        values = values.to(query)
+        of_windows = values[places.clamp(min=0)]  # (L, n, C)
+        if term == "unary":
+            found = torch.einsum("hln,lnc->hc", self._unary_shares(outside), of_windows)[:, None]
+        else:
+            found = values.new_zeros(len(query), *values.shape)
+            part = slice(self.image * len(places), (self.image + 1) * len(places))
+            for tokens in row_blocks(places.shape[1], places.numel() * len(query)):
+                if term == "pairwise":
+                    logits = query[:, :, tokens] @ key.mT
+                else:
+                    seen = self.recorded.widened().logits(tokens.to(query.device))
+                    logits = seen[part, list(self.numbers)].transpose(0, 1)
+                weights = logits.masked_fill(outside[:, None], -torch.inf).softmax(dim=-1)  # (H, L, rows, n)
+                at = places[:, tokens]
+                found[:, at[at >= 0]] = (weights @ of_windows)[:, at >= 0]
+        return found.mean(dim=0, keepdim=True) if self.averaged else found
+
+    def _unary_shares(self, outside: Tensor) -> Tensor:
+        """The unary map by windows, (H, L, n), each with the same share."""
+        assert self.unary is not None
+        logits = (self.unary.query @ self.unary.key.mT).squeeze(2).masked_fill(outside, -torch.inf)
+        return logits.softmax(dim=-1) / len(outside)
 
     def _put(self, values: Tensor, places: Tensor) -> Tensor:
         """Values (H, n) of tokens in an empty picture, (H, *S)."""

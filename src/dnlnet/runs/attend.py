@@ -3,8 +3,11 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dnlnet.artifacts.load import load_together
-from dnlnet.lens.attend import MAX_PIXELS, Attended, Query, Request
+from dnlnet.artifacts.load import TrainedModel
+from dnlnet.lens.attend import MAX_PIXELS, Attended, Query, Request, attend_pictures
+from dnlnet.lens.foreign import ForeignModel
+from dnlnet.lens.recorded import Heads
+from dnlnet.runs.look import load_to_look, picture_models
 
 
 def attend(
@@ -13,6 +16,10 @@ def attend(
     *,
     queries: Sequence[Query] = (),
     against: Sequence[str | Path] = (),
+    weights: Path | str | None = None,
+    size: int | None = None,
+    layers: Sequence[int | str] | None = None,
+    heads: Heads | None = None,
     data: Path | str | None = None,
     out: Path | str | None = None,
     page: Path | str | None = None,
@@ -24,10 +31,15 @@ def attend(
     """Write what models attend to in pictures or videos: the maps of query points, the unary map, both together.
 
     Args:
-        model: a model file, the folder of a run, or a name on the Hugging Face hub.
+        model: a model file, the folder of a run, a name in the box or on the Hugging Face hub; or a transformer of
+            another library: `timm:NAME`, `torchvision:NAME`, `transformers:NAME_OR_FOLDER`.
         inputs: pictures or videos, and folders of them.
         queries: points in pixels, (x, y), or (x, y, frame) in a clip; default: points well inside the regions.
         against: further models to compare with.
+        weights: of a transformer: a local state dict, or "none"; default: its library downloads them.
+        size: at which a transformer sees pictures, the shorter side in pixels; default: see `load_foreign`.
+        layers: of a transformer, by number or name; default: some in figures, and all that fit in a page.
+        heads: of a transformer: the mean over them (default), the number of one, or all.
         data: folder of the data set that the pictures are of: their labels are shown.
         out: folder that gets, for each input, a figure as PNG and PDF, the maps (.npz) and their description (.json).
         page: file for one page that explores all pictures in a browser.
@@ -37,17 +49,27 @@ def attend(
     """
     if out is None and page is None:
         raise ValueError("nothing to write: give a folder for figures with -o OUT, a file with --page HTML, or both")
-    models = load_together([model, *against])
-    first = next(iter(models.values()))
+    models = load_to_look([model, *against], weights=weights, size=size, layers=layers, heads=heads)
     request = Request(
         [Path(given) for given in inputs],
         queries,
         None if out is None else Path(out),
         None if page is None else Path(page),
         max_pixels,
+        layers is not None,
         report,
         start,
         advance,
     )
-    predictors = {title: trained.predictor for title, trained in models.items()}
-    return first.system.attend(predictors, request, None if data is None else Path(data), first.file.recipe.data.name)
+    known = next((each for each in models.values() if isinstance(each, TrainedModel)), None)
+    if known is not None:
+        folder = None if data is None else Path(data)
+        result = known.system.attend(picture_models(models), request, folder, known.file.recipe.data.name)
+    elif data is not None:
+        raise ValueError(f"--data: {model} knows no classes of pixels, so labels cannot be shown")
+    else:
+        result = attend_pictures(picture_models(models), request)
+    for transformer in models.values():
+        for note in transformer.notes if isinstance(transformer, ForeignModel) else ():
+            report(note)
+    return result

@@ -27,7 +27,9 @@ _VIEW_TEXT = 1000
 Json = dict[str, Any]
 
 
-def explorer_page(pictures: Sequence[Picture], *, title: str = "Attention explorer", budget: int = BUDGET) -> str:
+def explorer_page(
+    pictures: Sequence[Picture], *, title: str = "Attention explorer", budget: int = BUDGET, note: str = ""
+) -> str:
     """An HTML page to explore attention: point at a pixel and see what its position attends to.
 
     The page contains the maps of as many positions and cells as fit, and says how many and how exact they are.
@@ -36,6 +38,7 @@ def explorer_page(pictures: Sequence[Picture], *, title: str = "Attention explor
         pictures: each with views of one or more blocks.
         title: of the page.
         budget: maximum size of the page in bytes.
+        note: what the page should say about what it leaves out.
 
     >>> import torch
     >>> from dnlnet.attention import NonLocalBlock
@@ -46,7 +49,7 @@ def explorer_page(pictures: Sequence[Picture], *, title: str = "Attention explor
     """
     if not pictures:
         raise ValueError("there are no pictures to explore; pass at least one")
-    content: Json = {"colours": {name: _colour_table(name) for name in COLOURS}}
+    content: Json = {"colours": {name: _colour_table(name) for name in COLOURS}, "note": note}
     room = budget - len(_fill_template(title, content).encode())
     content["pictures"] = shown = _describe_pictures(pictures, room // 2)
     room -= sum(len(_json(part)) + _VIEW_TEXT * len(part["views"]) for part in shown)
@@ -118,7 +121,14 @@ def _describe_picture(picture: Picture, side: int) -> Json:
             stored.append(text)
         return stored.index(text)
 
-    views = [{"title": view.title, "prediction": index(view.prediction)} for view in picture.views]
+    views = [
+        {
+            "title": view.title,
+            "place": None if view.place is None else vars(view.place),
+            "prediction": index(view.prediction),
+        }
+        for view in picture.views
+    ]
     return {
         "name": picture.name,
         "size": picture.size,

@@ -1,0 +1,92 @@
+"""A figure of a transformer's attention: one row for each layer or head, with its attention and both of its terms."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from dnlnet.data.names import in_figure
+from dnlnet.lens.figures import position_mark
+from dnlnet.lens.panels import SIDE, Mark, draw_panel, overlay_heat, panel_height
+from dnlnet.lens.views import Picture, Point, View
+
+_LABEL = 0.35  # inches for the name of a row
+
+
+def layer_figure(picture: Picture, points: Sequence[Point], *, title: str | None = None) -> Figure:
+    """The picture with its query points, and for each view the attention, the unary and the pairwise maps.
+
+    Args:
+        picture: with one view for each row.
+        points: the queries, (row, column) in pixels of the picture; each has a column of attention, and one of the
+            pairwise term.
+        title: of the figure.
+
+    >>> import numpy as np, torch
+    >>> from dnlnet import NonLocalBlock
+    >>> terms = NonLocalBlock(8, "nl").terms(torch.randn(1, 8, 4, 6))
+    >>> figure = layer_figure(Picture("sea", np.zeros((16, 24, 3), np.uint8), [View("nl", terms)]), [(8, 12)])
+    >>> [axes.get_title() for axes in figure.axes]
+    ['sea', 'attention of 1', 'unary: of all', 'pairwise of 1']
+    """
+    if not points:
+        raise ValueError("no query points; pass at least one (row, column)")
+    for point in points:
+        picture.require_inside(point)
+    columns, rows = 2 + 2 * len(points), len(picture.views)
+    height = panel_height(picture.size)
+    figure = Figure(
+        figsize=(columns * (SIDE + 0.08) + _LABEL, rows * (height + 0.1) + 0.3 + (0.4 if title else 0)),
+        layout="constrained",
+    )
+    figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0.01, hspace=0.01)  # type: ignore[union-attr,call-arg]
+    if title:
+        figure.suptitle(in_figure(title, 100), fontsize=12, fontweight="bold")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    marks = [Mark(number, *point) for number, point in enumerate(points)]
+    draw_panel(grid[0, 0], picture.pixels, in_figure(picture.name, 28), marks)
+    if rows > 1 and picture.labels is not None and picture.classes is not None:
+        draw_panel(grid[1, 0], picture.classes.paint(picture.labels), "ground truth")
+    for number, (view, axes) in enumerate(zip(picture.views, grid, strict=True)):
+        _blank(axes[0])
+        axes[0].set_ylabel(_row_name(view, picture), fontsize=8)
+        _draw_row(axes[1:], picture, view, points, titled=number == 0)
+    return figure
+
+
+def _draw_row(places: Sequence[Axes], picture: Picture, view: View, points: Sequence[Point], titled: bool) -> None:
+    positions = [view.position(point, picture) for point in points]
+    maps = view.terms.maps(positions)
+    count = len(points)
+    marks = [position_mark(number, position, view, picture) for number, position in enumerate(positions)]
+    panels: list[tuple[str, Tensor | None, list[Mark]]] = [
+        *((f"attention of {n + 1}", maps.combined[0, n], [marks[n]]) for n in range(count)),
+        ("unary: of all", None if maps.unary is None else maps.unary[0], []),
+        *(
+            (f"pairwise of {n + 1}", None if maps.pairwise is None else maps.pairwise[0, n], [marks[n]])
+            for n in range(count)
+        ),
+    ]
+    for place, (name, attention, marked) in zip(places, panels, strict=True):
+        if attention is None:
+            _blank(place)
+            continue
+        heat = overlay_heat(picture.pixels, view.over_picture(attention, picture))
+        draw_panel(place, heat, name if titled else "", marked)
+
+
+def _row_name(view: View, picture: Picture) -> str:
+    """Layer and head, and the model where there are several."""
+    place = view.place
+    if place is None:
+        return in_figure(view.title, 40)
+    models = {each.place.model for each in picture.views if each.place is not None}
+    name = f"layer {place.layer}\n{place.head}"
+    return f"{in_figure(place.model, 40)}\n{name}" if len(models) > 1 else name
+
+
+def _blank(axes: Axes) -> None:
+    axes.set_frame_on(False)
+    axes.set_xticks([])
+    axes.set_yticks([])

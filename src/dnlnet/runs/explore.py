@@ -1,0 +1,41 @@
+"""The application in the browser for chosen models."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dnlnet.lens.app import MAX_MEGABYTES, MAX_PIXELS, Explorer
+from dnlnet.lens.foreign import ForeignModel
+from dnlnet.lens.recorded import Heads
+from dnlnet.runs.look import load_to_look, picture_models
+
+_TRIAL = np.zeros((64, 64, 3), dtype=np.uint8)
+
+
+def open_explorer(
+    model: str | Path,
+    *,
+    against: Sequence[str | Path] = (),
+    weights: Path | str | None = None,
+    size: int | None = None,
+    layers: Sequence[int | str] | None = None,
+    heads: Heads | None = None,
+    max_megabytes: float = MAX_MEGABYTES,
+    max_pixels: int = MAX_PIXELS,
+    report: Callable[[str], None] = print,
+) -> Explorer:
+    """What the application does, for these models; `dnlnet.lens.app.launch` starts it.
+
+    Args:
+        model, against, weights, size, layers, heads: as `dnlnet.attend` takes them.
+        max_megabytes, max_pixels: larger files and pictures are refused.
+        report: called with what a user should know.
+    """
+    models = load_to_look([model, *against], weights=weights, size=size, layers=layers, heads=heads)
+    for title, each in models.items():
+        if isinstance(each, ForeignModel):
+            each.views(title, _TRIAL)  # without attention, or such layers, there is nothing to start
+            for note in each.source.notes:
+                report(note)
+    return Explorer(picture_models(models), max_megabytes, max_pixels, every_layer=layers is not None)

@@ -1,0 +1,62 @@
+"""Models to look into: ours, and transformers of other libraries."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dnlnet.artifacts.load import TrainedModel, default_device, load_together
+from dnlnet.lens.foreign import ForeignModel, is_foreign, load_foreign
+from dnlnet.lens.layers import Choice
+from dnlnet.lens.recorded import Heads
+from dnlnet.lens.views import PictureModel
+
+
+def load_to_look(
+    models: Sequence[str | Path],
+    *,
+    weights: Path | str | None = None,
+    size: int | None = None,
+    layers: Sequence[int | str] | None = None,
+    heads: Heads | None = None,
+) -> dict[str, TrainedModel | ForeignModel]:
+    """Models to be looked into, by what to call them, in their order.
+
+    Args:
+        models: model files, run folders, names; or `timm:NAME`, `torchvision:NAME`, `transformers:NAME_OR_FOLDER`.
+        weights: of the first, if it is a transformer of another library: a file, or "none".
+        size: at which transformers see pictures, the shorter side in pixels.
+        layers, heads: of them; see `Choice`.
+    """
+    if len(set(map(str, models))) < len(models) and any(map(is_foreign, models)):
+        raise ValueError("a model is named twice; compare different ones")
+    if not any(map(is_foreign, models)):
+        for option, value in (("--weights", weights), ("--size", size), ("--layers", layers), ("--heads", heads)):
+            if value is not None:
+                raise ValueError(
+                    f"{option}: is for transformers of other libraries, timm:NAME, torchvision:NAME or "
+                    "transformers:NAME; our models bring their own"
+                )
+    elif weights is not None and not is_foreign(models[0]):
+        raise ValueError(f"--weights: are of the first model, and {models[0]} brings its own")
+    ours = [model for model in models if not is_foreign(model)]
+    trained = iter((load_together(ours) if ours else {}).items())
+    choice, device = Choice(layers, "mean" if heads is None else heads), default_device()
+    found: dict[str, TrainedModel | ForeignModel] = {}
+    for number, model in enumerate(models):
+        if is_foreign(model):
+            own = weights if number == 0 else None
+            found[str(model)] = load_foreign(model, own, size, choice=choice, device=device)
+        else:
+            title, loaded = next(trained)
+            found[title] = loaded
+    return found
+
+
+def picture_models(models: dict[str, TrainedModel | ForeignModel]) -> dict[str, Any]:
+    """What looks at pictures, or videos, in each of the models."""
+    found = {title: model if isinstance(model, ForeignModel) else model.predictor for title, model in models.items()}
+    if any(isinstance(model, ForeignModel) for model in models.values()):
+        for title, model in found.items():
+            if not isinstance(model, PictureModel):
+                raise ValueError(f"{title} does not look at pictures, as {next(iter(found))} does; compare others")
+    return found
