@@ -142,7 +142,7 @@ def test_many_sizes_are_told_in_few_lines() -> None:
         (
             f"timm:{TINY}.imagenet",
             None,
-            r"unknown weights of timm's vit_tiny.*; did you mean 'vit_tiny_patch16_224\.augreg",
+            r"unknown weights of timm's .*; did you mean 'vit_tiny_patch16_224\.augreg",
         ),
         ("torchvision:vit_b16", None, "unknown image classifier of torchvision 'vit_b16'; did you mean 'vit_b_16'"),
         ("torchvision:maskrcnn_resnet50_fpn", None, "unknown image classifier of torchvision"),
