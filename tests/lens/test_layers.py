@@ -88,7 +88,7 @@ def test_a_figure_has_a_row_for_each_view_and_columns_for_its_terms(captured: Ca
         "sea",
         "attention of 1",
         "attention of 2",
-        "unary: of all",
+        "unary, for all queries",
         "pairwise of 1",
         "pairwise of 2",
     ]
