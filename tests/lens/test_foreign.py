@@ -1,5 +1,7 @@
 """Transformers of other libraries: they see what their libraries show them, and bad input is told in a sentence."""
 
+import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -201,7 +203,9 @@ def fail(error: Exception) -> Callable[..., Any]:
 
 def test_without_a_connection_local_weights_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timm, "create_model", fail(LocalEntryNotFoundError("no connection\nat all")))
-    with pytest.raises(OSError, match=r"cannot be downloaded.*no connection\); give a local copy: --weights FILE$"):
+    with pytest.raises(
+        OSError, match=r"cannot be downloaded.*no connection at all\); give a local copy: --weights FILE$"
+    ):
         load_foreign(f"timm:{TINY}")
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fail(URLError("unreachable")))
     with pytest.raises(OSError, match=r"torchvision:vit_b_32: cannot be downloaded.* --weights FILE"):
@@ -261,6 +265,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clip.save_pretrained(where / "clip")
     (where / "damaged").mkdir()
     (where / "damaged" / "config.json").write_text("{")
+    for name, wrong in (("untyped", {"hidden_size": "big"}), ("zero", {"patch_size": 0})):
+        (where / name).mkdir()
+        (where / name / "config.json").write_text(json.dumps({"model_type": "vit"} | wrong))
+    black = {"image_processor_type": "ViTImageProcessor", "image_std": [0, 0, 0]}
+    for name, content in (("unsaid", "{"), ("colourless", json.dumps(black))):
+        shutil.copytree(where / "dinov2", where / name)
+        (where / name / "preprocessor_config.json").write_text(content)
     (where / "other").mkdir()
     (where / "other" / "config.json").write_bytes((where / "dinov2" / "config.json").read_bytes())
     (where / "other" / "model.safetensors").write_bytes((where / "vit" / "model.safetensors").read_bytes())
@@ -308,6 +319,10 @@ def test_weights_of_a_file_are_put_into_a_folder_s_network(folder: Path) -> None
         ("damaged", "cannot be loaded from this folder"),
         ("other", "these are not weights of transformers.* missing"),
         ("", "cannot be loaded from this folder"),
+        ("untyped", "cannot be loaded from this folder: .*hidden_size.* expected int, got str"),
+        ("zero", "cannot be loaded from this folder: .*zero"),
+        ("unsaid", "cannot be loaded from this folder"),
+        ("colourless", "pixels cannot be divided by a deviation of 0"),
     ],
 )
 def test_folders_that_will_not_do_are_told(name: str, message: str, folder: Path) -> None:

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from dnlnet.errors import is_out_of_memory, unknown
 from dnlnet.lens.capture import Captured, capture
 from dnlnet.lens.layers import Choice, layer_views
-from dnlnet.lens.libraries import LIBRARIES, Network, Size
+from dnlnet.lens.libraries import LIBRARIES
+from dnlnet.lens.network import Network, Size
 from dnlnet.lens.recorded import Recorded
 from dnlnet.lens.views import View
 
