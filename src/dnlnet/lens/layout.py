@@ -127,7 +127,7 @@ def _shifted_windows(module: nn.Module, shape: Sequence[int], count: int) -> Lay
     if len(shape) != 4:
         return f"the windows of {type(module).__name__} are known for an input of (B, h, w, C), this one is {shape}"
     height, width = int(shape[1]), int(shape[2])
-    window, shift = (_pair(getattr(module, name)) for name in ("window_size", "shift_size"))
+    window, shift = (pair(getattr(module, name)) for name in ("window_size", "shift_size"))
     # torchvision does not shift along a side that has one window only.
     shift = (shift[0] if window[0] < height else 0, shift[1] if window[1] < width else 0)
     places = _partition(torch.arange(height * width).view(height, width), window, shift)
@@ -138,7 +138,7 @@ def _shifted_windows(module: nn.Module, shape: Sequence[int], count: int) -> Lay
 
 def _interleaved(module: nn.Module, shape: Sequence[int], count: int) -> Layout | str:
     """MobileViT: the tokens with one offset in their patches attend to each other; the input is (B, C, H, W)."""
-    down, across = _pair(module.patch_size)
+    down, across = pair(module.patch_size)
     height, width = (-(-int(shape[axis]) // side) * side for axis, side in ((2, down), (3, across)))
     index = torch.arange(height * width).view(height // down, down, width // across, across)
     places = index.permute(1, 3, 0, 2).reshape(down * across, -1)
@@ -147,7 +147,8 @@ def _interleaved(module: nn.Module, shape: Sequence[int], count: int) -> Layout 
     return Layout((height, width), (height, width), places=places)
 
 
-def _pair(value: Any) -> tuple[int, int]:
+def pair(value: Any) -> tuple[int, int]:
+    """Height and width, from both or from one number for both."""
     first, second = (value, value) if isinstance(value, int) else value
     return int(first), int(second)
 
