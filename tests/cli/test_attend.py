@@ -127,3 +127,67 @@ def test_the_same_model_twice_is_told_apart_by_its_file(run: Path, tmp_path: Pat
     )
     assert result.exit_code == 0, result.output
     assert len(json.loads(target.read_text())["rows"]) == 3
+
+
+TINY = "timm:vit_tiny_patch16_224"
+
+
+def test_a_transformer_has_a_figure_of_some_layers_maps_of_all_and_a_page(photo: Path, tmp_path: Path) -> None:
+    out, page = tmp_path / "out", tmp_path / "explore.html"
+    result = attend(TINY, photo, "--weights", "none", "--query", "10,20", "-o", out, "--page", page)
+    assert result.exit_code == 0, result.output
+    assert "figure: layers 2, 5, 8, 11 of the 12 of timm:vit_tiny_patch16_224 are shown" in result.output
+    assert "page: the mean over heads is shown" in result.output
+    assert "its weights are random (--weights none)" in result.output
+    assert "sees pictures of 56 x 40 pixels as 64 x 48, multiples of 16" in result.output
+    views = json.loads((out / "a.json").read_text())["views"]
+    assert [view["layer"] for view in views] == [f"{number} (blocks.{number}.attn)" for number in range(12)]
+    with np.load(out / "a.npz") as maps:
+        np.testing.assert_allclose(maps["11/unary"].sum(), 1, rtol=1e-5)
+    assert "In this page" in page.read_text()
+
+
+def test_layers_and_heads_are_chosen_and_compared_with_our_models(run: Path, photo: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = attend(
+        TINY, photo, "--weights", "none", "--layers", "5,blocks.8.attn", "--heads", "1", "--against", run, "-o", out
+    )
+    assert result.exit_code == 0, result.output
+    assert "are shown" not in result.output
+    titles = [view["title"] for view in json.loads((out / "a.json").read_text())["views"]]
+    transformer = [f"{TINY}: layer {number} (blocks.{number}.attn), head 1" for number in (5, 8)]
+    assert titles == [*transformer, "scenes-tiny-dnl"]
+
+
+def test_a_page_of_many_pictures_has_fewer_layers_and_says_so(photo: Path, tmp_path: Path) -> None:
+    for number in range(7):
+        write_image(tmp_path / f"b{number}.png", size=(32, 32))
+    page = tmp_path / "explore.html"
+    result = attend(TINY, tmp_path, "--weights", "none", "--page", page)
+    assert result.exit_code == 0, result.output
+    assert "page: layers 2, 5, 8, 11 of the 12 of timm:vit_tiny_patch16_224 are shown" in result.output
+    assert "layers 2, 5, 8, 11 of the 12" in page.read_text()
+    assert page.stat().st_size < 4_000_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([TINY, "--weights", "none", "--layers", "5,,8"], "--layers 5,,8: expected numbers or names"),
+        ([TINY, "--weights", "none", "--heads", "most"], "--heads most: expected mean, all, or the number of a head"),
+        ([TINY, "--weights", "none", "--layers", "12"], "there is no attention layer 12; the model has 12"),
+        ([TINY, "--weights", "none", "--heads", "3"], "there is no head 3"),
+        ([TINY, "--weights", "none", "--data", "."], "knows no classes of pixels"),
+        (["timm:resnet18", "--weights", "none"], "has no attention"),
+        (["timm:vit_tinny_patch16_224"], "did you mean 'vit_tiny_patch16_224'"),
+        (["street", "--layers", "3"], "--layers: is for transformers of other libraries"),
+    ],
+)
+def test_bad_wishes_for_transformers_are_told_and_nothing_is_written(
+    arguments: list[str], message: str, photo: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    result = attend(arguments[0], photo, *arguments[1:], "-o", out)
+    assert isinstance(result.exception, ValueError)
+    assert message in str(result.exception)
+    assert not out.exists()

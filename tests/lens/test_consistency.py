@@ -14,6 +14,7 @@ from dnlnet.lens.consistency import (
     Overlaps,
     Truth,
     average_overlaps,
+    block_looker,
     boundary_map,
     find_overlaps,
     measure_overlaps,
@@ -210,7 +211,7 @@ def test_measure_gives_every_block_of_every_image_and_the_random_row() -> None:
     torch.manual_seed(0)
     net = Net()
     samples = [Sample(torch.randint(0, 256, (3, *THREE.shape), dtype=torch.uint8), THREE, str(n)) for n in range(3)]
-    found = measure_overlaps(net, samples, 3, lambda network, image: network(image[None] / 255), random=True)
+    found = measure_overlaps(block_looker(net, lambda image: net(image[None] / 255)), samples, 3, random=True)
     assert {name: len(rows) for name, rows in found.items()} == {"first": 3, "second": 3, RANDOM: 3}
     seen = {}
     with watch_blocks(find_blocks(net), lambda name, block, x: seen.update({name: block.terms(x)})):

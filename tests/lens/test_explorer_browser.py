@@ -15,7 +15,7 @@ from dnlnet import NonLocalBlock
 from dnlnet.attention import Terms
 from dnlnet.data.classes import Classes
 from dnlnet.lens.explorer import explorer_page
-from dnlnet.lens.views import Picture, View
+from dnlnet.lens.views import Picture, Place, View
 
 CLASSES = Classes(["sky", "<b>road</b>"], [(80, 120, 255), (90, 90, 90)])
 HEIGHT, WIDTH = 144, 208
@@ -24,8 +24,8 @@ LABELS = np.repeat(np.array([0, 1], dtype=np.uint8), HEIGHT // 2)[:, None].repea
 POINTS = [(3, 5), (70, 100), (143, 207)]  # (y, x)
 
 
-def terms_of(variant: str, pool: int = 1) -> Terms:
-    torch.manual_seed(5)
+def terms_of(variant: str, pool: int = 1, seed: int = 5) -> Terms:
+    torch.manual_seed(seed)
     return NonLocalBlock(8, variant, pool=pool).terms(40 * torch.randn(1, 8, *SIZE))
 
 
@@ -38,6 +38,15 @@ def street() -> Picture:
         View("padded", terms_of("dnl", pool=2), covered=(0.7, 0.9)),
     ]
     return Picture("street.jpg", pixels, views, LABELS, CLASSES)
+
+
+def transformer() -> Picture:
+    """Two models, of two layers with three heads, and of one layer without."""
+    heads = ["mean of 2 heads", "head 0", "head 1"]
+    places = [Place("vit", layer, head) for layer in ("0 (first)", "1 (second)") for head in heads]
+    places.append(Place("swin", "0 (only)", "head 0"))
+    views = [View(place.title, terms_of("nl", seed=number), place=place) for number, place in enumerate(places)]
+    return Picture("cat.jpg", np.zeros((HEIGHT, WIDTH, 3), dtype=np.uint8), views)
 
 
 @dataclass
@@ -74,7 +83,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Addresses of a page with all positions, and of one so small that it has only some."""
     folder: Path = tmp_path_factory.mktemp("explorer")
     second = Picture("wide.jpg", np.zeros((40, 120, 3), dtype=np.uint8), [View("only", terms_of("dnl_star"))])
-    pages = {"fine": explorer_page([street(), second]), "coarse": explorer_page([street()], budget=240_000)}
+    pages = {
+        "fine": explorer_page([street(), second]),
+        "coarse": explorer_page([street()], budget=240_000),
+        "transformer": explorer_page([transformer()], note="layers 0, 1 of 12 are shown"),
+    }
     for name, page in pages.items():
         (folder / f"{name}.html").write_text(page, encoding="utf-8")
     return {name: (folder / f"{name}.html").as_uri() for name in pages}
@@ -103,6 +116,11 @@ def fine(window: Opened, files: dict[str, str]) -> Iterator[Opened]:
 @pytest.fixture
 def coarse(window: Opened, files: dict[str, str]) -> Iterator[Opened]:
     yield from opened(window, files["coarse"])
+
+
+@pytest.fixture
+def placed(window: Opened, files: dict[str, str]) -> Iterator[Opened]:
+    yield from opened(window, files["transformer"])
 
 
 @pytest.fixture(params=["fine", "coarse"])
@@ -316,11 +334,70 @@ def test_heat_is_where_the_attention_is(fine: Opened, index: int) -> None:
 
 
 @pytest.mark.parametrize("width", [360, 800, 1600])
-def test_nothing_sticks_out_sideways(fine: Opened, width: int) -> None:
-    fine.page.set_viewport_size({"width": width, "height": 800})
+@pytest.mark.parametrize("which", ["fine", "placed"])
+def test_nothing_sticks_out_sideways(request: pytest.FixtureRequest, which: str, width: int) -> None:
+    shown: Opened = request.getfixturevalue(which)
+    shown.page.set_viewport_size({"width": width, "height": 800})
     for hash_ in ("#a=0", "#a=0&b=1"):
-        fine.go(hash_)
-        assert fine.page.evaluate("document.documentElement.scrollWidth") <= width
+        shown.go(hash_)
+        assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def title(shown: Opened) -> list[str]:
+    """Of the views that are shown, once they are."""
+    shown.page.evaluate("explorer.ready")
+    texts: list[str] = shown.page.locator(".view h2 b").all_inner_texts()
+    return texts
+
+
+def options(shown: Opened, select: str) -> list[str]:
+    texts: list[str] = shown.page.locator(f"{select} option").all_inner_texts()
+    return texts
+
+
+def test_model_layer_and_head_are_chosen_apart(placed: Opened) -> None:
+    assert not placed.page.locator("#a").is_visible()
+    assert options(placed, "#a-model") == ["vit", "swin"]
+    assert options(placed, "#a-layer") == ["0 (first)", "1 (second)"]
+    assert options(placed, "#a-head") == ["mean of 2 heads", "head 0", "head 1"]
+    placed.page.select_option("#a-head", label="head 1")
+    placed.page.select_option("#a-layer", label="1 (second)")  # the head stays
+    assert title(placed) == ["vit: layer 1 (second), head 1"]
+    assert placed.state()["a"] == 5
+    wanted = transformer().views[5]
+    row, column = placed.state()["query"]
+    pairwise = wanted.terms.maps([(row, column)]).pairwise
+    assert pairwise is not None
+    found = placed.map(5, "pairwise")
+    assert found is not None
+    factor = stored(placed, 5)["keys"]["factor"]
+    np.testing.assert_allclose(found, naive_means(pairwise[0, 0], factor), atol=0.01 * float(pairwise.max()))
+    placed.page.select_option("#a-model", label="swin")  # it has no such layer and head
+    assert title(placed) == ["swin: layer 0 (only), head 0"]
+    assert placed.page.locator("#a-layer").is_disabled()
+    placed.page.wait_for_function("() => location.hash.endsWith('a=6')")
+
+
+def test_two_layers_are_compared(placed: Opened) -> None:
+    assert not placed.page.locator("#b-place").is_visible()
+    placed.page.click("#compare")
+    placed.page.select_option("#b-layer", label="1 (second)")
+    assert title(placed) == ["vit: layer 0 (first), mean of 2 heads", "vit: layer 1 (second), head 0"]
+    assert placed.page.evaluate("document.activeElement.id") == "b-layer"
+    placed.page.select_option("#b-head", label="mean of 2 heads")
+    assert title(placed)[1] == "vit: layer 1 (second), mean of 2 heads"
+
+
+def test_what_was_left_out_is_said(placed: Opened) -> None:
+    about = placed.page.inner_text("#about")
+    assert "In this page layers 0, 1 of 12 are shown." in about
+    assert "Tokens without a place in the picture (class, registers) are left out" in about
+
+
+def test_views_that_are_no_layers_have_one_selector(fine: Opened) -> None:
+    assert fine.page.locator("#a").is_visible()
+    assert fine.page.locator(".place:visible").count() == 0
+    assert "In this page" not in fine.page.inner_text("#about")
 
 
 def test_the_theme_is_the_system_s_at_first(fine: Opened) -> None:

@@ -1,5 +1,6 @@
 """Load pretrained weights from files: names of timm or torchvision, format of PyTorch or safetensors."""
 
+import errno
 import pickle
 import re
 import struct
@@ -162,6 +163,10 @@ def read_content(path: Path, stand_ins: Mapping[str, Callable[..., Any]] = {}) -
             f"{path}: is damaged, or holds more than tensors and cannot be read without running code"
             f"{f' ({wanted[1]})' if wanted else ''}; save its state dict alone"
         ) from None
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # PyTorch looks for the end of an archive before the file's beginning
+            raise _damaged_error(path) from None
+        raise
     except _UNREADABLE as error:
         if "TorchScript" in str(error):
             raise ValueError(f"{path}: is a TorchScript program; save the state dict of its network") from None

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnlnet.cli.options import Weights
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -16,10 +18,20 @@ if TYPE_CHECKING:
 def consistency(
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL...", help="Model files, run folders, names."),
+        typer.Argument(
+            metavar="MODEL...",
+            help="Model files, run folders, names; or timm:NAME, torchvision:NAME, transformers:NAME.",
+        ),
     ],
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
-    split: Annotated[str | None, typer.Option(help="Default: the one the recipe is tested on.")] = None,
+    data_set: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="For a transformer: which data set that is. Default: as the folder looks."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Default: the one the recipe is tested on; for a transformer, val or test.")
+    ] = None,
+    weights: Weights = None,
     width: Annotated[int, typer.Option(min=1, max=64, help="Pixels nearer than this to a contour are boundary.")] = 5,
     void_edges: Annotated[
         bool, typer.Option("--void-edges", help="Contours between a class and unlabelled pixels count as well.")
@@ -36,7 +48,8 @@ def consistency(
 
     The share of each query's pairwise attention on pixels of the query's own class and on boundaries, and the share
     of the unary attention on boundaries; exact over all queries, averaged over them and then over images, with the
-    standard error over images. The row "random" is a uniform map.
+    standard error over images. The row "random" is a uniform map. A transformer has a row for each layer, the mean
+    over its heads; dnlnet profile shows them one by one, and the attention itself.
 
     Example: dnlnet consistency runs/nl runs/dnl --data ~/camvid --picture overlaps.png
     """
@@ -54,7 +67,15 @@ def consistency(
             return lambda: progress.advance(task)
 
         found = measure_consistency(
-            models, data, split=split, width=width, void_edges=void_edges, images=images, start=start
+            models,
+            data,
+            data_set=data_set,
+            split=split,
+            weights=weights,
+            width=width,
+            void_edges=void_edges,
+            images=images,
+            start=start,
         )
     table = found.table()
     print_overlaps(

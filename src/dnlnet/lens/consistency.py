@@ -213,23 +213,21 @@ def uniform_terms(terms: Terms) -> Terms:
 
 
 def measure_overlaps(
-    network: nn.Module,
+    look: Callable[[Tensor], Mapping[str, Terms]],
     samples: Iterable[LabelledSample],
     classes: int,
-    run: Callable[[nn.Module, Tensor], object],
     *,
     width: int = BOUNDARY_WIDTH,
     void_edges: bool = False,
     random: bool = False,
     progress: Callable[[], None] = lambda: None,
 ) -> dict[str, list[Overlaps]]:
-    """Overlaps of every block of a network, by the block's name, one entry per image.
+    """Overlaps of every block or layer of a model, by its name, one entry per image; means over heads.
 
     Args:
-        network: in evaluation mode.
+        look: from an image (3, H, W) of 0..255 to the terms of blocks, with heads in the place of the batch.
         samples: images and labels, one at a time.
         classes: number of classes.
-        run: runs the network once on an image (3, H, W) of 0..255.
         width, void_edges: as for `boundary_map`.
         random: also measure a uniform map on the first block's grid, under the name `RANDOM`.
         progress: called after each image.
@@ -237,12 +235,27 @@ def measure_overlaps(
     found: dict[str, list[Overlaps]] = {}
     for sample in samples:
         truth = Truth.of(sample.labels, classes, width, void_edges)
-        with capture_blocks(network) as blocks:
-            run(network, sample.image)
+        blocks = look(sample.image)
         for name, terms in _with_random(blocks) if random else blocks.items():
-            found.setdefault(name, []).append(find_overlaps(terms, truth))
+            found.setdefault(name, []).append(_mean_overlaps(overlaps_of_heads(terms, truth)))
         progress()
     return found
+
+
+def block_looker(network: nn.Module, run: Callable[[Tensor], object]) -> Callable[[Tensor], Mapping[str, Terms]]:
+    """A function from an image to the terms of a network's blocks, which `run` makes it see once."""
+
+    def look(image: Tensor) -> Mapping[str, Terms]:
+        with capture_blocks(network) as blocks:
+            run(image)
+        return blocks
+
+    return look
+
+
+def _mean_overlaps(heads: Sequence[Overlaps]) -> Overlaps:
+    averages = {name: Average.of(getattr(head, name) for head in heads) for name in STATISTICS}
+    return Overlaps(**{name: None if average is None else average.mean for name, average in averages.items()})
 
 
 def average_overlaps(found: Sequence[Overlaps]) -> dict[str, Average | None]:

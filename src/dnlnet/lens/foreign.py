@@ -5,7 +5,7 @@
 import warnings
 from dataclasses import dataclass, field
 from itertools import product
-from math import ceil, log, sqrt
+from math import log, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from dnlnet.errors import is_out_of_memory, unknown
 from dnlnet.lens.capture import Captured, capture
 from dnlnet.lens.layers import Choice, layer_views
-from dnlnet.lens.libraries import LIBRARIES, Network, Size
+from dnlnet.lens.libraries import LIBRARIES
+from dnlnet.lens.network import Network, Size
 from dnlnet.lens.recorded import Recorded
 from dnlnet.lens.views import View
 
@@ -171,17 +172,17 @@ _REFUSALS = (RuntimeError, ValueError, TypeError, AssertionError, IndexError, Ke
 
 
 def fitted_size(wanted: tuple[float, float], multiple: Size) -> Size:
-    """The next larger multiples, up to one more, that keep the aspect best.
+    """Multiples near height and width that keep the aspect best.
 
     >>> fitted_size((360, 480), (14, 14)), fitted_size((224, 224), (16, 16))
     ((378, 504), (224, 224))
     """
     height, width = wanted
     choices = (
-        [step * max(1, count) for count in (ceil(length / step - 1e-6), ceil(length / step - 1e-6) + 1)]
+        [step * max(1, int(length / step + 1e-6) + more) for more in range(3)]
         for length, step in zip(wanted, multiple, strict=True)
     )
-    rows, columns = min(product(*choices), key=lambda size: round(abs(log(size[0] * width / (size[1] * height))), 9))
+    rows, columns = min(product(*choices), key=lambda size: round(abs(log(size[0] * width / (size[1] * height))), 6))
     return rows, columns
 
 

@@ -28,7 +28,7 @@ def layer_figure(picture: Picture, points: Sequence[Point], *, title: str | None
     >>> terms = NonLocalBlock(8, "nl").terms(torch.randn(1, 8, 4, 6))
     >>> figure = layer_figure(Picture("sea", np.zeros((16, 24, 3), np.uint8), [View("nl", terms)]), [(8, 12)])
     >>> [axes.get_title() for axes in figure.axes]
-    ['sea', 'attention of 1', 'unary: of all', 'pairwise of 1']
+    ['sea', 'attention of 1', 'unary, for all queries', 'pairwise of 1']
     """
     if not points:
         raise ValueError("no query points; pass at least one (row, column)")
@@ -62,7 +62,7 @@ def _draw_row(places: Sequence[Axes], picture: Picture, view: View, points: Sequ
     marks = [position_mark(number, position, view, picture) for number, position in enumerate(positions)]
     panels: list[tuple[str, Tensor | None, list[Mark]]] = [
         *((f"attention of {n + 1}", maps.combined[0, n], [marks[n]]) for n in range(count)),
-        ("unary: of all", None if maps.unary is None else maps.unary[0], []),
+        ("unary, for all queries", None if maps.unary is None else maps.unary[0], []),
         *(
             (f"pairwise of {n + 1}", None if maps.pairwise is None else maps.pairwise[0, n], [marks[n]])
             for n in range(count)

@@ -159,7 +159,7 @@ def _shifted_windows(
                 f"the windows of {type(module).__name__} are known for an input of (B, h, w, C), this one is {shape}"
             )
         height, width = int(shape[1]), int(shape[2])
-        window, shift = (_pair(getattr(module, name)) for name in ("window_size", "shift_size"))
+        window, shift = (pair(getattr(module, name)) for name in ("window_size", "shift_size"))
         places = cut(torch.arange(height * width).view(height, width), window, shift)
         if places.shape[1] != count:
             return f"windows of {window} positions were expected, and {count} tokens seen"
@@ -170,7 +170,7 @@ def _shifted_windows(
 
 def _interleaved(module: nn.Module, shape: Sequence[int], count: int) -> Layout | str:
     """MobileViT: the tokens with one offset in their patches attend to each other; the input is (B, C, H, W)."""
-    down, across = _pair(module.patch_size)
+    down, across = pair(module.patch_size)
     height, width = (-(-int(shape[axis]) // side) * side for axis, side in ((2, down), (3, across)))
     index = torch.arange(height * width).view(height // down, down, width // across, across)
     places = index.permute(1, 3, 0, 2).reshape(down * across, -1)
@@ -179,7 +179,8 @@ def _interleaved(module: nn.Module, shape: Sequence[int], count: int) -> Layout 
     return Layout((height, width), (height, width), places=places)
 
 
-def _pair(value: Any) -> tuple[int, int]:
+def pair(value: Any) -> tuple[int, int]:
+    """Height and width, from both or from one number for both."""
     first, second = (value, value) if isinstance(value, int) else value
     return int(first), int(second)
 

@@ -1,62 +1,21 @@
 """Networks of timm, torchvision and transformers by name, with what each says of its pictures."""
 
-import logging
-import pickle
-import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import signature
 from math import lcm
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import torch
 from PIL import Image
-from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 
-from dnlnet.backbones.pixels import Pixels
-from dnlnet.backbones.weights import LoadReport, match_tensors, read_state_dict
+from dnlnet.backbones.weights import LoadReport, read_state_dict
 from dnlnet.errors import load_extra, unknown
-
-Size = tuple[int, int]  # height and width
-Source = Path | None  # of weights: a file, or the library's own download
-NO_WEIGHTS = Path("none")  # random weights, as when training begins
-
-_STRIDE = 32  # of networks of several scales, whose smallest map has one position for so many pixels
-# What follows the last attention: a file may lack it, or have another.
-_AFTER_ATTENTION = re.compile(r"(fc|classifier|heads?|head_dist|fc_norm|pooler|visual_projection)\b.*")
-
-
-@dataclass(frozen=True)
-class Network:
-    """A network of a library, and how it takes pictures.
-
-    Args:
-        module: in evaluation mode.
-        size: that it was trained with.
-        multiple: height and width of a picture are multiples of these; None if it takes pictures of its size alone.
-        pixels: how they are normalised.
-        resample: how pictures are resized.
-        options: of its forward pass.
-        notes: what a user should know.
-    """
-
-    module: nn.Module
-    size: Size
-    multiple: Size | None
-    pixels: Pixels
-    resample: Image.Resampling = Image.Resampling.BICUBIC
-    options: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    def __call__(self, images: Tensor) -> Any:
-        """What the network makes of normalised images."""
-        return self.module(images, **self.options)
+from dnlnet.lens.layout import pair
+from dnlnet.lens.network import NO_WEIGHTS, STRIDE, Network, Size, Source, downloading, judge, load_file, pixels_of
 
 
 def find_timm(name: str, source: Source) -> Network:
@@ -85,16 +44,16 @@ def find_timm(name: str, source: Source) -> Network:
         raise ValueError(f"timm:{name}: takes pictures of {channels} colours, and these have 3")
     multiple: Size | None = None
     if getattr(network, "dynamic_img_size", False):
-        multiple = _pair(network.patch_embed.patch_size)
+        multiple = pair(network.patch_embed.patch_size)
     elif not network.pretrained_cfg.get("fixed_input_size"):
-        multiple = (_STRIDE, _STRIDE)
+        multiple = (STRIDE, STRIDE)
     return Network(
         network.eval(),
         (height, width),
         multiple,
-        _pixels(config["mean"], config["std"]),
+        pixels_of(f"timm:{name}", config["mean"], config["std"]),
         _resample(config["interpolation"]),
-        notes=_load(network, source, f"timm:{name}"),
+        notes=load_file(network, source, f"timm:{name}"),
     )
 
 
@@ -113,10 +72,10 @@ def find_torchvision(name: str, source: Source) -> Network:
     return Network(
         network.eval(),
         (side, side),
-        (_STRIDE, _STRIDE) if isinstance(network, models.SwinTransformer) else None,
-        _pixels(transforms.mean, transforms.std),
+        (STRIDE, STRIDE) if isinstance(network, models.SwinTransformer) else None,
+        pixels_of(f"torchvision:{name}", transforms.mean, transforms.std),
         _resample(transforms.interpolation.value),
-        notes=_load(network, source, f"torchvision:{name}"),
+        notes=load_file(network, source, f"torchvision:{name}"),
     )
 
 
@@ -138,7 +97,7 @@ def find_transformers(name: str, source: Source) -> Network:
             f"{tensor} {tuple(shape)} for {tuple(own)}" for tensor, shape, own in found["mismatched_keys"]
         ),
     )
-    notes += _judge(report, source, title)
+    notes += judge(report, source, title)
     network = getattr(network, "vision_model", network)  # of CLIP and others that also read text
     if network.main_input_name != "pixel_values":
         raise ValueError(
@@ -146,17 +105,17 @@ def find_transformers(name: str, source: Source) -> Network:
             "in Python, dnlnet.capture sees its attention all the same"
         )
     config = network.config
-    patch = _pair(getattr(config, "patch_size", None) or _STRIDE)
+    patch = pair(getattr(config, "patch_size", None) or STRIDE)
     if getattr(config, "depths", None):
-        patch = lcm(patch[0], _STRIDE), lcm(patch[1], _STRIDE)
+        patch = lcm(patch[0], STRIDE), lcm(patch[1], STRIDE)
     interpolates = "interpolate_pos_encoding" in signature(network.forward).parameters
     any_size = interpolates or config.model_type in _ANY_SIZE or getattr(config, "image_size", None) is None
     said = getattr(config, "image_size", None) or _side(processor.size)
     return Network(
         network.eval(),
-        _pair(said),
+        pair(said),
         patch if any_size else None,
-        _pixels(processor.image_mean, processor.image_std),
+        pixels_of(title, processor.image_mean, processor.image_std),
         Image.Resampling(int(processor.resample)),
         {"interpolate_pos_encoding": True} if interpolates else {},
         notes,
@@ -193,6 +152,8 @@ def _image_processor(transformers: Any, name: str, config: Any) -> tuple[Any, tu
     try:
         return transformers.AutoImageProcessor.from_pretrained(name, trust_remote_code=False), ()
     except (OSError, ValueError):
+        if any((Path(name) / file).exists() for file in ("preprocessor_config.json", "processor_config.json")):
+            raise
         known: Any = import_module("transformers.models.auto.image_processing_auto").IMAGE_PROCESSOR_MAPPING
         family = known.get(type(config), (transformers.ViTImageProcessor,))
         made = next(filter(None, family.values() if isinstance(family, dict) else family))()
@@ -212,78 +173,10 @@ def _without_bars(transformers: Any) -> Iterator[None]:
             bars.enable_progress_bar()
 
 
-@contextmanager
-def downloading(title: str, folder: Path | None = None) -> Iterator[None]:
-    """What keeps a library from making a network with its weights becomes one sentence; what it logs is not shown."""
-    loggers = [logging.getLogger(name) for name in ("huggingface_hub", "transformers", "timm")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except _FAILURES as error:
-        reason = str(error).strip().partition("\n")[0]
-        if folder is not None and folder.is_dir():
-            raise ValueError(f"{title}: cannot be loaded from this folder: {reason}") from None
-        if not isinstance(error, OSError):
-            raise ValueError(f"{title}: cannot be made: {reason}") from None
-        copy = "--weights FILE" if folder is None else "transformers:FOLDER, and other weights with --weights FILE"
-        raise OSError(
-            f"{title}: cannot be downloaded, without a connection or under this name ({reason}); give a local copy: "
-            f"{copy}"
-        ) from None
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-# What libraries raise for files, settings and connections that are not as they should be.
-_FAILURES = (
-    *(OSError, ValueError, RuntimeError, KeyError, AttributeError, TypeError, AssertionError, EOFError),
-    *(SafetensorError, BadZipFile, pickle.UnpicklingError, ImportError),
-)
-
-
-def _load(network: nn.Module, source: Source, title: str) -> tuple[str, ...]:
-    """Load a file of weights into the network; what a user should know of it."""
-    if source is None or source == NO_WEIGHTS:
-        return () if source is None else (_random(title),)
-    own = network.state_dict()
-    fitting, report = match_tensors(own, read_state_dict(source), lambda name: bool(_AFTER_ATTENTION.match(name)))
-    notes = _judge(report, source, title)
-    network.load_state_dict(fitting, strict=False)
-    return notes
-
-
-def _judge(report: LoadReport, source: Source, title: str) -> tuple[str, ...]:
-    """Weights must fit up to the last attention; what a user should know of the others."""
-    if source == NO_WEIGHTS:
-        return (_random(title),)
-    lacking = [*report.missing, *report.misshapen]
-    if report.unused or not all(map(_AFTER_ATTENTION.match, lacking)):
-        raise ValueError(f"{source or title}: these are not weights of {title}: {report}")
-    return (f"{source or title}: no weights for {', '.join(lacking)}, after the last attention",) if lacking else ()
-
-
-def _random(title: str) -> str:
-    return f"{title}: its weights are random (--weights none)"
-
-
-def _pixels(mean: Any, deviation: Any) -> Pixels:
-    return Pixels(tuple(255 * float(x) for x in mean), tuple(255 * float(x) for x in deviation))
-
-
 def _resample(name: str) -> Image.Resampling:
     return {"bilinear": Image.Resampling.BILINEAR, "nearest": Image.Resampling.NEAREST}.get(
         name, Image.Resampling.BICUBIC
     )
-
-
-def _pair(value: Any) -> Size:
-    first, second = (value, value) if isinstance(value, int) else value
-    return int(first), int(second)
 
 
 def _side(said: Any) -> int:

@@ -1,6 +1,6 @@
 """Profiles of the attention of trained models: what every head does, over pictures and their labels."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from dnlnet.artifacts.load import TrainedModel
 from dnlnet.attention import Terms
-from dnlnet.data.catalog import DataSet, find_data_set
 from dnlnet.data.inputs import find_pictures
 from dnlnet.data.labelled import BadFileError, LabelledImages, Labels, Problem
 from dnlnet.data.pictures import read_picture
@@ -23,11 +22,11 @@ from dnlnet.lens.layers import Choice
 from dnlnet.lens.profile import Profile, profile
 from dnlnet.lens.recorded import Recorded
 from dnlnet.lens.views import PictureModel
+from dnlnet.runs.labelled import labelled_data_set, open_split
 from dnlnet.runs.look import load_to_look
 from dnlnet.segmentation.data.sets import DATA_SETS, find_labels
 
 BOUNDARY_WIDTH = 2  # pixels: the patches of transformers are coarse, and wide boundaries would fill many of them
-_TESTED_ON = ("val", "validation", "test")  # splits, the first that is there
 
 Pixels = NDArray[np.uint8]
 Loaded = tuple[Pixels, Labels | None]
@@ -168,14 +167,14 @@ def _open(
     row, opened = None, dict[str, LabelledImages]()
     if data is not None:
         own = None if recipe is None or recipe.data.name not in DATA_SETS else recipe.data.name
-        row = _data_set(Path(data), data_set or own)
+        row = labelled_data_set(Path(data), data_set or own)
         if pictures:
             opened = row.open_all(Path(data))[0]
     if not pictures:
         assert row is not None
         assert data is not None
         tested = recipe.data.test if recipe is not None and recipe.data.name == row.name else None
-        images = _split(row, Path(data), split or tested).require_complete()
+        images = open_split(row, Path(data), split or tested)
         items = [(str(pair.image), partial(_labelled, images, index)) for index, pair in enumerate(images.pairs)]
         return _Source(items, len(images.classes), images.name)
     found = find_pictures(pictures)
@@ -204,36 +203,3 @@ def _looked_up(splits: Sequence[LabelledImages], name: str, path: Path) -> Loade
     if labels is None:
         raise BadFileError(Problem(path, f"is not a picture of {name}; leave out --data, or the picture"))
     return read_picture(path, upright=False), labels
-
-
-def _split(row: DataSet[LabelledImages], root: Path, split: str | None) -> LabelledImages:
-    """The split that was asked for, or one to test on."""
-    if split is not None:
-        return row.open(root, split)
-    opened = row.open_all(root)[0]
-    return opened[next((name for name in _TESTED_ON if name in opened), list(opened)[-1])]
-
-
-def _data_set(root: Path, name: str | None) -> DataSet[LabelledImages]:
-    """The data set of this name, or the only one that has such folders."""
-    if name is not None:
-        return find_data_set(DATA_SETS, name)
-    if not root.is_dir():
-        raise FileNotFoundError(f"{root}: no such folder")
-    fitting = list(_fitting(root))
-    if len(fitting) != 1:
-        like = " and ".join(row.name for row in fitting) or "none of the known data sets"
-        raise ValueError(
-            f"{root}: looks like {like}; say which it is with --data-set, one of {', '.join(DATA_SETS)} (dnlnet data "
-            "list shows their folders)"
-        )
-    return fitting[0]
-
-
-def _fitting(root: Path) -> Iterator[DataSet[LabelledImages]]:
-    for row in DATA_SETS.values():
-        try:
-            row.open_all(root)
-        except (OSError, ValueError):
-            continue
-        yield row

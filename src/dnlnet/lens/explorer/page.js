@@ -40,11 +40,18 @@ function show() {
   element("picture-name").textContent = now.name;
   document.documentElement.style.setProperty("--ratio", now.size[1] / now.size[0]);
   fill(element("picture"), content.pictures.map((each) => each.name), state.picture);
-  for (const id of ["a", "b"]) fill(element(id), now.views.map((view) => view.title), state[id]);
   const several = now.views.length > 1;
+  const placed = several && now.views.every((view) => view.place);
+  for (const id of ["a", "b"]) {
+    fill(element(id), now.views.map((view) => view.title), state[id]);
+    element(`${id}-place`).replaceChildren(...(placed ? placeChoices(id) : []));
+  }
   element("picture-choice").hidden = content.pictures.length === 1;
-  element("a-choice").hidden = element("compare").hidden = !several;
-  element("b-choice").hidden = !state.compare;
+  element("compare").hidden = !several;
+  element("a-choice").hidden = !several || placed;
+  element("b-choice").hidden = !state.compare || placed;
+  element("a-place").hidden = !placed;
+  element("b-place").hidden = !placed || !state.compare;
   element("compare").setAttribute("aria-pressed", state.compare);
   element("main").classList.toggle("two", state.compare);
   const [none, prediction, truth] = element("overlay").options;
@@ -54,10 +61,52 @@ function show() {
   element("about").replaceChildren(...chosen().map((index) => {
     const view = now.views[index];
     return made("li", several ? `${view.title}: ${view.statement}` : view.statement);
-  }));
+  }), ...notes(now.views[state.a]).map((text) => made("li", text)));
   arrangeSections();
   ready = loadPicture().then(draw, failed);
   writeHash();
+}
+
+// What is left out.
+function notes(view) {
+  const tokens = "Tokens without a place in the picture (class, registers) are left out: a map sums to 1 over the " +
+    "picture. Biases and masks count in the combined map alone.";
+  return [...(view.place ? [tokens] : []), ...(content.note ? [`In this page ${content.note}.`] : [])];
+}
+
+// ---- model, layer and head of a view
+
+const PLACES = { model: "Model", layer: "Layer", head: "Head" };
+
+// A selector for each of them that leaves a choice; those after it have what is there for those before it.
+function placeChoices(id) {
+  const { views } = picture();
+  const now = views[state[id]].place;
+  let rest = views;
+  return Object.entries(PLACES).flatMap(([part, name]) => {
+    const values = [...new Set(rest.map((view) => view.place[part]))];
+    rest = rest.filter((view) => view.place[part] === now[part]);
+    if (part === "model" && values.length === 1) return [];
+    const label = made("label", `${name} `);
+    const select = label.appendChild(document.createElement("select"));
+    Object.assign(select, { id: `${id}-${part}`, disabled: values.length === 1 });
+    fill(select, values, values.indexOf(now[part]));
+    select.addEventListener("change", () => choosePlace(id, part, values[select.value]));
+    return [label];
+  });
+}
+
+// The view with this model, layer or head that is most like the present one.
+function choosePlace(id, part, value) {
+  const now = { ...picture().views[state[id]].place, [part]: value };
+  const names = Object.keys(PLACES);
+  const before = names.slice(0, names.indexOf(part) + 1);
+  const alike = ({ place }) => names.filter((name) => place[name] === now[name]).length;
+  const fitting = picture().views.filter(({ place }) => before.every((name) => place[name] === now[name]));
+  fitting.sort((one, other) => alike(other) - alike(one));
+  state[id] = picture().views.indexOf(fitting[0]);
+  show();
+  element(`${id}-${part}`).focus();
 }
 
 function fill(select, names, index) {

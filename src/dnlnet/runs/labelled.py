@@ -1,0 +1,43 @@
+"""Labelled pictures for models that have no recipe to say which they are."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dnlnet.data.catalog import DataSet, find_data_set
+from dnlnet.data.labelled import LabelledImages
+from dnlnet.segmentation.data.sets import DATA_SETS
+
+_TESTED_ON = ("val", "validation", "test")  # splits, the first that is there
+
+
+def labelled_data_set(root: Path, name: str | None) -> DataSet[LabelledImages]:
+    """The data set of this name with a class for each pixel; without a name, the only one that has such folders."""
+    if name is not None:
+        return find_data_set(DATA_SETS, name)
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root}: no such folder")
+    fitting = list(_fitting(root))
+    if len(fitting) != 1:
+        like = " and ".join(row.name for row in fitting) or "none of the known data sets"
+        raise ValueError(
+            f"{root}: looks like {like}; say which it is with --data-set, one of {', '.join(DATA_SETS)} (dnlnet data "
+            "list shows their folders)"
+        )
+    return fitting[0]
+
+
+def open_split(row: DataSet[LabelledImages], root: Path, split: str | None) -> LabelledImages:
+    """The split that was asked for, or else one to test on; complete, or this fails."""
+    if split is not None:
+        return row.open(root, split).require_complete()
+    opened = row.open_all(root)[0]
+    return opened[next((name for name in _TESTED_ON if name in opened), list(opened)[-1])].require_complete()
+
+
+def _fitting(root: Path) -> Iterator[DataSet[LabelledImages]]:
+    for row in DATA_SETS.values():
+        try:
+            row.open_all(root)
+        except (OSError, ValueError):
+            continue
+        yield row

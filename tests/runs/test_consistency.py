@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from dnlnet.lens.consistency import RANDOM
+from dnlnet.runs.consistency import measure_consistency
+from dnlnet.runs.profile import profile_model
+from trees import camvid_tree
+
+VIT = "timm:vit_tiny_patch16_224"
+
+
+def test_a_transformer_has_a_row_for_each_layer_the_mean_over_heads(tmp_path: Path) -> None:
+    root = camvid_tree(tmp_path / "camvid")
+    torch.manual_seed(0)
+    found = measure_consistency([VIT], root, weights="none", width=3)
+    torch.manual_seed(0)  # for the same random weights
+    profiled = profile_model(VIT, data=root, weights="none", width=3, report=lambda _: None)
+    assert found.images == profiled.images
+    assert list(found.rows) == [*(f"{VIT}: blocks.{layer}.attn" for layer in range(12)), RANDOM]
+    for row, layer in zip(found.table().values(), profiled.profile.layers(), strict=False):
+        for name in ("pair_within", "pair_boundary", "unary_boundary"):
+            assert row[name].mean == pytest.approx(layer.average(name).mean)
+            assert row[name].error == pytest.approx(layer.average(name).error, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("models", "options", "message"),
+    [
+        ([VIT], {}, "give the folder of one with --data DIR"),
+        ([VIT, "street"], {"data": "x"}, "not both at once"),
+        ([VIT, f"{VIT}.augreg_in21k"], {"data": "x", "weights": "none"}, "--weights: are of one transformer"),
+        (["street"], {"data": "x", "weights": "none"}, "are for transformers of other libraries"),
+    ],
+)
+def test_what_cannot_be_compared_is_told(models: list[str], options: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        measure_consistency(models, **options)

@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+
+from dnlnet.artifacts.load import TrainedModel
+from dnlnet.lens.foreign import ForeignModel
+from dnlnet.runs.explore import open_explorer
+from dnlnet.runs.look import load_to_look
+from trees import write_image
+
+TINY = "timm:vit_tiny_patch16_224"
+
+
+def test_models_keep_their_order_and_weights_are_of_the_first(run: Path) -> None:
+    models = load_to_look([TINY, run], weights="none")
+    assert [type(model) for model in models.values()] == [ForeignModel, TrainedModel]
+    assert list(models) == [TINY, "scenes-tiny-dnl"]
+
+
+def test_options_of_transformers_are_refused_for_our_models(run: Path) -> None:
+    for option in ("weights", "size", "layers", "heads"):
+        with pytest.raises(ValueError, match=f"--{option}: is for transformers of other libraries"):
+            load_to_look([run], **{option: 3})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="are of the first model"):
+        load_to_look([run, TINY], weights="none")
+    with pytest.raises(ValueError, match="named twice"):
+        load_to_look([TINY, TINY])
+
+
+def test_the_application_shows_few_layers_or_the_chosen_ones(tmp_path: Path) -> None:
+    write_image(tmp_path / "a.png", size=(40, 56))
+    said: list[str] = []
+    explorer = open_explorer(TINY, weights="none", report=said.append)
+    picture = explorer.open(tmp_path / "a.png")
+    lines, shown = explorer.at(picture, (20, 20))
+    assert len(lines) == 1 + 4
+    assert shown[0][1] == f"pairwise, {TINY}: layer 2 (blocks.2.attn), mean of 3 heads"
+    assert said == [f"{TINY}: its weights are random (--weights none)"]
+    chosen = open_explorer(TINY, weights="none", layers=[0, 1, 2, 3, 4], heads=1, report=said.append)
+    assert len(chosen.open(tmp_path / "a.png").views) == 5
+
+
+def test_the_application_does_not_start_without_something_to_see() -> None:
+    with pytest.raises(ValueError, match="has no attention"):
+        open_explorer("timm:resnet18", weights="none")
+    with pytest.raises(ValueError, match="there is no attention layer 40"):
+        open_explorer(TINY, weights="none", layers=[40])
