@@ -51,7 +51,12 @@ def _network(network: nn.Module) -> nn.Module:
 
 
 def _pixels(height: int, width: int, batch: int = 2) -> Tensor:
-    return torch.randn(batch, 3, height, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    return random(batch, 3, height, width, seed=1)
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    """In double precision, the same every time."""
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 # ---- what libraries compute

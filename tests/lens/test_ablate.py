@@ -6,13 +6,9 @@ import dnlnet
 import equations
 from dnlnet import VARIANTS, NonLocalBlock, ablate, capture
 from dnlnet.lens.ablate import TERMS
-from families import FAMILIES, family, unchanged
+from families import FAMILIES, family, random, unchanged
 
 EXACT = {"rtol": 0, "atol": 1e-13}
-
-
-def random(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 # ---- every family

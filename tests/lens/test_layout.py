@@ -126,6 +126,16 @@ def test_windows_of_an_unknown_kind_are_not_taken_for_the_whole_picture() -> Non
     assert combined.count_nonzero() == 4
 
 
+def test_attention_between_channels_has_no_place() -> None:
+    network = timm.create_model("edgenext_xx_small").eval()
+    with capture(network) as attention, torch.no_grad():
+        network(torch.rand(1, 3, 64, 64))
+    assert len(attention) == 3
+    for recorded in attention.values():
+        with pytest.raises(ValueError, match="this attention is between channels, not positions"):
+            recorded.maps([(0, 0)])
+
+
 @pytest.mark.parametrize(
     ("layout", "problem"),
     [

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from dnlnet.lens import capture
 from dnlnet.lens.recorded import Recorded
 from dnlnet.lens.tracing import watch_attention
-from families import FAMILIES, family, unchanged
+from families import FAMILIES, family, random, unchanged
 
 # transformers takes written-out softmaxes in single precision
 TOLERANCE = {"rtol": 0, "atol": 1e-7}
@@ -22,10 +22,6 @@ def only(model: nn.Module, *args: object, **named: object) -> Recorded:
     (recorded,) = attention.values()
     assert isinstance(recorded, Recorded)
     return recorded
-
-
-def random(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 # ---- families

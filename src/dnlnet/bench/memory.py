@@ -1,4 +1,4 @@
-"""Peak memory of one block call, measured in a separate process.
+"""Peak memory of one call, measured in a separate process.
 
 A fresh process has no free memory from earlier work that the call could reuse unnoticed.
 """
@@ -7,7 +7,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -15,13 +17,11 @@ _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 def peak_extra_bytes(
     variant: str, channels: int, size: tuple[int, ...], *, fused: bool, training: bool, threads: int
 ) -> int | None:
-    """Bytes that one call needs beyond its input and weights; None where that cannot be measured (not Linux).
+    """Bytes that one call of a block needs beyond its input and weights; None where that cannot be measured.
 
     >>> 0 < peak_extra_bytes("dnl", 8, (64, 64), fused=True, training=False, threads=1) < 2**28
     True
     """
-    if not _RESET.exists():
-        return None
     task = {
         "variant": variant,
         "channels": channels,
@@ -30,10 +30,17 @@ def peak_extra_bytes(
         "training": training,
         "threads": threads,
     }
+    return measured_in_child("dnlnet.bench.memory", task)
+
+
+def measured_in_child(module: str, task: Mapping[str, Any]) -> int | None:
+    """The bytes that a module prints when it is run with a task; None where they cannot be measured (not Linux)."""
+    if not _RESET.exists():
+        return None
     # Give tensors their own pages, returned when freed: count what is needed, not what the C library keeps.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(2**20)}
     done = subprocess.run(
-        [sys.executable, "-m", "dnlnet.bench.memory", json.dumps(task)],
+        [sys.executable, "-m", module, json.dumps(task)],
         capture_output=True,
         text=True,
         env=environment,
@@ -59,11 +66,17 @@ def _measure(task: str) -> int:
     torch.set_num_threads(options.pop("threads"))
     size = tuple(options.pop("size"))
     make_call(**options, size=(4,) * len(size))()  # loads the libraries that any call needs
-    call = make_call(**options, size=size)
+    return peak_of(make_call(**options, size=size))
+
+
+def peak_of(call: Callable[[], object]) -> int:
+    """Bytes that a call needs beyond what this process holds already; its result is kept until they are counted."""
     before = _resident("VmRSS")
     _RESET.write_text("5")  # the peak starts from here
-    call()
-    return _resident("VmHWM") - before
+    result = call()
+    peak = _resident("VmHWM") - before
+    del result
+    return peak
 
 
 if __name__ == "__main__":

@@ -225,6 +225,48 @@ def train(
         typer.echo(f"written: {json}")
 
 
+@bench.command()
+def capture(
+    size: Annotated[int, typer.Option(min=28, max=10_000, help="Side of the picture, a multiple of 14.")] = 518,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 10,
+    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
+    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+) -> None:
+    """Compare a pass of ViT-S/14 in which attention is recorded, or changed, with a plain one: time and memory.
+
+    Weights are random. Peak memory is measured in child processes (Linux only).
+
+    Example: dnlnet bench capture --json capture.json
+    """
+    from dataclasses import asdict
+
+    from dnlnet.bench.block import describe_machine
+    from dnlnet.bench.capture import bench_capture
+    from dnlnet.cli.tables import print_table
+    from dnlnet.files import write_json
+
+    rows = bench_capture(size, rounds=rounds, threads=threads)
+    machine = describe_machine(threads)
+    print_table(
+        f"ViT-S/14 on {size} x {size} pixels",
+        [
+            {
+                "pass": row.form,
+                "ms": f"{1e3 * row.seconds:.1f}",
+                "of plain": f"{row.seconds / rows[0].seconds:.2f}",
+                "q and k MB": f"{1e-6 * row.asked_bytes:.1f}",
+                "kept MB": f"{1e-6 * row.kept_bytes:.1f}",
+                "peak MB": "-" if row.peak_bytes is None else f"{1e-6 * row.peak_bytes:.1f}",
+            }
+            for row in rows
+        ],
+        caption=f"peak: beyond that of a plain pass; {machine}",
+    )
+    if json is not None:
+        write_json(json, {"machine": machine, "size": size, "rounds": rounds, "rows": [asdict(row) for row in rows]})
+        typer.echo(f"written: {json}")
+
+
 def _cells(row: "Row") -> dict[str, str]:
     def number(value: float | None, form: str, scale: float = 1) -> str:
         return "-" if value is None else format(value * scale, form)

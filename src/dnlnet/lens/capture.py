@@ -1,7 +1,7 @@
 """Record what a model attends to while it runs: our blocks, and every other dot-product attention."""
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -96,7 +96,15 @@ def _recorded(seen: Seen, modules: Mapping[str, nn.Module]) -> Recorded:
     picture = (whole[2], whole[3]) if len(whole) == 4 else None
     groups = len(query) // whole[0] if picture and whole[0] else 1
     layout = find_layout(modules[""], chain, (query.shape[-2], key.shape[-2]), picture, groups)
+    if _between_channels(query, seen.around[-1][1] if seen.around else ()):
+        layout = "this attention is between channels, not positions, so that its maps have no place in a picture"
     return Recorded(replace(found, query=query, key=key), layout)
+
+
+def _between_channels(query: Tensor, given: Sequence[int]) -> bool:
+    """Whether the tokens of an attention (B, H, N, D) are the channels of what its module was given, (B, D, H N)."""
+    _, heads, count, width = query.shape
+    return len(given) == 3 and tuple(given[1:]) == (width, heads * count) and count != width
 
 
 def count_heads(seen: Seen, modules: Mapping[str, nn.Module]) -> int:
