@@ -94,7 +94,7 @@ def test_a_figure_has_a_row_for_each_view_and_columns_for_its_terms(captured: Ca
     ]
     assert titles[6:] == [""] * 6
     assert [axes.get_ylabel() for axes in figure.axes[::6]] == [
-        f"layer {number} (blocks.{number}.attn)\nmean of 3 heads" for number in (0, 5)
+        f"layer {number}\n(blocks.{number}.attn)\nmean of 3 heads" for number in (0, 5)
     ]
     assert all(axes.images for axes in figure.axes if axes is not figure.axes[6])
 

@@ -106,6 +106,8 @@ class Explorer:
             size = " x ".join(map(str, view.terms.size))
             lines.append(f"{view.title}: row {position[0]}, column {position[1]} of its {size} map{found}")
             maps = view.terms.maps([position])
+            # Long captions are cut off.
+            title = view.title if view.place is None or len(self.models) > 1 else view.place.inside
             for name, attention in (
                 ("pairwise", None if maps.pairwise is None else maps.pairwise[0, 0]),
                 ("unary", None if maps.unary is None else maps.unary[0]),
@@ -113,7 +115,7 @@ class Explorer:
             ):
                 if attention is not None:
                     warm = overlay_heat(picture.pixels, view.over_picture(attention, picture))
-                    shown.append((_marked((255 * warm).astype(np.uint8), point), f"{name}, {view.title}"))
+                    shown.append((_marked((255 * warm).astype(np.uint8), point), f"{name}, {title}"))
         return lines, shown
 
     def predictions(self, picture: Picture) -> list[Shown]:

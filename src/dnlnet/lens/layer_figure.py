@@ -11,7 +11,8 @@ from dnlnet.lens.figures import position_mark
 from dnlnet.lens.panels import SIDE, Mark, draw_panel, overlay_heat, panel_height
 from dnlnet.lens.views import Picture, Point, View
 
-_LABEL = 0.35  # inches for the name of a row
+_LABEL = 0.45  # inches for the name of a row
+_LETTERS = 17  # of it in an inch
 
 
 def layer_figure(picture: Picture, points: Sequence[Point], *, title: str | None = None) -> Figure:
@@ -50,7 +51,7 @@ def layer_figure(picture: Picture, points: Sequence[Point], *, title: str | None
         draw_panel(grid[1, 0], picture.classes.paint(picture.labels), "ground truth")
     for number, (view, axes) in enumerate(zip(picture.views, grid, strict=True)):
         _blank(axes[0])
-        axes[0].set_ylabel(_row_name(view, picture), fontsize=8)
+        axes[0].set_ylabel(_row_name(view, picture), fontsize=7)
         _draw_row(axes[1:], picture, view, points, titled=number == 0)
     return figure
 
@@ -77,13 +78,14 @@ def _draw_row(places: Sequence[Axes], picture: Picture, view: View, points: Sequ
 
 
 def _row_name(view: View, picture: Picture) -> str:
-    """Layer and head, and the model where there are several."""
-    place = view.place
-    if place is None:
-        return in_figure(view.title, 40)
-    models = {each.place.model for each in picture.views if each.place is not None}
-    name = f"layer {place.layer}\n{place.head}"
-    return f"{in_figure(place.model, 40)}\n{name}" if len(models) > 1 else name
+    """Layer and head, and the model where there are several, in lines as long as the row is high."""
+    lines = [view.title]
+    if view.place is not None:
+        models = {each.place.model for each in picture.views if each.place is not None}
+        number, _, name = view.place.layer.partition(" ")
+        lines = [*([view.place.model] if len(models) > 1 else []), f"layer {number}", name, view.place.head]
+    room = int(panel_height(picture.size) * _LETTERS)
+    return "\n".join(in_figure(line if len(line) <= room else f"…{line[1 - room :]}") for line in lines)
 
 
 def _blank(axes: Axes) -> None:

@@ -39,7 +39,12 @@ class Place:
     @property
     def title(self) -> str:
         """All of it in words."""
-        return f"{self.model}: layer {self.layer}, {self.head}"
+        return f"{self.model}: {self.inside}"
+
+    @property
+    def inside(self) -> str:
+        """Layer and head in words."""
+        return f"layer {self.layer}, {self.head}"
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dnlnet.lens.app import MAX_MEGABYTES, MAX_PIXELS, Explorer
+from dnlnet.lens.app import MAX_MEGABYTES, MAX_PIXELS, MOST_VIEWS, Explorer
 from dnlnet.lens.foreign import ForeignModel
+from dnlnet.lens.layers import left_out, with_few_layers
 from dnlnet.lens.recorded import Heads
+from dnlnet.lens.views import Picture
 from dnlnet.runs.look import load_to_look, picture_models
 
 _TRIAL = np.zeros((64, 64, 3), dtype=np.uint8)
@@ -35,7 +37,10 @@ def open_explorer(
     models = load_to_look([model, *against], weights=weights, size=size, layers=layers, heads=heads)
     for title, each in models.items():
         if isinstance(each, ForeignModel):
-            each.views(title, _TRIAL)  # without attention, or such layers, there is nothing to start
-            for note in each.source.notes:
-                report(note)
+            # Without attention, or such layers, there is nothing to start.
+            trial = Picture(title, _TRIAL, each.views(title, _TRIAL))
+            few = trial if layers is not None else with_few_layers(trial, MOST_VIEWS)
+            for note in (*each.source.notes, left_out(trial.views, few.views)):
+                if note:
+                    report(note)
     return Explorer(picture_models(models), max_megabytes, max_pixels, every_layer=layers is not None)
