@@ -236,7 +236,7 @@ def test_windows_of_unknown_places_are_not_taken_for_the_picture() -> None:
     with capture(model) as attention:
         model(torch.rand(1, 3, 16, 16))
     (layer,) = attention.values()
-    with pytest.raises(ValueError, match="8 attentions of 4 tokens for 1 picture"):
+    with pytest.raises(ValueError, match="in 4 groups of 4"):
         layer.maps([(0, 0)])
 
 

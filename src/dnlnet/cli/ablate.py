@@ -63,13 +63,14 @@ def ablate(
 
     Example: dnlnet ablate timm:vit_small_patch14_dinov2 --weights vit.safetensors --data ~/camvid --data-set camvid
     """
+    from dnlnet.cli.options import layers_of
     from dnlnet.cli.tables import choose
     from dnlnet.files import write_json
     from dnlnet.lens.ablate import TERMS
     from dnlnet.lens.foreign import is_foreign
 
     chosen: list[Term] = [term for term in TERMS if term in choose("term", terms, dict.fromkeys(TERMS))]
-    numbered = None if layers is None else _layers(layers)
+    numbered = layers_of(layers)
     if is_foreign(model):
         result = _transformer(
             model,
@@ -101,13 +102,6 @@ def ablate(
         rows = [{"layer": e.layer or "all", "term": e.term, **e.values} for e in result.effects]
         write_json(json, {"model": model, "images": result.images, "whole": result.whole, "rows": rows})
         typer.echo(f"written: {json}")
-
-
-def _layers(text: str) -> list[int | str]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(parts):
-        raise ValueError(f"--layers {text}: expected numbers or names with commas between them, such as 5,8")
-    return [int(part) if part.isdecimal() else part for part in parts]
 
 
 def _ours(

@@ -28,7 +28,7 @@ class Choice:
         if self.layers is None:
             return {number: layer for number, layer in enumerate(found) if _in_picture(layer)}
         names = [layer.seen.name for layer in found]
-        return {number: found[number] for number in (_number(layer, names) for layer in self.layers)}
+        return {number: found[number] for number in (number_of(layer, names) for layer in self.layers)}
 
 
 def layer_views(title: str, captured: Captured, choice: Choice) -> list[View]:
@@ -92,7 +92,8 @@ def _in_picture(layer: Recorded) -> bool:
     return not isinstance(layout, str) and len(layout.size) == len(layout.key_size) == 2 and prod(layout.size) > 1
 
 
-def _number(layer: int | str, names: Sequence[str]) -> int:
+def number_of(layer: int | str, names: Sequence[str]) -> int:
+    """The number of an attention layer that is given by its number or its name."""
     if isinstance(layer, str):
         if layer not in names:
             raise unknown("attention layer", layer, names)

@@ -17,9 +17,9 @@ from torch.utils.data import Subset
 from dnlnet.artifacts.load import default_device, load_network
 from dnlnet.artifacts.model_file import find_model, read_model_file
 from dnlnet.engine.evaluate import evaluate as evaluate_task
-from dnlnet.errors import unknown
 from dnlnet.lens.ablate import TERMS, Term, ablate
 from dnlnet.lens.capture import capture
+from dnlnet.lens.layers import number_of
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.probe import Looker, Patches, Probe
 from dnlnet.segmentation.metric import ConfusionMatrix
@@ -187,16 +187,7 @@ def _conditions(
 
 def _chosen(layers: Sequence[int | str] | None, names: Sequence[str]) -> list[str]:
     """Names of the layers that were asked for."""
-    found = []
-    for layer in names if layers is None else layers:
-        if isinstance(layer, int):
-            if not 0 <= layer < len(names):
-                raise ValueError(f"there is no attention layer {layer}; the model has {len(names)}, counted from 0")
-            layer = names[layer]
-        elif layer not in names:
-            raise unknown("attention layer", layer, names)
-        found.append(layer)
-    return found
+    return list(names) if layers is None else [names[number_of(layer, names)] for layer in layers]
 
 
 def _title(layer: str | None, term: Term) -> str:
