@@ -92,7 +92,7 @@ def profile(
     if found.images and json is not None:
         content = {
             "model": found.title,
-            "weights": None if weights is None else str(weights),
+            "weights": None if weights is None else weights.name,
             "data": found.data,
             "width": width,
             "void_edges": void_edges,
