@@ -165,7 +165,7 @@ def test_a_model_on_frozen_features_is_an_ordinary_model_file(cached: Path, data
         assert maps["0/pairwise"].shape[1:] == (8, 9)
     exported = dnlnet.export(cached, tmp_path / "model.pt2", "torch", size=(64, 72))
     assert exported.largest < 1e-4
-    assert "a frozen resnet18" in dnlnet.load(cached).generate_model_card().text
+    assert "features of resnet18" in dnlnet.load(cached).generate_model_card().text
 
 
 def test_features_of_a_view_are_those_of_the_resized_flipped_picture(weights: Path, data: Path) -> None:

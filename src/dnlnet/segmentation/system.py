@@ -112,7 +112,7 @@ class Segmentation:
 
     def describe_layers(self, model: SegmentorModel) -> str:
         """What the network is built on, in words."""
-        return {"tiny": "four convolutions", "frozen": f"a frozen {model.backbone}"}.get(
+        return {"tiny": "four convolutions", "frozen": f"features of {model.backbone}"}.get(
             model.network, model.backbone
         )
 
