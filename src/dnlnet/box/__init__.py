@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
-PHOTOS = tuple(_FOLDER / "photos" / name for name in ("corner.jpg", "crossing.jpg"))
+PHOTOS = tuple(_FOLDER / "photos" / name for name in ("corner.jpg", "pavement.jpg"))
 WEIGHTS: Mapping[str, Path] = {"mobilenetv2": _FOLDER / "mobilenetv2.safetensors"}  # by backbone, of ImageNet
 
 
