@@ -26,6 +26,7 @@ from dnlnet.runs.consistency import measure_consistency
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.train import train
 from dnlnet.segmentation.metric import ConfusionMatrix
+from dnlnet.segmentation.predictor import Prediction
 from dnlnet.systems import find_recipe, system_of
 
 STEPS = 400
@@ -112,7 +113,8 @@ def run_demo(
             raise ValueError(f"{folder} is a file, and --out needs a folder there; choose another --out")
     runs = {name: out / "runs" / f"{name}-{steps}-{seed}" for name in names}
     street, page = out / "street.png", out / "explore.html"
-    photographs = [_look_at_photograph(photo, report) for photo in PHOTOS]
+    boxed = load(BOXED)
+    photographs = [_look_at_photograph(photo, boxed, report) for photo in PHOTOS]
     save_figure(attention_figure(photographs[0], photographs[0].interior_points()), street)
     _write_page(page, photographs)
     report(f"written: {street}, {page}; now two small networks learn from nothing, and join them")
@@ -126,13 +128,13 @@ def run_demo(
     return demo
 
 
-def _look_at_photograph(photo: Path, report: Callable[[str], None]) -> Picture:
+def _look_at_photograph(photo: Path, model: TrainedModel, report: Callable[[str], None]) -> Picture:
     """A photograph with what the model in the box makes of it."""
-    model = load(BOXED)
     pixels = read_pixels(photo)
-    shares = model.predict(pixels).shares()
+    views = model.predictor.views(BOXED, pixels)
+    shares = Prediction(pixels, views[0].prediction, model.classes).shares()
     report(f"{BOXED}: {photo.name}: " + ", ".join(f"{name} {share:.0%}" for name, share in list(shares.items())[:4]))
-    return Picture(photo.name, pixels, model.predictor.views(BOXED, pixels), classes=model.classes)
+    return Picture(photo.name, pixels, views, classes=model.classes)
 
 
 def _write_page(page: Path, pictures: Sequence[Picture]) -> None:
