@@ -5,18 +5,16 @@ Images differ in size, so that a batch of them is a list: `collate` of each data
 
 # H, W size of an image; n objects
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from dnlnet.data.classes import Classes
-from dnlnet.data.fingerprint import Listed
 from dnlnet.data.pictures import resized_picture
+from dnlnet.data.samples import ImageSamples, require_seed
 from dnlnet.data.sizes import Size
 from dnlnet.detection.data.objects import InstanceImages, Target
 
@@ -55,7 +53,7 @@ class WholeBatch(NamedTuple):
     name: list[str]
 
 
-class TrainingInstances(Dataset[InstanceSample]):
+class TrainingInstances(ImageSamples[InstanceImages, InstanceSample]):
     """Images with those of their objects that can be learnt from, resized, and flipped at random.
 
     Each sample depends on the seed, the epoch and the index alone: not on the number of workers, nor on what was
@@ -81,28 +79,15 @@ class TrainingInstances(Dataset[InstanceSample]):
         *,
         keep_empty: bool = False,
     ) -> None:
-        if seed < 0:
-            raise ValueError(f"seed must be at least 0, got {seed}")
+        self.seed = require_seed(seed)
         if not 0 <= flip <= 1:
             raise ValueError(f"flip is a probability, got {flip}")
         self.short_sides = (short_side,) if isinstance(short_side, int) else tuple(short_side)
         _require_sides(self.short_sides, long_side)
-        self.images = images.require_complete().for_training(keep_empty=keep_empty)
+        super().__init__(images.require_complete().for_training(keep_empty=keep_empty))
         if not len(self.images):
             raise ValueError(f"{images.name} has no object to learn from; dnlnet data check shows what it holds")
-        self.long_side, self.flip, self.seed = long_side, flip, seed
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    @property
-    def classes(self) -> Classes:
-        """What the labels mean."""
-        return self.images.classes
-
-    def files(self) -> Iterator[Listed]:
-        """The files that the samples are read from, in order."""
-        return self.images.files()
+        self.long_side, self.flip = long_side, flip
 
     @property
     def groups(self) -> list[int]:
@@ -136,7 +121,7 @@ class TrainingInstances(Dataset[InstanceSample]):
         )
 
 
-class WholeInstances(Dataset[WholeSample]):
+class WholeInstances(ImageSamples[InstanceImages, WholeSample]):
     """All images, also those without objects, resized as for training but not flipped, by index: to evaluate on.
 
     Args:
@@ -147,19 +132,8 @@ class WholeInstances(Dataset[WholeSample]):
 
     def __init__(self, images: InstanceImages, short_side: int = 800, long_side: int = 1333) -> None:
         _require_sides((short_side,), long_side)
-        self.images, self.short_side, self.long_side = images.require_complete(), short_side, long_side
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    @property
-    def classes(self) -> Classes:
-        """What the labels mean."""
-        return self.images.classes
-
-    def files(self) -> Iterator[Listed]:
-        """The files that the samples are read from, in order."""
-        return self.images.files()
+        super().__init__(images.require_complete())
+        self.short_side, self.long_side = short_side, long_side
 
     def __getitem__(self, index: int) -> WholeSample:
         image = self.images.images[index]

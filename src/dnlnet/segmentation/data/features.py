@@ -9,7 +9,7 @@ training to the bit.
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -19,13 +19,12 @@ import torch
 from PIL import Image
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from dnlnet.backbones.fold import fold_batch_norms
 from dnlnet.backbones.pixels import normalised
-from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.data.fingerprint import Listed
+from dnlnet.data.classes import IGNORE
 from dnlnet.data.labelled import LabelledImages, open_picture
+from dnlnet.data.samples import ImageSamples, require_seed
 from dnlnet.engine.checkpoint import save_tensors
 from dnlnet.files import checksum, write_json
 from dnlnet.layout import convert_to_channels_last
@@ -151,7 +150,7 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-class FeatureCrops(Dataset[FeatureSample]):
+class FeatureCrops(ImageSamples[LabelledImages, FeatureSample]):
     """Random crops of the features of labelled images, with the labels of the pixels that they stand for.
 
     Each crop depends on the seed, the epoch and the index alone, so that a run can resume.
@@ -174,22 +173,9 @@ class FeatureCrops(Dataset[FeatureSample]):
         stride: int,
         seed: int = 0,
     ) -> None:
-        if seed < 0:
-            raise ValueError(f"seed must be at least 0, got {seed}")
-        self.images, self.source, self.views = images.require_complete(), source, tuple(views)
-        self.crop, self.stride, self.seed = crop, stride, seed
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    @property
-    def classes(self) -> Classes:
-        """What the labels mean."""
-        return self.images.classes
-
-    def files(self) -> Iterator[Listed]:
-        """The files that the samples are read from, in order."""
-        return self.images.files()
+        self.crop, self.stride, self.seed = crop, stride, require_seed(seed)
+        self.source, self.views = source, tuple(views)
+        super().__init__(images.require_complete())
 
     def __getitem__(self, draw: tuple[int, int]) -> FeatureSample:
         index, epoch = draw
@@ -210,23 +196,12 @@ class FeatureCrops(Dataset[FeatureSample]):
         return FeatureSample(features, window, str(self.images.pairs[index].image))
 
 
-class WholeFeatures(Dataset[FeatureSample]):
+class WholeFeatures(ImageSamples[LabelledImages, FeatureSample]):
     """The features of whole labelled images, by index: to evaluate on."""
 
     def __init__(self, images: LabelledImages, source: Source) -> None:
-        self.images, self.source = images.require_complete(), source
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    @property
-    def classes(self) -> Classes:
-        """What the labels mean."""
-        return self.images.classes
-
-    def files(self) -> Iterator[Listed]:
-        """The files that the samples are read from, in order."""
-        return self.images.files()
+        super().__init__(images.require_complete())
+        self.source = source
 
     def __getitem__(self, index: int) -> FeatureSample:
         joined, labels = features_and_labels(self.images, self.source, index, View(1.0))

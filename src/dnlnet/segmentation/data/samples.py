@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 from dnlnet.data.classes import Classes
 from dnlnet.data.fingerprint import Listed
 from dnlnet.data.labelled import BadFileError, LabelledImages
+from dnlnet.data.samples import ImageSamples, require_seed
 from dnlnet.data.transforms import Augmentation
 from dnlnet.segmentation.data.scenes import CLASSES, Scenes
 
@@ -30,7 +31,7 @@ class Sample(NamedTuple):
     name: str
 
 
-class TrainingCrops(Dataset[Sample]):
+class TrainingCrops(ImageSamples[LabelledImages, Sample]):
     """Random crops of labelled images.
 
     Each crop depends on the seed, the epoch and the index alone: not on the number of workers, nor on what was drawn
@@ -43,21 +44,8 @@ class TrainingCrops(Dataset[Sample]):
     """
 
     def __init__(self, images: LabelledImages, augmentation: Augmentation, seed: int = 0) -> None:
-        if seed < 0:
-            raise ValueError(f"seed must be at least 0, got {seed}")
-        self.images, self.augmentation, self.seed = images.require_complete(), augmentation, seed
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    @property
-    def classes(self) -> Classes:
-        """What the labels mean."""
-        return self.images.classes
-
-    def files(self) -> Iterator[Listed]:
-        """The files that the samples are read from, in order."""
-        return self.images.files()
+        self.augmentation, self.seed = augmentation, require_seed(seed)
+        super().__init__(images.require_complete())
 
     def __getitem__(self, draw: tuple[int, int]) -> Sample:
         index, epoch = draw
@@ -79,23 +67,11 @@ class TrainingCrops(Dataset[Sample]):
         )
 
 
-class WholeImages(Dataset[Sample]):
+class WholeImages(ImageSamples[LabelledImages, Sample]):
     """Labelled images as they are, by index: to evaluate on."""
 
     def __init__(self, images: LabelledImages) -> None:
-        self.images = images.require_complete()
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    @property
-    def classes(self) -> Classes:
-        """What the labels mean."""
-        return self.images.classes
-
-    def files(self) -> Iterator[Listed]:
-        """The files that the samples are read from, in order."""
-        return self.images.files()
+        super().__init__(images.require_complete())
 
     def __getitem__(self, index: int) -> Sample:
         picture, raw = self.images.open(index)

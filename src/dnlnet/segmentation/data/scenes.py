@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dnlnet.data.classes import Classes
+from dnlnet.data.samples import require_seed
 
 Floats = NDArray[np.float32]
 
@@ -77,9 +78,7 @@ class Scenes(Dataset[tuple[Tensor, Tensor]]):
     def __init__(self, count: int, size: int | tuple[int, int] = 96, seed: int = 0) -> None:
         if count < 1:
             raise ValueError(f"count must be at least 1, got {count}")
-        if seed < 0:
-            raise ValueError(f"seed must be at least 0, got {seed}")
-        self.count, self.size, self.seed = count, size, seed
+        self.count, self.size, self.seed = count, size, require_seed(seed)
         scene(seed, size)  # a bad size fails here
 
     def __len__(self) -> int:

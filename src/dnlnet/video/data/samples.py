@@ -19,6 +19,7 @@ from torch.utils.data import Dataset
 from dnlnet.data.classes import Classes
 from dnlnet.data.fingerprint import Listed
 from dnlnet.data.labelled import Problem
+from dnlnet.data.samples import require_seed
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.frames import Frames, Size
 from dnlnet.video.data.video import Video, VideoError, open_video
@@ -91,8 +92,7 @@ class TrainingClips(Dataset[ClipSample]):
         flip: float = 0.5,
         seed: int = 0,
     ) -> None:
-        if seed < 0:
-            raise ValueError(f"seed must be at least 0, got {seed}")
+        self.seed = require_seed(seed)
         if not 0 <= flip <= 1:
             raise ValueError(f"flip is a probability, got {flip}")
         low, high = short_sides
@@ -100,7 +100,7 @@ class TrainingClips(Dataset[ClipSample]):
             sides = f"short_sides from low to high of at least that, got {low}..{high}"
             raise ValueError(f"a crop of {crop} needs {sides}")
         self.videos, self.clip = videos.require_usable(), clip or Clip()
-        self.short_sides, self.crop, self.flip, self.seed = short_sides, crop, flip, seed
+        self.short_sides, self.crop, self.flip = short_sides, crop, flip
 
     def __len__(self) -> int:
         return len(self.videos)

@@ -1,0 +1,42 @@
+"""What all samples of opened images share: how many there are, their classes, and their files."""
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from torch.utils.data import Dataset
+
+from dnlnet.data.catalog import AnyOpened
+from dnlnet.data.classes import Classes
+from dnlnet.data.fingerprint import Listed
+
+AnySample = TypeVar("AnySample", covariant=True)
+
+
+class ImageSamples(Dataset[AnySample], Generic[AnyOpened, AnySample]):
+    """Samples of opened images.
+
+    Args:
+        images: where they come from, complete.
+    """
+
+    def __init__(self, images: AnyOpened) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def classes(self) -> Classes:
+        """What the labels mean."""
+        return self.images.classes
+
+    def files(self) -> Iterator[Listed]:
+        """The files that the samples are read from, in order."""
+        return self.images.files()
+
+
+def require_seed(seed: int) -> int:
+    """The seed, if a generator of random numbers takes it."""
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0, got {seed}")
+    return seed
