@@ -22,7 +22,8 @@ from dnlnet.segmentation.data.features import Extractor, FeatureCache, FeatureCr
 from dnlnet.segmentation.data.folder import folder
 from dnlnet.segmentation.data.scenes import CLASSES, scene
 from dnlnet.segmentation.data.views import View
-from dnlnet.segmentation.frozen import FeatureMap, FrozenSegmentor
+from dnlnet.segmentation.frozen import FrozenSegmentor
+from dnlnet.segmentation.stages import Features, join_stages
 
 
 def quiet(_: object) -> None:
@@ -184,22 +185,31 @@ def test_features_of_a_view_are_those_of_the_resized_flipped_picture(weights: Pa
 def test_crops_show_the_pixels_that_their_positions_stand_for(weights: Path, data: Path) -> None:
     images = folder(data, "train")
     source, whole = extractor(weights), WholeFeatures(images, extractor(weights))
-    crops = FeatureCrops(images, source, [View(1.0)], (4, 5), 8, seed=3)
+    crops = FeatureCrops(images, source, [View(1.0)], (4, 5), (8, 16, 32), seed=3)
     for index in range(len(images)):
         crop, full = crops[(index, 1)], whole[index]
+        finest = full.features.maps[0]
         places = [
             (top, left)
-            for top in range(full.features.shape[1] - 3)
-            for left in range(full.features.shape[2] - 4)
-            if torch.equal(full.features[:, top : top + 4, left : left + 5], crop.features)
+            for top in range(finest.shape[1] - 3)
+            for left in range(finest.shape[2] - 4)
+            if torch.equal(finest[:, top : top + 4, left : left + 5], crop.features.maps[0])
         ]
         ((top, left),) = places
         expected = full.labels[8 * top : 8 * top + 32, 8 * left : 8 * left + 40]
         assert torch.equal(crop.labels[: expected.shape[0], : expected.shape[1]], expected)
-    assert torch.equal(crops[(0, 1)].features, crops[(0, 1)].features)
-    large = FeatureCrops(images, source, [View(1.0)], (20, 20), 8)[(0, 0)]
-    assert large.features.shape == (896, 20, 20)
+        joined = [join_stages(batch_of(sample.features))[0] for sample in (crop, full)]
+        torch.testing.assert_close(joined[0], joined[1][:, top : top + 4, left : left + 5])
+    assert torch.equal(crops[(0, 1)].features.maps[1], crops[(0, 1)].features.maps[1])
+    large = FeatureCrops(images, source, [View(1.0)], (20, 20), (8, 16, 32))[(0, 0)]
+    assert large.features.maps[0].shape == (128, 20, 20)
     assert (large.labels[64:] == 255).all()
+
+
+def batch_of(features: Features) -> Features:
+    """A batch of one, of float32."""
+    maps = [x[None].float() for x in features.maps]
+    return Features(maps, [[x[None] for x in weights] for weights in features.weights])
 
 
 def test_the_network_gives_images_what_it_gives_their_features() -> None:
@@ -207,7 +217,7 @@ def test_the_network_gives_images_what_it_gives_their_features() -> None:
     network = FrozenSegmentor(Backbone("resnet18", 32), 3, "dnl", stages=(0, 2), width=8, reduce=4).eval()
     images = torch.rand(2, 3, 61, 75)
     with torch.no_grad():
-        logits = network(FeatureMap(network.features(images))).logits
+        logits = network(Features(network.stage_maps(images))).logits
         assert logits.shape == (2, 3, 64, 76)
         assert torch.equal(network(images).logits, logits[..., :61, :75])
     with pytest.raises(ValueError, match=r"rising numbers of 0\.\.3, got \[2, 1\]"):
@@ -220,7 +230,7 @@ def test_subpixels_are_logits_side_by_side() -> None:
     network = FrozenSegmentor(Backbone("resnet18", 32), 3, None, stages=(0,), width=8, subpixels=4).eval()
     joined = torch.rand(1, 64, 5, 6)
     with torch.no_grad():
-        logits = network(FeatureMap(joined)).logits  # stride 4: each of them is a pixel
+        logits = network(Features([joined])).logits  # stride 4: each of them is a pixel
         channels = network.classifier(network.mix(joined))[0]
     assert logits.shape == (1, 3, 20, 24)
     for k, i, j, a, b in ((0, 0, 0, 0, 0), (2, 4, 5, 3, 1), (1, 2, 3, 1, 2)):
@@ -260,7 +270,7 @@ def test_a_cache_is_resumed_mended_and_never_stale(weights: Path, data: Path, tm
 def test_a_bad_picture_and_labels_of_another_size_get_a_sentence(weights: Path, data: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(data, tmp_path / "data"))
     picture = root / "images" / "train" / "0.png"
-    crops = FeatureCrops(folder(root, "train"), extractor(weights), [View(1.0)], (4, 5), 8)
+    crops = FeatureCrops(folder(root, "train"), extractor(weights), [View(1.0)], (4, 5), (8, 16, 32))
     Image.new("RGB", (40, 40)).save(picture)
     with pytest.raises(BadFileError, match=r"72 x 64 labels for an image of 40 x 40"):
         crops[(0, 0)]

@@ -22,8 +22,8 @@ def open_features(
     cache: Path | None,
     report: Callable[[str], None] = lambda _: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[Source, int]:
-    """What gives the features of the images, and the pixels of a position's side.
+) -> tuple[Source, tuple[int, ...]]:
+    """What gives the features of the images, and the strides of their stages.
 
     Args:
         recipe: names the backbone, its weights and stages.
@@ -42,12 +42,12 @@ def open_features(
     network = FrozenSegmentor(backbone, classes=1, variant=None, stages=model.stages, width=1)
     extractor = Extractor(network, model.model_dump(mode="json", include=_SETTINGS))
     if cache is None:
-        return extractor, network.stride
+        return extractor, network.strides
     kept = FeatureCache(cache, extractor)
     pictures = [pair.image for pair in images.require_complete().pairs]
     distributed.in_main(lambda: kept.fill(pictures, views, report, progress))
     distributed.barrier()
-    return kept, network.stride
+    return kept, network.strides
 
 
 def in_positions(crop: tuple[int, int], stride: int) -> tuple[int, int]:

@@ -3,9 +3,8 @@
 # B batch, C channels, K classes, H, W size of the image, h, w size of the grid
 
 from collections.abc import Sequence
-from typing import NamedTuple, Unpack
+from typing import Unpack
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -13,12 +12,7 @@ from dnlnet.attention import NonLocalBlock
 from dnlnet.attention.spec import Options
 from dnlnet.backbones import Backbone
 from dnlnet.segmentation.network import SegmentorOutput
-
-
-class FeatureMap(NamedTuple):
-    """Features of images on the grid of the finest stage, in place of the images themselves."""
-
-    joined: Tensor  # (B, C, h, w)
+from dnlnet.segmentation.stages import Features, join_stages, resize
 
 
 class FrozenSegmentor(nn.Module):
@@ -38,12 +32,12 @@ class FrozenSegmentor(nn.Module):
             are brought to the size of the image linearly; 1 is one for a position.
         preset, **options: of the block, as for `dnlnet.NonLocalBlock`.
 
+    >>> import torch
     >>> model = FrozenSegmentor(Backbone("resnet18", 32), classes=5, variant="dnl", stages=(1, 2, 3), width=16).eval()
     >>> model(torch.rand(1, 3, 60, 90)).logits.shape
     torch.Size([1, 5, 60, 90])
-    >>> joined = model.features(torch.rand(1, 3, 60, 90))
-    >>> joined.shape, model(FeatureMap(joined)).logits.shape
-    (torch.Size([1, 896, 8, 12]), torch.Size([1, 5, 64, 96]))
+    >>> model(Features(model.stage_maps(torch.rand(1, 3, 60, 90)))).logits.shape
+    torch.Size([1, 5, 64, 96])
     """
 
     def __init__(
@@ -63,7 +57,9 @@ class FrozenSegmentor(nn.Module):
         known = range(len(backbone.channels))
         if not stages or list(stages) != sorted(set(stages)) or stages[-1] not in known or stages[0] < 0:
             raise ValueError(f"stages are rising numbers of 0..{known[-1]}, got {list(stages)}")
-        self.backbone, self.stages, self.stride = backbone, tuple(stages), backbone.strides[stages[0]]
+        self.backbone, self.stages = backbone, tuple(stages)
+        self.strides = tuple(backbone.strides[stage] for stage in stages)
+        self.stride = self.strides[0]
         self.channels = tuple(backbone.channels[stage] for stage in stages)
         self.reduce = None if reduce is None else nn.ModuleList(nn.Conv2d(c, reduce, 1) for c in self.channels)
         joined = sum(self.channels) if reduce is None else reduce * len(self.channels)
@@ -76,38 +72,29 @@ class FrozenSegmentor(nn.Module):
         self.classifier = nn.Conv2d(width, classes * subpixels**2, kernel_size=1)
         self.subpixels = subpixels
 
-    def features(self, images: Tensor) -> Tensor:
-        """(B, C, h, w) features of normalised (B, 3, H, W) images."""
-        return join_stages(self.stage_maps(images))
-
     def stage_maps(self, images: Tensor) -> list[Tensor]:
         """The map of each stage at its own size."""
         maps: list[Tensor] = self.backbone(images)
         return [maps[stage] for stage in self.stages]
 
-    def forward(self, images: Tensor | FeatureMap) -> SegmentorOutput:
-        """Logits for normalised (B, 3, H, W) images, or at `stride` times the size of a map of features."""
-        if isinstance(images, FeatureMap):
-            return SegmentorOutput(self._logits(images.joined))
-        logits = self._logits(self.features(images))
+    def forward(self, images: Tensor | Features) -> SegmentorOutput:
+        """Logits for normalised (B, 3, H, W) images, or at `stride` times the size of the finest map of features."""
+        if isinstance(images, Features):
+            return SegmentorOutput(self._logits(images))
+        logits = self._logits(Features(self.stage_maps(images)))
         return SegmentorOutput(logits[..., : images.shape[-2], : images.shape[-1]])
 
-    def _logits(self, joined: Tensor) -> Tensor:
+    def _logits(self, features: Features) -> Tensor:
         """(B, K, stride h, stride w)."""
-        if self.reduce is not None:
-            parts = joined.split(self.channels, dim=1)
-            joined = torch.cat([reduce(part) for reduce, part in zip(self.reduce, parts, strict=True)], dim=1)
-        mixed = self.mix(joined)
+        maps = [x.to(self.classifier.weight.dtype) for x in features.maps]
+        if self.reduce is not None:  # before they are joined: the coarse ones have few positions
+            maps = [reduce(x) for reduce, x in zip(self.reduce, maps, strict=True)]
+        mixed = self.mix(join_stages(Features(maps, features.weights)))
         if self.block is not None:
             mixed = self.block(mixed)
         height, width = mixed.shape[-2:]
         size = (height * self.stride, width * self.stride)
         logits = F.pixel_shuffle(self.classifier(mixed), self.subpixels)
+        if self.training:
+            return resize(logits, size)
         return F.interpolate(logits, size, mode="bilinear", align_corners=False)
-
-
-def join_stages(maps: Sequence[Tensor]) -> Tensor:
-    """Maps (B, C_i, h_i, w_i) of several stages on the grid of the first, (B, sum of C_i, h, w)."""
-    size = maps[0].shape[-2:]
-    resized = [F.interpolate(x, size, mode="bilinear", align_corners=False) for x in maps[1:]]
-    return torch.cat([maps[0], *resized], dim=1)

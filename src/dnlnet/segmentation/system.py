@@ -177,8 +177,9 @@ class Segmentation:
         require_labels(images.require_complete(), report)
         report(f"{images.name}: {len(images)} images to train on")
         if recipe.model.network == "frozen" and not trains_backbone(recipe, phase):
-            source, stride = open_features(recipe, images, data.feature_views(), cache, report, progress)
-            return FeatureCrops(images, source, data.feature_views(), in_positions(data.crop, stride), stride, seed)
+            source, strides = open_features(recipe, images, data.feature_views(), cache, report, progress)
+            crop = in_positions(data.crop, strides[0])
+            return FeatureCrops(images, source, data.feature_views(), crop, strides, seed)
         if unpacked is not None:
             images = unpack_into(images, unpacked)
         return TrainingCrops(images, data.augmentation(), seed)

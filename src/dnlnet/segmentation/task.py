@@ -8,7 +8,6 @@ from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE, Classes
 from dnlnet.segmentation.data.features import FeatureSample
 from dnlnet.segmentation.data.samples import Sample
-from dnlnet.segmentation.frozen import FeatureMap
 from dnlnet.segmentation.inference import Inference
 from dnlnet.segmentation.losses import SegmentationLoss
 from dnlnet.segmentation.metric import ConfusionMatrix
@@ -59,7 +58,7 @@ class FeatureTask(SegmentationTask):
         """The terms whose sum is to be minimised, by name."""
         if isinstance(batch, Sample):  # a phase that trains the backbone
             return super().losses(model, batch)
-        losses: Mapping[str, Tensor] = self.loss(model(FeatureMap(batch.features.float())), batch.labels)
+        losses: Mapping[str, Tensor] = self.loss(model(batch.features), batch.labels)
         return losses
 
     def predict(self, model: nn.Module, batch: Sample | FeatureSample) -> Tensor:
@@ -67,5 +66,5 @@ class FeatureTask(SegmentationTask):
         if isinstance(batch, Sample):
             return super().predict(model, batch)
         height, width = batch.labels.shape[-2:]
-        logits: Tensor = model(FeatureMap(batch.features.float())).logits
+        logits: Tensor = model(batch.features).logits
         return logits[..., :height, :width].argmax(dim=1)

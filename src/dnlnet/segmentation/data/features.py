@@ -5,7 +5,7 @@ maps; the features are float16 whether they come from the cache or are computed 
 training to the bit.
 """
 
-# C channels, h, w size of the grid, H, W size of the picture
+# C channels, h, w size of a grid, H, W size of the picture
 
 import json
 import shutil
@@ -29,7 +29,8 @@ from dnlnet.engine.checkpoint import save_tensors
 from dnlnet.files import checksum, write_json
 from dnlnet.layout import convert_to_channels_last
 from dnlnet.segmentation.data.views import View
-from dnlnet.segmentation.frozen import FrozenSegmentor, join_stages
+from dnlnet.segmentation.frozen import FrozenSegmentor
+from dnlnet.segmentation.stages import Features, cut_window
 
 FORMAT = 1  # of the files; raise it when they change
 Progress = Callable[[int, int], None]  # how much is done, of how much
@@ -38,8 +39,8 @@ Progress = Callable[[int, int], None]  # how much is done, of how much
 class FeatureSample(NamedTuple):
     """Features on a grid, the labels of its pixels, and the file they come from."""
 
-    features: Tensor  # (C, h, w) of float16
-    labels: Tensor  # (stride h, stride w), or (H, W) of a whole picture
+    features: Features  # of float16
+    labels: Tensor  # (stride h, stride w) of a crop, or (H, W) of a whole picture
     name: str
 
 
@@ -160,7 +161,7 @@ class FeatureCrops(ImageSamples[LabelledImages, FeatureSample]):
         source: of the features.
         views: one of them is drawn for each sample.
         crop: height and width in positions of the grid.
-        stride: pixels of a position's side.
+        strides: of the stages; the first is the number of pixels of a position's side.
         seed: of the whole run.
     """
 
@@ -170,10 +171,10 @@ class FeatureCrops(ImageSamples[LabelledImages, FeatureSample]):
         source: Source,
         views: Sequence[View],
         crop: tuple[int, int],
-        stride: int,
+        strides: Sequence[int],
         seed: int = 0,
     ) -> None:
-        self.crop, self.stride, self.seed = crop, stride, require_seed(seed)
+        self.crop, self.strides, self.seed = crop, tuple(strides), require_seed(seed)
         self.source, self.views = source, tuple(views)
         super().__init__(images.require_complete())
 
@@ -181,18 +182,17 @@ class FeatureCrops(ImageSamples[LabelledImages, FeatureSample]):
         index, epoch = draw
         rng = np.random.default_rng((self.seed, epoch, index))
         view = self.views[int(rng.integers(len(self.views)))]
-        joined, labels = features_and_labels(self.images, self.source, index, view)
-        features = joined.new_zeros(len(joined), *self.crop)
-        window = labels.new_full([length * self.stride for length in self.crop], IGNORE)
+        maps, labels = maps_and_labels(self.images, self.source, index, view)
         top, left = (
             int(rng.integers(max(0, whole - length) + 1))
-            for whole, length in zip(joined.shape[-2:], self.crop, strict=True)
+            for whole, length in zip(maps[0].shape[-2:], self.crop, strict=True)
         )
-        part = joined[:, top : top + self.crop[0], left : left + self.crop[1]]
-        features[:, : part.shape[1], : part.shape[2]] = part
-        y, x = top * self.stride, left * self.stride
+        stride = self.strides[0]
+        window = labels.new_full([length * stride for length in self.crop], IGNORE)
+        y, x = top * stride, left * stride
         pixels = labels[y : y + window.shape[0], x : x + window.shape[1]]
         window[: pixels.shape[0], : pixels.shape[1]] = pixels
+        features = cut_window(maps, self.strides, (top, left), self.crop)
         return FeatureSample(features, window, str(self.images.pairs[index].image))
 
 
@@ -204,15 +204,14 @@ class WholeFeatures(ImageSamples[LabelledImages, FeatureSample]):
         self.source = source
 
     def __getitem__(self, index: int) -> FeatureSample:
-        joined, labels = features_and_labels(self.images, self.source, index, View(1.0))
-        return FeatureSample(joined, labels, str(self.images.pairs[index].image))
+        maps, labels = maps_and_labels(self.images, self.source, index, View(1.0))
+        return FeatureSample(Features(tuple(maps)), labels, str(self.images.pairs[index].image))
 
 
-def features_and_labels(images: LabelledImages, source: Source, index: int, view: View) -> tuple[Tensor, Tensor]:
-    """Joined features (C, h, w) of float16 and labels (H, W) of an image in a view."""
+def maps_and_labels(images: LabelledImages, source: Source, index: int, view: View) -> tuple[list[Tensor], Tensor]:
+    """The map of each stage, of float16, and labels (H, W) of an image in a view."""
     path, raw = images.pairs[index].image, images.open_labels(index)
     with open_picture(path, decode=False) as picture:
         images.require_same_size(index, picture, raw)
-    joined = join_stages([x[None].float() for x in source(path, view)])[0].half()
     seen = view.image(Image.fromarray(images.decoded(index, raw)), Image.Resampling.NEAREST)
-    return joined, torch.from_numpy(np.array(seen))
+    return source(path, view), torch.from_numpy(np.array(seen))

@@ -1,0 +1,105 @@
+"""Maps of several stages of a backbone on the grid of the finest: whole, or a window of them."""
+
+# B batch, C channels, h, w size of the finest grid or of a window of it, i, j size of a coarser one
+
+from collections.abc import Sequence
+from math import ceil
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Features(NamedTuple):
+    """What a backbone makes of images, in place of the images themselves.
+
+    The maps of whole images have their own sizes. Those of a window of the finest grid are what it needs of each
+    stage, with the bilinear weights that bring the coarser ones to it.
+    """
+
+    maps: Sequence[Tensor]  # (B, C, h, w) of the finest stage, (B, C, i, j) of the others
+    weights: Sequence[Sequence[Tensor]] = ()  # of a window: (B, h, i) and (B, w, j) of each stage but the first
+
+
+def join_stages(features: Features) -> Tensor:
+    """All stages on the grid of the first, (B, sum of C, h, w).
+
+    >>> join_stages(Features([torch.rand(1, 2, 6, 8), torch.rand(1, 3, 3, 4)])).shape
+    torch.Size([1, 5, 6, 8])
+    """
+    first, *others = features.maps
+    if features.weights:
+        brought = [_weighted(x, *weights) for x, weights in zip(others, features.weights, strict=True)]
+    else:
+        brought = [F.interpolate(x, first.shape[-2:], mode="bilinear", align_corners=False) for x in others]
+    return torch.cat([first, *brought], dim=1)
+
+
+def _weighted(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
+    """y_hw = sum_ij down_hi across_wj x_ij: one product for all channels, which are last in memory."""
+    weights = (down[:, :, None, :, None] * across[:, None, :, None, :]).flatten(3).flatten(1, 2)  # (B, hw, ij)
+    joined: Tensor = weights.to(x.dtype) @ x.permute(0, 2, 3, 1).flatten(1, 2)
+    grid: Tensor = joined.unflatten(1, (down.shape[1], across.shape[1]))
+    return grid.permute(0, 3, 1, 2)
+
+
+def resize(x: Tensor, size: tuple[int, int]) -> Tensor:
+    """Bilinear interpolation as two products, whose backward pass takes a CPU a fraction of `F.interpolate`'s.
+
+    >>> x = torch.rand(1, 2, 5, 7)
+    >>> torch.allclose(resize(x, (40, 56)), F.interpolate(x, (40, 56), mode="bilinear"), atol=1e-6)
+    True
+    """
+    down, across = (linear_weights(*lengths).to(x) for lengths in zip(x.shape[-2:], size, strict=True))
+    return down @ (x @ across.mT)
+
+
+def linear_weights(source: int, target: int) -> Tensor:
+    """The weights (target, source) of PyTorch's own linear interpolation."""
+    return F.interpolate(torch.eye(source)[None], target, mode="linear", align_corners=False)[0].mT
+
+
+def cut_window(
+    maps: Sequence[Tensor], strides: Sequence[int], corner: tuple[int, int], size: tuple[int, int]
+) -> Features:
+    """What a window of the finest grid needs of each stage; its shapes depend on its size alone.
+
+    Args:
+        maps: (C, h, w) of the finest stage, (C, i, j) of the others, of one image.
+        strides: of the stages.
+        corner: of the window, top and left.
+        size: of the window; what lies beyond the image is zero.
+
+    >>> cut = cut_window([torch.rand(2, 9, 9), torch.rand(3, 5, 5)], (8, 16), (4, 1), (4, 4))
+    >>> [tuple(x.shape) for x in cut.maps], [tuple(x.shape) for x in cut.weights[0]]
+    ([(2, 4, 4), (3, 5, 5)], [(4, 5), (4, 5)])
+    """
+    height, width = maps[0].shape[-2:]
+    cut, weights = [_padded(maps[0], corner, size)], []
+    for x, stride in zip(maps[1:], strides[1:], strict=True):
+        extent = (_extent(size[0], stride / strides[0]), _extent(size[1], stride / strides[0]))
+        top, down = _weights(x.shape[-2], height, corner[0], size[0], extent[0])
+        left, across = _weights(x.shape[-1], width, corner[1], size[1], extent[1])
+        cut.append(_padded(x, (top, left), extent))
+        weights.append((down, across))
+    return Features(tuple(cut), tuple(weights))
+
+
+def _extent(length: int, ratio: float) -> int:
+    """How many positions of a coarser grid a window needs at most, wherever it lies and whatever is rounded."""
+    return length if ratio == 1 else ceil(length / ratio) + 3
+
+
+def _weights(source: int, target: int, start: int, length: int, extent: int) -> tuple[int, Tensor]:
+    """The first position of the coarse grid that a window needs, and its weights (length, extent)."""
+    rows = linear_weights(source, target)[start : start + length]
+    first = int(rows.any(dim=0).nonzero()[0])
+    used = rows[:, first : first + extent]
+    return first, F.pad(used, (0, extent - used.shape[1], 0, length - used.shape[0]))
+
+
+def _padded(x: Tensor, corner: tuple[int, int], size: tuple[int, int]) -> Tensor:
+    """A window (C, *size) of a map, zero beyond it."""
+    part = x[:, corner[0] : corner[0] + size[0], corner[1] : corner[1] + size[1]]
+    return F.pad(part, (0, size[1] - part.shape[2], 0, size[0] - part.shape[1]))

@@ -1,0 +1,43 @@
+"""A window of joined stages is the window of PyTorch's own interpolation of them."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dnlnet.segmentation.stages import Features, cut_window, join_stages
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.integers(1, 200),
+    st.integers(1, 200),
+    st.sampled_from([(8, 16, 32), (4, 32), (14, 14), (8,)]),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.randoms(use_true_random=False),
+)
+def test_windows_are_those_of_the_whole(
+    height: int, width: int, strides: tuple[int, ...], rows: int, columns: int, rng: object
+) -> None:
+    draw = rng.randint  # type: ignore[attr-defined]
+    torch.manual_seed(0)
+    maps = [torch.rand(2, -(-height // stride), -(-width // stride), dtype=torch.float64) for stride in strides]
+    size = maps[0].shape[-2:]
+    whole = torch.cat([F.interpolate(x[None], size, mode="bilinear", align_corners=False) for x in maps], dim=1)
+    top, left = draw(0, max(0, size[0] - rows)), draw(0, max(0, size[1] - columns))
+    cut = cut_window(maps, strides, (top, left), (rows, columns))
+    found = join_stages(Features([x[None] for x in cut.maps], [[x[None] for x in pair] for pair in cut.weights]))
+    expected = whole[..., top : top + rows, left : left + columns]
+    assert found.shape[-2:] == (rows, columns)
+    torch.testing.assert_close(found[..., : expected.shape[2], : expected.shape[3]], expected, atol=1e-6, rtol=1e-6)
+    assert not found[..., expected.shape[2] :, :].any()
+    assert not found[..., expected.shape[3] :].any()
+
+
+@pytest.mark.parametrize("height", [33, 45, 64])
+def test_shapes_of_a_window_do_not_depend_on_the_picture(height: int) -> None:
+    maps = [torch.rand(2, height, 60), torch.rand(3, -(-height // 2), 30), torch.rand(4, -(-height // 4), 15)]
+    cut = cut_window(maps, (8, 16, 32), (5, 28), (24, 32))
+    assert [tuple(x.shape) for x in cut.maps] == [(2, 24, 32), (3, 15, 19), (4, 9, 11)]
