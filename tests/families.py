@@ -4,7 +4,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 from unittest import mock
@@ -180,6 +180,23 @@ def _segformer(attention: str) -> Family:
     return _transformers("Segformer", sizes, {"pixel_values": _pixels(64, 96)}, attention)
 
 
+def _windowed(attention: str) -> Family:
+    """transformers' Swin: its layers are given their tokens in a row, and its output has weights of one layer a stage."""
+    sizes = {"image_size": (40, 56), "window_size": 4, "embed_dim": 12, "depths": [2, 1], "num_heads": [2, 3]}
+    family = _transformers("Swin", sizes, {"pixel_values": _pixels(40, 56)}, attention)
+
+    def own() -> Weights:
+        found: Weights = []
+        layers = [module for module in family.network.modules() if type(module).__name__ == "SwinAttention"]
+        hooks = [layer.register_forward_hook(lambda *x: found.append(x[2][1])) for layer in layers]
+        family.own()
+        for hook in hooks:
+            hook.remove()
+        return found
+
+    return replace(family, own=own, biased=True)
+
+
 def _bert(attention: str) -> Family:
     words = torch.randint(0, 99, (2, 6), generator=torch.Generator().manual_seed(0))
     mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
@@ -219,6 +236,7 @@ FAMILIES: dict[str, Callable[[], Family]] = {
             "DINOv2": lambda attention: _picture_model("Dinov2", attention),
             "CLIP": lambda attention: _picture_model("CLIPVision", attention),
             "SegFormer": _segformer,
+            "Swin": _windowed,
             "BERT": _bert,
         }.items()
         for attention in ("sdpa", "eager")

@@ -53,7 +53,7 @@ def find_layout(
     for module, shape in chain:
         for kind, windows in WINDOWS.items():
             if _is_a(module, kind):
-                return windows(module, shape, tokens[0])
+                return windows(module, shape, tokens[0], picture)
     count, key_count = tokens
     if picture is None:
         return Layout((count,), (key_count,))
@@ -148,17 +148,20 @@ def _torchvision_windows(index: Tensor, window: tuple[int, int], shift: tuple[in
     return _partition(_shifted(_padded(index, window), (next(sides), next(sides))), window)
 
 
-def _shifted_windows(
-    cut: Callable[[Tensor, tuple[int, int], tuple[int, int]], Tensor],
-) -> Callable[[nn.Module, Sequence[int], int], Layout | str]:
-    """Swin: the module's input is (B, h, w, C)."""
+def _shifted_windows(cut: Callable[[Tensor, tuple[int, int], tuple[int, int]], Tensor]) -> "Windows":
+    """Swin: the module's input is (B, h, w, C), or (B, h w, C) of a map of the shape of the picture."""
 
-    def find(module: nn.Module, shape: Sequence[int], count: int) -> Layout | str:
-        if len(shape) != 4:
+    def find(module: nn.Module, shape: Sequence[int], count: int, picture: tuple[int, int] | None) -> Layout | str:
+        if len(shape) == 4:
+            size: tuple[int, int] | None = (int(shape[1]), int(shape[2]))
+        else:
+            size = _shape_of(int(shape[1]), picture) if len(shape) == 3 and picture is not None else None
+        if size is None:
             return (
-                f"the windows of {type(module).__name__} are known for an input of (B, h, w, C), this one is {shape}"
+                f"the windows of {type(module).__name__} are known for an input of (B, h, w, C), or of (B, h w, C) in "
+                f"the shape of the picture; this one is {shape}"
             )
-        height, width = int(shape[1]), int(shape[2])
+        height, width = size
         window, shift = (pair(getattr(module, name)) for name in ("window_size", "shift_size"))
         places = cut(torch.arange(height * width).view(height, width), window, shift)
         if places.shape[1] != count:
@@ -168,7 +171,9 @@ def _shifted_windows(
     return find
 
 
-def _interleaved(module: nn.Module, shape: Sequence[int], count: int) -> Layout | str:
+def _interleaved(
+    module: nn.Module, shape: Sequence[int], count: int, picture: tuple[int, int] | None
+) -> Layout | str:
     """MobileViT: the tokens with one offset in their patches attend to each other; the input is (B, C, H, W)."""
     down, across = pair(module.patch_size)
     height, width = (-(-int(shape[axis]) // side) * side for axis, side in ((2, down), (3, across)))
@@ -190,9 +195,12 @@ def _is_a(module: nn.Module, kind: str) -> bool:
 
 
 # Modules that divide their map among several attentions, and how.
-WINDOWS: Mapping[str, Callable[[nn.Module, Sequence[int], int], Layout | str]] = {
+Windows = Callable[[nn.Module, Sequence[int], int, tuple[int, int] | None], Layout | str]
+WINDOWS: Mapping[str, Windows] = {
     "timm.models.swin_transformer.SwinTransformerBlock": _shifted_windows(_timm_windows),
     "timm.models.swin_transformer_v2.SwinTransformerV2Block": _shifted_windows(_timm_windows),
     "torchvision.models.swin_transformer.ShiftedWindowAttention": _shifted_windows(_torchvision_windows),
+    "transformers.models.swin.modeling_swin.SwinLayer": _shifted_windows(_torchvision_windows),
+    "transformers.models.swinv2.modeling_swinv2.Swinv2Layer": _shifted_windows(_torchvision_windows),
     "timm.models.mobilevit.MobileVitBlock": _interleaved,
 }
