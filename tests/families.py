@@ -181,7 +181,7 @@ def _segformer(attention: str) -> Family:
 
 
 def _windowed(attention: str) -> Family:
-    """transformers' Swin: its layers are given their tokens in a row, and its output has weights of one layer a stage."""
+    """transformers' Swin: tokens come in a row, and its output has the weights of one layer of each stage only."""
     sizes = {"image_size": (40, 56), "window_size": 4, "embed_dim": 12, "depths": [2, 1], "num_heads": [2, 3]}
     family = _transformers("Swin", sizes, {"pixel_values": _pixels(40, 56)}, attention)
 

@@ -158,8 +158,8 @@ def _shifted_windows(cut: Callable[[Tensor, tuple[int, int], tuple[int, int]], T
             size = _shape_of(int(shape[1]), picture) if len(shape) == 3 and picture is not None else None
         if size is None:
             return (
-                f"the windows of {type(module).__name__} are known for an input of (B, h, w, C), or of (B, h w, C) in "
-                f"the shape of the picture; this one is {shape}"
+                f"the windows of {type(module).__name__} are known for an input of (B, h, w, C), or of (B, h w, C) "
+                f"in the shape of the picture; this one is {shape}"
             )
         height, width = size
         window, shift = (pair(getattr(module, name)) for name in ("window_size", "shift_size"))
