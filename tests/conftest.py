@@ -2,6 +2,9 @@
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +52,15 @@ SLOW = (
     "attention/test_insert_elsewhere.py",
     "attention/test_cost.py",
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep to vectors where a processor says that it has matrix tiles (AMX), but stops a program that uses them."""
+    if hasattr(config, "workerinput"):  # a process of a parallel run, which has the variables of the first
+        return
+    product = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
+    if subprocess.run([sys.executable, "-c", product], capture_output=True).returncode == -signal.SIGILL:
+        os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_FP16"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
