@@ -27,6 +27,7 @@ torch.set_num_threads(1)
 SLOW = (
     "detection/test_system.py",
     "engine/test_distributed.py",
+    "engine/test_hosts.py",
     "runs/test_export.py",
     "video/test_system.py",
     "runs/test_train.py",

@@ -64,6 +64,16 @@ def is_out_of_memory(error: Exception) -> bool:
     return named or "allocate memory" in str(error) or "out of memory" in str(error)
 
 
+def is_lost_connection(error: Exception) -> bool:
+    """Whether an error means that another process of a group ended, or cannot be reached.
+
+    >>> is_lost_connection(RuntimeError("[gloo/transport/tcp/pair.cc:545] Read error: Connection reset by peer"))
+    True
+    """
+    named = type(error).__name__ in ("DistBackendError", "DistNetworkError", "DistStoreError")
+    return named or (isinstance(error, RuntimeError) and "gloo/" in str(error))
+
+
 def shown(value: object) -> str:
     """A value from a file as quoted in a message, shortened if it is long or deeply nested.
 

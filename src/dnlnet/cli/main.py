@@ -29,7 +29,7 @@ from dnlnet.cli.recipes import recipes
 from dnlnet.cli.study import study
 from dnlnet.cli.train import train
 from dnlnet.cli.verify import verify
-from dnlnet.errors import is_out_of_memory
+from dnlnet.errors import is_lost_connection, is_out_of_memory
 
 app = typer.Typer(
     name="dnlnet",
@@ -102,6 +102,8 @@ def _explain(error: Exception) -> tuple[str, int]:
         return str(error), 2
     if is_out_of_memory(error):
         return "there is not enough memory for this; try smaller images, crops or batches, or fewer workers", 2
+    if is_lost_connection(error):
+        return "lost the connection to another process of this run; the same command resumes it when all are back", 2
     what = f"{type(error).__name__}: {error}".splitlines()[0]
     return f"internal error, please report it: {what}; {_save_traceback(error)}", 70
 
