@@ -23,10 +23,11 @@ def test_every_form_is_measured_and_the_parts_are_within_the_whole() -> None:
 
 def test_the_command_prints_a_table_and_writes_json(tmp_path: Path) -> None:
     settings = [part for setting in SMALL for part in ("--set", setting)]
-    arguments = ["bench", "train", "--rounds", "1", "--threads", "1", "--no-compiled", *settings]
+    arguments = ["bench", "train", "--rounds", "1", "--threads", "1", "--no-compiled", "--processes", "2", *settings]
     result = CliRunner().invoke(app, [*arguments, "--json", str(tmp_path / "train.json")], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert "engine" in result.output
     rows = json.loads((tmp_path / "train.json").read_text())["rows"]
-    assert [row["form"] for row in rows] == ["plain loop", "plain loop, channels last", "engine"]
+    several = ["engine, 1 process", "engine, 2 processes"]
+    assert [row["form"] for row in rows] == ["plain loop", "plain loop, channels last", "engine", *several]
     assert all(row["images_per_second"] > 0 for row in rows)

@@ -88,7 +88,7 @@ def bench_train(
         yield Row(form, batch / seconds, plain[form].best if form in plain else None)
 
 
-def _read(samples: Samples, batch: int) -> Any:
+def read_batch(samples: Samples, batch: int) -> Any:
     """A batch as the engine's loader makes it, in this process."""
     chosen = [samples[(index % len(samples), 0)] for index in range(batch)]
     collate = getattr(samples, "collate", default_collate)
@@ -126,7 +126,7 @@ class _Loop:
     def step(self) -> None:
         """Read a batch, go forward and back, and update the weights."""
         times = [perf_counter()]
-        batch = _read(self.samples, self.batch)
+        batch = read_batch(self.samples, self.batch)
         if self.last:
             batch = type(batch)(*(to_channels_last(x) if isinstance(x, torch.Tensor) else x for x in batch))
         times.append(perf_counter())
@@ -146,6 +146,6 @@ def _engine_step(recipe: Recipe, model: nn.Module, task: Task, samples: Samples)
     run = Run(model, settings, _CPU)
 
     def step() -> None:
-        training_step(task, run, [_read(samples, settings.batch)], recipe.optim.lr, settings, stop=False)
+        training_step(task, run, [read_batch(samples, settings.batch)], recipe.optim.lr, settings, stop=False)
 
     return step

@@ -187,6 +187,10 @@ def train(
     rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 5,
     threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
     compiled: Annotated[bool, typer.Option(help="Also measure torch.compile, which takes a minute.")] = True,
+    processes: Annotated[
+        int,
+        typer.Option(min=1, max=MOST_THREADS, help="Also measure so many processes, which share batch and threads."),
+    ] = 1,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
     """Compare the engine's training step with a plain loop of the same network, and show where the time goes.
@@ -196,7 +200,8 @@ def train(
     from dataclasses import asdict
 
     from dnlnet.bench.block import describe_machine
-    from dnlnet.bench.train import PARTS, bench_train
+    from dnlnet.bench.train import PARTS, Row, bench_train
+    from dnlnet.bench.train_processes import seconds_per_step
     from dnlnet.cli.tables import print_table
     from dnlnet.files import write_json
     from dnlnet.recipes.override import override
@@ -207,6 +212,10 @@ def train(
     rows = list(
         bench_train(chosen, data, cache=cache, rounds=rounds, threads=threads, compiled=None if compiled else False)
     )
+    for count in (1, processes) if processes > 1 else ():
+        seconds = seconds_per_step(chosen, data, cache=cache, processes=count, threads=threads, rounds=rounds)
+        form = f"engine, {count} process{'es' if count > 1 else ''}"
+        rows.append(Row(form, chosen.schedule.batch / seconds))
     machine = describe_machine(threads)
     print_table(
         f"Training step of {recipe}, {chosen.schedule.batch} images",

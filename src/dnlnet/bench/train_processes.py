@@ -1,0 +1,72 @@
+"""How fast the engine's training step is in one process with all threads, and in several that share them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from dnlnet.bench.timing import best_times
+from dnlnet.bench.train import read_batch
+from dnlnet.engine import distributed
+from dnlnet.engine.run import Run
+from dnlnet.engine.train import training_step
+from dnlnet.recipes.schema import Recipe
+from dnlnet.systems import parse_recipe, system_of
+
+
+def seconds_per_step(
+    recipe: Recipe, data: Path | None, *, cache: Path | None, processes: int, threads: int, rounds: int
+) -> float:
+    """The best time of a step of the whole batch, in processes that torchrun starts.
+
+    Args:
+        recipe: whose training step; its batch is shared among the processes.
+        data: folder of its data set.
+        cache: folder of features, filled already.
+        processes: how many.
+        threads: of all processes together.
+        rounds: steps to take the best of.
+    """
+    if recipe.schedule.batch % processes:
+        raise ValueError(f"a batch of {recipe.schedule.batch} cannot be shared by {processes} processes")
+    task = {
+        "recipe": recipe.model_dump_json(),
+        "data": None if data is None else str(data),
+        "cache": None if cache is None else str(cache),
+        "threads": max(1, threads // processes),
+        "rounds": rounds,
+    }
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command = [*launch, "-m", "dnlnet.bench.train_processes", json.dumps(task)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(f"the processes that were measured failed: {done.stderr.strip().splitlines()[-1]}")
+    return float(done.stdout.split()[-1])
+
+
+def _measure(text: str) -> None:
+    task = json.loads(text)
+    torch.set_num_threads(task["threads"])
+    recipe = parse_recipe(task["recipe"])
+    data, cache = (None if task[name] is None else Path(task[name]) for name in ("data", "cache"))
+    with distributed.process_group() as device:
+        system, settings = system_of(recipe), recipe.settings()
+        samples = system.training_data(recipe, data, cache=cache)
+        torch.manual_seed(0)
+        model = system.build_model(recipe.model, len(samples.classes), weights=False)
+        losses, run = system.training_task(recipe, samples.classes), Run(model, settings, device)
+        share = settings.batch // distributed.world_size()
+
+        def step() -> None:
+            training_step(losses, run, [read_batch(samples, share)], recipe.optim.lr, settings, stop=False)
+
+        step()
+        best = best_times({"step": step}, task["rounds"])["step"]
+        if distributed.is_main():
+            print(best)
+
+
+if __name__ == "__main__":
+    _measure(sys.argv[1])
