@@ -142,7 +142,7 @@ def write_model_file(path: Path, state: Mapping[str, Tensor], model: ModelFile) 
 def file_metadata(recipe: Recipe, classes: Classes) -> dict[str, str]:
     """What a file of weights must say to be a model file."""
     return {
-        "recipe": shareable(recipe).model_dump_json(),
+        "recipe": json.dumps(shareable(recipe).stored()),
         "classes": json.dumps(asdict(classes)),
         "dnlnet": dnlnet.__version__,
     }

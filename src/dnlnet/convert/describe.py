@@ -40,7 +40,7 @@ def _safetensors(path: Path) -> dict[str, Any]:
         "scores": found.scores,
         **({"converted": found.converted} if found.converted is not None else {}),
         "classes": list(found.classes.names),
-        "recipe": found.recipe.model_dump(mode="json"),
+        "recipe": found.recipe.stored(),
     }
 
 
@@ -69,5 +69,5 @@ def _checkpoint(path: Path) -> dict[str, Any]:
         "notes": list(converted.messages()),
         "unused": list(converted.unused),
         "classes": list(converted.classes.names),
-        "recipe": converted.recipe.model_dump(mode="json"),
+        "recipe": converted.recipe.stored(),
     }

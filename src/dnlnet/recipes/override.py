@@ -31,18 +31,22 @@ _Loader.add_implicit_resolver(
 def override(recipe: AnyRecipe, settings: Sequence[str]) -> AnyRecipe:
     """The recipe with some values replaced, each given as ``key=value`` with dots in the key; types are checked.
 
+    A changed recipe is no longer that of the paper's row, nor the one we measured: it has neither score.
+
     >>> from dnlnet.systems import find_recipe
     >>> changed = override(find_recipe("camvid-mbv2-dnl"), ["optim.lr=0.02", "data.crop=[65, 97]"])
     >>> changed.optim.lr, changed.data.crop
     (0.02, (65, 97))
     """
+    if not settings:
+        return recipe
     content = recipe.model_dump()
     for setting in settings:
         key, separator, text = setting.partition("=")
         if not separator:
             raise ValueError(f"--set {shortened(setting)}: expected key=value, for example optim.lr=0.02")
         _replace(content, type(recipe), key.strip(), _read(setting, text))
-    return validated(type(recipe), content, "--set ")
+    return validated(type(recipe), content, "--set ").model_copy(update={"paper": None, "measured": None})
 
 
 def _read(setting: str, text: str) -> Any:

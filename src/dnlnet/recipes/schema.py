@@ -210,6 +210,15 @@ class Recipe(Part):
     paper: PaperRow | None = None
     measured: Measured | None = None
 
+    def stored(self) -> dict[str, Any]:
+        """As plain data, for a run or a trained model: without the scores of its row, which are not theirs.
+
+        >>> from dnlnet.systems import find_recipe
+        >>> {"paper", "measured"} & find_recipe("camvid-mbv2-dnl").stored().keys()
+        set()
+        """
+        return self.model_dump(mode="json", exclude={"paper", "measured"})
+
     def settings(self, *, seed: int = 0, workers: int = 0, skip_nonfinite: int = 0) -> Settings:
         """How the engine trains it."""
         return self.optim.build(

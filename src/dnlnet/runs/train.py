@@ -163,7 +163,7 @@ def _fingerprints(
 
 def _description(recipe: Recipe, seed: int, data: dict[str, Any] | None) -> dict[str, Any]:
     return {
-        "recipe": recipe.model_dump(mode="json"),
+        "recipe": recipe.stored(),
         "seed": seed,
         "data": data,
         "versions": {
@@ -216,7 +216,7 @@ def _require_same_run(out: Path, description: Mapping[str, Any], report: Callabl
 def _completed(recipe: Any) -> Any:
     """A stored recipe with the defaults of settings that are newer than it; as it is, if it cannot be read."""
     try:
-        return json.loads(parse_recipe(json.dumps(recipe)).model_dump_json())
+        return parse_recipe(json.dumps(recipe)).stored()
     except (ValueError, TypeError):
         return recipe
 
