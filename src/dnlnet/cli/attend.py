@@ -56,7 +56,7 @@ def attend(
     from dnlnet.runs.attend import attend as attend_models
 
     with counting_progress() as progress:
-        task = progress.add_task("looking", total=None)
+        task = progress.add_task("looking", total=None, visible=False)
         result = attend_models(
             model,
             inputs,
@@ -71,7 +71,7 @@ def attend(
             page=page,
             max_pixels=max_pixels,
             report=say,
-            start=lambda count: progress.update(task, total=count),
+            start=lambda count: progress.update(task, total=count, visible=True),
             advance=lambda: progress.advance(task),
         )
     if result.out is not None:

@@ -49,14 +49,14 @@ def evaluate(
     files = given(picture=picture, results=results)
     require_options(file.recipe.task, system_of(file.recipe).score_files, files)
     with counting_progress() as progress:
-        task = progress.add_task("evaluating", total=None)
+        task = progress.add_task("evaluating", total=None, visible=False)
         scores = evaluate_model(
             file,
             data,
             split=split,
             options=given(whole=whole or None, window=window, scales=scales, flip=flip),
             workers=workers,
-            start=lambda count: progress.update(task, total=count),
+            start=lambda count: progress.update(task, total=count, visible=True),
             progress=lambda: progress.advance(task),
         )
     if scores is None:

@@ -51,7 +51,7 @@ def predict(
     from dnlnet.runs.predict import predict as predict_files
 
     with process_group(), counting_progress() as progress:
-        task = progress.add_task("predicting", total=None)
+        task = progress.add_task("predicting", total=None, visible=False)
         part = progress.add_task("", visible=False)
 
         def advance(picture: Path, done: int, total: int) -> None:
@@ -71,7 +71,7 @@ def predict(
             out,
             options=given(submission=submission, max_pixels=max_pixels, threshold=threshold),
             force=force,
-            start=lambda count: progress.update(task, total=count),
+            start=lambda count: progress.update(task, total=count, visible=True),
             left_out=lambda text: say(f"left out: {text}"),
             progress=advance,
             done=show,

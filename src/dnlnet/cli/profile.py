@@ -66,7 +66,7 @@ def profile(
     from dnlnet.runs.profile import profile_model
 
     with counting_progress() as progress:
-        task = progress.add_task("looking", total=None)
+        task = progress.add_task("looking", total=None, visible=False)
         found = profile_model(
             model,
             pictures or (),
@@ -81,7 +81,7 @@ def profile(
             width=width,
             void_edges=void_edges,
             report=say,
-            start=lambda count: progress.update(task, total=count),
+            start=lambda count: progress.update(task, total=count, visible=True),
             advance=lambda: progress.advance(task),
         )
     if found.images:

@@ -32,13 +32,13 @@ def list_recipes(
             {
                 "recipe": recipe.name,
                 "iterations": f"{_iterations(recipe):,}",
-                "batch": recipe.schedule.batch,
                 "image": system_of(recipe).image_text(recipe),
-                "the paper's": _scores(recipe.paper.scores if recipe.paper else {}),
-                "ours": _scores(recipe.measured.scores) if recipe.measured else "unmeasured",
+                "the paper's": _first(recipe.paper.scores if recipe.paper else {}),
+                "ours": _first(recipe.measured.scores if recipe.measured else {}),
             }
             for recipe in found
         ],
+        "Everything about one: dnlnet recipes show NAME. Ours is - where it is unmeasured.",
     )
     if json is not None:
         write_json(json, [recipe.model_dump(mode="json") for recipe in found])
@@ -75,5 +75,5 @@ def _iterations(recipe: "Recipe") -> int:
     return recipe.schedule.iterations + sum(phase.iterations for phase in recipe.schedule.then)
 
 
-def _scores(scores: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {score}" for name, score in scores.items()) or "-"
+def _first(scores: Mapping[str, float]) -> str:
+    return next((f"{name} {score}" for name, score in scores.items()), "-")

@@ -1,5 +1,7 @@
 """`dnlnet train`: train a recipe, and go on where it stopped."""
 
+from collections import deque
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from dnlnet.engine.train import Progress as TrainingProgress
 
 _LINES_IN_A_FILE = 50  # a bar that moves needs a terminal
+_ITERATIONS_OF_A_SPEED = 20
 
 
 def train(
@@ -53,7 +56,7 @@ def train(
     from dnlnet.systems import find_recipe, system_of
 
     chosen = override(find_recipe(recipe), settings or [])
-    with _Bar(chosen.schedule.batch, system_of(chosen).unit) as bar:
+    with TrainingBar(chosen.schedule.batch, system_of(chosen).unit) as bar:
         if data is not None and distributed.is_main():
             bar.say(f"opening {chosen.data.name} in {data}")  # which may take a minute, if its lists are long
         outcome = train_recipe(
@@ -67,6 +70,7 @@ def train(
             skip_nonfinite=skip_nonfinite,
             progress=bar.show,
             preparing=bar.prepare,
+            evaluating=bar.evaluate,
             report=bar.say,
         )
     if not distributed.is_main():
@@ -84,22 +88,32 @@ def stopped(outcome: "Outcome") -> typer.Exit:
     return typer.Exit(128 + (outcome.signal or 0))
 
 
-class _Bar:
-    """Progress of a run on the terminal: loss, learning rate, images or clips per second, time left."""
+class TrainingBar:
+    """Progress of a run on the terminal: loss, learning rate, images or clips per second, time left.
+
+    Args:
+        batch: images or clips of an iteration.
+        unit: what these are.
+    """
 
     def __init__(self, batch: int, unit: str) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         from dnlnet.cli.progress import main_process_console
 
         self.batch, self.unit = batch, unit
         self.console = main_process_console()
-        columns = TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}")
-        self.progress = Progress(*columns, TimeRemainingColumn(), console=self.console)
-        self.preparing: TaskID | None = None
-        self.task = self.progress.add_task("", total=None, state="", visible=False)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+        )
+        self.progress = Progress(*columns, console=self.console)
+        self.tasks: dict[str, TaskID] = {}
+        self.seconds: deque[float] = deque(maxlen=_ITERATIONS_OF_A_SPEED)
 
-    def __enter__(self) -> "_Bar":
+    def __enter__(self) -> "TrainingBar":
         self.progress.start()
         return self
 
@@ -108,19 +122,42 @@ class _Bar:
 
     def prepare(self, done: int, total: int) -> None:
         """Features are computed."""
-        if self.preparing is None:
-            self.preparing = self.progress.add_task("", total=total, state="features")
-        self.progress.update(self.preparing, completed=done, total=total, state="features", visible=done < total)
+        self._show_beside("features", done, total)
+
+    def evaluate(self, done: int, total: int) -> None:
+        """The model is scored."""
+        self._show_beside("evaluating", done, total)
 
     def say(self, text: str) -> None:
+        """A line above the bars."""
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def show(self, now: "TrainingProgress") -> None:
-        if self.progress.tasks[0].total is None:  # a run that goes on starts with what it has
-            self.progress.reset(self.task, total=now.iterations, completed=now.iteration - 1, visible=True)
-        speed = (self.progress.tasks[0].speed or 0) * self.batch
+        """An iteration is done."""
+        self.seconds.append(now.seconds)
+        mean = sum(self.seconds) / len(self.seconds)
         loss = sum(now.losses.values())
-        state = f"loss {loss:.3f}  lr {now.lr:.4f}  {speed:.1f} {self.unit}/s"
-        self.progress.update(self.task, completed=now.iteration, state=state)
+        state = f"loss {loss:.3f}  lr {now.lr:.4f}  {speed_text(self.batch / mean)} {self.unit}/s"
+        left = timedelta(seconds=round(mean * (now.iterations - now.iteration)))
+        self._update("training", now.iteration, now.iterations, f"{state}  {left} left")
         if not self.console.is_terminal and now.iteration % max(1, now.iterations // _LINES_IN_A_FILE) == 0:
             self.say(f"iteration {now.iteration} of {now.iterations}: {state}")
+
+    def _show_beside(self, name: str, done: int, total: int) -> None:
+        """A bar of its own, until it is full."""
+        self._update(name, done, total, "")
+        self.progress.update(self.tasks[name], visible=done < total)
+
+    def _update(self, name: str, done: int, total: int, state: str) -> None:
+        if name not in self.tasks:
+            self.tasks[name] = self.progress.add_task(name, total=total, state=state)
+        self.progress.update(self.tasks[name], completed=done, total=total, state=state)
+
+
+def speed_text(speed: float) -> str:
+    """A speed with two digits that mean something, however slow.
+
+    >>> speed_text(123.4), speed_text(2.345), speed_text(0.0123)
+    ('123', '2.3', '0.012')
+    """
+    return f"{speed:.0f}" if speed >= 10 else f"{speed:.1f}" if speed >= 1 else f"{speed:.2g}"

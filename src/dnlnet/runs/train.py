@@ -44,6 +44,7 @@ def train(
     skip_nonfinite: int = 0,
     progress: Callable[[Progress], None] = lambda _: None,
     preparing: Callable[[int, int], None] = lambda done, total: None,
+    evaluating: Callable[[int, int], None] = lambda done, total: None,
     report: Callable[[str], None] = print,
 ) -> Outcome:
     """Train, evaluate and keep the models of a recipe.
@@ -57,7 +58,7 @@ def train(
         unpacked: folder to keep decoded pictures in.
         cache: folder for features of a frozen backbone, which several runs may share; default: in the run's own.
         skip_nonfinite: iterations that may be left out because their loss is not finite.
-        progress, report: see `dnlnet.engine.train.train`.
+        progress, evaluating, report: see `dnlnet.engine.train.train`.
         preparing: called while features are computed, with how many are done and of how many.
     """
     recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
@@ -119,6 +120,7 @@ def train(
             validation=validation,
             metadata=file_metadata(recipe, classes),
             progress=progress,
+            evaluating=evaluating,
             report=say,
         )
 

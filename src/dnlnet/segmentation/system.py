@@ -130,7 +130,7 @@ class Segmentation:
 
     def image_text(self, recipe: SegmentationRecipe) -> str:
         """The size of what is trained on, in words."""
-        return "{} x {}".format(*recipe.data.crop)
+        return "{}x{}".format(*recipe.data.crop)
 
     def class_count(self, recipe: SegmentationRecipe) -> int | None:
         """How many classes the recipe's data have, if that is known without the data."""

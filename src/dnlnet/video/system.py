@@ -97,7 +97,7 @@ class VideoClassification:
 
     def image_text(self, recipe: VideoRecipe) -> str:
         """The size of what is trained on, in words."""
-        return f"{recipe.data.frames} x {recipe.data.crop} x {recipe.data.crop}"
+        return f"{recipe.data.frames}x{recipe.data.crop}x{recipe.data.crop}"
 
     def class_count(self, recipe: VideoRecipe) -> int | None:
         """How many classes the whole data set has, if that is known without its lists."""
