@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import timm
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dnlnet.backbones.hub import hub_or_cache
 from dnlnet.backbones.pixels import CAFFE_MEAN, DEVIATION, MEAN
 from dnlnet.backbones.rows import BACKBONES, NOWHERE, VIT, BackboneRow
 from dnlnet.errors import unknown
@@ -122,14 +124,16 @@ def find_backbone(name: str) -> BackboneRow:
 
 
 def _create(name: str, pretrained: bool, maps: tuple[int, ...], options: Mapping[str, Any]) -> Any:
+    create = partial(timm.create_model, name, features_only=True, out_indices=maps, **options)
+    if not pretrained:
+        return create(pretrained=False)
     try:
-        return timm.create_model(name, pretrained=pretrained, features_only=True, out_indices=maps, **options)
+        with hub_or_cache():
+            return create(pretrained=True)
     except (OSError, RuntimeError) as error:
-        if not pretrained:
-            raise
         raise OSError(
             f"ImageNet weights of {name} are not in timm's cache and could not be fetched ({type(error).__name__}); "
-            "pass a local file instead, or none"
+            "give a file of them with --weights FILE, or begin without with --weights none"
         ) from error
 
 

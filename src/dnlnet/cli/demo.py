@@ -59,13 +59,14 @@ def demo(
 
 def _bar() -> "Progress":
     """A bar for each training, with the loss and the time left."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
+    from dnlnet.cli.bars import LateProgress
     from dnlnet.cli.progress import main_process_console
 
     loss = TextColumn("loss {task.fields[loss]:.3f}, time left")
     columns = TextColumn("training {task.description}"), BarColumn(), MofNCompleteColumn(), loss
-    return Progress(*columns, TimeRemainingColumn(), console=main_process_console())
+    return LateProgress(*columns, TimeRemainingColumn(), console=main_process_console())
 
 
 def _show(bar: "Progress", variant: str, now: "TrainingProgress") -> None:

@@ -97,8 +97,9 @@ class TrainingBar:
     """
 
     def __init__(self, batch: int, unit: str) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
+        from dnlnet.cli.bars import LateProgress
         from dnlnet.cli.progress import main_process_console
 
         self.batch, self.unit = batch, unit
@@ -109,16 +110,15 @@ class TrainingBar:
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"),
         )
-        self.progress = Progress(*columns, console=self.console)
+        self.progress = LateProgress(*columns, console=self.console)
         self.tasks: dict[str, TaskID] = {}
         self.seconds: deque[float] = deque(maxlen=_ITERATIONS_OF_A_SPEED)
 
     def __enter__(self) -> "TrainingBar":
-        self.progress.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+    def __exit__(self, *error: object) -> None:
+        self.progress.__exit__(*error)
 
     def prepare(self, done: int, total: int) -> None:
         """Features are computed."""
