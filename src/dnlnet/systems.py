@@ -56,6 +56,11 @@ class System(Protocol[AnyRecipe]):
         ...
 
     @property
+    def starter(self) -> str:
+        """The name of the small recipe to begin with on one's own data."""
+        ...
+
+    @property
     def unit(self) -> str:
         """What a batch holds: images, clips."""
         ...

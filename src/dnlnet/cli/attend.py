@@ -51,8 +51,14 @@ def attend(
     queries = [_query(text) for text in query or []]
     chosen_layers, chosen_heads = layers_of(layers), heads_of(heads)
 
+    from dnlnet.cli.early import require_folder, require_models, require_paths
     from dnlnet.cli.problems import end_with, say
     from dnlnet.cli.progress import counting_progress
+
+    require_models([model, *(against or ())])
+    require_paths(inputs)
+    require_folder(data)
+
     from dnlnet.runs.attend import attend as attend_models
 
     with counting_progress() as progress:

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from dnlnet.cli.complete import complete_recipe
+
 # The rows of the paper's table.
 _DEFAULT = ["cityscapes-r101-baseline", "cityscapes-r101-nl", "cityscapes-r101-dnl"]
 
@@ -12,7 +14,11 @@ _DEFAULT = ["cityscapes-r101-baseline", "cityscapes-r101-nl", "cityscapes-r101-d
 def complexity(
     recipe: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RECIPE", help="Names, or patterns such as 'ade20k-*'. Default: the paper's table."),
+        typer.Argument(
+            metavar="RECIPE",
+            help="Names, or patterns such as 'ade20k-*'. Default: the paper's table.",
+            autocompletion=complete_recipe,
+        ),
     ] = None,
     latency: Annotated[bool, typer.Option("--latency", help="Also measure the time of an image here.")] = False,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
@@ -26,6 +32,11 @@ def complexity(
     """
     from dnlnet.cli.tables import print_table
     from dnlnet.files import write_json
+    from dnlnet.systems import match_recipes
+
+    for name in recipe or _DEFAULT:
+        match_recipes(name)
+
     from dnlnet.lens.complexity import CONVENTION
     from dnlnet.runs.complexity import measure_complexity
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnlnet.cli.complete import complete_data_set
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -44,7 +46,9 @@ def list_data_sets() -> None:
 
 @data.command()
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The data set, a name of: dnlnet data list.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A name of: dnlnet data list.", autocompletion=complete_data_set)
+    ],
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Its folder; or one's own JSON file for coco.")],
     split: Annotated[list[str] | None, typer.Option(help="A split; may be repeated. Default: all there are.")] = None,
     images: Annotated[

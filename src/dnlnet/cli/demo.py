@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnlnet.cli.complete import complete_variant
 from dnlnet.cli.numbers import LARGEST_SEED
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ def demo(
     steps: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Training steps; 400 take about a minute on two cores, twice.")
     ] = 400,
-    variant: Annotated[str, typer.Option(help="Attention of the block, a row of dnlnet.VARIANTS.")] = "dnl",
-    against: Annotated[str, typer.Option(help="Attention of the net to compare with; none leaves it out.")] = "nl",
+    variant: Annotated[str, typer.Option(help="Attention of the block.", autocompletion=complete_variant)] = "dnl",
+    against: Annotated[
+        str, typer.Option(help="Attention to compare with, or none.", autocompletion=complete_variant)
+    ] = "nl",
     seed: Annotated[
         int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the first weights and of the training scenes.")
     ] = 0,

@@ -35,7 +35,13 @@ def explore(
     """
     chosen_layers, chosen_heads = layers_of(layers), heads_of(heads)
 
+    from dnlnet.cli.early import require_models
     from dnlnet.cli.problems import say
+    from dnlnet.errors import require_package
+
+    require_package("gradio", "demo")
+    require_models([model, *(against or ())])
+
     from dnlnet.runs.explore import open_explorer
 
     explorer = open_explorer(

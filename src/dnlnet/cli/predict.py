@@ -43,10 +43,15 @@ def predict(
 
     Example: dnlnet predict runs/camvid photos/ street.jpg -o predicted
     """
+    from dnlnet.cli.early import require_models, require_paths
     from dnlnet.cli.options import given
     from dnlnet.cli.problems import end_with, say
     from dnlnet.cli.progress import counting_progress
     from dnlnet.data.names import printable
+
+    require_models([model])
+    require_paths(inputs)
+
     from dnlnet.engine.distributed import is_main, process_group
     from dnlnet.runs.predict import predict as predict_files
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnlnet.cli.complete import complete_recipe, complete_setting
+
 if TYPE_CHECKING:
     from dnlnet.recipes.schema import Recipe
 
@@ -14,7 +16,9 @@ recipes = typer.Typer(help="List the recipes, and show what one says.", no_args_
 
 @recipes.command("list")
 def list_recipes(
-    pattern: Annotated[str, typer.Argument(help="A name or a pattern such as 'camvid-*'.")] = "*",
+    pattern: Annotated[
+        str, typer.Argument(help="A name or a pattern such as 'camvid-*'.", autocompletion=complete_recipe)
+    ] = "*",
     json: Annotated[Path | None, typer.Option(help="Also write the recipes to this file.")] = None,
 ) -> None:
     """Show the recipes, with the paper's score and ours where there is one.
@@ -47,9 +51,14 @@ def list_recipes(
 
 @recipes.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The recipe, a name of: dnlnet recipes list.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A name of: dnlnet recipes list.", autocompletion=complete_recipe)
+    ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace a value; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Replace a value; may be repeated.", autocompletion=complete_setting
+        ),
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Write it to this file as JSON instead.")] = None,
 ) -> None:

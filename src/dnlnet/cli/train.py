@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dnlnet.cli.numbers import LARGEST_SEED, MOST_THREADS
+from dnlnet.cli.complete import complete_recipe, complete_setting
+from dnlnet.cli.numbers import LARGEST_SEED, MOST_THREADS, finite
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -20,14 +21,42 @@ _ITERATIONS_OF_A_SPEED = 20
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name of: dnlnet recipes list.")],
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RECIPE",
+            help="A name of: dnlnet recipes list. Default: a small one that suits the folder of --data.",
+            autocompletion=complete_recipe,
+        ),
+    ] = None,
+    *,
     out: Annotated[
         Path, typer.Option(metavar="RUN", help="Folder of the run; the same one goes on where it stopped.")
     ],
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set, or of your own.")] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="First weights of the backbone: a file, or none for random ones."),
+    ] = None,
+    iterations: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000_000_000, help="How long; warm-up and further rounds in proportion."),
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, max=65_536, help="Images or clips of an iteration.")] = None,
+    lr: Annotated[
+        float | None, typer.Option(min=0, max=100, metavar="RATE", callback=finite, help="The learning rate.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="cpu|cuda:1", help="Default: a graphics card, if there is one.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of the recipe; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Replace any value of the recipe; may be repeated.",
+            autocompletion=complete_setting,
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of everything random.")] = 0,
     workers: Annotated[int, typer.Option(min=0, max=MOST_THREADS, help="Processes that read data.")] = 1,
@@ -42,22 +71,37 @@ def train(
         int, typer.Option(min=0, max=1_000_000_000, help="Iterations with a non-finite loss to leave out.")
     ] = 0,
 ) -> None:
-    """Train a recipe; stopped or killed, the same command goes on from the last checkpoint.
+    """Train a recipe, or what suits a folder; stopped or killed, the same command goes on from the last checkpoint.
 
-    The folder of the run gets run.yaml, log.jsonl, checkpoints, best.safetensors, last.safetensors, report.md and
-    event files for TensorBoard. Under torchrun, the same command trains in several processes.
+    Without a recipe, the folder of the data chooses a small one: images with masks and classes.yaml, COCO's JSON,
+    or folders of videos by class. The folder of the run gets run.yaml, log.jsonl, checkpoints, best.safetensors,
+    last.safetensors, report.md and event files for TensorBoard. Under torchrun, the same command trains in several
+    processes.
 
-    Example: dnlnet train camvid-mbv2-dnl --data ~/camvid --out runs/camvid --set model.weights=mobilenet_v2.pth
+    Example: dnlnet train --data ~/my_pictures --out runs/mine
+
+    Example: dnlnet train camvid-mbv2-dnl --data ~/camvid --out runs/camvid --iterations 400 --set optim.momentum=0.8
     """
-    from dnlnet.engine import distributed
-    from dnlnet.recipes.override import override
-    from dnlnet.runs.report import write_report
-    from dnlnet.runs.train import train as train_recipe
+    from dnlnet.cli.options import given
+    from dnlnet.recipes.override import override, shorthands
+    from dnlnet.runs.choose import choose_recipe, require_ready
     from dnlnet.systems import find_recipe, system_of
 
-    chosen = override(find_recipe(recipe), settings or [])
+    if recipe is None and data is None:
+        raise ValueError("give a RECIPE, a name of dnlnet recipes list, or --data DIR, for which one is chosen")
+    base, why = choose_recipe(data) if recipe is None and data is not None else (find_recipe(recipe or ""), None)
+    short = shorthands(base, **given(weights=weights, iterations=iterations, batch=batch, lr=lr))
+    chosen = override(base, [*short, *(settings or [])])
+    require_ready(chosen, data, out)
+
+    from dnlnet.engine import distributed
+    from dnlnet.runs.report import write_report
+    from dnlnet.runs.train import train as train_recipe
+
     with TrainingBar(chosen.schedule.batch, system_of(chosen).unit) as bar:
-        if data is not None and distributed.is_main():
+        if why is not None:
+            bar.say(why)
+        if data is not None:
             bar.say(f"opening {chosen.data.name} in {data}")  # which may take a minute, if its lists are long
         outcome = train_recipe(
             chosen,
@@ -68,6 +112,7 @@ def train(
             unpacked=unpack,
             cache=cache,
             skip_nonfinite=skip_nonfinite,
+            device=device,
             progress=bar.show,
             preparing=bar.prepare,
             evaluating=bar.evaluate,
@@ -137,7 +182,7 @@ class TrainingBar:
         self.seconds.append(now.seconds)
         mean = sum(self.seconds) / len(self.seconds)
         loss = sum(now.losses.values())
-        state = f"loss {loss:.3f}  lr {now.lr:.4f}  {speed_text(self.batch / mean)} {self.unit}/s"
+        state = f"loss {loss:.3f}  lr {now.lr:.2g}  {speed_text(self.batch / mean)} {self.unit}/s"
         left = timedelta(seconds=round(mean * (now.iterations - now.iteration)))
         self._update("training", now.iteration, now.iterations, f"{state}  {left} left")
         if not self.console.is_terminal and now.iteration % max(1, now.iterations // _LINES_IN_A_FILE) == 0:

@@ -1,5 +1,6 @@
 """What a file is, of any kind that the package reads; nothing in it is run."""
 
+from collections.abc import Callable
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -17,7 +18,11 @@ def describe(model: str | Path, *, check: bool = False) -> dict[str, Any]:
         check: build the network of a model file, and see whether the tensors are its own.
     """
     path = find_model(str(model))
-    kinds = {".onnx": describe_onnx, ".pt2": describe_program, ".safetensors": partial(_safetensors, check=check)}
+    kinds: dict[str, Callable[[Path], dict[str, Any]]] = {
+        ".onnx": describe_onnx,
+        ".pt2": describe_program,
+        ".safetensors": partial(_safetensors, check=check),
+    }
     return {
         "file": str(path),
         "megabytes": round(path.stat().st_size / 1e6, 1),

@@ -43,6 +43,7 @@ class Detection:
     name = "detection"
     recipe_type = DetectionRecipe
     data_sets = DATA_SETS
+    starter = "coco-micro-dnl-c4"
     unit = "images"
     class_score = "box AP"
     evaluation_options = ()

@@ -42,6 +42,7 @@ class Segmentation:
     name = "segmentation"
     recipe_type = SegmentationRecipe
     data_sets = DATA_SETS
+    starter = "folder-mbv2_frozen-dnl"
     unit = "images"
     class_score = "IoU"
     evaluation_options = ("whole", "window", "scales", "flip")

@@ -40,6 +40,7 @@ class VideoClassification:
     name = "video"
     recipe_type = VideoRecipe
     data_sets = DATA_SETS
+    starter = "ucf6-r50-dnl"
     unit = "clips"
     class_score = "top1"
     evaluation_options = ()
