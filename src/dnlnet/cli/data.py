@@ -88,7 +88,7 @@ def check(
 
 def _show(report: "Report") -> None:
     from dnlnet.cli.tables import print_table
-    from dnlnet.data.check import count_of
+    from dnlnet.data.check import count_of, grouped
 
     contents = report.contents()
     largest = max(contents.amounts, default=0) or 1
@@ -111,5 +111,5 @@ def _show(report: "Report") -> None:
     more = f" and {len(sizes) - _SIZES_SHOWN} more" if len(sizes) > _SIZES_SHOWN else ""
     typer.echo(f"sizes (width x height): {', '.join(sizes[:_SIZES_SHOWN]) or 'none'}{more}")
     typer.echo(f"{count_of(len(report.problems), 'problem')}{':' if report.problems else ''}")
-    for problem in report.problems:
-        typer.echo(f"  {problem}")
+    for line in grouped(report.problems):
+        typer.echo(f"  {line}")

@@ -33,9 +33,10 @@ def predict(
 ) -> None:
     """Segment images, detect objects, or classify videos.
 
-    A segmentation model writes index PNG, colour PNG, and the colours laid over the picture; a detector the picture
-    with boxes, masks, names and scores, a mask for each object, and COCO-format JSON; a video model JSON with the
-    probability of each class, of which it prints the most confident.
+    A segmentation model writes index PNG, colour PNG, and the colours laid over the picture, with outlines and a
+    legend; a detector the picture with boxes, masks, names and scores, a mask for each object, and COCO-format JSON;
+    a video model JSON with the probability of each class. What is in each is printed: the main classes with their
+    shares, objects with their confidence, the most confident classes.
 
     What is done is not done again unless the picture has changed: an interrupted job goes on. Results in the folders
     that are searched are left out. What cannot be read is listed at the end; the exit code is then 1, or 2 if nothing
@@ -66,7 +67,8 @@ def predict(
         def show(result: "Done") -> None:
             progress.advance(task)
             if result.said:
-                typer.echo(f"{printable(result.path)}\n{result.said}")
+                between = "\n" if "\n" in result.said else ": "
+                typer.echo(f"{printable(result.path)}{between}{result.said}")
             for note in result.notes:
                 say(f"{result.path}: {note}")
 
