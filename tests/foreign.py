@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dnlnet.backbones import BACKBONES
-from dnlnet.backbones.image import BackboneRow
+from dnlnet.backbones.rows import BackboneRow
 from dnlnet.convert import mmseg, torchcv
 from dnlnet.convert.resnets import DEEP_STEM
 

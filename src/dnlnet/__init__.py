@@ -6,8 +6,9 @@
 torch.Size([1, 64, 8, 8])
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dnlnet.lazy import importer
 
 __version__ = "0.1.0.dev0"
 
@@ -54,15 +55,11 @@ _MODULES = {
     "dnlnet.runs.train": "train",
     "dnlnet.systems": "create_model find_recipe list_recipes register_backbone register_data_set register_system",
 }
-_PUBLIC = {name: module for module, names in _MODULES.items() for name in names.split()}
+_PUBLIC = " ".join(_MODULES.values()).split()
 
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604
 
-
-def __getattr__(name: str) -> Any:
-    if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
-    raise AttributeError(f"module 'dnlnet' has no attribute {name!r}")
+__getattr__ = importer(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:

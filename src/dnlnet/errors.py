@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice
 from reprlib import Repr
 from typing import Any
@@ -50,8 +51,22 @@ def load_extra(module: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
-        text = f'{package} is not installed; install it with: pip install "dnlnet[{extra}]"'
-        raise ModuleNotFoundError(text, name=package) from None
+        raise ModuleNotFoundError(_missing(package, extra), name=package) from None
+
+
+def require_package(module: str, extra: str) -> None:
+    """An error that names the extra to install if an optional dependency is missing; nothing is imported.
+
+    >>> require_package("no_such_package", "detection")
+    Traceback (most recent call last):
+    ModuleNotFoundError: no_such_package is not installed; install it with: pip install "dnlnet[detection]"
+    """
+    if find_spec(module) is None:
+        raise ModuleNotFoundError(_missing(module, extra), name=module)
+
+
+def _missing(package: str, extra: str) -> str:
+    return f'{package} is not installed; install it with: pip install "dnlnet[{extra}]"'
 
 
 def is_out_of_memory(error: Exception) -> bool:

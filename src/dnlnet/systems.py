@@ -1,30 +1,34 @@
 """The systems: what the package asks of one, those it has, and the only place where a task's name is looked up."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dnlnet.backbones import BACKBONES, BackboneRow
 from dnlnet.data.catalog import DataSet, Samples
-from dnlnet.data.check import Report
 from dnlnet.data.classes import Classes
-from dnlnet.data.outputs import Outputs
 from dnlnet.data.validated import validated
-from dnlnet.deployed import Deployed, Query
 from dnlnet.detection.system import SYSTEM as DETECTION
-from dnlnet.engine.scores import Scores
-from dnlnet.engine.task import Task
 from dnlnet.errors import shown, unknown
 from dnlnet.files import parse_json
-from dnlnet.lens.attend import Attended, Request
 from dnlnet.recipes.schema import Recipe
 from dnlnet.segmentation.system import SYSTEM as SEGMENTATION
 from dnlnet.video.system import SYSTEM as VIDEO
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from dnlnet.data.check import Report
+    from dnlnet.data.outputs import Outputs
+    from dnlnet.deployed import Deployed, Query
+    from dnlnet.engine.scores import Scores
+    from dnlnet.engine.task import Task
+    from dnlnet.lens.attend import Attended, Request
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 
@@ -49,6 +53,11 @@ class System(Protocol[AnyRecipe]):
     @property
     def data_sets(self) -> dict[str, DataSet[Any]]:
         """The data sets that it reads, by name."""
+        ...
+
+    @property
+    def starter(self) -> str:
+        """The name of the small recipe to begin with on one's own data."""
         ...
 
     @property
@@ -327,6 +336,7 @@ def create_model(recipe: str | Recipe, classes: int | None = None, *, pretrained
         classes: how many; default: those of the recipe's data set, if that has a fixed number.
         pretrained: load the weights that the recipe's backbone begins with.
 
+    >>> import torch
     >>> create_model("scenes-tiny-dnl")(torch.rand(1, 3, 32, 32)).logits.shape
     torch.Size([1, 6, 32, 32])
     """

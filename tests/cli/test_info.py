@@ -195,4 +195,4 @@ def test_a_model_file_with_weights_of_another_network_is_described_with_its_prob
         metadata, state = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     state.pop("block.saliency.bias")
     save_file(state, tmp_path / "a.safetensors", metadata)
-    assert "missing block.saliency.bias" in described(tmp_path / "a.safetensors")["problem"]
+    assert "missing block.saliency.bias" in described(tmp_path / "a.safetensors", "--check")["problem"]

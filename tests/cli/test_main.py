@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,95 @@ def test_help_answers_without_torch() -> None:
     commands = json.dumps([path for path, _ in ALL])
     done = subprocess.run([sys.executable, "-c", code, commands], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+# Slips, and what is said of them.
+SLIPS = {
+    "train camvid-mbv2-dnll --out a": "unknown recipe 'camvid-mbv2-dnll'; did you mean 'camvid-mbv2-dnl'",
+    "train scenes-tiny-dnl --out a --set iterations=5": "did you mean schedule.iterations?",
+    "train --data /nowhere --out a": "/nowhere: no such folder",
+    "train camvid-mbv2-dnl --data /nowhere --out a": "/nowhere: no such folder",
+    "train --out a": "give a RECIPE",
+    "eval /nowhere": "/nowhere: no such model file or run folder",
+    "predict street /nowhere.jpg": "/nowhere.jpg: no such file or folder",
+    "attend streat a.jpg": "did you mean 'street'?",
+    "profile streat": "did you mean 'street'?",
+    "explore streat": "did you mean 'street'?",
+    "export streat --format onnx": "did you mean 'street'?",
+    "info streat": "did you mean 'street'?",
+    "consistency streat": "did you mean 'street'?",
+    "data check camvidd /nowhere": "did you mean 'camvid'?",
+    "recipes show camvid-mbv2-dnll": "unknown recipe",
+    "complexity camvid-mbv2-dnll": "unknown recipe",
+    "study camvid-mbv2-dnll --out a": "unknown recipe",
+    "bench predict camvid-mbv2-dnll": "unknown recipe",
+}
+
+
+def test_slips_are_found_and_lists_and_completions_made_without_torch() -> None:
+    code = (
+        "import json, sys\n"
+        "from typer.testing import CliRunner\n"
+        "from dnlnet.cli.main import app\n"
+        "for line, said in json.loads(sys.argv[1]).items():\n"
+        "    result = CliRunner().invoke(app, line.split())\n"
+        "    assert said in str(result.exception), (line, result.output, result.exception)\n"
+        "    assert 'torch' not in sys.modules, line\n"
+        "for line in ('recipes list', 'recipes show scenes-tiny-dnl', 'data list', 'info street', 'version'):\n"
+        "    result = CliRunner().invoke(app, line.split())\n"
+        "    assert result.exit_code == 0, (line, result.output)\n"
+        "    assert 'torch' not in sys.modules, line\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, json.dumps(SLIPS)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("train ade20k-r101-", {"ade20k-r101-nl", "ade20k-r101-dnl"}),
+        ("data check coco", {"coco", "coco_folder"}),
+        ("demo --variant dnl_", {"dnl_star", "dnl_dagger"}),
+        ("train coco-micro-dnl-c4 --set data.short", {"data.short_side=", "data.short_sides="}),
+        ("train x --set model.backbone=hrnet", {"model.backbone=hrnet_w18", "model.backbone=hrnet_w48"}),
+        ("recipes show kinetics-r50-nl_", {"kinetics-r50-nl_pairwise", "kinetics-r50-nl_unary"}),
+    ],
+)
+def test_the_shell_completes_names_without_torch(line: str, expected: set[str]) -> None:
+    code = (
+        "import sys\n"
+        "from dnlnet.cli.main import app\n"
+        "try:\n"
+        "    app(prog_name='dnlnet')\n"
+        "finally:\n"
+        "    assert 'torch' not in sys.modules\n"
+    )
+    words = f"dnlnet {line}".split()
+    environment = {
+        "_DNLNET_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}
+    )
+    assert "AssertionError" not in done.stderr
+    assert set(done.stdout.split()) == expected
+
+
+@pytest.mark.parametrize("command", [path for path, _ in ALL], ids=" ".join)
+def test_help_fits_and_shows_every_character(command: list[str]) -> None:
+    shown = CliRunner().invoke(cli.app, [*command, "--help"], env={"COLUMNS": "80"}).output
+    assert "range>" not in shown
+    assert "\\[" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_help_keeps_brackets_and_wraps_by_itself() -> None:
+    shown = CliRunner().invoke(cli.app, ["explore", "--help"], env={"COLUMNS": "80"}).output
+    assert 'pip install "dnlnet[demo]".' in shown
+    (line,) = [line for line in shown.splitlines() if "Only this machine can reach it." in line]
+    assert line.rstrip().endswith("For")  # where 80 columns end, and not where the source's line does
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -116,8 +206,9 @@ def test_an_unknown_command_is_bad_usage() -> None:
     assert CliRunner().invoke(cli.app, ["verfy"]).exit_code == 2
 
 
-def test_version() -> None:
-    assert CliRunner().invoke(cli.app, ["--version"]).output.startswith("dnlnet 0.")
+@pytest.mark.parametrize("asked", ["--version", "-V", "version"])
+def test_version(asked: str) -> None:
+    assert CliRunner().invoke(cli.app, [asked]).output.startswith("dnlnet 0.")
 
 
 def test_verify_prints_and_writes_every_claim(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from dnlnet.data.classes import Classes, spread_colours
+from dnlnet.data.classes import Classes, distinct_colours, spread_colours
 
 
 def test_labels_outside_the_classes_are_white() -> None:
@@ -30,3 +31,26 @@ def test_spread_colours_are_all_different_and_those_of_voc() -> None:
     assert len(set(colours)) == 255
     assert colours[14] == (192, 128, 128)  # person, the fifteenth class of VOC
     assert colours[19] == (0, 64, 128)  # television, the twentieth
+
+
+# Machado, Oliveira and Fernandes (2009): linear red, green and blue as seen with all receptors, without the red ones,
+# and without the green ones.
+SIGHTS = (
+    np.eye(3),
+    np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]),
+    np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]),
+)
+XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+
+
+def lab(linear: NDArray[np.float64]) -> NDArray[np.float64]:
+    """CIE L*a*b* of linear red, green and blue."""
+    x, y, z = np.cbrt(linear.clip(0, 1) @ XYZ.T / (0.9505, 1.0, 1.089)).T
+    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=1)
+
+
+@pytest.mark.parametrize("sight", SIGHTS, ids=("all", "no red", "no green"))
+def test_colours_of_ones_own_classes_are_told_apart_by_everyone(sight: NDArray[np.float64]) -> None:
+    seen = lab((np.array(distinct_colours(24)) / 255) ** 2.2 @ sight.T)
+    distances = np.linalg.norm(seen[:, None] - seen[None], axis=-1)
+    assert distances[~np.eye(24, dtype=bool)].min() > 12  # 2.3 can just be noticed

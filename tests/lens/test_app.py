@@ -39,10 +39,10 @@ def test_a_pixel_shows_every_term_and_the_prediction(explorer: Explorer, photo: 
     (pixel, said), shown = explorer.at(picture, (20, 10))
     assert pixel == "Pixel x=10, y=20 of a.png"
     assert "row 5, column 2 of its 10 x 14 map, seen as" in said
-    assert [caption for _, caption in shown] == ["pairwise, tiny", "unary, tiny", "both together, tiny"]
+    assert [caption for _, caption in shown] == ["Pairwise, tiny", "Unary, tiny", "Combined, tiny"]
     assert all(pixels.shape == (40, 56, 3) for pixels, _ in shown)
     ((painted, caption),) = explorer.predictions(picture)
-    assert (painted.shape, caption) == ((40, 56, 3), "prediction, tiny")
+    assert (painted.shape, caption) == ((40, 56, 3), "Prediction, tiny")
 
 
 def test_different_pixels_show_different_maps(explorer: Explorer, photo: Path) -> None:

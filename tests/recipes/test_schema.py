@@ -137,6 +137,15 @@ def test_a_setting_that_does_not_suit_the_others_gets_one_sentence(recipe: str, 
     assert "\n" not in str(raised.value)
 
 
+def test_a_changed_recipe_has_neither_the_papers_score_nor_ours() -> None:
+    measured, paper = find_recipe("camvid-mbv2-dnl"), find_recipe("cityscapes-r101-dnl")
+    assert measured.measured is not None
+    assert paper.paper is not None
+    assert override(measured, []).measured == measured.measured
+    assert override(measured, ["schedule.iterations=6"]).measured is None
+    assert override(paper, ["optim.lr=0.02"]).paper is None
+
+
 def test_exponents_need_no_dot() -> None:
     assert override(RECIPE, ["optim.lr=1e-4"]).optim.lr == 1e-4
 

@@ -72,6 +72,19 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def names_this_machine(path: Path) -> bool:
+    """Whether a file holds the folder of the package, as lists of calls do, or that of a run."""
+    content = path.read_bytes()
+    return any(str(folder).encode() in content for folder in (Path(dnlnet.__file__).parent, Path.home(), path.parent))
+
+
+def test_a_written_model_names_no_folder_of_this_machine(exported: Path, run: Path, tmp_path: Path) -> None:
+    assert not names_this_machine(exported)
+    for form, suffix in (("torch", "pt2"), ("safetensors", "safetensors")):
+        export(run, tmp_path / f"scenes.{suffix}", form)  # type: ignore[arg-type]
+        assert not names_this_machine(tmp_path / f"scenes.{suffix}")
+
+
 def test_a_written_model_computes_what_the_model_does_at_every_size(exported: Path, run: Path) -> None:
     session = onnxruntime.InferenceSession(exported)
     network = load_network(read_model_file(find_model(str(run)))).eval()
@@ -164,6 +177,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> ModelFile:
 def test_a_whole_detector_is_written_and_finds_the_same_objects(detector: ModelFile, tmp_path: Path) -> None:
     result = export(detector, tmp_path / "detector.onnx", free=("height", "width"))
     assert result.outputs == ("boxes", "labels", "scores", "masks")
+    assert not names_this_machine(result.path)
     assert "older" in result.remark
     assert len(result.differences) == 2
     found = read_onnx(result.path)(torch.rand(3, 70, 90) * 255)

@@ -17,10 +17,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+import dnlnet
 from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
 from dnlnet.engine.log import read_log
 from dnlnet.recipes.override import override
+from dnlnet.recipes.schema import Measured, PaperRow
 from dnlnet.runs.report import write_report
 from dnlnet.runs.train import train
 from dnlnet.segmentation.system import SYSTEM
@@ -53,7 +55,7 @@ def test_training_on_scenes_gets_far_above_the_untrained_net(variant: str, tmp_p
 def test_a_run_leaves_all_that_is_needed_to_know_what_it_was(tmp_path: Path) -> None:
     train(RECIPE, None, tmp_path / "run", seed=5, report=quiet)
     run = yaml.safe_load((tmp_path / "run" / "run.yaml").read_text())
-    assert run["recipe"] == json.loads(RECIPE.model_dump_json())
+    assert run["recipe"] == json.loads(RECIPE.model_dump_json(exclude={"paper", "measured"}))
     assert run["seed"] == 5
     assert run["versions"]["torch"] == torch.__version__
     with safe_open(tmp_path / "run" / "last.safetensors", "pt") as file:
@@ -61,6 +63,20 @@ def test_a_run_leaves_all_that_is_needed_to_know_what_it_was(tmp_path: Path) -> 
     assert type(RECIPE).model_validate_json(metadata["recipe"]) == RECIPE
     assert json.loads(metadata["classes"])["names"][0] == "sky"
     assert json.loads(metadata["iteration"]) == 3
+
+
+def test_a_trained_model_does_not_carry_the_score_of_its_recipe(tmp_path: Path) -> None:
+    measured = Measured(scores={"val": 58.2}, command="dnlnet train another", machine="a machine")
+    paper = PaperRow(table="Table 2", method="DNL", scores={"val": 80.5})
+    run, shared = tmp_path / "run", tmp_path / "shared"
+    train(RECIPE.model_copy(update={"measured": measured, "paper": paper}), None, run, report=quiet)
+    write_report(run)
+    dnlnet.load(run).save_pretrained(shared)
+    info = CliRunner().invoke(app, ["info", str(run)]).output
+    texts = [path.read_bytes() for path in (*run.glob("*.*"), *shared.iterdir()) if path.suffix != ".png"]
+    for content in (info.encode(), *texts):
+        for foreign in (b"58.2", b"dnlnet train another", b"80.5", b"Table 2", b"a machine"):
+            assert foreign not in content
 
 
 def test_a_seed_is_one_run_whatever_was_drawn_before(tmp_path: Path) -> None:
@@ -240,7 +256,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
     train(recipe, data, out, report=quiet)
     run = (out / "run.yaml").read_text()
     assert yaml.safe_load(run)["data"]["train"]["files"] == 4  # two images and their labels
-    assert str(tmp_path) not in run
+    assert yaml.safe_load(run)["folder"] == str(data)
     shutil.copytree(data, tmp_path / "moved")
     assert train(recipe, tmp_path / "moved", out, report=quiet).finished
     lines = (data / "train.txt").read_text().splitlines()
@@ -252,7 +268,10 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
     picture.write_bytes(picture.read_bytes() + b"x")
     with pytest.raises(ValueError, match=r"holds a run on other data: its data.test.sha256"):
         train(recipe, tmp_path / "moved", out, report=quiet)
-    assert (out / "run.yaml").read_text() == run
+    assert yaml.safe_load((out / "run.yaml").read_text()) == {
+        **yaml.safe_load(run),
+        "folder": str(tmp_path / "moved"),
+    }
 
 
 def test_a_run_of_the_first_versions_goes_on_without_a_check_of_its_data(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ class ShapesRecipe(Recipe):
 class Shapes:
     name = "shapes"
     recipe_type = ShapesRecipe
+    starter = "shapes-dnl"
     data_sets = data.DATA_SETS
     unit = "pictures"
     class_score = "accuracy"

@@ -79,7 +79,7 @@ def card_text(model: ModelFile, name: str) -> str:
             *([] if model.by_class else ["## Classes", "", ", ".join(map(in_markdown, model.classes.names)), ""]),
             "## Recipe",
             "",
-            fenced(recipe.model_dump_json(indent=2, exclude={"paper", "measured"}), "json"),
+            fenced(json.dumps(recipe.stored(), indent=2), "json"),
             "",
         ]
     )

@@ -128,7 +128,7 @@ def _about(path: Path, texts: Mapping[str, str]) -> dict[str, Any]:
         **({"scores": model.scores} if model.scores is not None else {}),
         **({"pixels": texts["pixels"]} if "pixels" in texts else {}),
         "classes": list(model.classes.names),
-        "recipe": model.recipe.model_dump(mode="json"),
+        "recipe": model.recipe.stored(),
     }
 
 

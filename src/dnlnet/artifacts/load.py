@@ -16,6 +16,7 @@ from dnlnet.artifacts.card import model_card
 from dnlnet.artifacts.model_file import (
     HUB_FILE,
     ModelFile,
+    file_metadata,
     find_model,
     read_header,
     read_model_file,
@@ -128,14 +129,14 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         return self.predictor.predict(source, **options)
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        recipe = shareable(self.file.recipe)
-        if recipe == self.file.recipe:
+        before, now = read_header(self.file.path)[0], file_metadata(self.file.recipe, self.file.classes)
+        if before.get("recipe") == now["recipe"]:
             with atomic_write(save_directory / HUB_FILE) as temporary:
                 copyfile(self.file.path, temporary)
-        else:
+        else:  # of an older version, which may name folders of the machine, or hold another model's scores
             write_model_file(save_directory / HUB_FILE, load_file(self.file.path), self.file)
         with atomic_write(save_directory / "config.json") as temporary:
-            config = {"recipe": recipe.model_dump(mode="json"), "names": list(self.file.classes.names)}
+            config = {"recipe": shareable(self.file.recipe).stored(), "names": list(self.file.classes.names)}
             temporary.write_text(json.dumps(config, indent=2))
 
     @classmethod

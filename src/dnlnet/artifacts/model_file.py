@@ -5,21 +5,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PureWindowsPath
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 import dnlnet
 from dnlnet.box import BOX
 from dnlnet.data.classes import Classes
 from dnlnet.data.validated import validated
-from dnlnet.engine.checkpoint import save_tensors
 from dnlnet.errors import suggestion
 from dnlnet.files import json_text, parse_json
 from dnlnet.recipes.schema import Recipe
 from dnlnet.systems import parse_recipe
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 HUB_FILE = "model.safetensors"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # of an owner and a model; either may have dots in it
@@ -95,7 +96,7 @@ def read_header(path: Path) -> tuple[dict[str, str], dict[str, Kind]]:
     """The texts that a safetensors file holds beside its tensors, and the tensors' shapes and types by name."""
     require_readable(path)
     try:
-        with safe_open(path, "pt") as file:
+        with safe_open(path, "np") as file:  # whose header needs no torch
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             kinds = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
             return dict(file.metadata() or {}), kinds
@@ -127,8 +128,10 @@ def described(path: Path, metadata: Mapping[str, str]) -> ModelFile:
     return ModelFile(path, recipe, texts.classes, texts.iteration, scores, metadata.get("converted"), texts.by_class)
 
 
-def write_model_file(path: Path, state: Mapping[str, Tensor], model: ModelFile) -> None:
+def write_model_file(path: Path, state: Mapping[str, "Tensor"], model: ModelFile) -> None:
     """Write weights with what a model file says about itself; whole, or not at all."""
+    from dnlnet.engine.checkpoint import save_tensors
+
     metadata = file_metadata(model.recipe, model.classes) | {"iteration": json.dumps(model.iteration)}
     if model.scores is not None:
         metadata["scores"] = json_text(model.scores)
@@ -142,7 +145,7 @@ def write_model_file(path: Path, state: Mapping[str, Tensor], model: ModelFile) 
 def file_metadata(recipe: Recipe, classes: Classes) -> dict[str, str]:
     """What a file of weights must say to be a model file."""
     return {
-        "recipe": shareable(recipe).model_dump_json(),
+        "recipe": json.dumps(shareable(recipe).stored()),
         "classes": json.dumps(asdict(classes)),
         "dnlnet": dnlnet.__version__,
     }
@@ -161,8 +164,11 @@ def _from_hub(name: str, options: Mapping[str, Any]) -> Path:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
+    from dnlnet.backbones.hub import hub_or_cache
+
     try:
-        return Path(hf_hub_download(name, HUB_FILE, **options))
+        with hub_or_cache():
+            return Path(hf_hub_download(name, HUB_FILE, **options))
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise FileNotFoundError(
             f"{name}: no such file or folder here, and the hub has no such model or cannot be reached "

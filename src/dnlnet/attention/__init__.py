@@ -1,9 +1,14 @@
-"""The attention block; needs torch alone."""
+"""The attention block; needs torch alone, and that only for what computes: variants and settings are plain data."""
 
-from dnlnet.attention.block import NonLocal1d, NonLocal2d, NonLocal3d, NonLocalBlock
-from dnlnet.attention.insert import insert
-from dnlnet.attention.maps import AttentionMaps, Terms
+from typing import TYPE_CHECKING
+
 from dnlnet.attention.spec import PRESETS, VARIANTS, Settings, Variant
+from dnlnet.lazy import importer
+
+if TYPE_CHECKING:
+    from dnlnet.attention.block import NonLocal1d, NonLocal2d, NonLocal3d, NonLocalBlock
+    from dnlnet.attention.insertion import insert
+    from dnlnet.attention.maps import AttentionMaps, Terms
 
 __all__ = [
     "PRESETS",
@@ -18,3 +23,12 @@ __all__ = [
     "Variant",
     "insert",
 ]
+
+__getattr__ = importer(
+    __name__,
+    {
+        "dnlnet.attention.block": "NonLocal1d NonLocal2d NonLocal3d NonLocalBlock",
+        "dnlnet.attention.insertion": "insert",
+        "dnlnet.attention.maps": "AttentionMaps Terms",
+    },
+)

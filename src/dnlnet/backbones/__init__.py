@@ -1,15 +1,21 @@
 """Networks that turn images or clips into feature maps."""
 
-from dnlnet.backbones.image import BACKBONES, Backbone, BackboneRow
-from dnlnet.backbones.resnet3d import VIDEO_BACKBONES, SlowOnly, inflate
-from dnlnet.backbones.weights import (
-    LoadReport,
-    find_backbones,
-    load_weights,
-    read_content,
-    read_state_dict,
-    split_checkpoint,
-)
+from typing import TYPE_CHECKING
+
+from dnlnet.backbones.rows import BACKBONES, VIDEO_BACKBONES, BackboneRow
+from dnlnet.lazy import importer
+
+if TYPE_CHECKING:
+    from dnlnet.backbones.image import Backbone
+    from dnlnet.backbones.resnet3d import SlowOnly, inflate
+    from dnlnet.backbones.weights import (
+        LoadReport,
+        find_backbones,
+        load_weights,
+        read_content,
+        read_state_dict,
+        split_checkpoint,
+    )
 
 __all__ = [
     "BACKBONES",
@@ -25,3 +31,13 @@ __all__ = [
     "read_state_dict",
     "split_checkpoint",
 ]
+
+__getattr__ = importer(
+    __name__,
+    {
+        "dnlnet.backbones.image": "Backbone",
+        "dnlnet.backbones.resnet3d": "SlowOnly inflate",
+        "dnlnet.backbones.weights": "LoadReport find_backbones load_weights read_content read_state_dict "
+        "split_checkpoint",
+    },
+)

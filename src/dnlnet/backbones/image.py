@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import timm
@@ -10,63 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dnlnet.backbones.hub import hub_or_cache
 from dnlnet.backbones.pixels import CAFFE_MEAN, DEVIATION, MEAN
+from dnlnet.backbones.rows import BACKBONES, NOWHERE, VIT, BackboneRow
 from dnlnet.errors import unknown
-
-
-@dataclass(frozen=True)
-class BackboneRow:
-    """One backbone: its name in timm, and its options.
-
-    Args:
-        timm: its name in timm.
-        output_strides: possible strides of the last map, in image pixels; the first is the default.
-        places: pattern of the names of submodules that a block may follow.
-        options: further arguments for timm.
-        bottlenecks: the blocks are bottlenecks, whose stride may move to the first 1 x 1 convolution and whose
-            dilation may be chosen.
-        maps: which of timm's feature maps are returned; negative numbers count from the last.
-        parallel: the maps are parallel branches of the same depth, so a head should use all of them.
-    """
-
-    timm: str
-    output_strides: tuple[int, ...]
-    places: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    bottlenecks: bool = False
-    parallel: bool = False
-    maps: tuple[int, ...] = (1, 2, 3, 4)
-
-
-_RESNET_STRIDES = (8, 16, 32)
-_RESNET_PLACES = r"layer\d\.\d+"
-# The features before the classifier's wider ones; every branch keeps its own stride.
-_HRNET: dict[str, Any] = {
-    "output_strides": (32,),
-    "places": r"layer1\.\d+|stage\d\.\d+\.branches\.\d+\.\d+",
-    "options": {"feature_location": ""},
-    "parallel": True,
-}
-
-_NOWHERE = r"$^"  # tokens are no map that a block could follow
-_VIT: dict[str, Any] = {"dynamic_img_size": True, "dynamic_img_pad": True}
-
-BACKBONES: dict[str, BackboneRow] = {
-    "resnet18": BackboneRow("resnet18", _RESNET_STRIDES, _RESNET_PLACES),
-    "resnet50": BackboneRow("resnet50", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
-    "resnet101": BackboneRow("resnet101", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
-    # The paper's: three 3 x 3 convolutions in place of the first 7 x 7 one.
-    "resnet101s": BackboneRow("resnet101s", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
-    "resnet50s": BackboneRow("resnet50s", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
-    # The same with half the width in the stem, as in mmsegmentation.
-    "resnet50c": BackboneRow("resnet50c", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
-    "resnet101c": BackboneRow("resnet101c", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
-    "mobilenetv2": BackboneRow("mobilenetv2_100", _RESNET_STRIDES, r"blocks\.\d\.\d+"),
-    "hrnet_w18": BackboneRow("hrnet_w18", **_HRNET),
-    "hrnet_w48": BackboneRow("hrnet_w48", **_HRNET),
-    # Patch tokens of four layers as maps, for images of any size.
-    "vit_s": BackboneRow("vit_small_patch14_dinov2", (14,), _NOWHERE, _VIT, maps=(2, 5, 8, 11)),
-}
 
 
 class Backbone(nn.Module):
@@ -171,20 +118,22 @@ def find_backbone(name: str) -> BackboneRow:
         raise unknown("backbone", name, BACKBONES)
     with torch.device("meta"):
         tokens = hasattr(timm.create_model(name), "patch_embed")
-    options = _VIT if tokens and "vit" in name else {}
+    options = VIT if tokens and "vit" in name else {}
     stride = _create(name, False, (-1,), options).feature_info.reduction()[-1]
-    return BackboneRow(name, (stride,), _NOWHERE, options, maps=(-4, -3, -2, -1))
+    return BackboneRow(name, (stride,), NOWHERE, options, maps=(-4, -3, -2, -1))
 
 
 def _create(name: str, pretrained: bool, maps: tuple[int, ...], options: Mapping[str, Any]) -> Any:
+    create = partial(timm.create_model, name, features_only=True, out_indices=maps, **options)
+    if not pretrained:
+        return create(pretrained=False)
     try:
-        return timm.create_model(name, pretrained=pretrained, features_only=True, out_indices=maps, **options)
+        with hub_or_cache():
+            return create(pretrained=True)
     except (OSError, RuntimeError) as error:
-        if not pretrained:
-            raise
         raise OSError(
             f"ImageNet weights of {name} are not in timm's cache and could not be fetched ({type(error).__name__}); "
-            "pass a local file instead, or none"
+            "give a file of them with --weights FILE, or begin without with --weights none"
         ) from error
 
 

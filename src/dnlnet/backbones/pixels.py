@@ -3,10 +3,10 @@
 # B images
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Colours = tuple[float, float, float]
 
@@ -17,8 +17,8 @@ def _in_bytes(values: Colours) -> Colours:
 
 
 # ImageNet's, of pixels in 0..1.
-UNIT_MEAN: Colours = IMAGENET_DEFAULT_MEAN
-UNIT_DEVIATION: Colours = IMAGENET_DEFAULT_STD
+UNIT_MEAN: Colours = (0.485, 0.456, 0.406)
+UNIT_DEVIATION: Colours = (0.229, 0.224, 0.225)
 
 # Of pixels in 0..255.
 MEAN = _in_bytes(UNIT_MEAN)
@@ -26,12 +26,17 @@ DEVIATION = _in_bytes(UNIT_DEVIATION)
 CAFFE_MEAN: Colours = (122.7717, 115.9465, 102.9801)  # Caffe divides by nothing, and takes blue first
 
 
-def normalised(images: Tensor, mean: tuple[float, ...] = MEAN, deviation: tuple[float, ...] = DEVIATION) -> Tensor:
+def normalised(
+    images: "Tensor", mean: tuple[float, ...] = MEAN, deviation: tuple[float, ...] = DEVIATION
+) -> "Tensor":
     """(x - mean) / deviation of each colour, for (B, 3, ...) pixels in 0..255, on their own device.
 
+    >>> import torch
     >>> normalised(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))[0, :, 0, 0]
     tensor([-2.1179, -2.0357, -1.8044])
     """
+    import torch
+
     shape = 3, *(1,) * (images.dim() - 2)
     middle, width = (torch.tensor(values, device=images.device).view(shape) for values in (mean, deviation))
     return images.to(torch.float32, copy=True).sub_(middle).div_(width)
@@ -44,6 +49,6 @@ class Pixels:
     mean: tuple[float, ...] = MEAN
     deviation: tuple[float, ...] = DEVIATION
 
-    def normalised(self, images: Tensor) -> Tensor:
+    def normalised(self, images: "Tensor") -> "Tensor":
         """See the function of this name."""
         return normalised(images, self.mean, self.deviation)

@@ -3,35 +3,14 @@
 # B batch, T frames, H, W size of a frame
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from dnlnet.backbones.rows import VIDEO_BACKBONES
 from dnlnet.errors import unknown
 
 EXPANSION = 4  # output channels of a bottleneck over its width
 TEMPORAL_KERNELS = (1, 1, 3, 3)  # of the first convolution of the bottlenecks, by stage: res2, res3, res4, res5
-
-
-@dataclass(frozen=True)
-class VideoRow:
-    """One video backbone.
-
-    Args:
-        layers: number of bottlenecks in each of the four stages.
-        width: channels of the stem and inside the bottlenecks of the first stage.
-    """
-
-    layers: tuple[int, ...]
-    width: int = 64
-
-
-VIDEO_BACKBONES: Mapping[str, VideoRow] = {
-    "slow_only_r50": VideoRow((3, 4, 6, 3)),
-    "slow_only_r101": VideoRow((3, 4, 23, 3)),
-    # For tests: the fewest layers for the paper's placement, a block after every two in both of its stages.
-    "slow_only_tiny": VideoRow((1, 2, 2, 1), width=8),
-}
 
 
 class SlowOnly(nn.Module):

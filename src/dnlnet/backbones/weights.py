@@ -15,8 +15,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from dnlnet.backbones.image import BACKBONES, Backbone
+from dnlnet.backbones.image import Backbone
 from dnlnet.backbones.resnet3d import SlowOnly, inflate
+from dnlnet.backbones.rows import BACKBONES
 
 State = dict[str, Tensor]
 

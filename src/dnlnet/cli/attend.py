@@ -51,12 +51,18 @@ def attend(
     queries = [_query(text) for text in query or []]
     chosen_layers, chosen_heads = layers_of(layers), heads_of(heads)
 
+    from dnlnet.cli.early import require_folder, require_models, require_paths
     from dnlnet.cli.problems import end_with, say
     from dnlnet.cli.progress import counting_progress
+
+    require_models([model, *(against or ())])
+    require_paths(inputs)
+    require_folder(data)
+
     from dnlnet.runs.attend import attend as attend_models
 
     with counting_progress() as progress:
-        task = progress.add_task("looking", total=None)
+        task = progress.add_task("looking", total=None, visible=False)
         result = attend_models(
             model,
             inputs,
@@ -71,7 +77,7 @@ def attend(
             page=page,
             max_pixels=max_pixels,
             report=say,
-            start=lambda count: progress.update(task, total=count),
+            start=lambda count: progress.update(task, total=count, visible=True),
             advance=lambda: progress.advance(task),
         )
     if result.out is not None:

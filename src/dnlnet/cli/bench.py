@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnlnet.cli.complete import complete_recipe, complete_setting, complete_variant
 from dnlnet.cli.numbers import MOST_THREADS
 
 if TYPE_CHECKING:
@@ -15,7 +16,9 @@ bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is
 
 @bench.command()
 def block(
-    variants: Annotated[str, typer.Option(help="Variants, separated by commas.")] = "all",
+    variants: Annotated[
+        str, typer.Option(help="Variants, separated by commas.", autocompletion=complete_variant)
+    ] = "all",
     sizes: Annotated[str, typer.Option(help="Feature map sizes, separated by commas.")] = "all",
     channels: Annotated[int, typer.Option(min=2, max=65_536, help="Channels of the feature map.")] = 512,
     rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 5,
@@ -111,7 +114,9 @@ def data(
 
 @bench.command()
 def predict(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Whose network to time.")] = "camvid-mbv2-dnl",
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="Whose network to time.", autocompletion=complete_recipe)
+    ] = "camvid-mbv2-dnl",
     size: Annotated[
         str | None, typer.Option(help="Height x width of the image, frames x height x width of a clip.")
     ] = None,
@@ -127,19 +132,21 @@ def predict(
     from dataclasses import asdict
     from math import prod
 
-    import torch
-
-    from dnlnet.bench.block import describe_machine
-    from dnlnet.bench.predict import bench_predict
     from dnlnet.cli.sizes import parse_size
     from dnlnet.cli.tables import print_table
-    from dnlnet.engine.memory import require_memory
     from dnlnet.files import write_json
     from dnlnet.systems import find_recipe, network_of
 
     build, shape = network_of(find_recipe(recipe))
     if size is not None:
         shape = parse_size(size, shape)
+
+    import torch
+
+    from dnlnet.bench.block import describe_machine
+    from dnlnet.bench.predict import bench_predict
+    from dnlnet.engine.memory import require_memory
+
     what = (
         f"{batch} {'image' if len(shape) == 2 else 'clip'}{'s' if batch > 1 else ''} of {' x '.join(map(str, shape))}"
     )
@@ -177,11 +184,18 @@ def predict(
 
 @bench.command()
 def train(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Whose training step.")] = "scenes-tiny-dnl",
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="Whose training step.", autocompletion=complete_recipe)
+    ] = "scenes-tiny-dnl",
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of the recipe; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Replace a value of the recipe; may be repeated.",
+            autocompletion=complete_setting,
+        ),
     ] = None,
     cache: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of features.")] = None,
     rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 5,

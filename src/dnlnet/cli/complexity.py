@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from dnlnet.cli.complete import complete_recipe
+
 # The rows of the paper's table.
 _DEFAULT = ["cityscapes-r101-baseline", "cityscapes-r101-nl", "cityscapes-r101-dnl"]
 
@@ -13,7 +15,9 @@ def complexity(
     recipe: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RECIPE]...", help="Names, or patterns such as 'ade20k-*'. Default: the paper's table."
+            metavar="RECIPE",
+            help="Names, or patterns such as 'ade20k-*'. Default: the paper's table.",
+            autocompletion=complete_recipe,
         ),
     ] = None,
     latency: Annotated[bool, typer.Option("--latency", help="Also measure the time of an image here.")] = False,
@@ -28,32 +32,42 @@ def complexity(
     """
     from dnlnet.cli.tables import print_table
     from dnlnet.files import write_json
+    from dnlnet.systems import match_recipes
+
+    for name in recipe or _DEFAULT:
+        match_recipes(name)
+
     from dnlnet.lens.complexity import CONVENTION
     from dnlnet.runs.complexity import measure_complexity
 
     rows = measure_complexity(recipe or _DEFAULT, latency=latency)
-    print_table("Size and cost of networks", [_cells(row, latency) for row in rows], caption=CONVENTION)
+    print_table("Size and cost of networks", [_cost(row) for row in rows], caption=CONVENTION)
+    if latency:
+        print_table("Seconds for an image or clip", [_time(row) for row in rows])
     if json is not None:
         write_json(json, {"convention": CONVENTION, "rows": rows})
         typer.echo(f"written: {json}")
 
 
-def _cells(row: dict[str, Any], latency: bool) -> dict[str, str]:
-    def number(value: float | None, form: str, unit: str = "") -> str:
-        return "-" if value is None else format(value, form) + unit
-
+def _cost(row: dict[str, Any]) -> dict[str, str]:
     paper = row["paper"]
-    cells = {
+    return {
         "recipe": row["recipe"],
-        "input": " x ".join(map(str, row["size"])),
+        "input": "x".join(map(str, row["size"])),
         "parameters": f"{row['parameters']:,}",
-        "paper": number(paper["parameters"], ".3f", " M"),
-        "MACs": number(row["macs"] / 1e9, ",.3f", " G"),
-        "paper's": number(paper["macs"], ".2f", " G"),
+        "paper": _number(paper["parameters"], ".3f", " M"),
+        "MACs": _number(row["macs"] / 1e9, ",.3f", " G"),
+        "paper's": _number(paper["macs"], ".2f", " G"),
     }
-    if latency:
-        cells |= {
-            "seconds here": number(row["seconds"], ".3f"),
-            "paper's GPU": number(paper["latency"], ".3f"),
-        }
-    return cells
+
+
+def _time(row: dict[str, Any]) -> dict[str, str]:
+    return {
+        "recipe": row["recipe"],
+        "here": _number(row["seconds"], ".3f"),
+        "paper's GPU": _number(row["paper"]["latency"], ".3f"),
+    }
+
+
+def _number(value: float | None, form: str, unit: str = "") -> str:
+    return "-" if value is None else format(value, form) + unit

@@ -53,8 +53,13 @@ def consistency(
 
     Example: dnlnet consistency runs/nl runs/dnl --data ~/camvid --picture overlaps.png
     """
+    from dnlnet.cli.early import require_folder, require_models
     from dnlnet.cli.progress import counting_progress
     from dnlnet.files import write_json
+
+    require_models(models)
+    require_folder(data)
+
     from dnlnet.lens.consistency import overlaps_json
     from dnlnet.lens.consistency_figure import consistency_figure
     from dnlnet.lens.panels import save_figure

@@ -55,7 +55,7 @@ def convert(
             "classes": names,
             "notes": converted.notes,
             "unused": converted.unused,
-            "recipe": converted.recipe.model_dump(mode="json"),
+            "recipe": converted.recipe.stored(),
         }
         write_json(json, content)
         typer.echo(f"written: {json}")

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnlnet.cli.complete import complete_data_set
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -44,7 +46,9 @@ def list_data_sets() -> None:
 
 @data.command()
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The data set, a name of: dnlnet data list.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A name of: dnlnet data list.", autocompletion=complete_data_set)
+    ],
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Its folder; or one's own JSON file for coco.")],
     split: Annotated[list[str] | None, typer.Option(help="A split; may be repeated. Default: all there are.")] = None,
     images: Annotated[
@@ -84,7 +88,7 @@ def check(
 
 def _show(report: "Report") -> None:
     from dnlnet.cli.tables import print_table
-    from dnlnet.data.check import count_of
+    from dnlnet.data.check import count_of, grouped
 
     contents = report.contents()
     largest = max(contents.amounts, default=0) or 1
@@ -107,5 +111,5 @@ def _show(report: "Report") -> None:
     more = f" and {len(sizes) - _SIZES_SHOWN} more" if len(sizes) > _SIZES_SHOWN else ""
     typer.echo(f"sizes (width x height): {', '.join(sizes[:_SIZES_SHOWN]) or 'none'}{more}")
     typer.echo(f"{count_of(len(report.problems), 'problem')}{':' if report.problems else ''}")
-    for problem in report.problems:
-        typer.echo(f"  {problem}")
+    for line in grouped(report.problems):
+        typer.echo(f"  {line}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnlnet.cli.complete import complete_variant
 from dnlnet.cli.numbers import LARGEST_SEED
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ def demo(
     steps: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Training steps; 400 take about a minute on two cores, twice.")
     ] = 400,
-    variant: Annotated[str, typer.Option(help="Attention of the block, a row of dnlnet.VARIANTS.")] = "dnl",
-    against: Annotated[str, typer.Option(help="Attention of the net to compare with; none leaves it out.")] = "nl",
+    variant: Annotated[str, typer.Option(help="Attention of the block.", autocompletion=complete_variant)] = "dnl",
+    against: Annotated[
+        str, typer.Option(help="Attention to compare with, or none.", autocompletion=complete_variant)
+    ] = "nl",
     seed: Annotated[
         int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the first weights and of the training scenes.")
     ] = 0,
@@ -59,13 +62,14 @@ def demo(
 
 def _bar() -> "Progress":
     """A bar for each training, with the loss and the time left."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
+    from dnlnet.cli.bars import LateProgress
     from dnlnet.cli.progress import main_process_console
 
     loss = TextColumn("loss {task.fields[loss]:.3f}, time left")
     columns = TextColumn("training {task.description}"), BarColumn(), MofNCompleteColumn(), loss
-    return Progress(*columns, TimeRemainingColumn(), console=main_process_console())
+    return LateProgress(*columns, TimeRemainingColumn(), console=main_process_console())
 
 
 def _show(bar: "Progress", variant: str, now: "TrainingProgress") -> None:

@@ -22,8 +22,8 @@ def explore(
         float, typer.Option(min=0.1, max=10_000, callback=finite, help="Larger files are refused.")
     ] = 20,
     max_pixels: Annotated[
-        int, typer.Option(min=1024, max=1_000_000_000, help="And pictures with more pixels.")
-    ] = 4_000_000,
+        int, typer.Option(min=1024, max=1_000_000_000, help="And pictures with more pixels; they are made smaller.")
+    ] = 50_000_000,
     browser: Annotated[bool, typer.Option(help="Open it in the browser.")] = True,
 ) -> None:
     """Upload a picture in the browser, click in it, and see what the pixel attends to.
@@ -35,7 +35,13 @@ def explore(
     """
     chosen_layers, chosen_heads = layers_of(layers), heads_of(heads)
 
+    from dnlnet.cli.early import require_models
     from dnlnet.cli.problems import say
+    from dnlnet.errors import require_package
+
+    require_package("gradio", "demo")
+    require_models([model, *(against or ())])
+
     from dnlnet.runs.explore import open_explorer
 
     explorer = open_explorer(

@@ -68,7 +68,14 @@ def export(
     from dnlnet.artifacts.model_file import find_model, read_model_file
     from dnlnet.cli.sizes import parse_size
     from dnlnet.cli.tables import print_table
+    from dnlnet.errors import require_package
     from dnlnet.files import write_json
+
+    find_model(model)
+    if form.value == "onnx":
+        for package in ("onnx", "onnxscript", "onnxruntime"):
+            require_package(package, "onnx")
+
     from dnlnet.runs.export import AXES, DifferenceError
     from dnlnet.runs.export import export as export_model
 

@@ -11,6 +11,9 @@ def info(
         str,
         typer.Argument(metavar="MODEL", help="A model file, a run folder, a name, a file of weights."),
     ],
+    check: Annotated[
+        bool, typer.Option("--check", help="Build the network, and see whether the weights of a model are its own.")
+    ] = False,
     json: Annotated[Path | None, typer.Option(help="Also write it to this file.")] = None,
 ) -> None:
     """Print what a file is; nothing in it is run.
@@ -25,7 +28,7 @@ def info(
     from dnlnet.convert.describe import describe
     from dnlnet.files import write_json
 
-    content = describe(model)
+    content = describe(model, check=check)
     typer.echo(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None), nl=False)
     if json is not None:
         write_json(json, content)

@@ -21,6 +21,7 @@ from dnlnet.cli.demo import demo
 from dnlnet.cli.evaluate import evaluate
 from dnlnet.cli.explore import explore
 from dnlnet.cli.export import export
+from dnlnet.cli.help import PlainHelp, show_version, version
 from dnlnet.cli.info import info
 from dnlnet.cli.models import models
 from dnlnet.cli.predict import predict
@@ -33,6 +34,7 @@ from dnlnet.errors import is_lost_connection, is_out_of_memory
 
 app = typer.Typer(
     name="dnlnet",
+    cls=PlainHelp,
     help="Disentangled non-local networks: train, measure and look inside attention.",
     epilog="Start with: dnlnet demo",
     no_args_is_help=True,
@@ -55,22 +57,17 @@ app.command()(info)
 app.command()(convert)
 app.command()(verify)
 app.command()(complexity)
+app.command()(version)
 app.add_typer(recipes, name="recipes")
 app.add_typer(data, name="data")
 app.add_typer(bench, name="bench")
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"dnlnet {__version__}")
-        raise typer.Exit
 
 
 @app.callback()
 def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the full traceback of an error.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("-V", "--version", callback=show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass

@@ -8,7 +8,8 @@ import typer
 Model = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="A model file, a run folder, or a name: one in the box, such as street, or on the hub."
+        metavar="MODEL",
+        help="A model file, a run folder, or a name: one in the box, such as street, or on the hub.",
     ),
 ]
 

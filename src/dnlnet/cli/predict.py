@@ -33,9 +33,10 @@ def predict(
 ) -> None:
     """Segment images, detect objects, or classify videos.
 
-    A segmentation model writes index PNG, colour PNG, and the colours laid over the picture; a detector the picture
-    with boxes, masks, names and scores, a mask for each object, and COCO-format JSON; a video model JSON with the
-    probability of each class, of which it prints the most confident.
+    A segmentation model writes index PNG, colour PNG, and the colours laid over the picture, with outlines and a
+    legend; a detector the picture with boxes, masks, names and scores, a mask for each object, and COCO-format JSON;
+    a video model JSON with the probability of each class. What is in each is printed: the main classes with their
+    shares, objects with their confidence, the most confident classes.
 
     What is done is not done again unless the picture has changed: an interrupted job goes on. Results in the folders
     that are searched are left out. What cannot be read is listed at the end; the exit code is then 1, or 2 if nothing
@@ -43,15 +44,20 @@ def predict(
 
     Example: dnlnet predict runs/camvid photos/ street.jpg -o predicted
     """
+    from dnlnet.cli.early import require_models, require_paths
     from dnlnet.cli.options import given
     from dnlnet.cli.problems import end_with, say
     from dnlnet.cli.progress import counting_progress
     from dnlnet.data.names import printable
+
+    require_models([model])
+    require_paths(inputs)
+
     from dnlnet.engine.distributed import is_main, process_group
     from dnlnet.runs.predict import predict as predict_files
 
     with process_group(), counting_progress() as progress:
-        task = progress.add_task("predicting", total=None)
+        task = progress.add_task("predicting", total=None, visible=False)
         part = progress.add_task("", visible=False)
 
         def advance(picture: Path, done: int, total: int) -> None:
@@ -61,7 +67,8 @@ def predict(
         def show(result: "Done") -> None:
             progress.advance(task)
             if result.said:
-                typer.echo(f"{printable(result.path)}\n{result.said}")
+                between = "\n" if "\n" in result.said else ": "
+                typer.echo(f"{printable(result.path)}{between}{result.said}")
             for note in result.notes:
                 say(f"{result.path}: {note}")
 
@@ -71,7 +78,7 @@ def predict(
             out,
             options=given(submission=submission, max_pixels=max_pixels, threshold=threshold),
             force=force,
-            start=lambda count: progress.update(task, total=count),
+            start=lambda count: progress.update(task, total=count, visible=True),
             left_out=lambda text: say(f"left out: {text}"),
             progress=advance,
             done=show,

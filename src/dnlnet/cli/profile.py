@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnlnet.cli.complete import complete_data_set
 from dnlnet.cli.options import Heads, Layers, LookModel, LookSize, Weights, heads_of, layers_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,11 @@ def profile(
     ] = None,
     data_set: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Which data set that is, such as camvid. Default: as the folder looks."),
+        typer.Option(
+            metavar="NAME",
+            help="Which data set that is, such as camvid. Default: as the folder looks.",
+            autocompletion=complete_data_set,
+        ),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Of the data set. Default: val, or else test.")] = None,
     weights: Weights = None,
@@ -60,13 +65,19 @@ def profile(
     """
     chosen_layers, chosen_heads = layers_of(layers), heads_of(heads)
 
+    from dnlnet.cli.early import require_folder, require_models, require_paths
     from dnlnet.cli.problems import end_with, say
     from dnlnet.cli.progress import counting_progress
     from dnlnet.files import write_json
+
+    require_models([model])
+    require_paths(pictures or ())
+    require_folder(data)
+
     from dnlnet.runs.profile import profile_model
 
     with counting_progress() as progress:
-        task = progress.add_task("looking", total=None)
+        task = progress.add_task("looking", total=None, visible=False)
         found = profile_model(
             model,
             pictures or (),
@@ -81,7 +92,7 @@ def profile(
             width=width,
             void_edges=void_edges,
             report=say,
-            start=lambda count: progress.update(task, total=count),
+            start=lambda count: progress.update(task, total=count, visible=True),
             advance=lambda: progress.advance(task),
         )
     if found.images:

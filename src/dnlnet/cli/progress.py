@@ -17,15 +17,19 @@ def main_process_console() -> "Console":
 
 def measuring_progress() -> "Progress":
     """What was measured last, how many of how many, and the time so far: how long the next takes is not known."""
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+    from dnlnet.cli.bars import LateProgress
 
     columns = TextColumn("{task.description}", markup=False), MofNCompleteColumn(), TimeElapsedColumn()
-    return Progress(*columns, console=main_process_console())
+    return LateProgress(*columns, console=main_process_console())
 
 
 def counting_progress() -> "Progress":
     """A bar with how many of how many are done, and the time left."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+    from dnlnet.cli.bars import LateProgress
 
     columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    return Progress(*columns, console=main_process_console())
+    return LateProgress(*columns, console=main_process_console())

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnlnet.cli.complete import complete_recipe, complete_setting
+
 if TYPE_CHECKING:
     from dnlnet.recipes.schema import Recipe
 
@@ -14,7 +16,9 @@ recipes = typer.Typer(help="List the recipes, and show what one says.", no_args_
 
 @recipes.command("list")
 def list_recipes(
-    pattern: Annotated[str, typer.Argument(help="A name or a pattern such as 'camvid-*'.")] = "*",
+    pattern: Annotated[
+        str, typer.Argument(help="A name or a pattern such as 'camvid-*'.", autocompletion=complete_recipe)
+    ] = "*",
     json: Annotated[Path | None, typer.Option(help="Also write the recipes to this file.")] = None,
 ) -> None:
     """Show the recipes, with the paper's score and ours where there is one.
@@ -32,13 +36,13 @@ def list_recipes(
             {
                 "recipe": recipe.name,
                 "iterations": f"{_iterations(recipe):,}",
-                "batch": recipe.schedule.batch,
                 "image": system_of(recipe).image_text(recipe),
-                "the paper's": _scores(recipe.paper.scores if recipe.paper else {}),
-                "ours": _scores(recipe.measured.scores) if recipe.measured else "unmeasured",
+                "the paper's": _first(recipe.paper.scores if recipe.paper else {}),
+                "ours": _first(recipe.measured.scores if recipe.measured else {}),
             }
             for recipe in found
         ],
+        "Everything about one: dnlnet recipes show NAME. Ours is - where it is unmeasured.",
     )
     if json is not None:
         write_json(json, [recipe.model_dump(mode="json") for recipe in found])
@@ -47,9 +51,14 @@ def list_recipes(
 
 @recipes.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The recipe, a name of: dnlnet recipes list.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A name of: dnlnet recipes list.", autocompletion=complete_recipe)
+    ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace a value; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Replace a value; may be repeated.", autocompletion=complete_setting
+        ),
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Write it to this file as JSON instead.")] = None,
 ) -> None:
@@ -75,5 +84,5 @@ def _iterations(recipe: "Recipe") -> int:
     return recipe.schedule.iterations + sum(phase.iterations for phase in recipe.schedule.then)
 
 
-def _scores(scores: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {score}" for name, score in scores.items()) or "-"
+def _first(scores: Mapping[str, float]) -> str:
+    return next((f"{name} {score}" for name, score in scores.items()), "-")

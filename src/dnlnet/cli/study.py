@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dnlnet.cli.complete import complete_recipe, complete_setting, complete_variant
 from dnlnet.cli.numbers import LARGEST_SEED, MOST_THREADS
 
 if TYPE_CHECKING:
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
 
 def study(
     recipes: Annotated[
-        list[str], typer.Argument(metavar="RECIPE...", help="Names, or patterns such as 'camvid-mbv2_frozen-*'.")
+        list[str],
+        typer.Argument(
+            metavar="RECIPE",
+            help="Names, or patterns such as 'camvid-mbv2_frozen-*'.",
+            autocompletion=complete_recipe,
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="STUDY", help="Folder of the study; the same one resumes.")],
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
@@ -25,7 +31,12 @@ def study(
     first_seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="The first of them.")] = 0,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of every recipe; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Replace a value of every recipe; may be repeated.",
+            autocompletion=complete_setting,
+        ),
     ] = None,
     cache: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Features of frozen backbones. Default: in STUDY.")
@@ -34,7 +45,9 @@ def study(
         int | None, typer.Option(min=1, max=MOST_THREADS, help="Runs at a time. Default: one for each core.")
     ] = None,
     width: Annotated[int, typer.Option(min=1, max=64, help="Pixels nearer than this to a contour are boundary.")] = 2,
-    against: Annotated[str, typer.Option(help="The variant that others are compared with.")] = "nl",
+    against: Annotated[
+        str, typer.Option(help="The variant that others are compared with.", autocompletion=complete_variant)
+    ] = "nl",
 ) -> None:
     """Train every recipe with every seed, and compare what they learnt.
 
@@ -45,8 +58,15 @@ def study(
 
     Example: dnlnet study 'camvid-mbv2_frozen-*' --seeds 5 --data ~/camvid --out study --set model.weights=mbv2.pth
     """
+    from dnlnet.cli.early import require_folder
     from dnlnet.cli.problems import say
     from dnlnet.cli.tables import print_table
+    from dnlnet.systems import match_recipes
+
+    for name in recipes:
+        match_recipes(name)
+    require_folder(data)
+
     from dnlnet.runs.study import plan, read_results, run_study
     from dnlnet.runs.study_report import cells, summarise, write_study
 

@@ -1,24 +1,28 @@
 """What a file is, of any kind that the package reads; nothing in it is run."""
 
+from collections.abc import Callable
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from dnlnet.artifacts.describe import describe_onnx, describe_program
-from dnlnet.artifacts.load import weights_problem
-from dnlnet.artifacts.model_file import described, find_model, read_header
-from dnlnet.backbones import find_backbones
-from dnlnet.convert import read, recognise
+from dnlnet.artifacts.model_file import ModelFile, described, find_model, read_header
 
 
-def describe(model: str | Path) -> dict[str, Any]:
+def describe(model: str | Path, *, check: bool = False) -> dict[str, Any]:
     """What a model, an exported file, a checkpoint of another code base or a file of weights says about itself.
 
     Args:
         model: a file, the folder of a run, or a name on the Hugging Face hub.
+        check: build the network of a model file, and see whether the tensors are its own.
     """
     path = find_model(str(model))
-    kinds = {".onnx": describe_onnx, ".pt2": describe_program, ".safetensors": _safetensors}
+    kinds: dict[str, Callable[[Path], dict[str, Any]]] = {
+        ".onnx": describe_onnx,
+        ".pt2": describe_program,
+        ".safetensors": partial(_safetensors, check=check),
+    }
     return {
         "file": str(path),
         "megabytes": round(path.stat().st_size / 1e6, 1),
@@ -26,27 +30,36 @@ def describe(model: str | Path) -> dict[str, Any]:
     }
 
 
-def _safetensors(path: Path) -> dict[str, Any]:
+def _safetensors(path: Path, check: bool) -> dict[str, Any]:
     metadata, tensors = read_header(path)
     if "recipe" not in metadata or "classes" not in metadata:
         return _checkpoint(path)
     found = described(path, metadata)
-    problem = weights_problem(found)
     return {
         "kind": f"a {found.recipe.task} model of dnlnet",
-        **({"problem": problem} if problem is not None else {}),
+        **(_weights(found) if check else {}),
         "values": sum(prod(shape) for shape, _ in tensors.values()),
         "iteration": found.iteration,
         "scores": found.scores,
         **({"converted": found.converted} if found.converted is not None else {}),
         "classes": list(found.classes.names),
-        "recipe": found.recipe.model_dump(mode="json"),
+        "recipe": found.recipe.stored(),
     }
+
+
+def _weights(model: ModelFile) -> dict[str, Any]:
+    from dnlnet.artifacts.load import weights_problem
+
+    problem = weights_problem(model)
+    return {"weights": "are those of its recipe's network"} if problem is None else {"problem": problem}
 
 
 def _checkpoint(path: Path) -> dict[str, Any]:
     if path.stem.isdigit() and path.with_suffix(".json").is_file():
         return {"kind": f"the state of a run after {int(path.stem)} iterations; its models lie a folder above"}
+    from dnlnet.backbones import find_backbones
+    from dnlnet.convert import read, recognise
+
     checkpoint = read(path)
     content: dict[str, Any] = {
         "values": sum(tensor.numel() for tensor in checkpoint.state.values()),
@@ -69,5 +82,5 @@ def _checkpoint(path: Path) -> dict[str, Any]:
         "notes": list(converted.messages()),
         "unused": list(converted.unused),
         "classes": list(converted.classes.names),
-        "recipe": converted.recipe.model_dump(mode="json"),
+        "recipe": converted.recipe.stored(),
     }

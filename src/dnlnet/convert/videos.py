@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from dnlnet.backbones.resnet3d import VIDEO_BACKBONES
+from dnlnet.backbones.rows import VIDEO_BACKBONES
 from dnlnet.convert.names import State, size
 
 STAGES = ("layer1", "layer2", "layer3", "layer4")

@@ -71,6 +71,8 @@ class DataSet(Generic[AnyOpened]):
         find_splits: lists them where the folder itself decides.
         holds: what its files are called in messages.
         quick: opening a split is quick, so that a message may say which of them are there.
+        signs: patterns of what its folder has, by which it is told from others; none if it cannot be told.
+        package: a package that reading it needs, and the extra that has it.
         open_file: opens a single file of this format, and a folder that its names are relative to, where that exists.
     """
 
@@ -84,6 +86,8 @@ class DataSet(Generic[AnyOpened]):
     find_splits: Callable[[Path], Sequence[str]] = lambda _: ()
     holds: str = "pictures"
     quick: bool = True
+    signs: tuple[str, ...] = ()
+    package: tuple[str, str] | None = None
     open_file: Callable[[Path, Path], AnyOpened] | None = None
 
     def open(self, root: Path, split: str) -> AnyOpened:
@@ -112,6 +116,15 @@ class DataSet(Generic[AnyOpened]):
         if not opened:
             self.open(root, next(iter(missing)))  # raises, with its advice
         return opened, missing
+
+    def recognises(self, root: Path) -> bool:
+        """Whether a folder looks like this data set, by the names of a few files, perhaps in a folder inside it."""
+        places = ("", "*/") if self.quick else ("",)  # what is quick to open is tried
+        found = bool(self.signs) and any(
+            all(any(root.glob(f"{place}{sign}")) for sign in self.signs) for place in places
+        )
+        splits = self.splits or self.find_splits(root)
+        return found and (not self.quick or any(self._looks_right(root, split) for split in splits))
 
     def _require_folder(self, root: Path) -> None:
         if not root.is_dir():

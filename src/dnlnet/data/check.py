@@ -3,6 +3,7 @@
 # K classes
 
 import os
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from dnlnet.data.labelled import BadFileError, Problem
+from dnlnet.data.names import printable
 
 Size = tuple[int, int]  # width, height, as Pillow has them
 Item = TypeVar("Item")
@@ -134,3 +136,45 @@ def collecting(problems: list[Problem]) -> Iterator[None]:
         yield
     except BadFileError as error:
         problems.append(error.problem)
+
+
+_FEW = 3  # problems of a kind that are listed one by one, and files of one that are named
+_PLACE = re.compile(r" at row \d+, column \d+")
+_IGNORABLE = re.compile(r"label (\d+); expected .* or \d+ \(ignored\)")  # of one's own masks
+
+
+def grouped(problems: Sequence[Problem]) -> list[str]:
+    """Problems in lines, those of many files with the same fault in one.
+
+    >>> from pathlib import Path
+    >>> text = "label 11 at row {n}, column 0; expected 0..10 or 255 (ignored)"
+    >>> many = [Problem(Path(f"{n}.png"), text.format(n=n)) for n in range(13)]
+    >>> both = grouped([*many, Problem(Path("a.png"), "is empty")])
+    >>> both[0].split("? ")  # doctest: +NORMALIZE_WHITESPACE
+    ['13 masks hold 11, where 0..10 or 255 (ignored) is expected: is that ignore: 11 in classes.yaml',
+     '.: 0.png, 1.png, 2.png and 10 more']
+    >>> both[1]
+    'a.png: is empty'
+    """
+    kinds: dict[str, list[Problem]] = {}
+    for problem in problems:
+        kinds.setdefault(_PLACE.sub("", problem.text), []).append(problem)
+    return [
+        line
+        for text, same in kinds.items()
+        for line in ([_together(text, same)] if len(same) > _FEW else map(str, same))
+    ]
+
+
+def _together(text: str, same: Sequence[Problem]) -> str:
+    """One line for many files."""
+    names = ", ".join(printable(problem.path.name) for problem in same[:_FEW])
+    files = f"{printable(same[0].path.parent)}: {names} and {len(same) - _FEW} more"
+    if ignorable := _IGNORABLE.fullmatch(text):
+        expected = text.partition("expected ")[2]
+        label = ignorable[1]
+        return (
+            f"{len(same)} masks hold {label}, where {expected} is expected: is that ignore: {label} in classes.yaml? "
+            f"{files}"
+        )
+    return f"{len(same)} files: {text}; {files}"

@@ -58,6 +58,25 @@ def is_name(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and bool(value.strip()) and not any(category(c) in ("Cc", "Cs") for c in value)
 
 
+# The first ones are Okabe and Ito's; each further one is as far as possible from those before it, also as people see
+# it who lack red or green receptors.
+_DISTINCT: tuple[Colour, ...] = (
+    *((86, 180, 233), (230, 159, 0), (0, 158, 115), (204, 121, 167), (240, 228, 66), (0, 60, 180)),
+    *((150, 255, 165), (150, 0, 0), (120, 30, 105), (255, 225, 240), (105, 135, 255), (180, 135, 60)),
+    *((90, 60, 60), (90, 105, 180), (195, 225, 105), (150, 210, 165), (120, 90, 60), (240, 75, 105)),
+    *((150, 75, 120), (210, 210, 255), (60, 60, 150), (210, 180, 120), (240, 165, 195), (180, 60, 0)),
+)
+
+
+def distinct_colours(count: int) -> tuple[Colour, ...]:
+    """Colours for `count` classes that have none of their own: 24 that everyone can tell apart, then PASCAL VOC's.
+
+    >>> distinct_colours(2), len(set(distinct_colours(254)))
+    (((86, 180, 233), (230, 159, 0)), 254)
+    """
+    return _DISTINCT[:count] + spread_colours(max(count, len(_DISTINCT)))[len(_DISTINCT) : count]
+
+
 def spread_colours(count: int) -> tuple[Colour, ...]:
     """Colours for `count` classes, far apart for neighbouring numbers: PASCAL VOC's colour map from its second entry.
 

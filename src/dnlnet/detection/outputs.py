@@ -13,6 +13,8 @@ from dnlnet.data.outputs import Outputs, Progress, Targets
 from dnlnet.detection.predictor import SCORE_THRESHOLD, DetectionModel, Detections
 from dnlnet.files import atomic_write, json_text
 
+_MOST_SAID = 8  # objects in a line
+
 
 @dataclass(frozen=True)
 class DetectionOutputs(Outputs):
@@ -36,6 +38,12 @@ class DetectionOutputs(Outputs):
     def predict(self, pixels: NDArray[np.uint8], progress: Progress) -> Detections:
         """The objects."""
         return self.model.predict(pixels, threshold=self.threshold)
+
+    def say(self, prediction: Detections) -> str:
+        """The objects with how sure they are, the most confident first."""
+        parts = [f"{name} {score:.2f}" for name, score in zip(prediction.names(), prediction.scores, strict=True)]
+        more = [f"and {len(parts) - _MOST_SAID} more"] if len(parts) > _MOST_SAID else []
+        return ", ".join([*parts[:_MOST_SAID], *more]) or f"nothing above {self.threshold:g}"
 
     def write(self, prediction: Detections, targets: Targets) -> None:
         """Write the files."""

@@ -1,41 +1,39 @@
-"""Detection with instance masks as a system: what the rest of the package asks of it, and where it is."""
+"""Detection with instance masks as a system: what the rest of the package asks of it, and where it is.
+
+Recipes and data sets are known without torch; what needs it imports it where it is called.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
-
-from dnlnet.backbones.fold import fold_batch_norms
 from dnlnet.data.catalog import Samples, find_data_set, required_folder
 from dnlnet.data.classes import Classes
-from dnlnet.deployed import Deployed, Query
 from dnlnet.detection.data.check import InstanceReport, check_instances
 from dnlnet.detection.data.objects import InstanceImages
-from dnlnet.detection.data.samples import TrainingInstances, WholeInstances
 from dnlnet.detection.data.sets import DATA_SETS
-from dnlnet.detection.deploy import DeployedDetector, DeployedPyramid
-from dnlnet.detection.metric import AveragePrecision, Kind
-from dnlnet.detection.network import PYRAMID_CHANNELS, Detector
-from dnlnet.detection.outputs import DetectionOutputs
-from dnlnet.detection.predictor import DetectionModel
 from dnlnet.detection.recipes import detection_recipes
 from dnlnet.detection.schema import DetectionRecipe, DetectorModel
-from dnlnet.detection.task import DetectionTask
 from dnlnet.engine.scores import Scores, Table, class_bars, number
 from dnlnet.files import write_json
-from dnlnet.lens.attend import Attended, Request, attend_pictures
-from dnlnet.recipes.model import build_backbone
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from dnlnet.deployed import Deployed, Query
+    from dnlnet.detection.data.samples import WholeInstances
+    from dnlnet.detection.metric import AveragePrecision, Kind
+    from dnlnet.detection.network import Detector
+    from dnlnet.detection.outputs import DetectionOutputs
+    from dnlnet.detection.predictor import DetectionModel
+    from dnlnet.detection.task import DetectionTask
+    from dnlnet.lens.attend import Attended, Request
 
 OUTPUT_STRIDE = 32
 _DIVISOR = 32  # of the sides of the batches that a detector is given
-# Parts with batch norms, and the shape of an example of what each takes.
-_NORMED = {
-    "backbone": (3, 64, 64),
-    "roi_heads.box_head": (PYRAMID_CHANNELS, 7, 7),
-    "roi_heads.mask_head": (PYRAMID_CHANNELS, 14, 14),
-}
 _KINDS: tuple[Kind, ...] = ("box", "mask")
 
 
@@ -45,6 +43,7 @@ class Detection:
     name = "detection"
     recipe_type = DetectionRecipe
     data_sets = DATA_SETS
+    starter = "coco-micro-dnl-c4"
     unit = "images"
     class_score = "box AP"
     evaluation_options = ()
@@ -68,11 +67,15 @@ class Detection:
     ) -> Detector:
         """The detector of a recipe; weights go into its backbone before the blocks do, whose names they do not know.
 
+        >>> import torch
         >>> with torch.device("meta"):
         ...     detector = SYSTEM.build_model(DetectorModel(variant="dnl"), classes=80, weights=False)
         >>> detector.roi_heads.box_predictor.cls_score.out_features
         81
         """
+        from dnlnet.detection.network import Detector
+        from dnlnet.recipes.model import build_backbone
+
         return Detector(
             build_backbone(model, OUTPUT_STRIDE, weights, report),
             classes,
@@ -125,6 +128,8 @@ class Detection:
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Samples:
         """Resized images with their objects; `report` is called with their number, and what is not learnt from."""
+        from dnlnet.detection.data.samples import TrainingInstances
+
         if cache is not None:
             raise ValueError("training.cache is for segmentation recipes with a frozen backbone")
         if unpacked is not None:
@@ -138,6 +143,8 @@ class Detection:
 
     def test_data(self, recipe: DetectionRecipe, root: Path | None, split: str) -> WholeInstances:
         """The images of a split, resized as for training."""
+        from dnlnet.detection.data.samples import WholeInstances
+
         return WholeInstances(_open(recipe, root, split), recipe.data.short_side, recipe.data.long_side)
 
     def validation_data(
@@ -164,6 +171,9 @@ class Detection:
         report: Callable[[str], None] = lambda _: None,
     ) -> DetectionTask:
         """What is learnt; it is scored against the objects of the validation data."""
+        from dnlnet.detection.data.samples import WholeInstances
+        from dnlnet.detection.task import DetectionTask
+
         return DetectionTask(classes, validation.images.truth() if isinstance(validation, WholeInstances) else None)
 
     def test_task(
@@ -187,7 +197,18 @@ class Detection:
 
     def fold(self, network: nn.Module) -> nn.Module:
         """The same detector with the batch norms of its parts folded into convolutions."""
-        for part, shape in _NORMED.items():
+        import torch
+
+        from dnlnet.backbones.fold import fold_batch_norms
+        from dnlnet.detection.network import PYRAMID_CHANNELS
+
+        # Parts with batch norms, and the shape of an example of what each takes.
+        normed = {
+            "backbone": (3, 64, 64),
+            "roi_heads.box_head": (PYRAMID_CHANNELS, 7, 7),
+            "roi_heads.mask_head": (PYRAMID_CHANNELS, 14, 14),
+        }
+        for part, shape in normed.items():
             network.set_submodule(part, fold_batch_norms(network.get_submodule(part), torch.zeros(1, *shape)))
         return network
 
@@ -195,16 +216,22 @@ class Detection:
         self, recipe: DetectionRecipe, network: Detector, classes: Classes, device: torch.device | str
     ) -> DetectionModel:
         """What predicts pictures as the recipe says."""
+        from dnlnet.detection.predictor import DetectionModel
+
         return DetectionModel(network, classes, recipe.data.short_side, recipe.data.long_side, device)
 
     def outputs(self, predictor: DetectionModel, **options: Any) -> DetectionOutputs:
         """The files that predictions become."""
+        from dnlnet.detection.outputs import DetectionOutputs
+
         return DetectionOutputs(predictor, **options)
 
     def attend(
         self, models: Mapping[str, DetectionModel], request: Request, data: Path | None, name: str
     ) -> Attended:
         """Show what the models attend to in pictures."""
+        from dnlnet.lens.attend import attend_pictures
+
         if data is not None:
             raise ValueError("--data shows the labels of pixels; that of a detection model has none: leave it out")
         return attend_pictures(models, request)
@@ -219,6 +246,8 @@ class Detection:
 
     def deployed(self, recipe: DetectionRecipe, network: Detector, queries: Sequence[Query], part: str) -> Deployed:
         """The detector, or its backbone and pyramid, as other programs get it."""
+        from dnlnet.detection.deploy import DeployedDetector, DeployedPyramid
+
         if queries:
             raise ValueError("a detector is written without maps; dnlnet attend shows them")
         return DeployedPyramid(network) if part == "pyramid" else DeployedDetector(network)

@@ -19,10 +19,15 @@ Item = TypeVar("Item")
 
 
 @contextmanager
-def process_group() -> Iterator[torch.device]:
-    """Join the process group of `torchrun`, if there is one; gives this process's device."""
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if torch.cuda.is_available() else None
-    device = device or torch.device("cpu")
+def process_group(wanted: str | None = None) -> Iterator[torch.device]:
+    """Join the process group of `torchrun`, if there is one; gives this process's device.
+
+    Args:
+        wanted: the device, such as `cpu` or `cuda:1`; default: a graphics card of its own, if there is one.
+    """
+    device = torch.device("cpu") if wanted is None else _device(wanted)
+    if wanted is None and torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
     if "RANK" not in os.environ:
         yield device
         return
@@ -38,6 +43,16 @@ def process_group() -> Iterator[torch.device]:
         yield device
     finally:
         dist.destroy_process_group()
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0][:120]
+        raise ValueError(f"--device {name}: cannot be used here ({reason}); try cpu") from None
+    return device
 
 
 def rank() -> int:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from dnlnet.engine import distributed
 from dnlnet.files import acquire_lock, json_text, release_lock, remove_leftovers
 
 LOCK_FILE = "run.lock"
@@ -26,6 +25,8 @@ def lock_run_folder(folder: Path, report: Callable[[str], None] = print) -> Iter
     ...     [path.name for path in Path(folder).iterdir()]
     ['run.lock']
     """
+    from dnlnet.engine import distributed
+
     path = folder / LOCK_FILE
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     lock: int | None = None

@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ class Progress:
     iterations: int
     lr: float
     losses: Mapping[str, float]
+    seconds: float  # that the iteration took, with the wait for its batch
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def train(
     validation: Data | None = None,
     metadata: Mapping[str, str] | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
+    evaluating: Callable[[int, int], None] = lambda done, total: None,
     report: Callable[[str], None] = print,
 ) -> Outcome:
     """Train until the last stage ends or a signal asks to stop; a stopped run can resume from its last checkpoint.
@@ -87,6 +90,7 @@ def train(
         validation: data to evaluate on; without it there is no best model.
         metadata: stored in the model files to describe them.
         progress: called after every iteration.
+        evaluating: called during evaluations, with how many samples of this process are scored, and of how many.
         report: called with each message for the user.
     """
     total = sum(stage.iterations for stage in stages)
@@ -110,7 +114,9 @@ def train(
             """Evaluate and save if due after an iteration; whether to stop there."""
             last = run.iteration == total
             if run.unscored and validation is not None and not stopping:
-                found = _evaluate_run(task, run, validation, log, report, lambda: stop.received is not None)
+                found = _evaluate_run(
+                    task, run, validation, log, report, evaluating, lambda: stop.received is not None
+                )
                 stopping = found is None
                 if found is not None and run.is_best(next(iter(found[0].values()))):
                     scores, details = found
@@ -126,6 +132,7 @@ def train(
             return stopping and (run.unscored or not last)
 
         stopped = run.unscored and conclude(False)
+        began = perf_counter()
         for number, lr, micro_batches in () if stopped else iterations:
             if number >= reached:
                 run.unfreeze(stages[number].unfrozen)
@@ -133,11 +140,12 @@ def train(
             losses, stopping = training_step(task, run, micro_batches, lr, settings, stop.received is not None)
             run.iteration += 1
             log.write("train", run.iteration, {**losses, "lr": lr})
-            progress(Progress(run.iteration, total, lr, losses))
+            progress(Progress(run.iteration, total, lr, losses, perf_counter() - began))
             due = run.iteration == total or run.iteration % settings.evaluate_every == 0
             run.unscored = due and validation is not None
             if stopped := conclude(stopping):
                 break
+            began = perf_counter()
         if stopped:
             return Outcome(run.iteration, False, run.best, stop.received)
     save_model(folder / "last.safetensors", run, metadata or {})
@@ -159,12 +167,22 @@ def _evaluate_run(
     validation: Data,
     log: RunLog,
     report: Callable[[str], None],
+    evaluating: Callable[[int, int], None],
     stop: Callable[[], bool],
 ) -> tuple[dict[str, float], Mapping[str, Any]] | None:
     """Evaluate and log; the scores and details, or if interrupted, None, with the run as it was before."""
     before = random_states(run.device)
-    workers = run.settings.workers
-    metric = evaluate(task, run.model_to_save(), validation, device=run.device, workers=workers, stop=stop)
+    count = len(distributed.shard(range(len(validation))))
+    done = iter(range(1, count + 1))
+    metric = evaluate(
+        task,
+        run.model_to_save(),
+        validation,
+        device=run.device,
+        workers=run.settings.workers,
+        progress=lambda: evaluating(next(done), count),
+        stop=stop,
+    )
     if metric is None:
         restore_random_states(*before, run.device)
         return None

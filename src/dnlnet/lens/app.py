@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from dnlnet.box import PHOTOS
 from dnlnet.data.labelled import open_picture
 from dnlnet.data.names import in_html, printable
 from dnlnet.data.pictures import read_picture
@@ -29,17 +31,20 @@ from dnlnet.lens.explorer.fit import shrink
 from dnlnet.lens.guard import LocalOnly
 from dnlnet.lens.layers import with_few_layers
 from dnlnet.lens.panels import overlay_heat
-from dnlnet.lens.views import Picture, PictureModel, Point, classes_of
+from dnlnet.lens.views import LEARNT_LITTLE, Picture, PictureModel, Point, classes_of, is_nearly_uniform
 
 if TYPE_CHECKING:
     from gradio import Blocks
 
 MAX_MEGABYTES = 20
-MAX_PIXELS = 4_000_000
+MAX_PIXELS = 50_000_000  # of a picture that is read, to be made smaller
 LOOK_SIDE = 512
 MOST_VIEWS = 4  # of a transformer
 _LEAST_SIDE = 8
 _MARK = 5  # pixels from the middle of the mark to its edge, for each 200 of the picture's height
+
+# Thumbnails have the shape of the picture, not a square with bars around it.
+_CSS = "#maps .thumbnail-item { aspect-ratio: auto; height: auto; } #maps .thumbnail-item img { height: auto; }"
 
 Shown = tuple[NDArray[np.uint8], str]  # pixels (H, W, 3) and what they are
 
@@ -109,13 +114,15 @@ class Explorer:
             # Long captions are cut off.
             title = view.title if view.place is None or len(self.models) > 1 else view.place.inside
             for name, attention in (
-                ("pairwise", None if maps.pairwise is None else maps.pairwise[0, 0]),
-                ("unary", None if maps.unary is None else maps.unary[0]),
-                ("both together", maps.combined[0, 0]),
+                ("Pairwise", None if maps.pairwise is None else maps.pairwise[0, 0]),
+                ("Unary", None if maps.unary is None else maps.unary[0]),
+                ("Combined", maps.combined[0, 0]),
             ):
                 if attention is not None:
-                    warm = overlay_heat(picture.pixels, view.over_picture(attention, picture))
-                    shown.append((_marked((255 * warm).astype(np.uint8), point), f"{name}, {title}"))
+                    over = view.over_picture(attention, picture)
+                    warm = overlay_heat(picture.pixels, over)
+                    caption = f"{name}, {LEARNT_LITTLE if is_nearly_uniform(over) else title}"
+                    shown.append((_marked((255 * warm).astype(np.uint8), point), caption))
         return lines, shown
 
     def predictions(self, picture: Picture) -> list[Shown]:
@@ -123,7 +130,7 @@ class Explorer:
         if picture.classes is None:
             return []
         found = {view.title: view.prediction for view in picture.views if view.prediction is not None}
-        return [(picture.classes.paint(labels), f"prediction, {title}") for title, labels in found.items()]
+        return [(picture.classes.paint(labels), f"Prediction, {title}") for title, labels in found.items()]
 
 
 def launch(explorer: Explorer, port: int, browser: bool) -> None:
@@ -146,6 +153,7 @@ def launch(explorer: Explorer, port: int, browser: bool) -> None:
             ssr_mode=False,
             footer_links=[],
             quiet=True,
+            css=_CSS,
             theme=gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
             app_kwargs={"middleware": [starlette.Middleware(LocalOnly)]},
         )
@@ -168,6 +176,10 @@ def build_app(explorer: Explorer, folder: Path) -> "Blocks":
             return gr.skip()  # what was shown before stays
         finally:
             Path(path).unlink(missing_ok=True)
+        return picture, *shown_at(picture, picture.interior_points(count=1)[0], request)
+
+    def example(path: Path, request: gr.Request) -> Any:
+        picture = explorer.open(path)
         return picture, *shown_at(picture, picture.interior_points(count=1)[0], request)
 
     def chosen(picture: Picture | None, event: gr.SelectData, request: gr.Request) -> Any:
@@ -193,25 +205,30 @@ def build_app(explorer: Explorer, folder: Path) -> "Blocks":
     app: Blocks
     with gr.Blocks(title="dnlnet explore", analytics_enabled=False, delete_cache=(600, 3600)) as app:
         gr.HTML(
-            f"<h2>What does a pixel attend to?</h2>{', '.join(map(in_html, explorer.models))}. Choose a picture "
-            f"(at most {explorer.max_megabytes:g} MB and {explorer.max_pixels:,} pixels), then click in it."
+            f"<h2>What does a pixel attend to?</h2>{', '.join(map(in_html, explorer.models))}. Click in the picture, "
+            f"or choose another of at most {explorer.max_megabytes:g} MB."
         )
         state = gr.State(None, time_to_live=3600)
         with gr.Row():
             with gr.Column(scale=2):
-                upload = gr.UploadButton("Choose a picture", file_types=["image"], type="filepath")
+                with gr.Row():
+                    upload = gr.UploadButton("Choose a picture", file_types=["image"], type="filepath", scale=2)
+                    examples = {photo: gr.Button(f"Example: {photo.stem}", scale=1) for photo in PHOTOS}
                 image = gr.Image(label="Click in it", interactive=False, elem_id="picture", buttons=["fullscreen"])
                 text = gr.HTML()
             gallery = gr.Gallery(
                 label="Attention",
                 columns=2,
-                height=760,
+                height="auto",
                 object_fit="contain",
                 scale=3,
                 elem_id="maps",
                 buttons=["download", "fullscreen"],
             )
         upload.upload(opened, upload, [state, image, text, gallery])
+        for photo, button in examples.items():
+            button.click(partial(example, photo), None, [state, image, text, gallery])
+        app.load(partial(example, PHOTOS[0]), None, [state, image, text, gallery])
         image.select(chosen, state, [image, text, gallery])
         app.unload(closed)
     return app

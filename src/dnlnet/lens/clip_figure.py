@@ -13,8 +13,8 @@ from torch.nn.functional import interpolate
 
 from dnlnet.attention import Terms
 from dnlnet.data.names import in_figure
-from dnlnet.lens.panels import SIDE, Mark, draw_panel, overlay_heat, panel_height
-from dnlnet.lens.views import cell_of
+from dnlnet.lens.panels import DIM, SIDE, Mark, draw_panel, noted, overlay_heat, panel_height
+from dnlnet.lens.views import cell_of, is_nearly_uniform
 
 ClipPoint = tuple[int, int, int]  # (frame, row, column) in frames and pixels of the clip
 
@@ -79,8 +79,9 @@ def _draw_row(
 ) -> None:
     """Draw one map over the frames, or the frames alone, with marks at their time steps."""
     times = len(places)
-    over = None
+    over, strongest = None, 1.0
     if attention is not None:
+        strongest = DIM if is_nearly_uniform(attention) else 1.0
         smooth = interpolate(
             attention[:, None].float().cpu(), frames.shape[1:3], mode="bilinear", align_corners=False
         )
@@ -91,11 +92,13 @@ def _draw_row(
         if over is None:
             draw_panel(axes, frame, "", here)
         else:
-            draw_panel(axes, overlay_heat(frame, over[time * len(over) // times], strongest=1.0), "", here)
+            draw_panel(axes, overlay_heat(frame, over[time * len(over) // times], strongest), "", here)
 
 
 def _peak(attention: Tensor) -> str:
-    """The maximum over the mean: a uniform map looks bright everywhere."""
+    """The maximum over the mean, or that there is little to see."""
+    if is_nearly_uniform(attention):
+        return noted("", attention)
     return f"\nmax {float(attention.max() / attention.mean()):.3g} x uniform"
 
 

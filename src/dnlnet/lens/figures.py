@@ -15,7 +15,7 @@ from torch import Tensor
 from dnlnet.data.classes import Classes
 from dnlnet.data.names import in_figure
 from dnlnet.lens.consistency import boundary_map
-from dnlnet.lens.panels import SIDE, Mark, draw_legend, draw_panel, overlay_heat, panel_height
+from dnlnet.lens.panels import SIDE, Mark, draw_legend, draw_panel, noted, overlay_heat, panel_height
 from dnlnet.lens.views import Picture, Point, View
 
 
@@ -81,7 +81,8 @@ def _draw_view(part: SubFigure, picture: Picture, view: View, points: Sequence[P
             _draw_prediction(places[0], picture, view)
         else:
             over = view.over_picture(maps.unary[0], picture)
-            draw_panel(places[0], overlay_heat(picture.pixels, over), "unary: one map for all queries")
+            name = noted("unary: one map for all queries", over)
+            draw_panel(places[0], overlay_heat(picture.pixels, over), name)
         if attention is None:
             continue
         together = "attention" if view.terms.coupled is not None else "pairwise + unary"
@@ -91,7 +92,7 @@ def _draw_view(part: SubFigure, picture: Picture, view: View, points: Sequence[P
                 name += _share(attention[0, number], picture.labels, point, picture.classes, view)
             mark = position_mark(number, position, view, picture)
             over = view.over_picture(attention[0, number], picture)
-            draw_panel(place, overlay_heat(picture.pixels, over), name, [mark])
+            draw_panel(place, overlay_heat(picture.pixels, over), noted(name, over), [mark])
 
 
 def _rows_of(view: View) -> list[str]:

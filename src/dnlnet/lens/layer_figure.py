@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dnlnet.data.names import in_figure
 from dnlnet.lens.figures import position_mark
-from dnlnet.lens.panels import SIDE, Mark, draw_panel, overlay_heat, panel_height
+from dnlnet.lens.panels import SIDE, Mark, draw_panel, noted, overlay_heat, panel_height
 from dnlnet.lens.views import Picture, Point, View
 
 _LABEL = 0.45  # inches for the name of a row
@@ -73,8 +73,9 @@ def _draw_row(places: Sequence[Axes], picture: Picture, view: View, points: Sequ
         if attention is None:
             _blank(place)
             continue
-        heat = overlay_heat(picture.pixels, view.over_picture(attention, picture))
-        draw_panel(place, heat, name if titled else "", marked)
+        over = view.over_picture(attention, picture)
+        title = noted(name, over) if titled else noted("", over).strip()
+        draw_panel(place, overlay_heat(picture.pixels, over), title, marked)
 
 
 def _row_name(view: View, picture: Picture) -> str:

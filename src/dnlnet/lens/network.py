@@ -17,6 +17,7 @@ from PIL import Image
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from dnlnet.backbones.hub import hub_or_cache
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.backbones.weights import LoadReport, match_tensors, read_state_dict
 
@@ -64,7 +65,7 @@ def downloading(title: str, folder: Path | None = None) -> Iterator[None]:
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), hub_or_cache():
             warnings.simplefilter("ignore")
             yield
     except _FAILURES as error:

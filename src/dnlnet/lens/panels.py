@@ -19,12 +19,14 @@ from torch import Tensor
 from dnlnet.data.classes import Classes
 from dnlnet.data.names import in_figure
 from dnlnet.files import atomic_write
+from dnlnet.lens.views import LEARNT_LITTLE, is_nearly_uniform
 
 Pixels = NDArray[np.float32] | NDArray[np.uint8]  # (H, W, 3) in 0..1 or 0..255
 
 SIDE = 2.35  # inches of one panel
 PRINT_DOTS = 300  # per inch, as printers need it
 _STRIPE = 3  # largest aspect ratio of a panel
+DIM = 6  # a nearly uniform map is painted as if there were values so many times as strong
 _COLOURS = ("#00d5ff", "#7dff6a", "#ff5ad1", "#ffe14d")
 
 
@@ -112,19 +114,28 @@ def draw_legend(axes: Axes, classes: Classes, shown: Sequence[int] | None = None
 def overlay_heat(pixels: NDArray[np.uint8], attention: Tensor, strongest: float | None = None) -> NDArray[np.float32]:
     """Overlay a heat map of the attention's square root (H, W) on the darkened grey picture.
 
-    `strongest` is the brightest value; default: the 99th percentile.
+    `strongest` is the brightest value; default: the 99th percentile, or of a nearly uniform map more than it has.
 
     >>> overlay_heat(np.zeros((2, 3, 3), dtype=np.uint8), torch.ones(2, 3)).shape
     (2, 3, 3)
     """
     if strongest is None:
-        strongest = float(np.quantile(attention.numpy(), 0.99))
+        strongest = float(np.quantile(attention.numpy(), 0.99)) * (DIM if is_nearly_uniform(attention) else 1)
     warmth = (attention / max(strongest, torch.finfo(torch.float32).tiny)).clamp(0, 1).sqrt().numpy()
     grey = pixels.mean(axis=2, keepdims=True) / 255
     colour = np.asarray(matplotlib.colormaps["inferno"](warmth))[..., :3] * (0.6 + 0.4 * grey)
     weight = 0.85 * warmth[..., None]
     blended: NDArray[np.float32] = ((1 - weight) * 0.45 * grey + weight * colour).astype(np.float32)
     return blended
+
+
+def noted(title: str, attention: Tensor) -> str:
+    """The title of a map, with what is to be said of one that is nearly uniform.
+
+    >>> noted("unary", torch.ones(2, 3))
+    'unary\\nnearly uniform: this block\\nhas learnt little yet'
+    """
+    return title if not is_nearly_uniform(attention) else f"{title}\n{LEARNT_LITTLE.replace(' has', chr(10) + 'has')}"
 
 
 def save_figure(figure: Figure, path: Path, dots: int = 150) -> None:

@@ -16,6 +16,8 @@ from torch import Tensor
 from dnlnet.attention import Terms
 from dnlnet.data.classes import IGNORE, Classes
 
+UNIFORM = 1.01  # times its mean that the strongest value of a map reaches which says nothing
+LEARNT_LITTLE = "nearly uniform: this block has learnt little yet"
 Point = tuple[int, int]  # (row, column) in pixels of the picture
 
 
@@ -163,6 +165,15 @@ class PictureModel(Protocol):
 def classes_of(models: Iterable[PictureModel]) -> Classes | None:
     """The classes of the first model that knows any."""
     return next((model.classes for model in models if model.classes is not None), None)
+
+
+def is_nearly_uniform(attention: Tensor) -> bool:
+    """Whether a map is uniform to a per cent; scaled to its own strongest value it would look bright everywhere.
+
+    >>> is_nearly_uniform(torch.tensor([1.0, 1.005])), is_nearly_uniform(torch.tensor([1.0, 1.1]))
+    (True, False)
+    """
+    return bool(attention.max() <= UNIFORM * attention.mean())
 
 
 def cell_of(index: int, length: int, count: int, covered: float = 1.0) -> int:

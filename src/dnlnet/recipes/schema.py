@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from dnlnet.attention import PRESETS, VARIANTS
 from dnlnet.attention.spec import resolve_settings
 from dnlnet.backbones import BACKBONES
-from dnlnet.engine.optim import LearningRate
-from dnlnet.engine.run import Settings
 from dnlnet.errors import shown, unknown
 from dnlnet.recipes.ranges import (
     Count,
@@ -26,6 +24,10 @@ from dnlnet.recipes.ranges import (
     Share,
     Text,
 )
+
+if TYPE_CHECKING:
+    from dnlnet.engine.optim import LearningRate
+    from dnlnet.engine.run import Settings
 
 Built = TypeVar("Built")
 Number = TypeVar("Number", int, float)
@@ -158,8 +160,10 @@ class Schedule(Part):
             )
         return self
 
-    def learning_rate(self, iterations: int) -> LearningRate:
+    def learning_rate(self, iterations: int) -> "LearningRate":
         """How the learning rate goes in a round of so many iterations."""
+        from dnlnet.engine.optim import LearningRate
+
         return self.build(LearningRate, iterations=iterations)
 
 
@@ -210,8 +214,19 @@ class Recipe(Part):
     paper: PaperRow | None = None
     measured: Measured | None = None
 
-    def settings(self, *, seed: int = 0, workers: int = 0, skip_nonfinite: int = 0) -> Settings:
+    def stored(self) -> dict[str, Any]:
+        """As plain data, for a run or a trained model: without the scores of its row, which are not theirs.
+
+        >>> from dnlnet.systems import find_recipe
+        >>> {"paper", "measured"} & find_recipe("camvid-mbv2-dnl").stored().keys()
+        set()
+        """
+        return self.model_dump(mode="json", exclude={"paper", "measured"})
+
+    def settings(self, *, seed: int = 0, workers: int = 0, skip_nonfinite: int = 0) -> "Settings":
         """How the engine trains it."""
+        from dnlnet.engine.run import Settings
+
         return self.optim.build(
             Settings,
             self.training,

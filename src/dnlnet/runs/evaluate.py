@@ -10,6 +10,7 @@ from dnlnet.data.catalog import Samples
 from dnlnet.engine import distributed
 from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.engine.scores import Scores
+from dnlnet.runs.run_folder import remembered_data
 from dnlnet.systems import require_options, system_of
 
 
@@ -20,6 +21,7 @@ def evaluate(
     split: str | None = None,
     options: Mapping[str, Any] | None = None,
     workers: int = 0,
+    device: str | None = None,
     start: Callable[[int], None] = lambda _: None,
     progress: Callable[[], None] = lambda: None,
 ) -> Scores | None:
@@ -27,23 +29,24 @@ def evaluate(
 
     Args:
         model: a model file, the folder of a run, or a name on the Hugging Face hub.
-        data: folder of its data set.
+        data: folder of its data set; default: the one that its run was trained on.
         split: other than the one its recipe is tested on.
         options: how samples are fed to the network, where that differs from the recipe: of a segmentation model
             `whole`, `window`, `scales` and `flip`.
         workers: processes that read data.
+        device: where it computes; default: a graphics card, if there is one.
         start: called with the number of samples of this process.
         progress: called after each of them.
     """
     file = model if isinstance(model, ModelFile) else read_model_file(find_model(str(model)))
     system, recipe = system_of(file.recipe), file.recipe
     require_options(recipe.task, system.evaluation_options, options or {})
-    samples = open_test_data(file, None if data is None else Path(data), split)
-    with distributed.process_group() as device:
+    samples = open_test_data(file, remembered_data(file.path) if data is None else Path(data), split)
+    with distributed.process_group(device) as place:
         network = load_network(file)
         task = system.test_task(recipe, file.classes, samples, options or {})
         start(len(distributed.shard(range(len(samples)))))
-        metric = evaluate_task(task, network.to(device), samples, device=device, workers=workers, progress=progress)
+        metric = evaluate_task(task, network.to(place), samples, device=place, workers=workers, progress=progress)
         if not distributed.is_main():
             return None
         return system.scores(metric, file.classes, f"{recipe.name} after {file.iteration} iterations")

@@ -51,6 +51,8 @@ def write_onnx(
             assert program is not None
             program.save(path)
     model = onnx.load(path)
+    for node in model.graph.node:
+        del node.metadata_props[:]  # where in which file of this machine it was called
     onnx.helper.set_model_props(model, dict(about))
     onnx.save(model, path)
 
@@ -99,6 +101,8 @@ def write_program(
     axes = dict.fromkeys(deployed.takes.free(free), torch.export.Dim.DYNAMIC)
     with torch.no_grad():
         program = torch.export.export(deployed, (example,), dynamic_shapes=(axes,) if axes else None)
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # names files of this machine
     about = {**about, "outputs": json.dumps(deployed.outputs)}
     torch.export.save(program, path, extra_files=dict(about))
 

@@ -1,5 +1,6 @@
 """The report of a training run: its curves, its scores, and what it was."""
 
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,11 +10,12 @@ from typing import Any
 import yaml
 from matplotlib.figure import Figure
 
+from dnlnet.artifacts.model_file import shareable
 from dnlnet.data.names import fenced, in_figure, in_markdown
 from dnlnet.engine.log import read_log
 from dnlnet.files import atomic_write
 from dnlnet.lens.panels import save_figure
-from dnlnet.systems import stored_system
+from dnlnet.systems import parse_recipe, stored_system
 
 SMOOTHING = 0.95
 
@@ -31,11 +33,20 @@ def write_report(folder: Path) -> Path:
     if evaluations:
         save_figure(score_figure(evaluations), folder / "scores.png")
         parts += ["![scores](scores.png)", _scores(evaluations, stored_system(run["recipe"]).class_score)]
-    parts += ["## Recipe", fenced(yaml.safe_dump(run, sort_keys=False, allow_unicode=True).strip(), "yaml")]
+    parts += [
+        "## Recipe",
+        fenced(yaml.safe_dump(_shareable(run), sort_keys=False, allow_unicode=True).strip(), "yaml"),
+    ]
     path = folder / "report.md"
     with atomic_write(path) as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
+
+
+def _shareable(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run was, without the folders of this machine."""
+    recipe = shareable(parse_recipe(json.dumps(run["recipe"]))).stored()
+    return {key: value for key, value in run.items() if key != "folder"} | {"recipe": recipe}
 
 
 def _alike(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

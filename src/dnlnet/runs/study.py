@@ -24,7 +24,8 @@ from dnlnet.lens.consistency import RANDOM
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
 from dnlnet.runs.consistency import measure_consistency
-from dnlnet.runs.train import CACHE, train
+from dnlnet.runs.run_folder import CACHE
+from dnlnet.runs.train import train
 from dnlnet.systems import match_recipes, parse_recipe
 
 RESULTS = "results"  # a file for each run that is done

@@ -20,20 +20,19 @@ from dnlnet.data.catalog import Samples
 from dnlnet.data.fingerprint import fingerprint
 from dnlnet.engine import distributed
 from dnlnet.engine.optim import MOMENTS
-from dnlnet.engine.ownership import LOCK_FILE, lock_run_folder
+from dnlnet.engine.ownership import lock_run_folder
 from dnlnet.engine.train import CHECKPOINTS, Outcome, Progress, Stage, resume_point
 from dnlnet.engine.train import train as run_stages
-from dnlnet.files import atomic_write, is_leftover
+from dnlnet.files import atomic_write
 from dnlnet.recipes.schema import Recipe
+from dnlnet.runs.choose import choose_recipe, require_ready
 from dnlnet.runs.feasible import require_feasible
+from dnlnet.runs.run_folder import CACHE, RUN_FILE, read_run, require_run_folder
 from dnlnet.systems import find_recipe, parse_recipe, system_of
-
-RUN_FILE = "run.yaml"
-CACHE = "cache"  # folder of a run's features
 
 
 def train(
-    recipe: str | Recipe,
+    recipe: str | Recipe | None,
     data: Path | str | None,
     out: Path | str,
     *,
@@ -42,14 +41,16 @@ def train(
     unpacked: Path | None = None,
     cache: Path | str | None = None,
     skip_nonfinite: int = 0,
+    device: str | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
     preparing: Callable[[int, int], None] = lambda done, total: None,
+    evaluating: Callable[[int, int], None] = lambda done, total: None,
     report: Callable[[str], None] = print,
 ) -> Outcome:
     """Train, evaluate and keep the models of a recipe.
 
     Args:
-        recipe: what to train, by its name or itself.
+        recipe: what to train, by its name or itself; None chooses a small one that suits the folder of the data.
         data: folder of its data set; generated scenes need none.
         out: folder of the run; one that holds a run of the same recipe and seed is continued.
         seed: of everything random.
@@ -57,19 +58,26 @@ def train(
         unpacked: folder to keep decoded pictures in.
         cache: folder for features of a frozen backbone, which several runs may share; default: in the run's own.
         skip_nonfinite: iterations that may be left out because their loss is not finite.
-        progress, report: see `dnlnet.engine.train.train`.
+        device: where it computes, such as `cpu`; default: a graphics card, if there is one.
+        progress, evaluating, report: see `dnlnet.engine.train.train`.
         preparing: called while features are computed, with how many are done and of how many.
     """
-    recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
     out, root = Path(out), None if data is None else Path(data)
-    with distributed.process_group() as device, ExitStack() as stack:
+    if recipe is None:
+        if root is None:
+            raise ValueError("give a recipe, or the folder of data that one is chosen for")
+        recipe, why = choose_recipe(root)
+        report(why)
+    recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
+    require_ready(recipe, root, out)
+    with distributed.process_group(device) as place, ExitStack() as stack:
         say = report if distributed.is_main() else lambda _: None
-        distributed.in_main(lambda: _require_run_folder(out))
+        distributed.in_main(lambda: require_run_folder(out))
         stack.enter_context(lock_run_folder(out, say))
         system = system_of(recipe)
         count = system.class_count(recipe)
         if count is not None:  # before the data are opened, which may take long
-            require_feasible(recipe, count, workers, device)
+            require_feasible(recipe, count, workers, place)
         splits = [recipe.data.train, *(phase.train for phase in recipe.schedule.then)]
         kept = _cache_folder(recipe, out, cache)
         draw = partial(
@@ -85,7 +93,7 @@ def train(
         training = [draw(split=split, phase=phase) for phase, split in enumerate(splits)]
         classes = training[0].classes
         if count is None:
-            require_feasible(recipe, len(classes), workers, device)
+            require_feasible(recipe, len(classes), workers, place)
         validation = None
         if recipe.data.test is not None:
             validation = system.validation_data(
@@ -95,7 +103,7 @@ def train(
         description: dict[str, Any] = {}
 
         def compare() -> None:
-            description.update(_description(recipe, seed, _fingerprints(root, training, validation)))
+            description.update(_description(recipe, seed, root, _fingerprints(root, training, validation)))
             _require_same_run(out, description, say)
 
         distributed.in_main(compare)
@@ -105,7 +113,7 @@ def train(
             model = system.build_model(recipe.model, len(classes), weights=start is None, report=say)
         distributed.in_main(lambda: _require_space(out, model, recipe))
         task = system.training_task(
-            recipe, classes, validation, average=distributed.mean_over_processes, device=device, report=report
+            recipe, classes, validation, average=distributed.mean_over_processes, device=place, report=report
         )
         distributed.in_main(lambda: _create_or_verify_run(out, description))
         return run_stages(
@@ -114,11 +122,12 @@ def train(
             _stages(recipe, training),
             recipe.settings(seed=seed, workers=workers, skip_nonfinite=skip_nonfinite),
             out,
-            device=device,
+            device=place,
             start=start,
             validation=validation,
             metadata=file_metadata(recipe, classes),
             progress=progress,
+            evaluating=evaluating,
             report=say,
         )
 
@@ -161,10 +170,11 @@ def _fingerprints(
     return {name: fingerprint(samples.files(), root) for name, samples in named.items()}
 
 
-def _description(recipe: Recipe, seed: int, data: dict[str, Any] | None) -> dict[str, Any]:
+def _description(recipe: Recipe, seed: int, root: Path | None, data: dict[str, Any] | None) -> dict[str, Any]:
     return {
-        "recipe": recipe.model_dump(mode="json"),
+        "recipe": recipe.stored(),
         "seed": seed,
+        "folder": None if root is None else str(root.resolve()),  # for dnlnet eval; this file is never shared
         "data": data,
         "versions": {
             "dnlnet": dnlnet.__version__,
@@ -184,21 +194,11 @@ def _cache_folder(recipe: Recipe, out: Path, given: Path | str | None) -> Path |
     return out / CACHE if given is None else Path(given)
 
 
-def _require_run_folder(out: Path) -> None:
-    """A folder that is not there, empty, or that of a run, be it one that ended before it began."""
-    if not out.exists() or (out / RUN_FILE).exists():
-        return
-    if not out.is_dir() or any(
-        path.name not in (LOCK_FILE, CACHE) and not is_leftover(path) for path in out.iterdir()
-    ):
-        raise ValueError(f"{out} exists and is not the folder of a run; choose another --out")
-
-
 def _require_same_run(out: Path, description: Mapping[str, Any], report: Callable[[str], None]) -> None:
     """See that the run in the folder, if there is one that got anywhere, is of the same recipe, seed and data."""
     if not (out / RUN_FILE).exists() or not _got_anywhere(out):
         return
-    before = _read_description(out / RUN_FILE)
+    before = read_run(out / RUN_FILE)
     before["recipe"] = _completed(before["recipe"])
     for key in ("recipe", "seed"):
         if (change := _difference(before[key], description[key], key)) is not None:
@@ -216,7 +216,7 @@ def _require_same_run(out: Path, description: Mapping[str, Any], report: Callabl
 def _completed(recipe: Any) -> Any:
     """A stored recipe with the defaults of settings that are newer than it; as it is, if it cannot be read."""
     try:
-        return json.loads(parse_recipe(json.dumps(recipe)).model_dump_json())
+        return parse_recipe(json.dumps(recipe)).stored()
     except (ValueError, TypeError):
         return recipe
 
@@ -226,20 +226,13 @@ def _got_anywhere(out: Path) -> bool:
     return any(out.glob(f"{CHECKPOINTS}/*.json")) or any(out.glob("*.safetensors"))
 
 
-def _read_description(path: Path) -> dict[str, Any]:
-    try:
-        description = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: cannot be read: {' '.join(str(error).split())}; choose another --out") from error
-    if not isinstance(description, dict) or not {"recipe", "seed"} <= description.keys():
-        raise ValueError(f"{path}: does not name the recipe and the seed of a run; choose another --out")
-    return description
-
-
 def _create_or_verify_run(out: Path, description: Mapping[str, Any]) -> None:
-    """Write `run.yaml`, now that nothing more can be refused; that of a run which goes on stays as it is."""
+    """Write `run.yaml`, now that nothing more can be refused; of a run that goes on, only the data may move."""
     if (out / RUN_FILE).exists() and _got_anywhere(out):
-        return
+        before = read_run(out / RUN_FILE)
+        if before.get("folder") == description["folder"]:
+            return
+        description = before | {"folder": description["folder"]}
     with atomic_write(out / RUN_FILE) as temporary:
         temporary.write_text(
             yaml.safe_dump(dict(description), sort_keys=False, allow_unicode=True, default_flow_style=None)

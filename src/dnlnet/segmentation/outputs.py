@@ -12,12 +12,18 @@ from dnlnet.data.outputs import Outputs, Progress, Targets
 from dnlnet.errors import unknown
 from dnlnet.files import atomic_write
 from dnlnet.segmentation.data.submission import SUBMISSIONS, Submission
+from dnlnet.segmentation.drawing import outlined, share_text, with_legend
 from dnlnet.segmentation.predictor import MAX_PIXELS, Prediction, SegmentationModel
+
+_WORTH_SAYING, _MOST_SAID = 0.01, 5  # share of a picture, and classes in a line
 
 
 @dataclass(frozen=True)
 class SegmentationOutputs(Outputs):
-    """Folders `labels`, `colours` and `overlay` with a PNG for each picture; or what a benchmark's server takes."""
+    """Folders `labels`, `colours` and `overlay` with a PNG for each picture; or what a benchmark's server takes.
+
+    An overlay has outlines, and a legend below the picture.
+    """
 
     model: SegmentationModel
     submission: str | None = None
@@ -45,6 +51,12 @@ class SegmentationOutputs(Outputs):
         """The class of each pixel."""
         return self.model.predict(pixels, max_pixels=self.max_pixels, progress=progress)
 
+    def say(self, prediction: Prediction) -> str:
+        """The classes that take most of the picture."""
+        main = [(name, share) for name, share in prediction.shares().items() if share >= _WORTH_SAYING]
+        parts = [f"{name} {share_text(share)}" for name, share in main[:_MOST_SAID]]
+        return ", ".join([*parts, *(["..."] if len(main) > _MOST_SAID else [])])
+
     def write(self, prediction: Prediction, targets: Targets) -> None:
         """Write the files."""
         for kind, target in targets.items():
@@ -56,4 +68,7 @@ class SegmentationOutputs(Outputs):
             return self._format.encode(prediction.labels)
         if kind == "colours":
             return prediction.colours()
-        return prediction.labels if kind == "labels" else prediction.overlay()
+        if kind == "labels":
+            return prediction.labels
+        drawn = outlined(prediction.overlay(), prediction.labels, prediction.classes)
+        return with_legend(drawn, prediction.classes, prediction.shares())

@@ -1,7 +1,7 @@
 """What a segmentation recipe says."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -23,7 +23,9 @@ from dnlnet.recipes.ranges import (
 )
 from dnlnet.recipes.schema import DataPart, Model, Part, Recipe, require_rising
 from dnlnet.segmentation.data.views import View
-from dnlnet.segmentation.inference import Inference
+
+if TYPE_CHECKING:
+    from dnlnet.segmentation.inference import Inference
 
 
 class SegmentorModel(Model):
@@ -114,8 +116,10 @@ class Evaluation(Part):
                     raise ValueError(f"a stride of {step} leaves gaps between windows of {length}")
         return self
 
-    def inference(self, align_corners: bool = True) -> Inference:
+    def inference(self, align_corners: bool = True) -> "Inference":
         """How images are fed to the network, which resizes with `align_corners` itself."""
+        from dnlnet.segmentation.inference import Inference
+
         return self.build(Inference, align_corners=align_corners)
 
 

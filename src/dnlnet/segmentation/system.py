@@ -1,44 +1,37 @@
-"""Semantic segmentation as a system: what the rest of the package asks of it, and where it is."""
+"""Semantic segmentation as a system: what the rest of the package asks of it, and where it is.
+
+Recipes and data sets are known without torch; what needs it imports it where it is called.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
-
-from dnlnet.backbones.fold import fold_batch_norms
 from dnlnet.data.catalog import Samples, find_data_set, required_folder
 from dnlnet.data.classes import Classes
 from dnlnet.data.validated import validated
-from dnlnet.deployed import Deployed, Query
 from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.errors import unknown
-from dnlnet.lens.attend import Attended, Request, attend_pictures
-from dnlnet.lens.confusion import confusion_figure
-from dnlnet.lens.panels import save_figure
-from dnlnet.recipes.model import build_backbone
-from dnlnet.segmentation.caching import in_positions, open_features, trains_backbone
 from dnlnet.segmentation.data.check import PixelReport, check_pixels, require_labels
-from dnlnet.segmentation.data.features import FeatureCrops, WholeFeatures
-from dnlnet.segmentation.data.samples import SceneSamples, TrainingCrops, WholeImages
-from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES
-from dnlnet.segmentation.data.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
 from dnlnet.segmentation.data.sets import DATA_SETS, find_labels
 from dnlnet.segmentation.data.unpacked import unpack_into
 from dnlnet.segmentation.data.views import View
-from dnlnet.segmentation.deploy import DeployedSegmentor
-from dnlnet.segmentation.frozen import FrozenSegmentor
-from dnlnet.segmentation.losses import SegmentationLoss
-from dnlnet.segmentation.metric import ConfusionMatrix
-from dnlnet.segmentation.network import Segmentor
-from dnlnet.segmentation.outputs import SegmentationOutputs
-from dnlnet.segmentation.predictor import SegmentationModel
 from dnlnet.segmentation.recipes import segmentation_recipes
 from dnlnet.segmentation.schema import Evaluation, SegmentationRecipe, SegmentorModel
-from dnlnet.segmentation.task import FeatureTask, SegmentationTask
-from dnlnet.segmentation.tiny import TinySegmentor
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from dnlnet.deployed import Deployed, Query
+    from dnlnet.lens.attend import Attended, Request
+    from dnlnet.segmentation.metric import ConfusionMatrix
+    from dnlnet.segmentation.outputs import SegmentationOutputs
+    from dnlnet.segmentation.predictor import SegmentationModel
+    from dnlnet.segmentation.task import SegmentationTask
 
 SCENES = "scenes"  # generated, so they have no folder
 
@@ -49,6 +42,7 @@ class Segmentation:
     name = "segmentation"
     recipe_type = SegmentationRecipe
     data_sets = DATA_SETS
+    starter = "folder-mbv2_frozen-dnl"
     unit = "images"
     class_score = "IoU"
     evaluation_options = ("whole", "window", "scales", "flip")
@@ -78,10 +72,16 @@ class Segmentation:
             weights: load the pretrained weights that it names; False leaves the network as it is initialised.
             report: called with what became of the tensors of a file.
 
+        >>> import torch
         >>> model = SegmentorModel(network="tiny", weights=None, width=64, variant="dnl")
         >>> SYSTEM.build_model(model, classes=6)(torch.rand(1, 3, 32, 32)).logits.shape
         torch.Size([1, 6, 32, 32])
         """
+        from dnlnet.recipes.model import build_backbone
+        from dnlnet.segmentation.frozen import FrozenSegmentor
+        from dnlnet.segmentation.network import Segmentor
+        from dnlnet.segmentation.tiny import TinySegmentor
+
         if model.network == "tiny":
             return TinySegmentor(classes, model.width // 2, model.variant, preset=model.preset, **model.block)
         if model.network == "frozen":
@@ -130,10 +130,12 @@ class Segmentation:
 
     def image_text(self, recipe: SegmentationRecipe) -> str:
         """The size of what is trained on, in words."""
-        return "{} x {}".format(*recipe.data.crop)
+        return "{}x{}".format(*recipe.data.crop)
 
     def class_count(self, recipe: SegmentationRecipe) -> int | None:
         """How many classes the recipe's data have, if that is known without the data."""
+        from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES
+
         if recipe.data.name == SCENES:
             return len(SCENE_CLASSES)
         classes = find_data_set(DATA_SETS, recipe.data.name).classes
@@ -165,6 +167,12 @@ class Segmentation:
             report: called with the number of images.
             progress: called while features are computed.
         """
+        from dnlnet.segmentation.caching import in_positions, open_features, trains_backbone
+        from dnlnet.segmentation.data.features import FeatureCrops
+        from dnlnet.segmentation.data.samples import SceneSamples, TrainingCrops
+        from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES
+        from dnlnet.segmentation.data.scenes import HELD_OUT_SEED
+
         data = recipe.data
         split = data.train if split is None else split
         if data.name == SCENES:
@@ -186,6 +194,9 @@ class Segmentation:
 
     def test_data(self, recipe: SegmentationRecipe, root: Path | None, split: str) -> Samples:
         """The whole images of a split."""
+        from dnlnet.segmentation.data.samples import SceneSamples, WholeImages
+        from dnlnet.segmentation.data.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
+
         name = recipe.data.name
         if name == SCENES:
             _require_scenes(split, "val")
@@ -203,6 +214,10 @@ class Segmentation:
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Samples:
         """What a run is scored on while it trains: the images of a split, or their features."""
+        from dnlnet.segmentation.caching import open_features, trains_backbone
+        from dnlnet.segmentation.data.features import WholeFeatures
+        from dnlnet.segmentation.data.samples import WholeImages
+
         whole = self.test_data(recipe, root, split)
         last = len(recipe.schedule.then)
         if recipe.model.network != "frozen" or not isinstance(whole, WholeImages) or trains_backbone(recipe, last):
@@ -221,6 +236,11 @@ class Segmentation:
         report: Callable[[str], None] = lambda _: None,
     ) -> SegmentationTask:
         """What is learnt; `average` is over the processes that share a batch."""
+        import torch
+
+        from dnlnet.segmentation.losses import SegmentationLoss
+        from dnlnet.segmentation.task import FeatureTask, SegmentationTask
+
         weights = recipe.loss.class_weights
         _require_weights(recipe, classes)
         loss = SegmentationLoss(
@@ -236,11 +256,17 @@ class Segmentation:
         self, recipe: SegmentationRecipe, classes: Classes, data: Samples, options: Mapping[str, Any]
     ) -> SegmentationTask:
         """What is scored: images are fed to the network as the recipe says, or as the options say."""
+        from dnlnet.segmentation.losses import SegmentationLoss
+        from dnlnet.segmentation.task import SegmentationTask
+
         evaluation = _as_asked(recipe.evaluation, **options)
         return SegmentationTask(classes, SegmentationLoss(), evaluation.inference(recipe.model.align_corners))
 
     def scores(self, metric: ConfusionMatrix, classes: Classes, title: str) -> Scores:
         """IoU of each class, their mean, and pixel accuracy."""
+        from dnlnet.lens.confusion import confusion_figure
+        from dnlnet.lens.panels import save_figure
+
         by_class = dict(zip(classes.names, metric.known_iou(), strict=True))
         caption = ", ".join(f"{name} {value:.4f}" for name, value in metric.scores().items())
         if not metric.count:
@@ -255,23 +281,33 @@ class Segmentation:
 
     def fold(self, network: nn.Module) -> nn.Module:
         """The same function with batch norms folded into convolutions."""
+        import torch
+
+        from dnlnet.backbones.fold import fold_batch_norms
+
         return fold_batch_norms(network, torch.zeros(1, 3, 64, 64))
 
     def predictor(
         self, recipe: SegmentationRecipe, network: nn.Module, classes: Classes, device: torch.device | str
     ) -> SegmentationModel:
         """What predicts pictures as the recipe says."""
+        from dnlnet.segmentation.predictor import SegmentationModel
+
         inference = recipe.evaluation.inference(recipe.model.align_corners)
         return SegmentationModel(network, classes, inference, device)
 
     def outputs(self, predictor: SegmentationModel, **options: Any) -> SegmentationOutputs:
         """The files that predictions become."""
+        from dnlnet.segmentation.outputs import SegmentationOutputs
+
         return SegmentationOutputs(predictor, **options)
 
     def attend(
         self, models: Mapping[str, SegmentationModel], request: Request, data: Path | None, name: str
     ) -> Attended:
         """Show what the models attend to in pictures, with the labels of those that are of the data set."""
+        from dnlnet.lens.attend import attend_pictures
+
         labels = None
         if data is not None:
             labels = partial(find_labels, list(_data_set(name).open_all(data)[0].values()))
@@ -289,6 +325,8 @@ class Segmentation:
         self, recipe: SegmentationRecipe, network: nn.Module, queries: Sequence[Query], part: str
     ) -> Deployed:
         """The network as other programs get it."""
+        from dnlnet.segmentation.deploy import DeployedSegmentor
+
         if part != "whole":
             raise ValueError(f"only a detector has the part {part}; this is a segmentation model")
         return DeployedSegmentor(network, queries)

@@ -1,33 +1,35 @@
-"""Action recognition as a system: what the rest of the package asks of it, and where it is."""
+"""Action recognition as a system: what the rest of the package asks of it, and where it is.
+
+Recipes and data sets are known without torch; what needs it imports it where it is called.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
-
-from dnlnet.backbones import Backbone, SlowOnly, inflate, load_weights
-from dnlnet.backbones.fold import fold_batch_norms
 from dnlnet.data.catalog import Samples, find_data_set, required_folder
 from dnlnet.data.classes import Classes
-from dnlnet.deployed import Deployed, Query
 from dnlnet.engine.scores import Scores, Table, class_bars
-from dnlnet.lens.attend import Attended, Request
-from dnlnet.recipes.model import IMAGENET
-from dnlnet.video.attend import attend_clips
 from dnlnet.video.data.check import VideoReport, check_videos
-from dnlnet.video.data.samples import TestViews, TrainingClips
 from dnlnet.video.data.sets import DATA_SETS
 from dnlnet.video.data.videos import LabelledVideos
-from dnlnet.video.deploy import DeployedVideo
-from dnlnet.video.metric import TopK
-from dnlnet.video.network import VideoClassifier
-from dnlnet.video.outputs import VideoOutputs
-from dnlnet.video.predictor import VideoModel
 from dnlnet.video.recipes import video_recipes
 from dnlnet.video.schema import VideoClassifierModel, VideoRecipe
-from dnlnet.video.task import VideoTask
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from dnlnet.backbones import SlowOnly
+    from dnlnet.deployed import Deployed, Query
+    from dnlnet.lens.attend import Attended, Request
+    from dnlnet.video.metric import TopK
+    from dnlnet.video.network import VideoClassifier
+    from dnlnet.video.outputs import VideoOutputs
+    from dnlnet.video.predictor import VideoModel
+    from dnlnet.video.task import VideoTask
 
 _IMAGE_NETWORKS = {"slow_only_r50": "resnet50", "slow_only_r101": "resnet101"}  # whose weights they are inflated from
 
@@ -38,6 +40,7 @@ class VideoClassification:
     name = "video"
     recipe_type = VideoRecipe
     data_sets = DATA_SETS
+    starter = "ucf6-r50-dnl"
     unit = "clips"
     class_score = "top1"
     evaluation_options = ()
@@ -61,11 +64,15 @@ class VideoClassification:
     ) -> VideoClassifier:
         """The network of a recipe; weights are inflated into its backbone before the blocks are put there.
 
+        >>> import torch
         >>> with torch.device("meta"):
         ...     network = SYSTEM.build_model(VideoClassifierModel(), classes=400, weights=False)
         >>> sum(parameter.numel() for parameter in network.parameters())
         32454096
         """
+        from dnlnet.backbones import SlowOnly
+        from dnlnet.video.network import VideoClassifier
+
         backbone = SlowOnly(model.backbone, stride_in_1x1=model.stride_in_1x1)
         if weights and model.weights is not None:
             _load(backbone, model.weights, report)
@@ -97,7 +104,7 @@ class VideoClassification:
 
     def image_text(self, recipe: VideoRecipe) -> str:
         """The size of what is trained on, in words."""
-        return f"{recipe.data.frames} x {recipe.data.crop} x {recipe.data.crop}"
+        return f"{recipe.data.frames}x{recipe.data.crop}x{recipe.data.crop}"
 
     def class_count(self, recipe: VideoRecipe) -> int | None:
         """How many classes the whole data set has, if that is known without its lists."""
@@ -117,6 +124,8 @@ class VideoClassification:
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Samples:
         """Random clips; `report` is called with the number of videos."""
+        from dnlnet.video.data.samples import TrainingClips
+
         if cache is not None:
             raise ValueError("training.cache is for segmentation recipes with a frozen backbone")
         if unpacked is not None:
@@ -129,6 +138,8 @@ class VideoClassification:
 
     def test_data(self, recipe: VideoRecipe, root: Path | None, split: str) -> Samples:
         """All views of the videos of a split."""
+        from dnlnet.video.data.samples import TestViews
+
         views = recipe.evaluation
         return TestViews(_open(recipe, root, split), recipe.data.clip(), views.clips, views.crops, views.short_side)
 
@@ -156,6 +167,8 @@ class VideoClassification:
         report: Callable[[str], None] = lambda _: None,
     ) -> VideoTask:
         """What is learnt; `report` is called with videos that cannot be read."""
+        from dnlnet.video.task import VideoTask
+
         return VideoTask(classes, recipe.data.pixels(), recipe.evaluation.views_per_batch, report)
 
     def test_task(
@@ -182,12 +195,18 @@ class VideoClassification:
 
     def fold(self, network: nn.Module) -> nn.Module:
         """The same function with batch norms folded into convolutions."""
+        import torch
+
+        from dnlnet.backbones.fold import fold_batch_norms
+
         return fold_batch_norms(network, torch.zeros(1, 3, 2, 64, 64))
 
     def predictor(
         self, recipe: VideoRecipe, network: nn.Module, classes: Classes, device: torch.device | str
     ) -> VideoModel:
         """What predicts videos as the recipe says."""
+        from dnlnet.video.predictor import VideoModel
+
         views = recipe.evaluation
         return VideoModel(
             network,
@@ -203,10 +222,14 @@ class VideoClassification:
 
     def outputs(self, predictor: VideoModel, **options: Any) -> VideoOutputs:
         """The files that predictions become."""
+        from dnlnet.video.outputs import VideoOutputs
+
         return VideoOutputs(predictor, **options)
 
     def attend(self, models: Mapping[str, VideoModel], request: Request, data: Path | None, name: str) -> Attended:
         """Show what the models attend to in the clip in the middle of each video."""
+        from dnlnet.video.attend import attend_clips
+
         if data is not None:
             raise ValueError("--data shows the labels of pixels; that of a video model has none: leave it out")
         return attend_clips(models, request)
@@ -221,6 +244,8 @@ class VideoClassification:
 
     def deployed(self, recipe: VideoRecipe, network: nn.Module, queries: Sequence[Query], part: str) -> Deployed:
         """The network as other programs get it."""
+        from dnlnet.video.deploy import DeployedVideo
+
         if part != "whole":
             raise ValueError(f"only a detector has the part {part}; this is a video model")
         return DeployedVideo(network, recipe.data.pixels(), recipe.data.frames, queries)
@@ -239,6 +264,9 @@ def _open(recipe: VideoRecipe, root: Path | None, split: str) -> LabelledVideos:
 
 
 def _load(backbone: SlowOnly, source: str, report: Callable[[str], None]) -> None:
+    from dnlnet.backbones import Backbone, inflate, load_weights
+    from dnlnet.recipes.model import IMAGENET
+
     if source != IMAGENET:
         report(f"{source}: {load_weights(backbone, Path(source))}")
         return

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from coco_trees import HIGH, WIDE, annotation, coco_tree, compressed, edit, rectangle, run_lengths, write_coco
-from dnlnet.data.classes import spread_colours
+from dnlnet.data.classes import distinct_colours
 from dnlnet.data.labelled import BadFileError
 from dnlnet.detection.data.coco import SPLITS, open_coco, open_coco_file
 from dnlnet.detection.data.objects import InstanceImages
@@ -43,7 +43,7 @@ def problems(images: InstanceImages) -> list[str]:
 def test_images_classes_and_objects_are_listed(train: InstanceImages, tmp_path: Path) -> None:
     assert (train.name, len(train), train.instance_count, train.problems) == ("coco train2017", 3, 4, ())
     assert train.classes.names == ("cat", "dog")  # in the order of the category ids
-    assert train.classes.palette == spread_colours(2)
+    assert train.classes.palette == distinct_colours(2)
     assert train.categories == (3, 9)
     assert [train.category_of(label) for label in (1, 2)] == [3, 9]
     assert [image.number for image in train.images] == [7, 5, 8]

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dnlnet.data.classes import spread_colours
+from dnlnet.data.classes import distinct_colours
 from dnlnet.data.labelled import BadFileError
 from dnlnet.segmentation.data.folder import folder, own_splits, read_classes
 from trees import SIZE, colour_folder_tree, folder_tree, repeated, write_image, write_labels
@@ -30,7 +30,7 @@ def test_masks_may_have_any_lossless_format(tmp_path: Path, suffix: str) -> None
 def test_numbers_are_classes_and_255_is_ignored(tmp_path: Path) -> None:
     images = folder(folder_tree(tmp_path), "val")
     assert images.classes.names == ("sky", "road", "car")
-    assert images.classes.palette == spread_colours(3)
+    assert images.classes.palette == distinct_colours(3)
     assert images.decoded(0, images.open_labels(0)).tolist() == repeated([0, 1, 2, 255])
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dnlnet.data.classes import Classes, spread_colours
+from dnlnet.data.classes import Classes, distinct_colours
 from dnlnet.data.files import file_fault
 from dnlnet.data.labelled import Problem
 from dnlnet.detection.data.entries import read_category, read_entries, read_image, read_object
@@ -93,7 +93,7 @@ def open_coco_file(annotations: Path, images: Path, name: str | None = None) -> 
     present, missing = _present([image for image in listed if unique[image.number] is image])
     return InstanceImages(
         name=name or annotations.stem,
-        classes=Classes(tuple(names.values()), spread_colours(len(names)), tuple(names)),
+        classes=Classes(tuple(names.values()), distinct_colours(len(names)), tuple(names)),
         images=tuple(replace(image, instances=tuple(instances[image.number])) for image in present),
         problems=(*(Problem(annotations, text) for text in [*faults, *object_faults]), *missing),
     )

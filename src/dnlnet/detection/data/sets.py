@@ -6,6 +6,8 @@ from dnlnet.data.catalog import DataSet, found_or_train
 from dnlnet.detection.data import coco
 from dnlnet.detection.data.objects import InstanceImages
 
+_PACKAGE = ("pycocotools", "detection")
+
 
 def _folder_splits(root: Path) -> list[str]:
     return sorted(path.stem for path in (root / "annotations").glob("*.json"))
@@ -21,6 +23,8 @@ DATA_SETS: dict[str, DataSet[InstanceImages]] = {
             "annotations/instances_{train2017,val2017}.json with {train2017,val2017}/*.jpg; or a JSON file of the "
             "same format, with --images for the folder of its pictures",
             quick=False,
+            signs=("annotations/instances_train2017.json", "train2017"),
+            package=_PACKAGE,
             open_file=coco.open_coco_file,
         ),
         DataSet(
@@ -30,6 +34,8 @@ DATA_SETS: dict[str, DataSet[InstanceImages]] = {
             "annotations/<split>.json in COCO's format, with the pictures in <split>/ or images/",
             find_splits=found_or_train(_folder_splits),
             quick=False,
+            signs=("annotations/*.json",),
+            package=_PACKAGE,
             open_file=coco.open_coco_file,
         ),
     )

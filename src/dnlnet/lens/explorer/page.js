@@ -177,7 +177,9 @@ function drawView(section, view) {
       if (!values) continue;
       cover(picture().dark);
       const floor = element("floor").value === "0" ? 0 : rangeOf(values)[0];
+      if (isNearlyUniform(values)) context.globalAlpha = 0.25;
       cover(heatOf(view, values, floor, picture().size[1] / picture().size[0], shades));
+      context.globalAlpha = 1;
       drawPosition(context, marks(canvas, view, query)[1], pixelRatio);
     }
   }
@@ -195,7 +197,12 @@ function strength(values) {
   const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
   const [low, high] = rangeOf(values).map((value) => value / mean);
   const short = (times) => (times < 0.005 ? "0" : times < 9.995 ? times.toFixed(2) : Math.round(times));
-  return [`${short(low)}–${short(high)} ×`, made("i", " mean")];
+  return [`${short(low)}–${short(high)} ×`, made("i", isNearlyUniform(values) ? ` mean, ${content.uniform.text}` : " mean")];
+}
+
+function isNearlyUniform(values) {
+  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+  return rangeOf(values)[1] <= content.uniform.most * mean;
 }
 
 function overlayOf(view) {

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dnlnet.files import json_text
 from dnlnet.lens.explorer.fit import Parts, fit_maps, jpeg_data_url, pack, shrink, shrink_labels
 from dnlnet.lens.explorer.grid import CoarseMaps, Grid
-from dnlnet.lens.views import Picture, View
+from dnlnet.lens.views import LEARNT_LITTLE, UNIFORM, Picture, View
 
 BUDGET = 4_000_000
 COLOURS = ("inferno", "magma", "viridis", "turbo", "greys")
@@ -50,6 +50,7 @@ def explorer_page(
     if not pictures:
         raise ValueError("there are no pictures to explore; pass at least one")
     content: Json = {"colours": {name: _colour_table(name) for name in COLOURS}, "note": note}
+    content["uniform"] = {"most": UNIFORM, "text": LEARNT_LITTLE}
     room = budget - len(_fill_template(title, content).encode())
     content["pictures"] = shown = _describe_pictures(pictures, room // 2)
     room -= sum(len(_json(part)) + _VIEW_TEXT * len(part["views"]) for part in shown)

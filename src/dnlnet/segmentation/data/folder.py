@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from dnlnet.data.classes import IGNORE, Byte, Classes, Colour, is_name, spread_colours
+from dnlnet.data.classes import IGNORE, Byte, Classes, Colour, distinct_colours, is_name
 from dnlnet.data.files import file_fault
 from dnlnet.data.labelled import (
     IMAGE_SUFFIXES,
@@ -70,7 +70,7 @@ class _Content(BaseModel):
 
     def classes(self) -> Classes:
         given = "colours" in self.model_fields_set
-        return Classes(self.names, self.colours if given else spread_colours(len(self.names)))
+        return Classes(self.names, self.colours if given else distinct_colours(len(self.names)))
 
 
 class _IndexMasks(_Content):

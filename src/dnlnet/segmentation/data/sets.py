@@ -21,6 +21,7 @@ DATA_SETS: dict[str, DataSet[LabelledImages]] = {
             "leftImg8bit/{train,val,train_extra}/<city>/*_leftImg8bit.png with gtFine/{train,val}/<city>/"
             "*_gtFine_labelIds.png, and gtCoarse/train_extra/<city>/*_gtCoarse_labelIds.png for the split coarse",
             cityscapes.CLASSES,
+            signs=("leftImg8bit", "gtFine"),
             joined=("trainval",),
         ),
         DataSet(
@@ -29,6 +30,7 @@ DATA_SETS: dict[str, DataSet[LabelledImages]] = {
             ade20k.ade20k,
             "ADEChallengeData2016/images/{training,validation}/*.jpg with annotations/{training,validation}/*.png",
             ade20k.CLASSES,
+            signs=("images/training", "annotations/training"),
         ),
         DataSet(
             "pascal_context",
@@ -43,6 +45,7 @@ DATA_SETS: dict[str, DataSet[LabelledImages]] = {
             pascal_context.pascal_context_60,
             _PASCAL_LAYOUT,
             pascal_context.CLASSES_60,
+            signs=("JPEGImages", "SegmentationClassContext"),
         ),
         DataSet(
             "camvid",
@@ -51,6 +54,7 @@ DATA_SETS: dict[str, DataSet[LabelledImages]] = {
             "{train,val,test}/* with {train,val,test}annot/*.png, and perhaps {train,val,test}.txt to choose from "
             "them",
             camvid.CLASSES,
+            signs=("train", "trainannot"),
         ),
         DataSet(
             "oxford_pets",
@@ -58,6 +62,7 @@ DATA_SETS: dict[str, DataSet[LabelledImages]] = {
             oxford_pets.oxford_pets,
             "images/*.jpg with annotations/trimaps/*.png and annotations/{trainval,test}.txt",
             oxford_pets.CLASSES,
+            signs=("images", "annotations/trimaps"),
         ),
         DataSet(
             "folder",
@@ -65,6 +70,7 @@ DATA_SETS: dict[str, DataSet[LabelledImages]] = {
             folder.folder,
             "images/<split>/** with masks/<split>/** of the same names, and classes.yaml",
             find_splits=found_or_train(folder.own_splits),
+            signs=("classes.yaml", "images", "masks"),
         ),
     )
 }

@@ -6,6 +6,8 @@ from dnlnet.data.catalog import DataSet, found_or_train
 from dnlnet.video.data import kinetics, ucf101, video_folder
 from dnlnet.video.data.videos import LabelledVideos
 
+_PACKAGE = ("av", "video")  # folders of frames do without
+
 
 def _ucf101_splits(root: Path) -> list[str]:
     return ucf101.own_splits(root) or ["train01"]
@@ -21,6 +23,8 @@ DATA_SETS: dict[str, DataSet[LabelledVideos]] = {
             "{train,val,test}.csv with a path and a label on each line, and perhaps classes.txt with the classes' "
             "names",
             class_count=400,
+            signs=("train.csv",),
+            package=_PACKAGE,
             holds="videos",
         ),
         DataSet(
@@ -30,6 +34,8 @@ DATA_SETS: dict[str, DataSet[LabelledVideos]] = {
             "classInd.txt, trainlist0N.txt and testlist0N.txt for the splits train0N and test0N, with "
             "videos/<class>/*.avi or UCF-101/<class>/*.avi",
             class_count=101,
+            signs=("classInd.txt", "trainlist0*.txt"),
+            package=_PACKAGE,
             find_splits=_ucf101_splits,
             holds="videos",
         ),
@@ -39,6 +45,7 @@ DATA_SETS: dict[str, DataSet[LabelledVideos]] = {
             video_folder.video_folder,
             "<split>/<class>/* of videos, or of folders of frames",
             find_splits=found_or_train(video_folder.own_splits),
+            signs=("train/*/*",),
             holds="videos",
         ),
     )

@@ -1,0 +1,38 @@
+"""Weights from the Hugging Face hub where it can be reached; at once an error, or what is cached, where it cannot."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from huggingface_hub import constants
+
+_PATIENCE = 5  # seconds to answer
+
+
+@contextmanager
+def hub_or_cache() -> Iterator[None]:
+    """Use the cache alone while the hub cannot be reached: its library would try for a minute before it says so."""
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or not _answers(constants.ENDPOINT)
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _answers(address: str) -> bool:
+    """Whether a connection can be opened; behind a proxy that is for the proxy to say.
+
+    >>> _answers("http://127.0.0.1:9") or bool(getproxies())
+    False
+    """
+    if getproxies():
+        return True
+    url = urlsplit(address)
+    try:
+        socket.create_connection((url.hostname or "", url.port or 443), timeout=_PATIENCE).close()
+    except OSError:
+        return False
+    return True

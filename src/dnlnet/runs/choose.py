@@ -1,0 +1,106 @@
+"""Which recipe suits a folder of data, and what can be refused before anything is computed. No torch is needed."""
+
+from pathlib import Path
+from typing import Any
+
+from dnlnet.box import BOX
+from dnlnet.data.catalog import DataSet
+from dnlnet.errors import require_package
+from dnlnet.recipes.override import override
+from dnlnet.recipes.schema import Recipe
+from dnlnet.runs.run_folder import RUN_FILE, require_run_folder
+from dnlnet.systems import RECIPES, System, data_sets, find_recipe, system_of
+
+_FEW_ITERATIONS = 10_000
+_OWN = (
+    "images/<split> with masks/<split> and classes.yaml, annotations/<split>.json in COCO's format with pictures, or "
+    "<split>/<class>/ with videos"
+)
+
+
+def choose_recipe(root: Path) -> tuple[Recipe, str]:
+    """The small recipe that suits a folder of data, and why, in words.
+
+    Args:
+        root: one's own folder, or that of a known data set; see `dnlnet data list`.
+    """
+    found = _recognised(root)
+    if found is None:
+        near = next((place for place in _inside(root) if _recognised(place) is not None), None)
+        hint = f"{near} does: give that" if near else f"expected {_OWN}"
+        raise ValueError(
+            f"{root}: looks like no known data set; {hint}; dnlnet data list shows all, or give a RECIPE"
+        )
+    system, row = found
+    recipe = _small_recipe(system, row, root)
+    scored = f"scored on {recipe.data.test}" if recipe.data.test else "with no split to be scored on"
+    return recipe, (
+        f"{root} has {', '.join(row.signs)}, as the data set {row.name}: training {recipe.name}, a small "
+        f"{recipe.task} recipe, on {recipe.data.train}, {scored}"
+    )
+
+
+def require_suitable(recipe: Recipe, root: Path) -> None:
+    """An error that names a recipe that suits, if a folder looks like another data set than the recipe's."""
+    row = system_of(recipe).data_sets.get(recipe.data.name)
+    if row is None or not row.signs or row.recognises(root):
+        return
+    found = _recognised(root)
+    if found is not None and found[1].name != row.name:
+        better = _small_recipe(*found, root)
+        raise ValueError(
+            f"{recipe.name} is for {row.name}, but {root} looks like {found[1].name}; train {better.name} on it, or "
+            "leave out the recipe and it is chosen"
+        )
+
+
+def require_ready(recipe: Recipe, root: Path | None, out: Path) -> None:
+    """Refuse what cannot work and is quick to see: folders, packages, and a file of weights that are not there."""
+    if root is not None:
+        _require_folder(root)
+        require_suitable(recipe, root)
+    require_run_folder(out)
+    row = system_of(recipe).data_sets.get(recipe.data.name)
+    if row is not None and row.package is not None:
+        require_package(*row.package)
+    weights = None if (out / RUN_FILE).exists() else recipe.model.weights  # a run that goes on has its own
+    if weights is not None and weights != "imagenet" and weights not in BOX and not Path(weights).is_file():
+        raise FileNotFoundError(f"{weights}: no such file of weights; give another with --weights FILE, or none")
+
+
+def _require_folder(root: Path) -> None:
+    if not root.is_dir():
+        kind = "is not a folder" if root.exists() else "no such folder"
+        raise FileNotFoundError(f"{root}: {kind}; give that of the data with --data DIR")
+
+
+def _recognised(root: Path) -> tuple[System[Any], DataSet[Any]] | None:
+    _require_folder(root)
+    return next(((system, row) for system, row in data_sets().values() if row.recognises(root)), None)
+
+
+def _inside(root: Path) -> list[Path]:
+    return sorted(path for path in root.iterdir() if path.is_dir())
+
+
+def _small_recipe(system: System[Any], row: DataSet[Any], root: Path) -> Recipe:
+    """The starter's twin for this data set, if there is one, or else the starter with its data set replaced."""
+    starter = find_recipe(system.starter)
+    twins = (one for one in RECIPES.values() if one.model == starter.model and one.data.name == row.name)
+    small = (one for one in twins if one.schedule.iterations <= _FEW_ITERATIONS and not one.schedule.then)
+    recipe = next(small, starter)
+    splits = list(row.splits or row.find_splits(root))
+    train = _first(splits, recipe.data.train, "train") or splits[0]
+    test = _first([split for split in splits if split != train], recipe.data.test, "val", "test")
+    changes = {"name": row.name, "train": train, "test": test}
+    settings = [
+        f"data.{key}={value or 'null'}" for key, value in changes.items() if getattr(recipe.data, key) != value
+    ]
+    return override(recipe, settings)
+
+
+def _first(splits: list[str], *wanted: str | None) -> str | None:
+    """The split of one of these names, or else one whose name begins so."""
+    names = [name for name in wanted if name]
+    same = (name for name in names if name in splits)
+    return next(same, None) or next((split for name in names for split in splits if split.startswith(name)), None)

@@ -1,0 +1,44 @@
+"""The folder of a run: what it may be, and what its run.yaml says. Nothing here needs torch."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dnlnet.engine.ownership import LOCK_FILE
+from dnlnet.files import is_leftover
+
+RUN_FILE = "run.yaml"
+CACHE = "cache"  # folder of a run's features
+
+
+def require_run_folder(out: Path) -> None:
+    """A folder that is not there, empty, or that of a run, be it one that ended before it began."""
+    if not out.exists() or (out / RUN_FILE).exists():
+        return
+    if not out.is_dir() or any(
+        path.name not in (LOCK_FILE, CACHE) and not is_leftover(path) for path in out.iterdir()
+    ):
+        raise ValueError(f"{out} exists and is not the folder of a run; choose another --out")
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """What a run.yaml says."""
+    try:
+        description = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{path}: cannot be read: {' '.join(str(error).split())}; choose another --out") from error
+    if not isinstance(description, dict) or not {"recipe", "seed"} <= description.keys():
+        raise ValueError(f"{path}: does not name the recipe and the seed of a run; choose another --out")
+    return description
+
+
+def remembered_data(model: Path) -> Path | None:
+    """The folder of the data that the run of a model file was trained on; None if its run.yaml names none."""
+    path = model.parent / RUN_FILE
+    folder = read_run(path).get("folder") if path.is_file() else None
+    if not isinstance(folder, str):
+        return None
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(f"{folder}: no such folder, and {path} says that the data are there; give --data DIR")
+    return Path(folder)
