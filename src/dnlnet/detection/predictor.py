@@ -3,7 +3,7 @@
 # n objects; H, W size of the picture
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -23,7 +23,7 @@ from dnlnet.detection.task import MASK_THRESHOLD
 from dnlnet.lens.capture import capture_blocks
 from dnlnet.lens.drawn import DrawnOver
 from dnlnet.lens.panels import result_figure
-from dnlnet.lens.views import View, views_of_blocks
+from dnlnet.lens.views import Box, View, views_of_blocks
 
 SCORE_THRESHOLD = 0.5
 
@@ -92,6 +92,13 @@ class Detections(DrawnOver):
         for label, mask in reversed(list(zip(self.labels, self.masks, strict=True))):
             labels[mask] = label
         return labels
+
+    def drawn_boxes(self) -> list[Box]:
+        """The boxes as a page draws them."""
+        return [
+            Box(int(label), float(score), (float(left), float(top), float(right), float(bottom)))
+            for label, score, (left, top, right, bottom) in zip(self.labels, self.scores, self.boxes, strict=True)
+        ]
 
     def results(self, image_id: int | str) -> list[dict[str, Any]]:
         """The objects in COCO's format for results."""
@@ -164,4 +171,5 @@ class DetectionModel:
         with capture_blocks(self.network) as blocks:
             found = self.predict(pixels)
         height, width = pixels.shape[:2]
-        return views_of_blocks(title, blocks, found.label_map(), self.covered((height, width)))
+        views = views_of_blocks(title, blocks, found.label_map(), self.covered((height, width)))
+        return [replace(view, boxes=found.drawn_boxes()) for view in views]
