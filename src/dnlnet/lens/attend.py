@@ -204,11 +204,18 @@ def attend_each(
     return result
 
 
-def write_shown(path: Path, target: Path, figure: Figure, content: dict[str, Any], arrays: Mapping[str, Any]) -> None:
+def write_shown(
+    path: Path,
+    target: Path,
+    figure: Figure,
+    content: dict[str, Any],
+    arrays: Mapping[str, Any],
+    dots: int = PRINT_DOTS,
+) -> None:
     """What is shown of a picture or video, under one name with four endings, or none of it and a `BadFileError`."""
     png, pdf, npz, json = files = [target.with_name(target.name + end) for end in (".png", ".pdf", ".npz", ".json")]
     try:
-        save_figure(figure, png, PRINT_DOTS)
+        save_figure(figure, png, dots)
         save_figure(figure, pdf, PRINT_DOTS)
         with atomic_write(npz) as temporary:
             np.savez_compressed(temporary, allow_pickle=False, **arrays)

@@ -26,6 +26,7 @@ from dnlnet.files import atomic_write
 Pixels = NDArray[np.float32] | NDArray[np.uint8]  # (H, W, 3) in 0..1 or 0..255
 
 SIDE = 2.35  # inches of one panel
+SCALE = 0.7  # inches of a colour bar
 PRINT_DOTS = 300  # per inch, as printers need it
 HEAT = "inferno"
 _STRIPE = 3  # largest aspect ratio of a panel

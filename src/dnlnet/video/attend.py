@@ -19,6 +19,8 @@ from dnlnet.lens.clip_figure import ClipPoint, clip_figure, clip_position
 from dnlnet.video.data.video import is_video, open_video
 from dnlnet.video.predictor import VideoModel
 
+_DOTS = 150  # per inch: as wide as a screen
+
 
 def attend_clips(models: Mapping[str, VideoModel], request: Request) -> Attended:
     """A figure, the maps and their description for the clip in the middle of each video.
@@ -53,7 +55,8 @@ def attend_clips(models: Mapping[str, VideoModel], request: Request) -> Attended
         if out is None:
             figures.append(figure)
         else:
-            write_shown(path, out / name, figure, *clip_record(str(name), frames, blocks, points))
+            content, maps = clip_record(str(name), frames, blocks, points)
+            write_shown(path, out / name, figure, content, maps, _DOTS)
 
     def find(inputs: Iterable[Path], out: Path | None) -> Inputs:
         return find_inputs(inputs, is_video, "videos in it", out)
