@@ -15,8 +15,8 @@ FILES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 # What each file prints, as patterns, and the pictures that it leaves.
 EXPECTED: dict[str, tuple[list[str], list[str]]] = {
     "attention_figure.py": (
-        ["written: figures/picture.png and explore.html", r"pairwise \(1, 1, \d+, \d+\), unary"],
-        ["figures/picture.png"],
+        [r"Prediction\(640 x 425: Building", "written: prediction.png", r"pairwise \(1, 1, \d+, \d+\), unary"],
+        ["prediction.png", "attention.png", "maps.png"],
     ),
     "block.py": (
         [r"dnl +Eq\. 12 +8,321 parameters  output \(2, 64, 24, 32\)", "the output is the input: True"],

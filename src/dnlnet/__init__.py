@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dnlnet.attention import Settings as Settings
     from dnlnet.attention import Variant as Variant
     from dnlnet.attention import insert as insert
+    from dnlnet.box import PHOTOS as PHOTOS
     from dnlnet.lens.ablate import ablate as ablate
     from dnlnet.lens.capture import capture as capture
     from dnlnet.recipes.override import override as override
@@ -45,6 +46,7 @@ _MODULES = {
     "dnlnet.artifacts.load": "TrainedModel load",
     "dnlnet.attention": "PRESETS VARIANTS AttentionMaps NonLocal1d NonLocal2d NonLocal3d NonLocalBlock Settings "
     "Variant insert",
+    "dnlnet.box": "PHOTOS",
     "dnlnet.lens.ablate": "ablate",
     "dnlnet.lens.capture": "capture",
     "dnlnet.recipes.override": "override",

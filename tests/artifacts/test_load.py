@@ -3,10 +3,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from huggingface_hub import HfApi, ModelCard
 from huggingface_hub.errors import HFValidationError
 from markdown_it import MarkdownIt
+from PIL import Image
 from safetensors.torch import load_file
 
 import dnlnet
@@ -100,3 +102,46 @@ def test_an_upload_has_the_file_and_a_card_with_its_name(run: Path, monkeypatch:
 def test_a_name_that_is_none_is_refused() -> None:
     with pytest.raises((FileNotFoundError, HFValidationError)):
         dnlnet.TrainedModel.from_pretrained("not a name at all")
+
+
+def test_a_model_is_called_with_a_picture_of_any_kind(run: Path, tmp_path: Path) -> None:
+    model = dnlnet.load(run)
+    for name in ("a.png", "b.png"):
+        Image.fromarray(PIXELS).save(tmp_path / name)
+    expected = model.predict(PIXELS).labels
+    tensor = torch.from_numpy(PIXELS).permute(2, 0, 1)
+    for source in (Image.fromarray(PIXELS), tensor, tensor / 255, tmp_path / "a.png", str(tmp_path / "a.png")):
+        assert np.array_equal(model(source).labels, expected)
+    for several in (tmp_path, str(tmp_path), [PIXELS, tensor], torch.stack([tensor, tensor])):
+        assert [np.array_equal(found.labels, expected) for found in model(several)] == [True, True]
+
+
+def test_a_model_says_what_it_is(run: Path) -> None:
+    model = dnlnet.load(run)
+    miou = model.file.scores["miou"]
+    assert repr(model).startswith("TrainedModel(task segmentation, block dnl, classes 6, size 0.10 million")
+    assert f"score miou {miou:.3f}" in repr(model)
+    page = MarkdownIt("commonmark").render(model._repr_html_())
+    for text in ("scenes-tiny-dnl", "segmentation", "dnl", f"miou {miou:.3f}", *model.classes.names):
+        assert f">{text}" in page or text in page
+
+
+def test_what_a_model_attends_to_is_a_figure_or_a_page_in_one_line(
+    run: Path, other_run: Path, tmp_path: Path
+) -> None:
+    model = dnlnet.load(run)
+    attended = model.attend(PIXELS, queries=[(3, 5), (40, 50)])
+    assert repr(attended) == "Attended(1 of 1 shown)"
+    titles = [axes.get_title() for part in attended.plot().subfigs for axes in part.axes]
+    assert "pairwise of 2" in titles
+    attended.save(tmp_path / "maps.png")
+    attended.save(tmp_path / "explore.html")
+    assert (tmp_path / "explore.html").read_text().startswith("<!doctype html>")
+    with Image.open(tmp_path / "maps.png") as picture:
+        assert min(picture.size) > 300
+    both = dnlnet.attend(model, [PIXELS], against=[other_run])
+    assert [part.get_suptitle() for part in both.plot().subfigs] == ["", "scenes-tiny-dnl", "scenes-tiny-nl"]
+    with pytest.raises(FileNotFoundError, match="no such file or folder"):
+        model.attend(tmp_path / "missing.png")
+    with pytest.raises(ValueError, match="the figures are in files"):
+        dnlnet.attend(model, PIXELS, out=tmp_path / "out").plot()

@@ -1,14 +1,20 @@
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from dnlnet.data.labelled import BadFileError
-from dnlnet.data.pictures import read_picture
+from dnlnet.data.pictures import read_picture, read_pixels
 from trees import truncate, write_image
 
 RED = np.full((4, 6, 3), (250, 10, 20), dtype=np.uint8)
+COLOURS = np.array([[[0, 51, 102], [153, 204, 255]], [[255, 0, 0], [1, 2, 3]]], dtype=np.uint8)
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif", "webp", "bmp", "jpg"])
@@ -60,3 +66,56 @@ def test_a_broken_file_gets_one_sentence(tmp_path: Path) -> None:
         read_picture(tmp_path / "cut.png")
     with pytest.raises(BadFileError, match=r"none\.png: no such file"):
         read_picture(tmp_path / "none.png")
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """Of a server with the files of the folder."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_picture_is_downloaded_from_its_address(address: str, tmp_path: Path) -> None:
+    Image.fromarray(COLOURS).save(tmp_path / "a picture.png")
+    (tmp_path / "text.png").write_text("no picture")
+    assert np.array_equal(read_pixels(f"{address}/a%20picture.png"), COLOURS)
+    with pytest.raises(ValueError, match=rf"^{address}/text.png: "):
+        read_pixels(f"{address}/text.png")
+    with pytest.raises(FileNotFoundError, match=rf"^{address}/none.png: cannot be downloaded .*404"):
+        read_pixels(f"{address}/none.png")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        COLOURS / 255,
+        (COLOURS / 255).astype(np.float32),
+        np.dstack([COLOURS, np.full((2, 2), 255, np.uint8)]),
+        torch.from_numpy(COLOURS).permute(2, 0, 1),
+        torch.from_numpy(COLOURS).permute(2, 0, 1) / 255,
+    ],
+    ids=["double", "float", "opaque", "bytes", "tensor"],
+)
+def test_arrays_and_tensors_are_pictures(given: object) -> None:
+    assert np.array_equal(read_pixels(given), COLOURS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            np.zeros((2, 2, 5), np.uint8),
+            r"an array must be \(height, width\) or .*, got \(2, 2, 5\)",
+        ),
+        (COLOURS.astype(np.float32), "must be in 0..1; give bytes for 0..255"),
+        (COLOURS.astype(np.int64), "must be of uint8, or in 0..1, got int64"),
+        (torch.zeros(2, 2, 3), r"a tensor must be \(3, height, width\)"),
+        (7, "a picture is a file, a URL, a Pillow image, an array or a tensor, not int"),
+    ],
+)
+def test_what_is_no_picture_is_refused_in_a_sentence(given: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_pixels(given)  # type: ignore[arg-type]

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from dnlnet import NonLocalBlock
 from dnlnet.attention import Terms
 from dnlnet.data.classes import Classes
 from dnlnet.lens.explorer import explorer_page
-from dnlnet.lens.views import Picture, Place, View
+from dnlnet.lens.views import Box, Picture, Place, View
 
 CLASSES = Classes(["sky", "<b>road</b>"], [(80, 120, 255), (90, 90, 90)])
 HEIGHT, WIDTH = 144, 208
@@ -34,7 +35,7 @@ def street() -> Picture:
     views = [
         View("dnl", terms_of("dnl"), LABELS),
         View("nl", terms_of("nl"), LABELS[::-1].copy()),
-        View("gc", terms_of("gc")),
+        View("gc", terms_of("gc"), boxes=[Box(1, 0.75, (90, 60, 120, 90)), Box(0, 0.5, (80, 50, 200, 140))]),
         View("padded", terms_of("dnl", pool=2), covered=(0.7, 0.9)),
     ]
     return Picture("street.jpg", pixels, views, LABELS, CLASSES)
@@ -132,7 +133,7 @@ def opened(window: Opened, address: str) -> Iterator[Opened]:
     window.address = address
     window.page.set_viewport_size({"width": 1200, "height": 800})
     window.page.mouse.move(0, 0)
-    window.go("")
+    window.go("#a=0")
     yield window
     complaints, window.complaints = window.complaints, []
     assert complaints == []
@@ -207,15 +208,45 @@ def test_the_point_follows_the_pointer_until_it_is_pinned(fine: Opened) -> None:
     assert not fine.state()["pinned"]
 
 
-def test_a_finger_drags_the_point(fine: Opened) -> None:
-    box = fine.page.locator(".stage canvas").bounding_box()
-    finger = fine.page.context.new_cdp_session(fine.page)
-    for kind, share in (("touchStart", 0.25), ("touchMove", 0.4), ("touchMove", 0.75)):
-        place = {"x": box["x"] + box["width"] * share, "y": box["y"] + box["height"] * share}
+def swipe(shown: Opened, *places: tuple[float, float]) -> None:
+    """Move a finger over the picture: places are shares of its width and height."""
+    box = shown.page.locator(".stage canvas").first.bounding_box()
+    finger = shown.page.context.new_cdp_session(shown.page)
+    for number, (across, down) in enumerate(places):
+        place = {"x": box["x"] + box["width"] * across, "y": box["y"] + box["height"] * down}
+        kind = "touchMove" if number else "touchStart"
         finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [place]})
     finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+def test_a_finger_drags_the_point_sideways(fine: Opened) -> None:
+    fine.go("#a=0")
+    swipe(fine, (0.25, 0.5), (0.4, 0.5), (0.75, 0.5))
     state = fine.state()
-    assert (state["x"], state["y"], state["pinned"]) == (WIDTH * 3 // 4, HEIGHT * 3 // 4, True)
+    assert (state["x"], state["y"], state["pinned"]) == (WIDTH * 3 // 4, HEIGHT // 2, True)
+
+
+def test_a_thumb_on_the_picture_scrolls_the_page_of_a_phone(fine: Opened) -> None:
+    fine.page.set_viewport_size({"width": 390, "height": 640})
+    fine.go("#a=0&x=10&y=20")
+    assert fine.page.evaluate("scrollY") == 0
+    swipe(fine, (0.5, 0.9), (0.5, 0.7), (0.5, 0.4), (0.5, 0.1))
+    fine.page.wait_for_function("() => scrollY > 50")
+    assert (fine.state()["x"], fine.state()["y"]) == (10, 20)
+
+
+@pytest.mark.parametrize("hash_", ["#a=0", "#a=0&b=1"])
+def test_after_a_tap_on_a_phone_the_map_is_in_view(fine: Opened, hash_: str) -> None:
+    fine.page.set_viewport_size({"width": 390, "height": 640})
+    fine.go(hash_)
+    canvas = fine.page.locator(".stage canvas").first
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    canvas.tap(position={"x": box["width"] / 2, "y": box["height"] / 2})
+    where = "document.querySelector('[data-panel=pairwise] canvas').getBoundingClientRect()"
+    fine.page.wait_for_function(f"() => {where}.bottom <= innerHeight")
+    assert fine.page.evaluate(f"{where}.top") > 0
+    assert (fine.state()["x"], fine.state()["y"], fine.state()["pinned"]) == (WIDTH // 2, HEIGHT // 2, True)
 
 
 def test_arrow_keys_move_from_map_to_map(either: Opened) -> None:
@@ -252,6 +283,7 @@ def test_an_address_that_makes_no_sense_is_taken_as_far_as_it_does(fine: Opened)
 
 
 def test_compare_shows_two_views_of_the_same_point(fine: Opened) -> None:
+    fine.go("#a=0")
     fine.click((70, 100))
     assert fine.page.locator(".view").count() == 1
     fine.page.click("#compare")
@@ -262,12 +294,71 @@ def test_compare_shows_two_views_of_the_same_point(fine: Opened) -> None:
     fine.page.evaluate("explorer.ready")
     assert fine.page.locator(".view h2 b").all_inner_texts() == ["dnl", "gc"]
     assert fine.map(2, "pairwise") is None
-    assert fine.page.locator(".view").nth(1).get_by_text("This block has no pairwise term.").is_visible()
+    assert fine.page.locator(".view").nth(1).get_by_text("This block has no pairwise map.").is_visible()
     np.testing.assert_array_equal(fine.map(2, "unary"), fine.map(2, "combined"))
     fine.page.keyboard.press("Escape")
     fine.page.locator("h1").click()
     fine.page.keyboard.press("c")
     assert fine.page.locator(".view").count() == 1
+
+
+def test_it_opens_with_two_views_at_a_telling_point(fine: Opened) -> None:
+    fine.go("")
+    state = fine.state()
+    assert [state[name] for name in ("a", "b", "compare", "pinned")] == [0, 1, True, False]
+    assert (state["y"], state["x"]) == street().telling_point()
+
+
+def test_a_sentence_says_how_much_of_a_map_lies_on_which_class(fine: Opened) -> None:
+    fine.go("#a=0&x=100&y=20")
+    for term in ("pairwise", "combined"):
+        values = fine.map(0, term)
+        assert values is not None
+        share = values.reshape(SIZE)[: SIZE[0] // 2].sum() / values.sum()
+        sentence = fine.page.inner_text(f"[data-panel={term}] .finding")
+        assert sentence == f"{share:.0%} of it on sky, which is 50 % of the picture".replace("%", " %", 1)
+    unary = fine.map(0, "unary")
+    assert unary is not None
+    upper = unary.reshape(SIZE)[: SIZE[0] // 2].sum() / unary.sum()
+    name, share = ("sky", upper) if upper > 0.5 else ("<b>road</b>", 1 - upper)
+    assert f"{round(100 * share)} % of it on {name}, which" in fine.page.inner_text("[data-panel=unary] .finding")
+    fine.go("#picture=1")
+    values = fine.map(0, "pairwise")
+    assert values is not None
+    falling = np.sort(values)[::-1].cumsum() / values.sum()
+    half = (int((falling < 0.5).sum()) + 1) / len(values)
+    sentence = fine.page.inner_text("[data-panel=pairwise] .finding")
+    assert sentence == f"Half of it on {round(100 * half)} % of the picture"
+
+
+def test_a_box_says_its_class_under_the_pointer(fine: Opened) -> None:
+    fine.go("#a=2&x=100&y=70")
+    assert "box of <b>road</b> 0.75" in fine.page.inner_text(".stage .readout")
+    fine.go("#a=2&x=5&y=5")
+    assert "box of" not in fine.page.inner_text(".stage .readout")
+
+
+def test_what_is_seen_is_saved_as_a_picture(fine: Opened, tmp_path: Path) -> None:
+    fine.go("#a=0&b=2&x=100&y=70")
+    with fine.page.expect_download() as waiting:
+        fine.page.click("#save")
+    download = waiting.value
+    assert download.suggested_filename == "attention street.jpg x100 y70.png"
+    download.save_as(tmp_path / "seen.png")
+    with Image.open(tmp_path / "seen.png") as picture:
+        assert picture.size[0] > 1600
+        assert len(set(picture.convert("L").resize((60, 40)).get_flattened_data())) > 40
+
+
+def test_the_address_keeps_colours_and_sliders(fine: Opened) -> None:
+    fine.go("#a=0&x=1&y=2&colours=viridis&gamma=1.2&opacity=0.4&floor=weakest&overlay=truth")
+    chosen = {id_: fine.page.input_value(f"#{id_}") for id_ in ("colours", "gamma", "opacity", "floor", "overlay")}
+    assert list(chosen.values()) == ["viridis", "1.2", "0.4", "weakest", "truth"]
+    fine.page.locator("#gamma").fill("0.7")
+    fine.page.wait_for_function("() => location.hash.includes('gamma=0.7')")
+    assert "colours=viridis" in fine.page.evaluate("location.hash")
+    fine.go("#a=0&colours=none&gamma=x")
+    assert fine.page.input_value("#colours") == "inferno"
 
 
 def test_the_readout_names_classes_as_text(fine: Opened) -> None:

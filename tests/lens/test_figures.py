@@ -59,12 +59,34 @@ def test_labels_edges_and_predictions_are_drawn_when_given() -> None:
 
 
 def test_places_without_a_picture_stay_blank() -> None:
-    figure = attention_figure(Picture("p", PIXELS, [view_of("dnl")]), POINTS)
-    empty = [axes for part in figure.subfigs for axes in part.axes if not axes.images]
+    figure = attention_figure(Picture("p", PIXELS, [view_of("dnl"), view_of("dnl")]), POINTS)
+    scale = "<colorbar>"
+    empty = [a for part in figure.subfigs for a in part.axes if not a.images and a.get_label() != scale]
     assert empty
     for axes in empty:
         assert not axes.get_frame_on()
         assert not len(axes.get_xticks()) + len(axes.get_yticks())
+
+
+def test_a_figure_of_one_view_leaves_no_place_empty() -> None:
+    picture = Picture("p", PIXELS, [view_of("dnl", prediction=LABELS)], classes=TWO)
+    (part,) = attention_figure(picture, POINTS).subfigs
+    places = [axes for axes in part.axes if axes.get_label() != "<colorbar>"]
+    assert len(places) == 2 * (2 + len(POINTS))
+    assert all(axes.images or axes.get_legend() for axes in places)
+
+
+def test_a_figure_of_a_long_clip_is_no_larger_than_a_screen() -> None:
+    terms = NonLocalBlock(8, "dnl", dims=3).terms(torch.randn(1, 8, 32, 3, 5))
+    figure = clip_figure(np.zeros((64, 12, 20, 3), np.uint8), {"a": terms, "b": terms}, [(0, 6, 10), (7, 0, 19)])
+    width, height = figure.get_size_inches()
+    assert width <= 13
+    assert height <= 9
+
+
+def test_scores_fill_their_axis() -> None:
+    axes = score_figure([{"iteration": 10, "miou": 0.04}, {"iteration": 20, "miou": 0.05}]).axes[0]
+    assert axes.get_ylim() == pytest.approx((0, 0.055))
 
 
 def test_a_prediction_of_nothing_is_not_drawn() -> None:
@@ -83,7 +105,7 @@ def test_the_share_on_the_query_class_is_the_attention_there() -> None:
 
 def test_queries_snap_to_the_grid_and_their_cell_is_marked() -> None:
     figure = attention_figure(Picture("p", PIXELS, [view_of("nl_pairwise")]), [(5, 7)])
-    axes = next(a for a in figure.subfigs[1].axes if a.get_title() == "pairwise of 1")
+    axes = next(a for a in figure.subfigs[0].axes if a.get_title() == "pairwise of 1")
     (cell,) = axes.patches
     assert (cell.get_x(), cell.get_y(), cell.get_width(), cell.get_height()) == (3.5, 3.5, 4, 4)
     assert [float(line.get_xdata()[0]) for line in axes.lines] == [5.5]  # the middle of columns 4..7
@@ -148,7 +170,7 @@ CLIP = np.random.default_rng(1).integers(0, 256, (8, 12, 20, 3), dtype=np.uint8)
 def test_a_clip_has_a_row_for_each_map_and_a_column_for_each_time(variant: str, rows: int, tmp_path: Path) -> None:
     terms = NonLocalBlock(8, variant, dims=3).terms(torch.randn(1, 8, 4, 3, 5))
     figure = clip_figure(CLIP, {variant: terms}, [(0, 6, 10), (7, 0, 19)])
-    assert len(figure.axes) == 4 * rows
+    assert len(figure.axes) == 4 * rows + 1  # and the colour bar
     assert [axes.get_title() for axes in figure.axes[:4]] == ["frame 2", "frame 4", "frame 6", "frame 8"]
     marked = [len(axes.lines) for axes in figure.axes[:4]]
     assert marked == [1, 0, 0, 1]  # each query in the frame it is in

@@ -24,8 +24,12 @@ from dnlnet.artifacts.model_file import (
     write_model_file,
 )
 from dnlnet.data.classes import Classes
+from dnlnet.data.labelled import BadFileError
+from dnlnet.data.names import in_html
+from dnlnet.data.pictures import is_url
 from dnlnet.files import atomic_write
 from dnlnet.layout import convert_to_channels_last
+from dnlnet.lens.attend import Attended, Query, Request
 from dnlnet.systems import System, system_of
 
 _FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors names them
@@ -90,6 +94,8 @@ def _few(names: Sequence[str]) -> str:
 class TrainedModel(ModelHubMixin, library_name="dnlnet"):
     """A trained model from a model file, ready to predict, and to be shared.
 
+    ``model(picture)`` is what it finds, ``model.attend(picture)`` what it attends to; a notebook shows both.
+
     ``model.save_pretrained(folder)`` and ``model.push_to_hub("name/of-it")`` write the file, its recipe and a card
     that says what it is and what it scored; ``TrainedModel.from_pretrained`` reads them.
 
@@ -125,8 +131,63 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         return self.file.classes
 
     def predict(self, source: Any, **options: Any) -> Any:
-        """What the model finds in a picture or video: see the `predict` of `predictor`."""
+        """What the model finds in a picture or video; the model called with it does the same.
+
+        Results have ``show()``, ``save(path)`` and ``plot()``, and a notebook shows them by itself.
+
+        Args:
+            source: a file, a URL, a Pillow image, an array (H, W, 3) or a tensor (3, H, W), or for a video model a
+                file, a URL or a folder of frames; a list or a batch of such, or a folder of files, gives a list. For
+                more than fits into memory, `dnlnet.predict` writes files.
+            options: of the `predict` of `predictor`, such as `threshold` of a detector.
+        """
+        if isinstance(source, list | tuple) or (isinstance(source, Tensor) and source.ndim == 4):
+            return [self.predict(one, **options) for one in source]
+        if isinstance(source, Path | str) and not is_url(source) and Path(source).is_dir():
+            found = self.system.outputs(self.predictor).find([Path(source)])
+            if found.problems:
+                raise BadFileError(found.problems[0])
+            if list(found.paths.values()) != [Path(source)]:  # a folder of frames is one video
+                return [self.predictor.predict(path, **options) for path in found.paths.values()]
         return self.predictor.predict(source, **options)
+
+    __call__ = predict
+
+    def attend(self, source: Any, queries: Sequence[Query] = (), **options: Any) -> Attended:
+        """What the model attends to in a picture or video; the result has ``show()``, ``save(path)`` and ``plot()``.
+
+        ``save("maps.png")`` writes the figure, ``save("explore.html")`` the page to explore it with.
+
+        Args:
+            source: as `predict` takes it.
+            queries: points in pixels, (x, y), or (x, y, frame) in a clip; default: points well inside the regions.
+            options: of `Request`: where files go, if any are to be written.
+        """
+        request = Request.of(source, queries, **options)
+        return self.system.attend({self.file.recipe.name: self.predictor}, request, None, self.file.recipe.data.name)
+
+    def __repr__(self) -> str:
+        return f"TrainedModel({', '.join(f'{name} {value}' for name, value in self._facts().items())})"
+
+    def _repr_html_(self) -> str:
+        rows = {"model": self.file.recipe.name, **self._facts(), "class names": ", ".join(self.classes.names)}
+        left = 'style="text-align: left"'
+        cells = "".join(
+            f"<tr><th {left}>{in_html(name)}</th><td {left}>{in_html(value)}</td></tr>"
+            for name, value in rows.items()
+        )
+        return f"<table>{cells}</table>"
+
+    def _facts(self) -> dict[str, str]:
+        recipe, count = self.file.recipe, sum(tensor.numel() for tensor in self.network.parameters())
+        scores = self.file.scores or {}
+        return {
+            "task": recipe.task,
+            "block": recipe.model.variant or "none",
+            "classes": str(len(self.classes)),
+            "size": f"{count / 1e6:.2f} million parameters",
+            "score": ", ".join(f"{name} {value:.3f}" for name, value in list(scores.items())[:2]) or "not measured",
+        }
 
     def _save_pretrained(self, save_directory: Path) -> None:
         before, now = read_header(self.file.path)[0], file_metadata(self.file.recipe, self.file.classes)
@@ -153,7 +214,7 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
 
 
 def load(model: str | Path) -> TrainedModel:
-    """A trained model, ready for ``model.predict(picture)``, or of a video.
+    """A trained model, ready for ``model(picture)``, or of a video.
 
     The batch norms are folded into the convolutions and channels lie last in memory: the same function up to
     rounding, in the form that `dnlnet bench predict` finds fastest without compiling.
@@ -172,14 +233,20 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def load_together(models: Sequence[str | Path]) -> dict[str, TrainedModel]:
+def load_together(models: Sequence[str | Path | TrainedModel]) -> dict[str, TrainedModel]:
     """Models to be compared, by what to call them: recipes, with their files where those are equal."""
-    return {title: TrainedModel(file) for title, file in read_together(models).items()}
+    files = read_together(models)
+    return {
+        title: model if isinstance(model, TrainedModel) else TrainedModel(file)
+        for (title, file), model in zip(files.items(), models, strict=True)
+    }
 
 
-def read_together(models: Sequence[str | Path]) -> dict[str, ModelFile]:
+def read_together(models: Sequence[str | Path | TrainedModel]) -> dict[str, ModelFile]:
     """Model files to be compared, by what to call them; they must be of one system and know the same classes."""
-    files = [read_model_file(find_model(str(model))) for model in models]
+    files = [
+        model.file if isinstance(model, TrainedModel) else read_model_file(find_model(str(model))) for model in models
+    ]
     first = files[0]
     for file in files[1:]:
         if file.recipe.task != first.recipe.task:

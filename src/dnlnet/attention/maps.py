@@ -3,9 +3,9 @@
 # B batch, Q chosen queries, M key positions, S spatial sizes of the key map (L, H x W or T x H x W)
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,11 +14,18 @@ from dnlnet.attention.kernels import attend
 from dnlnet.attention.spec import Centring, Variant
 from dnlnet.attention.terms import Embeddings, Logits, coupled_logits, pairwise_logits, unary_logits
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
+    from dnlnet.lens.map_figure import DrawnMaps
+
 Positions = Iterable[int | Sequence[int]] | Tensor
 Term = Literal["pairwise", "unary", "combined"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AttentionMaps:
     """Attention of Q query positions over the key map.
 
@@ -27,14 +34,49 @@ class AttentionMaps:
         unary: (B, *S), one map for all queries, summing to 1; None for a variant without the term.
         combined: (B, Q, *S), the attention the block applies. It sums to 1 when coupled (Eq. 2, 13) or with a
             single term, and to 2 when two softmaxes are added (Eq. 12, 14). Gates are not in it.
+        queries: where the queries lie, as shares of the lengths of the map; None if that is not known.
+
+    It draws itself: ``maps.plot(over=picture)``, ``show()``, ``save("maps.png")``; a notebook shows it by itself.
     """
 
     pairwise: Tensor | None
     unary: Tensor | None
     combined: Tensor
+    queries: tuple[tuple[float, ...], ...] | None = None
+
+    def __repr__(self) -> str:
+        batch, queries, *size = self.combined.shape
+        terms = [name for name in ("pairwise", "unary") if getattr(self, name) is not None]
+        over = f"{batch} x {queries} queries over {' x '.join(map(str, size))} positions"
+        return f"AttentionMaps({over}: {', '.join([*terms, 'combined'])})"
+
+    def plot(self, over: Any = None) -> "Figure":
+        """A figure with a row for each query, and its maps in it.
+
+        Args:
+            over: the picture to draw them over: a file, a Pillow image, an array or a tensor; of 2-d maps alone.
+        """
+        return self._drawn(over).plot()
+
+    def show(self, over: Any = None) -> None:
+        """Show the figure: in a notebook below the cell, elsewhere in the program that shows pictures."""
+        self._drawn(over).show()
+
+    def save(self, path: "Path | str", over: Any = None) -> None:
+        """Write the figure as PNG, PDF or whatever the name's suffix says."""
+        self._drawn(over).save(path)
+
+    def _repr_png_(self) -> bytes:
+        return self._drawn()._repr_png_()
+
+    def _drawn(self, over: Any = None) -> "DrawnMaps":
+        # Loaded when somebody asks for a figure: nothing else in this package needs more than torch.
+        from dnlnet.lens.map_figure import DrawnMaps
+
+        return DrawnMaps(self, over)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Terms:
     """The logits of a block's terms on one input, which give the maps of any query: memory O(N), not O(N^2).
 
@@ -69,10 +111,20 @@ class Terms:
             tuple(key_size),
         )
 
+    def __repr__(self) -> str:
+        terms = ", ".join(name for name in ("pairwise", "unary") if getattr(self, name) is not None)
+        return f"{type(self).__name__}({' x '.join(map(str, self.size))} positions: {terms})"
+
     @torch.no_grad()
     def maps(self, queries: Positions) -> AttentionMaps:
         """Maps of chosen positions, e.g. [(row, column)]; the others are not computed."""
-        return self.maps_of_rows(flatten_positions(queries, self.size))
+        rows = flatten_positions(queries, self.size)
+        strides = [prod(self.size[axis + 1 :]) for axis in range(len(self.size))]
+        middles = tuple(
+            tuple((row // stride % length + 0.5) / length for stride, length in zip(strides, self.size, strict=True))
+            for row in rows.tolist()
+        )
+        return replace(self.maps_of_rows(rows), queries=middles)
 
     @torch.no_grad()
     def maps_of_rows(self, rows: Tensor) -> AttentionMaps:

@@ -48,6 +48,8 @@ def attend(
 
     Example: dnlnet attend timm:vit_small_patch14_dinov2 cat.jpg --layers 5,8 --heads all -o figures
     """
+    if out is None and page is None:
+        raise ValueError("nothing to write: give a folder for figures with -o OUT, a file with --page HTML, or both")
     queries = [_query(text) for text in query or []]
     chosen_layers, chosen_heads = layers_of(layers), heads_of(heads)
 

@@ -27,7 +27,7 @@ class Outputs(ABC):
     def targets(self, out: Path, name: Path) -> Targets:
         """The files of a picture, by what they are; the last one is written last."""
 
-    def find(self, inputs: Sequence[Path], out: Path) -> Inputs:
+    def find(self, inputs: Sequence[Path], out: Path | None = None) -> Inputs:
         """What is to be predicted."""
         return find_pictures(inputs, out)
 

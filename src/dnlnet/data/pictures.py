@@ -1,14 +1,27 @@
 """Pictures of any kind as RGB: what a camera, a scanner or a drawing program writes."""
 
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Union
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from dnlnet.data.labelled import open_picture
+from dnlnet.data.labelled import BadFileError, open_picture
 from dnlnet.data.sizes import Size
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PictureLike = Union[Path, str, Image.Image, NDArray[Any], "Tensor"]
+_PATIENCE = 30  # seconds without an answer
+_MOST_BYTES = 256 * 2**20  # of a download
 _BRIGHTEST = {"I;16": 65535, "I;16B": 65535, "I;16L": 65535, "I": 65535, "F": 1.0}
 
 
@@ -40,19 +53,71 @@ def to_rgb(image: Image.Image) -> NDArray[np.uint8]:
     return np.asarray(image.convert("RGB"))
 
 
-def read_pixels(image: Path | str | Image.Image | NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """A picture as (H, W, 3) in 0..255, from its file, a Pillow image, or as it is.
+def read_pixels(image: PictureLike) -> NDArray[np.uint8]:
+    """A picture as (H, W, 3) in 0..255, upright, whatever it is given as.
 
-    >>> read_pixels(Image.new("L", (3, 2))).shape
-    (2, 3, 3)
+    Args:
+        image: a file; a URL, which is downloaded; a Pillow image; an array (H, W), (H, W, 3) or (H, W, 4), or a
+            tensor (3, H, W) or (1, H, W), of bytes or of numbers in 0..1.
+
+    >>> import torch
+    >>> read_pixels(Image.new("L", (3, 2))).shape, read_pixels(torch.rand(3, 2, 3)).shape
+    ((2, 3, 3), (2, 3, 3))
     """
+    from torch import Tensor  # late: files can be listed and checked without it
+
     if isinstance(image, Path | str):
+        if is_url(image):
+            with downloaded(str(image)) as path:
+                return read_picture(path)
         return read_picture(Path(image))
     if isinstance(image, Image.Image):
-        return to_rgb(image)
-    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
-        raise ValueError(f"an array must be (height, width, 3) of uint8, got {image.shape} of {image.dtype}")
-    return image
+        return to_rgb(ImageOps.exif_transpose(image))
+    if isinstance(image, Tensor):
+        if image.ndim != 3 or image.shape[0] not in (1, 3):
+            raise ValueError(f"a tensor must be (3, height, width) or (1, height, width), got {tuple(image.shape)}")
+        return read_pixels(image.detach().cpu().permute(1, 2, 0).expand(-1, -1, 3).numpy())
+    if not isinstance(image, np.ndarray):
+        raise ValueError(
+            f"a picture is a file, a URL, a Pillow image, an array or a tensor, not {type(image).__name__}"
+        )
+    if not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))):
+        raise ValueError(f"an array must be (height, width) or (height, width, 3), got {image.shape}")
+    if np.issubdtype(image.dtype, np.floating):
+        if not (image.size and image.min() >= 0 and image.max() <= 1):
+            raise ValueError("an array or tensor of floating-point numbers must be in 0..1; give bytes for 0..255")
+        image = (image * 255).round().astype(np.uint8)
+    if image.dtype != np.uint8:
+        raise ValueError(f"an array or tensor must be of uint8, or in 0..1, got {image.dtype}")
+    return image if image.ndim == 3 and image.shape[2] == 3 else to_rgb(Image.fromarray(image))
+
+
+def is_url(source: object) -> bool:
+    """Whether it is the address of a file to download.
+
+    >>> is_url("https://example.org/a.jpg"), is_url("a.jpg"), is_url(Path("https:/a"))
+    (True, False, False)
+    """
+    return isinstance(source, str) and source.startswith(("https://", "http://"))
+
+
+@contextmanager
+def downloaded(url: str) -> Iterator[Path]:
+    """The file at an address, for as long as the block lasts; what is wrong with it is said of the address."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / (PurePosixPath(urlsplit(url).path).name or "download")
+        try:
+            with urlopen(Request(url, headers={"User-Agent": "dnlnet"}), timeout=_PATIENCE) as answer:
+                content = answer.read(_MOST_BYTES + 1)
+        except (OSError, ValueError, HTTPException) as error:
+            raise FileNotFoundError(f"{url}: cannot be downloaded ({error}); give a file instead") from None
+        if len(content) > _MOST_BYTES:
+            raise ValueError(f"{url}: is larger than {_MOST_BYTES // 2**20} MB; download it, and give the file")
+        path.write_bytes(content)
+        try:
+            yield path
+        except BadFileError as error:
+            raise ValueError(f"{url}: {error.problem.text}") from None
 
 
 def resized_picture(picture: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:

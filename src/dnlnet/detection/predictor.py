@@ -2,31 +2,34 @@
 
 # n objects; H, W size of the picture
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from PIL import Image
 from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
 
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.data.pictures import read_pixels, resized_picture
+from dnlnet.data.names import printable
+from dnlnet.data.pictures import PictureLike, read_pixels, resized_picture
 from dnlnet.detection.data.samples import resized_size
 from dnlnet.detection.metric import run_lengths
 from dnlnet.detection.network import Detector
 from dnlnet.detection.task import MASK_THRESHOLD
 from dnlnet.lens.capture import capture_blocks
-from dnlnet.lens.views import View, views_of_blocks
+from dnlnet.lens.drawn import DrawnOver
+from dnlnet.lens.panels import result_figure
+from dnlnet.lens.views import Box, View, views_of_blocks
 
 SCORE_THRESHOLD = 0.5
 
 
-@dataclass(frozen=True)
-class Detections:
+@dataclass(frozen=True, repr=False)
+class Detections(DrawnOver):
     """The objects found in a picture, the most confident first.
 
     Args:
@@ -47,6 +50,11 @@ class Detections:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        height, width = self.image.shape[:2]
+        found = [f"{count} {printable(name)}" for name, count in Counter(self.names()).most_common()]
+        return f"Detections({width} x {height}: {', '.join(found) or 'nothing'})"
 
     def names(self) -> list[str]:
         """The class of each object."""
@@ -71,12 +79,26 @@ class Detections:
             )
         return picture.permute(1, 2, 0).numpy()
 
+    def plot(self) -> Figure:
+        """The overlay with the most confident score of each class."""
+        best: dict[str, float] = {}
+        for name, score in zip(self.names(), self.scores, strict=True):
+            best.setdefault(name, float(score))
+        return result_figure(self.overlay(), self.classes, best)
+
     def label_map(self) -> NDArray[np.uint8]:
         """(H, W), the class of the most confident object at each pixel; IGNORE where there is none."""
         labels = np.full(self.image.shape[:2], IGNORE, dtype=np.uint8)
         for label, mask in reversed(list(zip(self.labels, self.masks, strict=True))):
             labels[mask] = label
         return labels
+
+    def drawn_boxes(self) -> list[Box]:
+        """The boxes as a page draws them."""
+        return [
+            Box(int(label), float(score), (float(left), float(top), float(right), float(bottom)))
+            for label, score, (left, top, right, bottom) in zip(self.labels, self.scores, self.boxes, strict=True)
+        ]
 
     def results(self, image_id: int | str) -> list[dict[str, Any]]:
         """The objects in COCO's format for results."""
@@ -118,10 +140,8 @@ class DetectionModel:
         self.network, self.classes, self.device = network.eval().to(device), classes, device
         self.short_side, self.long_side = short_side, long_side
 
-    def predict(
-        self, image: Path | str | Image.Image | NDArray[np.uint8], *, threshold: float = SCORE_THRESHOLD
-    ) -> Detections:
-        """The objects of a picture that are at least as sure as `threshold`."""
+    def predict(self, image: PictureLike, *, threshold: float = SCORE_THRESHOLD) -> Detections:
+        """The objects of a picture, given as `read_pixels` takes it, that are at least as sure as `threshold`."""
         pixels = read_pixels(image)
         height, width = pixels.shape[:2]
         size = resized_size((height, width), self.short_side, self.long_side)
@@ -151,4 +171,5 @@ class DetectionModel:
         with capture_blocks(self.network) as blocks:
             found = self.predict(pixels)
         height, width = pixels.shape[:2]
-        return views_of_blocks(title, blocks, found.label_map(), self.covered((height, width)))
+        views = views_of_blocks(title, blocks, found.label_map(), self.covered((height, width)))
+        return [replace(view, boxes=found.drawn_boxes()) for view in views]

@@ -2,7 +2,7 @@
 
 # H, W size of the picture
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from dnlnet.data.inputs import Inputs, find_pictures
 from dnlnet.data.labelled import BadFileError, Labels, Problem
 from dnlnet.data.outputs import writing_problem
-from dnlnet.data.pictures import read_picture
+from dnlnet.data.pictures import PictureLike, is_url, read_pixels
 from dnlnet.files import atomic_write, write_json
+from dnlnet.lens.drawn import Drawn
 from dnlnet.lens.explorer import explorer_page
 from dnlnet.lens.figures import attention_figure
 from dnlnet.lens.layer_figure import layer_figure
@@ -36,10 +38,10 @@ class Request:
     """What is to be shown, and where it goes.
 
     Args:
-        inputs: pictures or videos, and folders of them.
+        inputs: pictures or videos, and folders of them, as paths; or pictures as `read_pixels` takes them.
         queries: points in pixels, (x, y) or (x, y, frame); without any, points are chosen.
         out: folder for figures, maps and their descriptions.
-        page: file for the page that explores all pictures.
+        page: file for the page that explores all pictures; with neither, the result keeps figures and pictures.
         max_pixels: larger pictures are made smaller.
         every_layer: of a transformer is shown, even if they are many, for somebody has chosen them.
         report: called with what a user should know about an input.
@@ -47,7 +49,7 @@ class Request:
         advance: called after each of them.
     """
 
-    inputs: Sequence[Path]
+    inputs: Sequence[Any]
     queries: Sequence[Query] = ()
     out: Path | None = None
     page: Path | None = None
@@ -57,26 +59,63 @@ class Request:
     start: Callable[[int], None] = lambda _: None
     advance: Callable[[], None] = lambda: None
 
+    @classmethod
+    def of(cls, source: Any, queries: Sequence[Query] = (), **options: Any) -> "Request":
+        """A request for one picture or video, a folder, or a list of them, with the other arguments by name."""
+        several = isinstance(source, list | tuple) or (isinstance(source, Tensor) and source.ndim == 4)
+        inputs = list(source) if several else [source]
+        return cls(
+            [Path(one) if isinstance(one, str) and not is_url(one) else one for one in inputs], queries, **options
+        )
+
+    @property
+    def kept(self) -> bool:
+        """Whether nothing is written, so that the result keeps what is shown."""
+        return self.out is None and self.page is None
+
 
 @dataclass
-class Attended:
+class Attended(Drawn):
     """What became of a request.
 
     Args:
         count: inputs that were found.
         problems: what could not be shown, with its path.
         out, page: what was written, if anything was.
+        figures, pictures: what is shown of each input, if nothing was written; `figures` has that of each picture or
+            video, `plot` gives the first one.
     """
 
     count: int
     problems: list[str] = field(default_factory=list)
     out: Path | None = None
     page: Path | None = None
+    figures: list[Figure] = field(default_factory=list, repr=False)
+    pictures: list[Picture] = field(default_factory=list, repr=False)
 
     @property
     def shown(self) -> int:
         """Inputs that were shown."""
         return self.count - len(self.problems)
+
+    def plot(self) -> Figure:
+        """The figure of the first input."""
+        if not self.figures:
+            raise ValueError("the figures are in files; leave out `out` and `page` to have them here")
+        return self.figures[0]
+
+    def save(self, path: Path | str) -> None:
+        """Write the figure of the first input as PNG, PDF and so on, or as .html the page that explores all."""
+        if Path(path).suffix.lower() not in (".html", ".htm"):
+            super().save(path)
+        elif self.pictures:
+            write_page(Path(path), self.pictures)
+        else:
+            raise ValueError("the page is for pictures that were not written to files, and not for videos")
+
+    def __repr__(self) -> str:
+        what = f"{self.shown} of {self.count} shown"
+        return f"Attended({', '.join([what, *(f'written: {path}' for path in (self.out, self.page) if path)])})"
 
 
 def attend_pictures(
@@ -91,13 +130,14 @@ def attend_pictures(
     """
     points = [_point(query) for query in request.queries]
     shown: list[Picture] = []
+    figures: list[Figure] = []
     told: set[str] = set()
 
-    def show(name: Path, path: Path) -> None:
-        picture = _look(name, path, models, labels, request)
+    def show(name: Path, source: PictureLike) -> None:
+        picture = _look(name, source, models, labels, request)
         for point in points:
             picture.require_inside(point)
-        if request.out is not None:
+        if request.out is not None or request.kept:
             chosen = points or picture.interior_points()
             few = picture if request.every_layer else with_few_layers(picture, MOST_ROWS, MOST_LAYERS)
             missing = left_out(picture.views, few.views)
@@ -105,46 +145,77 @@ def attend_pictures(
                 request.report(f"figure: {missing}")
             told.add(missing)
             draw = attention_figure if all(view.place is None for view in few.views) else layer_figure
-            write_shown(path, request.out / name, draw(few, chosen), *record(picture, chosen))
-        if request.page is not None:
+            figure = draw(few, chosen)
+            if request.out is None:
+                figures.append(figure)
+            else:
+                write_shown(name, request.out / name, figure, *record(picture, chosen))
+        if request.page is not None or request.kept:
             shown.append(picture)
 
-    result = attend_each(find_pictures(request.inputs, request.out), request, show)
+    result = attend_each(find_pictures, request, show)
     if shown and request.page is not None:
-        most = max(1, PAGE_VIEWS // len(shown))
-        few = shown if request.every_layer else [with_few_layers(picture, most) for picture in shown]
-        missing = left_out(shown[0].views, few[0].views)
+        missing = write_page(request.page, shown, every_layer=request.every_layer)
         if missing:
             request.report(f"page: {missing}")
-        with atomic_write(request.page) as temporary:
-            temporary.write_text(explorer_page(few, note=missing), encoding="utf-8")
         result.page = request.page
+    if request.kept:
+        result.figures, result.pictures = figures, shown
     return result
 
 
-def attend_each(found: Inputs, request: Request, show: Callable[[Path, Path], None]) -> Attended:
-    """Show each input, by the name of its results and its path; one that cannot be read does not stop the others."""
+def write_page(path: Path, pictures: Sequence[Picture], *, every_layer: bool = False) -> str:
+    """Write the page that explores pictures, and return what it leaves out, in words."""
+    most = max(1, PAGE_VIEWS // len(pictures))
+    few = pictures if every_layer else [with_few_layers(picture, most) for picture in pictures]
+    missing = left_out(pictures[0].views, few[0].views)
+    with atomic_write(path) as temporary:
+        temporary.write_text(explorer_page(few, note=missing), encoding="utf-8")
+    return missing
+
+
+def attend_each(
+    find: Callable[[Iterable[Path], Path | None], Inputs], request: Request, show: Callable[[Path, Any], None]
+) -> Attended:
+    """Show each input, by the name of its results and its path, or itself if it is no file.
+
+    One that cannot be read does not stop the others, unless nothing is written.
+    """
+    paths = [given for given in request.inputs if isinstance(given, Path)]
+    others = [given for given in request.inputs if not isinstance(given, Path)]
+    found = find(paths, request.out) if paths or not others else Inputs()
+    names = ["picture"] if len(others) == 1 else [f"picture {number}" for number in range(1, 1 + len(others))]
+    inputs: dict[Path, Any] = {**found.paths, **dict(zip(map(Path, names), others, strict=True))}
     for text in found.left_out:
         request.report(f"left out: {text}")
     problems = [str(problem) for problem in found.problems]
-    request.start(len(found.paths))
-    for name, path in found.paths.items():
+    request.start(len(inputs))
+    for name, source in inputs.items():
         try:
-            show(name, path)
+            show(name, source)
         except BadFileError as error:
             problems.append(str(error))
         request.advance()
-    result = Attended(len(found.paths) + len(found.problems), problems)
+    if problems and request.kept:
+        raise ValueError("; ".join(problems))
+    result = Attended(len(inputs) + len(found.problems), problems)
     if result.shown:
         result.out = request.out
     return result
 
 
-def write_shown(path: Path, target: Path, figure: Figure, content: dict[str, Any], arrays: Mapping[str, Any]) -> None:
+def write_shown(
+    path: Path,
+    target: Path,
+    figure: Figure,
+    content: dict[str, Any],
+    arrays: Mapping[str, Any],
+    dots: int = PRINT_DOTS,
+) -> None:
     """What is shown of a picture or video, under one name with four endings, or none of it and a `BadFileError`."""
     png, pdf, npz, json = files = [target.with_name(target.name + end) for end in (".png", ".pdf", ".npz", ".json")]
     try:
-        save_figure(figure, png, PRINT_DOTS)
+        save_figure(figure, png, dots)
         save_figure(figure, pdf, PRINT_DOTS)
         with atomic_write(npz) as temporary:
             np.savez_compressed(temporary, allow_pickle=False, **arrays)
@@ -163,17 +234,17 @@ def _point(query: Query) -> Point:
 
 def _look(
     name: Path,
-    path: Path,
+    source: PictureLike,
     models: Mapping[str, PictureModel],
     find_labels: Callable[[Path], Labels | None] | None,
     request: Request,
 ) -> Picture:
     """A picture with the views of all models' blocks, and its labels if they are known."""
-    pixels = read_picture(path)
-    labels = None if find_labels is None else find_labels(path)
+    pixels = read_pixels(source)
+    labels = None if find_labels is None or not isinstance(source, Path) else find_labels(source)
     if find_labels is not None and labels is None:
-        request.report(f"{path}: is not a picture of the data set; shown without labels")
-    pixels, labels = made_smaller(path, pixels, labels, request.max_pixels, request.report)
+        request.report(f"{name}: is not a picture of the data set; shown without labels")
+    pixels, labels = made_smaller(name, pixels, labels, request.max_pixels, request.report)
     views = [view for title, model in models.items() for view in model.views(title, pixels)]
     return Picture(str(name), pixels, views, labels, classes_of(models.values()))
 

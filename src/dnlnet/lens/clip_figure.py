@@ -13,9 +13,12 @@ from torch.nn.functional import interpolate
 
 from dnlnet.attention import Terms
 from dnlnet.data.names import in_figure
-from dnlnet.lens.panels import DIM, SIDE, Mark, draw_panel, noted, overlay_heat, panel_height
+from dnlnet.lens.panels import DIM, SCALE, SIDE, Mark, draw_panel, draw_scale, noted, overlay_heat, panel_height
 from dnlnet.lens.views import cell_of, is_nearly_uniform
 
+_MOST_FRAMES = 8
+_WIDTH, _HEIGHT, _SMALLEST = 10.0, 7.5, 0.7  # inches: of all panels, and of the side of one
+_LABELS = 1.3  # for the names of the rows
 ClipPoint = tuple[int, int, int]  # (frame, row, column) in frames and pixels of the clip
 
 
@@ -25,8 +28,8 @@ def clip_figure(
     """The frames in a row; below, for each block, its unary map and the pairwise maps of the points over all frames.
 
     A query lies in one frame and attends to all of them. If a block's map has fewer time steps than the clip has
-    frames, each step is shown on its middle frame. All frames of a map share one colour scale, from zero to its
-    maximum, which is given as a multiple of a uniform map.
+    frames, each step is shown on its middle frame; of more than eight steps, eight are shown. All frames of a map
+    share one colour scale, from zero to its maximum, which is given as a multiple of a uniform map.
 
     Args:
         frames: (T, H, W, 3) in 0..255.
@@ -38,11 +41,11 @@ def clip_figure(
     >>> from dnlnet import NonLocalBlock
     >>> terms = NonLocalBlock(8, "dnl", dims=3).terms(torch.randn(1, 8, 4, 3, 5))
     >>> figure = clip_figure(np.zeros((8, 12, 20, 3), np.uint8), {"dnl": terms}, [(3, 6, 10)])
-    >>> len(figure.axes)  # four times; the frames, unary, pairwise
-    12
+    >>> len(figure.axes)  # four times; the frames, unary, pairwise; and the colour bar
+    13
     """
     _check(frames, blocks, points)
-    times = max(terms.key_size[0] for terms in blocks.values())
+    times = min(max(terms.key_size[0] for terms in blocks.values()), _MOST_FRAMES)
     first = next(iter(blocks.values()))
     marks = {n: _mark(n, clip_position(point, frames, first), frames, first) for n, point in enumerate(points)}
     rows: list[tuple[str, Tensor | None, Sequence[int]]] = [("frames", None, range(len(points)))]
@@ -56,18 +59,22 @@ def clip_figure(
                 (f"{in_figure(name)}\npairwise of {n + 1}{_peak(attention)}", attention, [n])
                 for n, attention in enumerate(maps.pairwise[0])
             ]
-    high = 0.75 * panel_height((frames.shape[1], frames.shape[2]))
-    size = (times * SIDE * 0.75 + 0.8, len(rows) * (high + 0.12) + (0.5 if title else 0.25))
+    # As large as a screen takes, with the same letters in every figure.
+    ratio = panel_height((frames.shape[1], frames.shape[2])) / SIDE
+    side = max(_SMALLEST, min(0.75 * SIDE, _WIDTH / times, _HEIGHT / len(rows) / ratio))
+    size = (times * (side + 0.05) + _LABELS + SCALE, len(rows) * (side * ratio + 0.1) + (0.6 if title else 0.35))
     figure = Figure(figsize=size, layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.02, h_pad=0.03, wspace=0.01, hspace=0.01)  # type: ignore[union-attr,call-arg]
     if title:
         figure.suptitle(in_figure(title, 100), fontsize=12, fontweight="bold")
     grid = figure.subplots(len(rows), times, squeeze=False)
     for axes, (name, attention, numbers) in zip(grid, rows, strict=True):
         in_frame = [(cell_of(points[number][0], len(frames), times), marks[number]) for number in numbers]
         _draw_row(axes, frames, attention, in_frame)
-        axes[0].set_ylabel(name, fontsize=7)
+        axes[0].set_ylabel(name, fontsize=8, rotation=0, ha="right", va="center", labelpad=6)
     for time, axes in enumerate(grid[0]):
         axes.set_title(f"frame {_middle_frame(time, times, len(frames)) + 1}", fontsize=9)
+    draw_scale(figure, list(grid[1:].flat))
     return figure
 
 

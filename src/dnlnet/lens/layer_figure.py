@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dnlnet.data.names import in_figure
 from dnlnet.lens.figures import position_mark
-from dnlnet.lens.panels import SIDE, Mark, draw_panel, noted, overlay_heat, panel_height
+from dnlnet.lens.panels import SCALE, SIDE, Mark, draw_panel, draw_scale, noted, overlay_heat, panel_height
 from dnlnet.lens.views import Picture, Point, View
 
 _LABEL = 0.45  # inches for the name of a row
@@ -28,7 +28,7 @@ def layer_figure(picture: Picture, points: Sequence[Point], *, title: str | None
     >>> from dnlnet import NonLocalBlock
     >>> terms = NonLocalBlock(8, "nl").terms(torch.randn(1, 8, 4, 6))
     >>> figure = layer_figure(Picture("sea", np.zeros((16, 24, 3), np.uint8), [View("nl", terms)]), [(8, 12)])
-    >>> [axes.get_title() for axes in figure.axes]
+    >>> [axes.get_title() for axes in figure.axes if axes.get_title()]
     ['sea', 'attention of 1', 'unary, for all queries', 'pairwise of 1']
     """
     if not points:
@@ -38,7 +38,7 @@ def layer_figure(picture: Picture, points: Sequence[Point], *, title: str | None
     columns, rows = 2 + 2 * len(points), len(picture.views)
     height = panel_height(picture.size)
     figure = Figure(
-        figsize=(columns * (SIDE + 0.08) + _LABEL, rows * (height + 0.1) + 0.3 + (0.4 if title else 0)),
+        figsize=(columns * (SIDE + 0.08) + _LABEL + SCALE, rows * (height + 0.1) + 0.3 + (0.4 if title else 0)),
         layout="constrained",
     )
     figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0.01, hspace=0.01)  # type: ignore[union-attr,call-arg]
@@ -53,6 +53,7 @@ def layer_figure(picture: Picture, points: Sequence[Point], *, title: str | None
         _blank(axes[0])
         axes[0].set_ylabel(_row_name(view, picture), fontsize=7)
         _draw_row(axes[1:], picture, view, points, titled=number == 0)
+    draw_scale(figure, list(grid[:, 1:].flat))
     return figure
 
 

@@ -3,15 +3,18 @@
 # H, W size of the picture
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import PowerNorm
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from torch import Tensor
@@ -24,7 +27,9 @@ from dnlnet.lens.views import LEARNT_LITTLE, is_nearly_uniform
 Pixels = NDArray[np.float32] | NDArray[np.uint8]  # (H, W, 3) in 0..1 or 0..255
 
 SIDE = 2.35  # inches of one panel
+SCALE = 0.7  # inches of a colour bar
 PRINT_DOTS = 300  # per inch, as printers need it
+HEAT = "inferno"
 _STRIPE = 3  # largest aspect ratio of a panel
 DIM = 6  # a nearly uniform map is painted as if there were values so many times as strong
 _COLOURS = ("#00d5ff", "#7dff6a", "#ff5ad1", "#ffe14d")
@@ -51,6 +56,31 @@ class Mark:
         """The colour of the mark; neighbouring numbers differ."""
         return _COLOURS[self.number % len(_COLOURS)]
 
+    def draw(self, axes: Axes) -> None:
+        """Draw it, and the cell."""
+        if self.cell is not None:
+            left, top, width, height = self.cell
+            axes.add_patch(
+                Rectangle((left - 0.5, top - 0.5), width, height, fill=False, edgecolor=self.colour, linewidth=1)
+            )
+        axes.plot(
+            self.column,
+            self.row,
+            "o",
+            markersize=8,
+            markerfacecolor=self.colour,
+            markeredgecolor="black",
+            markeredgewidth=1,
+        )
+        axes.annotate(
+            str(self.number + 1),
+            (self.column, self.row),
+            ha="center",
+            va="center_baseline",
+            fontsize=6,
+            fontweight="bold",
+        )
+
 
 def panel_height(size: tuple[int, int]) -> float:
     """Height in inches of a panel for a picture of this height and width; narrow ones are stretched.
@@ -63,35 +93,24 @@ def panel_height(size: tuple[int, int]) -> float:
 
 
 def draw_panel(axes: Axes, pixels: Pixels, title: str, marks: Sequence[Mark] = ()) -> None:
-    """Show the pixels under a title, with the marks on them."""
+    """Show the pixels, or values (H, W) in 0..1 as heat, under a title, with the marks on them."""
     height, width = pixels.shape[:2]
-    axes.imshow(pixels, interpolation="nearest", aspect=panel_height((height, width)) / SIDE * width / height)
+    aspect = panel_height((height, width)) / SIDE * width / height
+    axes.imshow(pixels, cmap=HEAT, vmin=0, vmax=1, interpolation="nearest", aspect=aspect)
     axes.set_title(title, fontsize=9)
     axes.set_xticks([])
     axes.set_yticks([])
     for mark in marks:
-        if mark.cell is not None:
-            left, top, width, height = mark.cell
-            axes.add_patch(
-                Rectangle((left - 0.5, top - 0.5), width, height, fill=False, edgecolor=mark.colour, linewidth=1)
-            )
-        axes.plot(
-            mark.column,
-            mark.row,
-            "o",
-            markersize=8,
-            markerfacecolor=mark.colour,
-            markeredgecolor="black",
-            markeredgewidth=1,
-        )
-        axes.annotate(
-            str(mark.number + 1),
-            (mark.column, mark.row),
-            ha="center",
-            va="center_baseline",
-            fontsize=6,
-            fontweight="bold",
-        )
+        mark.draw(axes)
+
+
+def draw_scale(figure: Figure | SubFigure, places: Sequence[Axes], strongest: str = "strongest") -> None:
+    """Draw the colour bar of heat maps on the right of their axes; `strongest` says what is brightest."""
+    heat = ScalarMappable(PowerNorm(0.5, 0, 1), HEAT)
+    bar = figure.colorbar(heat, ax=places, fraction=0.03, pad=0.01, aspect=30, shrink=0.9)
+    bar.set_ticks([0, 0.25, 1], labels=["0", "¼", strongest])
+    bar.ax.tick_params(labelsize=7, length=2)
+    bar.outline.set_visible(False)
 
 
 def draw_legend(axes: Axes, classes: Classes, shown: Sequence[int] | None = None) -> None:
@@ -111,6 +130,34 @@ def draw_legend(axes: Axes, classes: Classes, shown: Sequence[int] | None = None
     )
 
 
+def result_figure(pixels: NDArray[np.uint8], classes: Classes, shares: Mapping[str, float]) -> Figure:
+    """A result over its picture (H, W, 3), with a legend of the first classes and the share of each.
+
+    >>> sky = Classes(["sky"], [(0, 0, 255)])
+    >>> [text.get_text() for text in result_figure(np.zeros((2, 3, 3), np.uint8), sky, {"sky": 0.6}).legends[0].texts]
+    ['sky 60 %']
+    """
+    shape = pixels.shape[0], pixels.shape[1]
+    wide = 2.2 * SIDE
+    high = panel_height(shape) * 2.2
+    figure = Figure(figsize=(wide + 1.9, high), layout="constrained")
+    axes = figure.subplots()
+    draw_panel(axes, pixels, "")
+    axes.set_frame_on(False)
+    shown = [(name, share) for name, share in shares.items() if share >= 0.005][: max(3, int(high / 0.2))]
+    colours = [[part / 255 for part in classes.palette[classes.names.index(name)]] for name, _ in shown]
+    figure.legend(
+        [Rectangle((0, 0), 1, 1, color=colour) for colour in colours],
+        [f"{in_figure(name, 20)} {100 * share:.0f} %" for name, share in shown],
+        loc="outside right upper",
+        frameon=False,
+        fontsize=8,
+        handlelength=1.2,
+        handleheight=1.2,
+    )
+    return figure
+
+
 def overlay_heat(pixels: NDArray[np.uint8], attention: Tensor, strongest: float | None = None) -> NDArray[np.float32]:
     """Overlay a heat map of the attention's square root (H, W) on the darkened grey picture.
 
@@ -123,7 +170,7 @@ def overlay_heat(pixels: NDArray[np.uint8], attention: Tensor, strongest: float 
         strongest = float(np.quantile(attention.numpy(), 0.99)) * (DIM if is_nearly_uniform(attention) else 1)
     warmth = (attention / max(strongest, torch.finfo(torch.float32).tiny)).clamp(0, 1).sqrt().numpy()
     grey = pixels.mean(axis=2, keepdims=True) / 255
-    colour = np.asarray(matplotlib.colormaps["inferno"](warmth))[..., :3] * (0.6 + 0.4 * grey)
+    colour = np.asarray(matplotlib.colormaps[HEAT](warmth))[..., :3] * (0.6 + 0.4 * grey)
     weight = 0.85 * warmth[..., None]
     blended: NDArray[np.float32] = ((1 - weight) * 0.45 * grey + weight * colour).astype(np.float32)
     return blended
@@ -140,11 +187,13 @@ def noted(title: str, attention: Tensor) -> str:
 
 def save_figure(figure: Figure, path: Path, dots: int = 150) -> None:
     """Write the figure atomically, as PNG, PDF or whatever the name's suffix says, with `dots` per inch."""
-    with (
-        atomic_write(path) as temporary,
-        matplotlib.rc_context({"pdf.fonttype": 42}),
-        warnings.catch_warnings(),
-    ):
+    with atomic_write(path) as temporary:
+        write_figure(figure, temporary, dots)
+
+
+def write_figure(figure: Figure, target: Path | BytesIO, dots: int) -> None:
+    """Write the figure, with fonts that printers take, to a path or, as PNG, into memory."""
+    with matplotlib.rc_context({"pdf.fonttype": 42}), warnings.catch_warnings():
         # Letters that the font lacks are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        figure.savefig(temporary, dpi=dots, facecolor="white")
+        figure.savefig(target, dpi=dots, facecolor="white")

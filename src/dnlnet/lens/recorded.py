@@ -19,7 +19,7 @@ from dnlnet.lens.steps import Seen, row_blocks, shared
 Heads = int | Literal["mean", "all"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HeadTerms(Terms):
     """The terms of heads, in the place of the batch, split by Eq. 5; bias and mask are in the combined map alone.
 
@@ -65,7 +65,7 @@ class HeadTerms(Terms):
         return logits if hidden is None else logits.masked_fill(hidden[:, None], -torch.inf)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Recorded:
     """One attention of a model: queries and keys alone are kept, linear in the number of tokens.
 
@@ -80,6 +80,10 @@ class Recorded:
 
     seen: Seen
     layout: Layout | str
+
+    def __repr__(self) -> str:
+        batch, heads, count, _ = self.seen.query.shape
+        return f"Recorded({batch} x {heads} heads of {count} tokens)"
 
     @property
     def heads(self) -> int:

@@ -19,6 +19,7 @@ from dnlnet.data.classes import IGNORE, Classes
 UNIFORM = 1.01  # times its mean that the strongest value of a map reaches which says nothing
 LEARNT_LITTLE = "nearly uniform: this block has learnt little yet"
 Point = tuple[int, int]  # (row, column) in pixels of the picture
+_TRIED = 6  # points, to find a telling one
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,15 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Box:
+    """An object that a detector found: its class, how sure that is, and left, top, right, bottom in pixels."""
+
+    label: int
+    score: float
+    corners: tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
 class View:
     """What one block, or head, of one model made of a picture.
 
@@ -60,6 +70,7 @@ class View:
         covered: the share of the block's map, in height and width, that the picture takes: a detector pads pictures
             below and on the right, and very small ones are padded for all.
         place: in a transformer, for a page to choose by layer and head.
+        boxes: of the objects that a detector found.
     """
 
     title: str
@@ -67,6 +78,7 @@ class View:
     prediction: NDArray[np.uint8] | None = None
     covered: tuple[float, float] = (1.0, 1.0)
     place: Place | None = None
+    boxes: Sequence[Box] = ()
 
     def __post_init__(self) -> None:
         if len(self.terms.size) != 2:
@@ -133,6 +145,27 @@ class Picture:
         if labels is None or self.classes is None:
             return [(self.size[0] // 2, self.size[1] // 2)]
         return interior_points(torch.from_numpy(labels), count, len(self.classes))
+
+    def telling_point(self) -> Point:
+        """Of some points well inside regions, that whose attention prefers its own class most.
+
+        That is the share of the pairwise map of the first view on the class, less the class's share of the picture.
+        Without a pairwise term or classes it is the first of the points.
+        """
+        points, view = self.interior_points(_TRIED), self.views[0]
+        labels = view.prediction if self.labels is None else self.labels
+        if labels is None or view.terms.pairwise is None or view.covered != (1, 1):
+            return points[0]
+        maps = view.terms.maps([view.position(point, self) for point in points]).pairwise
+        assert maps is not None
+        height, width = view.terms.key_size
+
+        def excess(number: int) -> float:
+            same = torch.from_numpy(labels == labels[points[number]]).float()
+            cells = F.adaptive_avg_pool2d(same[None], (height, width))[0]
+            return float((maps[0, number].cpu().float() * cells).sum() - cells.mean())
+
+        return points[max(range(len(points)), key=excess)]
 
     def class_name(self, label: int) -> str | None:
         """The name of a class; None for a label that is none."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dnlnet.lens.recorded import Heads, Recorded
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WindowTerms(Terms):
     """Terms of heads that see one window each; a map is 0 outside of its query's window.
 
@@ -58,7 +58,7 @@ class WindowTerms(Terms):
         maps = AttentionMaps(torch.stack(pair, dim=1), unary, torch.stack(whole, dim=1))
         if not self.averaged:
             return maps
-        return AttentionMaps(*(x.mean(dim=0, keepdim=True) for x in (maps.pairwise, maps.unary, maps.combined)))  # type: ignore[union-attr]
+        return AttentionMaps(*(x.mean(dim=0, keepdim=True) for x in (maps.pairwise, maps.unary, maps.combined)))  # type: ignore[union-attr,arg-type]
 
     @torch.no_grad()
     def applied(self, term: Term, values: Tensor) -> Tensor:

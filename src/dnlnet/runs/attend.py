@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from dnlnet.artifacts.load import TrainedModel
 from dnlnet.lens.attend import MAX_PIXELS, Attended, Query, Request, attend_pictures
@@ -11,11 +12,11 @@ from dnlnet.runs.look import load_to_look, picture_models
 
 
 def attend(
-    model: str | Path,
-    inputs: Sequence[Path | str],
+    model: str | Path | TrainedModel,
+    inputs: Any,
     *,
     queries: Sequence[Query] = (),
-    against: Sequence[str | Path] = (),
+    against: Sequence[str | Path | TrainedModel] = (),
     weights: Path | str | None = None,
     size: int | None = None,
     layers: Sequence[int | str] | None = None,
@@ -28,12 +29,15 @@ def attend(
     start: Callable[[int], None] = lambda _: None,
     advance: Callable[[], None] = lambda: None,
 ) -> Attended:
-    """Write what models attend to in pictures or videos: the maps of query points, the unary map, both together.
+    """What models attend to in pictures or videos: the maps of query points, the unary map, both together.
+
+    With neither `out` nor `page` nothing is written: the result has ``show()``, ``save("maps.png")`` for the figure,
+    ``save("explore.html")`` for the page, and ``plot()``, and a notebook shows it by itself.
 
     Args:
-        model: a model file, the folder of a run, a name in the box or on the Hugging Face hub; or a transformer of
-            another library: `timm:NAME`, `torchvision:NAME`, `transformers:NAME_OR_FOLDER`.
-        inputs: pictures or videos, and folders of them.
+        model: a trained model; a model file, the folder of a run, a name in the box or on the Hugging Face hub; or a
+            transformer of another library: `timm:NAME`, `torchvision:NAME`, `transformers:NAME_OR_FOLDER`.
+        inputs: a picture as `TrainedModel.predict` takes it, a video, a folder of them, or a list of all these.
         queries: points in pixels, (x, y), or (x, y, frame) in a clip; default: points well inside the regions.
         against: further models to compare with.
         weights: of a transformer: a local state dict, or "none"; default: its library downloads them.
@@ -47,19 +51,17 @@ def attend(
         report: called with what a user should know about an input.
         start, advance: called with the number of inputs, and after each of them.
     """
-    if out is None and page is None:
-        raise ValueError("nothing to write: give a folder for figures with -o OUT, a file with --page HTML, or both")
     models = load_to_look([model, *against], weights=weights, size=size, layers=layers, heads=heads)
-    request = Request(
-        [Path(given) for given in inputs],
+    request = Request.of(
+        inputs,
         queries,
-        None if out is None else Path(out),
-        None if page is None else Path(page),
-        max_pixels,
-        layers is not None,
-        report,
-        start,
-        advance,
+        out=None if out is None else Path(out),
+        page=None if page is None else Path(page),
+        max_pixels=max_pixels,
+        every_layer=layers is not None,
+        report=report,
+        start=start,
+        advance=advance,
     )
     known = next((each for each in models.values() if isinstance(each, TrainedModel)), None)
     if known is not None:

@@ -123,7 +123,7 @@ def run_demo(
     scenes = [_look(nets, index) for index in _PICTURED]
     demo = Demo(street, nets, overlaps, out / "attention.png", page, out / "scores.json")
     save_figure(attention_figure(scenes[0], scenes[0].interior_points()), demo.figure)
-    _write_page(page, [*photographs, *scenes])
+    _write_page(page, [*photographs, *scenes], start=len(photographs))  # where there is something to compare
     write_json(demo.scores, {"steps": steps, "seed": seed, **_content(demo)})
     return demo
 
@@ -137,9 +137,9 @@ def _look_at_photograph(photo: Path, model: TrainedModel, report: Callable[[str]
     return Picture(photo.name, pixels, views, classes=model.classes)
 
 
-def _write_page(page: Path, pictures: Sequence[Picture]) -> None:
+def _write_page(page: Path, pictures: Sequence[Picture], start: int = 0) -> None:
     with atomic_write(page) as temporary:
-        temporary.write_text(explorer_page(pictures, title="What attention learnt"), encoding="utf-8")
+        temporary.write_text(explorer_page(pictures, title="What attention learnt", start=start), encoding="utf-8")
 
 
 def _train(

@@ -12,7 +12,7 @@ from dnlnet.lens.views import PictureModel
 
 
 def load_to_look(
-    models: Sequence[str | Path],
+    models: Sequence[str | Path | TrainedModel],
     *,
     weights: Path | str | None = None,
     size: int | None = None,
@@ -22,30 +22,32 @@ def load_to_look(
     """Models to be looked into, by what to call them, in their order.
 
     Args:
-        models: model files, run folders, names; or `timm:NAME`, `torchvision:NAME`, `transformers:NAME_OR_FOLDER`.
+        models: trained models, model files, run folders, names; or `timm:NAME`, `torchvision:NAME`,
+            `transformers:NAME_OR_FOLDER`.
         weights: of the first, if it is a transformer of another library: a file, or "none".
         size: at which transformers see pictures, the shorter side in pixels.
         layers, heads: of them; see `Choice`.
     """
-    if len(set(map(str, models))) < len(models) and any(map(is_foreign, models)):
+    foreign = [not isinstance(model, TrainedModel) and is_foreign(model) for model in models]
+    if len(set(map(str, models))) < len(models) and any(foreign):
         raise ValueError("a model is named twice; compare different ones")
-    if not any(map(is_foreign, models)):
+    if not any(foreign):
         for option, value in (("--weights", weights), ("--size", size), ("--layers", layers), ("--heads", heads)):
             if value is not None:
                 raise ValueError(
                     f"{option}: is for transformers of other libraries, timm:NAME, torchvision:NAME or "
                     "transformers:NAME; our models bring their own"
                 )
-    elif weights is not None and not is_foreign(models[0]):
+    elif weights is not None and not foreign[0]:
         raise ValueError(f"--weights: are of the first model, and {models[0]} brings its own")
-    ours = [model for model in models if not is_foreign(model)]
+    ours = [model for model, other in zip(models, foreign, strict=True) if not other]
     trained = iter((load_together(ours) if ours else {}).items())
     choice, device = Choice(layers, "mean" if heads is None else heads), default_device()
     found: dict[str, TrainedModel | ForeignModel] = {}
     for number, model in enumerate(models):
-        if is_foreign(model):
+        if foreign[number]:
             own = weights if number == 0 else None
-            found[str(model)] = load_foreign(model, own, size, choice=choice, device=device)
+            found[str(model)] = load_foreign(str(model), own, size, choice=choice, device=device)
         else:
             title, loaded = next(trained)
             found[title] = loaded

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from dnlnet.artifacts.model_file import shareable
 from dnlnet.data.names import fenced, in_figure, in_markdown
@@ -80,21 +81,22 @@ def loss_figure(steps: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def score_figure(evaluations: Sequence[Mapping[str, Any]]) -> Figure:
-    """Every score over the iterations."""
+    """Every score over the iterations, from 0 to a little above the highest; the legend has the last values."""
     figure = Figure(figsize=(7, 3), layout="constrained")
     axes = figure.subplots()
     iterations = [evaluation["iteration"] for evaluation in evaluations]
+    highest = 0.0
     for name in _score_names(evaluations[0]):
         values = [math.nan if evaluation[name] is None else evaluation[name] for evaluation in evaluations]
-        axes.plot(iterations, values, marker="o", markersize=4, label=in_figure(name))
-        if not math.isnan(values[-1]):
-            axes.annotate(
-                f"{values[-1]:.3f}", (iterations[-1], values[-1]), (6, 0), textcoords="offset points", va="center"
-            )
-    axes.set_ylim(0, 1)
+        last = "unknown" if math.isnan(values[-1]) else f"{values[-1]:.3f}"
+        axes.plot(iterations, values, marker="o", markersize=4, label=f"{in_figure(name)} {last}")
+        highest = max([highest, *(value for value in values if not math.isnan(value))])
+    axes.set_ylim(0, min(1, 1.1 * highest) or 1)
     axes.set_xlabel("iteration")
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    axes.grid(axis="y", color="0.9", linewidth=0.8)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     return figure
 
 

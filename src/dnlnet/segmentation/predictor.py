@@ -5,19 +5,22 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
+from dnlnet.data.names import printable
 from dnlnet.data.outputs import Progress
-from dnlnet.data.pictures import read_pixels
+from dnlnet.data.pictures import PictureLike, read_pixels
 from dnlnet.lens.capture import capture_blocks
+from dnlnet.lens.drawn import DrawnOver
+from dnlnet.lens.panels import result_figure
 from dnlnet.lens.views import View, views_of_blocks
 from dnlnet.segmentation.inference import Inference, tiled_labels, tiles
 
@@ -25,8 +28,8 @@ MAX_PIXELS = 4_000_000
 TILE_PIXELS = 1_048_576  # attention takes time quadratic in them, and networks are trained on crops no larger
 
 
-@dataclass(frozen=True)
-class Prediction:
+@dataclass(frozen=True, repr=False)
+class Prediction(DrawnOver):
     """The classes of a picture's pixels.
 
     Args:
@@ -50,11 +53,20 @@ class Prediction:
         blended = Image.blend(Image.fromarray(self.image), Image.fromarray(self.colours()), opacity)
         return np.asarray(blended)
 
+    def plot(self) -> Figure:
+        """The overlay with a legend of the classes and their shares."""
+        return result_figure(self.overlay(), self.classes, self.shares())
+
     def shares(self) -> dict[str, float]:
         """The share of the picture that each class takes, the largest first, without those that do not occur."""
         counts = np.bincount(self.labels.ravel(), minlength=len(self.classes)) / self.labels.size
         order = np.argsort(-counts, kind="stable")
         return {self.classes.names[index]: float(counts[index]) for index in order if counts[index] > 0}
+
+    def __repr__(self) -> str:
+        height, width = self.labels.shape
+        said = [f"{printable(name)} {share:.0%}" for name, share in list(self.shares().items())[:3]]
+        return f"Prediction({width} x {height}: {', '.join(said)})"
 
 
 class SegmentationModel:
@@ -80,12 +92,12 @@ class SegmentationModel:
     @torch.inference_mode()
     def predict(
         self,
-        image: Path | str | Image.Image | NDArray[np.uint8],
+        image: PictureLike,
         *,
         max_pixels: int = MAX_PIXELS,
         progress: Progress = lambda done, total: None,
     ) -> Prediction:
-        """The classes of a picture: a file, a Pillow image, or (H, W, 3) in 0..255.
+        """The classes of a picture, given as `read_pixels` takes it.
 
         Pictures of more than `max_pixels` are done in tiles, of about a million pixels at most, without scores.
         `progress` is told how often the network has been asked, of how many times: for each tile, window and size.

@@ -2,21 +2,24 @@
 
 # T frames, H, W size of a frame
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from dnlnet.attention import Terms
-from dnlnet.data.inputs import find_inputs
+from dnlnet.data.inputs import Inputs, find_inputs
 from dnlnet.lens.attend import Attended, Query, Request, attend_each, write_shown
 from dnlnet.lens.capture import capture_blocks
 from dnlnet.lens.clip_figure import ClipPoint, clip_figure, clip_position
 from dnlnet.video.data.video import is_video, open_video
 from dnlnet.video.predictor import VideoModel
+
+_DOTS = 150  # per inch: as wide as a screen
 
 
 def attend_clips(models: Mapping[str, VideoModel], request: Request) -> Attended:
@@ -25,15 +28,18 @@ def attend_clips(models: Mapping[str, VideoModel], request: Request) -> Attended
     Queries are (x, y) in pixels of the video, in the middle frame, or (x, y, frame) with frames of the clip counted
     from 1; without any, the middle.
     """
-    if request.page is not None or request.out is None:
+    if request.page is not None:
         raise ValueError("the page is for pictures; give a folder for the figures of videos with -o OUT")
     out, first = request.out, next(iter(models.values()))
+    figures: list[Figure] = []
     for title, model in models.items():
         if _clip_text(model) != _clip_text(first):
             text = f"looks at {_clip_text(model)}, not at {_clip_text(first)}; compare models of the same frames"
             raise ValueError(f"{title}: {text}")
 
-    def show(name: Path, path: Path) -> None:
+    def show(name: Path, path: Any) -> None:
+        if not isinstance(path, Path):
+            raise ValueError(f"a video is a file or a folder of frames, not {type(path).__name__}")
         with open_video(path) as video:
             size = video.size
             for note in video.notes:
@@ -46,9 +52,18 @@ def attend_clips(models: Mapping[str, VideoModel], request: Request) -> Attended
         points = [_point(query, size, (count, height, width)) for query in request.queries]
         points = points or [(count // 2, height // 2, width // 2)]
         figure = clip_figure(frames, blocks, points, title=path.name)
-        write_shown(path, out / name, figure, *clip_record(str(name), frames, blocks, points))
+        if out is None:
+            figures.append(figure)
+        else:
+            content, maps = clip_record(str(name), frames, blocks, points)
+            write_shown(path, out / name, figure, content, maps, _DOTS)
 
-    return attend_each(find_inputs(request.inputs, is_video, "videos in it", out), request, show)
+    def find(inputs: Iterable[Path], out: Path | None) -> Inputs:
+        return find_inputs(inputs, is_video, "videos in it", out)
+
+    result = attend_each(find, request, show)
+    result.figures = figures
+    return result
 
 
 def _clip_text(model: VideoModel) -> str:

@@ -28,7 +28,7 @@ class VideoOutputs(Outputs):
         """The file of a video."""
         return {"classes": out / name.parent / f"{name.name}.json"}
 
-    def find(self, inputs: Sequence[Path], out: Path) -> Inputs:
+    def find(self, inputs: Sequence[Path], out: Path | None = None) -> Inputs:
         """Video files and folders of frames."""
         kind = f"videos in it ({', '.join(VIDEO_SUFFIXES)}, or folders of pictures)"
         return find_inputs(inputs, is_video, kind, out)

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.data.classes import Classes
+from dnlnet.data.names import in_figure, printable
+from dnlnet.data.pictures import downloaded, is_url
+from dnlnet.lens.drawn import Drawn
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.samples import views_of
 from dnlnet.video.data.video import open_video
@@ -20,8 +24,8 @@ from dnlnet.video.metric import averaged
 from dnlnet.video.views import VIEWS_PER_BATCH, view_logits
 
 
-@dataclass(frozen=True)
-class Action:
+@dataclass(frozen=True, repr=False)
+class Action(Drawn):
     """The classes of a video.
 
     Args:
@@ -42,6 +46,22 @@ class Action:
         """The most confident classes with their probabilities, in falling order."""
         order = np.argsort(-self.scores, kind="stable")[:count]
         return {self.classes.names[index]: round(float(self.scores[index]), 6) for index in order}
+
+    def plot(self) -> Figure:
+        """Bars of the most confident classes."""
+        best = self.top()
+        figure = Figure(figsize=(5, 0.4 + 0.32 * len(best)), layout="constrained")
+        axes = figure.subplots()
+        bars = axes.barh([in_figure(name) for name in best], list(best.values()), color="#3b6fb6")
+        axes.bar_label(bars, [f"{score:.0%}" for score in best.values()], padding=4)
+        axes.set_xlim(0, 1.12)
+        axes.set_xticks([])
+        axes.invert_yaxis()
+        axes.spines[["top", "right", "bottom"]].set_visible(False)
+        return figure
+
+    def __repr__(self) -> str:
+        return f"Action({', '.join(f'{printable(name)} {score:.0%}' for name, score in self.top(3).items())})"
 
 
 class VideoModel:
@@ -75,7 +95,12 @@ class VideoModel:
         self.clips, self.crops, self.short_side = clips, crops, short_side
 
     def predict(self, video: Path | str) -> Action:
-        """The class of a video: a file, or a folder of frames."""
+        """The class of a video: a file, a URL, or a folder of frames."""
+        if not isinstance(video, Path | str):
+            raise ValueError(f"a video is a file, a URL or a folder of frames, not {type(video).__name__}")
+        if is_url(video):
+            with downloaded(str(video)) as path:
+                return self.predict(path)
         return self.predict_views(*self.views(Path(video)))
 
     def views(self, video: Path) -> tuple[Tensor, list[str]]:

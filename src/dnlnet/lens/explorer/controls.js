@@ -9,14 +9,11 @@ function choosePoint(x, y, pinned = state.pinned) {
 }
 
 function choosePicture(index) {
-  const [oldHeight, oldWidth] = picture().size;
   state.picture = index;
-  const [height, width] = picture().size;
-  const last = picture().views.length - 1;
-  Object.assign(state, {
-    x: Math.floor(((state.x + 0.5) / oldWidth) * width), y: Math.floor(((state.y + 0.5) / oldHeight) * height),
-    a: Math.min(state.a, last), b: Math.min(state.b, last), compare: state.compare && last > 0,
-  });
+  const { start: [y, x], views, compare } = picture();
+  const last = views.length - 1;
+  Object.assign(state, { x, y, a: Math.min(state.a, last), b: Math.min(state.b, last), compare });
+  if (compare && state.a === state.b) Object.assign(state, { a: 0, b: 1 });
   show();
 }
 
@@ -60,9 +57,13 @@ function step(down, across) {
 
 // ---- the link
 
+const DISPLAY = ["colours", "floor", "overlay", "gamma", "opacity"];
+const defaults = {};
+
 function hash() {
   const { x, y, a, b, compare } = state;
-  return `#${new URLSearchParams({ picture: state.picture, x, y, a, ...(compare ? { b } : {}) })}`;
+  const changed = DISPLAY.filter((id) => element(id).value !== defaults[id]).map((id) => [id, element(id).value]);
+  return `#${new URLSearchParams({ picture: state.picture, x, y, a, ...(compare ? { b } : {}), ...Object.fromEntries(changed) })}`;
 }
 
 function writeHash() {
@@ -77,12 +78,19 @@ function readHash(address) {
   const given = new URLSearchParams(new URL(address).hash.slice(1));
   state.picture = whole(given.get("picture"), state.picture, content.pictures.length);
   const { size: [height, width], views } = picture();
-  state.x = whole(given.get("x"), Math.floor(width / 2), width);
-  state.y = whole(given.get("y"), Math.floor(height / 2), height);
+  const { start: [y, x], compare } = picture();
+  state.x = whole(given.get("x"), x, width);
+  state.y = whole(given.get("y"), y, height);
   state.a = whole(given.get("a"), 0, views.length);
-  state.compare = given.has("b") && views.length > 1;
+  state.compare = (given.has("b") && views.length > 1) || (compare && !given.has("a"));
   state.b = whole(given.get("b"), Math.min(1, views.length - 1), views.length);
   state.pinned = given.has("x") && given.has("y");
+  for (const id of DISPLAY) {
+    const control = element(id), before = control.value;
+    control.value = given.get(id) ?? defaults[id];
+    if (!control.value) control.value = before; // a choice that there is not
+  }
+  changeDisplay();
   show();
 }
 
@@ -110,12 +118,22 @@ function watch(canvas) {
     return [x, Math.floor(((event.clientY - box.top) / box.height) * height)];
   };
   const inPicture = canvas.closest(".stage") !== null;
-  canvas.addEventListener("pointermove", (event) => {
-    const dragged = event.pointerType !== "mouse" && inPicture && event.buttons > 0;
-    if (dragged || (event.pointerType === "mouse" && !state.pinned)) choosePoint(...pixel(event));
-  });
+  let finger = null; // where it came down, and the point before that
   canvas.addEventListener("pointerdown", (event) => {
-    if (event.pointerType !== "mouse" && inPicture) choosePoint(...pixel(event), true);
+    finger = event.pointerType === "mouse" || !inPicture ? null : { from: event, before: { ...state }, moves: false };
+  });
+  // A finger that moves up or down scrolls the page, one that moves sideways the point.
+  canvas.addEventListener("pointercancel", () => {
+    if (finger?.moves) choosePoint(finger.before.x, finger.before.y, finger.before.pinned);
+    finger = null;
+  });
+  canvas.addEventListener("pointerup", () => { finger = null; });
+  canvas.addEventListener("pointermove", (event) => {
+    if (event.pointerType === "mouse" && !state.pinned) choosePoint(...pixel(event));
+    if (event.pointerType === "mouse" || !finger) return;
+    const [across, down] = [event.clientX - finger.from.clientX, event.clientY - finger.from.clientY];
+    finger.moves ||= Math.abs(across) > Math.max(6, Math.abs(down));
+    if (finger.moves) choosePoint(...pixel(event), true);
   });
   canvas.addEventListener("click", (event) => {
     const [x, y] = pixel(event);
@@ -126,8 +144,16 @@ function watch(canvas) {
     else choosePoint(x, y, true);
     draw();
     announce();
+    if (event.pointerType === "touch" && inPicture) showMaps(canvas);
   });
   if (inPicture) canvas.addEventListener("keydown", moveByKey);
+}
+
+// On a small screen the maps stand below the picture: bring the first row of them into view.
+function showMaps(canvas) {
+  const map = canvas.closest(".view").querySelector("figure:not(.stage):has(.empty[hidden])");
+  const smooth = matchMedia("(prefers-reduced-motion: no-preference)").matches;
+  map?.scrollIntoView({ block: "nearest", behavior: smooth ? "smooth" : "auto" });
 }
 
 function moveByKey(event) {
@@ -147,6 +173,7 @@ function pressKey(event) {
     state.a = number - 1;
     show();
   } else if (event.key === "c") toggleCompare();
+  else if (event.key === "s") save();
   else if (event.key === "t") toggleTheme();
   else if (event.key === "?") element("help-text").showModal();
   else if (event.key === "Escape") setPinned(false);
@@ -164,6 +191,7 @@ function changeDisplay() {
   const names = fromZero ? ["0", "50 %", "strongest"] : ["weakest", "half way", "strongest"];
   element("ticks").replaceChildren(...names.map((name) => made("span", name)));
   redraw();
+  writeHash();
 }
 
 // ---- start
@@ -174,7 +202,8 @@ async function begin() {
   fill(element("colours"), Object.keys(tables), "");
   for (const option of element("colours").options) option.value = option.text;
   element("colours").selectedIndex = 0;
-  changeDisplay();
+  for (const id of DISPLAY) defaults[id] = element(id).value;
+  state.picture = content.start;
   readHash(location.href);
   await ready;
 }
@@ -184,11 +213,12 @@ element("picture").addEventListener("change", (event) => choosePicture(Number(ev
 for (const id of ["a", "b"]) {
   element(id).addEventListener("change", (event) => { state[id] = Number(event.target.value); show(); });
 }
-for (const id of ["colours", "floor", "overlay", "gamma", "opacity"]) element(id).addEventListener("input", changeDisplay);
+for (const id of DISPLAY) element(id).addEventListener("input", changeDisplay);
 element("compare").addEventListener("click", toggleCompare);
 element("pin").addEventListener("click", () => setPinned(!state.pinned));
 element("theme").addEventListener("click", toggleTheme);
 element("copy").addEventListener("click", copyLink);
+element("save").addEventListener("click", save);
 element("help").addEventListener("click", () => element("help-text").showModal());
 document.addEventListener("keydown", pressKey);
 // The requested address: a delayed update may have replaced it by now.

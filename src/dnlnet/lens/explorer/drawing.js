@@ -163,6 +163,20 @@ function drawPoint(context, point, box, pixelRatio) {
   drawRing(context, point.x, point.y, 11, pixelRatio);
 }
 
+// On the picture of a detector: its boxes, in the colours of their classes.
+function drawBoxes(context, boxes, { size: [height, width], classes }, pixelRatio) {
+  const { canvas } = context;
+  for (const { label, corners: [left, top, right, bottom] } of boxes) {
+    const box = [left / width * canvas.width, top / height * canvas.height,
+      (right - left) / width * canvas.width, (bottom - top) / height * canvas.height];
+    for (const [tone, thickness] of [["#000b", 4], [`rgb(${classes.palette[label].join(" ")})`, 2]]) {
+      context.strokeStyle = tone;
+      context.lineWidth = thickness * pixelRatio;
+      context.strokeRect(...box);
+    }
+  }
+}
+
 // On a map: its query position.
 function drawPosition(context, box, pixelRatio) {
   drawRing(context, box.x + box.width / 2, box.y + box.height / 2, 6, pixelRatio);

@@ -167,13 +167,16 @@ function drawView(section, view) {
       if (over) cover(over);
       const [height, width] = picture().size;
       figure.querySelector("figcaption span").replaceChildren(`${width} × ${height}`, made("i", " pixels"));
+      drawBoxes(context, view.boxes, picture(), pixelRatio);
       drawPoint(context, ...marks(canvas, view, query), pixelRatio);
+      figure.querySelector(".finding").textContent = pointText(view);
     } else {
       const values = valuesOf(view, term, query.cell);
       const empty = figure.querySelector(".empty");
       empty.hidden = values !== null;
-      empty.textContent = `This block has no ${term} term.`;
+      empty.textContent = `This block has no ${term} map.`;
       figure.querySelector("figcaption span").replaceChildren(...(values ? strength(values) : []));
+      figure.querySelector(".finding").textContent = values ? findingOf(view, term, values) : "";
       if (!values) continue;
       cover(picture().dark);
       const floor = element("floor").value === "0" ? 0 : rangeOf(values)[0];
@@ -187,9 +190,9 @@ function drawView(section, view) {
 
 function describe(view) {
   const { pairwise, unary } = view.parts;
-  if (view.coupled) return "both terms under one softmax";
-  if (pairwise && unary) return "a softmax for each term, added up";
-  return pairwise ? "the pairwise term alone" : "the unary term alone";
+  if (view.coupled) return "both maps multiplied";
+  if (pairwise && unary) return "both maps added";
+  return pairwise ? "the pairwise map alone" : "the unary map alone";
 }
 
 // Minimum and maximum, in multiples of a uniform map.
@@ -241,7 +244,17 @@ function facts(view, query) {
   ];
   if (view.prediction !== null) known.push(classFact("predicted", view.prediction));
   if (truth !== null) known.push(classFact("true", truth));
+  for (const { label, score } of boxesAt(view)) known.push(classChip("box of", label, ` ${score.toFixed(2)}`));
   return known;
+}
+
+// Where the point is, in words.
+function pointText(view) {
+  const { truth, classes } = picture();
+  const [box] = boxesAt(view);
+  if (box) return `The point is in a box of ${classes.names[box.label]}`;
+  const label = truth === null && view.prediction === null ? -1 : classAt(truth ?? view.prediction);
+  return classes && label in classes.names ? `The point is on ${classes.names[label]}` : `The point is at ${state.x}, ${state.y}`;
 }
 
 function fact(name, ...values) {
@@ -251,12 +264,15 @@ function fact(name, ...values) {
 }
 
 function classFact(name, index) {
-  const { classes } = picture();
   const label = classAt(index);
-  if (!(label in classes.names)) return fact(name, "no class");
+  return label in picture().classes.names ? classChip(name, label) : fact(name, "no class");
+}
+
+function classChip(name, label, more = "") {
+  const { names, palette } = picture().classes;
   const chip = made("span", "", "chip");
-  chip.style.background = `rgb(${classes.palette[label].join(" ")})`;
-  return fact(name, chip, classes.names[label]);
+  chip.style.background = `rgb(${palette[label].join(" ")})`;
+  return fact(name, chip, names[label], more);
 }
 
 function classAt(index) {
@@ -267,8 +283,9 @@ function classAt(index) {
 }
 
 function announce() {
-  const told = [...document.querySelectorAll(".stage .readout")];
-  element("live").textContent = told.map((each) => [...each.children].map((one) => one.textContent).join(", ")).join("; ");
+  const told = [...document.querySelectorAll(".stage .readout, figure:not(.stage) .finding")];
+  const words = (each) => [...each.children].map((one) => one.textContent).join(", ") || each.textContent;
+  element("live").textContent = told.map(words).filter(Boolean).join("; ");
 }
 
 function failed(error) {

@@ -21,6 +21,7 @@ BUDGET = 4_000_000
 COLOURS = ("inferno", "magma", "viridis", "turbo", "greys")
 # Longest side of a picture in the page, smaller for pages with many pictures.
 _SIDES = (1024, 768, 512, 384, 256)
+_SCRIPTS = ("drawing.js", "findings.js", "page.js", "saving.js", "controls.js")
 # Bytes for the description of a view.
 _VIEW_TEXT = 1000
 
@@ -28,7 +29,12 @@ Json = dict[str, Any]
 
 
 def explorer_page(
-    pictures: Sequence[Picture], *, title: str = "Attention explorer", budget: int = BUDGET, note: str = ""
+    pictures: Sequence[Picture],
+    *,
+    title: str = "Attention explorer",
+    budget: int = BUDGET,
+    note: str = "",
+    start: int = 0,
 ) -> str:
     """An HTML page to explore attention: point at a pixel and see what its position attends to.
 
@@ -39,6 +45,7 @@ def explorer_page(
         title: of the page.
         budget: maximum size of the page in bytes.
         note: what the page should say about what it leaves out.
+        start: the picture that it opens with, counted from 0.
 
     >>> import torch
     >>> from dnlnet.attention import NonLocalBlock
@@ -49,7 +56,7 @@ def explorer_page(
     """
     if not pictures:
         raise ValueError("there are no pictures to explore; pass at least one")
-    content: Json = {"colours": {name: _colour_table(name) for name in COLOURS}, "note": note}
+    content: Json = {"colours": {name: _colour_table(name) for name in COLOURS}, "note": note, "start": start}
     content["uniform"] = {"most": UNIFORM, "text": LEARNT_LITTLE}
     room = budget - len(_fill_template(title, content).encode())
     content["pictures"] = shown = _describe_pictures(pictures, room // 2)
@@ -127,12 +134,16 @@ def _describe_picture(picture: Picture, side: int) -> Json:
             "title": view.title,
             "place": None if view.place is None else vars(view.place),
             "prediction": index(view.prediction),
+            "boxes": [vars(box) for box in view.boxes],
         }
         for view in picture.views
     ]
     return {
         "name": picture.name,
         "size": picture.size,
+        "start": picture.telling_point(),
+        # Layers of a transformer are many, and looked at one by one.
+        "compare": len(picture.views) > 1 and all(view.place is None for view in picture.views),
         "image": jpeg_data_url(image),
         "truth": index(picture.labels),
         "views": views,
@@ -175,7 +186,7 @@ def _fill_template(title: str, content: Json) -> str:
     parts = {
         "title": escape(title),
         "style": _read_part("page.css"),
-        "script": "".join(map(_read_part, ("drawing.js", "page.js", "controls.js"))),
+        "script": "".join(map(_read_part, _SCRIPTS)),
         "content": _json(content),
     }
     # In one pass: inserted text is not searched for placeholders.
