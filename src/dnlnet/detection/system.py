@@ -1,6 +1,7 @@
 """Detection with instance masks as a system: what the rest of the package asks of it, and where it is."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -187,9 +188,10 @@ class Detection:
 
     def fold(self, network: nn.Module) -> nn.Module:
         """The same detector with the batch norms of its parts folded into convolutions."""
+        folded = deepcopy(network)
         for part, shape in _NORMED.items():
-            network.set_submodule(part, fold_batch_norms(network.get_submodule(part), torch.zeros(1, *shape)))
-        return network
+            folded.set_submodule(part, fold_batch_norms(network.get_submodule(part), torch.zeros(1, *shape)))
+        return folded
 
     def predictor(
         self, recipe: DetectionRecipe, network: Detector, classes: Classes, device: torch.device | str
