@@ -13,18 +13,15 @@ import dnlnet
 from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import ModelFile, find_model, read_model_file, write_model_file
 from dnlnet.attention import PRESETS, VARIANTS
-from dnlnet.backbones import Backbone
 from dnlnet.backbones.pixels import normalised
 from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
-from dnlnet.deployed import Deployed, explicit
-from dnlnet.detection.deploy import DeployedDetector, DeployedPyramid
-from dnlnet.detection.network import Detector
+from dnlnet.deployed import portable
+from dnlnet.deployed.programs import computed, largest_difference, read_onnx, write_onnx
 from dnlnet.detection.system import SYSTEM as DETECTION
 from dnlnet.lens import capture
 from dnlnet.recipes.override import override
 from dnlnet.runs.export import DifferenceError, export
-from dnlnet.runs.programs import computed, largest_difference, read_onnx, write_onnx
 from dnlnet.segmentation.data.scenes import scene
 from dnlnet.segmentation.deploy import DeployedSegmentor
 from dnlnet.segmentation.network import SegmentorOutput
@@ -128,13 +125,10 @@ def test_a_written_model_says_what_it_is(exported: Path, run: Path) -> None:
 def test_every_variant_and_preset_stays_exact(tmp_path: Path) -> None:
     torch.manual_seed(0)
     network = Blocks().eval()
-    deployed = DeployedSegmentor(network, QUERIES)
     x = torch.rand(2, 3, 48, 64) * 255
-    with torch.no_grad():
-        fused = network(normalised(x)).logits
-    assert largest_difference({"logits": fused.numpy()}, computed(deployed)(x))["logits"] < 1e-5
-    write_onnx(deployed, tmp_path / "blocks.onnx", x, (), {})
-    differences = largest_difference(computed(deployed)(x), read_onnx(tmp_path / "blocks.onnx")(x))
+    write_onnx(DeployedSegmentor(portable(network), QUERIES), tmp_path / "blocks.onnx", x, (), {})
+    expected = computed(DeployedSegmentor(network, QUERIES))(x)
+    differences = largest_difference(expected, read_onnx(tmp_path / "blocks.onnx")(x))
     assert len(differences) == 1 + 5 + 6  # the logits, the variants with a pairwise term, those with a unary one
     assert max(differences.values()) < 1e-4
 
@@ -267,11 +261,6 @@ def test_sizes_come_from_the_recipe(detector: ModelFile, run: Path) -> None:
 
 def test_the_network_itself_stays_as_it_was() -> None:
     network = Blocks().eval()
-    copy = explicit(network)
+    copy = portable(network)
     assert "forward" not in vars(network.blocks[0])
     assert "forward" in vars(copy.blocks[0])
-    detector = Detector(Backbone("resnet18", 32), 2, "dnl")
-    for deployed in (DeployedDetector(detector), DeployedPyramid(detector)):
-        assert isinstance(deployed, Deployed)
-        assert not deployed.training
-    assert detector.training

@@ -18,6 +18,13 @@ class Form(StrEnum):
     safetensors = "safetensors"
 
 
+class Attention(StrEnum):
+    """How the file attends."""
+
+    blocked = "blocked"
+    plain = "plain"
+
+
 class Part(StrEnum):
     """Of a detector."""
 
@@ -49,6 +56,13 @@ def export(
         ),
     ] = None,
     part: Annotated[Part, typer.Option(help="Of a detector: all, or backbone and feature pyramid.")] = Part.whole,
+    attention: Annotated[
+        Attention,
+        typer.Option(
+            help="A loop over blocks of queries, in little memory; or the whole N x N map at once, for runtimes "
+            "without loops (onnx, torch)."
+        ),
+    ] = Attention.blocked,
     half: Annotated[bool, typer.Option("--half", help="Weights in 16 bits (safetensors).")] = False,
     tolerance: Annotated[
         float | None,
@@ -97,6 +111,7 @@ def export(
             free=free,
             queries=queries,
             part=part.value,
+            attention=attention.value,
             half=half,
             tolerance=tolerance,
         )

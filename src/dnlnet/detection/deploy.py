@@ -5,7 +5,7 @@
 from torch import Tensor
 
 from dnlnet.backbones.pixels import normalised
-from dnlnet.deployed import Axes, Deployed, explicit
+from dnlnet.deployed import Axes, Deployed
 from dnlnet.detection.network import Detector
 
 
@@ -22,7 +22,7 @@ class DeployedDetector(Deployed):
 
     def __init__(self, network: Detector) -> None:
         super().__init__()
-        self.network = explicit(network)
+        self.network = network
         self.eval()
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
@@ -39,7 +39,7 @@ class DeployedPyramid(Deployed):
 
     def __init__(self, network: Detector) -> None:
         super().__init__()
-        self.network = explicit(network.backbone)
+        self.network = network.backbone
         self.eval()
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:

@@ -6,6 +6,7 @@ Recipes and data sets are known without torch; what needs it imports it where it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,9 +209,10 @@ class Detection:
             "roi_heads.box_head": (PYRAMID_CHANNELS, 7, 7),
             "roi_heads.mask_head": (PYRAMID_CHANNELS, 14, 14),
         }
+        folded = deepcopy(network)
         for part, shape in normed.items():
-            network.set_submodule(part, fold_batch_norms(network.get_submodule(part), torch.zeros(1, *shape)))
-        return network
+            folded.set_submodule(part, fold_batch_norms(network.get_submodule(part), torch.zeros(1, *shape)))
+        return folded
 
     def predictor(
         self, recipe: DetectionRecipe, network: Detector, classes: Classes, device: torch.device | str

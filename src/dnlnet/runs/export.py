@@ -1,6 +1,7 @@
 """From a model file to a file that other programs read, compared with the model before it gets its name."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -11,11 +12,8 @@ from torch import Tensor
 
 from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import ModelFile, file_metadata, find_model, read_model_file, write_model_file
-from dnlnet.deployed import Deployed, Query
-from dnlnet.engine.memory import require_memory
-from dnlnet.errors import unknown
-from dnlnet.files import atomic_write, json_text
-from dnlnet.runs.programs import (
+from dnlnet.deployed import Attention, Deployed, Query, portable
+from dnlnet.deployed.programs import (
     Arrays,
     computed,
     largest_difference,
@@ -24,6 +22,9 @@ from dnlnet.runs.programs import (
     write_onnx,
     write_program,
 )
+from dnlnet.engine.memory import require_memory
+from dnlnet.errors import unknown
+from dnlnet.files import atomic_write, json_text
 from dnlnet.segmentation.data.scenes import SMALLEST, scene
 from dnlnet.systems import system_of
 
@@ -74,6 +75,7 @@ def export(
     free: Sequence[str] = (),
     queries: Sequence[Query] = (),
     part: Part = "whole",
+    attention: Attention = "blocked",
     half: bool = False,
     tolerance: float | None = None,
 ) -> Exported:
@@ -87,6 +89,8 @@ def export(
         free: those of batch, height and width that may be others at run time.
         queries: points whose attention maps are put out as well.
         part: of a detector, the whole or its backbone with the feature pyramid.
+        attention: in onnx and torch, `blocked`, a loop over blocks of queries in memory linear in the size of the
+            picture, or `plain`, which forms the N x N map, for runtimes without loops.
         half: keep weights in 16 bits (safetensors).
         tolerance: the largest difference allowed, as a share of an output's largest value.
     """
@@ -95,6 +99,8 @@ def export(
             raise unknown("axis", axis, AXES)
     if form not in get_args(Format):
         raise unknown("format", form, get_args(Format))
+    if attention not in get_args(Attention):
+        raise unknown("attention", attention, get_args(Attention))
     if half and form != "safetensors":
         raise ValueError(f"--half is for safetensors; {form} keeps the precision that the network computes in")
     if form == "safetensors" and (queries or free or part != "whole"):
@@ -110,15 +116,16 @@ def export(
         if form == "safetensors":
             state = {name: _halved(tensor) if half else tensor for name, tensor in network.state_dict().items()}
             write_model_file(temporary, state, file)
-            network.load_state_dict(load_file(temporary))
-            compute = computed(system.deployed(file.recipe, network, queries, part))
+            read = deepcopy(network)
+            read.load_state_dict(load_file(temporary))
+            compute = computed(system.deployed(file.recipe, read, queries, part))
         else:
-            write, read = _PROGRAMS[form]
+            write, run = _PROGRAMS[form]
             # A batch of one would be taken for a batch that is always one.
             traced = example_input(reference, lengths, 2) if "batch" in free else example
-            folded = system.deployed(file.recipe, system.fold(network), queries, part)
-            write(folded, temporary, traced, free, _about(file))
-            compute = read(temporary)
+            folded = portable(system.fold(network), attention, traced=reference.traced)
+            write(system.deployed(file.recipe, folded, queries, part), temporary, traced, free, _about(file))
+            compute = run(temporary)
         expect = computed(reference)
         inputs = [example, *_others(reference, example, free)]
         differences = {_shape(x): largest_difference(expect(x), _tried(compute, x)) for x in inputs}

@@ -14,7 +14,7 @@ class DeployedSegmentor(WithMaps):
     """Images (B, 3, H, W) to logits (B, K, H, W), and for each block the maps of chosen queries.
 
     Args:
-        network: gives logits for normalised images; it is copied.
+        network: gives logits for normalised images.
         queries: points whose pairwise maps (B, Q, h, w) are put out as well, with the unary map (B, h, w).
 
     >>> import torch

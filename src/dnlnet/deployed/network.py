@@ -1,19 +1,14 @@
-"""Networks as they are deployed: pixels in, plain tensors out, attention by its definition.
-
-The blocks' own operator is known to this package alone. In its place every block forms its attention, N x M, out of
-matrix products and softmaxes that every runtime has: the same numbers, for the price of that map.
-"""
+"""Networks as they are deployed: pixels in, plain tensors out."""
 
 # B batch, Q query points, H, W size of the image, T frames
 
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from dnlnet.attention import NonLocalBlock, Terms
+from dnlnet.attention import Terms
 from dnlnet.lens.capture import capture_blocks, find_blocks
 
 Query = tuple[float, ...]  # x, y, and in a clip the time, each as a share of the whole in 0..1
@@ -46,7 +41,7 @@ class WithMaps(Deployed):
 
     def __init__(self, network: nn.Module, queries: Sequence[Query], dims: int) -> None:
         super().__init__()
-        self.network, self.queries = explicit(network), list(queries)
+        self.network, self.queries = network, list(queries)
         self.outputs = ("logits", *_map_names(self.network, self.queries, dims))
         self.eval()
 
@@ -61,20 +56,6 @@ class WithMaps(Deployed):
         with capture_blocks(self.network) as blocks:
             logits = self.logits(x)
         return logits, *_maps(blocks, self.queries)
-
-
-def explicit(network: nn.Module) -> nn.Module:
-    """A copy of a network whose blocks form their attention instead of calling this package's operator.
-
-    >>> copy = explicit(nn.Sequential(NonLocalBlock(8)))
-    >>> copy[0].forward == copy[0].forward_explicit
-    True
-    """
-    network = deepcopy(network).cpu().to(memory_format=torch.contiguous_format)
-    for block in network.modules():
-        if isinstance(block, NonLocalBlock):
-            block.forward = block.forward_explicit  # type: ignore[method-assign]
-    return network
 
 
 def _map_names(network: nn.Module, queries: Sequence[Query], dims: int) -> list[str]:

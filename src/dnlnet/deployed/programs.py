@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dnlnet.deployed import Deployed
+from dnlnet.deployed.network import Deployed
 from dnlnet.errors import load_extra
 
 Arrays = dict[str, NDArray[Any]]

@@ -1,0 +1,86 @@
+"""Attention in operators that other programs have.
+
+The blocks' own operator is known to this package alone. In its place stand matrix products and softmaxes: over blocks
+of queries, in a loop, so that no map of N x M is formed; or over all queries at once, for runtimes without loops.
+"""
+
+# B batch, N query positions, M key positions, D embedding width, C value width, R rows of a block of queries
+
+import warnings
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from dnlnet.attention import NonLocalBlock
+from dnlnet.attention.kernels import attend_explicit
+
+Attention = Literal["blocked", "plain"]
+ROWS = 512  # most queries of one step of the loop
+
+
+def portable(network: nn.Module, attention: Attention = "blocked", *, traced: bool = False) -> nn.Module:
+    """A copy of a network whose blocks attend without this package's operator.
+
+    Args:
+        network: is copied.
+        attention: `blocked`, a loop over blocks of queries, or `plain`, the definition, which forms the N x M map.
+        traced: for PyTorch's older exporter, which has loops of its own.
+
+    >>> network = nn.Sequential(NonLocalBlock(8))
+    >>> x = torch.rand(1, 8, 5, 6)
+    >>> bool(torch.allclose(portable(network, "plain")(x), network(x)))
+    True
+    """
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor] = attend_explicit
+    if attention == "blocked":
+        attend = _compiled_loop() if traced else attend_in_blocks
+    network = deepcopy(network).cpu().to(memory_format=torch.contiguous_format)
+    for block in network.modules():
+        if isinstance(block, NonLocalBlock):
+            block.forward = partial(block._add_attended, attend=attend)  # type: ignore[method-assign]
+    return network
+
+
+def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """y_i = sum_j softmax_j(q_i.k_j) v_j in a loop over blocks of R queries, which exporters write as a loop.
+
+    Sizes may be free. There are always two blocks or more, of nearly equal sizes: exporters would take a single one
+    for a number of blocks that is always one. For the same reason nothing asks how results lie in memory.
+    """
+    from torch._higher_order_ops.scan import scan  # brings half of the compiler
+
+    batch, count, width = *query.shape[:2], value.shape[2]
+    if isinstance(count, int) and count <= ROWS:
+        return attend_explicit(query, key, value)
+    blocks = count // ROWS + 2
+    rows = (count + blocks - 1) // blocks
+    columns = key.mT  # transposed once, outside the loop
+
+    def attend_block(nothing: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        attended = (query.index_select(1, chosen) @ columns).softmax(dim=-1) @ value
+        return nothing.clone(), attended.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+
+    # The last block is filled up with repetitions of the last query. A scan must carry something along.
+    chosen = torch.arange(blocks * rows).clamp(max=count - 1).view(blocks, rows)
+    attended: Tensor = scan(attend_block, torch.zeros(1), chosen)[1]  # (N/R, R, B, C)
+    return attended.view(blocks * rows, batch, width).index_select(0, torch.arange(count)).transpose(0, 1)
+
+
+def _compiled_loop() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """`attend_in_blocks` compiled for the older exporter, which would unroll any other loop."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is as old as the exporter
+        return partial(torch.jit.script(_attend_in_traced_blocks), most=ROWS)
+
+
+def _attend_in_traced_blocks(query: Tensor, key: Tensor, value: Tensor, most: int) -> Tensor:
+    columns = key.transpose(1, 2)
+    attended = value[:, :0]
+    for start in range(0, query.shape[1], most):
+        rows = torch.softmax(query[:, start : start + most] @ columns, dim=-1)
+        attended = torch.cat([attended, rows @ value], dim=1)
+    return attended
