@@ -4,7 +4,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from dnlnet.attention import kernels
+from dnlnet.attention import operator
 
 
 class LargestTensor(TorchDispatchMode):
@@ -14,8 +14,8 @@ class LargestTensor(TorchDispatchMode):
         super().__init__()
         self.elements = 0
         self.inside = {
-            torch.ops.dnlnet.attend.default: kernels._attend_blocked,
-            torch.ops.dnlnet.attend_backward.default: kernels._attend_blocked_backward,
+            torch.ops.dnlnet.attend.default: operator._attend,
+            torch.ops.dnlnet.attend_backward.default: operator._attend_backward,
         }
         self.operators: set[str] = set()
 

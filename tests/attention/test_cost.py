@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cost import LargestTensor
 from dnlnet import VARIANTS, NonLocalBlock
-from dnlnet.attention import kernels
+from dnlnet.attention import blocked
 from dnlnet.bench.memory import peak_extra_bytes
 
 
@@ -25,16 +25,43 @@ def largest(forward, x: torch.Tensor) -> LargestTensor:
 def test_no_tensor_of_queries_times_keys(
     variant: str, size: tuple[int, ...], pool: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "FORWARD_ROWS", 32)
-    monkeypatch.setattr(kernels, "BACKWARD_ROWS", 32)
+    monkeypatch.setattr(blocked, "FORWARD_ROWS", 32)
+    monkeypatch.setattr(blocked, "BACKWARD_ROWS", 32)
+    monkeypatch.setattr(blocked, "MIN_LOGITS", 1)
+    monkeypatch.setattr(blocked, "MAX_LOGITS", 32 * 400)
     block = NonLocalBlock(4, variant, dims=len(size), pool=pool)
     x = torch.randn(2, 4, *size, requires_grad=True)
     recorder = largest(block, x)
-    assert "dnlnet.attend.default" in recorder.operators
-    assert "dnlnet.attend_backward.default" in recorder.operators
+    if block.variant.pairwise:
+        assert {"dnlnet.attend.default", "dnlnet.attend_backward.default"} <= recorder.operators
     keys = block._pool(x)[0, 0].numel()
     assert recorder.elements <= 32 * (keys + 16)
     assert recorder.elements < 400 * keys / 4
+
+
+@pytest.mark.parametrize(("batch", "kept"), [(1, True), (2, True), (3, False), (8, False)])
+@pytest.mark.parametrize("size", [(10, 10), (4, 5, 5)])
+def test_the_softmax_is_kept_only_if_that_of_the_whole_batch_fits_the_buffer(
+    size: tuple[int, ...], batch: int, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So what a block saves for backward is never larger than the buffer, whatever the batch and the map."""
+    monkeypatch.setattr(blocked, "MIN_LOGITS", 1)
+    monkeypatch.setattr(blocked, "MAX_LOGITS", 25_000)
+    saved: list[int] = []
+
+    def save(tensor: torch.Tensor) -> torch.Tensor:
+        saved.append(tensor.untyped_storage().nbytes() // tensor.element_size())
+        return tensor
+
+    block = NonLocalBlock(4, dims=len(size))
+    x = torch.randn(batch, 4, *size, requires_grad=True)
+    with LargestTensor() as recorder:
+        with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+            out = block(x)
+        out.sum().backward()
+    assert recorder.elements <= 25_000
+    assert max(saved) == (batch * 100 * 100 if kept else x.numel())
+    assert ("dnlnet.attend_backward.default" in recorder.operators) == (not kept)
 
 
 def test_the_recorder_sees_the_map_of_the_explicit_form() -> None:
@@ -51,7 +78,10 @@ def test_process_memory_stays_below_one_map() -> None:
     assert fused < one_map
 
 
-def test_flops_are_those_of_the_papers_formula() -> None:
+@pytest.mark.parametrize(("kept", "products"), [(True, 2), (False, 3)])
+def test_flops_are_those_of_the_papers_formula(kept: bool, products: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not kept:
+        monkeypatch.setattr(blocked, "MAX_LOGITS", 1)
     C, HW = 32, 12 * 10
     block = NonLocalBlock(C, "nl")
     x = torch.randn(1, C, 12, 10, requires_grad=True)
@@ -60,9 +90,17 @@ def test_flops_are_those_of_the_papers_formula() -> None:
     assert counter.get_total_flops() == 2 * (2 * C**2 * HW + 1.5 * C * HW**2)
     with FlopCounterMode(display=False) as counter:
         out.sum().backward()
-    attention = 2 * HW**2 * (3 * C // 2 + 2 * C)  # q.k again, dq, dk; dv, dP
+    attention = 2 * HW**2 * (products * C // 2 + 2 * C)  # dq, dk, and q.k unless kept; dv, dP
     projections = 2 * 2 * 2 * C**2 * HW
     assert counter.get_total_flops() == attention + projections
+
+
+def test_a_unary_term_alone_takes_one_query_and_one_value_for_each_image() -> None:
+    C, HW = 32, 12 * 10
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        NonLocalBlock(C, "gc")(torch.randn(1, C, 12, 10))
+    saliency, weighted_sum, value = C * HW, C * HW, C**2
+    assert counter.get_total_flops() == 2 * (saliency + HW + weighted_sum + value)
 
 
 def test_the_first_call_does_not_wait_for_the_compiler() -> None:

@@ -1,5 +1,8 @@
 """Fused = explicit = the paper's equation, in float64, outputs and gradients."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,17 +10,27 @@ from hypothesis import strategies as st
 
 import equations
 from dnlnet import PRESETS, VARIANTS, NonLocalBlock
-from dnlnet.attention import kernels
+from dnlnet.attention import blocked
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
 each_dims = pytest.mark.parametrize("dims", [1, 2, 3])
 
 
-@pytest.fixture(autouse=True)
-def _several_row_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small blocks, so that small maps take several of them, the last one incomplete."""
-    monkeypatch.setattr(kernels, "FORWARD_ROWS", 7)
-    monkeypatch.setattr(kernels, "BACKWARD_ROWS", 5)
+# Small blocks, so that small maps take several of them, the last one incomplete.
+FORMS = {
+    "the whole batch at once": {},
+    "softmax kept, parts of images": {"MIN_LOGITS": 1},
+    "softmax kept, several images": {"MIN_LOGITS": 1, "FORWARD_ROWS": 250, "BACKWARD_ROWS": 150},
+    "softmax computed again": {"MIN_LOGITS": 1, "MAX_LOGITS": 100},
+}
+
+
+@contextmanager
+def computed_as(form: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ({"FORWARD_ROWS": 7, "BACKWARD_ROWS": 5, "MIN_PADDED": 1} | FORMS[form]).items():
+            patch.setattr(blocked, name, value)
+        yield
 
 
 @st.composite
@@ -40,6 +53,7 @@ def cases(draw: st.DrawFn) -> dict:
         "options": options,
         "channels_last": draw(st.booleans()),
         "seed": draw(st.integers(0, 1000)),
+        "form": draw(st.sampled_from(list(FORMS))),
     }
 
 
@@ -76,7 +90,9 @@ def assert_same(a, b) -> None:
 @given(case=cases())
 def test_fused_equals_explicit(variant: str, dims: int, case: dict) -> None:
     block, x = build(variant, dims, case)
-    assert_same(run(block, block, x), run(block.forward_explicit, block, x))
+    with computed_as(case["form"]):
+        fused = run(block, block, x)
+    assert_same(fused, run(block.forward_explicit, block, x))
 
 
 @each_variant
@@ -85,7 +101,9 @@ def test_fused_equals_explicit(variant: str, dims: int, case: dict) -> None:
 @given(case=cases())
 def test_fused_equals_the_equation(variant: str, dims: int, case: dict) -> None:
     block, x = build(variant, dims, case)
-    assert_same(run(block, block, x), run(lambda x: equations.output(block, x), block, x))
+    with computed_as(case["form"]):
+        fused = run(block, block, x)
+    assert_same(fused, run(lambda x: equations.output(block, x), block, x))
 
 
 def test_nonlocal_attention_is_the_softmax_of_query_times_key() -> None:

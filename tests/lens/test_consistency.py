@@ -4,7 +4,7 @@ import torch
 import equations
 from cost import LargestTensor
 from dnlnet import VARIANTS, NonLocalBlock
-from dnlnet.attention import Terms, kernels
+from dnlnet.attention import Terms, blocked
 from dnlnet.attention.terms import Logits
 from dnlnet.data.classes import IGNORE
 from dnlnet.lens.capture import find_blocks, watch_blocks
@@ -186,7 +186,7 @@ def test_a_boundary_of_no_width_is_refused() -> None:
 
 
 def test_no_tensor_of_queries_times_keys_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "FORWARD_ROWS", 32)
+    monkeypatch.setattr(blocked, "FORWARD_ROWS", 32)
     x = torch.randn(1, 4, 20, 25)
     terms = NonLocalBlock(4, "dnl").terms(x)
     truth = Truth.of(torch.randint(0, 3, (40, 50)), classes=3)

@@ -256,7 +256,7 @@ def test_no_tensor_of_tokens_times_tokens_is_made(kind: str, monkeypatch: pytest
     with torch.no_grad(), capture(net.eval()) as attention:
         net(x)
     truth = Truth.of(torch.randint(0, 3, size), classes=3)
-    monkeypatch.setattr("dnlnet.attention.kernels.FORWARD_ROWS", 32)
+    monkeypatch.setattr("dnlnet.attention.blocked.FORWARD_ROWS", 32)
     with LargestTensor() as recorder:
         profile(attention, [truth])
     assert recorder.elements < 784 * 784 / 10

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Unpack
 
 import torch
@@ -13,9 +14,10 @@ from torch import Tensor, nn
 from dnlnet.attention.kernels import attend, attend_explicit
 from dnlnet.attention.maps import AttentionMaps, Positions, Terms
 from dnlnet.attention.spec import Options, find_variant, resolve_settings
-from dnlnet.attention.terms import Embeddings, attention_logits, clamp_to_finite
+from dnlnet.attention.terms import Embeddings, attention_logits, clamp_to_finite, unary_logits
 
 _POOLS: dict[int, Callable[..., Tensor]] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 _AXES = {1: "L", 2: "H, W", 3: "T, H, W"}
 
 
@@ -90,19 +92,32 @@ class NonLocalBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The block's output, shaped like x, without forming the attention matrix."""
-        return self._add_attended(x, attend)
+        return self._add_attended(x, self._attend if self.variant.pairwise else self._attend_once)
 
     def forward_explicit(self, x: Tensor) -> Tensor:
         """The same output by way of the N x M attention matrix: slower and larger, but twice differentiable."""
-        return self._add_attended(x, attend_explicit)
+        return self._add_attended(x, partial(self._attend, attend=attend_explicit))
 
-    def _add_attended(self, x: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-        self._check_input(x)
-        tokens, context = _to_tokens(x), _to_tokens(self._pool(x))
+    def _attend(self, tokens: Tensor, context: Tensor, attend: Attend = attend) -> list[Tensor]:
+        """Each term's weighted sums of the values: (B, N, C) with a query per position, (B, 1, C) of a unary term."""
         value = clamp_to_finite(self.value(context))
         logits = attention_logits(self._embed(tokens, context), self.variant, self.settings.centring)
-        # (B, N, C) for logits with a query per position, (B, 1, C) for a unary term
-        outputs = [attend(term.query, term.key, value) for term in logits]
+        return [attend(term.query, term.key, value) for term in logits]
+
+    def _attend_once(self, tokens: Tensor, context: Tensor) -> list[Tensor]:
+        """The output of a variant with a unary term alone, (B, 1, C), with one query and one value for each image.
+
+        Projections are linear, and weights add up to 1: the mean query is the query of the mean, and the weighted sum
+        of values is the value of the weighted sum.
+        """
+        embeddings = self._embed(tokens.mean(dim=1, keepdim=True), context)
+        logits = unary_logits(embeddings, self.settings.centring)
+        return [clamp_to_finite(self.value(attend(logits.query, logits.key, context)))]
+
+    def _add_attended(self, x: Tensor, attend: Callable[[Tensor, Tensor], list[Tensor]]) -> Tensor:
+        self._check_input(x)
+        tokens = _to_tokens(x)
+        outputs = attend(tokens, tokens if self.settings.pool == 1 else _to_tokens(self._pool(x)))
         if self.gamma is not None:
             ungated = len(outputs) - self.variant.pairwise if self.settings.gate == "scalar_pairwise" else 0
             outputs[ungated:] = [self.gamma * y for y in outputs[ungated:]]

@@ -1,0 +1,142 @@
+"""Which kernel computes the attention, and that each computes the same."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend
+
+from dnlnet.attention import blocked, kernels
+from dnlnet.attention.kernels import attend, attend_explicit
+
+FLASH, EFFICIENT = SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION
+
+
+def operands(
+    queries: int = 9, keys: int = 11, width: int = 3, value: int = 5, dtype: torch.dtype = torch.float64
+) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = (2, queries, width), (2, keys, width), (2, keys, value)
+    return [torch.randn(s, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for s in shapes]
+
+
+def results(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    out = attend(q, k, v)
+    weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
+    return out, *torch.autograd.grad((out * weight).sum(), (q, k, v))
+
+
+@dataclass
+class Fused:
+    """Stands for PyTorch's fused kernels on a GPU: those that take the widths by their own rule, and calls seen."""
+
+    takes: dict[SDPBackend, Callable[[int, int], bool]]
+    calls: list[tuple[int, int]] = field(default_factory=list)
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        def rule(takes: Callable[[int, int], bool]) -> Callable[[object], bool]:
+            return lambda params: takes(params.query.shape[-1], params.value.shape[-1])
+
+        patch.setattr(kernels, "_FUSED", {kernel: rule(takes) for kernel, takes in self.takes.items()})
+        patch.setattr(F, "scaled_dot_product_attention", self.attend)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float) -> Tensor:
+        assert scale == 1
+        assert all(t.shape[-1] % 8 == 0 for t in (query, key, value))
+        self.calls.append((query.shape[-1], value.shape[-1]))
+        return attend_explicit(query, key, value)
+
+
+def flash(width: int, value: int) -> bool:
+    return width == value <= 256
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("width", "value", "calls"),
+    [
+        (256, 512, [(256, 256), (256, 256)]),  # the paper's widths: in two calls, without padding
+        (128, 256, [(256, 256)]),
+        (30, 20, [(32, 32)]),
+        (64, 300, [(256, 256), (64, 64)]),
+    ],
+)
+def test_half_precision_runs_on_flash_attention_with_the_values_in_parts(
+    width: int, value: int, calls: list[tuple[int, int]], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fused = Fused({FLASH: flash})
+    fused.install(monkeypatch)
+    q, k, v = operands(width=width, value=value, dtype=dtype)
+    scaled = (q.float() / width, k.float(), v.float())
+    out = kernels._attend_cuda(scaled[0].to(dtype), k, v)
+    assert fused.calls == calls
+    torch.testing.assert_close(out.float(), attend_explicit(*scaled), rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize(("width", "value"), [(300, 600), (257, 512), (256, 256), (5, 700)])
+def test_parts_and_padding_change_neither_output_nor_gradients(
+    width: int, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In float64, for which widths are treated as those of half precision here."""
+    Fused({EFFICIENT: lambda width, value: True}).install(monkeypatch)
+    monkeypatch.setattr(kernels, "_HALF_PRECISION", (torch.float64,))
+    q, k, v = operands(width=width, value=value)
+    torch.testing.assert_close(results(kernels._attend_cuda, q, k, v), results(attend_explicit, q, k, v))
+
+
+def test_full_precision_keeps_its_widths(monkeypatch: pytest.MonkeyPatch) -> None:
+    fused = Fused({FLASH: flash, EFFICIENT: lambda width, value: True})
+    fused.install(monkeypatch)
+    kernels._attend_cuda(*operands(width=256, value=512, dtype=torch.float32))
+    assert fused.calls == [(256, 512)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_without_a_kernel_for_the_shapes_the_blocked_operator_runs(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fused = Fused({FLASH: lambda width, value: False})
+    fused.install(monkeypatch)
+    q, k, v = operands(value=600, dtype=dtype)
+    expected = torch.ops.dnlnet.attend(q, k, v)
+    torch.testing.assert_close(kernels._attend_cuda(q, k, v), expected, rtol=0, atol=0)
+    assert fused.calls == []
+
+
+@pytest.mark.parametrize(
+    "constants",
+    [
+        {},
+        {"MIN_LOGITS": 1},
+        {"MIN_LOGITS": 1, "FORWARD_ROWS": 9, "BACKWARD_ROWS": 18},
+        {"MIN_LOGITS": 1, "MAX_LOGITS": 50},
+        {"MIN_LOGITS": 1, "MAX_LOGITS": 110, "FORWARD_ROWS": 20},
+        {"MAX_LOGITS": 0},
+    ],
+)
+@pytest.mark.parametrize("queries", [1, 9, 16])
+@pytest.mark.parametrize("padded_from", [1, 100])
+def test_every_way_of_making_blocks_computes_the_same(
+    constants: dict[str, int], queries: int, padded_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {"FORWARD_ROWS": 4, "BACKWARD_ROWS": 3, "MIN_PADDED": padded_from}
+    for name, size in (sizes | constants).items():
+        monkeypatch.setattr(blocked, name, size)
+    q, k, v = operands(queries)
+    torch.testing.assert_close(results(attend, q, k, v), results(attend_explicit, q, k, v), rtol=1e-12, atol=1e-12)
+    with torch.no_grad():
+        torch.testing.assert_close(attend(q, k, v), attend_explicit(q, k, v), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("magnitude", [1e10, 1e19, 1e30, 3e38])
+def test_logits_that_overflow_leave_the_output_finite(magnitude: float) -> None:
+    """Query and key are finite, their products are not: the softmax is one-hot at the largest product."""
+    q, k, v = operands(dtype=torch.float32)
+    q, k = (t.detach().clamp(-1, 1).mul(magnitude).requires_grad_() for t in (q, k))
+    out, *grads = results(attend, q, k, v)
+    one_hot = (q.double() @ k.double().mT).argmax(-1)
+    torch.testing.assert_close(out, torch.stack([v[b, one_hot[b]] for b in range(2)]))
+    assert all(grad.isfinite().all() for grad in grads)
