@@ -52,7 +52,7 @@ class _AttendKeeping(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value, attention = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative may follow, which the operator refuses
             grads: tuple[Tensor, Tensor, Tensor] = torch.ops.dnlnet.attend_backward(grad, query, key, value)

@@ -77,11 +77,12 @@ def _attend_cuda(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     width = max(query.shape[2], value.shape[2]) if half else 0
     padded = [F.pad(t, (0, max(width - t.shape[2], 0))) for t in (query, key, value)]
     padded = [F.pad(t, (0, -t.shape[2] % 8)).unsqueeze(1) for t in padded]
-    usable = _usable_kernels(*padded)
+    q, k, v = padded
+    usable = _usable_kernels(q, k, v)
     if not usable:
         return attend_again(query, key, value)
     with sdpa_kernel(usable):
-        out = F.scaled_dot_product_attention(*padded, scale=1.0)
+        out = F.scaled_dot_product_attention(q, k, v, scale=1.0)
     return out.squeeze(1)[..., : value.shape[2]]
 
 

@@ -41,7 +41,8 @@ def portable(network: nn.Module, attention: Attention = "blocked", *, traced: bo
     network = deepcopy(network).cpu().to(memory_format=torch.contiguous_format)
     for block in network.modules():
         if isinstance(block, NonLocalBlock):
-            block.forward = partial(block._add_attended, attend=attend)  # type: ignore[method-assign]
+            attended = partial(block._attend, attend=attend)
+            block.forward = partial(block._add_attended, attend=attended)  # type: ignore[method-assign]
     return network
 
 
