@@ -118,7 +118,7 @@ class DataSet(Generic[AnyOpened]):
         return opened, missing
 
     def has_signs(self, root: Path) -> bool:
-        """Whether a folder has the names by which this data set is told from others, perhaps one folder further in."""
+        """Whether a folder has the names by which this data set is told from others, also inside a folder of it."""
         places = ("", "*/") if self.quick else ("",)  # what is quick to open is tried as well: see `recognises`
         return bool(self.signs) and any(
             all(any(root.glob(f"{place}{sign}")) for sign in self.signs) for place in places
