@@ -1,6 +1,7 @@
 """Make every picture of the README and of the documentation anew, from what `dnlnet demo` writes.
 
-Needs Chromium for the pages. Example: python docs/pictures.py --demo demo
+Needs Chromium for the pages. Those of a transformer need its weights, the photograph and CamVid, which are no part of
+this package, and stay as they are without. Example: python docs/pictures.py --demo demo
 """
 
 import argparse
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 IMAGES = Path(__file__).parent / "images"
@@ -21,23 +23,45 @@ PAGES = {
 }
 
 
+TRANSFORMER = "timm:vit_small_patch14_dinov2"
+
+
 def main() -> None:
     """Make the pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demo", type=Path, help="a folder that dnlnet demo has written; default: made now")
     parser.add_argument("--out", type=Path, default=IMAGES, help="folder for the pictures")
+    parser.add_argument("--weights", type=Path, help="of the transformer, vit_small_patch14.safetensors")
+    parser.add_argument("--cat", type=Path, help="the photograph for it, chelsea.png of scikit-image")
+    parser.add_argument("--camvid", type=Path, help="folder of CamVid, for its profile; takes many minutes")
     given = parser.parse_args()
     with TemporaryDirectory() as folder:
         demo = given.demo
         if demo is None:
             demo = Path(folder) / "demo"
-            subprocess.run([sys.executable, "-m", "dnlnet", "demo", "--out", demo], check=True)
+            dnlnet("demo", "--out", demo)
         given.out.mkdir(parents=True, exist_ok=True)
         for source, name in FIGURES.items():
             shutil.copyfile(demo / source, given.out / name)
         photograph(demo / "explore.html", given.out)
-    for name in (*FIGURES.values(), *PAGES):
+        made = [*FIGURES.values(), *PAGES]
+        if given.weights and given.cat:
+            dnlnet("attend", TRANSFORMER, given.cat, "--weights", given.weights, "--query", "258,172", "-o", folder)
+            with Image.open(Path(folder) / f"{given.cat.stem}.png") as figure:
+                figure.convert("RGB").save(given.out / "transformer.jpg", quality=88)
+            made.append("transformer.jpg")
+        if given.weights and given.camvid:
+            picture = given.out / "profile.png"
+            options = ("--weights", given.weights, "--data", given.camvid, "--picture", picture)
+            dnlnet("profile", TRANSFORMER, *options)
+            made.append(picture.name)
+    for name in made:
         print(f"written: {given.out / name} ({(given.out / name).stat().st_size / 1e3:.0f} kB)")
+
+
+def dnlnet(*arguments: object) -> None:
+    """Run the command."""
+    subprocess.run([sys.executable, "-m", "dnlnet", *map(str, arguments)], check=True)
 
 
 def photograph(page: Path, out: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
 from dnlnet.detection.data.coco import open_coco
 from dnlnet.detection.network import Detector
+from dnlnet.detection.outputs import DetectionOutputs
 from dnlnet.detection.predictor import DetectionModel, Detections
 from dnlnet.detection.schema import DetectionRecipe
 from dnlnet.detection.system import SYSTEM
@@ -232,6 +234,9 @@ def test_a_picture_in_which_nothing_is_found_has_an_empty_result() -> None:
     assert found.results("a") == []
     assert np.array_equal(found.overlay(), found.image)
     assert (found.label_map() == 255).all()
+    assert DetectionOutputs(model, 0.7).say(found) == "nothing above 0.7"
+    two = replace(found, labels=np.array([1, 0]), scores=np.array([0.98, 0.71]))
+    assert DetectionOutputs(model).say(two) == "dog 0.98, cat 0.71"
 
 
 def test_options_of_the_other_task_are_refused(run: Path, tmp_path: Path) -> None:

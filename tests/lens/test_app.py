@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import dnlnet
@@ -87,6 +88,24 @@ def test_a_large_picture_is_made_smaller_and_that_is_said(explorer: Explorer, tm
     assert picture.size == (20, 40)
     lines, _ = explorer.at(picture, (0, 0))
     assert lines[0] == "Pixel x=0, y=0 of wide.png, made smaller: 40 x 20 of its 100 x 50 pixels"
+
+
+def test_a_photo_of_a_phone_is_taken_and_made_smaller(explorer: Explorer, tmp_path: Path) -> None:
+    Image.new("RGB", (4000, 3000)).save(tmp_path / "phone.jpg")
+    picture = Explorer(explorer.models, look_side=64).open(tmp_path / "phone.jpg")
+    assert picture.size == (48, 64)
+
+
+def test_a_map_that_is_nearly_uniform_is_called_so_and_is_not_bright(explorer: Explorer, photo: Path) -> None:
+    picture = explorer.open(photo)
+    (view,) = picture.views
+    unary = view.terms.unary
+    flat = replace(view.terms, unary=replace(unary, key=torch.zeros_like(unary.key)))
+    _, shown = explorer.at(replace(picture, views=[replace(view, terms=flat)]), (20, 10))
+    captions = {caption.split(",")[0]: (caption, pixels) for pixels, caption in shown}
+    assert captions["Unary"][0] == "Unary, nearly uniform: this block has learnt little yet"
+    assert np.median(captions["Unary"][1].max(axis=2)) < 160
+    assert captions["Pairwise"][0] == "Pairwise, tiny"
 
 
 def test_a_port_in_use_advises_another(explorer: Explorer) -> None:
@@ -180,9 +199,14 @@ def test_clicking_in_an_uploaded_picture_shows_its_maps(
     page.on("dialog", lambda dialog: asked.append("an alert"))
     page.goto(address)
     page.wait_for_selector("text=What does a pixel attend to?")
+    page.wait_for_selector("text=of corner.jpg")  # it begins with an example
+    page.get_by_text("Example: pavement").click()
+    page.wait_for_selector("text=of pavement.jpg")
     page.set_input_files("input[type=file]", photo)
-    page.wait_for_selector("#maps img")
+    page.wait_for_selector("text=of a.png")
     assert page.locator("#maps img").count() == 4  # three maps and the prediction
+    box = page.locator("#maps .thumbnail-item").first.bounding_box()
+    assert box["width"] / box["height"] == pytest.approx(56 / 40, rel=0.05)  # as the picture, without bars
     page.locator("#picture img").first.click(position={"x": 3, "y": 3})
     page.wait_for_selector("text=row 0, column 0")
     assert page.get_by_text(f"seen as {EVIL}").count() == 1

@@ -28,7 +28,8 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
 
 
 def view_of(variant: str, **options: object) -> View:
-    return View(variant, NonLocalBlock(8, variant).terms(torch.rand(1, 8, 6, 8)), **options)
+    torch.manual_seed(0)
+    return View(variant, NonLocalBlock(8, variant).terms(200 * torch.rand(1, 8, 6, 8)), **options)
 
 
 def titles(figure: Figure) -> list[str]:
@@ -47,6 +48,20 @@ def titles(figure: Figure) -> list[str]:
 def test_each_term_of_the_variant_has_its_panels(variant: str, expected: list[str]) -> None:
     figure = attention_figure(Picture("p", PIXELS, [view_of(variant)]), POINTS)
     assert titles(figure)[: 1 + len(expected)] == ["p and query points", *expected]
+
+
+def test_a_map_that_is_nearly_uniform_is_called_so_and_painted_dark() -> None:
+    terms = NonLocalBlock(8, "dnl").terms(torch.full((1, 8, 6, 8), 0.5))
+    figure = attention_figure(Picture("p", PIXELS, [View("dnl", terms)]), POINTS)
+    assert titles(figure)[1:3] == [
+        "unary: one map for all queries\nnearly uniform: this block\nhas learnt little yet",
+        "pairwise of 1\nnearly uniform: this block\nhas learnt little yet",
+    ]
+    white = np.full((6, 8, 3), 255, dtype=np.uint8)
+    flat, peak = torch.ones(6, 8), torch.ones(6, 8)
+    peak[0] = 4.0
+    assert overlay_heat(white, flat).max() < 0.6
+    assert overlay_heat(white, peak).max() > 0.9
 
 
 def test_labels_edges_and_predictions_are_drawn_when_given() -> None:

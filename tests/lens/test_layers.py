@@ -83,7 +83,8 @@ def test_layers_without_maps_of_a_picture_are_left_out(captured: Captured) -> No
 
 def test_a_figure_has_a_row_for_each_view_and_columns_for_its_terms(captured: Captured) -> None:
     figure = layer_figure(picture_of(captured, Choice([0, 5])), [(3, 4), (20, 40)], title="a vit")
-    titles = [axes.get_title() for axes in figure.axes]
+    # Maps of random weights are nearly uniform, which is said below their titles.
+    titles = [axes.get_title().partition("nearly uniform")[0].strip() for axes in figure.axes]
     assert titles[:6] == [
         "sea",
         "attention of 1",

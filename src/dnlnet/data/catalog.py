@@ -117,14 +117,17 @@ class DataSet(Generic[AnyOpened]):
             self.open(root, next(iter(missing)))  # raises, with its advice
         return opened, missing
 
-    def recognises(self, root: Path) -> bool:
-        """Whether a folder looks like this data set, by the names of a few files, perhaps in a folder inside it."""
-        places = ("", "*/") if self.quick else ("",)  # what is quick to open is tried
-        found = bool(self.signs) and any(
+    def has_signs(self, root: Path) -> bool:
+        """Whether a folder has the names by which this data set is told from others, also inside a folder of it."""
+        places = ("", "*/") if self.quick else ("",)  # what is quick to open is tried as well: see `recognises`
+        return bool(self.signs) and any(
             all(any(root.glob(f"{place}{sign}")) for sign in self.signs) for place in places
         )
+
+    def recognises(self, root: Path) -> bool:
+        """Whether a folder has the signs of this data set and, where that is quick, can be opened as one."""
         splits = self.splits or self.find_splits(root)
-        return found and (not self.quick or any(self._looks_right(root, split) for split in splits))
+        return self.has_signs(root) and (not self.quick or any(self._looks_right(root, one) for one in splits))
 
     def _require_folder(self, root: Path) -> None:
         if not root.is_dir():

@@ -8,9 +8,8 @@ Needs gradio, which is imported when the application is made.
 import os
 import signal
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
@@ -178,9 +177,12 @@ def build_app(explorer: Explorer, folder: Path) -> "Blocks":
             Path(path).unlink(missing_ok=True)
         return picture, *shown_at(picture, picture.interior_points(count=1)[0], request)
 
-    def example(path: Path, request: gr.Request) -> Any:
-        picture = explorer.open(path)
-        return picture, *shown_at(picture, picture.interior_points(count=1)[0], request)
+    def example(path: Path) -> Callable[[gr.Request], Any]:
+        def show(request: gr.Request) -> Any:
+            picture = explorer.open(path)
+            return picture, *shown_at(picture, picture.interior_points(count=1)[0], request)
+
+        return show
 
     def chosen(picture: Picture | None, event: gr.SelectData, request: gr.Request) -> Any:
         if picture is None:
@@ -211,9 +213,9 @@ def build_app(explorer: Explorer, folder: Path) -> "Blocks":
         state = gr.State(None, time_to_live=3600)
         with gr.Row():
             with gr.Column(scale=2):
+                upload = gr.UploadButton("Choose a picture", file_types=["image"], type="filepath")
                 with gr.Row():
-                    upload = gr.UploadButton("Choose a picture", file_types=["image"], type="filepath", scale=2)
-                    examples = {photo: gr.Button(f"Example: {photo.stem}", scale=1) for photo in PHOTOS}
+                    examples = {photo: gr.Button(f"Example: {photo.stem}", size="sm") for photo in PHOTOS}
                 image = gr.Image(label="Click in it", interactive=False, elem_id="picture", buttons=["fullscreen"])
                 text = gr.HTML()
             gallery = gr.Gallery(
@@ -227,8 +229,8 @@ def build_app(explorer: Explorer, folder: Path) -> "Blocks":
             )
         upload.upload(opened, upload, [state, image, text, gallery])
         for photo, button in examples.items():
-            button.click(partial(example, photo), None, [state, image, text, gallery])
-        app.load(partial(example, PHOTOS[0]), None, [state, image, text, gallery])
+            button.click(example(photo), None, [state, image, text, gallery])
+        app.load(example(PHOTOS[0]), None, [state, image, text, gallery])
         image.select(chosen, state, [image, text, gallery])
         app.unload(closed)
     return app

@@ -40,7 +40,7 @@ def attention_figure(picture: Picture, points: Sequence[Point], *, title: str | 
         title: of the figure.
 
     >>> from dnlnet import NonLocalBlock
-    >>> terms = NonLocalBlock(8, "dnl").terms(torch.randn(1, 8, 4, 6))
+    >>> terms = NonLocalBlock(8, "dnl").terms(30 * torch.randn(1, 8, 4, 6))
     >>> figure = attention_figure(Picture("sea", np.zeros((16, 24, 3), np.uint8), [View("dnl", terms)]), [(8, 12)])
     >>> [axes.get_title() for axes in figure.subfigs[0].axes if axes.get_title()]
     ['sea and query points', 'unary: one map for all queries', 'pairwise of 1', 'pairwise + unary of 1']

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from textwrap import wrap
 
 import matplotlib
 import numpy as np
@@ -32,6 +33,7 @@ PRINT_DOTS = 300  # per inch, as printers need it
 HEAT = "inferno"
 _STRIPE = 3  # largest aspect ratio of a panel
 DIM = 6  # a nearly uniform map is painted as if there were values so many times as strong
+_LETTERS = 28  # of a line above a panel
 _COLOURS = ("#00d5ff", "#7dff6a", "#ff5ad1", "#ffe14d")
 
 
@@ -182,7 +184,7 @@ def noted(title: str, attention: Tensor) -> str:
     >>> noted("unary", torch.ones(2, 3))
     'unary\\nnearly uniform: this block\\nhas learnt little yet'
     """
-    return title if not is_nearly_uniform(attention) else f"{title}\n{LEARNT_LITTLE.replace(' has', chr(10) + 'has')}"
+    return "\n".join([title, *wrap(LEARNT_LITTLE, _LETTERS)]) if is_nearly_uniform(attention) else title
 
 
 def save_figure(figure: Figure, path: Path, dots: int = 150) -> None:

@@ -43,7 +43,7 @@ def choose_recipe(root: Path) -> tuple[Recipe, str]:
 def require_suitable(recipe: Recipe, root: Path) -> None:
     """An error that names a recipe that suits, if a folder looks like another data set than the recipe's."""
     row = system_of(recipe).data_sets.get(recipe.data.name)
-    if row is None or not row.signs or row.recognises(root):
+    if row is None or not row.signs or row.has_signs(root):
         return
     found = _recognised(root)
     if found is not None and found[1].name != row.name:

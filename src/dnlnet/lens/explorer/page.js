@@ -173,16 +173,15 @@ function drawView(section, view) {
     } else {
       const values = valuesOf(view, term, query.cell);
       const empty = figure.querySelector(".empty");
-      empty.hidden = values !== null;
-      empty.textContent = `This block has no ${term} map.`;
+      const uniform = values !== null && isNearlyUniform(values);
+      empty.hidden = values !== null && !uniform;
+      empty.textContent = uniform ? content.uniform.text : `This block has no ${term} map.`;
       figure.querySelector("figcaption span").replaceChildren(...(values ? strength(values) : []));
       figure.querySelector(".finding").textContent = values ? findingOf(view, term, values) : "";
       if (!values) continue;
       cover(picture().dark);
       const floor = element("floor").value === "0" ? 0 : rangeOf(values)[0];
-      if (isNearlyUniform(values)) context.globalAlpha = 0.25;
       cover(heatOf(view, values, floor, picture().size[1] / picture().size[0], shades));
-      context.globalAlpha = 1;
       drawPosition(context, marks(canvas, view, query)[1], pixelRatio);
     }
   }
@@ -200,7 +199,7 @@ function strength(values) {
   const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
   const [low, high] = rangeOf(values).map((value) => value / mean);
   const short = (times) => (times < 0.005 ? "0" : times < 9.995 ? times.toFixed(2) : Math.round(times));
-  return [`${short(low)}–${short(high)} ×`, made("i", isNearlyUniform(values) ? ` mean, ${content.uniform.text}` : " mean")];
+  return [`${short(low)}–${short(high)} ×`, made("i", " mean")];
 }
 
 function isNearlyUniform(values) {

@@ -57,7 +57,7 @@ def explorer_page(
     if not pictures:
         raise ValueError("there are no pictures to explore; pass at least one")
     content: Json = {"colours": {name: _colour_table(name) for name in COLOURS}, "note": note, "start": start}
-    content["uniform"] = {"most": UNIFORM, "text": LEARNT_LITTLE}
+    content["uniform"] = {"most": UNIFORM, "text": f"{LEARNT_LITTLE.capitalize()}."}
     room = budget - len(_fill_template(title, content).encode())
     content["pictures"] = shown = _describe_pictures(pictures, room // 2)
     room -= sum(len(_json(part)) + _VIEW_TEXT * len(part["views"]) for part in shown)
