@@ -19,7 +19,6 @@ def build(folder: Path, site: Path) -> subprocess.CompletedProcess[str]:
             "-m",
             "mkdocs",
             "build",
-            "--quiet",
             "--config-file",
             folder / "mkdocs.yml",
             "--site-dir",
