@@ -36,8 +36,9 @@ format: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+# A broken link is an error; with --quiet it would not be.
 docs: $(READY)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "documentation: site/index.html"
 
 # Every picture of README and docs anew, from the code; PICTURES="--demo demo" takes what a demo has written.

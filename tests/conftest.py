@@ -32,6 +32,8 @@ SLOW = (
     "video/test_system.py",
     "runs/test_train.py",
     "test_examples.py",
+    "test_notebooks.py",
+    "test_site.py",
     "segmentation/test_system.py",
     "cli/test_demo.py",
     "segmentation/test_frozen.py",

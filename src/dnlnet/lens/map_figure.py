@@ -19,7 +19,7 @@ from dnlnet.lens.panels import SIDE, Mark, draw_panel, draw_scale, overlay_heat,
 _MOST_ROWS = 12
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DrawnMaps(Drawn):
     """Maps with the picture that they are drawn over."""
 
@@ -29,6 +29,9 @@ class DrawnMaps(Drawn):
     def plot(self) -> Figure:
         """A figure of them."""
         return maps_figure(self.maps, self.over)
+
+    def __repr__(self) -> str:
+        return repr(self.maps)
 
 
 def maps_figure(maps: AttentionMaps, over: PictureLike | None = None) -> Figure:

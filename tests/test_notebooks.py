@@ -1,0 +1,38 @@
+"""The notebooks run from top to bottom, and are committed with what they show."""
+
+import os
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).parent.parent / "notebooks"
+NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
+WEIGHTS = "weights/vit_small_patch14_imgfocus_fp16.safetensors"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Jupyter's own packages
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("ITERATIONS", "5")  # quick, and poor
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+    if not Path(os.environ.get("DNLNET_DATA", "."), WEIGHTS).is_file():
+        monkeypatch.setenv("WEIGHTS", "none")
+    notebook = nbformat.read(FOLDER / name, as_version=4)  # type: ignore[no-untyped-call]
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_is_committed_with_its_outputs_and_without_paths_of_a_machine(name: str) -> None:
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    notebook = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert not any(output["output_type"] == "error" or output.get("name") == "stderr" for output in outputs)
+    assert [cell["execution_count"] for cell in notebook.cells if cell["cell_type"] == "code"] == list(
+        range(1, 1 + sum(cell["cell_type"] == "code" for cell in notebook.cells))
+    )
+    assert not re.search(r"(?<![\w.])/(home|root|tmp|usr|opt|Users|var)/", text)
