@@ -20,5 +20,7 @@ def test_every_form_is_the_same_function(kind: str, monkeypatch: pytest.MonkeyPa
     torch.manual_seed(0)
     build, size = NETWORKS[kind]
     rows = bench_predict(build(), torch.rand(1, 3, *size), rounds=1, threads=1)
-    assert [row.form for row in rows] == ["eager", "channels_last", "folded", "folded, channels_last"]
+    forms = [row.form for row in rows]
+    assert forms[:5] == ["eager", "channels_last", "folded", "folded, channels_last", "onnxruntime"]
+    assert set(forms[5:]) <= {"openvino"}  # which is not part of the environment that tests need
     assert all(row.seconds > 0 and row.difference < 1e-4 for row in rows)

@@ -70,7 +70,7 @@ def test_onnx_files_are_exact_at_every_size_and_loop_if_blocked(
     for shape in SHAPES:
         assert_equal(run(features(shape)), expect(features(shape)))
     nodes = [node.op_type for node in onnx.load(path).graph.node]
-    assert nodes.count("Scan") == (6 if attention == "blocked" else 0)  # a unary term needs none
+    assert nodes.count("Loop") == (6 if attention == "blocked" else 0)  # a unary term needs none
 
 
 def test_a_program_is_exact_at_every_size_and_needs_no_dnlnet(blocks: nn.ModuleList, tmp_path: Path) -> None:

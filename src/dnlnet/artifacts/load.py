@@ -56,6 +56,14 @@ def load_network(model: ModelFile) -> nn.Module:
     return network
 
 
+def load_for_inference(model: ModelFile) -> nn.Module:
+    """The network of a model file in evaluation mode, its batch norms folded, channels last in memory.
+
+    It is the same function up to rounding, in the form that `dnlnet bench predict` finds fastest without compiling.
+    """
+    return convert_to_channels_last(system_of(model.recipe).fold(load_network(model).eval()))
+
+
 def weights_problem(model: ModelFile) -> str | None:
     """What keeps the tensors of a model file from being those of its recipe's network, or None.
 
@@ -111,7 +119,7 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
 
     def __init__(self, file: ModelFile, device: torch.device | str | None = None) -> None:
         self.file = file
-        network = convert_to_channels_last(self.system.fold(load_network(file).eval()))
+        network = load_for_inference(file)
         self.predictor = self.system.predictor(file.recipe, network, file.classes, device or default_device())
 
     @property

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnlnet.cli.bench_export import export
 from dnlnet.cli.complete import complete_recipe, complete_setting, complete_variant
 from dnlnet.cli.numbers import MOST_THREADS
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from dnlnet.bench.block import Row
 
 bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
+bench.command()(export)
 
 
 @bench.command()
@@ -125,7 +127,9 @@ def predict(
     threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
-    """Compare forms of the same network: memory order, batch norms folded into convolutions, compiled.
+    """Compare forms of the same network: memory order, folded batch norms, compiled, and other runtimes.
+
+    ONNX Runtime and OpenVINO are compared if they are installed: pip install "dnlnet[onnx,bench]".
 
     Example: dnlnet bench predict camvid-mbv2-dnl --size 360x480
     """

@@ -35,7 +35,7 @@ def portable(network: nn.Module, attention: Attention = "blocked", *, traced: bo
     >>> bool(torch.allclose(portable(network, "plain")(x), network(x)))
     True
     """
-    attend: Callable[[Tensor, Tensor, Tensor], Tensor] = attend_explicit
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor] = attend_plainly
     if attention == "blocked":
         attend = _compiled_loop() if traced else attend_in_blocks
     network = deepcopy(network).cpu().to(memory_format=torch.contiguous_format)
@@ -44,6 +44,16 @@ def portable(network: nn.Module, attention: Attention = "blocked", *, traced: bo
             attended = partial(block._attend, attend=attend)
             block.forward = partial(block._add_attended, attend=attended)  # type: ignore[method-assign]
     return network
+
+
+def attend_plainly(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """y_i = sum_j softmax_j(q_i.k_j) v_j by its definition; a single query, of a unary term, is a weighted sum.
+
+    OpenVINO cannot compile the definition for a single query of fixed size, and nothing is lost by the other order.
+    """
+    if isinstance(query.shape[1], int) and query.shape[1] == 1:
+        return (value.mT @ (key @ query.mT).softmax(dim=1)).mT
+    return attend_explicit(query, key, value)
 
 
 def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -56,7 +66,7 @@ def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
     batch, count, width = *query.shape[:2], value.shape[2]
     if isinstance(count, int) and count <= ROWS:
-        return attend_explicit(query, key, value)
+        return attend_plainly(query, key, value)
     blocks = count // ROWS + 2
     rows = (count + blocks - 1) // blocks
     columns = key.mT  # transposed once, outside the loop

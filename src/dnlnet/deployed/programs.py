@@ -51,10 +51,52 @@ def write_onnx(
             assert program is not None
             program.save(path)
     model = onnx.load(path)
-    for node in model.graph.node:
-        del node.metadata_props[:]  # where in which file of this machine it was called
+    _loop_instead_of_scanning(model.graph)
+    _forget_sources(model.graph)
     onnx.helper.set_model_props(model, dict(about))
     onnx.save(model, path)
+
+
+def _forget_sources(graph: Any) -> None:
+    """Take out of every node, also inside of loops, where in which file of this machine it was called."""
+    for node in graph.node:
+        del node.metadata_props[:]
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _forget_sources(attribute.g)
+
+
+def _loop_instead_of_scanning(graph: Any) -> None:
+    """Write every Scan as the Loop that computes the same: more runtimes know it (OpenVINO has no such Scan)."""
+    helper = load_extra("onnx", "onnx").helper
+    integer, boolean = (load_extra("onnx", "onnx").TensorProto.DataType.Value(name) for name in ("INT64", "BOOL"))
+    nodes = []
+    for node in graph.node:
+        if node.op_type != "Scan":
+            nodes.append(node)
+            continue
+        values = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        body, states = values["body"], len(node.input) - values["num_scan_inputs"]
+        step, going, on, count = (f"{node.name}_{name}" for name in ("step", "going", "on", "count"))
+        taken = [
+            helper.make_node("Gather", [whole, step], [part.name], axis=0)
+            for whole, part in zip(node.input[states:], body.input[states:], strict=True)
+        ]
+        inside = helper.make_graph(
+            [*taken, *body.node, helper.make_node("Identity", [going], [on])],
+            body.name,
+            [
+                helper.make_tensor_value_info(step, integer, []),
+                helper.make_tensor_value_info(going, boolean, []),
+                *body.input[:states],
+            ],
+            [helper.make_tensor_value_info(on, boolean, []), *body.output],
+            body.initializer,
+        )
+        nodes.append(helper.make_node("Shape", [node.input[states]], [count], start=0, end=1))
+        nodes.append(helper.make_node("Loop", [count, "", *node.input[:states]], node.output, node.name, body=inside))
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 def _trace(deployed: Deployed, path: Path, example: Tensor, axes: Mapping[int, str]) -> None:
@@ -80,10 +122,12 @@ def _trace(deployed: Deployed, path: Path, example: Tensor, axes: Mapping[int, s
         torch.onnx.unregister_custom_op_symbolic("aten::mT", _TRACED_OPSET)  # type: ignore[attr-defined]
 
 
-def read_onnx(path: Path) -> Callable[[Tensor], Arrays]:
-    """What an ONNX file computes, in ONNX Runtime on the processor: outputs by name."""
+def read_onnx(path: Path, threads: int = 0) -> Callable[[Tensor], Arrays]:
+    """What an ONNX file computes, in ONNX Runtime on the processor: outputs by name; 0 threads are one a core."""
     runtime = load_extra("onnxruntime", "onnx")
-    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
     names = [output.name for output in session.get_outputs()]
     return lambda x: dict(zip(names, session.run(names, {name: x.numpy()}), strict=True))
@@ -101,8 +145,9 @@ def write_program(
     axes = dict.fromkeys(deployed.takes.free(free), torch.export.Dim.DYNAMIC)
     with torch.no_grad():
         program = torch.export.export(deployed, (example,), dynamic_shapes=(axes,) if axes else None)
-    for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # names files of this machine
+    for part in program.graph_module.modules():  # also inside of loops
+        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+            node.meta.pop("stack_trace", None)  # names files of this machine
     about = {**about, "outputs": json.dumps(deployed.outputs)}
     torch.export.save(program, path, extra_files=dict(about))
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dnlnet.artifacts.load import load_network
+from dnlnet.artifacts.load import load_for_inference
 from dnlnet.artifacts.model_file import ModelFile, find_model, read_model_file
 from dnlnet.data.catalog import Samples
 from dnlnet.engine import distributed
@@ -27,6 +27,8 @@ def evaluate(
 ) -> Scores | None:
     """Score a trained model; under torchrun the processes share the samples, and all but the main one get None.
 
+    The network has the form in which it predicts: batch norms folded, channels last.
+
     Args:
         model: a model file, the folder of a run, or a name on the Hugging Face hub.
         data: folder of its data set; default: the one that its run was trained on.
@@ -43,7 +45,7 @@ def evaluate(
     require_options(recipe.task, system.evaluation_options, options or {})
     samples = open_test_data(file, remembered_data(file.path) if data is None else Path(data), split)
     with distributed.process_group(device) as place:
-        network = load_network(file)
+        network = load_for_inference(file)
         task = system.test_task(recipe, file.classes, samples, options or {})
         start(len(distributed.shard(range(len(samples)))))
         metric = evaluate_task(task, network.to(place), samples, device=place, workers=workers, progress=progress)
