@@ -3,6 +3,7 @@
 import json
 import re
 from base64 import b64decode
+from dataclasses import replace
 from typing import Any
 from zlib import decompress
 
@@ -19,7 +20,7 @@ from dnlnet.data.classes import Classes
 from dnlnet.lens.explorer import explorer_page
 from dnlnet.lens.explorer.fit import fit_maps
 from dnlnet.lens.explorer.grid import Grid, coarse_maps, quantise
-from dnlnet.lens.views import Picture, View
+from dnlnet.lens.views import Picture, Place, View
 
 CLASSES = Classes(["sky", "road"], [(0, 0, 255), (90, 90, 90)])
 
@@ -192,3 +193,16 @@ def test_the_covered_share_of_a_map_is_told() -> None:
 def test_without_pictures_there_is_no_page() -> None:
     with pytest.raises(ValueError, match="at least one"):
         explorer_page([])
+
+
+def test_a_page_begins_with_the_point_that_was_asked_for_and_a_transformer_deep_inside() -> None:
+    def layers(head: str) -> list[View]:
+        places = [Place("vit", str(number), head) for number in range(12)]
+        return [View(place.title, terms_of("nl", (3, 4)), place=place) for place in places]
+
+    asked = replace(picture_of(*layers("mean of 6 heads")), start=(20, 11))
+    heads = picture_of(*layers("head 0"), *layers("head 1"))
+    ours = picture_of(View("nl", terms_of("nl")), View("dnl", terms_of("dnl")))
+    found = content_of(explorer_page([asked, heads, ours]))["pictures"]
+    assert [(part["view"], part["compare"]) for part in found] == [(7, False), (0, False), (0, True)]
+    assert found[0]["start"] == [20, 11]

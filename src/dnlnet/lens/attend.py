@@ -3,7 +3,7 @@
 # H, W size of the picture
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,8 @@ def attend_pictures(
         picture = _look(name, source, models, labels, request)
         for point in points:
             picture.require_inside(point)
+        if points:
+            picture = replace(picture, start=points[0])
         if request.out is not None or request.kept:
             chosen = points or picture.interior_points()
             few = picture if request.every_layer else with_few_layers(picture, MOST_ROWS, MOST_LAYERS)

@@ -115,6 +115,7 @@ class Picture:
         views: of blocks of one or several models.
         labels: (H, W), the true classes, if they are known; IGNORE where not.
         classes: what labels and predictions mean.
+        start: the point to begin with; None leaves it to `telling_point`.
     """
 
     name: str
@@ -122,6 +123,7 @@ class Picture:
     views: Sequence[View]
     labels: NDArray[np.uint8] | None = None
     classes: Classes | None = None
+    start: Point | None = None
 
     def __post_init__(self) -> None:
         if self.pixels.ndim != 3 or self.pixels.shape[2] != 3 or self.pixels.dtype != np.uint8:
@@ -150,8 +152,10 @@ class Picture:
         """Of some points well inside regions, that whose attention prefers its own class most.
 
         That is the share of the pairwise map of the first view on the class, less the class's share of the picture.
-        Without a pairwise term or classes it is the first of the points.
+        Without a pairwise term or classes it is the first of the points. A point that was asked for comes before all.
         """
+        if self.start is not None:
+            return self.start
         points, view = self.interior_points(_TRIED), self.views[0]
         labels = view.prediction if self.labels is None else self.labels
         if labels is None or view.terms.pairwise is None or view.covered != (1, 1):

@@ -78,10 +78,10 @@ function readHash(address) {
   const given = new URLSearchParams(new URL(address).hash.slice(1));
   state.picture = whole(given.get("picture"), state.picture, content.pictures.length);
   const { size: [height, width], views } = picture();
-  const { start: [y, x], compare } = picture();
+  const { start: [y, x], compare, view } = picture();
   state.x = whole(given.get("x"), x, width);
   state.y = whole(given.get("y"), y, height);
-  state.a = whole(given.get("a"), 0, views.length);
+  state.a = whole(given.get("a"), view, views.length);
   state.compare = (given.has("b") && views.length > 1) || (compare && !given.has("a"));
   state.b = whole(given.get("b"), Math.min(1, views.length - 1), views.length);
   state.pinned = given.has("x") && given.has("y");

@@ -144,6 +144,7 @@ def _describe_picture(picture: Picture, side: int) -> Json:
         "start": picture.telling_point(),
         # Layers of a transformer are many, and looked at one by one.
         "compare": len(picture.views) > 1 and all(view.place is None for view in picture.views),
+        "view": _first_view(picture),
         "image": jpeg_data_url(image),
         "truth": index(picture.labels),
         "views": views,
@@ -153,6 +154,15 @@ def _describe_picture(picture: Picture, side: int) -> Json:
         if picture.classes is None
         else {"names": list(picture.classes.names), "palette": np.asarray(picture.classes.palette).tolist()},
     }
+
+
+def _first_view(picture: Picture) -> int:
+    """The view that is seen first: of the layers of one transformer one at two thirds of the depth.
+
+    Maps of the first layers are of edges and colours, those of later ones of things.
+    """
+    one = {None if view.place is None else (view.place.model, view.place.head) for view in picture.views}
+    return 2 * (len(picture.views) - 1) // 3 if len(one) == 1 and None not in one else 0
 
 
 def _describe_view(view: View, maps: CoarseMaps, parts: Parts) -> Json:
