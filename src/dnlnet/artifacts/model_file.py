@@ -156,8 +156,17 @@ def shareable(recipe: Recipe) -> Recipe:
     weights = recipe.model.weights
     if weights is None:
         return recipe
-    model = recipe.model.model_copy(update={"weights": PureWindowsPath(weights).name})
+    model = recipe.model.model_copy(update={"weights": without_folders(weights)})
     return recipe.model_copy(update={"model": model})
+
+
+def without_folders(path: str) -> str:
+    """The name of a file alone, whatever system wrote its path.
+
+    >>> without_folders("/home/me/a.pth"), without_folders("C:\\\\me\\\\a.pth"), without_folders("imagenet")
+    ('a.pth', 'a.pth', 'imagenet')
+    """
+    return PureWindowsPath(path).name
 
 
 def _from_hub(name: str, options: Mapping[str, Any]) -> Path:

@@ -1,6 +1,5 @@
 """The report of a training run: its curves, its scores, and what it was."""
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,12 +10,12 @@ import yaml
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from dnlnet.artifacts.model_file import shareable
+from dnlnet.artifacts.model_file import without_folders
 from dnlnet.data.names import fenced, in_figure, in_markdown
 from dnlnet.engine.log import read_log
 from dnlnet.files import atomic_write
 from dnlnet.lens.panels import save_figure
-from dnlnet.systems import parse_recipe, stored_system
+from dnlnet.systems import stored_system
 
 SMOOTHING = 0.95
 
@@ -45,8 +44,10 @@ def write_report(folder: Path) -> Path:
 
 
 def _shareable(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run was, without the folders of this machine."""
-    recipe = shareable(parse_recipe(json.dumps(run["recipe"]))).stored()
+    """What a run was, as a run.yaml of any version says it, without the folders of this machine."""
+    recipe = {key: value for key, value in run["recipe"].items() if key not in ("paper", "measured")}
+    if isinstance(model := recipe.get("model"), dict) and isinstance(weights := model.get("weights"), str):
+        recipe["model"] = model | {"weights": without_folders(weights)}
     return {key: value for key, value in run.items() if key != "folder"} | {"recipe": recipe}
 
 
