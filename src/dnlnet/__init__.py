@@ -9,7 +9,7 @@ torch.Size([1, 64, 8, 8])
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from dnlnet.artifacts.load import TrainedModel as TrainedModel
