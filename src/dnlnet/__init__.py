@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dnlnet.lazy import importer
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from dnlnet.artifacts.load import TrainedModel as TrainedModel

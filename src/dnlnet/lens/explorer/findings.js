@@ -73,7 +73,8 @@ function findingOf(view, term, values) {
     let label = classAt(labels);
     if (term === "unary") label = shares.reduce((best, _, at) => (shares[at] - areas[at] > shares[best] - areas[best] ? at : best), 0);
     if (label < areas.length) {
-      return `${percent(shares[label])} of it on ${picture().classes.names[label]}, which is ${percent(areas[label])} of the picture`;
+      const share = percent(shares[label]).replace("under", "Under");
+      return `${share} of it on ${picture().classes.names[label]}, which is ${percent(areas[label])} of the picture`;
     }
   }
   return `Half of it on ${percent(halfOf(values))} of the picture`;
