@@ -1,7 +1,7 @@
 """The blocked attention as PyTorch's operator ``dnlnet::attend``, in any precision and at any magnitude.
 
-It is opaque to `torch.compile`, `torch.export` and the FLOP counter, whatever the shape. The backward pass computes the
-softmax again, so only query, key and value are saved.
+It is opaque to `torch.compile`, `torch.export` and the FLOP counter, whatever the shape. The backward pass computes
+the softmax again, so only query, key and value are saved.
 """
 
 from typing import Any
