@@ -32,14 +32,22 @@ def test_the_operator_passes_pytorchs_own_checks() -> None:
     torch.library.opcheck(torch.ops.dnlnet.attend_backward.default, (grad, *detached))
 
 
-@pytest.mark.parametrize("largest", [0, 2**24], ids=["computed again", "kept"])
-def test_the_gradient_is_the_finite_difference(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_derivative_of_a_small_map_is_right() -> None:
+    block = equations.randomise(NonLocalBlock(4))
+    x = torch.randn(1, 4, 3, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(block, x)
+
+
+@pytest.mark.parametrize(("least", "largest"), [(1, 0), (1, 2**24), (2**20, 2**24)], ids=["again", "kept", "small"])
+def test_the_gradient_is_the_finite_difference(least: int, largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked, "MIN_LOGITS", least)
     monkeypatch.setattr(blocked, "MAX_LOGITS", largest)
     assert torch.autograd.gradcheck(attend, operands())
 
 
 @pytest.mark.parametrize("largest", [0, 2**24], ids=["computed again", "kept"])
-def test_second_derivative_is_refused(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_derivative_of_blocks_is_refused(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked, "MIN_LOGITS", 1)
     monkeypatch.setattr(blocked, "MAX_LOGITS", largest)
     block = NonLocalBlock(4)
     x = torch.randn(1, 4, 3, 3, requires_grad=True)

@@ -72,8 +72,8 @@ def test_the_recorder_sees_the_map_of_the_explicit_form() -> None:
 
 def test_process_memory_stays_below_one_map() -> None:
     one_map = 4 * (72 * 72) ** 2
-    fused = peak_extra_bytes("dnl", 16, (72, 72), fused=True, training=True, threads=1)
-    explicit = peak_extra_bytes("dnl", 16, (72, 72), fused=False, training=True, threads=1)
+    fused = peak_extra_bytes("dnl", 16, (72, 72), form="fused", training=True, threads=1)
+    explicit = peak_extra_bytes("dnl", 16, (72, 72), form="explicit", training=True, threads=1)
     assert explicit > 2 * one_map
     assert fused < one_map
 

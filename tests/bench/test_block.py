@@ -1,38 +1,59 @@
+from itertools import product
+
 import pytest
+import torch
 
 from dnlnet.bench import block as bench
 from dnlnet.bench.block import Row, bench_block, describe_machine
 from dnlnet.bench.memory import peak_extra_bytes
+from dnlnet.bench.timing import find_device
 
 
 def test_rows_hold_measurements_of_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(bench.SIZES, "6x7", (6, 7))
     monkeypatch.setattr(bench, "MULTIPLY", 64)
-    rows = list(bench_block(["dnl"], ["6x7"], channels=8, rounds=2, threads=1))
-    assert [(row.size, row.variant, row.training) for row in rows] == [("6x7", "dnl", False), ("6x7", "dnl", True)]
+    rows = list(bench_block(["dnl"], ["6x7"], batches=[1, 3], channels=8, rounds=2, threads=1))
+    assert [(row.size, row.batch, row.training) for row in rows] == list(product(["6x7"], [1, 3], [False, True]))
     for row in rows:
         assert min(row.fused_seconds, row.explicit_seconds, row.limit_seconds) > 0
         assert row.time_ratio == row.fused_seconds / row.explicit_seconds
         assert row.share_of_limit == row.limit_seconds / row.fused_seconds
+        assert row.share_of_single_limit == row.single_limit_seconds / row.fused_seconds
         assert row.fused_bytes is not None
+        assert row.sdpa_seconds is None
+
+
+@pytest.mark.parametrize("variant", ["dnl", "gc"])
+def test_a_peer_computes_the_same(variant: str) -> None:
+    calls = (bench.make_call(variant, 8, (6, 7), form=form, training=False, batch=2) for form in ("fused", "sdpa"))
+    torch.testing.assert_close(*(call() for call in calls))
 
 
 def test_explicit_is_left_out_where_it_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "installed_bytes", lambda: 10**6)
     assert not bench._explicit_fits("dnl", (600, 600))
     assert bench._explicit_fits("gc", (600, 600))
+    monkeypatch.setattr(bench, "installed_bytes", lambda: 10**9)
+    assert bench._explicit_fits("dnl", (60, 60))
+    assert not bench._explicit_fits("dnl", (60, 60), batch=8)
 
 
 def test_ratios_are_absent_where_explicit_is() -> None:
-    row = Row("s", "dnl", True, 1.0, None, 0.5, 10, None)
+    row = Row("s", 1, "dnl", True, 1.0, None, None, None, 0.5, 0.4, 10, None)
     assert row.time_ratio is None
     assert row.memory_ratio is None
 
 
 def test_a_failing_measurement_says_why() -> None:
     with pytest.raises(OSError, match="failed: ValueError: unknown variant 'dnx'"):
-        peak_extra_bytes("dnx", 8, (4, 4), fused=True, training=False, threads=1)
+        peak_extra_bytes("dnx", 8, (4, 4), training=False, threads=1)
 
 
 def test_the_machine_is_described() -> None:
     assert "2 threads, torch" in describe_machine(2)
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    for name in ("gpu", "xpu:7", "cuda:99"):
+        with pytest.raises(ValueError, match=rf"device '{name}' cannot be used here; expected one of cpu, cuda"):
+            find_device(name)

@@ -186,7 +186,8 @@ def test_a_boundary_of_no_width_is_refused() -> None:
 
 
 def test_no_tensor_of_queries_times_keys_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocked, "FORWARD_ROWS", 32)
+    monkeypatch.setattr(blocked, "MIN_LOGITS", 1)
+    monkeypatch.setattr(blocked, "MAX_LOGITS", 32 * 500)
     x = torch.randn(1, 4, 20, 25)
     terms = NonLocalBlock(4, "dnl").terms(x)
     truth = Truth.of(torch.randint(0, 3, (40, 50)), classes=3)

@@ -256,7 +256,8 @@ def test_no_tensor_of_tokens_times_tokens_is_made(kind: str, monkeypatch: pytest
     with torch.no_grad(), capture(net.eval()) as attention:
         net(x)
     truth = Truth.of(torch.randint(0, 3, size), classes=3)
-    monkeypatch.setattr("dnlnet.attention.blocked.FORWARD_ROWS", 32)
+    monkeypatch.setattr("dnlnet.attention.blocked.MIN_LOGITS", 1)
+    monkeypatch.setattr("dnlnet.attention.blocked.MAX_LOGITS", 32 * 784)
     with LargestTensor() as recorder:
         profile(attention, [truth])
     assert recorder.elements < 784 * 784 / 10

@@ -96,7 +96,17 @@ class NonLocalBlock(nn.Module):
 
     def forward_explicit(self, x: Tensor) -> Tensor:
         """The same output by way of the N x M attention matrix: slower and larger, but twice differentiable."""
-        return self._add_attended(x, partial(self._attend, attend=attend_explicit))
+        return self.forward_with(x, attend_explicit)
+
+    def forward_with(self, x: Tensor, attend: Attend) -> Tensor:
+        """The same output by another implementation of softmax(q.k) v, of (B, N, D), (B, M, D) and (B, M, C).
+
+        >>> from torch.nn.functional import scaled_dot_product_attention
+        >>> block, x = NonLocalBlock(8), torch.randn(1, 8, 4, 5)
+        >>> y = block.forward_with(x, lambda q, k, v: scaled_dot_product_attention(q, k, v, scale=1.0))
+        >>> torch.testing.assert_close(y, block(x))
+        """
+        return self._add_attended(x, partial(self._attend, attend=attend))
 
     def _attend(self, tokens: Tensor, context: Tensor, attend: Attend = attend) -> list[Tensor]:
         """Each term's weighted sums of the values: (B, N, C) with a query per position, (B, 1, C) of a unary term."""

@@ -39,6 +39,8 @@ def attend_keeping(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     >>> attend_keeping(torch.zeros(1, 3, 2), torch.zeros(1, 4, 2), torch.ones(1, 4, 5)).shape
     torch.Size([1, 3, 5])
     """
+    if query.shape[0] * query.shape[1] * key.shape[1] <= MIN_LOGITS:
+        return torch.bmm(torch.bmm(query, key.mT).softmax(dim=-1), value)
     if torch.is_grad_enabled():
         return _AttendKeeping.apply(query, key, value)  # type: ignore[no-any-return]
     return forward(query, key, value)[0]
@@ -65,11 +67,6 @@ def forward(query: Tensor, key: Tensor, value: Tensor, keep: bool = False) -> tu
     batch, positions, _ = query.shape
     keys, width = value.shape[1:]
     out = query.new_empty(batch, positions, width)
-    if _is_one_block(batch, positions, keys):
-        attention = query.new_empty(batch, positions, keys)
-        torch.bmm(query, key.mT, out=attention)
-        torch.softmax(attention, -1, out=attention)
-        return torch.bmm(attention, value, out=out), attention
     blocks = _blocks(batch, positions, keys, FORWARD_ROWS)
     buffer = _buffer(query, keys, (slice(0, batch), slice(0, positions)) if keep else blocks[0])
     for images, rows in blocks:
@@ -88,15 +85,6 @@ def backward(
     keys = key.shape[1]
     grads = tuple(torch.empty_like(operand, memory_format=torch.contiguous_format) for operand in (query, key, value))
     grad_query, grad_key, grad_value = grads
-    if _is_one_block(batch, positions, keys):
-        attention = forward(query, key, value)[1] if kept is None else kept
-        dl = torch.empty_like(attention)
-        torch.bmm(attention.mT, grad, out=grad_value)
-        torch.bmm(grad, value.mT, out=dl)
-        torch._softmax_backward_data(dl, attention, -1, dl.dtype, grad_input=dl)
-        torch.bmm(dl, key, out=grad_query)
-        torch.bmm(dl.mT, query, out=grad_key)
-        return grad_query, grad_key, grad_value
     blocks = _blocks(batch, positions, keys, BACKWARD_ROWS)
     buffer = _buffer(query, keys, blocks[0]) if kept is None else kept
     grad_buffer = _buffer(query, keys, blocks[0])
@@ -119,16 +107,12 @@ def backward(
     return grad_query, grad_key, grad_value
 
 
-def _is_one_block(batch: int, positions: int, keys: int) -> bool:
-    """Whether the whole batch is computed at once, without padding."""
-    return batch * positions * keys <= MIN_LOGITS
-
-
 def _blocks(batch: int, positions: int, keys: int, rows: int) -> list[Block]:
     """Several whole images at once while their rows fit a block, otherwise each image in equal parts."""
-    rows = max(1, min(max(rows, MIN_LOGITS // keys), MAX_LOGITS // keys))
+    most = max(MAX_LOGITS // max(keys, 1), 1)
+    rows = min(max(rows, MIN_LOGITS // max(keys, 1)), most)
     if positions <= rows:
-        step = rows // positions
+        step = rows // max(positions, 1)
         return [(slice(b, min(b + step, batch)), slice(0, positions)) for b in range(0, batch, step)]
     step = ceil(positions / ceil(positions / rows))
     starts = range(0, positions, step)

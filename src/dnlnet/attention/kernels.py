@@ -53,11 +53,12 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return _attend_cuda(query, key, value)
     if torch.compiler.is_compiling():
         return attend_again(query, key, value)
-    _refuse_derivatives(query, key, value)
-    if _can_keep(query, key, value):
+    if get_interpreter_stack() is not None or forward_ad._current_level >= 0:
+        _refuse_derivatives(query, key, value)
+    elif _can_keep(query, key, value):
         out = attend_keeping(query, key, value)
         # A row whose logits overflow is NaN in every column.
-        if isfinite(out.select(2, 0).sum().item()):
+        if isfinite(out.detach().select(2, 0).sum().item()):
             return out
     return attend_again(query, key, value)
 
@@ -74,16 +75,19 @@ def _attend_cuda(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         parts = [_attend_cuda(query, key, part) for part in value.split(FLASH_WIDTH, dim=2)]
         return torch.cat(parts, dim=2)
     # Flash attention takes equal widths only, and all kernels multiples of 8; zeros change nothing.
-    width = max(query.shape[2], value.shape[2]) if half else 0
-    padded = [F.pad(t, (0, max(width - t.shape[2], 0))) for t in (query, key, value)]
-    padded = [F.pad(t, (0, -t.shape[2] % 8)).unsqueeze(1) for t in padded]
-    q, k, v = padded
+    equal = max(query.shape[2], value.shape[2]) if half else 0
+    q, k, v = (_pad_width(operand, equal).unsqueeze(1) for operand in (query, key, value))
     usable = _usable_kernels(q, k, v)
     if not usable:
         return attend_again(query, key, value)
     with sdpa_kernel(usable):
         out = F.scaled_dot_product_attention(q, k, v, scale=1.0)
     return out.squeeze(1)[..., : value.shape[2]]
+
+
+def _pad_width(operand: Tensor, least: int) -> Tensor:
+    width = max(operand.shape[2], least)
+    return F.pad(operand, (0, width + -width % 8 - operand.shape[2]))
 
 
 def _usable_kernels(query: Tensor, key: Tensor, value: Tensor) -> list[SDPBackend]:
@@ -100,16 +104,13 @@ def _can_keep(query: Tensor, key: Tensor, value: Tensor) -> bool:
         and query.dtype == key.dtype == value.dtype
         and type(query) is Tensor
         and not query.is_meta
-        and not get_interpreter_stack()
+        and not torch.is_autocast_enabled(query.device.type)
     )
 
 
 def _refuse_derivatives(*operands: Tensor) -> None:
     """Refuse forward-mode derivatives and `torch.func`, which would silently drop the attention; `vmap` works."""
-    stack = get_interpreter_stack()
-    if stack is None and forward_ad._current_level < 0:
-        return
-    if {transform.key() for transform in stack or ()} - {TransformType.Vmap}:
+    if {transform.key() for transform in get_interpreter_stack() or ()} - {TransformType.Vmap}:
         what = "torch.func's derivatives (grad, vjp, jvp, jacrev, jacfwd, hessian)"
     elif any(forward_ad.unpack_dual(operand).tangent is not None for operand in operands):
         what = "forward-mode derivatives"

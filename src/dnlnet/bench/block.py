@@ -1,11 +1,15 @@
-"""The fused block against the explicit one: time, share of the matrix-multiply limit, and memory."""
+"""The fused block against the explicit one and its peers: time, share of the matrix-multiply limit, and memory."""
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import product
 from pathlib import Path
+from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from dnlnet.attention import VARIANTS, NonLocalBlock
@@ -14,6 +18,8 @@ from dnlnet.bench.timing import best_times
 from dnlnet.engine.memory import installed_bytes
 
 SIZES: dict[str, tuple[int, ...]] = {
+    "8x8": (8, 8),
+    "16x16": (16, 16),
     "32x32": (32, 32),
     "65x65": (65, 65),
     "97x97": (97, 97),
@@ -21,21 +27,28 @@ SIZES: dict[str, tuple[int, ...]] = {
     "8x28x28": (8, 28, 28),
 }
 MULTIPLY = 2048
+Form = Literal["fused", "explicit", "sdpa", "flex"]
 
 
 @dataclass(frozen=True)
 class Row:
     """One variant at one size, forward or forward and backward; times in seconds, memory in bytes.
 
-    Explicit values are None if the explicit form does not fit in memory.
+    Explicit values are None if the explicit form does not fit in memory, those of peers if they were not asked for
+    or do not run. There are two limits: `limit_seconds` is timed as one stretch of multiplies as long as the block,
+    `single_limit_seconds` from the best single multiply, which hits quieter moments than the block can.
     """
 
     size: str
+    batch: int
     variant: str
     training: bool
     fused_seconds: float
     explicit_seconds: float | None
+    sdpa_seconds: float | None
+    flex_seconds: float | None
     limit_seconds: float
+    single_limit_seconds: float
     fused_bytes: int | None
     explicit_bytes: int | None
 
@@ -46,8 +59,13 @@ class Row:
 
     @property
     def share_of_limit(self) -> float:
-        """Time of the same number of operations as large matrix multiplies, over ours."""
+        """Time of the same number of operations as large matrix multiplies in one stretch, over ours."""
         return self.limit_seconds / self.fused_seconds
+
+    @property
+    def share_of_single_limit(self) -> float:
+        """The same by the best single multiply."""
+        return self.single_limit_seconds / self.fused_seconds
 
     @property
     def memory_ratio(self) -> float | None:
@@ -56,17 +74,24 @@ class Row:
 
 
 def make_call(
-    variant: str, channels: int, size: Sequence[int], *, fused: bool, training: bool, device: str = "cpu"
+    variant: str,
+    channels: int,
+    size: Sequence[int],
+    *,
+    form: Form,
+    training: bool,
+    batch: int = 1,
+    device: str = "cpu",
 ) -> Callable[[], torch.Tensor]:
-    """A closure that runs the block once on a fixed random input.
+    """A closure that runs a form of the block once on a fixed random input.
 
-    >>> make_call("dnl", 8, (4, 5), fused=True, training=True)().shape
+    >>> make_call("dnl", 8, (4, 5), form="fused", training=True)().shape
     torch.Size([1, 8, 4, 5])
     """
     torch.manual_seed(0)
     block = NonLocalBlock(channels, variant, dims=len(size)).to(device)
-    x = torch.randn(1, channels, *size, device=device, requires_grad=training)
-    forward = block.forward if fused else block.forward_explicit
+    x = torch.randn(batch, channels, *size, device=device, requires_grad=training)
+    forward = _forward_of(block, form)
     if not training:
         return torch.no_grad()(lambda: forward(x))
     upstream = torch.randn_like(x)
@@ -81,52 +106,124 @@ def make_call(
     return step
 
 
-def bench_block(
-    variants: Iterable[str], sizes: Iterable[str], *, channels: int = 512, rounds: int = 5, threads: int = 2
-) -> Iterator[Row]:
-    """Measure each size and variant in turn, forward and in training; rows are yielded as they finish.
+def _forward_of(block: NonLocalBlock, form: Form) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The block in one of its own forms, or with another implementation of attention inside."""
+    if form == "fused":
+        return block.forward
+    if form == "explicit":
+        return block.forward_explicit
+    peer: Callable[..., torch.Tensor] = (
+        F.scaled_dot_product_attention if form == "sdpa" else _compiled_flex_attention()
+    )
 
-    Within a row, fused, explicit and the plain matrix multiply take turns, `rounds` times, and the best time of
-    each counts.
+    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return peer(query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1), scale=1.0).squeeze(1)
+
+    return lambda x: block.forward_with(x, attend)
+
+
+@cache
+def _compiled_flex_attention() -> Callable[..., torch.Tensor]:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=True)
+
+
+def bench_block(
+    variants: Iterable[str],
+    sizes: Iterable[str],
+    *,
+    batches: Sequence[int] = (1,),
+    channels: int = 512,
+    rounds: int = 5,
+    threads: int = 2,
+    device: str = "cpu",
+    peers: bool = False,
+) -> Iterator[Row]:
+    """Measure each size, batch and variant in turn, forward and in training; rows are yielded as they finish.
+
+    Within a row, all forms and the plain matrix multiply take turns, `rounds` times, and the best of each counts.
+    Memory is measured on the CPU alone.
     """
     torch.set_num_threads(threads)
-    for size in sizes:
-        for variant in variants:
-            for training in (False, True):
-                yield _measure(variant, channels, size, training, rounds, threads)
+    for size, batch, variant, training in product(sizes, batches, variants, (False, True)):
+        yield _measure(variant, channels, size, batch, training, rounds, threads, device, peers)
 
 
-def _measure(variant: str, channels: int, size: str, training: bool, rounds: int, threads: int) -> Row:
+def _measure(
+    variant: str,
+    channels: int,
+    size: str,
+    batch: int,
+    training: bool,
+    rounds: int,
+    threads: int,
+    device: str,
+    peers: bool,
+) -> Row:
     shape = SIZES[size]
+    forms: list[Form] = ["fused"]
+    if _explicit_fits(variant, shape, batch):
+        forms.append("explicit")
+        if peers:
+            forms.append("sdpa")  # which forms the map on a CPU
+    if peers and not training:
+        forms.append("flex")  # which has no backward pass on a CPU
+    calls = {
+        form: make_call(variant, channels, shape, form=form, training=training, batch=batch, device=device)
+        for form in forms
+    }
+    with FlopCounterMode(display=False) as counter:
+        calls["fused"]()
+    flops = int(counter.get_total_flops())
+    multiply = 2 * MULTIPLY**3
+    count = max(1, round(flops / multiply))
+    timed: dict[str, Callable[[], torch.Tensor]] = {
+        **{form: _synchronised(call, device) for form, call in calls.items()},
+        "stretch": _synchronised(_multiply_call(count, device), device),
+        "single": _synchronised(_multiply_call(1, device), device),
+    }
+    for form in forms[1:]:
+        timed[form]()  # the first call compiles and loads libraries
+    best = best_times(timed, rounds)
 
-    def memory(fused: bool) -> int | None:
-        return peak_extra_bytes(variant, channels, shape, fused=fused, training=training, threads=threads)
+    def memory(form: Form) -> int | None:
+        if form not in forms or device != "cpu":
+            return None
+        return peak_extra_bytes(variant, channels, shape, form=form, training=training, batch=batch, threads=threads)
 
-    with_explicit = _explicit_fits(variant, shape)
-    calls = {"fused": make_call(variant, channels, shape, fused=True, training=training)}
-    if with_explicit:
-        calls["explicit"] = make_call(variant, channels, shape, fused=False, training=training)
-    # As many multiplies as make up the block's operations, timed together: shorter stretches would hit quieter
-    # moments of the machine than the block can.
-    flops = _flops(variant, channels, shape, training)
-    multiplies = max(1, round(flops / (2 * MULTIPLY**3)))
-    calls["multiply"] = _multiply_call(multiplies)
-    best = best_times(calls, rounds)
     return Row(
         size=size,
+        batch=batch,
         variant=variant,
         training=training,
         fused_seconds=best["fused"],
         explicit_seconds=best.get("explicit"),
-        limit_seconds=best["multiply"] * flops / (multiplies * 2 * MULTIPLY**3),
-        fused_bytes=memory(fused=True),
-        explicit_bytes=memory(fused=False) if with_explicit else None,
+        sdpa_seconds=best.get("sdpa"),
+        flex_seconds=best.get("flex"),
+        limit_seconds=best["stretch"] * flops / (count * multiply),
+        single_limit_seconds=best["single"] * flops / multiply,
+        fused_bytes=memory("fused"),
+        explicit_bytes=memory("explicit"),
     )
 
 
-def _multiply_call(count: int) -> Callable[[], torch.Tensor]:
+def _synchronised(call: Callable[[], torch.Tensor], device: str) -> Callable[[], torch.Tensor]:
+    """The call, waiting for the device to finish it."""
+    if torch.device(device).type == "cpu":
+        return call
+
+    def waiting() -> torch.Tensor:
+        out = call()
+        torch.accelerator.synchronize()
+        return out
+
+    return waiting
+
+
+def _multiply_call(count: int, device: str) -> Callable[[], torch.Tensor]:
     """A closure that multiplies two large matrices `count` times."""
-    left, right, out = (torch.randn(MULTIPLY, MULTIPLY) for _ in range(3))
+    left, right, out = (torch.randn(MULTIPLY, MULTIPLY, device=device) for _ in range(3))
 
     def multiply() -> torch.Tensor:
         for _ in range(count):
@@ -136,20 +233,12 @@ def _multiply_call(count: int) -> Callable[[], torch.Tensor]:
     return multiply
 
 
-def _flops(variant: str, channels: int, size: Sequence[int], training: bool) -> int:
-    """FLOPs of the fused block's matrix multiplies, counted on the meta device."""
-    call = make_call(variant, channels, size, fused=True, training=training, device="meta")
-    with FlopCounterMode(display=False) as counter:
-        call()
-    return int(counter.get_total_flops())
-
-
-def _explicit_fits(variant: str, size: Sequence[int]) -> bool:
+def _explicit_fits(variant: str, size: Sequence[int], batch: int = 1) -> bool:
     """Three float32 maps live at once in the explicit backward pass; a unary variant has none."""
     if not VARIANTS[variant].pairwise:
         return True
     installed = installed_bytes()
-    return installed is None or 3.5 * 4 * torch.Size(size).numel() ** 2 < installed
+    return installed is None or 3.5 * 4 * batch * torch.Size(size).numel() ** 2 < installed
 
 
 def describe_machine(threads: int) -> str:

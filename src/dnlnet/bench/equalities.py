@@ -184,7 +184,7 @@ def _memory(device: torch.device) -> Iterator[float]:
         block(x).sum().backward()
         peak: int | None = torch.cuda.max_memory_allocated(device) - before
     elif device.type == "cpu":
-        peak = peak_extra_bytes("dnl", _CHANNELS, _MAP, fused=True, training=True, threads=1)
+        peak = peak_extra_bytes("dnl", _CHANNELS, _MAP, training=True, threads=1)
     else:
         peak = None
     if peak is None:

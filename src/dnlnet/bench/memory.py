@@ -15,19 +15,27 @@ _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def peak_extra_bytes(
-    variant: str, channels: int, size: tuple[int, ...], *, fused: bool, training: bool, threads: int
+    variant: str,
+    channels: int,
+    size: tuple[int, ...],
+    *,
+    form: str = "fused",
+    training: bool,
+    batch: int = 1,
+    threads: int,
 ) -> int | None:
     """Bytes that one call of a block needs beyond its input and weights; None where that cannot be measured.
 
-    >>> 0 < peak_extra_bytes("dnl", 8, (64, 64), fused=True, training=False, threads=1) < 2**28
+    >>> 0 < peak_extra_bytes("dnl", 8, (64, 64), training=False, threads=1) < 2**28
     True
     """
     task = {
         "variant": variant,
         "channels": channels,
         "size": size,
-        "fused": fused,
+        "form": form,
         "training": training,
+        "batch": batch,
         "threads": threads,
     }
     return measured_in_child("dnlnet.bench.memory", task)

@@ -3,6 +3,27 @@
 from collections.abc import Callable, Mapping
 from time import perf_counter
 
+import torch
+
+DEVICES = ("cpu", "cuda", "mps", "xpu")
+
+
+def find_device(name: str) -> str:
+    """The name of a device on which a tensor can be made, such as cpu or cuda:1.
+
+    >>> find_device("cpu")
+    'cpu'
+    """
+    if name.split(":")[0] in DEVICES:
+        try:
+            torch.empty(1, device=name)
+            return name
+        except (RuntimeError, AssertionError):  # the latter where PyTorch was built without the device
+            pass
+    raise ValueError(
+        f"device {name[:60]!r} cannot be used here; expected one of {', '.join(DEVICES)} that PyTorch finds"
+    )
+
 
 def best_times(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Best seconds of each call, by name, over `rounds` rounds in which the calls take turns.

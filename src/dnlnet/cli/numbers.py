@@ -17,3 +17,15 @@ def finite(value: float | None) -> float | None:
     if value is not None and not isfinite(value):
         raise typer.BadParameter(f"{value} is not a finite number.")
     return value
+
+
+def parse_counts(option: str, text: str, most: int = 65_536) -> list[int]:
+    """Whole numbers within 1..most, separated by commas.
+
+    >>> parse_counts("--batch", "1, 8")
+    [1, 8]
+    """
+    counts = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and len(word) < 10 and 1 <= int(word) <= most for word in counts):
+        raise ValueError(f"{option} {text[:60]}: expected whole numbers within 1..{most}, separated by commas")
+    return [int(word) for word in counts]

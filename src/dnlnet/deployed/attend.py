@@ -41,8 +41,7 @@ def portable(network: nn.Module, attention: Attention = "blocked", *, traced: bo
     network = deepcopy(network).cpu().to(memory_format=torch.contiguous_format)
     for block in network.modules():
         if isinstance(block, NonLocalBlock):
-            attended = partial(block._attend, attend=attend)
-            block.forward = partial(block._add_attended, attend=attended)  # type: ignore[method-assign]
+            block.forward = partial(block.forward_with, attend=attend)  # type: ignore[method-assign]
     return network
 
 
