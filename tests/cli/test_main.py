@@ -59,7 +59,7 @@ SLIPS = {
     "train --out a": "give a RECIPE",
     "eval /nowhere": "/nowhere: no such model file or run folder",
     "predict street /nowhere.jpg": "/nowhere.jpg: no such file or folder",
-    "attend streat a.jpg": "did you mean 'street'?",
+    "attend streat a.jpg -o b": "did you mean 'street'?",
     "profile streat": "did you mean 'street'?",
     "explore streat": "did you mean 'street'?",
     "export streat --format onnx": "did you mean 'street'?",

@@ -83,8 +83,10 @@ def test_layers_without_maps_of_a_picture_are_left_out(captured: Captured) -> No
 
 def test_a_figure_has_a_row_for_each_view_and_columns_for_its_terms(captured: Captured) -> None:
     figure = layer_figure(picture_of(captured, Choice([0, 5])), [(3, 4), (20, 40)], title="a vit")
+    *places, scale = figure.axes
+    assert scale.get_label() == "<colorbar>"
     # Maps of random weights are nearly uniform, which is said below their titles.
-    titles = [axes.get_title().partition("nearly uniform")[0].strip() for axes in figure.axes]
+    titles = [axes.get_title().partition("nearly uniform")[0].strip() for axes in places]
     assert titles[:6] == [
         "sea",
         "attention of 1",
@@ -94,19 +96,20 @@ def test_a_figure_has_a_row_for_each_view_and_columns_for_its_terms(captured: Ca
         "pairwise of 2",
     ]
     assert titles[6:] == [""] * 6
-    assert [axes.get_ylabel() for axes in figure.axes[::6]] == [
+    assert [axes.get_ylabel() for axes in places[::6]] == [
         f"layer {number}\n(blocks.{number}.attn)\nmean of 3 heads" for number in (0, 5)
     ]
-    assert all(axes.images for axes in figure.axes if axes is not figure.axes[6])
+    assert all(axes.images for axes in places if axes is not places[6])
 
 
 def test_a_figure_names_models_where_there_are_several_and_takes_our_blocks(captured: Captured) -> None:
     ours = View("mine", NonLocalBlock(8, "gc").terms(torch.rand(1, 8, 4, 6)))
     views = [*layer_views("one", captured, Choice([0])), *layer_views("two", captured, Choice([0])), ours]
     figure = layer_figure(Picture("sea", PIXELS, views), [(3, 4)])
-    names = [axes.get_ylabel().split("\n")[0] for axes in figure.axes[::4]]
+    *places, _ = figure.axes
+    names = [axes.get_ylabel().split("\n")[0] for axes in places[::4]]
     assert names == ["one", "two", "mine"]
-    assert not figure.axes[-1].images  # it has no pairwise term
+    assert not places[-1].images  # it has no pairwise term
     with pytest.raises(ValueError, match="no query points"):
         layer_figure(Picture("sea", PIXELS, views), [])
 

@@ -25,7 +25,7 @@ class Drawn(ABC):
 
     def show(self) -> None:
         """Show it: in a notebook below the cell, elsewhere in the program that shows pictures."""
-        if "ipykernel" in sys.modules:
+        if _in_notebook():
             from IPython.display import display
 
             display(self)  # type: ignore[no-untyped-call]
@@ -57,6 +57,12 @@ class DrawnOver(Drawn):
 
     def _picture(self) -> Image.Image:
         return Image.fromarray(self.overlay())
+
+
+def _in_notebook() -> bool:
+    """Whether a kernel runs this program; that its package is loaded says nothing, other libraries load it too."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 def figure_png(figure: Figure, dots: int = SCREEN_DOTS) -> bytes:

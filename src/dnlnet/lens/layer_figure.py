@@ -26,7 +26,7 @@ def layer_figure(picture: Picture, points: Sequence[Point], *, title: str | None
 
     >>> import numpy as np, torch
     >>> from dnlnet import NonLocalBlock
-    >>> terms = NonLocalBlock(8, "nl").terms(torch.randn(1, 8, 4, 6))
+    >>> terms = NonLocalBlock(8, "nl").terms(100 * torch.randn(1, 8, 4, 6))
     >>> figure = layer_figure(Picture("sea", np.zeros((16, 24, 3), np.uint8), [View("nl", terms)]), [(8, 12)])
     >>> [axes.get_title() for axes in figure.axes if axes.get_title()]
     ['sea', 'attention of 1', 'unary, for all queries', 'pairwise of 1']
