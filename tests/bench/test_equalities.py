@@ -59,9 +59,7 @@ def test_the_command_prints_a_table_to_paste_and_a_verdict(tmp_path: Path, monke
     assert "2 of 2 checks failed" in done.output
 
 
-@pytest.mark.parametrize(
-    ("device", "message"), [("gpu", r"did you mean 'xpu' or 'cpu'"), ("mps", "sees no such device; it has cpu")]
-)
-def test_devices_that_are_not_there(device: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        equalities.require_device(device)
+@pytest.mark.parametrize("device", ["gpu", "mps"])
+def test_devices_that_are_not_there(device: str) -> None:
+    with pytest.raises(ValueError, match="cannot be used here; expected one of cpu, cuda, mps, xpu"):
+        equalities.describe_device(device)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from dnlnet.attention import VARIANTS, NonLocalBlock
 from dnlnet.bench.block import describe_machine
 from dnlnet.bench.memory import peak_extra_bytes
-from dnlnet.errors import unknown
+from dnlnet.bench.timing import find_device
 
 _CHANNELS, _BATCH = 16, 2
 _SIZES = ((37,), (9, 13), (40, 40), (3, 5, 7))  # the third has several blocks of rows
@@ -53,23 +53,15 @@ class Unavailable(Exception):  # noqa: N818  not an error: the check is left out
     """What a check needs is not there."""
 
 
-def require_device(device: str) -> str:
+def describe_device(device: str) -> str:
     """What a device is, in words; an error if it is not there.
 
-    >>> "torch" in require_device("cpu")
+    >>> "torch" in describe_device("cpu")
     True
     """
-    kind = device.partition(":")[0]
-    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    present["xpu"] = torch.xpu.is_available()
-    if kind not in present:
-        raise unknown("device", device, present)
-    if not present[kind]:
-        there = ", ".join(name for name, found in present.items() if found)
-        raise ValueError(f"--device {device}: this PyTorch ({torch.__version__}) sees no such device; it has {there}")
-    machine = describe_machine(torch.get_num_threads()).removesuffix(", float32")
-    name = torch.cuda.get_device_name(device) if kind == "cuda" else machine
-    return name if "torch" in name else f"{name}, torch {torch.__version__}"
+    if find_device(device).startswith("cuda"):
+        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
+    return describe_machine(torch.get_num_threads()).removesuffix(", float32")
 
 
 def run_check(name: str, device: str) -> Check:

@@ -1,85 +1,18 @@
 """`dnlnet bench`: measure speed and memory on this machine."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from dnlnet.cli.bench_block import block
 from dnlnet.cli.bench_export import export
-from dnlnet.cli.complete import complete_recipe, complete_setting, complete_variant
-from dnlnet.cli.numbers import MOST_THREADS, parse_counts
-
-if TYPE_CHECKING:
-    from dnlnet.bench.block import Row
+from dnlnet.cli.complete import complete_recipe, complete_setting
+from dnlnet.cli.numbers import MOST_THREADS
 
 bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
+bench.command()(block)
 bench.command()(export)
-
-
-@bench.command()
-def block(
-    variants: Annotated[
-        str, typer.Option(help="Variants, separated by commas.", autocompletion=complete_variant)
-    ] = "all",
-    sizes: Annotated[str, typer.Option(help="Feature map sizes, separated by commas.")] = "all",
-    batch: Annotated[str, typer.Option(help="Images at a time, separated by commas.")] = "1",
-    channels: Annotated[int, typer.Option(min=2, max=65_536, help="Channels of the feature map.")] = 512,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 5,
-    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the matrix multiply.")] = 2,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps, xpu.")] = "cpu",
-    peers: Annotated[bool, typer.Option(help="Also time PyTorch's own attention inside the block.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
-) -> None:
-    """Compare the fused block with the explicit one: time, share of the matrix-multiply limit, memory.
-
-    The largest size takes minutes per variant; choose with --sizes and --variants. Memory is measured in a child
-    process (Linux, CPU only). The peers are scaled_dot_product_attention and, forward only, compiled flex_attention.
-
-    Example: dnlnet bench block --variants nl,dnl --sizes 65x65,97x97 --batch 1,8 --peers
-    """
-    from math import prod
-
-    from dnlnet.attention import VARIANTS
-    from dnlnet.bench.block import SIZES, bench_block, describe_machine
-    from dnlnet.bench.timing import find_device
-    from dnlnet.cli.progress import measuring_progress
-    from dnlnet.cli.tables import choose, print_table
-    from dnlnet.engine.memory import require_memory
-    from dnlnet.files import write_json
-
-    chosen_variants = choose("variant", variants, VARIANTS)
-    chosen_sizes = choose("size", sizes, SIZES)
-    batches, chosen_device = parse_counts("--batch", batch), find_device(device)
-    for name in chosen_sizes:  # input, output and embeddings, the weights, and as much again for gradients
-        values = 2 * (3 * max(batches) * channels * prod(SIZES[name]) + 2 * channels**2)
-        require_memory(4 * values, f"a block of {channels} channels on {name}", "lower --channels or choose --sizes")
-    machine = describe_machine(threads)
-    rows: list[Row] = []
-
-    def save() -> None:
-        if json is not None:
-            about = {"machine": machine, "device": device, "channels": channels, "rounds": rounds}
-            write_json(json, {**about, "rows": [_numbers(row) for row in rows]})
-
-    with measuring_progress() as progress:
-        total = 2 * len(chosen_sizes) * len(batches) * len(chosen_variants)
-        task = progress.add_task("measuring", total=total)
-        for row in bench_block(
-            chosen_variants,
-            chosen_sizes,
-            batches=batches,
-            channels=channels,
-            rounds=rounds,
-            threads=threads,
-            device=chosen_device,
-            peers=peers,
-        ):
-            rows.append(row)
-            save()  # after every row: the whole table takes long
-            progress.update(task, advance=1, description=f"measured {row.size} {row.variant}")
-    print_table(f"Fused against explicit, C = {channels}", [_cells(row) for row in rows], caption=machine)
-    if json is not None:
-        typer.echo(f"written: {json}")
 
 
 @bench.command()
@@ -307,32 +240,3 @@ def capture(
     if json is not None:
         write_json(json, {"machine": machine, "size": size, "rounds": rounds, "rows": [asdict(row) for row in rows]})
         typer.echo(f"written: {json}")
-
-
-def _cells(row: "Row") -> dict[str, str]:
-    def number(value: float | None, form: str, scale: float = 1) -> str:
-        return "-" if value is None else format(value * scale, form)
-
-    return {
-        "size": row.size,
-        "batch": str(row.batch),
-        "variant": row.variant,
-        "pass": "forward + backward" if row.training else "forward",
-        "fused ms": number(row.fused_seconds, ",.1f", 1e3),
-        "explicit ms": number(row.explicit_seconds, ",.1f", 1e3),
-        "sdpa ms": number(row.sdpa_seconds, ",.1f", 1e3),
-        "flex ms": number(row.flex_seconds, ",.1f", 1e3),
-        "time ratio": number(row.time_ratio, ".2f"),
-        "share of limit": number(row.share_of_limit, ".2f"),
-        "of single": number(row.share_of_single_limit, ".2f"),
-        "fused MB": number(row.fused_bytes, ",.0f", 1e-6),
-        "explicit MB": number(row.explicit_bytes, ",.0f", 1e-6),
-        "memory ratio": number(row.memory_ratio, ".2f"),
-    }
-
-
-def _numbers(row: "Row") -> dict[str, object]:
-    from dataclasses import asdict
-
-    names = "time_ratio", "share_of_limit", "share_of_single_limit", "memory_ratio"
-    return {**asdict(row), **{name: getattr(row, name) for name in names}}

@@ -70,11 +70,11 @@ def _verify_device(device: str, json: Path | None) -> None:
     from dataclasses import asdict
 
     from dnlnet import __version__
-    from dnlnet.bench.equalities import CHECKS, TITLES, require_device, run_check
+    from dnlnet.bench.equalities import CHECKS, TITLES, describe_device, run_check
     from dnlnet.cli.progress import counting_progress
     from dnlnet.files import write_json
 
-    described = require_device(device)
+    described = describe_device(device)
     checks = []
     with counting_progress() as progress:
         task = progress.add_task("checks", total=len(CHECKS))

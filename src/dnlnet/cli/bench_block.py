@@ -1,0 +1,119 @@
+"""`dnlnet bench block`: the fused block against the explicit one."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dnlnet.cli.complete import complete_variant
+from dnlnet.cli.numbers import MOST_THREADS, parse_counts
+
+if TYPE_CHECKING:
+    from dnlnet.bench.block import Row
+
+
+def block(
+    variants: Annotated[
+        str, typer.Option(help="Variants, separated by commas.", autocompletion=complete_variant)
+    ] = "all",
+    sizes: Annotated[str, typer.Option(help="Feature map sizes, separated by commas.")] = "all",
+    batch: Annotated[str, typer.Option(help="Images at a time, separated by commas.")] = "1",
+    channels: Annotated[int, typer.Option(min=2, max=65_536, help="Channels of the feature map.")] = 512,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 5,
+    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the matrix multiply.")] = 2,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps, xpu.")] = "cpu",
+    peers: Annotated[bool, typer.Option(help="Also time PyTorch's own attention inside the block.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+) -> None:
+    """Compare the fused block with the explicit one: time, share of the matrix-multiply limit, memory.
+
+    The largest size takes minutes per variant; choose with --sizes and --variants. Memory is measured in a child
+    process (Linux, CPU only). The peers are scaled_dot_product_attention and, forward only, compiled flex_attention.
+
+    Example: dnlnet bench block --variants nl,dnl --sizes 65x65,97x97 --batch 1,8 --peers
+    """
+    from math import prod
+
+    from dnlnet.attention import VARIANTS
+    from dnlnet.bench.block import SIZES, bench_block, describe_machine
+    from dnlnet.bench.timing import find_device
+    from dnlnet.cli.progress import measuring_progress
+    from dnlnet.cli.tables import choose, print_table
+    from dnlnet.engine.memory import require_memory
+    from dnlnet.files import write_json
+
+    chosen_variants = choose("variant", variants, VARIANTS)
+    chosen_sizes = choose("size", sizes, SIZES)
+    batches, chosen_device = parse_counts("--batch", batch), find_device(device)
+    for name in chosen_sizes:  # input, output and embeddings, the weights, and as much again for gradients
+        values = 2 * (3 * max(batches) * channels * prod(SIZES[name]) + 2 * channels**2)
+        require_memory(4 * values, f"a block of {channels} channels on {name}", "lower --channels or choose --sizes")
+    machine = describe_machine(threads)
+    rows: list[Row] = []
+
+    def save() -> None:
+        if json is not None:
+            about = {"machine": machine, "device": device, "channels": channels, "rounds": rounds}
+            write_json(json, {**about, "rows": [_numbers(row) for row in rows]})
+
+    with measuring_progress() as progress:
+        total = 2 * len(chosen_sizes) * len(batches) * len(chosen_variants)
+        task = progress.add_task("measuring", total=total)
+        for row in bench_block(
+            chosen_variants,
+            chosen_sizes,
+            batches=batches,
+            channels=channels,
+            rounds=rounds,
+            threads=threads,
+            device=chosen_device,
+            peers=peers,
+        ):
+            rows.append(row)
+            save()  # after every row: the whole table takes long
+            progress.update(task, advance=1, description=f"measured {row.size} {row.variant}")
+    print_table(
+        f"Fused against explicit, C = {channels}", [_times(row, peers=peers) for row in rows], caption=machine
+    )
+    if any(row.fused_bytes is not None for row in rows):
+        print_table("Peak memory beyond input and weights", [_memory(row) for row in rows], caption=machine)
+    if json is not None:
+        typer.echo(f"written: {json}")
+
+
+def _number(value: float | None, form: str, scale: float = 1) -> str:
+    return "-" if value is None else format(value * scale, form)
+
+
+def _about(row: "Row") -> dict[str, str]:
+    """What a row is of; short, so that a table fits into 80 columns."""
+    size = row.size if row.batch == 1 else f"{row.batch} x {row.size}"
+    return {"size": size, "variant": row.variant, "pass": "fwd + bwd" if row.training else "fwd"}
+
+
+def _times(row: "Row", *, peers: bool) -> dict[str, str]:
+    others = {"sdpa": row.sdpa_seconds, "flex": row.flex_seconds} if peers else {}
+    seconds = {"fused": row.fused_seconds, "explicit": row.explicit_seconds, **others}
+    return {
+        **_about(row),
+        **{f"{name} ms": _number(value, ",.1f", 1e3) for name, value in seconds.items()},
+        "ratio": _number(row.time_ratio, ".2f"),
+        "of limit": _number(row.share_of_limit, ".2f"),
+        "of single": _number(row.share_of_single_limit, ".2f"),
+    }
+
+
+def _memory(row: "Row") -> dict[str, str]:
+    return {
+        **_about(row),
+        "fused MB": _number(row.fused_bytes, ",.0f", 1e-6),
+        "explicit MB": _number(row.explicit_bytes, ",.0f", 1e-6),
+        "ratio": _number(row.memory_ratio, ".3f"),
+    }
+
+
+def _numbers(row: "Row") -> dict[str, object]:
+    from dataclasses import asdict
+
+    names = "time_ratio", "share_of_limit", "share_of_single_limit", "memory_ratio"
+    return {**asdict(row), **{name: getattr(row, name) for name in names}}
