@@ -5,7 +5,7 @@ from time import perf_counter
 
 import torch
 
-TURN = 0.01  # seconds
+TURN = 0.05  # seconds
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
