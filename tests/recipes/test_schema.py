@@ -156,7 +156,7 @@ def test_recipes_that_were_stored_before_are_still_read() -> None:
         recipe = parse_recipe(json.dumps(content))
         dumped = json.loads(recipe.model_dump_json())
         for part, newer in (
-            ("model", ("dilations", "head_dilation", "stages", "reduce", "subpixels")),
+            ("model", ("whole", "dilations", "head_dilation", "stages", "reduce", "subpixels", "detail")),
             ("data", ("views",)),
             ("training", ("cache",)),
         ):

@@ -2,6 +2,10 @@
 
 import json
 import re
+import shutil
+import subprocess
+import sys
+import time
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -57,11 +61,33 @@ def test_a_result_is_that_of_the_run(study: Path) -> None:
     assert result["random"]["pair_within"] == pytest.approx(0.25, abs=0.1)
 
 
+def test_a_network_without_a_block_has_scores_alone(tmp_path: Path) -> None:
+    jobs = plan(["scenes-tiny-baseline"], 1, SHORT)
+    assert run_study(jobs, None, tmp_path, processes=1) == []
+    (result,) = read_results(tmp_path)
+    assert 0 < result["scores"]["miou"] < 1
+    assert (result["variant"], result["overlaps"], result["gamma"]) == (None, None, {})
+    _, (row,) = summarise([result], "nl")
+    assert (row.method, row.seeds) == ("Baseline", 1)
+
+
 def test_what_is_done_is_not_run_again(study: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (study / RESULTS).iterdir()}
     jobs = plan(["scenes-tiny-nl", "scenes-tiny-dnl"], 2, SHORT)
     assert run_study(jobs, None, study, done=lambda *_: pytest.fail("run again")) == []
     assert {path: path.stat().st_mtime_ns for path in (study / RESULTS).iterdir()} == before
+
+
+def test_other_boundaries_are_measured_anew_without_training(study: Path, tmp_path: Path) -> None:
+    shutil.copytree(study, tmp_path / "copy")
+    jobs = plan(["scenes-tiny-dnl"], 1, SHORT)
+    assert run_study(jobs, None, tmp_path / "copy", processes=1, width=4, void_edges=True) == []
+    before, after = (
+        json.loads((folder / RESULTS / "scenes-tiny-dnl-0.json").read_text()) for folder in (study, tmp_path / "copy")
+    )
+    assert (after["width"], after["void_edges"]) == (4, True)
+    assert (after["scores"], after["seconds"]) == (before["scores"], before["seconds"])
+    assert after["random"]["pair_boundary"] > before["random"]["pair_boundary"]
 
 
 def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) -> None:
@@ -100,6 +126,32 @@ def test_a_run_whose_study_was_killed_saves_and_ends(tmp_path: Path, monkeypatch
         run_job(job.recipe.model_dump_json(), 0, None, tmp_path, tmp_path / "cache", 2)
     assert not (tmp_path / RESULTS).exists()
     assert list((tmp_path / "runs" / job.name).glob("checkpoints/*.safetensors"))
+
+
+@pytest.mark.slow
+def test_no_process_is_left_of_a_study_that_was_killed(tmp_path: Path) -> None:
+    """SIGKILL to the study alone: its two processes save the runs at hand and end, though none is told to."""
+    arguments = ["scenes-tiny-*", "--seeds", "9", "--processes", "2", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "dnlnet", "study", *arguments, "--set", "schedule.iterations=100000"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **quiet) as study:  # type: ignore[call-overload]
+        begun = time.monotonic()
+        while len(list(tmp_path.glob("runs/*/log.jsonl"))) < 2 and time.monotonic() - begun < 120:
+            time.sleep(0.5)
+        children = _children(study.pid)
+        study.kill()
+    assert len(children) >= 2
+    while (left := [pid for pid in children if Path(f"/proc/{pid}").exists()]) and time.monotonic() - begun < 180:
+        time.sleep(0.5)
+    assert left == []
+    assert len(list(tmp_path.glob("runs/*/checkpoints/*.safetensors"))) == 2
+
+
+def _children(parent: int) -> list[str]:
+    tasks = Path(f"/proc/{parent}/task/{parent}/children")
+    if not tasks.exists():
+        pytest.skip("this system does not list a process's children")
+    return tasks.read_text().split()
 
 
 def test_a_result_of_other_settings_is_not_taken_for_this_one(study: Path) -> None:

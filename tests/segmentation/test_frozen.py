@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -121,6 +122,32 @@ def test_a_run_that_is_stopped_resumes_to_the_bit_and_shares_a_cache(
     assert all(torch.equal(ours[name], whole[name]) for name in whole)
 
 
+def test_detail_is_learnt_for_a_trained_model_whose_attention_stays(
+    cached: Path, weights: Path, data: Path, tmp_path: Path
+) -> None:
+    trained = cached / "last.safetensors"
+    fine = ["model.stages=[0, 1, 2, 3]", "model.detail=6", "training.frozen=['backbone.', 'mix.', 'block.']"]
+    said: list[str] = []
+    run = tmp_path / "fine"
+    dnlnet.train(recipe(trained, "model.whole=true", *fine), data, run, report=said.append)
+    assert any(
+        "whole:" in text and "missing (detail.0.weight" in text and "1 misshapen (classifier.weight" in text
+        for text in said
+    )
+    ours, theirs = load_file(run / "last.safetensors"), load_file(trained)
+    kept = [name for name in theirs if name.startswith(("backbone.", "mix.", "block."))]
+    assert kept
+    assert [name for name in kept if not torch.equal(ours[name], theirs[name])] == []
+    assert ours["classifier.weight"].shape[1] == 6
+    dnlnet.attend(run, [data / "images" / "val" / "0.png"], out=tmp_path / "maps", report=quiet)
+    with np.load(tmp_path / "maps" / "0.npz") as maps:
+        assert maps["0/pairwise"].shape[1:] == (8, 9)  # on the grid of the block, not of the detail
+    with pytest.raises(ValueError, match=r"nothing of it but the backbone fits .* set model\.whole=false"):
+        dnlnet.train(recipe(weights, "model.whole=true"), data, tmp_path / "none", report=quiet)
+    with pytest.raises(ValueError, match=r"model\.whole=true needs a trained model as model\.weights, got imagenet"):
+        dnlnet.override(recipe(weights), ["model.weights=imagenet", "model.whole=true"])
+
+
 def test_a_later_phase_may_train_the_last_stages(weights: Path, data: Path, tmp_path: Path) -> None:
     phase = "{train: train, iterations: 3, lr: 0.001, unfrozen: [backbone.body.layer4]}"
     longer = recipe(weights, f"schedule.then=[{phase}]", "training.save_every=1")
@@ -224,6 +251,43 @@ def test_the_network_gives_images_what_it_gives_their_features() -> None:
         FrozenSegmentor(Backbone("resnet18", 32), 3, stages=(2, 1))
 
 
+def test_detail_sees_the_first_stage_beside_what_came_out_of_the_block() -> None:
+    torch.manual_seed(0)
+    network = FrozenSegmentor(Backbone("resnet18", 32), 3, "dnl", stages=(0, 1, 2), width=8, detail=6).eval()
+    images = torch.rand(2, 3, 57, 75)  # stride 4 has 15 rows, stride 8 has 8
+    with torch.no_grad():
+        fine, grid, coarse = network.stage_maps(images)
+        mixed = network.block(network.mix(torch.cat([grid, F.interpolate(coarse, (8, 10), mode="bilinear")], dim=1)))
+        fine = torch.cat([fine, torch.zeros(2, 64, 1, 19)], dim=2)
+        fine = torch.cat([fine, torch.zeros(2, 64, 16, 1)], dim=3)
+        detailed = network.detail(torch.cat([F.interpolate(mixed, (16, 20), mode="bilinear"), fine], dim=1))
+        expected = F.interpolate(network.classifier(detailed), (64, 80), mode="bilinear")
+        torch.testing.assert_close(network(images).logits, expected[..., :57, :75])
+    with pytest.raises(ValueError, match=r"detail needs a first stage that divides the second, got strides \[4\]"):
+        FrozenSegmentor(Backbone("resnet18", 32), 3, stages=(0,), detail=6)
+
+
+def test_crops_of_detail_lie_over_those_of_the_grid(weights: Path, data: Path) -> None:
+    images, source = folder(data, "train"), extractor(weights)
+    crops = FeatureCrops(images, source, [View(1.0)], (2, 2), (8, 16, 32), seed=3, detail=True)
+    whole = WholeFeatures(images, source, detail=True)
+    for index in range(len(images)):
+        crop, full = crops[(index, 1)], whole[index]
+        rows, columns = full.features.maps[0].shape[-2:]
+        ((top, left),) = [
+            (top, left)
+            for top in range(rows - 1)
+            for left in range(columns - 1)
+            if torch.equal(full.features.maps[0][:, top : top + 2, left : left + 2], crop.features.maps[0])
+        ]
+        fine = full.features.detail[0][:, 2 * top : 2 * top + 4, 2 * left : 2 * left + 4]
+        found = crop.features.detail[0]
+        assert found.shape[-2:] == (4, 4)
+        assert torch.equal(found[:, : fine.shape[1], : fine.shape[2]], fine)
+        labels = full.labels[16 * top : 16 * top + 32, 16 * left : 16 * left + 32]
+        assert torch.equal(crop.labels[: labels.shape[0], : labels.shape[1]], labels)
+
+
 def test_subpixels_are_logits_side_by_side() -> None:
     """Logit (r i + a, r j + b) of class k is channel (k, a, b) of position (i, j): Shi et al., CVPR 2016."""
     torch.manual_seed(0)
@@ -265,6 +329,31 @@ def test_a_cache_is_resumed_mended_and_never_stale(weights: Path, data: Path, tm
     again.fill(pictures, views, report=said.append)
     assert "10 of 12 maps are in the cache" in said[0]
     assert again(pictures[0], views[0])[0].shape == (128, 5, 5)
+
+
+def test_what_another_process_has_computed_meanwhile_is_not_computed_again(
+    weights: Path, data: Path, tmp_path: Path
+) -> None:
+    pictures, views = sorted((data / "images" / "train").iterdir()), [View(1.0), View(0.75)]
+    computed: list[tuple[Path, View]] = []
+    cache = FeatureCache(tmp_path, extractor(weights))
+    extract = cache.extractor
+
+    def counting(picture: Path, view: View) -> list[torch.Tensor]:
+        computed.append((picture, view))
+        return extract(picture, view)
+
+    for name in ("key", "stages", "settings"):
+        setattr(counting, name, getattr(extract, name))
+    cache.extractor = counting  # type: ignore[assignment]
+
+    def others_come_in(done: int, total: int) -> None:
+        if done == 4:
+            FeatureCache(tmp_path, extract).fill(pictures, views)
+
+    cache.fill(pictures, views, progress=others_come_in)
+    assert len(computed) == 4 < len(pictures) * len(views) == 12
+    assert all(cache(picture, view)[0].isfinite().all() for picture in pictures for view in views)
 
 
 def test_a_bad_picture_and_labels_of_another_size_get_a_sentence(weights: Path, data: Path, tmp_path: Path) -> None:

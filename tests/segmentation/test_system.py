@@ -80,7 +80,7 @@ def different_networks() -> list[str]:
 
 @pytest.mark.parametrize("name", different_networks())
 def test_every_network_builds_and_learns_on_the_meta_device(name: str) -> None:
-    recipe = override(find_recipe(name), ["model.weights=null"])
+    recipe = override(find_recipe(name), ["model.weights=null", "model.whole=false"])
     classes = SCENE_CLASSES
     if recipe.data.name in DATA_SETS:
         classes = DATA_SETS[recipe.data.name].classes or SCENE_CLASSES

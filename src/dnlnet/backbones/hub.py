@@ -3,10 +3,12 @@
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from textwrap import shorten
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from huggingface_hub import constants
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 _PATIENCE = 5  # seconds to answer
 
@@ -20,6 +22,17 @@ def hub_or_cache() -> Iterator[None]:
         yield
     finally:
         constants.HF_HUB_OFFLINE = before
+
+
+def reason(error: Exception) -> str:
+    """Why something could not be fetched, in few words.
+
+    >>> reason(LocalEntryNotFoundError("An error happened while trying to ...")), reason(OSError())
+    ('the hub cannot be reached, and its cache has no copy', 'OSError')
+    """
+    if isinstance(error, LocalEntryNotFoundError):
+        return "the hub cannot be reached, and its cache has no copy"
+    return shorten(str(error), 200, placeholder=" ...") or type(error).__name__
 
 
 def _answers(address: str) -> bool:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dnlnet.backbones.hub import hub_or_cache
+from dnlnet.backbones.hub import hub_or_cache, reason
 from dnlnet.backbones.pixels import CAFFE_MEAN, DEVIATION, MEAN
 from dnlnet.backbones.rows import BACKBONES, NOWHERE, VIT, BackboneRow
 from dnlnet.errors import unknown
@@ -132,7 +132,7 @@ def _create(name: str, pretrained: bool, maps: tuple[int, ...], options: Mapping
             return create(pretrained=True)
     except (OSError, RuntimeError) as error:
         raise OSError(
-            f"ImageNet weights of {name} are not in timm's cache and could not be fetched ({type(error).__name__}); "
+            f"ImageNet weights of {name} are not in timm's cache and could not be fetched ({reason(error)}); "
             "give a file of them with --weights FILE, or begin without with --weights none"
         ) from error
 

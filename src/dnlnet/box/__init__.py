@@ -19,7 +19,7 @@ class Boxed:
         about: what it is for, in a sentence.
         licence: its name on the Hugging Face hub.
         terms: what the licence means here, in a sentence.
-        command: what it was trained with.
+        command: what it was trained with, a line for each step.
     """
 
     file: Path
@@ -40,6 +40,9 @@ BOX: Mapping[str, Boxed] = {
             "Trained on CamVid, whose pictures are licensed under CC BY-NC 4.0: this model is for non-commercial "
             "research."
         ),
-        command="dnlnet train camvid-mbv2_tuned-dnl --data camvid --out street",
+        command=(
+            "dnlnet train camvid-mbv2_tuned-dnl --data camvid --out tuned\n"
+            "dnlnet train camvid-mbv2_fine-dnl --data camvid --out street --weights tuned/best.safetensors"
+        ),
     ),
 }

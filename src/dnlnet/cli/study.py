@@ -7,6 +7,7 @@ import typer
 
 from dnlnet.cli.complete import complete_recipe, complete_setting, complete_variant
 from dnlnet.cli.numbers import LARGEST_SEED, MOST_THREADS
+from dnlnet.cli.options import BoundaryWidth, VoidEdges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,9 +45,13 @@ def study(
     processes: Annotated[
         int | None, typer.Option(min=1, max=MOST_THREADS, help="Runs at a time. Default: one for each core.")
     ] = None,
-    width: Annotated[int, typer.Option(min=1, max=64, help="Pixels nearer than this to a contour are boundary.")] = 2,
+    width: BoundaryWidth = 2,
+    void_edges: VoidEdges = False,
     against: Annotated[
-        str, typer.Option(help="The variant that others are compared with.", autocompletion=complete_variant)
+        str,
+        typer.Option(
+            metavar="VARIANT", help="The variant that others are compared with.", autocompletion=complete_variant
+        ),
     ] = "nl",
 ) -> None:
     """Train every recipe with every seed, and compare what they learnt.
@@ -73,7 +78,14 @@ def study(
     jobs = plan(recipes, seeds, settings or [], first_seed=first_seed)
     with _Live(jobs, out) as live:
         problems = run_study(
-            jobs, data, out, cache=cache, processes=processes, width=width, done=lambda job, problem: live.refresh()
+            jobs,
+            data,
+            out,
+            cache=cache,
+            processes=processes,
+            width=width,
+            void_edges=void_edges,
+            done=lambda job, problem: live.refresh(),
         )
     results = [result for result in read_results(out) if result["recipe"] in {job.recipe.name for job in jobs}]
     if results:
@@ -81,7 +93,8 @@ def study(
         table = cells(rows, score, against)
         print_table("Study", [{key: row[key] for key in list(row)[1:8]} for row in table], "± deviation over seeds")
         changed = "".join(f" --set {setting}" for setting in _shareable(settings or []))
-        command = f"dnlnet study {' '.join(recipes)} --seeds {seeds} --width {width}{changed}"
+        edges = " --void-edges" if void_edges else ""
+        command = f"dnlnet study {' '.join(recipes)} --seeds {seeds} --width {width}{edges}{changed}"
         for path in write_study(out, results, command, against):
             typer.echo(f"written: {path}")
     for problem in problems:

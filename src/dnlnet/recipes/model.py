@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dnlnet.backbones import Backbone, load_weights
-from dnlnet.box import BOX, WEIGHTS
-from dnlnet.recipes.schema import Model
+from torch import nn
 
-IMAGENET = "imagenet"
+from dnlnet.backbones import Backbone, load_weights
+from dnlnet.backbones.weights import LoadReport, match_tensors, read_state_dict
+from dnlnet.box import BOX, WEIGHTS
+from dnlnet.recipes.schema import IMAGENET, Model
 
 
 def build_backbone(
@@ -34,6 +35,19 @@ def build_backbone(
     elif source is not None and source != IMAGENET:
         report(f"{source}: {load_weights(backbone, _file(source))}")
     return backbone
+
+
+def load_whole(network: nn.Module, model: Model) -> LoadReport:
+    """Load all that fits of the trained model that the recipe's `weights` name, in place, and report what did not."""
+    assert model.weights is not None
+    path = _file(model.weights)
+    fitting, report = match_tensors(network.state_dict(), read_state_dict(path), lambda name: False)
+    if all(name.startswith("backbone.") for name in fitting):
+        raise ValueError(
+            f"{path}: nothing of it but the backbone fits this network ({report}); set model.whole=false"
+        )
+    network.load_state_dict(fitting, strict=False)
+    return report
 
 
 def _file(source: str) -> Path:

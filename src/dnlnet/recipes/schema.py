@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 Built = TypeVar("Built")
 Number = TypeVar("Number", int, float)
 
+IMAGENET = "imagenet"  # as the weights of a backbone
+
 
 class Part(BaseModel):
     """A part of a recipe: cannot be changed, and knows no other fields than its own."""
@@ -61,10 +63,17 @@ class Model(Part):
     stride_in_1x1: Flag = False
     ceil_pool: Flag = False
     caffe_pixels: Flag = False
-    weights: Text | None = "imagenet"  # `imagenet`: the box's, or else timm's own; a name in the box; or a file
+    weights: Text | None = IMAGENET  # `imagenet`: the box's, or else timm's own; a name in the box; or a file
+    whole: Flag = False  # those of a trained model are for all of the network, where they fit, not the backbone alone
     variant: str | None = None  # None is the baseline, without a block
     preset: str = "paper"
     block: Mapping[str, Any] = {}  # fields of `dnlnet.Settings`
+
+    @model_validator(mode="after")
+    def _whole_is_of_a_trained_model(self) -> Self:
+        if self.whole and self.weights in (None, IMAGENET):
+            raise ValueError(f"model.whole=true needs a trained model as model.weights, got {self.weights}")
+        return self
 
     @field_validator("variant")
     @classmethod

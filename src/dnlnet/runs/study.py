@@ -9,7 +9,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from time import perf_counter
+from threading import Lock, Thread
+from time import perf_counter, sleep
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from dnlnet.artifacts.model_file import read_model_file, shareable
 from dnlnet.engine.log import read_log
 from dnlnet.engine.train import Progress
 from dnlnet.files import write_json
-from dnlnet.lens.capture import find_blocks
+from dnlnet.lens.capture import blocks_of
 from dnlnet.lens.consistency import RANDOM
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
@@ -46,8 +47,8 @@ class Job:
 
     @property
     def settings(self) -> str:
-        """What tells the settings of two runs apart."""
-        text = shareable(self.recipe).model_dump_json(exclude={"paper", "measured"})
+        """What tells the settings of two runs apart; a setting that recipes get later leaves it as it is."""
+        text = shareable(self.recipe).model_dump_json(exclude={"paper", "measured"}, exclude_defaults=True)
         return sha256(text.encode()).hexdigest()[:16]
 
 
@@ -88,6 +89,7 @@ def run_study(
     cache: Path | None = None,
     processes: int | None = None,
     width: int = 2,
+    void_edges: bool = False,
     done: Callable[[Job, str | None], None] = lambda job, problem: None,
 ) -> list[str]:
     """Run what is not done yet, one process for each core; return what went wrong, by run.
@@ -99,10 +101,11 @@ def run_study(
         cache: folder of features; default: in the study's own.
         processes: runs at a time; default: one for each core.
         width: of boundaries, in pixels, for the overlaps of attention.
+        void_edges: contours between a class and unlabelled pixels are boundaries as well.
         done: called after each run, with what went wrong, if anything did.
     """
     out.mkdir(parents=True, exist_ok=True)
-    waiting = [job for job in jobs if not _is_done(job, out)]
+    waiting = [job for job in jobs if not _is_done(job, out, width, void_edges)]
     problems: list[str] = []
     if not waiting:
         return problems
@@ -113,7 +116,7 @@ def run_study(
     ) as pool:
         kept = cache or out / CACHE
         futures = {
-            pool.submit(run_job, job.recipe.model_dump_json(), job.seed, data, out, kept, width): job
+            pool.submit(run_job, job.recipe.model_dump_json(), job.seed, data, out, kept, width, void_edges): job
             for job in waiting
         }
         for future in as_completed(futures):
@@ -129,14 +132,15 @@ def run_study(
     return problems
 
 
-def _is_done(job: Job, out: Path) -> bool:
-    """Whether there is a result of this run; an error if it is one of other settings."""
+def _is_done(job: Job, out: Path, width: int, void_edges: bool) -> bool:
+    """Whether there is a result of this run, with these boundaries; an error if it is one of other settings."""
     path = out / RESULTS / f"{job.name}.json"
     if not path.is_file():
         return False
-    if json.loads(path.read_text()).get("settings", job.settings) != job.settings:
+    result = json.loads(path.read_text())
+    if result.get("settings", job.settings) != job.settings:
         raise ValueError(f"{path}: this run was done with other settings; give another --out, or remove it")
-    return True
+    return bool((result["width"], result.get("void_edges", False)) == (width, void_edges))
 
 
 class StudyStoppedError(Exception):
@@ -145,6 +149,7 @@ class StudyStoppedError(Exception):
 
 _parent: int | None = None  # of a process that runs jobs
 _stopped = False  # a signal has asked it to end
+_busy = Lock()  # held while a job runs
 
 
 def _begin(parent: int) -> None:
@@ -152,10 +157,28 @@ def _begin(parent: int) -> None:
     global _parent
     _parent = parent
     torch.set_num_threads(1)
+    Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
 
 
-def run_job(recipe_text: str, seed: int, data: Path | None, out: Path, cache: Path, width: int) -> None:
+def _end_with_parent(parent: int) -> None:
+    """A process that waits for its next job does not notice that nobody is left to give it one."""
+    while os.getppid() == parent:
+        sleep(1)
+    with _busy:  # a run that is going on saves itself first
+        os._exit(1)
+
+
+def run_job(
+    recipe_text: str, seed: int, data: Path | None, out: Path, cache: Path, width: int, void_edges: bool = False
+) -> None:
     """Train one run of a study, measure it, and write its result."""
+    with _busy:
+        _run_job(recipe_text, seed, data, out, cache, width, void_edges)
+
+
+def _run_job(
+    recipe_text: str, seed: int, data: Path | None, out: Path, cache: Path, width: int, void_edges: bool
+) -> None:
     global _stopped
     if _stopped or (_parent is not None and os.getppid() != _parent):
         raise StudyStoppedError("not begun; the same command does it")
@@ -177,25 +200,28 @@ def run_job(recipe_text: str, seed: int, data: Path | None, out: Path, cache: Pa
     if not outcome.finished:
         _stopped = True
         raise StudyStoppedError(f"stopped after iteration {outcome.iteration}; the same command resumes it")
-    seconds = perf_counter() - start if seen[:1] == [1] else None
+    path = out / RESULTS / f"{job.name}.json"
+    earlier = json.loads(path.read_text())["seconds"] if path.is_file() and not seen else None
+    seconds = perf_counter() - start if seen[:1] == [1] else earlier
     result = {"recipe": job.recipe.name, "variant": job.recipe.model.variant, "seed": seed, "seconds": seconds}
     result["settings"] = job.settings
-    write_json(out / RESULTS / f"{job.name}.json", result | measure_run(folder, data, width))
+    write_json(path, result | measure_run(folder, data, width, void_edges))
 
 
-def measure_run(folder: Path, data: Path | None, width: int) -> dict[str, Any]:
+def measure_run(folder: Path, data: Path | None, width: int, void_edges: bool = False) -> dict[str, Any]:
     """What is told of a finished run: its last scores, the overlaps of its attention, and its gates."""
     file = read_model_file(folder / "last.safetensors")
     evaluations = [event for event in read_log(folder) if event["event"] == "evaluation"]
     scores = scores_of(evaluations[-1]) if evaluations else {}
     curve = [[event["iteration"], next(iter(scores_of(event).values()), None)] for event in evaluations]
-    blocks = find_blocks(load_network(file))
+    blocks = blocks_of(load_network(file))
     gates = {name: float(block.gamma) for name, block in blocks.items() if block.gamma is not None}
     content: dict[str, Any] = {"iterations": file.iteration, "scores": scores, "curve": curve}
-    content |= {"gamma": gates, "overlaps": None, "random": None, "width": width}
+    content |= {"gamma": gates, "overlaps": None, "random": None, "width": width, "void_edges": void_edges}
     if blocks:
         try:
-            found = measure_consistency([folder / "last.safetensors"], data, width=width).table()
+            model = folder / "last.safetensors"
+            found = measure_consistency([model], data, width=width, void_edges=void_edges).table()
         except ValueError:
             return content  # a system without labels for each pixel
         random = found.pop(RANDOM)

@@ -5,14 +5,15 @@
 from collections.abc import Sequence
 from typing import Unpack
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dnlnet.attention import NonLocalBlock
 from dnlnet.attention.spec import Options
 from dnlnet.backbones import Backbone
-from dnlnet.segmentation.network import SegmentorOutput
-from dnlnet.segmentation.stages import Features, join_stages, resize
+from dnlnet.segmentation.network import SegmentorOutput, convolution
+from dnlnet.segmentation.stages import Features, cropped, join_stages, resize, whole_features
 
 
 class FrozenSegmentor(nn.Module):
@@ -25,11 +26,14 @@ class FrozenSegmentor(nn.Module):
         backbone: whose maps are used; it is not trained, unless a later phase says so.
         classes: number of classes.
         variant: attention of the block, a row of `dnlnet.VARIANTS`; None leaves the block out (the baseline).
-        stages: which of the backbone's maps, from 0, fine to coarse; the first one's grid is that of all.
+        stages: which of the backbone's maps, from 0, fine to coarse; the first one's grid is that of all, or the
+            second one's with `detail`.
         width: channels of the head and of the block.
         reduce: bring each stage to so many channels by a 1 x 1 convolution first; None joins them as they are.
         subpixels: the classifier gives so many x so many logits of each class for a position, side by side, which
             are brought to the size of the image linearly; 1 is one for a position.
+        detail: channels of a last 3 x 3 convolution on the grid of the first stage, which sees that stage beside what
+            came out of the block: for what is a few pixels wide. None joins the first stage with the others.
         preset, **options: of the block, as for `dnlnet.NonLocalBlock`.
 
     >>> import torch
@@ -50,6 +54,7 @@ class FrozenSegmentor(nn.Module):
         width: int = 128,
         reduce: int | None = None,
         subpixels: int = 1,
+        detail: int | None = None,
         preset: str = "paper",
         **options: Unpack[Options],
     ) -> None:
@@ -59,17 +64,16 @@ class FrozenSegmentor(nn.Module):
             raise ValueError(f"stages are rising numbers of 0..{known[-1]}, got {list(stages)}")
         self.backbone, self.stages = backbone, tuple(stages)
         self.strides = tuple(backbone.strides[stage] for stage in stages)
-        self.stride = self.strides[0]
-        self.channels = tuple(backbone.channels[stage] for stage in stages)
-        self.reduce = None if reduce is None else nn.ModuleList(nn.Conv2d(c, reduce, 1) for c in self.channels)
-        joined = sum(self.channels) if reduce is None else reduce * len(self.channels)
-        self.mix = nn.Sequential(
-            nn.Conv2d(joined, width, kernel_size=3, padding=1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
-        )
+        if detail is not None and (len(stages) < 2 or self.strides[1] % self.strides[0]):
+            raise ValueError(f"detail needs a first stage that divides the second, got strides {list(self.strides)}")
+        self.stride = self.strides[0 if detail is None else 1]
+        channels = [backbone.channels[stage] for stage in stages]
+        fine = 0 if detail is None else channels.pop(0)
+        self.reduce = None if reduce is None else nn.ModuleList(nn.Conv2d(c, reduce, 1) for c in channels)
+        self.mix = convolution(sum(channels) if reduce is None else reduce * len(channels), width)
         self.block = None if variant is None else NonLocalBlock(width, variant, preset=preset, **options)
-        self.classifier = nn.Conv2d(width, classes * subpixels**2, kernel_size=1)
+        self.detail = None if detail is None else convolution(width + fine, detail)
+        self.classifier = nn.Conv2d(detail or width, classes * subpixels**2, kernel_size=1)
         self.subpixels = subpixels
 
     def stage_maps(self, images: Tensor) -> list[Tensor]:
@@ -78,11 +82,11 @@ class FrozenSegmentor(nn.Module):
         return [maps[stage] for stage in self.stages]
 
     def forward(self, images: Tensor | Features) -> SegmentorOutput:
-        """Logits for normalised (B, 3, H, W) images, or at `stride` times the size of the finest map of features."""
+        """Logits for normalised (B, 3, H, W) images, or at `stride` times the size of the grid of features."""
         if isinstance(images, Features):
             return SegmentorOutput(self._logits(images))
-        logits = self._logits(Features(self.stage_maps(images)))
-        return SegmentorOutput(logits[..., : images.shape[-2], : images.shape[-1]])
+        logits = self._logits(whole_features(self.stage_maps(images), detail=self.detail is not None))
+        return SegmentorOutput(cropped(logits, *images.shape[-2:]))
 
     def _logits(self, features: Features) -> Tensor:
         """(B, K, stride h, stride w)."""
@@ -93,8 +97,21 @@ class FrozenSegmentor(nn.Module):
         if self.block is not None:
             mixed = self.block(mixed)
         height, width = mixed.shape[-2:]
-        size = (height * self.stride, width * self.stride)
+        if self.detail is not None:
+            mixed = self._add_detail(mixed, features.detail[0].to(mixed.dtype))
         logits = F.pixel_shuffle(self.classifier(mixed), self.subpixels)
+        return self._resized(logits, (height * self.stride, width * self.stride))
+
+    def _add_detail(self, mixed: Tensor, fine: Tensor) -> Tensor:
+        """What came out of the block on the finer grid, beside the finer map."""
+        assert self.detail is not None
+        ratio = self.strides[1] // self.strides[0]
+        height, width = mixed.shape[-2] * ratio, mixed.shape[-1] * ratio
+        fine = cropped(F.pad(fine, (0, ratio - 1, 0, ratio - 1)), height, width)  # the coarse grid is rounded up
+        detailed: Tensor = self.detail(torch.cat([self._resized(mixed, (height, width)), fine], dim=1))
+        return detailed
+
+    def _resized(self, x: Tensor, size: tuple[int, int]) -> Tensor:
         if self.training:
-            return resize(logits, size)
-        return F.interpolate(logits, size, mode="bilinear", align_corners=False)
+            return resize(x, size)
+        return F.interpolate(x, size, mode="bilinear", align_corners=False)

@@ -112,10 +112,10 @@ class ContextHead(nn.Module):
         self, channels: int, width: int, classes: int, block: NonLocalBlock | None, dilation: int = 1
     ) -> None:
         super().__init__()
-        self.reduce = _convolution(channels, width, dilation=dilation)
+        self.reduce = convolution(channels, width, dilation=dilation)
         self.block = block
-        self.refine = _convolution(width, width, dilation=dilation)
-        self.fuse = _convolution(channels + width, width)
+        self.refine = convolution(width, width, dilation=dilation)
+        self.fuse = convolution(channels + width, width)
         self.dropout = nn.Dropout2d(DROPOUT)
         self.classifier = nn.Conv2d(width, classes, kernel_size=1)
 
@@ -134,13 +134,14 @@ class AuxiliaryHead(nn.Sequential):
 
     def __init__(self, channels: int, width: int, classes: int, bias: bool = True, dilation: int = 1) -> None:
         super().__init__(
-            *_convolution(channels, width, bias, dilation),
+            *convolution(channels, width, bias, dilation),
             nn.Dropout2d(DROPOUT),
             nn.Conv2d(width, classes, kernel_size=1),
         )
 
 
-def _convolution(channels_in: int, channels_out: int, bias: bool = False, dilation: int = 1) -> nn.Sequential:
+def convolution(channels_in: int, channels_out: int, bias: bool = False, dilation: int = 1) -> nn.Sequential:
+    """3 x 3, batch norm, ReLU."""
     return nn.Sequential(
         nn.Conv2d(channels_in, channels_out, kernel_size=3, padding=dilation, dilation=dilation, bias=bias),
         nn.BatchNorm2d(channels_out),

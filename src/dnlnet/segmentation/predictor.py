@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
+from dnlnet.backbones.fold import first_tensor
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
 from dnlnet.data.names import printable
@@ -73,7 +74,7 @@ class SegmentationModel:
     """A trained network with what is needed to use it.
 
     Args:
-        network: gives logits for normalised images.
+        network: gives logits for normalised images, alone or as the first of its outputs.
         classes: what its outputs mean.
         inference: how images are fed to the network; default: the whole image.
         device: where the network runs.
@@ -124,7 +125,7 @@ class SegmentationModel:
         """Logits (1, K, H, W) of an image (3, H, W) in 0..255; `asked` is called after each pass."""
 
         def network(images: torch.Tensor) -> torch.Tensor:
-            logits: torch.Tensor = self.network(images).logits
+            logits = first_tensor(self.network(images))
             asked()
             return logits
 

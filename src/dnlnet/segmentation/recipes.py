@@ -18,6 +18,8 @@ _R101 = {"backbone": "resnet101s"}
 _HRNET = {"backbone": "hrnet_w48", "output_stride": None, "width": 360, "auxiliary": False}
 _BACKBONES: Mapping[str, dict[str, Any]] = {"r101": _R101, "hrnet_w48": _HRNET}
 
+TUNED = "tuned.safetensors"  # the best model of a run of the recipe with that name
+
 _WINDOWS = Evaluation(window=(769, 769), stride=(512, 512))
 _SCALES = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75)
 
@@ -204,8 +206,23 @@ def _frozen() -> Iterator[SegmentationRecipe]:
                 all_of_it = Phase(train=train, iterations=60 * epoch, lr=5e-4, unfrozen=("backbone.",))
                 phases = {"iterations": 20 * epoch, "then": (all_of_it,)}
                 tuned = {**rest, "schedule": schedule.model_copy(update=phases)}
+                # and then the finer grid alone, for a network that is done: give its file with --weights
+                fine = {
+                    **model,
+                    "stages": (0, 1, 2, 3),
+                    "detail": 64,
+                    "subpixels": 2,
+                    "whole": True,
+                    "weights": TUNED,
+                }
+                shorter = schedule.model_copy(update={"iterations": 20 * epoch})
                 for variant in (None, *VARIANTS):
                     yield _recipe(f"{name}-{stem}_tuned", variant, model, tuned)
+                    done = ("backbone.", "mix.") if variant is None else ("backbone.", "mix.", "block.")
+                    kept = training.model_copy(update={"frozen": done})
+                    yield _recipe(
+                        f"{name}-{stem}_fine", variant, fine, {**rest, "training": kept, "schedule": shorter}
+                    )
 
 
 def _recipe(

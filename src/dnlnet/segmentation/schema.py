@@ -45,6 +45,7 @@ class SegmentorModel(Model):
     stages: tuple[Index, ...] = (1, 2, 3)  # of a frozen backbone, that the head looks at
     reduce: Few | None = None  # channels that each of them is brought to first
     subpixels: Annotated[int, Field(strict=True, ge=1, le=32)] = 1  # logits along a side of each of its positions
+    detail: Few | None = None  # channels of a convolution after the block that sees the first stage, on its grid
 
     @model_validator(mode="after")
     def _tiny_has_no_backbone(self) -> Self:

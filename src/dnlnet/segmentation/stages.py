@@ -20,6 +20,12 @@ class Features(NamedTuple):
 
     maps: Sequence[Tensor]  # (B, C, h, w) of the finest stage, (B, C, i, j) of the others
     weights: Sequence[Sequence[Tensor]] = ()  # of a window: (B, h, i) and (B, w, j) of each stage but the first
+    detail: Sequence[Tensor] = ()  # one still finer map (B, C, r h, r w), or none: r positions for one of the grid
+
+
+def whole_features(maps: Sequence[Tensor], *, detail: bool = False) -> Features:
+    """The maps of whole images; with `detail`, the first of them is only looked at after the others are joined."""
+    return Features(tuple(maps[1:]), detail=(maps[0],)) if detail else Features(tuple(maps))
 
 
 def join_stages(features: Features) -> Tensor:
@@ -55,13 +61,32 @@ def resize(x: Tensor, size: tuple[int, int]) -> Tensor:
     return down @ (x @ across.mT)
 
 
+def cropped(x: Tensor, height: int, width: int) -> Tensor:
+    """The upper left part of a map: a view, or in exported PyTorch programs a copy.
+
+    Whether a view of free size is contiguous depends on the size: the exporter would decide it by its example, and
+    the program refuse sizes for which it is otherwise. ONNX has neither views nor the operator.
+
+    >>> cropped(torch.arange(12).view(1, 1, 3, 4), 2, 2).tolist()
+    [[[[0, 1], [4, 5]]]]
+    """
+    if torch.compiler.is_exporting() and not torch.onnx.is_in_onnx_export():
+        return torch.slice_copy(torch.slice_copy(x, -2, 0, height), -1, 0, width)
+    return x[..., :height, :width]
+
+
 def linear_weights(source: int, target: int) -> Tensor:
     """The weights (target, source) of PyTorch's own linear interpolation."""
     return F.interpolate(torch.eye(source)[None], target, mode="linear", align_corners=False)[0].mT
 
 
 def cut_window(
-    maps: Sequence[Tensor], strides: Sequence[int], corner: tuple[int, int], size: tuple[int, int]
+    maps: Sequence[Tensor],
+    strides: Sequence[int],
+    corner: tuple[int, int],
+    size: tuple[int, int],
+    *,
+    detail: bool = False,
 ) -> Features:
     """What a window of the finest grid needs of each stage; its shapes depend on its size alone.
 
@@ -70,11 +95,16 @@ def cut_window(
         strides: of the stages.
         corner: of the window, top and left.
         size: of the window; what lies beyond the image is zero.
+        detail: the first map is a still finer one; the grid of corner and size is that of the second.
 
     >>> cut = cut_window([torch.rand(2, 9, 9), torch.rand(3, 5, 5)], (8, 16), (4, 1), (4, 4))
     >>> [tuple(x.shape) for x in cut.maps], [tuple(x.shape) for x in cut.weights[0]]
     ([(2, 4, 4), (3, 5, 5)], [(4, 5), (4, 5)])
     """
+    if detail:
+        ratio = strides[1] // strides[0]
+        fine = _padded(maps[0], (corner[0] * ratio, corner[1] * ratio), (size[0] * ratio, size[1] * ratio))
+        return cut_window(maps[1:], strides[1:], corner, size)._replace(detail=(fine,))
     height, width = maps[0].shape[-2:]
     cut, weights = [_padded(maps[0], corner, size)], []
     for x, stride in zip(maps[1:], strides[1:], strict=True):

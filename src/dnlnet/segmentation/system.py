@@ -93,6 +93,7 @@ class Segmentation:
                 width=model.width,
                 reduce=model.reduce,
                 subpixels=model.subpixels,
+                detail=model.detail,
                 preset=model.preset,
                 **model.block,
             )
@@ -186,8 +187,9 @@ class Segmentation:
         report(f"{images.name}: {len(images)} images to train on")
         if recipe.model.network == "frozen" and not trains_backbone(recipe, phase):
             source, strides = open_features(recipe, images, data.feature_views(), cache, report, progress)
-            crop = in_positions(data.crop, strides[0])
-            return FeatureCrops(images, source, data.feature_views(), crop, strides, seed)
+            detail = recipe.model.detail is not None
+            crop = in_positions(data.crop, strides[int(detail)])
+            return FeatureCrops(images, source, data.feature_views(), crop, strides, seed, detail=detail)
         if unpacked is not None:
             images = unpack_into(images, unpacked)
         return TrainingCrops(images, data.augmentation(), seed)
@@ -223,7 +225,7 @@ class Segmentation:
         if recipe.model.network != "frozen" or not isinstance(whole, WholeImages) or trains_backbone(recipe, last):
             return whole
         source, _ = open_features(recipe, whole.images, [View(1.0)], cache, report, progress)
-        return WholeFeatures(whole.images, source)
+        return WholeFeatures(whole.images, source, detail=recipe.model.detail is not None)
 
     def training_task(
         self,

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -30,7 +31,7 @@ from dnlnet.files import checksum, write_json
 from dnlnet.layout import convert_to_channels_last
 from dnlnet.segmentation.data.views import View
 from dnlnet.segmentation.frozen import FrozenSegmentor
-from dnlnet.segmentation.stages import Features, cut_window
+from dnlnet.segmentation.stages import Features, cut_window, whole_features
 
 FORMAT = 1  # of the files; raise it when they change
 Progress = Callable[[int, int], None]  # how much is done, of how much
@@ -100,12 +101,16 @@ class FeatureCache:
         report: Callable[[str], None] = lambda _: None,
         progress: Progress = lambda done, total: None,
     ) -> None:
-        """Compute what is missing; says first how much room it takes, and refuses if the disk does not have it."""
+        """Compute what is missing; says first how much room it takes, and refuses if the disk does not have it.
+
+        Several processes may fill the same cache at once: each in an order of its own, leaving out what has appeared.
+        """
         wanted = [(picture, view) for picture in pictures for view in views]
         missing = [(picture, view) for picture, view in wanted if not _is_whole(self.path(picture, view))]
         if not missing:
             report(f"features: all {len(wanted)} maps of {len(pictures)} pictures are in the cache")
             return
+        Random().shuffle(missing)  # of its own, so that nothing else random depends on what the cache holds
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.folder / "about.json", {"format": FORMAT, **self.extractor.settings})
         first = self._write(*missing[0])
@@ -118,7 +123,8 @@ class FeatureCache:
         report(f"{what}; {len(wanted) - len(missing)} of {len(wanted)} maps are in the cache")
         for done, (picture, view) in enumerate(missing[1:], start=1):
             progress(done, len(missing))
-            self._write(picture, view)
+            if not _is_whole(self.path(picture, view)):
+                self._write(picture, view)
         progress(len(missing), len(missing))
 
     def __call__(self, picture: Path, view: View) -> list[Tensor]:
@@ -161,8 +167,9 @@ class FeatureCrops(ImageSamples[LabelledImages, FeatureSample]):
         source: of the features.
         views: one of them is drawn for each sample.
         crop: height and width in positions of the grid.
-        strides: of the stages; the first is the number of pixels of a position's side.
+        strides: of the stages; the first is the number of pixels of a position's side, or the second with `detail`.
         seed: of the whole run.
+        detail: the first stage is finer than the grid.
     """
 
     def __init__(
@@ -173,9 +180,11 @@ class FeatureCrops(ImageSamples[LabelledImages, FeatureSample]):
         crop: tuple[int, int],
         strides: Sequence[int],
         seed: int = 0,
+        *,
+        detail: bool = False,
     ) -> None:
         self.crop, self.strides, self.seed = crop, tuple(strides), require_seed(seed)
-        self.source, self.views = source, tuple(views)
+        self.source, self.views, self.detail = source, tuple(views), detail
         super().__init__(images.require_complete())
 
     def __getitem__(self, draw: tuple[int, int]) -> FeatureSample:
@@ -185,27 +194,28 @@ class FeatureCrops(ImageSamples[LabelledImages, FeatureSample]):
         maps, labels = maps_and_labels(self.images, self.source, index, view)
         top, left = (
             int(rng.integers(max(0, whole - length) + 1))
-            for whole, length in zip(maps[0].shape[-2:], self.crop, strict=True)
+            for whole, length in zip(maps[int(self.detail)].shape[-2:], self.crop, strict=True)
         )
-        stride = self.strides[0]
+        stride = self.strides[int(self.detail)]
         window = labels.new_full([length * stride for length in self.crop], IGNORE)
         y, x = top * stride, left * stride
         pixels = labels[y : y + window.shape[0], x : x + window.shape[1]]
         window[: pixels.shape[0], : pixels.shape[1]] = pixels
-        features = cut_window(maps, self.strides, (top, left), self.crop)
+        features = cut_window(maps, self.strides, (top, left), self.crop, detail=self.detail)
         return FeatureSample(features, window, str(self.images.pairs[index].image))
 
 
 class WholeFeatures(ImageSamples[LabelledImages, FeatureSample]):
     """The features of whole labelled images, by index: to evaluate on."""
 
-    def __init__(self, images: LabelledImages, source: Source) -> None:
+    def __init__(self, images: LabelledImages, source: Source, *, detail: bool = False) -> None:
         super().__init__(images.require_complete())
-        self.source = source
+        self.source, self.detail = source, detail
 
     def __getitem__(self, index: int) -> FeatureSample:
         maps, labels = maps_and_labels(self.images, self.source, index, View(1.0))
-        return FeatureSample(Features(tuple(maps)), labels, str(self.images.pairs[index].image))
+        features = whole_features(maps, detail=self.detail)
+        return FeatureSample(features, labels, str(self.images.pairs[index].image))
 
 
 def maps_and_labels(images: LabelledImages, source: Source, index: int, view: View) -> tuple[list[Tensor], Tensor]:
