@@ -2,7 +2,7 @@
 
 # B batch, H heads, N queries, M keys
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -110,6 +110,25 @@ def _softened(network: nn.Module, run: Callable[[], Any]) -> Weights:
     return found
 
 
+def _mask_units(run: Callable[[], Any], layers: Sequence[nn.Module]) -> Weights:
+    """Hiera: what its softmaxes return when the fused kernel is off; heads come before windows there, here behind."""
+    found: Weights = []
+    softmax = Tensor.softmax
+
+    def noted(*args: Any, **named: Any) -> Tensor:
+        found.append(softmax(*args, **named))
+        return found[-1]
+
+    before = [getattr(layer, "fused_attn", None) for layer in layers]
+    for layer in layers:
+        layer.fused_attn = False
+    with mock.patch.object(Tensor, "softmax", noted):
+        run()
+    for layer, fused in zip(layers, before, strict=True):
+        layer.fused_attn = fused
+    return [weights.transpose(1, 2) if weights.dim() == 5 else weights for weights in found]
+
+
 # ---- families
 
 
@@ -197,6 +216,26 @@ def _windowed(attention: str) -> Family:
     return replace(family, own=own, biased=True)
 
 
+# 16 x 8 tokens in two mask units; one, two, four and eight heads, so that windows can be mistaken for heads.
+_UNITS = (64, 32)
+
+
+def _hiera(fused: bool) -> Family:
+    made = timm.create_model("hiera_tiny_224", img_size=_UNITS, embed_dim=12, num_heads=1, stages=(1, 2, 2, 1))
+    network = _network(made)
+    layers = [module for module in network.modules() if hasattr(module, "fused_attn")]
+    for layer in layers:
+        layer.fused_attn = fused
+    family = Family(network, {"x": _pixels(*_UNITS)}, lambda: _mask_units(family.run, layers))
+    return family
+
+
+def _hiera_of_transformers(attention: str) -> Family:
+    sizes = {"embed_dim": 12, "image_size": list(_UNITS), "depths": [1, 2, 2, 1], "num_heads": [1, 2, 4, 8]}
+    family = _transformers("Hiera", sizes, {"pixel_values": _pixels(*_UNITS)}, attention)
+    return replace(family, own=lambda: _mask_units(family.run, []))
+
+
 def _bert(attention: str) -> Family:
     words = torch.randint(0, 99, (2, 6), generator=torch.Generator().manual_seed(0))
     mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
@@ -225,6 +264,9 @@ FAMILIES: dict[str, Callable[[], Family]] = {
         always_partition=True,
         **{**_WINDOWS, "depths": (2, 2), "window_size": 6},
     ),
+    "timm Hiera": lambda: _hiera(True),
+    "timm Hiera, written out": lambda: _hiera(False),
+    "transformers Hiera, eager": lambda: _hiera_of_transformers("eager"),
     "timm MobileViT": lambda: _timm("mobilevit_xxs", 64, 96),
     "torchvision ViT": _vision_transformer,
     "torchvision Swin": lambda: _swin("1"),

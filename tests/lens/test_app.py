@@ -26,7 +26,12 @@ from trees import truncate, write_image
 
 @pytest.fixture(scope="module")
 def explorer(run: Path) -> Explorer:
-    return Explorer({"tiny": dnlnet.load(run).predictor}, max_megabytes=0.1, max_pixels=10_000)
+    """Of a model whose attention is sharper than a few steps of training make it."""
+    model = dnlnet.load(run)
+    for name, parameter in model.network.named_parameters():
+        if name.endswith(("query.weight", "saliency.weight")):
+            parameter.data *= 100
+    return Explorer({"tiny": model.predictor}, max_megabytes=0.1, max_pixels=10_000)
 
 
 @pytest.fixture
@@ -103,7 +108,8 @@ def test_a_map_that_is_nearly_uniform_is_called_so_and_is_not_bright(explorer: E
     flat = replace(view.terms, unary=replace(unary, key=torch.zeros_like(unary.key)))
     _, shown = explorer.at(replace(picture, views=[replace(view, terms=flat)]), (20, 10))
     captions = {caption.split(",")[0]: (caption, pixels) for pixels, caption in shown}
-    assert captions["Unary"][0] == "Unary, nearly uniform: this block has learnt little yet"
+    assert captions["Unary"][0].startswith("Unary, ")
+    assert captions["Unary"][0].endswith(": nearly uniform: this block has learnt little yet")
     assert np.median(captions["Unary"][1].max(axis=2)) < 160
     assert captions["Pairwise"][0] == "Pairwise, tiny"
 

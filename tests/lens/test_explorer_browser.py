@@ -41,6 +41,11 @@ def street() -> Picture:
     return Picture("street.jpg", pixels, views, LABELS, CLASSES)
 
 
+def flat() -> View:
+    torch.manual_seed(0)
+    return View("flat", NonLocalBlock(8, "dnl").terms(0.01 * torch.randn(1, 8, *SIZE)))
+
+
 def transformer() -> Picture:
     """Two models, of two layers with three heads, and of one layer without."""
     heads = ["mean of 2 heads", "head 0", "head 1"]
@@ -87,6 +92,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     pages = {
         "fine": explorer_page([street(), second]),
         "coarse": explorer_page([street()], budget=240_000),
+        "flat": explorer_page([Picture("night.jpg", np.zeros((40, 120, 3), dtype=np.uint8), [flat()])]),
         "transformer": explorer_page([transformer()], note="layers 0, 1 of 12 are shown"),
     }
     for name, page in pages.items():
@@ -422,6 +428,18 @@ def test_heat_is_where_the_attention_is(fine: Opened, index: int) -> None:
     of_that_size = Picture("", np.zeros((height, width, 3), dtype=np.uint8), [replace(view, prediction=None)])
     wanted = 255 * view.over_picture(unary[0] / unary.max(), of_that_size)
     np.testing.assert_allclose(np.array(opacities).reshape(height, width), wanted, atol=4)
+
+
+def test_a_map_that_is_nearly_uniform_is_called_so_and_painted_dark(window: Opened, files: dict[str, str]) -> None:
+    for shown in opened(window, files["flat"]):
+        maps = shown.page.locator("figure:not(.stage)")
+        assert maps.locator(".finding").all_inner_texts() == ["Nearly uniform: this block has learnt little yet."] * 3
+        assert not any(box.is_visible() for box in maps.locator(".empty").all())
+        brightness = """(canvas) => {
+            const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            return data.filter((_, at) => at % 4 !== 3).reduce((sum, value) => sum + value, 0) / data.length;
+        }"""
+        assert all(canvas.evaluate(brightness) < 5 for canvas in maps.locator("canvas").all())
 
 
 @pytest.mark.parametrize("width", [360, 800, 1600])

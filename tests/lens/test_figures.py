@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -89,6 +90,22 @@ def test_a_figure_of_one_view_leaves_no_place_empty() -> None:
     places = [axes for axes in part.axes if axes.get_label() != "<colorbar>"]
     assert len(places) == 2 * (2 + len(POINTS))
     assert all(axes.images or axes.get_legend() for axes in places)
+
+
+@pytest.mark.parametrize("shape", [(48, 48), (48, 96), (96, 48)])
+@pytest.mark.parametrize("views", [1, 2])
+@pytest.mark.parametrize("labelled", [True, False])
+def test_no_title_is_cut_off(shape: tuple[int, int], views: int, labelled: bool) -> None:
+    labels = np.zeros(shape, np.uint8) if labelled else None
+    pixels = np.zeros((*shape, 3), np.uint8)
+    picture = Picture("p", pixels, [view_of("dnl", prediction=labels) for _ in range(views)], labels, TWO)
+    figure = attention_figure(picture, [(10, 10), (20, 20), (30, 30)])
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    for axes in (axes for part in figure.subfigs for axes in part.axes if axes.get_title()):
+        box = axes.title.get_window_extent(canvas.get_renderer())
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.width, axes.get_title()
+        assert 0 <= box.y0 < box.y1 <= figure.bbox.height, axes.get_title()
 
 
 def test_a_figure_of_a_long_clip_is_no_larger_than_a_screen() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import timm
 import torch
+from matplotlib.figure import Figure
 
 from dnlnet import NonLocalBlock
 from dnlnet.lens.capture import Captured, capture
@@ -81,35 +82,44 @@ def test_layers_without_maps_of_a_picture_are_left_out(captured: Captured) -> No
     assert list(Choice([3, 0]).of(found)) == [3, 0]
 
 
+def titles_of(figure: Figure) -> list[str]:
+    """Maps of random weights are nearly uniform, which is said below their titles, and left out here."""
+    return [axes.get_title().partition("nearly uniform")[0].strip() for axes in figure.axes]
+
+
+def names_of_rows(figure: Figure) -> list[str]:
+    return [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()]
+
+
 def test_a_figure_has_a_row_for_each_view_and_columns_for_its_terms(captured: Captured) -> None:
     figure = layer_figure(picture_of(captured, Choice([0, 5])), [(3, 4), (20, 40)], title="a vit")
-    *places, scale = figure.axes
-    assert scale.get_label() == "<colorbar>"
-    # Maps of random weights are nearly uniform, which is said below their titles.
-    titles = [axes.get_title().partition("nearly uniform")[0].strip() for axes in places]
-    assert titles[:6] == [
-        "sea",
-        "attention of 1",
-        "attention of 2",
-        "unary, for all queries",
-        "pairwise of 1",
-        "pairwise of 2",
-    ]
-    assert titles[6:] == [""] * 6
-    assert [axes.get_ylabel() for axes in places[::6]] == [
-        f"layer {number}\n(blocks.{number}.attn)\nmean of 3 heads" for number in (0, 5)
-    ]
-    assert all(axes.images for axes in places if axes is not places[6])
+    assert figure.axes[-1].get_label() == "<colorbar>"
+    columns = ["attention of 1", "attention of 2", "unary, for all queries", "pairwise of 1", "pairwise of 2"]
+    assert [title for title in titles_of(figure) if title] == ["sea", *columns]
+    assert names_of_rows(figure) == [f"layer {number}\n(blocks.{number}.attn)\nmean of 3 heads" for number in (0, 5)]
+
+
+@pytest.mark.parametrize("layers", [[0], [0, 5], [0, 2, 5, 8]])
+@pytest.mark.parametrize("points", [[(3, 4)], [(3, 4), (20, 40)]])
+def test_no_place_of_a_figure_is_empty(captured: Captured, layers: list[int], points: list[tuple[int, int]]) -> None:
+    """Pictures and words fill the grid, but for the rows of a column that holds the picture and the words."""
+    figure = layer_figure(picture_of(captured, Choice(layers)), points)
+    *places, _ = figure.axes
+    assert all(axes.images or axes.texts for axes in places)
+    spans = [axes.get_subplotspec() for axes in places]
+    taken = sum(len(span.rowspan) * len(span.colspan) for span in spans if span is not None)
+    rows, columns = spans[0].get_gridspec().get_geometry()  # type: ignore[union-attr]
+    beside = columns > 1 + 2 * len(points)
+    assert rows * columns - taken == (max(0, rows - 2) if beside else 0)
+    assert beside == (len(layers) < 1 + 2 * len(points))
 
 
 def test_a_figure_names_models_where_there_are_several_and_takes_our_blocks(captured: Captured) -> None:
     ours = View("mine", NonLocalBlock(8, "gc").terms(torch.rand(1, 8, 4, 6)))
     views = [*layer_views("one", captured, Choice([0])), *layer_views("two", captured, Choice([0])), ours]
     figure = layer_figure(Picture("sea", PIXELS, views), [(3, 4)])
-    *places, _ = figure.axes
-    names = [axes.get_ylabel().split("\n")[0] for axes in places[::4]]
-    assert names == ["one", "two", "mine"]
-    assert not places[-1].images  # it has no pairwise term
+    assert [name.split("\n")[0] for name in names_of_rows(figure)] == ["one", "two", "mine"]
+    assert not figure.axes[-2].images  # it has no pairwise term
     with pytest.raises(ValueError, match="no query points"):
         layer_figure(Picture("sea", PIXELS, views), [])
 

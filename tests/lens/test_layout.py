@@ -141,7 +141,10 @@ def test_attention_between_channels_has_no_place() -> None:
     [
         (Layout((4, 5), (4, 5)), r"23 queries and 23 keys were seen, but .*20 and 20"),
         (Layout((4, 5), (4, 5), 3), r"23 queries and 23 keys were seen, but .*23 and 20"),
-        (Layout((4, 4), (4, 4), places=torch.arange(16).view(4, 4)), r"windows of 23 tokens were seen, .*of 4"),
+        (
+            Layout((4, 4), (4, 4), places=torch.arange(16).view(4, 4)),
+            r"windows of 23 queries and 23 keys were seen, .*of 4 and 4",
+        ),
     ],
 )
 def test_a_layout_that_does_not_fit_is_refused(layout: Layout, problem: str) -> None:

@@ -1,10 +1,13 @@
 """Attention inside of windows lands on the positions that the windows were cut out of."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from dnlnet.lens import capture
+from dnlnet.lens.ablate import ablate
 from dnlnet.lens.recorded import Recorded
 from families import family
 
@@ -74,7 +77,77 @@ def test_maps_of_shifted_windows_are_in_their_place(name: str) -> None:
             torch.testing.assert_close(maps.combined[:, position], expected.double(), **tolerance)
 
 
-@pytest.mark.parametrize("name", ["timm MobileViT", "timm Swin", "torchvision Swin V2"])
+HIERAS = ["timm Hiera", "timm Hiera, written out", "transformers Hiera, eager"]
+
+
+def token_numbers(network: Any, number: int) -> tuple[Tensor, Tensor]:
+    """The token at each position of the maps of queries and of keys, as the library itself rolls tokens back."""
+    stages = [0, 1, 1, 2, 2, 3]
+    # A block that pools has the keys of the stage before it.
+    of_keys = max(0, number - 1)
+    sizes = [(16, 8), (8, 4), (4, 2), (2, 1)]
+    found = []
+    for block in (number, of_keys):
+        rows, columns = sizes[stages[block]]
+        tokens = torch.arange(rows * columns).view(1, -1, 1)
+        rolled = (
+            network.reroll(tokens, block)
+            if hasattr(network, "reroll")
+            else network.encoder.reroll(tokens, stages[block])
+        )
+        found.append(rolled[0, ..., 0])
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("name", HIERAS)
+def test_maps_of_mask_units_are_in_their_place(name: str) -> None:
+    """Hiera sorts its tokens, in windows and in attention over all; some blocks pool their queries."""
+    found = family(name)
+    own = found.own()
+    with capture(found.network) as attention:
+        found.run()
+    assert len(attention) == len(own) == 6
+    for number, (recorded, weights) in enumerate(zip(attention.values(), own, strict=True)):
+        queries, keys = token_numbers(found.network, number)
+        layout = recorded.placed()
+        assert (layout.size, layout.key_size) == (queries.shape, keys.shape)
+        windows = weights.shape[1] if weights.dim() == 5 else 1
+        weights = weights.reshape(2, windows, *weights.shape[-3:])  # B, L, H, queries, keys
+        assert recorded.heads == (1, 2, 2, 4, 4, 8)[number]
+        positions = [(row, column) for row in range(queries.shape[0]) for column in range(queries.shape[1])]
+        maps = recorded.maps(positions, image=1)
+        for position, (row, column) in enumerate(positions):
+            token, window = divmod(int(queries[row, column]), windows)
+            seen = weights[1, window, :, token][:, keys // windows]
+            expected = seen * (keys % windows == window)
+            torch.testing.assert_close(maps.combined[:, position], expected, **EXACT)
+        values = torch.randn(keys.numel(), 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        applied = recorded.terms("all", image=1).applied("combined", values)
+        torch.testing.assert_close(applied, maps.combined.flatten(2) @ values, **EXACT)
+
+
+@pytest.mark.parametrize("name", HIERAS)
+def test_a_head_of_mask_units_is_ablated_and_no_window(name: str) -> None:
+    """With both terms out, a head attends evenly, inside of its window."""
+    found = family(name)
+    with capture(found.network) as attention, ablate(found.network, "both", heads=0):
+        found.run()
+    for recorded in attention.values():
+        assert isinstance(recorded, Recorded)
+        weights = recorded.weights()
+        torch.testing.assert_close(weights[:, 0], torch.full_like(weights[:, 0], 1 / weights.shape[-1]), **EXACT)
+        assert (weights[:, 1:].amax(dim=-1) > 1.0001 / weights.shape[-1]).all()
+
+
+def test_tokens_that_a_mask_leaves_out_have_no_place() -> None:
+    network = family("timm Hiera").network
+    with capture(network) as attention, torch.no_grad():
+        network(torch.rand(1, 3, 64, 32, dtype=torch.float64), mask=torch.tensor([[True, False]]))
+    with pytest.raises(ValueError, match="16 x 8 tokens were expected, and 1 windows of 64 seen; if a mask leaves"):
+        next(iter(attention.values())).maps([(0, 0)])
+
+
+@pytest.mark.parametrize("name", ["timm MobileViT", "timm Swin", "torchvision Swin V2", "timm Hiera"])
 def test_terms_inside_of_windows(name: str) -> None:
     """A window's pairwise map times its unary map is its attention, up to the sum and the bias (Eq. 5)."""
     found = family(name)
@@ -82,7 +155,7 @@ def test_terms_inside_of_windows(name: str) -> None:
         found.run()
     recorded = list(attention.values())[1]
     assert isinstance(recorded, Recorded)
-    maps = recorded.maps([(3, 2), (5, 7)], image=1)
+    maps = recorded.maps([(3, 2), (5, 3)], image=1)
     assert maps.unary is not None
     torch.testing.assert_close(maps.unary.sum(dim=(1, 2)), torch.ones(recorded.heads, dtype=torch.float64), **EXACT)
     product = maps.pairwise * maps.unary[:, None]
@@ -90,7 +163,7 @@ def test_terms_inside_of_windows(name: str) -> None:
     assert torch.equal(product > 0, maps.combined > 0)
     if not found.biased:
         torch.testing.assert_close(product, maps.combined, **EXACT)
-    mean = recorded.maps([(3, 2), (5, 7)], "mean", image=1)
+    mean = recorded.maps([(3, 2), (5, 3)], "mean", image=1)
     torch.testing.assert_close(mean.combined, maps.combined.mean(dim=0, keepdim=True), **EXACT)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dnlnet.attention import NonLocalBlock
 from dnlnet.errors import unknown
-from dnlnet.lens.capture import count_heads, require_eager
+from dnlnet.lens.capture import blocks_of, find_heads, require_eager
 from dnlnet.lens.steps import Seen
 from dnlnet.lens.tracing import watch_attention
 
@@ -67,14 +67,14 @@ def ablate(
     if chosen == [] or numbers == []:
         yield
         return
-    blocks = {name: module for name, module in modules.items() if isinstance(module, NonLocalBlock)}
+    blocks = blocks_of(model)
     changed = {name for name in blocks if chosen is None or name in chosen}
 
     def change(seen: Seen) -> Tensor | None:
         if any(name in blocks for name, _ in seen.around) or not (chosen is None or seen.name in chosen):
             return None
         changed.add(seen.name)
-        return _without(seen, term, numbers, count_heads(seen, modules))
+        return _without(seen, term, numbers, *find_heads(seen, modules))
 
     with ExitStack() as stack:
         for name in sorted(changed):
@@ -110,16 +110,14 @@ def _require_heads(layer: str, heads: Collection[int], count: int) -> None:
             )
 
 
-def _without(seen: Seen, term: Term, heads: Collection[int] | None, count: int) -> Tensor:
+def _without(seen: Seen, term: Term, heads: Collection[int] | None, count: int, first: bool) -> Tensor:
     """Queries, shaped like the ones seen, with a term taken out of chosen heads."""
-    query = seen.heads_apart(count).query  # (B, H, N, D)
-    chosen = list(range(query.shape[1])) if heads is None else sorted(set(heads))
-    _require_heads(seen.name, chosen, query.shape[1])
-    part = query[:, chosen]
-    mean = part.mean(dim=-2, keepdim=True)
-    changed = query.clone()
-    changed[:, chosen] = _WITHOUT[term](part, mean)
-    return changed.reshape(seen.query.shape)
+    numbers = seen.head_numbers(count, first)
+    chosen = numbers.unique() if heads is None else torch.tensor(sorted(set(heads)))
+    _require_heads(seen.name, chosen.tolist(), int(numbers.max()) + 1)
+    changed = _WITHOUT[term](seen.query, seen.query.mean(dim=-2, keepdim=True))
+    where = torch.isin(numbers, chosen).to(changed.device)
+    return torch.where(where[..., None, None], changed, seen.query)
 
 
 _WITHOUT: Mapping[Term, Callable[[Tensor, Tensor], Tensor]] = {

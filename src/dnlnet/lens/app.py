@@ -120,7 +120,7 @@ class Explorer:
                 if attention is not None:
                     over = view.over_picture(attention, picture)
                     warm = overlay_heat(picture.pixels, over)
-                    caption = f"{name}, {LEARNT_LITTLE if is_nearly_uniform(over) else title}"
+                    caption = f"{name}, {title}{f': {LEARNT_LITTLE}' if is_nearly_uniform(over) else ''}"
                     shown.append((_marked((255 * warm).astype(np.uint8), point), caption))
         return lines, shown
 

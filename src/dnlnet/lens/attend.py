@@ -11,12 +11,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from dnlnet.data.inputs import Inputs, find_pictures
 from dnlnet.data.labelled import BadFileError, Labels, Problem
 from dnlnet.data.outputs import writing_problem
-from dnlnet.data.pictures import PictureLike, is_url, read_pixels
+from dnlnet.data.pictures import PictureLike, is_url, read_pixels, several_pictures
 from dnlnet.files import atomic_write, write_json
 from dnlnet.lens.drawn import Drawn
 from dnlnet.lens.explorer import explorer_page
@@ -60,10 +59,16 @@ class Request:
     advance: Callable[[], None] = lambda: None
 
     @classmethod
-    def of(cls, source: Any, queries: Sequence[Query] = (), **options: Any) -> "Request":
-        """A request for one picture or video, a folder, or a list of them, with the other arguments by name."""
-        several = isinstance(source, list | tuple) or (isinstance(source, Tensor) and source.ndim == 4)
-        inputs = list(source) if several else [source]
+    def of(
+        cls,
+        source: Any,
+        queries: Sequence[Query] = (),
+        several: Callable[[Any], list[Any] | None] = several_pictures,
+        **options: Any,
+    ) -> "Request":
+        """A request for one picture or video, a folder, or several of them, with the other arguments by name."""
+        parts = several(source)
+        inputs = [source] if parts is None else parts
         return cls(
             [Path(one) if isinstance(one, str) and not is_url(one) else one for one in inputs], queries, **options
         )
@@ -177,16 +182,19 @@ def write_page(path: Path, pictures: Sequence[Picture], *, every_layer: bool = F
 
 
 def attend_each(
-    find: Callable[[Iterable[Path], Path | None], Inputs], request: Request, show: Callable[[Path, Any], None]
+    find: Callable[[Iterable[Path], Path | None], Inputs],
+    request: Request,
+    show: Callable[[Path, Any], None],
+    kind: str = "picture",
 ) -> Attended:
-    """Show each input, by the name of its results and its path, or itself if it is no file.
+    """Show each input, by the name of its results and its path, or itself if it is no file: then of this `kind`.
 
     One that cannot be read does not stop the others, unless nothing is written.
     """
     paths = [given for given in request.inputs if isinstance(given, Path)]
     others = [given for given in request.inputs if not isinstance(given, Path)]
     found = find(paths, request.out) if paths or not others else Inputs()
-    names = ["picture"] if len(others) == 1 else [f"picture {number}" for number in range(1, 1 + len(others))]
+    names = [kind] if len(others) == 1 else [f"{kind} {number}" for number in range(1, 1 + len(others))]
     inputs: dict[Path, Any] = {**found.paths, **dict(zip(map(Path, names), others, strict=True))}
     for text in found.left_out:
         request.report(f"left out: {text}")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dnlnet.attention import NonLocalBlock, Terms
-from dnlnet.lens.layout import find_layout
+from dnlnet.lens.layout import HEADS_FIRST, find_layout, is_a
 from dnlnet.lens.recorded import Recorded
 from dnlnet.lens.steps import Seen
 from dnlnet.lens.tracing import watch_attention
@@ -71,7 +71,7 @@ def capture(model: nn.Module, layers: Collection[str] | None = None) -> Iterator
     require_eager(model)
     captured = Captured()
     modules = dict(model.named_modules())
-    blocks = {name: module for name, module in modules.items() if isinstance(module, NonLocalBlock)}
+    blocks = blocks_of(model)
 
     def record_block(name: str, block: NonLocalBlock, x: Tensor) -> None:
         if layers is None or name in layers:
@@ -90,7 +90,7 @@ def capture(model: nn.Module, layers: Collection[str] | None = None) -> Iterator
 def _recorded(seen: Seen, modules: Mapping[str, nn.Module]) -> Recorded:
     """The attention with queries and keys of its own: the model may go on to change them."""
     chain = [(modules[name], shape) for name, shape in reversed(seen.around)]
-    found = seen.heads_apart(count_heads(seen, modules))
+    found = seen.heads_apart(*find_heads(seen, modules))
     query, key = (x.detach().clone(memory_format=torch.contiguous_format) for x in (found.query, found.key))
     whole = seen.around[0][1] if seen.around else ()
     picture = (whole[2], whole[3]) if len(whole) == 4 else None
@@ -107,10 +107,14 @@ def _between_channels(query: Tensor, given: Sequence[int]) -> bool:
     return len(given) == 3 and tuple(given[1:]) == (width, heads * count) and count != width
 
 
-def count_heads(seen: Seen, modules: Mapping[str, nn.Module]) -> int:
-    """How many heads the innermost of the modules around an attention says it has; 1 if none does."""
+def find_heads(seen: Seen, modules: Mapping[str, nn.Module]) -> tuple[int, bool]:
+    """How many heads the innermost of the modules around an attention says it has, 1 if none does.
+
+    And whether they come before its windows.
+    """
     said = (getattr(modules[place], name, None) for place, _ in reversed(seen.around) for name in _HEADS)
-    return next((value for value in said if isinstance(value, int) and value), 1)
+    first = any(is_a(modules[place], kind) for place, _ in seen.around for kind in HEADS_FIRST)
+    return next((value for value in said if isinstance(value, int) and value), 1), first
 
 
 _HEADS = ("num_heads", "num_attention_heads", "heads", "n_heads", "nhead")
@@ -168,9 +172,18 @@ def watch_blocks(blocks: Mapping[str, NonLocalBlock], callback: Callback) -> Ite
             hook.remove()
 
 
+def blocks_of(model: nn.Module) -> dict[str, NonLocalBlock]:
+    """All blocks of a model by name; it may have none.
+
+    >>> blocks_of(nn.Sequential(nn.ReLU(), NonLocalBlock(8))).keys()
+    dict_keys(['1'])
+    """
+    return {name: module for name, module in model.named_modules() if isinstance(module, NonLocalBlock)}
+
+
 def find_blocks(model: nn.Module) -> dict[str, NonLocalBlock]:
     """All blocks of a model by name; an error if there is none."""
-    blocks = {name: module for name, module in model.named_modules() if isinstance(module, NonLocalBlock)}
+    blocks = blocks_of(model)
     if not blocks:
         raise ValueError(
             f"{type(model).__name__} has no non-local block; add one with dnlnet.insert, or choose a model that has "

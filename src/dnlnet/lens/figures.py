@@ -140,7 +140,8 @@ def _draw_classes(axes: Axes, picture: Picture) -> None:
 
 def _draw_truth(part: SubFigure, picture: Picture, points: Sequence[Point], columns: int) -> None:
     """Draw the picture with its points, the labels and their edges if known, and the legend."""
-    axes = _places(part, 1, columns)
+    # A last column as wide as the colour bars below: panels that took its place would be too high for their titles.
+    axes = _places(part, 1, columns + 1, [SIDE] * columns + [SCALE])
     marks = [Mark(number, *point) for number, point in enumerate(points)]
     draw_panel(next(axes), picture.pixels, f"{in_figure(picture.name, 28)} and query points", marks)
     if picture.labels is not None and picture.classes is not None:
@@ -205,9 +206,9 @@ def position_mark(number: int, position: Point, view: View, picture: Picture) ->
     return Mark.of_cell(number, position, (height, width))
 
 
-def _places(part: SubFigure, rows: int, columns: int) -> Iterator[Axes]:
+def _places(part: SubFigure, rows: int, columns: int, widths: Sequence[float] | None = None) -> Iterator[Axes]:
     """The axes of a part, row by row; unused ones stay blank."""
-    places = list(part.subplots(rows, columns, squeeze=False).flatten())
+    places = list(part.subplots(rows, columns, squeeze=False, width_ratios=widths).flatten())
     for axes in places:
         axes.set_frame_on(False)
         axes.set_xticks([])

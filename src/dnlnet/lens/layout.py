@@ -24,7 +24,8 @@ class Layout:
         prefix: tokens before those of the picture, such as class and registers, which have no place in it.
         key_prefix: the same of the keys.
         places: (L, N) for attention inside of windows: the position on the map of each token of each window, -1 for
-            padding; None if every token attends to all.
+            padding; None if every token attends to all, and they lie row by row.
+        key_places: (L, M), the same of the keys; None if they are those of the queries.
     """
 
     size: tuple[int, ...]
@@ -32,6 +33,12 @@ class Layout:
     prefix: int = 0
     key_prefix: int = 0
     places: Tensor | None = None
+    key_places: Tensor | None = None
+
+    @property
+    def places_of_keys(self) -> Tensor | None:
+        """Where the keys of windows lie."""
+        return self.places if self.key_places is None else self.key_places
 
 
 def find_layout(
@@ -50,10 +57,10 @@ def find_layout(
         picture: height and width of the model's input; None for anything but pictures.
         groups: of tokens of each picture that attend to each other, such as windows.
     """
-    for module, shape in chain:
+    for number, (module, shape) in enumerate(chain):
         for kind, windows in WINDOWS.items():
-            if _is_a(module, kind):
-                return windows(module, shape, tokens[0], picture)
+            if is_a(module, kind):
+                return windows(Cut(module, shape, [each for each, _ in chain[:number]], tokens, groups, picture))
     count, key_count = tokens
     if picture is None:
         return Layout((count,), (key_count,))
@@ -121,6 +128,27 @@ def _shape_of(count: int, picture: tuple[int, int]) -> tuple[int, int] | None:
 # ---- attention inside of windows
 
 
+@dataclass(frozen=True)
+class Cut:
+    """A module that divides its map among several attentions, and what one of them saw.
+
+    Args:
+        module: that divides.
+        shape: of its input.
+        inside: the modules between it and the attention, innermost first.
+        tokens: number of queries and of keys of a window.
+        groups: that attend apart in each picture: how many windows there are.
+        picture: height and width of the model's input; None for anything but pictures.
+    """
+
+    module: Any
+    shape: Sequence[int]
+    inside: Sequence[Any]
+    tokens: tuple[int, int]
+    groups: int
+    picture: tuple[int, int] | None
+
+
 def _partition(index: Tensor, window: tuple[int, int]) -> Tensor:
     """(L, N): the positions of a map (h, w) in windows; -1 where padding fills them."""
     padded = _padded(index, window)
@@ -151,7 +179,8 @@ def _torchvision_windows(index: Tensor, window: tuple[int, int], shift: tuple[in
 def _shifted_windows(cut: Callable[[Tensor, tuple[int, int], tuple[int, int]], Tensor]) -> "Windows":
     """Swin: the module's input is (B, h, w, C), or (B, h w, C) of a map of the shape of the picture."""
 
-    def find(module: nn.Module, shape: Sequence[int], count: int, picture: tuple[int, int] | None) -> Layout | str:
+    def find(cut_out: Cut) -> Layout | str:
+        module, shape, picture = cut_out.module, cut_out.shape, cut_out.picture
         if len(shape) == 4:
             size: tuple[int, int] | None = (int(shape[1]), int(shape[2]))
         else:
@@ -164,24 +193,83 @@ def _shifted_windows(cut: Callable[[Tensor, tuple[int, int], tuple[int, int]], T
         height, width = size
         window, shift = (pair(getattr(module, name)) for name in ("window_size", "shift_size"))
         places = cut(torch.arange(height * width).view(height, width), window, shift)
-        if places.shape[1] != count:
-            return f"windows of {window} positions were expected, and {count} tokens seen"
+        if places.shape[1] != cut_out.tokens[0]:
+            return f"windows of {window} positions were expected, and {cut_out.tokens[0]} tokens seen"
         return Layout((height, width), (height, width), places=places)
 
     return find
 
 
-def _interleaved(
-    module: nn.Module, shape: Sequence[int], count: int, picture: tuple[int, int] | None
-) -> Layout | str:
+def _interleaved(cut: Cut) -> Layout | str:
     """MobileViT: the tokens with one offset in their patches attend to each other; the input is (B, C, H, W)."""
-    down, across = pair(module.patch_size)
-    height, width = (-(-int(shape[axis]) // side) * side for axis, side in ((2, down), (3, across)))
+    down, across = pair(cut.module.patch_size)
+    height, width = (-(-int(cut.shape[axis]) // side) * side for axis, side in ((2, down), (3, across)))
     index = torch.arange(height * width).view(height // down, down, width // across, across)
     places = index.permute(1, 3, 0, 2).reshape(down * across, -1)
-    if places.shape[1] != count:
-        return f"{places.shape[1]} patches were expected, and {count} tokens seen"
+    if places.shape[1] != cut.tokens[0]:
+        return f"{places.shape[1]} patches were expected, and {cut.tokens[0]} tokens seen"
     return Layout((height, width), (height, width), places=places)
+
+
+def _timm_mask_units(cut: Cut) -> Layout | str:
+    """Hiera of timm, by the number of the block that the attention is in."""
+    hiera, (attention, block) = cut.module, cut.inside[:2]
+    number = next(index for index, each in enumerate(hiera.blocks) if each is block)
+    pooled = sum(end < number for end in hiera.stage_ends[: hiera.q_pool])
+    return _mask_units(cut, hiera.patch_stride, hiera.unroll.schedule, pooled, attention.q_stride > 1)
+
+
+def _transformers_mask_units(cut: Cut) -> Layout | str:
+    """Hiera of transformers, by the number of the stage that the attention is in."""
+    config, (attention, _, stage, encoder) = cut.module.config, cut.inside[:4]
+    number = next(index for index, each in enumerate(encoder.stages) if each is stage)
+    schedule = [config.query_stride] * (len(config.depths) - 1)
+    pooled = min(number, config.num_query_pool)
+    return _mask_units(cut, config.patch_stride, schedule, pooled, attention.query_stride > 1)
+
+
+def _mask_units(
+    cut: Cut, patch: Sequence[int], schedule: Sequence[Sequence[int]], pooled: int, pools: bool
+) -> Layout | str:
+    """Hiera: its tokens are sorted so that those to be pooled together stand apart, and so do those of a window.
+
+    Args:
+        cut: the network.
+        patch: stride of the patches.
+        schedule: strides of all poolings.
+        pooled: how many of them the queries have behind them.
+        pools: the last of them is of this attention, so that its keys are not pooled yet.
+    """
+    if cut.picture is None or len(patch) != 2:
+        return f"the mask units of {type(cut.module).__name__} are known for pictures alone"
+    size = cut.picture[0] // patch[0], cut.picture[1] // patch[1]
+    sizes, places = [], []
+    for done, count in zip((pooled, pooled - pools), cut.tokens, strict=True):
+        down, across = (prod(stride[axis] for stride in schedule[:done]) for axis in (0, 1))
+        rows, columns = size[0] // down, size[1] // across
+        order = _unrolled(rows, columns, schedule[done:])
+        if len(order) != cut.groups * count:
+            return (
+                f"{rows} x {columns} tokens were expected, and {cut.groups} windows of {count} seen; if a mask "
+                f"leaves some out, {_BY_HAND}, places=..., key_places=...))"
+            )
+        sizes.append((rows, columns))
+        places.append(order.view(count, -1).T)
+    return Layout(sizes[0], sizes[1], places=places[0], key_places=places[1])
+
+
+def _unrolled(rows: int, columns: int, schedule: Sequence[Sequence[int]]) -> Tensor:
+    """(N,), the positions of a map in the order of Hiera's tokens: sorted by their offsets, stride by stride.
+
+    >>> _unrolled(2, 4, [(2, 2)])
+    tensor([0, 2, 1, 3, 4, 6, 5, 7])
+    """
+    index = torch.arange(rows * columns).view(1, rows, columns)
+    for down, across in schedule:
+        groups, rows, columns = index.shape
+        index = index.view(groups, rows // down, down, columns // across, across).permute(0, 2, 4, 1, 3)
+        index = index.reshape(-1, rows // down, columns // across)
+    return index.flatten()
 
 
 def pair(value: Any) -> tuple[int, int]:
@@ -190,12 +278,13 @@ def pair(value: Any) -> tuple[int, int]:
     return int(first), int(second)
 
 
-def _is_a(module: nn.Module, kind: str) -> bool:
+def is_a(module: nn.Module, kind: str) -> bool:
+    """Whether a module is of the class of this full name, without that its library need be imported."""
     return any(f"{base.__module__}.{base.__qualname__}" == kind for base in type(module).__mro__)
 
 
 # Modules that divide their map among several attentions, and how.
-Windows = Callable[[nn.Module, Sequence[int], int, tuple[int, int] | None], Layout | str]
+Windows = Callable[[Cut], Layout | str]
 WINDOWS: Mapping[str, Windows] = {
     "timm.models.swin_transformer.SwinTransformerBlock": _shifted_windows(_timm_windows),
     "timm.models.swin_transformer_v2.SwinTransformerV2Block": _shifted_windows(_timm_windows),
@@ -203,4 +292,11 @@ WINDOWS: Mapping[str, Windows] = {
     "transformers.models.swin.modeling_swin.SwinLayer": _shifted_windows(_torchvision_windows),
     "transformers.models.swinv2.modeling_swinv2.Swinv2Layer": _shifted_windows(_torchvision_windows),
     "timm.models.mobilevit.MobileVitBlock": _interleaved,
+    "timm.models.hiera.Hiera": _timm_mask_units,
+    "transformers.models.hiera.modeling_hiera.HieraModel": _transformers_mask_units,
 }
+# Attention whose heads come before its windows, (B, H, L, N, D), and not behind them.
+HEADS_FIRST = (
+    "timm.models.hiera.MaskUnitAttention",
+    "transformers.models.hiera.modeling_hiera.HieraMaskUnitAttention",
+)

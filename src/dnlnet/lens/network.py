@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 from zipfile import BadZipFile
 
@@ -17,7 +16,7 @@ from PIL import Image
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from dnlnet.backbones.hub import hub_or_cache
+from dnlnet.backbones.hub import hub_or_cache, reason
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.backbones.weights import LoadReport, match_tensors, read_state_dict
 
@@ -69,16 +68,13 @@ def downloading(title: str, folder: Path | None = None) -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     except _FAILURES as error:
-        reason = shorten(str(error), 200, placeholder=" ...") or type(error).__name__
+        why = reason(error)
         if folder is not None and folder.is_dir():
-            raise ValueError(f"{title}: cannot be loaded from this folder: {reason}") from None
+            raise ValueError(f"{title}: cannot be loaded from this folder: {why}") from None
         if not isinstance(error, OSError):
-            raise ValueError(f"{title}: cannot be made: {reason}") from None
+            raise ValueError(f"{title}: cannot be made: {why}") from None
         copy = "--weights FILE" if folder is None else "transformers:FOLDER, and other weights with --weights FILE"
-        raise OSError(
-            f"{title}: cannot be downloaded, without a connection or under this name ({reason}); give a local copy: "
-            f"{copy}"
-        ) from None
+        raise OSError(f"{title}: cannot be downloaded under this name ({why}); give a local copy: {copy}") from None
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)

@@ -130,11 +130,12 @@ class Recorded:
     def laid_out(self, layout: Layout) -> "Recorded":
         """The same attention with tokens that lie as you say."""
         count, key_count = self.seen.query.shape[-2], self.seen.key.shape[-2]
-        if layout.places is not None:
-            if layout.places.shape[1] != count or count != key_count:
+        if layout.places is not None and layout.places_of_keys is not None:
+            said = layout.places.shape[1], layout.places_of_keys.shape[1]
+            if said != (count, key_count):
                 raise ValueError(
-                    f"{self.seen.name}: windows of {count} tokens were seen, but the layout is of windows of "
-                    f"{layout.places.shape[1]}"
+                    f"{self.seen.name}: windows of {count} queries and {key_count} keys were seen, but the layout is "
+                    f"of windows of {said[0]} and {said[1]}"
                 )
             return replace(self, layout=layout)
         said = (layout.prefix + prod(layout.size), layout.key_prefix + prod(layout.key_size))

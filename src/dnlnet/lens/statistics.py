@@ -78,9 +78,12 @@ def _of_recorded(recorded: Recorded) -> _Attention:
     windows, prefix = _windows(recorded), 0
     if not isinstance(layout, str):
         prefix = layout.key_prefix
-        if layout.places is not None:
-            inside = (layout.places >= 0).to(query.device).repeat(groups // windows, 1)[:, None]
-            asking, visible = asking & inside, visible & inside
+        if layout.places is not None and layout.places_of_keys is not None:
+            inside, inside_keys = (
+                (places >= 0).to(query.device).repeat(groups // windows, 1)[:, None]
+                for places in (layout.places, layout.places_of_keys)
+            )
+            asking, visible = asking & inside, visible & inside_keys
     hides = recorded.hides()
     if hides is not None:
         visible = visible & ~hides

@@ -50,21 +50,43 @@ class Seen:
             products = step(products, rows)
         return products
 
-    def heads_apart(self, heads: int) -> "Seen":
+    def heads_apart(self, heads: int, first: bool = False) -> "Seen":
         """The same attention with leading dimensions (B, H), if there are others: (B H), or further ones before.
 
         Args:
             heads: how many there are, if heads and batch share a dimension.
+            first: further dimensions, such as windows, stand behind the heads: (B, H, L) and not (B, L, H).
         """
         *leading, count, width = self.query.shape
         if len(leading) == 2:
             return self
+        if first and len(leading) == 3:
+            behind = (leading[0], leading[2], leading[1])
+            steps = (led(behind), swapped, *self.steps, swapped)
+            hides = None if self.hides is None else self.hides.broadcast_to(*leading, self.hides.shape[-1])
+            moved = replace(
+                self,
+                query=self.query.transpose(1, 2),
+                key=self.key.transpose(1, 2),
+                steps=steps,
+                hides=None if hides is None else hides.transpose(1, 2),
+            )
+            return moved.heads_apart(heads)
         number = leading[-1] if len(leading) > 2 else heads if leading[0] % heads == 0 else 1
         apart = (math.prod(leading) // number, number)
         query = self.query.reshape(*apart, count, width)
         key = self.key.reshape(*apart, *self.key.shape[-2:])
         steps = (led(leading), *self.steps, led(apart))
         return replace(self.led(leading, apart), query=query, key=key, steps=steps)
+
+    def head_numbers(self, heads: int, first: bool = False) -> Tensor:
+        """The head that each of the leading dimensions' places is, in their shape or broadcast to it."""
+        leading = self.query.shape[:-2]
+        if len(leading) == 1:
+            return torch.arange(leading[0]) % (heads if leading[0] % heads == 0 else 1)
+        if first and len(leading) == 3:
+            return torch.arange(leading[1])[:, None]
+        return torch.arange(leading[-1])
 
     def led(self, before: Sequence[int], after: Sequence[int]) -> "Seen":
         """The same attention with other leading dimensions of what it hides."""
@@ -120,6 +142,11 @@ def clamped(least: Any, most: Any) -> Step:
 def led(leading: Sequence[int]) -> Step:
     """Other leading dimensions."""
     return lambda logits, rows: logits.reshape(*leading, *logits.shape[-2:])
+
+
+def swapped(logits: Tensor, rows: Tensor | None) -> Tensor:
+    """Leading dimensions (B, L, H) for (B, H, L), and back."""
+    return logits.transpose(1, 2)
 
 
 def _of_rows(given: Tensor, rows: Tensor | None) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from dnlnet.attention import Terms
 from dnlnet.data.classes import IGNORE, Classes
 
-UNIFORM = 1.01  # times its mean that the strongest value of a map reaches which says nothing
+UNIFORM = 1.2  # times its mean that the strongest value of a map reaches which says nothing
 LEARNT_LITTLE = "nearly uniform: this block has learnt little yet"
 Point = tuple[int, int]  # (row, column) in pixels of the picture
 _TRIED = 6  # points, to find a telling one
@@ -205,9 +205,9 @@ def classes_of(models: Iterable[PictureModel]) -> Classes | None:
 
 
 def is_nearly_uniform(attention: Tensor) -> bool:
-    """Whether a map is uniform to a per cent; scaled to its own strongest value it would look bright everywhere.
+    """Whether no value is much above the mean; scaled to its own strongest value it would look bright everywhere.
 
-    >>> is_nearly_uniform(torch.tensor([1.0, 1.005])), is_nearly_uniform(torch.tensor([1.0, 1.1]))
+    >>> is_nearly_uniform(torch.tensor([1.0, 1.1])), is_nearly_uniform(torch.tensor([1.0, 1.0, 2.0]))
     (True, False)
     """
     return bool(attention.max() <= UNIFORM * attention.mean())

@@ -1,8 +1,6 @@
 
 // What a map shows, in a sentence: how much of it lies on which class, or on how little of the picture.
 
-const NEARLY_UNIFORM = 1.02; // strongest over mean
-
 // Over the cells of a view's maps: which share of each cell every class takes, and how many positions it has.
 function classCells(view, labels) {
   view.classCells ??= new Map();
@@ -65,8 +63,7 @@ const percent = (share) => (share > 0 && share < 0.01 ? "under 1 %" : `${Math.ro
 
 // A class is that of the point; for a map that is the same for all points, the one it is most in excess on.
 function findingOf(view, term, values) {
-  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
-  if (rangeOf(values)[1] < NEARLY_UNIFORM * mean) return "Nearly uniform: this block has learnt little yet.";
+  if (isNearlyUniform(values)) return content.uniform.text;
   const labels = picture().truth ?? view.prediction;
   if (labels !== null) {
     const shares = sharesOf(view, values, labels), { areas } = classCells(view, labels);

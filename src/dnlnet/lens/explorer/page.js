@@ -173,15 +173,15 @@ function drawView(section, view) {
     } else {
       const values = valuesOf(view, term, query.cell);
       const empty = figure.querySelector(".empty");
-      const uniform = values !== null && isNearlyUniform(values);
-      empty.hidden = values !== null && !uniform;
-      empty.textContent = uniform ? content.uniform.text : `This block has no ${term} map.`;
+      empty.hidden = values !== null;
+      empty.textContent = `This block has no ${term} map.`;
       figure.querySelector("figcaption span").replaceChildren(...(values ? strength(values) : []));
       figure.querySelector(".finding").textContent = values ? findingOf(view, term, values) : "";
       if (!values) continue;
       cover(picture().dark);
       const floor = element("floor").value === "0" ? 0 : rangeOf(values)[0];
-      cover(heatOf(view, values, floor, picture().size[1] / picture().size[0], shades));
+      // Scaled to its own strongest value, a nearly uniform map would be bright everywhere: its finding says what it is.
+      if (!isNearlyUniform(values)) cover(heatOf(view, values, floor, picture().size[1] / picture().size[0], shades));
       drawPosition(context, marks(canvas, view, query)[1], pixelRatio);
     }
   }
