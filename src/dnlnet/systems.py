@@ -193,7 +193,11 @@ class System(Protocol[AnyRecipe]):
         ...
 
     def predictor(self, recipe: AnyRecipe, network: Any, classes: Classes, device: torch.device | str) -> Any:
-        """What predicts a file: has `predict`, `network` and `classes`."""
+        """What predicts a file: has `predict`, `network` and `classes`.
+
+        Of what the network puts out it uses the first tensor alone, if `deployed` is not `traced`: in another runtime
+        the network puts out no more.
+        """
         ...
 
     def outputs(self, predictor: Any, **options: Any) -> Outputs:

@@ -145,3 +145,23 @@ def test_what_a_model_attends_to_is_a_figure_or_a_page_in_one_line(
         model.attend(tmp_path / "missing.png")
     with pytest.raises(ValueError, match="the figures are in files"):
         dnlnet.attend(model, PIXELS, out=tmp_path / "out").plot()
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's exporter warns about itself
+def test_another_backend_predicts_the_same_and_still_shows_attention(run: Path) -> None:
+    model, other = dnlnet.load(run), dnlnet.load(run, backend="onnxruntime")
+    for size in ((64, 64), (45, 83)):
+        pixels = (scene(3, size)[0].transpose(1, 2, 0) * 255).astype(np.uint8)
+        expected, found = model(pixels), other(pixels)
+        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-4)
+        ranked = np.sort(expected.scores, axis=0)
+        sure = ranked[-1] - ranked[-2] > 2e-4
+        assert sure.mean() > 0.99
+        np.testing.assert_array_equal(found.labels[sure], expected.labels[sure])
+    assert repr(other) == repr(model)
+    assert repr(other.attend(PIXELS, queries=[(3, 5)])) == "Attended(1 of 1 shown)"
+
+
+def test_an_unknown_backend_is_refused_and_the_known_ones_are_named(run: Path) -> None:
+    with pytest.raises(ValueError, match="unknown backend 'tensorrt'; known: torch, onnxruntime, openvino"):
+        dnlnet.load(run, backend="tensorrt")

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +144,29 @@ def test_a_torch_program_needs_no_operator_of_ours_and_takes_every_size(run: Pat
     assert program.module()(torch.rand(1, 3, 72, 88) * 255)[0].shape == (1, 6, 72, 88)
 
 
+def test_the_program_of_the_model_in_the_box_takes_every_size_without_dnlnet(tmp_path: Path) -> None:
+    """Its output is cropped: sides are whole multiples of its stride, or not."""
+    path, pairs = tmp_path / "street.pt2", tmp_path / "pairs"
+    export("street", path, "torch", free=("batch", "height", "width"), size=(96, 128))
+    assert "scan" in str(torch.export.load(path).graph)  # the loop over blocks of queries
+    network = load_network(read_model_file(find_model("street"))).eval()
+    sizes = ((1, 96, 128), (2, 97, 131), (1, 64, 101), (3, 33, 40), (1, 200, 264))
+    pixels = [torch.rand(batch, 3, height, width) * 255 for batch, height, width in sizes]
+    with torch.no_grad():
+        torch.save([(x, network(normalised(x)).logits.clone()) for x in pixels], pairs)
+    script = f"""
+import sys
+sys.modules["dnlnet"] = None  # importing it is an error
+import torch
+program = torch.export.load({str(path)!r}).module()
+for x, expected in torch.load({str(pairs)!r}):
+    found = program(x)[0]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_half_precision_weights_are_half_the_file_and_near(run: Path, tmp_path: Path) -> None:
     model = read_model_file(find_model(str(run)))
     export(model, tmp_path / "whole.safetensors", "safetensors")
@@ -177,6 +202,11 @@ def test_a_whole_detector_is_written_and_finds_the_same_objects(detector: ModelF
     found = read_onnx(result.path)(torch.rand(3, 70, 90) * 255)
     assert len(found["boxes"]) > 0
     assert found["masks"].shape[1:] == (1, 70, 90)
+
+
+def test_a_detector_predicts_with_torch_alone(detector: ModelFile) -> None:
+    with pytest.raises(ValueError, match=r"a detection model predicts with torch alone: .* segmentation and video"):
+        dnlnet.load(detector.path, backend="onnxruntime")
 
 
 def test_a_detectors_pyramid_is_written_by_itself(detector: ModelFile, tmp_path: Path) -> None:

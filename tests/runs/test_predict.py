@@ -121,6 +121,24 @@ def test_predict_writes_three_pictures_for_each_and_skips_what_is_done(
     assert not list(out.rglob(".*"))
 
 
+@pytest.mark.filterwarnings("ignore")  # PyTorch's exporter warns about itself
+def test_another_backend_writes_the_same_pictures_and_goes_on_with_the_job(
+    run: Path, photos: Path, tmp_path: Path
+) -> None:
+    done = command("predict", run, photos, "-o", tmp_path / "other", "--backend", "onnxruntime")
+    assert done.exit_code == 0, done.output
+    assert "exporting the network for onnxruntime, once" in done.output
+    assert command("predict", run, photos, "-o", tmp_path / "torch").exit_code == 0
+    for name in ("a.png", "deep/b.png"):
+        with (
+            Image.open(tmp_path / "other" / "labels" / name) as found,
+            Image.open(tmp_path / "torch" / "labels" / name) as expected,
+        ):
+            assert (np.asarray(found) == np.asarray(expected)).mean() > 0.999
+    again = command("predict", run, photos, "-o", tmp_path / "other")
+    assert "2 done before" in again.output
+
+
 def test_a_broken_picture_is_reported_and_the_rest_is_done(run: Path, photos: Path, tmp_path: Path) -> None:
     write_image(photos / "cut.png", size=(60, 60))
     truncate(photos / "cut.png")

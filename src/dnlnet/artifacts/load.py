@@ -26,7 +26,9 @@ from dnlnet.artifacts.model_file import (
 from dnlnet.data.classes import Classes
 from dnlnet.data.labelled import BadFileError
 from dnlnet.data.names import in_html
+from dnlnet.data.outputs import Outputs
 from dnlnet.data.pictures import is_url
+from dnlnet.deployed.runtimes import InRuntime, require_backend
 from dnlnet.files import atomic_write
 from dnlnet.layout import convert_to_channels_last
 from dnlnet.lens.attend import Attended, Query, Request
@@ -110,17 +112,35 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
     Args:
         file: what the model file says.
         device: where the network runs; default: a GPU if there is one.
+        backend: what predictions are computed with: `torch`, or on the processor `onnxruntime` or `openvino`, for
+            which the network is exported once.
 
     Attributes:
-        predictor: what predicts, as the model's system has it: `SegmentationModel`, `DetectionModel`, `VideoModel`.
+        predictor: what looks into a picture with PyTorch, as the model's system has it: `SegmentationModel`,
+            `DetectionModel`, `VideoModel`.
+        predicting: the same with the backend, for what needs predictions alone.
     """
 
     _hub_mixin_config = {}  # noqa: RUF012  # the mixin's own guess, from the arguments of __init__, is not wanted
 
-    def __init__(self, file: ModelFile, device: torch.device | str | None = None) -> None:
+    def __init__(self, file: ModelFile, device: torch.device | str | None = None, backend: str = "torch") -> None:
         self.file = file
+        require_backend(backend)
         network = load_for_inference(file)
         self.predictor = self.system.predictor(file.recipe, network, file.classes, device or default_device())
+        self.predicting = self.predictor if backend == "torch" else self._predicting_in(backend, network)
+
+    def _predicting_in(self, runtime: str, network: nn.Module) -> Any:
+        recipe = self.file.recipe
+        deployed = self.system.deployed(recipe, network, (), "whole")
+        if deployed.traced:
+            raise ValueError(
+                f"a {recipe.task} model predicts with torch alone: how much it computes depends on the picture; "
+                f"{runtime} is for other models, such as those of segmentation and video"
+            )
+        frames = (deployed.frames,) if "time" in deployed.takes.axes else ()
+        other = InRuntime(network, runtime, frames)
+        return self.system.predictor(recipe, other, self.classes, "cpu")
 
     @property
     def system(self) -> System[Any]:
@@ -144,22 +164,28 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         Results have ``show()``, ``save(path)`` and ``plot()``, and a notebook shows them by itself.
 
         Args:
-            source: a file, a URL, a Pillow image, an array (H, W, 3) or a tensor (3, H, W), or for a video model a
-                file, a URL or a folder of frames; a list or a batch of such, or a folder of files, gives a list. For
-                more than fits into memory, `dnlnet.predict` writes files.
+            source: a file, a URL, a Pillow image, an array (H, W, 3) or a tensor (3, H, W); or for a video model a
+                file, a URL, a folder of frames, an array or tensor of frames (T, H, W, 3) or a list of pictures. A
+                list or a batch of such, or a folder of files, gives a list. For more than fits into memory,
+                `dnlnet.predict` writes files.
             options: of the `predict` of `predictor`, such as `threshold` of a detector.
         """
-        if isinstance(source, list | tuple) or (isinstance(source, Tensor) and source.ndim == 4):
-            return [self.predict(one, **options) for one in source]
+        parts = self._outputs.several(source)
+        if parts is not None:
+            return [self.predict(one, **options) for one in parts]
         if isinstance(source, Path | str) and not is_url(source) and Path(source).is_dir():
-            found = self.system.outputs(self.predictor).find([Path(source)])
+            found = self._outputs.find([Path(source)])
             if found.problems:
                 raise BadFileError(found.problems[0])
             if list(found.paths.values()) != [Path(source)]:  # a folder of frames is one video
-                return [self.predictor.predict(path, **options) for path in found.paths.values()]
-        return self.predictor.predict(source, **options)
+                return [self.predicting.predict(path, **options) for path in found.paths.values()]
+        return self.predicting.predict(source, **options)
 
     __call__ = predict
+
+    @property
+    def _outputs(self) -> Outputs:
+        return self.system.outputs(self.predictor)
 
     def attend(self, source: Any, queries: Sequence[Query] = (), **options: Any) -> Attended:
         """What the model attends to in a picture or video; the result has ``show()``, ``save(path)`` and ``plot()``.
@@ -171,14 +197,18 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
             queries: points in pixels, (x, y), or (x, y, frame) in a clip; default: points well inside the regions.
             options: of `Request`: where files go, if any are to be written.
         """
-        request = Request.of(source, queries, **options)
-        return self.system.attend({self.file.recipe.name: self.predictor}, request, None, self.file.recipe.data.name)
+        request = self.request(source, queries, **options)
+        return self.system.attend({self.file.title: self.predictor}, request, None, self.file.recipe.data.name)
+
+    def request(self, source: Any, queries: Sequence[Query] = (), **options: Any) -> Request:
+        """A request to look at what `predict` takes."""
+        return Request.of(source, queries, self._outputs.several, **options)
 
     def __repr__(self) -> str:
         return f"TrainedModel({', '.join(f'{name} {value}' for name, value in self._facts().items())})"
 
     def _repr_html_(self) -> str:
-        rows = {"model": self.file.recipe.name, **self._facts(), "class names": ", ".join(self.classes.names)}
+        rows = {"model": self.file.title, **self._facts(), "class names": ", ".join(self.classes.names)}
         left = 'style="text-align: left"'
         cells = "".join(
             f"<tr><th {left}>{in_html(name)}</th><td {left}>{in_html(value)}</td></tr>"
@@ -221,7 +251,7 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         return super().push_to_hub(repo_id, **{"model_card_kwargs": {"name": repo_id}, **options})
 
 
-def load(model: str | Path) -> TrainedModel:
+def load(model: str | Path, backend: str = "torch") -> TrainedModel:
     """A trained model, ready for ``model(picture)``, or of a video.
 
     The batch norms are folded into the convolutions and channels lie last in memory: the same function up to
@@ -229,11 +259,14 @@ def load(model: str | Path) -> TrainedModel:
 
     Args:
         model: a model file, the folder of a run, or a name in the box (`dnlnet models`) or on the Hugging Face hub.
+        backend: what predictions are computed with: `torch`, or on the processor `onnxruntime` or `openvino`.
+            Attention is looked into with PyTorch in any case: `model.attend`, or `dnlnet.capture` around
+            `model.predictor.predict`.
 
     >>> load("street").classes.names[:3]
     ('Sky', 'Building', 'Pole')
     """
-    return TrainedModel(read_model_file(find_model(str(model))))
+    return TrainedModel(read_model_file(find_model(str(model))), backend=backend)
 
 
 def default_device() -> str:
@@ -242,7 +275,7 @@ def default_device() -> str:
 
 
 def load_together(models: Sequence[str | Path | TrainedModel]) -> dict[str, TrainedModel]:
-    """Models to be compared, by what to call them: recipes, with their files where those are equal."""
+    """Models to be compared, by what to call them: names, with their files where those are equal."""
     files = read_together(models)
     return {
         title: model if isinstance(model, TrainedModel) else TrainedModel(file)
@@ -264,7 +297,7 @@ def read_together(models: Sequence[str | Path | TrainedModel]) -> dict[str, Mode
             )
         if tuple(file.classes.names) != tuple(first.classes.names):
             raise ValueError(f"{file.path} and {first.path} know different classes; compare models of one data set")
-    names = [file.recipe.name for file in files]
+    names = [file.title for file in files]
     return {
         f"{name} ({file.path})" if names.count(name) > 1 else name: file
         for name, file in zip(names, files, strict=True)

@@ -40,6 +40,15 @@ class ModelFile:
     converted: str | None = None  # the code base and the file that it comes from, if it was converted
     by_class: dict[str, float | None] | None = None  # the score of each class; None for one that was not there
 
+    @property
+    def title(self) -> str:
+        """What to call it: its name in the box, or else that of its recipe.
+
+        >>> read_model_file(find_model("street")).title
+        'street'
+        """
+        return next((name for name, boxed in BOX.items() if boxed.file == self.path), self.recipe.name)
+
 
 class _Texts(BaseModel):
     """What the texts in a model file hold, beside the recipe."""
@@ -178,8 +187,7 @@ def _from_hub(name: str, options: Mapping[str, Any]) -> Path:
     try:
         with hub_or_cache():
             return Path(hf_hub_download(name, HUB_FILE, **options))
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError):
         raise FileNotFoundError(
-            f"{name}: no such file or folder here, and the hub has no such model or cannot be reached "
-            f"({type(error).__name__})"
+            f"{name}: no such file or folder here, and the hub has no such model or cannot be reached"
         ) from None

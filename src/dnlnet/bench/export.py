@@ -13,14 +13,13 @@ from torch import Tensor, nn
 
 from dnlnet.backbones.fold import first_tensor, fold_batch_norms
 from dnlnet.bench.memory import measured_in_child, peak_of
-from dnlnet.bench.runtimes import FirstOutput
 from dnlnet.bench.timing import best_times
-from dnlnet.deployed import Attention, portable
+from dnlnet.deployed import FREE_AXES, Attention, portable
 from dnlnet.deployed.programs import read_onnx, read_program, write_onnx, write_program
+from dnlnet.deployed.runtimes import FirstOutput
 from dnlnet.layout import convert_to_channels_last, to_channels_last
 from dnlnet.systems import find_recipe, network_of
 
-_FREE = ("batch", "height", "width")
 _SMALL = 64  # side of the picture that files are traced with, and that loads what any call needs
 _FILES: Mapping[str, tuple[Any, Any]] = {"onnx": (write_onnx, read_onnx), "torch": (write_program, read_program)}
 FORMS: Mapping[str, tuple[str, Attention] | None] = {
@@ -87,7 +86,7 @@ def _write(network: nn.Module, folder: Path, form: str) -> None:
     kind, attention = FORMS[form]  # type: ignore[misc]
     # With a batch of two, for one would be taken for a batch that is always one.
     deployed = FirstOutput(portable(network, attention), 2)
-    _FILES[kind][0](deployed, _path(folder, form), _image((_SMALL + 1, _SMALL + 3), 2), _FREE, {})
+    _FILES[kind][0](deployed, _path(folder, form), _image((_SMALL + 1, _SMALL + 3), 2), FREE_AXES, {})
 
 
 def _path(folder: Path | str, form: str) -> Path:

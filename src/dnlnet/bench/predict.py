@@ -1,58 +1,97 @@
 """Speed of a network's prediction, in several equivalent forms."""
 
 import shutil
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from dnlnet.backbones.fold import first_tensor, fold_batch_norms
-from dnlnet.bench.runtimes import other_runtimes
 from dnlnet.bench.timing import best_times
+from dnlnet.deployed.runtimes import open_network, require_backend, write_network
 from dnlnet.layout import convert_to_channels_last, to_channels_last
+
+# Those with free sizes are what `dnlnet predict --backend` uses.
+FORMS = (
+    "eager",
+    "channels_last",
+    "folded",
+    "folded, channels_last",
+    "folded, inductor",
+    "onnxruntime",
+    "openvino",
+    "onnxruntime, free sizes",
+    "openvino, free sizes",
+)
+_RUNTIMES = ("onnxruntime", "openvino")
 
 
 @dataclass(frozen=True)
 class Row:
-    """Best seconds per image or clip, and the largest difference from the eager form's logits."""
+    """Best seconds per image or clip, and the largest difference from the logits of the first form."""
 
     form: str
     seconds: float
     difference: float
 
 
-def equivalent_forms(
-    network: nn.Module, image: Tensor, compiled: bool, threads: int
-) -> Iterator[tuple[str, Callable[[], Tensor]]]:
-    """Calls that run the network on an image or clip in each form, eager first."""
-    last, folded = to_channels_last(image), fold_batch_norms(network, image)
+def require_form(form: str) -> None:
+    """An error if what the form needs is not installed: a runtime, or a compiler."""
+    runtime = form.partition(",")[0]
+    if runtime in _RUNTIMES:
+        require_backend(runtime)
+    if form == "folded, inductor" and not any(shutil.which(name) for name in ("g++", "clang++", "c++")):
+        raise ModuleNotFoundError("torch.compile needs a C++ compiler, and there is none; install g++")
 
-    def call(net: nn.Module, x: Tensor) -> Callable[[], Tensor]:
-        return lambda: first_tensor(net(x))
 
-    yield "eager", call(network, image)
-    yield "channels_last", call(convert_to_channels_last(deepcopy(network)), last)
-    yield "folded", call(folded, image)
-    yield "folded, channels_last", call(convert_to_channels_last(deepcopy(folded)), last)
-    if compiled:
-        yield "folded, inductor", call(torch.compile(folded), image)  # type: ignore[arg-type]
-    for name, run in other_runtimes(folded, image, threads):
-        yield name, partial(run, image)
+def available_forms() -> list[str]:
+    """The forms that can be measured here.
+
+    >>> available_forms()[:2]
+    ['eager', 'channels_last']
+    """
+    available = []
+    for form in FORMS:
+        with suppress(ModuleNotFoundError):
+            require_form(form)
+            available.append(form)
+    return available
+
+
+def equivalent_form(
+    form: str, network: nn.Module, folded: nn.Module, image: Tensor, folder: Path, threads: int
+) -> Callable[[], Tensor]:
+    """A call that runs the network on an image or clip in this form; `folder` keeps exported files."""
+    runtime, _, free = form.partition(", ")
+    if runtime in _RUNTIMES:
+        path = folder / f"{free or 'fixed'}.onnx"
+        if not path.exists():
+            write_network(folded, path, image, free=bool(free))
+        return partial(open_network(path, runtime, threads), image)
+    chosen = deepcopy(folded if form.startswith("folded") else network)
+    if form.endswith("channels_last"):
+        chosen, image = convert_to_channels_last(chosen), to_channels_last(image)
+    if form.endswith("inductor"):
+        chosen = torch.compile(chosen)  # type: ignore[assignment]
+    return lambda: first_tensor(chosen(image))
 
 
 @torch.inference_mode()
-def bench_predict(network: nn.Module, image: Tensor, *, rounds: int = 5, threads: int = 2) -> list[Row]:
-    """Measure every form in turn, `rounds` times.
-
-    The compiled form needs a C++ compiler; ONNX Runtime and OpenVINO are measured if they are installed.
-    """
+def bench_predict(
+    network: nn.Module, image: Tensor, forms: Sequence[str], *, rounds: int = 5, threads: int = 2
+) -> list[Row]:
+    """Measure these forms in turn, `rounds` times; differences are from the first of them."""
     torch.set_num_threads(threads)
-    compiled = any(shutil.which(name) for name in ("g++", "clang++", "c++"))
-    calls = dict(equivalent_forms(network.eval(), image, compiled, threads))
-    reference = calls["eager"]()
-    differences = {name: float((call() - reference).abs().max()) for name, call in calls.items()}
+    folded = fold_batch_norms(network.eval(), image)
+    with tempfile.TemporaryDirectory() as folder:
+        calls = {form: equivalent_form(form, network, folded, image, Path(folder), threads) for form in forms}
+    outputs = {form: call() for form, call in calls.items()}
+    reference = outputs[forms[0]]
     best = best_times(calls, rounds)
-    return [Row(name, best[name], differences[name]) for name in calls]
+    return [Row(form, best[form], float((outputs[form] - reference).abs().max())) for form in forms]

@@ -4,10 +4,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from time import perf_counter
 
 import torch
 
-from dnlnet.bench.timing import best_times
 from dnlnet.bench.train import read_batch
 from dnlnet.engine import distributed
 from dnlnet.engine.run import Run
@@ -63,9 +63,13 @@ def _measure(text: str) -> None:
             training_step(losses, run, [read_batch(samples, share)], recipe.optim.lr, settings, stop=False)
 
         step()
-        best = best_times({"step": step}, task["rounds"])["step"]
+        seconds = []
+        for _ in range(task["rounds"]):  # by count, not by the clock: every process takes part in every step
+            start = perf_counter()
+            step()
+            seconds.append(perf_counter() - start)
         if distributed.is_main():
-            print(best)
+            print(min(seconds))
 
 
 if __name__ == "__main__":

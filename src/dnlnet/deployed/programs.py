@@ -15,6 +15,7 @@ from dnlnet.deployed.network import Deployed
 from dnlnet.errors import load_extra
 
 Arrays = dict[str, NDArray[Any]]
+TOLERANCE = 1e-4  # as a share of an output's largest value: rounding in float32
 # The newest operators that PyTorch's tracing exporter knows.
 _TRACED_OPSET = 17
 

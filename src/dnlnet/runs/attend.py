@@ -52,7 +52,9 @@ def attend(
         start, advance: called with the number of inputs, and after each of them.
     """
     models = load_to_look([model, *against], weights=weights, size=size, layers=layers, heads=heads)
-    request = Request.of(
+    known = next((each for each in models.values() if isinstance(each, TrainedModel)), None)
+    make_request = Request.of if known is None else known.request
+    request = make_request(
         inputs,
         queries,
         out=None if out is None else Path(out),
@@ -63,7 +65,6 @@ def attend(
         start=start,
         advance=advance,
     )
-    known = next((each for each in models.values() if isinstance(each, TrainedModel)), None)
     if known is not None:
         folder = None if data is None else Path(data)
         result = known.system.attend(picture_models(models), request, folder, known.file.recipe.data.name)

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import ModelFile, file_metadata, find_model, read_model_file, write_model_file
-from dnlnet.deployed import Attention, Deployed, Query, portable
+from dnlnet.deployed import FREE_AXES, Attention, Deployed, Query, portable
 from dnlnet.deployed.programs import (
+    TOLERANCE,
     Arrays,
     computed,
     largest_difference,
@@ -30,8 +31,6 @@ from dnlnet.systems import system_of
 
 Format = Literal["onnx", "torch", "safetensors"]
 Part = Literal["whole", "pyramid"]
-AXES = ("batch", "height", "width")  # that may be free
-TOLERANCE = 1e-4  # as a share of an output's largest value: rounding in float32
 HALF_TOLERANCE = 2e-2
 _PROGRAMS = {"onnx": (write_onnx, read_onnx), "torch": (write_program, read_program)}
 _EXTRA = 33  # further pixels of the second input that a file with free axes is tried on
@@ -95,8 +94,8 @@ def export(
         tolerance: the largest difference allowed, as a share of an output's largest value.
     """
     for axis in free:
-        if axis not in AXES:
-            raise unknown("axis", axis, AXES)
+        if axis not in FREE_AXES:
+            raise unknown("axis", axis, FREE_AXES)
     if form not in get_args(Format):
         raise unknown("format", form, get_args(Format))
     if attention not in get_args(Attention):
@@ -161,7 +160,7 @@ def _others(deployed: Deployed, example: Tensor, free: Sequence[str]) -> list[Te
     if not axes:
         return []
     height, width = (
-        length + _EXTRA * (axis in axes) for axis, length in zip(AXES[1:], example.shape[-2:], strict=True)
+        length + _EXTRA * (axis in axes) for axis, length in zip(FREE_AXES[1:], example.shape[-2:], strict=True)
     )
     return [example_input(deployed, (height, width), 2 if "batch" in axes else 1)]
 

@@ -60,7 +60,7 @@ def predict(
     stop the others. In several processes each takes its share.
 
     Args:
-        model: what predicts: a trained model, or what `dnlnet.load` takes.
+        model: what predicts: a trained model, with the backend that it was loaded with, or what `dnlnet.load` takes.
         inputs: pictures, or videos for a video model, and folders of them; results in these are left out.
         out: gets the folders that the model's system writes.
         options: of the results: `submission` and `max_pixels` of a segmentation model, `threshold` of a detector.
@@ -72,7 +72,7 @@ def predict(
     """
     trained = model if isinstance(model, TrainedModel) else load(model)
     require_options(trained.system.name, trained.system.output_options, options or {})
-    outputs = trained.system.outputs(trained.predictor, **(options or {}))
+    outputs = trained.system.outputs(trained.predicting, **(options or {}))
     paths = [Path(given) for given in inputs]
     results = []
     for result in write_predictions(

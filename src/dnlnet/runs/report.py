@@ -82,7 +82,11 @@ def loss_figure(steps: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def score_figure(evaluations: Sequence[Mapping[str, Any]]) -> Figure:
-    """Every score over the iterations, from 0 to a little above the highest; the legend has the last values."""
+    """Every score over the iterations, from 0 to a little above the highest; the legend has the last values.
+
+    >>> float(score_figure([{"iteration": 400, "miou": 0.5}]).axes[0].get_xlim()[0])
+    0.0
+    """
     figure = Figure(figsize=(7, 3), layout="constrained")
     axes = figure.subplots()
     iterations = [evaluation["iteration"] for evaluation in evaluations]
@@ -94,6 +98,7 @@ def score_figure(evaluations: Sequence[Mapping[str, Any]]) -> Figure:
         highest = max([highest, *(value for value in values if not math.isnan(value))])
     axes.set_ylim(0, min(1, 1.1 * highest) or 1)
     axes.set_xlabel("iteration")
+    axes.set_xlim(0, 1.02 * iterations[-1] or 1)
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.9", linewidth=0.8)

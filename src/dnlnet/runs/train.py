@@ -24,6 +24,7 @@ from dnlnet.engine.ownership import lock_run_folder
 from dnlnet.engine.train import CHECKPOINTS, Outcome, Progress, Stage, resume_point
 from dnlnet.engine.train import train as run_stages
 from dnlnet.files import atomic_write
+from dnlnet.recipes.model import load_whole
 from dnlnet.recipes.schema import Recipe
 from dnlnet.runs.choose import choose_recipe, require_ready
 from dnlnet.runs.feasible import require_feasible
@@ -111,6 +112,8 @@ def train(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = system.build_model(recipe.model, len(classes), weights=start is None, report=say)
+            if start is None and recipe.model.whole:
+                say(f"{recipe.model.weights}, whole: {load_whole(model, recipe.model)}")
         distributed.in_main(lambda: _require_space(out, model, recipe))
         task = system.training_task(
             recipe, classes, validation, average=distributed.mean_over_processes, device=place, report=report
