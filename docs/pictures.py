@@ -1,4 +1,4 @@
-"""Make every picture of the README and of the documentation anew, from what `dnlnet demo` writes.
+"""Make every picture of the README and of the documentation anew, from what `dnlnet demo` writes and the study found.
 
 Needs Chromium for the pages. Those of a transformer need its weights, the photograph and CamVid, which are no part of
 this package, and stay as they are without. Example: python docs/pictures.py --demo demo
@@ -14,7 +14,12 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
+from dnlnet.lens.panels import save_figure
+from dnlnet.runs.study import read_results
+from dnlnet.runs.study_report import study_figure, summarise
+
 IMAGES = Path(__file__).parent / "images"
+STUDY = Path(__file__).parent.parent / "benchmarks" / "study" / "camvid-mbv2-10"
 FIGURES = {"street.png": "street.png", "attention.png": "demo.png"}  # of the demo, and what they are called here
 # Pages: what of the demo's page is shown, and the size of the window.
 PAGES = {
@@ -43,12 +48,17 @@ def main() -> None:
         given.out.mkdir(parents=True, exist_ok=True)
         for source, name in FIGURES.items():
             shutil.copyfile(demo / source, given.out / name)
+        results = read_results(STUDY)
+        score, rows = summarise(results)
+        save_figure(study_figure(rows, score, results[-1]["random"]), given.out / "study.png")
         photograph(demo / "explore.html", given.out)
-        made = [*FIGURES.values(), *PAGES]
+        made = [*FIGURES.values(), *PAGES, "study.png"]
         if given.weights and given.cat:
             dnlnet("attend", TRANSFORMER, given.cat, "--weights", given.weights, "--query", "258,172", "-o", folder)
             with Image.open(Path(folder) / f"{given.cat.stem}.png") as figure:
-                figure.convert("RGB").save(given.out / "transformer.jpg", quality=88)
+                small = figure.convert("RGB")
+                small.thumbnail((1400, 1400))  # figures are made for printers
+                small.save(given.out / "transformer.jpg", quality=88)
             made.append("transformer.jpg")
         if given.weights and given.camvid:
             picture = given.out / "profile.png"

@@ -29,6 +29,7 @@ SLOW = (
     "engine/test_distributed.py",
     "engine/test_hosts.py",
     "runs/test_export.py",
+    "deployed/test_runtimes.py",
     "video/test_system.py",
     "runs/test_train.py",
     "test_examples.py",

@@ -60,14 +60,16 @@ def test_pages_show_equations_code_and_the_reference_without_a_network(browser: 
     page.goto((site / "index.html").as_uri())
     assert page.inner_text("h1").startswith("dnlnet")
     assert page.evaluate("document.body.dataset.mdColorScheme") == "slate"
-    page.goto((site / "block" / "index.html").as_uri())
+    page.click("text=Gallery >> nth=0")  # a link leads to a page, and not to a folder
+    page.wait_for_url("**/gallery.html")
+    page.goto((site / "block.html").as_uri())
     page.wait_for_selector(".katex-display")
     assert page.locator(".katex").count() > 10
     assert page.locator(".katex-error").count() == 0
     assert page.evaluate("document.fonts.ready.then(() => document.fonts.check('16px KaTeX_Math'))")
     assert page.locator(".md-footer__link--next").count() == 1
     assert page.locator("button[data-clipboard-target], .md-code__button, .md-clipboard").count() > 0
-    page.goto((site / "api" / "index.html").as_uri())
+    page.goto((site / "api.html").as_uri())
     assert page.locator("h3.doc-heading").count() > 15
     assert "Memory" in page.content() or "memory" in page.content()
     page.close()

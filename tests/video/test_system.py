@@ -3,9 +3,11 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
@@ -135,6 +137,39 @@ def test_predict_prints_the_most_confident_classes_and_writes_all(
     model = dnlnet.load(trained)
     assert isinstance(model.predictor, VideoModel)
     assert model.predict(videos[0]).top() == content["classes"]
+
+
+def test_frames_in_memory_are_the_video_that_they_were_decoded_from(trained: Path, shapes: Path) -> None:
+    path, model = shapes / "val" / "down" / "3.avi", dnlnet.load(trained)
+    with av.open(str(path)) as file:
+        frames = np.stack([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)])
+    expected = model(path).scores
+    pictures = [Image.fromarray(frame) for frame in frames]
+    channels_last = torch.from_numpy(frames)
+    for given in (frames, channels_last, channels_last.permute(0, 3, 1, 2), channels_last / 255, pictures):
+        np.testing.assert_array_equal(model(given).scores, expected)
+    batch = model(np.stack([frames, frames[::-1]]))
+    np.testing.assert_array_equal(batch[0].scores, expected)
+    np.testing.assert_array_equal(batch[1].scores, model(frames[::-1]).scores)
+    np.testing.assert_array_equal([one.scores for one in model([path, frames])], [expected, expected])
+    # At twice the rate the clip, of a fixed time between frames, skips every other one and starts again.
+    np.testing.assert_array_equal(model(frames, rate=60).scores, model(np.tile(frames[::2], (2, 1, 1, 1))).scores)
+    assert model.attend(frames).plot().get_suptitle() == "video"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (np.zeros((32, 32, 3), np.uint8), r"or a list of pictures; got shape \(32, 32, 3\)"),
+        (Image.new("RGB", (8, 8)), "got Image"),
+        (np.zeros((0, 32, 32, 3), np.uint8), "got shape"),
+        (np.zeros((4, 32, 32, 3), np.int64), "must be of uint8"),
+        (np.zeros((4, 32, 32, 2), np.uint8), "an array must be"),
+    ],
+)
+def test_what_is_no_video_is_refused(trained: Path, given: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        dnlnet.load(trained).predict(given)
 
 
 def test_attend_shows_the_maps_over_the_frames(trained: Path, shapes: Path, tmp_path: Path) -> None:

@@ -71,13 +71,17 @@ def predict(
         str | None, typer.Option(help="Height x width of the image, frames x height x width of a clip.")
     ] = None,
     batch: Annotated[int, typer.Option(min=1, max=65_536, help="Images or clips at a time.")] = 1,
+    forms: Annotated[
+        str, typer.Option(help="Names of rows, separated by semicolons. Default: all whose programs are installed.")
+    ] = "",
     rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 10,
     threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
     """Compare forms of the same network: memory order, folded batch norms, compiled, and other runtimes.
 
-    ONNX Runtime and OpenVINO are compared if they are installed: pip install "dnlnet[onnx,bench]".
+    ONNX Runtime and OpenVINO are compared if they are installed: pip install "dnlnet[onnx,bench]". With free sizes
+    they compute what dnlnet predict --backend uses; without, a graph for this size alone.
 
     Example: dnlnet bench predict camvid-mbv2-dnl --size 360x480
     """
@@ -86,6 +90,7 @@ def predict(
 
     from dnlnet.cli.sizes import parse_size
     from dnlnet.cli.tables import print_table
+    from dnlnet.errors import unknown
     from dnlnet.files import write_json
     from dnlnet.systems import find_recipe, network_of
 
@@ -96,16 +101,21 @@ def predict(
     import torch
 
     from dnlnet.bench.block import describe_machine
-    from dnlnet.bench.predict import bench_predict
+    from dnlnet.bench.predict import FORMS, available_forms, bench_predict, require_form
     from dnlnet.engine.memory import require_memory
 
     what = (
         f"{batch} {'image' if len(shape) == 2 else 'clip'}{'s' if batch > 1 else ''} of {' x '.join(map(str, shape))}"
     )
     require_memory(4 * batch * 3 * prod(shape), what, "lower --size or --batch")
+    chosen = [form.strip() for form in forms.split(";")] if forms else available_forms()
+    for form in chosen:
+        if form not in FORMS:
+            raise unknown("form", form, FORMS)
+        require_form(form)
     torch.manual_seed(0)
-    typer.echo(f"{recipe} on {what}; compiling one of the forms takes a minute")
-    rows = bench_predict(build(), torch.randn(batch, 3, *shape), rounds=rounds, threads=threads)
+    typer.echo(f"{recipe} on {what}; compiling and exporting some of the forms takes minutes")
+    rows = bench_predict(build(), torch.randn(batch, 3, *shape), chosen, rounds=rounds, threads=threads)
     machine = describe_machine(threads)
     print_table(
         f"{recipe} on {what}",
@@ -113,7 +123,7 @@ def predict(
             {
                 "form": row.form,
                 "ms": f"{1e3 * row.seconds:.1f}",
-                "of eager": f"{row.seconds / rows[0].seconds:.2f}",
+                f"of {chosen[0]}": f"{row.seconds / rows[0].seconds:.2f}",
                 "largest difference": f"{row.difference:.1e}",
             }
             for row in rows

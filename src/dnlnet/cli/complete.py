@@ -1,6 +1,8 @@
 """What the shell completes: recipes, data sets, variants, and the keys and values of --set. No torch is needed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import typer
 
 
 def complete_recipe(incomplete: str) -> list[str]:
@@ -37,35 +39,38 @@ def complete_variant(incomplete: str) -> list[str]:
     return [before + comma + name for name in _beginning(last, VARIANTS)]
 
 
-def complete_setting(incomplete: str) -> list[str]:
-    """Keys of recipes that begin so, and after the equals sign the values that have names.
+def complete_setting(context: typer.Context, incomplete: str) -> list[str]:
+    """Keys of the recipe on the line, or of all, that begin so, and after the equals sign values that have names."""
+    # While the last option has no value, what is not an option stands in `args`, and not in `params`.
+    return settings_of(
+        [*context.args, *(text for text in context.params.values() if isinstance(text, str))], incomplete
+    )
 
-    >>> complete_setting("model.back"), complete_setting("model.variant=dnl_s")
-    (['model.backbone='], ['model.variant=dnl_star'])
+
+def settings_of(given: Sequence[str], incomplete: str) -> list[str]:
+    """What `complete_setting` offers, if one of the texts is a recipe or a pattern of some; for all if none is.
+
+    >>> settings_of(["coco-micro-dnl-c4"], "data.short"), settings_of([], "model.variant=dnl_s")
+    (['data.short_side='], ['model.variant=dnl_star'])
     """
-    from dnlnet.recipes.override import setting_keys
-    from dnlnet.systems import SYSTEMS
-
-    key, equals, value = incomplete.partition("=")
-    if equals:
-        return [f"{key}={name}" for name in _beginning(value, _values(key))]
-    keys = dict.fromkeys(key for system in SYSTEMS.values() for key in setting_keys(system.recipe_type))
-    return [f"{key}=" for key in _beginning(incomplete, keys)]
-
-
-def _values(key: str) -> Iterable[str]:
-    """The names that a setting can have as its value."""
     from dnlnet.attention.spec import PRESETS, VARIANTS
-    from dnlnet.backbones.rows import BACKBONES, VIDEO_BACKBONES
-    from dnlnet.systems import data_sets
+    from dnlnet.recipes.override import setting_keys
+    from dnlnet.systems import RECIPES, SYSTEMS, list_recipes
 
+    tasks = {RECIPES[name].task for text in given for name in list_recipes(text)}
+    systems = [system for task, system in SYSTEMS.items() if task in tasks or not tasks]
+    key, equals, value = incomplete.partition("=")
+    if not equals:
+        keys = dict.fromkeys(key for system in systems for key in setting_keys(system.recipe_type))
+        return [f"{key}=" for key in _beginning(incomplete, keys)]
+    models = [system.recipe_type.model_fields["model"].annotation for system in systems]
     named: dict[str, Iterable[str]] = {
         "model.variant": VARIANTS,
         "model.preset": PRESETS,
-        "model.backbone": [*BACKBONES, *VIDEO_BACKBONES],
-        "data.name": data_sets(),
+        "model.backbone": dict.fromkeys(name for model in models for name in model.backbones),
+        "data.name": [name for system in systems for name in system.data_sets],
     }
-    return named.get(key, ())
+    return [f"{key}={name}" for name in _beginning(value, named.get(key, ()))]
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dnlnet.cli.options import Weights
+from dnlnet.cli.options import BoundaryWidth, VoidEdges, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,10 +32,8 @@ def consistency(
         str | None, typer.Option(help="Default: the one the recipe is tested on; for a transformer, val or test.")
     ] = None,
     weights: Weights = None,
-    width: Annotated[int, typer.Option(min=1, max=64, help="Pixels nearer than this to a contour are boundary.")] = 5,
-    void_edges: Annotated[
-        bool, typer.Option("--void-edges", help="Contours between a class and unlabelled pixels count as well.")
-    ] = False,
+    width: BoundaryWidth = 5,
+    void_edges: VoidEdges = False,
     images: Annotated[
         int | None, typer.Option(min=1, max=1_000_000_000, help="Only the first so many images.")
     ] = None,

@@ -52,7 +52,7 @@ def check(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Its folder; or one's own JSON file for coco.")],
     split: Annotated[list[str] | None, typer.Option(help="A split; may be repeated. Default: all there are.")] = None,
     images: Annotated[
-        Path | None, typer.Option(help="The pictures of one's own JSON file. Default: its folder.")
+        Path | None, typer.Option(metavar="DIR", help="The pictures of one's own JSON file. Default: its folder.")
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write the report to this file.")] = None,
 ) -> None:

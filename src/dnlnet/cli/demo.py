@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the results; made if it is not there.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results; made if it is not there.")] = Path(
+        "demo"
+    ),
     steps: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Training steps; 400 take about a minute on two cores, twice.")
     ] = 400,
     variant: Annotated[str, typer.Option(help="Attention of the block.", autocompletion=complete_variant)] = "dnl",
     against: Annotated[
-        str, typer.Option(help="Attention to compare with, or none.", autocompletion=complete_variant)
+        str,
+        typer.Option(metavar="VARIANT", help="Attention to compare with, or none.", autocompletion=complete_variant),
     ] = "nl",
     seed: Annotated[
         int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the first weights and of the training scenes.")

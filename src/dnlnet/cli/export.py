@@ -90,7 +90,8 @@ def export(
         for package in ("onnx", "onnxscript", "onnxruntime"):
             require_package(package, "onnx")
 
-    from dnlnet.runs.export import AXES, DifferenceError
+    from dnlnet.deployed import FREE_AXES
+    from dnlnet.runs.export import DifferenceError
     from dnlnet.runs.export import export as export_model
 
     queries = [_query(text) for text in with_maps or []]
@@ -98,7 +99,8 @@ def export(
     if size is not None:
         height, width = parse_size(size, (512, 1024))
         lengths = height, width
-    free = [] if not dynamic else list(AXES) if dynamic == "all" else [axis.strip() for axis in dynamic.split(",")]
+    named = [axis.strip() for axis in dynamic.split(",")] if dynamic else []
+    free = FREE_AXES if dynamic == "all" else named
     found = read_model_file(find_model(model))
     path = out or Path(found.recipe.name).with_suffix(_ENDINGS[form])
     typer.echo(f"{found.path}: {found.recipe.name} as {form}; this takes a minute")

@@ -49,6 +49,11 @@ LookSize = Annotated[
     ),
 ]
 
+BoundaryWidth = Annotated[int, typer.Option(min=1, max=64, help="Pixels nearer than this to a contour are boundary.")]
+VoidEdges = Annotated[
+    bool, typer.Option("--void-edges", help="Contours between a class and unlabelled pixels count as well.")
+]
+
 
 def layers_of(text: str | None) -> list[int | str] | None:
     """Layers as they are given on the command line: numbers or names with commas between them.

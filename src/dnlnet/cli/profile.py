@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dnlnet.cli.complete import complete_data_set
-from dnlnet.cli.options import Heads, Layers, LookModel, LookSize, Weights, heads_of, layers_of
+from dnlnet.cli.options import (
+    BoundaryWidth,
+    Heads,
+    Layers,
+    LookModel,
+    LookSize,
+    VoidEdges,
+    Weights,
+    heads_of,
+    layers_of,
+)
 
 if TYPE_CHECKING:
     from dnlnet.lens.consistency import Average
@@ -41,10 +51,8 @@ def profile(
     images: Annotated[
         int | None, typer.Option(min=1, max=1_000_000_000, help="Only the first so many pictures.")
     ] = None,
-    width: Annotated[int, typer.Option(min=1, max=64, help="Pixels nearer than this to a contour are boundary.")] = 2,
-    void_edges: Annotated[
-        bool, typer.Option("--void-edges", help="Contours between a class and unlabelled pixels count as well.")
-    ] = False,
+    width: BoundaryWidth = 2,
+    void_edges: VoidEdges = False,
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write all heads, and every picture's values, here.")
     ] = None,

@@ -17,7 +17,10 @@ recipes = typer.Typer(help="List the recipes, and show what one says.", no_args_
 @recipes.command("list")
 def list_recipes(
     pattern: Annotated[
-        str, typer.Argument(help="A name or a pattern such as 'camvid-*'.", autocompletion=complete_recipe)
+        str,
+        typer.Argument(
+            metavar="PATTERN", help="A name or a pattern such as 'camvid-*'.", autocompletion=complete_recipe
+        ),
     ] = "*",
     json: Annotated[Path | None, typer.Option(help="Also write the recipes to this file.")] = None,
 ) -> None:

@@ -9,7 +9,7 @@ from shutil import rmtree
 from typing import Any
 
 from dnlnet.data.inputs import Inputs, find_pictures
-from dnlnet.data.pictures import read_picture
+from dnlnet.data.pictures import read_picture, several_pictures
 
 Targets = dict[str, Path]
 Progress = Callable[[int, int], None]  # how much is done, of how much
@@ -30,6 +30,10 @@ class Outputs(ABC):
     def find(self, inputs: Sequence[Path], out: Path | None = None) -> Inputs:
         """What is to be predicted."""
         return find_pictures(inputs, out)
+
+    def several(self, source: Any) -> list[Any] | None:
+        """Those of a list or of a batch in memory; None if it is one."""
+        return several_pictures(source)
 
     def read(self, path: Path) -> Any:
         """What the model looks at, from a file."""

@@ -92,6 +92,16 @@ def read_pixels(image: PictureLike) -> NDArray[np.uint8]:
     return image if image.ndim == 3 and image.shape[2] == 3 else to_rgb(Image.fromarray(image))
 
 
+def several_pictures(source: Any) -> list[Any] | None:
+    """The pictures of a list or of a batch, an array (N, H, W, 3) or a tensor (N, 3, H, W); None if it is one.
+
+    >>> several_pictures(["a.jpg", "b.jpg"]), several_pictures("a.jpg"), len(several_pictures(np.zeros((5, 4, 6, 3))))
+    (['a.jpg', 'b.jpg'], None, 5)
+    """
+    several = isinstance(source, list | tuple) or (getattr(source, "ndim", None) == 4)
+    return list(source) if several else None
+
+
 def is_url(source: object) -> bool:
     """Whether it is the address of a file to download.
 

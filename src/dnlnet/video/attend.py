@@ -16,7 +16,8 @@ from dnlnet.data.inputs import Inputs, find_inputs
 from dnlnet.lens.attend import Attended, Query, Request, attend_each, write_shown
 from dnlnet.lens.capture import capture_blocks
 from dnlnet.lens.clip_figure import ClipPoint, clip_figure, clip_position
-from dnlnet.video.data.video import is_video, open_video
+from dnlnet.video.data.given import open_any
+from dnlnet.video.data.video import is_video
 from dnlnet.video.predictor import VideoModel
 
 _DOTS = 150  # per inch: as wide as a screen
@@ -37,31 +38,28 @@ def attend_clips(models: Mapping[str, VideoModel], request: Request) -> Attended
             text = f"looks at {_clip_text(model)}, not at {_clip_text(first)}; compare models of the same frames"
             raise ValueError(f"{title}: {text}")
 
-    def show(name: Path, path: Any) -> None:
-        if not isinstance(path, Path):
-            raise ValueError(f"a video is a file or a folder of frames, not {type(path).__name__}")
-        with open_video(path) as video:
-            size = video.size
+    def show(name: Path, source: Any) -> None:
+        with open_any(source) as video:
+            size, frames = video.size, first.frames(video)
             for note in video.notes:
-                request.report(f"{path}: {note}")
-        frames = first.frames(path)
+                request.report(f"{video.path}: {note}")
         blocks: dict[str, Terms] = {}
         for title, model in models.items():
             blocks |= clip_terms(title, model, frames)
         count, height, width = frames.shape[:3]
         points = [_point(query, size, (count, height, width)) for query in request.queries]
         points = points or [(count // 2, height // 2, width // 2)]
-        figure = clip_figure(frames, blocks, points, title=path.name)
+        figure = clip_figure(frames, blocks, points, title=source.name if isinstance(source, Path) else str(name))
         if out is None:
             figures.append(figure)
         else:
             content, maps = clip_record(str(name), frames, blocks, points)
-            write_shown(path, out / name, figure, content, maps, _DOTS)
+            write_shown(name, out / name, figure, content, maps, _DOTS)
 
     def find(inputs: Iterable[Path], out: Path | None) -> Inputs:
         return find_inputs(inputs, is_video, "videos in it", out)
 
-    result = attend_each(find, request, show)
+    result = attend_each(find, request, show, "video")
     result.figures = figures
     return result
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from dnlnet.data.inputs import Inputs, find_inputs
 from dnlnet.data.outputs import Outputs, Progress, Targets
 from dnlnet.files import atomic_write, json_text
+from dnlnet.video.data.given import several_videos
 from dnlnet.video.data.video import VIDEO_SUFFIXES, is_video
 from dnlnet.video.predictor import Action, VideoModel
 
@@ -32,6 +33,10 @@ class VideoOutputs(Outputs):
         """Video files and folders of frames."""
         kind = f"videos in it ({', '.join(VIDEO_SUFFIXES)}, or folders of pictures)"
         return find_inputs(inputs, is_video, kind, out)
+
+    def several(self, source: Any) -> list[Any] | None:
+        """Those of a list of videos or of a batch (N, T, H, W, 3); a list of pictures is one video."""
+        return several_videos(source)
 
     def read(self, path: Path) -> tuple[Tensor, list[str]]:
         """All views of a video, and what is wrong with it."""

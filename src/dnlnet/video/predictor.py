@@ -4,7 +4,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,11 +14,12 @@ from torch import Tensor, nn
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.data.classes import Classes
 from dnlnet.data.names import in_figure, printable
-from dnlnet.data.pictures import downloaded, is_url
 from dnlnet.lens.drawn import Drawn
 from dnlnet.video.data.clips import Clip
+from dnlnet.video.data.frame_folder import FOLDER_RATE
+from dnlnet.video.data.given import VideoLike, open_any
 from dnlnet.video.data.samples import views_of
-from dnlnet.video.data.video import open_video
+from dnlnet.video.data.video import Video
 from dnlnet.video.metric import averaged
 from dnlnet.video.views import VIEWS_PER_BATCH, view_logits
 
@@ -94,18 +94,16 @@ class VideoModel:
         self.clip, self.pixels, self.views_per_batch = clip, pixels, views_per_batch
         self.clips, self.crops, self.short_side = clips, crops, short_side
 
-    def predict(self, video: Path | str) -> Action:
-        """The class of a video: a file, a URL, or a folder of frames."""
-        if not isinstance(video, Path | str):
-            raise ValueError(f"a video is a file, a URL or a folder of frames, not {type(video).__name__}")
-        if is_url(video):
-            with downloaded(str(video)) as path:
-                return self.predict(path)
-        return self.predict_views(*self.views(Path(video)))
+    def predict(self, video: VideoLike, *, rate: float = FOLDER_RATE) -> Action:
+        """The class of a video: a file, a URL, a folder of frames, or frames (T, H, W, 3) in memory.
 
-    def views(self, video: Path) -> tuple[Tensor, list[str]]:
+        `rate` is that of frames which are no video file, in frames per second.
+        """
+        return self.predict_views(*self.views(video, rate))
+
+    def views(self, video: VideoLike, rate: float = FOLDER_RATE) -> tuple[Tensor, list[str]]:
         """(V, 3, T, H, W) of 0..255, the views of a video; and what is wrong with it although it can be used."""
-        with open_video(video) as opened:
+        with open_any(video, rate) as opened:
             views = views_of(opened, self.clip, self.clips, self.crops, self.short_side)
             return views, list(opened.notes)
 
@@ -115,11 +113,10 @@ class VideoModel:
         logits = view_logits(lambda some: self.network(self.normalised(some)), views, self.views_per_batch)
         return Action(averaged(logits).cpu().numpy(), self.classes, notes)
 
-    def frames(self, video: Path | str) -> NDArray[np.uint8]:
+    def frames(self, video: Video) -> NDArray[np.uint8]:
         """(T, H, W, 3), the frames of the clip in the middle of a video, whole, as the network looks at them."""
-        with open_video(Path(video)) as opened:
-            start = float(self.clip.spread_starts(1, opened.duration)[0])
-            return opened.frames(self.clip.times(start, opened.duration), self.short_side)
+        start = float(self.clip.spread_starts(1, video.duration)[0])
+        return video.frames(self.clip.times(start, video.duration), self.short_side)
 
     def normalised(self, clips: Tensor) -> Tensor:
         """(B, 3, T, H, W) of 0..255 as the network takes them."""

@@ -265,7 +265,7 @@ def _open(recipe: VideoRecipe, root: Path | None, split: str) -> LabelledVideos:
 
 def _load(backbone: SlowOnly, source: str, report: Callable[[str], None]) -> None:
     from dnlnet.backbones import Backbone, inflate, load_weights
-    from dnlnet.recipes.model import IMAGENET
+    from dnlnet.recipes.schema import IMAGENET
 
     if source != IMAGENET:
         report(f"{source}: {load_weights(backbone, Path(source))}")

@@ -31,7 +31,7 @@ def test_a_folder_of_frames_is_read_in_the_order_of_its_numbers(tmp_path: Path) 
         np.testing.assert_array_equal(video.frames([0.3])[0], numbered_frame(3))
         assert video.frames([0.0, 0.4], short_side=24).shape == (2, 24, 32, 3)
         assert (video.count_decodable(), video.notes) == (12, [])
-    with pytest.raises(ValueError, match="rate of a folder of frames must be above 0, got 0"):
+    with pytest.raises(ValueError, match="rate of frames must be above 0, got 0"):
         open_video(folder, folder_rate=0)
 
 

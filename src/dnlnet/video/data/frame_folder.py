@@ -1,35 +1,34 @@
-"""Folders of frames as videos."""
+"""Frames as videos: lists of pictures, and folders of them."""
 
 # H, W size of a picture
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dnlnet.data.labelled import IMAGE_SUFFIXES, BadFileError
-from dnlnet.data.pictures import read_picture, resized_picture
+from dnlnet.data.pictures import PictureLike, read_pixels, resized_picture
 from dnlnet.video.data.frames import Video, VideoError, resized_size
 
 FOLDER_RATE = 30.0  # default frames per second
 
 
-class FrameFolder(Video):
-    """A folder of pictures as a video, in the order of the numbers in their names.
+class FrameList(Video):
+    """Pictures as a video.
 
     Args:
-        path: the folder.
+        path: what errors call it.
+        pictures: its frames, each as `read_pixels` takes it; one at least.
         rate: frames per second.
     """
 
-    def __init__(self, path: Path, rate: float = FOLDER_RATE) -> None:
-        if rate <= 0:
-            raise ValueError(f"the rate of a folder of frames must be above 0, got {rate}")
-        self.pictures = frame_files(path)
-        count = len(self.pictures)
-        if not count:
-            raise VideoError(path, f"is a folder without pictures ({', '.join(IMAGE_SUFFIXES)})")
+    def __init__(self, path: Path, pictures: Sequence[PictureLike], rate: float = FOLDER_RATE) -> None:
+        if not 0 < rate < float("inf"):
+            raise ValueError(f"the rate of frames must be above 0, got {rate}")
+        self.pictures, count = pictures, len(pictures)
         super().__init__(path, np.arange(count) / rate, count / rate)
 
     def _pictures(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
@@ -54,11 +53,26 @@ class FrameFolder(Video):
 
     def _read(self, number: int) -> NDArray[np.uint8]:
         try:
-            picture = read_picture(self.pictures[number])
+            picture = read_pixels(self.pictures[number])
         except BadFileError as error:
             raise VideoError(self.path, f"{error.problem.path.name} {error.problem.text}") from None
         self.decoded += 1
         return picture
+
+
+class FrameFolder(FrameList):
+    """A folder of pictures as a video, in the order of the numbers in their names.
+
+    Args:
+        path: the folder.
+        rate: frames per second.
+    """
+
+    def __init__(self, path: Path, rate: float = FOLDER_RATE) -> None:
+        pictures = frame_files(path)
+        if not pictures:
+            raise VideoError(path, f"is a folder without pictures ({', '.join(IMAGE_SUFFIXES)})")
+        super().__init__(path, pictures, rate)
 
 
 def frame_files(folder: Path) -> list[Path]:
