@@ -13,7 +13,8 @@ demo: $(READY)
 	$(BIN)/dnlnet demo $(DEMO)
 
 # A file's tests stay in one process, which makes what they share once.
-PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
+# A process that dies ends the run: pytest-xdist would start another one, and may then wait for ever.
+PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test: lint
 	$(PYTEST)
