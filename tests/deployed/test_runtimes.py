@@ -1,5 +1,7 @@
 """Networks in other runtimes compute what they compute in PyTorch, at every size of the picture."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 
@@ -62,6 +64,23 @@ def test_a_network_is_the_same_function_in_another_runtime(kind: str, runtime: s
         x = torch.randn(batch, 3, *lengths)
         expected = first_tensor(network(x))
         torch.testing.assert_close(other(x), expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+
+
+@OPENVINO
+def test_a_signal_finds_its_stack_when_networks_in_openvino_are_gone() -> None:
+    """In a process of its own: it was ended by the signal."""
+    script = """
+import signal, torch
+from torch import nn
+from dnlnet.deployed.runtimes import InRuntime
+first, second = (InRuntime(nn.Conv2d(3, 4, 3), "openvino") for _ in range(2))
+del first
+del second
+signal.signal(signal.SIGUSR1, lambda *_: print("received"))
+signal.raise_signal(signal.SIGUSR1)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "received\n"), done.stderr
 
 
 def test_a_picture_may_lie_in_memory_as_it_likes() -> None:

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -108,11 +109,20 @@ def _onnxruntime(path: Path, threads: int) -> Run:
     return lambda x: torch.from_numpy(run(x)["output"])
 
 
+@cache
+def _openvino_core() -> Any:
+    """One for the whole process, and to its end.
+
+    Each has a stack for signals, and puts the one that it found back when it goes. Of two, the second one would put
+    back that of the first, which is gone by then, and the next signal would end the process.
+    """
+    return import_module("openvino").Core()
+
+
 def _openvino(path: Path, threads: int) -> Run:
-    openvino = import_module("openvino")
     # By default it computes in bfloat16 where the processor can.
     settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
-    model = openvino.Core().compile_model(path, "CPU", settings)
+    model = _openvino_core().compile_model(path, "CPU", settings)
     return lambda x: torch.from_numpy(model(x.numpy())[0].copy())
 
 
