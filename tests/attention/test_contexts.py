@@ -206,6 +206,7 @@ def _data_parallel_worker(rank: int, rendezvous: str, results: str) -> None:
     wrapped(_data_parallel_input()[rank : rank + 1]).square().sum().backward()
     if rank == 0:
         torch.save({n: p.grad for n, p in block.named_parameters()}, results)
+    dist.barrier()  # one that is left alone while it ends may abort
     dist.destroy_process_group()
 
 
