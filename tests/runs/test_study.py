@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import time
-from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -110,22 +109,6 @@ def test_a_run_that_a_signal_stops_ends_the_study(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(study_module, "train", lambda *_, **__: pytest.fail("began another run"))
     with pytest.raises(StudyStoppedError, match="not begun"):
         run_job(*arguments)
-    monkeypatch.setattr(study_module, "_stopped", False)
-    monkeypatch.setattr(study_module, "_parent", -1)  # which is gone
-    with pytest.raises(StudyStoppedError, match="not begun"):
-        run_job(*arguments)
-
-
-def test_a_run_whose_study_was_killed_saves_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (job,) = plan(["scenes-tiny-nl"], 1, [*SHORT, "schedule.iterations=50"])
-    parents = chain([7], repeat(1))  # once at the start, then those of an orphan
-    monkeypatch.setattr(study_module, "_stopped", False)
-    monkeypatch.setattr(study_module, "_parent", 7)
-    monkeypatch.setattr("os.getppid", lambda: next(parents))
-    with pytest.raises(StudyStoppedError, match="stopped after iteration 2; the same command resumes it"):
-        run_job(job.recipe.model_dump_json(), 0, None, tmp_path, tmp_path / "cache", 2)
-    assert not (tmp_path / RESULTS).exists()
-    assert list((tmp_path / "runs" / job.name).glob("checkpoints/*.safetensors"))
 
 
 @pytest.mark.slow

@@ -147,24 +147,22 @@ class StudyStoppedError(Exception):
     """A signal asked a run to stop; it is saved, and no other is begun."""
 
 
-_parent: int | None = None  # of a process that runs jobs
-_stopped = False  # a signal has asked it to end
+_stopped = False  # a signal has asked this process to end
 _busy = Lock()  # held while a job runs
 
 
 def _begin(parent: int) -> None:
     """One thread for each process, which ends with the one that started it."""
-    global _parent
-    _parent = parent
     torch.set_num_threads(1)
     Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
 
 
 def _end_with_parent(parent: int) -> None:
-    """A process that waits for its next job does not notice that nobody is left to give it one."""
+    """A process that trains, or waits for its next job, does not notice that nobody is left to give it one."""
     while os.getppid() == parent:
         sleep(1)
-    with _busy:  # a run that is going on saves itself first
+    os.kill(os.getpid(), signal.SIGTERM)  # a run that is going on saves itself first
+    with _busy:
         os._exit(1)
 
 
@@ -180,19 +178,15 @@ def _run_job(
     recipe_text: str, seed: int, data: Path | None, out: Path, cache: Path, width: int, void_edges: bool
 ) -> None:
     global _stopped
-    if _stopped or (_parent is not None and os.getppid() != _parent):
+    if _stopped:
         raise StudyStoppedError("not begun; the same command does it")
     job = Job(parse_recipe(recipe_text), seed)
     folder = out / RUNS / job.name
     seen: list[int] = []
-    orphaned: list[int] = []
 
     def note(now: Progress) -> None:
         if not seen:
             seen.append(now.iteration)
-        if _parent is not None and os.getppid() != _parent and not orphaned:
-            orphaned.append(now.iteration)  # a second signal would not wait until the run is saved
-            signal.raise_signal(signal.SIGTERM)
 
     start = perf_counter()
     kept = cache if job.recipe.training.cache else None
