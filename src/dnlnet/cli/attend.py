@@ -10,7 +10,9 @@ from dnlnet.cli.options import Heads, Layers, LookModel, LookSize, Weights, head
 
 def attend(
     model: LookModel,
-    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT...", help="Pictures or videos, or folders.")],
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT...", help="Pictures or videos, folders of them, or addresses.")
+    ],
     query: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,40 +55,40 @@ def attend(
     queries = [_query(text) for text in query or []]
     chosen_layers, chosen_heads = layers_of(layers), heads_of(heads)
 
-    from dnlnet.cli.early import require_folder, require_models, require_paths
+    from dnlnet.cli.early import require_folder, require_models
+    from dnlnet.cli.inputs import open_inputs
     from dnlnet.cli.problems import end_with, say
     from dnlnet.cli.progress import counting_progress
 
     require_models([model, *(against or ())])
-    require_paths(inputs)
     require_folder(data)
+    with open_inputs(inputs) as found:
+        from dnlnet.runs.attend import attend as attend_models
 
-    from dnlnet.runs.attend import attend as attend_models
-
-    with counting_progress() as progress:
-        task = progress.add_task("looking", total=None, visible=False)
-        result = attend_models(
-            model,
-            inputs,
-            queries=queries,
-            against=against or (),
-            weights=weights,
-            size=size,
-            layers=chosen_layers,
-            heads=chosen_heads,
-            data=data,
-            out=out,
-            page=page,
-            max_pixels=max_pixels,
-            report=say,
-            start=lambda count: progress.update(task, total=count, visible=True),
-            advance=lambda: progress.advance(task),
-        )
+        with counting_progress() as progress:
+            task = progress.add_task("looking", total=None, visible=False)
+            result = attend_models(
+                model,
+                found.paths,
+                queries=queries,
+                against=against or (),
+                weights=weights,
+                size=size,
+                layers=chosen_layers,
+                heads=chosen_heads,
+                data=data,
+                out=out,
+                page=page,
+                max_pixels=max_pixels,
+                report=lambda text: say(found.named(text)),
+                start=lambda count: progress.update(task, total=count, visible=True),
+                advance=lambda: progress.advance(task),
+            )
     if result.out is not None:
         typer.echo(f"written: {result.shown} x png, pdf, npz, json in {result.out}")
     if result.page is not None:
         typer.echo(f"written: {result.page} ({result.page.stat().st_size / 1e6:.1f} MB); open it in a browser")
-    end_with(result.problems, result.count)
+    end_with([found.named(problem) for problem in result.problems], result.count)
 
 
 def _query(text: str) -> tuple[int, ...]:
