@@ -135,7 +135,7 @@ def test_a_signal_to_all_processes_saves_and_the_command_goes_on(tmp_path: Path)
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT, output
-    assert "the same command goes on from there" in output
+    assert "the same command resumes from there" in output
     assert "Traceback" not in output
     assert len(list((out / "checkpoints").glob("*.json"))) == 1
 

@@ -27,7 +27,10 @@ def attend(
     heads: Heads = None,
     size: LookSize = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Data set that the pictures are of: their labels are shown.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of the data set that the pictures belong to; their labels are shown."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="OUT", help="Folder for the figures.")] = None,
     page: Annotated[
@@ -44,7 +47,7 @@ def attend(
     the clip in its middle is shown, frame by frame. What cannot be read is listed at the end; the exit code is then
     1, or 2 if nothing could be read.
 
-    Of a transformer, the same of every layer and head: one row for each in a figure, and selectors in the page.
+    For a transformer, the same of its layers and heads: one row for each in a figure, and selectors in the page.
 
     Example: dnlnet attend runs/dnl street.jpg --query 120,80 --against runs/nl -o figures --page explore.html
 

@@ -30,7 +30,8 @@ def predict(
         "predicted"
     ),
     submission: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Write what this benchmark's server takes, e.g. cityscapes.")
+        str | None,
+        typer.Option(metavar="NAME", help="Also write what this benchmark's server takes, e.g. cityscapes."),
     ] = None,
     max_pixels: Annotated[
         int | None,
@@ -57,7 +58,7 @@ def predict(
     a video model JSON with the probability of each class. What is in each is printed: the main classes with their
     shares, objects with their confidence, the most confident classes.
 
-    What is done is not done again unless the picture has changed: an interrupted job goes on. Results in the folders
+    What is done is not done again unless the picture has changed: an interrupted job resumes. Results in the folders
     that are searched are left out. What cannot be read is listed at the end; the exit code is then 1, or 2 if nothing
     could be read. Files at addresses (https://...) are downloaded first. Under torchrun the pictures are shared out.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def profile(
     model: LookModel,
     pictures: Annotated[
-        list[str] | None, typer.Argument(metavar="[PICTURES...]", help="Pictures, folders of them, or addresses.")
+        list[str] | None, typer.Argument(metavar="PICTURES...", help="Pictures, folders of them, or addresses.")
     ] = None,
     data: Annotated[
         Path | None,
@@ -39,7 +39,7 @@ def profile(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Which data set that is, such as camvid. Default: as the folder looks.",
+            help="Which data set that is, such as camvid. Default: recognised by its folder.",
             autocompletion=complete_data_set,
         ),
     ] = None,
@@ -49,7 +49,7 @@ def profile(
     heads: Heads = None,
     size: LookSize = None,
     images: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000_000, help="Only the first so many pictures.")
+        int | None, typer.Option(min=1, max=1_000_000_000, help="Use only the first N pictures.")
     ] = None,
     width: BoundaryWidth = 2,
     void_edges: VoidEdges = False,

@@ -68,7 +68,7 @@ def _reason(error: Exception) -> str:
     why = error if isinstance(error, HTTPError) else getattr(error, "reason", error)
     if isinstance(why, TimeoutError):
         return f"no answer for {_PATIENCE} seconds"
-    return str(getattr(why, "strerror", None) or why)
+    return str(getattr(why, "strerror", None) or why).partition("\n")[0]
 
 
 def _name(url: str) -> str:
