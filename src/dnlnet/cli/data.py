@@ -76,7 +76,9 @@ def check(
             return lambda: progress.advance(task)
 
         reports, missing = check_data(name, directory, split or (), images, start)
-    for report in reports.values():
+    for number, report in enumerate(reports.values()):
+        if number:
+            typer.echo()
         _show(report)
     for one, reason in missing.items():
         typer.echo(f"{name} {one} is not there: {reason}")

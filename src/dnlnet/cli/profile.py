@@ -135,7 +135,7 @@ def _print(found: "Profiled", boundary: str, *, every_head: bool) -> None:
     from dnlnet.lens.statistics import STATISTICS
 
     rows = list(found.profile) if every_head else found.profile.layers()
-    over = f"{_pictures(found)}; mean ± standard error over them"
+    over = _pictures(found) + ("; mean ± standard error over them" if len(found.images) > 1 else "")
     print_table(f"Attention of {found.title}", [_row(row, STATISTICS) for row in rows], f"{over}; all tokens")
     if found.data is None:
         return
