@@ -211,8 +211,12 @@ def test_clicking_in_an_uploaded_picture_shows_its_maps(
     page.set_input_files("input[type=file]", photo)
     page.wait_for_selector("text=of a.png")
     assert page.locator("#maps img").count() == 4  # three maps and the prediction
-    box = page.locator("#maps .thumbnail-item").first.bounding_box()
-    assert box["width"] / box["height"] == pytest.approx(56 / 40, rel=0.05)  # as the picture, without bars
+    page.wait_for_function(  # as the picture, without bars; the maps may come after the words
+        """() => {
+            const box = document.querySelector("#maps .thumbnail-item").getBoundingClientRect();
+            return Math.abs(box.width / box.height - 56 / 40) < 0.07;
+        }"""
+    )
     page.locator("#picture img").first.click(position={"x": 3, "y": 3})
     page.wait_for_selector("text=row 0, column 0")
     assert page.get_by_text(f"predicted {EVIL}").count() == 1
