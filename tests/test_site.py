@@ -62,6 +62,9 @@ def test_pages_show_equations_code_and_the_reference_without_a_network(browser: 
     assert page.evaluate("document.body.dataset.mdColorScheme") == "slate"
     page.click("text=Gallery >> nth=0")  # a link leads to a page, and not to a folder
     page.wait_for_url("**/gallery.html")
+    page.click(".md-search__input")
+    page.keyboard.type("whitening", delay=20)
+    page.wait_for_selector(".md-search-result__link")  # without a server
     page.goto((site / "block.html").as_uri())
     page.wait_for_selector(".katex-display")
     assert page.locator(".katex").count() > 10

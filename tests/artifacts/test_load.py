@@ -68,7 +68,7 @@ def test_the_card_says_what_was_measured_and_how_to_load_it(run: Path) -> None:
     assert "trained with dnlnet for 20 iterations" in card.text
     for name in model.classes.names:
         assert name in card.text
-    assert "paper" not in yaml.safe_load(card.text.split("```json")[1].split("```")[0])
+    assert "paper" not in yaml.safe_load(card.text.split("```yaml")[1].split("```")[0])
 
 
 def test_names_in_a_card_are_text(run: Path) -> None:

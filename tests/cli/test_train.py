@@ -44,7 +44,7 @@ def command(*arguments: object) -> Result:
 def test_a_folder_is_trained_and_scored_without_a_recipe_and_keeps_its_place_to_itself(tmp_path: Path) -> None:
     data, run = folder_tree(tmp_path / "my_pictures"), tmp_path / "run"
     trained = command("train", "--data", data, "--out", run, "--iterations", 2, "--batch", 2, "--workers", 0)
-    assert "as the data set folder: training folder-mbv2_frozen-dnl" in " ".join(trained.output.split())
+    assert "the layout of folder: training folder-mbv2_frozen-dnl" in " ".join(trained.output.split())
     described = yaml.safe_load((run / "run.yaml").read_text())
     assert described["folder"] == str(data)
     assert described["recipe"]["schedule"]["iterations"] == 2

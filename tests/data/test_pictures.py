@@ -1,8 +1,4 @@
-from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pytest
@@ -66,26 +62,6 @@ def test_a_broken_file_gets_one_sentence(tmp_path: Path) -> None:
         read_picture(tmp_path / "cut.png")
     with pytest.raises(BadFileError, match=r"none\.png: no such file"):
         read_picture(tmp_path / "none.png")
-
-
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    """Of a server with the files of the folder."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path))
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-def test_a_picture_is_downloaded_from_its_address(address: str, tmp_path: Path) -> None:
-    Image.fromarray(COLOURS).save(tmp_path / "a picture.png")
-    (tmp_path / "text.png").write_text("no picture")
-    assert np.array_equal(read_pixels(f"{address}/a%20picture.png"), COLOURS)
-    with pytest.raises(ValueError, match=rf"^{address}/text.png: "):
-        read_pixels(f"{address}/text.png")
-    with pytest.raises(FileNotFoundError, match=rf"^{address}/none.png: cannot be downloaded .*404"):
-        read_pixels(f"{address}/none.png")
 
 
 @pytest.mark.parametrize(

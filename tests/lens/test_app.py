@@ -44,7 +44,7 @@ def test_a_pixel_shows_every_term_and_the_prediction(explorer: Explorer, photo: 
     picture = explorer.open(photo)
     (pixel, said), shown = explorer.at(picture, (20, 10))
     assert pixel == "Pixel x=10, y=20 of a.png"
-    assert "row 5, column 2 of its 10 x 14 map, seen as" in said
+    assert "row 5, column 2 of its 10 x 14 map, predicted" in said
     assert [caption for _, caption in shown] == ["Pairwise, tiny", "Unary, tiny", "Combined, tiny"]
     assert all(pixels.shape == (40, 56, 3) for pixels, _ in shown)
     ((painted, caption),) = explorer.predictions(picture)
@@ -211,11 +211,15 @@ def test_clicking_in_an_uploaded_picture_shows_its_maps(
     page.set_input_files("input[type=file]", photo)
     page.wait_for_selector("text=of a.png")
     assert page.locator("#maps img").count() == 4  # three maps and the prediction
-    box = page.locator("#maps .thumbnail-item").first.bounding_box()
-    assert box["width"] / box["height"] == pytest.approx(56 / 40, rel=0.05)  # as the picture, without bars
+    page.wait_for_function(  # as the picture, without bars; the maps may come after the words
+        """() => {
+            const box = document.querySelector("#maps .thumbnail-item").getBoundingClientRect();
+            return Math.abs(box.width / box.height - 56 / 40) < 0.07;
+        }"""
+    )
     page.locator("#picture img").first.click(position={"x": 3, "y": 3})
     page.wait_for_selector("text=row 0, column 0")
-    assert page.get_by_text(f"seen as {EVIL}").count() == 1
+    assert page.get_by_text(f"predicted {EVIL}").count() == 1
     (tmp_path / "not.png").write_text("no picture")
     page.set_input_files("input[type=file]", tmp_path / "not.png")
     page.wait_for_selector("text=not.png is not a picture that can be read")

@@ -114,6 +114,9 @@ def test_a_figure_of_a_long_clip_is_no_larger_than_a_screen() -> None:
     width, height = figure.get_size_inches()
     assert width <= 13
     assert height <= 9
+    many = {str(number): terms for number in range(5)}  # as many blocks as the paper's network has
+    tall = clip_figure(np.zeros((8, 15, 20, 3), np.uint8), many, [(0, 6, 10), (7, 0, 19)])
+    assert tall.get_size_inches()[1] <= 8
 
 
 def test_scores_fill_their_axis() -> None:

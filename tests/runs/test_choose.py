@@ -43,7 +43,7 @@ def test_the_layout_of_a_folder_chooses_the_recipe(
     chosen, why = choose_recipe(tree(tmp_path))
     assert (chosen.name, chosen.data.name, (chosen.data.train, chosen.data.test)) == (recipe, data, splits)
     assert f"{tmp_path} has " in why
-    assert f"as the data set {data}: training {recipe}" in why
+    assert f"the layout of {data}: training {recipe}" in why
 
 
 def test_a_folder_with_one_split_is_trained_on_without_a_score(tmp_path: Path) -> None:

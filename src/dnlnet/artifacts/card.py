@@ -1,7 +1,9 @@
 """Model cards: what a model is, what it scored and how to use it, as the Hugging Face hub shows it."""
 
 import json
+from typing import Any
 
+import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from dnlnet.artifacts.model_file import ModelFile, shareable
@@ -79,10 +81,14 @@ def card_text(model: ModelFile, name: str) -> str:
             *([] if model.by_class else ["## Classes", "", ", ".join(map(in_markdown, model.classes.names)), ""]),
             "## Recipe",
             "",
-            fenced(json.dumps(recipe.stored(), indent=2), "json"),
+            fenced(_as_yaml(recipe.stored()), "yaml"),
             "",
         ]
     )
+
+
+def _as_yaml(content: dict[str, Any]) -> str:
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None).rstrip()
 
 
 def _origin(boxed: Boxed) -> list[str]:

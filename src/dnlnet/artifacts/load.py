@@ -24,10 +24,10 @@ from dnlnet.artifacts.model_file import (
     write_model_file,
 )
 from dnlnet.data.classes import Classes
+from dnlnet.data.downloads import is_url
 from dnlnet.data.labelled import BadFileError
 from dnlnet.data.names import in_html
 from dnlnet.data.outputs import Outputs
-from dnlnet.data.pictures import is_url
 from dnlnet.deployed.runtimes import InRuntime, require_backend
 from dnlnet.files import atomic_write
 from dnlnet.layout import convert_to_channels_last

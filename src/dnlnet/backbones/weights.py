@@ -48,8 +48,13 @@ class LoadReport:
 
     def __str__(self) -> str:
         parts = [f"{self.loaded} tensors loaded"]
-        for kind in ("classifier", "unused", "missing", "misshapen"):
-            names: tuple[str, ...] = getattr(self, kind)
+        kinds = {
+            "of a classifier left out": self.classifier,
+            "unused": self.unused,
+            "missing": self.missing,
+            "misshapen": self.misshapen,
+        }
+        for kind, names in kinds.items():
             if names:
                 shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
                 parts.append(f"{len(names)} {kind} ({shown})")

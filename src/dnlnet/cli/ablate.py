@@ -25,17 +25,17 @@ def ablate(
     ] = None,
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of a labelled data set.")] = None,
     data_set: Annotated[
-        str | None, typer.Option(help="Its name, for a transformer: camvid, oxford_pets, folder, ...")
+        str | None, typer.Option(metavar="NAME", help="Its name, for a transformer: camvid, oxford_pets, folder, ...")
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="To score on. Default: that of the recipe; of a transformer, val.")
+        str | None, typer.Option(help="Split to score on. Default: that of the recipe; for a transformer, val.")
     ] = None,
     training_split: Annotated[
-        str, typer.Option(help="Of a transformer: what the classifier of its patches learns from.")
+        str, typer.Option(metavar="SPLIT", help="For a transformer: what the classifier of its patches learns from.")
     ] = "train",
     weights: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Of a transformer: a local state dict. Default: its library's own."),
+        typer.Option(metavar="FILE", help="For a transformer: a local state dict. Default: its library's own."),
     ] = None,
     size: Annotated[
         int | None,
@@ -46,20 +46,20 @@ def ablate(
     ] = None,
     terms: Annotated[str, typer.Option(help="What to take out, with commas between them.")] = "unary,pairwise,both",
     images: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000_000, help="Score on the first so many images only.")
+        int | None, typer.Option(min=1, max=1_000_000_000, help="Score on the first N images only.")
     ] = None,
     training_images: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000_000, help="Learn from the first so many images only.")
+        int | None, typer.Option(min=1, max=1_000_000_000, help="Learn from the first N images only.")
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write the numbers to this file.")] = None,
 ) -> None:
-    """What a trained model loses without a term of its attention, in all layers and in each: nothing is retrained.
+    """Measure what a trained model loses without one term of its attention, in all layers and in each.
 
-    Without the unary term, attention is softmax((q - mean q).k); without the pairwise term, softmax((mean q).k) for
-    all queries; without both, the plain mean. Of our models, the score is shown. Of a transformer, how far the last
-    features of its patches move: the relative change of their length, and the cosine. With --data, also the mean IoU
-    of a linear classifier of patches that has learnt from the whole model's features, each patch with its most
-    frequent label; its logits are resized to the labels, and every pixel counts.
+    Nothing is retrained. Without the unary term, attention is softmax((q - mean q).k); without the pairwise term,
+    softmax((mean q).k) for all queries; without both, the plain mean. For our models, the score is shown; for a
+    transformer, how far the last features of its patches move: the relative change of their length, and the cosine.
+    With --data, also the mean IoU of a linear classifier of patches that has learnt from the whole model's features,
+    each patch with its most frequent label; its logits are resized to the labels, and every pixel counts.
 
     Example: dnlnet ablate timm:vit_small_patch14_dinov2 --weights vit.safetensors --data ~/camvid --data-set camvid
     """

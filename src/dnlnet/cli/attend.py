@@ -10,7 +10,9 @@ from dnlnet.cli.options import Heads, Layers, LookModel, LookSize, Weights, head
 
 def attend(
     model: LookModel,
-    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT...", help="Pictures or videos, or folders.")],
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT...", help="Pictures or videos, folders of them, or addresses.")
+    ],
     query: Annotated[
         list[str] | None,
         typer.Option(
@@ -25,7 +27,10 @@ def attend(
     heads: Heads = None,
     size: LookSize = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Data set that the pictures are of: their labels are shown.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of the data set that the pictures belong to; their labels are shown."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="OUT", help="Folder for the figures.")] = None,
     page: Annotated[
@@ -42,7 +47,7 @@ def attend(
     the clip in its middle is shown, frame by frame. What cannot be read is listed at the end; the exit code is then
     1, or 2 if nothing could be read.
 
-    Of a transformer, the same of every layer and head: one row for each in a figure, and selectors in the page.
+    For a transformer, the same of its layers and heads: one row for each in a figure, and selectors in the page.
 
     Example: dnlnet attend runs/dnl street.jpg --query 120,80 --against runs/nl -o figures --page explore.html
 
@@ -53,40 +58,40 @@ def attend(
     queries = [_query(text) for text in query or []]
     chosen_layers, chosen_heads = layers_of(layers), heads_of(heads)
 
-    from dnlnet.cli.early import require_folder, require_models, require_paths
+    from dnlnet.cli.early import require_folder, require_models
+    from dnlnet.cli.inputs import open_inputs
     from dnlnet.cli.problems import end_with, say
     from dnlnet.cli.progress import counting_progress
 
     require_models([model, *(against or ())])
-    require_paths(inputs)
     require_folder(data)
+    with open_inputs(inputs) as found:
+        from dnlnet.runs.attend import attend as attend_models
 
-    from dnlnet.runs.attend import attend as attend_models
-
-    with counting_progress() as progress:
-        task = progress.add_task("looking", total=None, visible=False)
-        result = attend_models(
-            model,
-            inputs,
-            queries=queries,
-            against=against or (),
-            weights=weights,
-            size=size,
-            layers=chosen_layers,
-            heads=chosen_heads,
-            data=data,
-            out=out,
-            page=page,
-            max_pixels=max_pixels,
-            report=say,
-            start=lambda count: progress.update(task, total=count, visible=True),
-            advance=lambda: progress.advance(task),
-        )
+        with counting_progress() as progress:
+            task = progress.add_task("looking", total=None, visible=False)
+            result = attend_models(
+                model,
+                found.paths,
+                queries=queries,
+                against=against or (),
+                weights=weights,
+                size=size,
+                layers=chosen_layers,
+                heads=chosen_heads,
+                data=data,
+                out=out,
+                page=page,
+                max_pixels=max_pixels,
+                report=lambda text: say(found.named(text)),
+                start=lambda count: progress.update(task, total=count, visible=True),
+                advance=lambda: progress.advance(task),
+            )
     if result.out is not None:
         typer.echo(f"written: {result.shown} x png, pdf, npz, json in {result.out}")
     if result.page is not None:
         typer.echo(f"written: {result.page} ({result.page.stat().st_size / 1e6:.1f} MB); open it in a browser")
-    end_with(result.problems, result.count)
+    end_with([found.named(problem) for problem in result.problems], result.count)
 
 
 def _query(text: str) -> tuple[int, ...]:

@@ -147,7 +147,7 @@ def predict(
 @bench.command()
 def train(
     recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="Whose training step.", autocompletion=complete_recipe)
+        str, typer.Argument(metavar="RECIPE", help="Whose training step to time.", autocompletion=complete_recipe)
     ] = "scenes-tiny-dnl",
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
     settings: Annotated[
@@ -165,13 +165,13 @@ def train(
     compiled: Annotated[bool, typer.Option(help="Also measure torch.compile, which takes a minute.")] = True,
     processes: Annotated[
         int,
-        typer.Option(min=1, max=MOST_THREADS, help="Also measure so many processes, which share batch and threads."),
+        typer.Option(min=1, max=MOST_THREADS, help="Also measure N processes, which share batch and threads."),
     ] = 1,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
     """Compare the engine's training step with a plain loop of the same network, and show where the time goes.
 
-    Example: dnlnet bench train camvid-mbv2_frozen-dnl --data ~/camvid --cache features --set model.weights=mbv2.pth
+    Example: dnlnet bench train camvid-mbv2_frozen-dnl --data ~/camvid --cache features
     """
     from dataclasses import asdict
 

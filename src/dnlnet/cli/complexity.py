@@ -20,7 +20,9 @@ def complexity(
             autocompletion=complete_recipe,
         ),
     ] = None,
-    latency: Annotated[bool, typer.Option("--latency", help="Also measure the time of an image here.")] = False,
+    latency: Annotated[
+        bool, typer.Option("--latency", help="Also measure the time for an image on this machine.")
+    ] = False,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
     """Show parameters and multiply-accumulates of the networks of recipes, and what the paper says.

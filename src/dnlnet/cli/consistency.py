@@ -26,7 +26,9 @@ def consistency(
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
     data_set: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="For a transformer: which data set that is. Default: as the folder looks."),
+        typer.Option(
+            metavar="NAME", help="For a transformer: which data set that is. Default: recognised by its folder."
+        ),
     ] = None,
     split: Annotated[
         str | None, typer.Option(help="Default: the one the recipe is tested on; for a transformer, val or test.")
@@ -34,15 +36,13 @@ def consistency(
     weights: Weights = None,
     width: BoundaryWidth = 5,
     void_edges: VoidEdges = False,
-    images: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000_000, help="Only the first so many images.")
-    ] = None,
+    images: Annotated[int | None, typer.Option(min=1, max=1_000_000_000, help="Use only the first N images.")] = None,
     json: Annotated[Path | None, typer.Option(help="Also write the table, and every image's values, here.")] = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="PNG", help="Draw the table as bars into this file.")
     ] = None,
 ) -> None:
-    """Overlaps of attention with the ground truth, as in Table 1 of the paper, for models of any data set.
+    """Measure how much attention lies on the query's class and on boundaries, as in Table 1 of the paper.
 
     The share of each query's pairwise attention on pixels of the query's own class and on boundaries, and the share
     of the unary attention on boundaries; exact over all queries, averaged over them and then over images, with the

@@ -15,21 +15,23 @@ def convert(
     ] = None,
     partial: Annotated[
         bool,
-        typer.Option("--partial", help="Leave out tensors, outside the network, that the model has no place for."),
+        typer.Option("--partial", help="Ignore unknown tensors that are not part of the network."),
     ] = False,
     config: Annotated[
         Path | None,
         typer.Option(
-            "--config", metavar="FILE", help="The configuration it was trained with, if it does not carry it."
+            "--config",
+            metavar="FILE",
+            help="The configuration it was trained with, if the checkpoint does not contain it.",
         ),
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write what was done to this file.")] = None,
 ) -> None:
     """Turn a checkpoint of another code base into a model file, for predict, eval, attend and the rest.
 
-    Nothing in the checkpoint is executed. What its weights do not tell, such as how logits are resized, is taken from
-    the configuration in it or from its name; what has to be assumed is said, and --set changes it. A tensor that is
-    missing, or that nothing is known about, is an error, and nothing is written.
+    Nothing in the checkpoint is executed. What its weights do not show, such as how logits are resized, is taken from
+    the configuration in it or from its name; what has to be assumed is printed, and --set changes it. A tensor that
+    is missing or unknown is an error, and nothing is written.
 
     Example: dnlnet convert dnl_r50-d8_769x769_80k_cityscapes.pth -o dnl.safetensors
     """

@@ -49,10 +49,12 @@ def check(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A name of: dnlnet data list.", autocompletion=complete_data_set)
     ],
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Its folder; or one's own JSON file for coco.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Its folder; for coco also a JSON file of your own.")
+    ],
     split: Annotated[list[str] | None, typer.Option(help="A split; may be repeated. Default: all there are.")] = None,
     images: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The pictures of one's own JSON file. Default: its folder.")
+        Path | None, typer.Option(metavar="DIR", help="Folder of the pictures of that JSON file. Default: its own.")
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write the report to this file.")] = None,
 ) -> None:
@@ -74,7 +76,9 @@ def check(
             return lambda: progress.advance(task)
 
         reports, missing = check_data(name, directory, split or (), images, start)
-    for report in reports.values():
+    for number, report in enumerate(reports.values()):
+        if number:
+            typer.echo()
         _show(report)
     for one, reason in missing.items():
         typer.echo(f"{name} {one} is not there: {reason}")

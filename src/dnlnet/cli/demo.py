@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results; made if it is not there.")] = Path(
-        "demo"
-    ),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results.")] = Path("demo"),
     steps: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Training steps; 400 take about a minute on two cores, twice.")
+        int, typer.Option(min=1, max=1_000_000, help="Training steps of each; 400 take about a minute on two cores.")
     ] = 400,
-    variant: Annotated[str, typer.Option(help="Attention of the block.", autocompletion=complete_variant)] = "dnl",
+    variant: Annotated[
+        str, typer.Option(help="Attention variant of the first one.", autocompletion=complete_variant)
+    ] = "dnl",
     against: Annotated[
         str,
-        typer.Option(metavar="VARIANT", help="Attention to compare with, or none.", autocompletion=complete_variant),
+        typer.Option(metavar="VARIANT", help="Variant to compare with, or none.", autocompletion=complete_variant),
     ] = "nl",
     seed: Annotated[
         int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the first weights and of the training scenes.")
@@ -37,7 +37,7 @@ def demo(
     """Show what a trained network attends to in two photographs; then train two small ones, a minute each.
 
     Within seconds: street.png, and explore.html to point at pixels of the photographs. After training on generated
-    scenes: attention.png, scores.json, and the scenes in the same page. Stopped or killed, the same command goes on.
+    scenes: attention.png, scores.json, and the scenes in the same page. Stopped or killed, the same command resumes.
     Nothing is downloaded.
 
     Example: dnlnet demo --variant dnl_dagger --out demo/dagger
@@ -49,7 +49,8 @@ def demo(
     variants = [variant] if against == "none" else [variant, against]
     try:
         with _bar() as bar:
-            say = partial(bar.console.print, highlight=False, soft_wrap=True, markup=False)
+            soft = not bar.console.is_terminal
+            say = partial(bar.console.print, highlight=False, soft_wrap=soft, markup=False)
             found = run_demo(out, variants, steps=steps, seed=seed, progress=partial(_show, bar), report=say)
     except StoppedError as error:
         raise stopped(error.outcome) from None

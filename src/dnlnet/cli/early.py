@@ -16,13 +16,6 @@ def require_models(models: Sequence[str]) -> None:
             find_model(model)
 
 
-def require_paths(inputs: Sequence[Path]) -> None:
-    """An error if one of the files and folders is not there."""
-    for path in inputs:
-        if not path.exists():
-            raise FileNotFoundError(f"{path}: no such file or folder")
-
-
 def require_folder(data: Path | None) -> None:
     """An error if a folder of data was given and is not there."""
     if data is not None and not data.exists():

@@ -17,12 +17,14 @@ def explore(
     layers: Layers = None,
     heads: Heads = None,
     size: LookSize = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Where it listens, on this machine alone.")] = 7860,
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port on which it listens, for this machine alone.")
+    ] = 7860,
     max_megabytes: Annotated[
         float, typer.Option(min=0.1, max=10_000, callback=finite, help="Larger files are refused.")
     ] = 20,
     max_pixels: Annotated[
-        int, typer.Option(min=1024, max=1_000_000_000, help="And pictures with more pixels; they are made smaller.")
+        int, typer.Option(min=1024, max=1_000_000_000, help="Pictures with more pixels are refused, too.")
     ] = 50_000_000,
     browser: Annotated[bool, typer.Option(help="Open it in the browser.")] = True,
 ) -> None:

@@ -45,17 +45,19 @@ def export(
         str | None, typer.Option(metavar="HxW", help="Height and width of the input. Default: the recipe's.")
     ] = None,
     dynamic: Annotated[
-        str, typer.Option(metavar="AXES", help="Axes that may be others at run time: batch,height,width, or all.")
+        str, typer.Option(metavar="AXES", help="Axes whose length is free at run time: batch,height,width, or all.")
     ] = "",
     with_maps: Annotated[
         list[str] | None,
         typer.Option(
             metavar="X,Y",
-            help="Also put out the unary map, and the pairwise map of this point, given as shares of width and "
+            help="Add outputs: the unary map, and the pairwise map of this point, given as shares of width and "
             "height; may be repeated.",
         ),
     ] = None,
-    part: Annotated[Part, typer.Option(help="Of a detector: all, or backbone and feature pyramid.")] = Part.whole,
+    part: Annotated[
+        Part, typer.Option(help="For a detector: all of it, or backbone and feature pyramid.")
+    ] = Part.whole,
     attention: Annotated[
         Attention,
         typer.Option(
@@ -67,14 +69,17 @@ def export(
     tolerance: Annotated[
         float | None,
         typer.Option(
-            min=0.0, max=1.0, callback=finite, help="Largest difference, as a share of an output's largest."
+            min=0.0,
+            max=1.0,
+            callback=finite,
+            help="Largest difference allowed, as a share of an output's largest value.",
         ),
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the differences here.")] = None,
 ) -> None:
     """Write a trained model for other programs, run what was written, and compare it with the model.
 
-    The input is pixels in 0..255, RGB: what else the network needs is in the file. Attention stays exact. Exit code
+    The input is RGB pixels in 0..255; normalisation is part of the file. Attention stays exact. Exit code
     1, and no file, if what was written computes something else.
 
     Example: dnlnet export runs/camvid --format onnx --dynamic all --with-maps 0.5,0.5 -o camvid.onnx

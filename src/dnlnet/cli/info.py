@@ -12,7 +12,7 @@ def info(
         typer.Argument(metavar="MODEL", help="A model file, a run folder, a name, a file of weights."),
     ],
     check: Annotated[
-        bool, typer.Option("--check", help="Build the network, and see whether the weights of a model are its own.")
+        bool, typer.Option("--check", help="Also build the network, and check that the model's weights fit it.")
     ] = False,
     json: Annotated[Path | None, typer.Option(help="Also write it to this file.")] = None,
 ) -> None:

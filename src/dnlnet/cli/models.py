@@ -12,7 +12,7 @@ def models(
 ) -> None:
     """List the trained models in the box, or print the card of one: origin, licence, scores, use.
 
-    Their names stand wherever a command takes a model, and for dnlnet.load. Nothing is downloaded.
+    Their names can be given wherever a command takes a model, and to dnlnet.load. Nothing is downloaded.
 
     Example: dnlnet models street
     """

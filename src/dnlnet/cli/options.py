@@ -25,19 +25,19 @@ Weights = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Of a transformer: a local state dict (safetensors or PyTorch), or none for random ones. Default: its "
-        "library downloads them.",
+        help="For a transformer: a local state dict (safetensors or PyTorch), or none for random weights. Default: "
+        "its library downloads them.",
     ),
 ]
 Layers = Annotated[
     str | None,
     typer.Option(
-        metavar="5,8", help="Of a transformer: attention layers by number, from 0, or by name. Default: some."
+        metavar="5,8", help="For a transformer: attention layers by number, from 0, or by name. Default: a few."
     ),
 ]
 Heads = Annotated[
     str | None,
-    typer.Option(metavar="mean|all|3", help="Of a transformer: the mean over heads, all, or one. Default: mean."),
+    typer.Option(metavar="mean|all|3", help="For a transformer: the mean over heads, all, or one. Default: mean."),
 ]
 LookSize = Annotated[
     int | None,
@@ -45,7 +45,7 @@ LookSize = Annotated[
         min=1,
         max=100_000,
         metavar="PIXELS",
-        help="Shorter side at which a transformer sees pictures. Default: theirs, up to that of its training.",
+        help="Shorter side at which a transformer sees pictures. Default: their own, up to that of its training.",
     ),
 ]
 

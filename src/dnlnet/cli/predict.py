@@ -23,12 +23,15 @@ class Backend(StrEnum):
 
 def predict(
     model: Model,
-    inputs: Annotated[list[Path], typer.Argument(metavar="PATHS...", help="Pictures, videos, folders of them.")],
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT...", help="Pictures or videos, folders of them, or addresses.")
+    ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="OUT", help="Folder for the results.")] = Path(
         "predicted"
     ),
     submission: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Write what this benchmark's server takes, e.g. cityscapes.")
+        str | None,
+        typer.Option(metavar="NAME", help="Also write what this benchmark's server takes, e.g. cityscapes."),
     ] = None,
     max_pixels: Annotated[
         int | None,
@@ -55,59 +58,60 @@ def predict(
     a video model JSON with the probability of each class. What is in each is printed: the main classes with their
     shares, objects with their confidence, the most confident classes.
 
-    What is done is not done again unless the picture has changed: an interrupted job goes on. Results in the folders
+    What is done is not done again unless the picture has changed: an interrupted job resumes. Results in the folders
     that are searched are left out. What cannot be read is listed at the end; the exit code is then 1, or 2 if nothing
-    could be read. Under torchrun the pictures are shared out.
+    could be read. Files at addresses (https://...) are downloaded first. Under torchrun the pictures are shared out.
 
     With ONNX Runtime or OpenVINO, segmentation and video models predict the same up to rounding, on some processors
     faster. They are extras: pip install "dnlnet[onnx]", or "dnlnet[onnx,bench]" for OpenVINO.
 
     Example: dnlnet predict runs/camvid photos/ street.jpg -o predicted
     """
-    from dnlnet.cli.early import require_models, require_paths
+    from dnlnet.cli.early import require_models
+    from dnlnet.cli.inputs import open_inputs
     from dnlnet.cli.options import given
     from dnlnet.cli.problems import end_with, say
     from dnlnet.cli.progress import counting_progress
     from dnlnet.data.names import printable
 
     require_models([model])
-    require_paths(inputs)
+    with open_inputs(inputs) as found:
+        from dnlnet.artifacts.load import load
+        from dnlnet.engine.distributed import is_main, process_group
+        from dnlnet.runs.predict import predict as predict_files
 
-    from dnlnet.artifacts.load import load
-    from dnlnet.engine.distributed import is_main, process_group
-    from dnlnet.runs.predict import predict as predict_files
+        with process_group(), counting_progress() as progress:
+            task = progress.add_task("predicting", total=None, visible=False)
+            part = progress.add_task("", visible=False)
 
-    with process_group(), counting_progress() as progress:
-        task = progress.add_task("predicting", total=None, visible=False)
-        part = progress.add_task("", visible=False)
+            def advance(picture: Path, done: int, total: int) -> None:
+                name = printable(picture.name)[:40]
+                progress.update(part, description=name, completed=done, total=total, visible=1 < total > done)
 
-        def advance(picture: Path, done: int, total: int) -> None:
-            name = printable(picture.name)[:40]
-            progress.update(part, description=name, completed=done, total=total, visible=1 < total > done)
+            def show(result: "Done") -> None:
+                progress.advance(task)
+                path = found.named(result.path)
+                if result.said:
+                    between = "\n" if "\n" in result.said else ": "
+                    typer.echo(f"{printable(path)}{between}{result.said}")
+                for note in result.notes:
+                    say(f"{path}: {note}")
 
-        def show(result: "Done") -> None:
-            progress.advance(task)
-            if result.said:
-                between = "\n" if "\n" in result.said else ": "
-                typer.echo(f"{printable(result.path)}{between}{result.said}")
-            for note in result.notes:
-                say(f"{result.path}: {note}")
-
-        if backend is not Backend.torch and is_main():
-            say(f"exporting the network for {backend}, once, which takes some seconds")
-        results = predict_files(
-            load(model, backend.value),
-            inputs,
-            out,
-            options=given(submission=submission, max_pixels=max_pixels, threshold=threshold),
-            force=force,
-            start=lambda count: progress.update(task, total=count, visible=True),
-            left_out=lambda text: say(f"left out: {text}"),
-            progress=advance,
-            done=show,
-        )
-        speaks = is_main()
-    bad = [result.problem for result in results if result.problem is not None]
+            if backend is not Backend.torch and is_main():
+                say(f"exporting the network for {backend}, once, which takes some seconds")
+            results = predict_files(
+                load(model, backend.value),
+                found.paths,
+                out,
+                options=given(submission=submission, max_pixels=max_pixels, threshold=threshold),
+                force=force,
+                start=lambda count: progress.update(task, total=count, visible=True),
+                left_out=lambda text: say(f"left out: {text}"),
+                progress=advance,
+                done=show,
+            )
+            speaks = is_main()
+    bad = [found.named(result.problem) for result in results if result.problem is not None]
     skipped, again = (sum(getattr(result, kind) for result in results) for kind in ("skipped", "again"))
     if speaks:
         counts = [

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def profile(
     model: LookModel,
     pictures: Annotated[
-        list[Path] | None, typer.Argument(metavar="[PICTURES...]", help="Pictures, or folders of them.")
+        list[str] | None, typer.Argument(metavar="PICTURES...", help="Pictures, folders of them, or addresses.")
     ] = None,
     data: Annotated[
         Path | None,
@@ -39,7 +39,7 @@ def profile(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Which data set that is, such as camvid. Default: as the folder looks.",
+            help="Which data set that is, such as camvid. Default: recognised by its folder.",
             autocompletion=complete_data_set,
         ),
     ] = None,
@@ -49,7 +49,7 @@ def profile(
     heads: Heads = None,
     size: LookSize = None,
     images: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000_000, help="Only the first so many pictures.")
+        int | None, typer.Option(min=1, max=1_000_000_000, help="Use only the first N pictures.")
     ] = None,
     width: BoundaryWidth = 2,
     void_edges: VoidEdges = False,
@@ -73,36 +73,36 @@ def profile(
     """
     chosen_layers, chosen_heads = layers_of(layers), heads_of(heads)
 
-    from dnlnet.cli.early import require_folder, require_models, require_paths
+    from dnlnet.cli.early import require_folder, require_models
+    from dnlnet.cli.inputs import open_inputs
     from dnlnet.cli.problems import end_with, say
     from dnlnet.cli.progress import counting_progress
     from dnlnet.files import write_json
 
     require_models([model])
-    require_paths(pictures or ())
     require_folder(data)
+    with open_inputs(pictures or ()) as inputs:
+        from dnlnet.runs.profile import profile_model
 
-    from dnlnet.runs.profile import profile_model
-
-    with counting_progress() as progress:
-        task = progress.add_task("looking", total=None, visible=False)
-        found = profile_model(
-            model,
-            pictures or (),
-            data=data,
-            data_set=data_set,
-            split=split,
-            weights=weights,
-            size=size,
-            layers=chosen_layers,
-            head=chosen_heads if isinstance(chosen_heads, int) else None,
-            images=images,
-            width=width,
-            void_edges=void_edges,
-            report=say,
-            start=lambda count: progress.update(task, total=count, visible=True),
-            advance=lambda: progress.advance(task),
-        )
+        with counting_progress() as progress:
+            task = progress.add_task("looking", total=None, visible=False)
+            found = profile_model(
+                model,
+                inputs.paths,
+                data=data,
+                data_set=data_set,
+                split=split,
+                weights=weights,
+                size=size,
+                layers=chosen_layers,
+                head=chosen_heads if isinstance(chosen_heads, int) else None,
+                images=images,
+                width=width,
+                void_edges=void_edges,
+                report=lambda text: say(inputs.named(text)),
+                start=lambda count: progress.update(task, total=count, visible=True),
+                advance=lambda: progress.advance(task),
+            )
     if found.images:
         counted = (
             f"nearer than {width} px to a contour, edges of unlabelled pixels {'' if void_edges else 'not '}counted"
@@ -115,7 +115,7 @@ def profile(
             "data": found.data,
             "width": width,
             "void_edges": void_edges,
-            "images": found.images,
+            "images": [inputs.named(image) for image in found.images],
         }
         write_json(json, content | found.profile.to_json())
         typer.echo(f"written: {json}")
@@ -125,7 +125,7 @@ def profile(
 
         save_figure(profile_figure(found.profile, f"{found.title}, mean over {_pictures(found)}"), picture)
         typer.echo(f"written: {picture}")
-    end_with(found.problems, found.count)
+    end_with([inputs.named(problem) for problem in found.problems], found.count)
 
 
 def _print(found: "Profiled", boundary: str, *, every_head: bool) -> None:
@@ -135,7 +135,7 @@ def _print(found: "Profiled", boundary: str, *, every_head: bool) -> None:
     from dnlnet.lens.statistics import STATISTICS
 
     rows = list(found.profile) if every_head else found.profile.layers()
-    over = f"{_pictures(found)}; mean ± standard error over them"
+    over = _pictures(found) + ("; mean ± standard error over them" if len(found.images) > 1 else "")
     print_table(f"Attention of {found.title}", [_row(row, STATISTICS) for row in rows], f"{over}; all tokens")
     if found.data is None:
         return

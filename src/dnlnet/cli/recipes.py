@@ -65,7 +65,7 @@ def show(
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Write it to this file as JSON instead.")] = None,
 ) -> None:
-    """Print everything that a recipe says, as YAML, with values replaced if asked.
+    """Print everything that a recipe says, as YAML; with --set, with values replaced.
 
     Example: dnlnet recipes show camvid-mbv2-dnl --set optim.lr=0.02
     """

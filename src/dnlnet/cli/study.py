@@ -61,7 +61,7 @@ def study(
     and deviation over seeds, paired differences with confidence intervals, and the overlaps of attention with the
     ground truth, beside the paper's.
 
-    Example: dnlnet study 'camvid-mbv2_frozen-*' --seeds 5 --data ~/camvid --out study --set model.weights=mbv2.pth
+    Example: dnlnet study 'camvid-mbv2_frozen-*' --seeds 5 --data ~/camvid --out study
     """
     from dnlnet.cli.early import require_folder
     from dnlnet.cli.problems import say

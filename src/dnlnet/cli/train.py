@@ -1,4 +1,4 @@
-"""`dnlnet train`: train a recipe, and go on where it stopped."""
+"""`dnlnet train`: train a recipe, and resume it where it stopped."""
 
 from collections import deque
 from datetime import timedelta
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _LINES_IN_A_FILE = 50  # a bar that moves needs a terminal
 _ITERATIONS_OF_A_SPEED = 20
+_LONGEST = len("evaluating")  # of what bars are called: nothing moves aside when another one comes
 
 
 def train(
@@ -31,18 +32,18 @@ def train(
     ] = None,
     *,
     out: Annotated[
-        Path, typer.Option(metavar="RUN", help="Folder of the run; the same one goes on where it stopped.")
+        Path, typer.Option(metavar="RUN", help="Folder of the run; with that of a stopped one, training resumes.")
     ],
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set, or of your own.")] = None,
     weights: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="First weights of the backbone: a file, or none for random ones."),
+        typer.Option(metavar="FILE", help="Weights that the backbone starts with: a file, or none for random ones."),
     ] = None,
     iterations: Annotated[
         int | None,
-        typer.Option(min=1, max=1_000_000_000, help="How long; warm-up and further rounds in proportion."),
+        typer.Option(min=1, max=1_000_000_000, help="How many; warm-up and further rounds change in proportion."),
     ] = None,
-    batch: Annotated[int | None, typer.Option(min=1, max=65_536, help="Images or clips of an iteration.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, max=65_536, help="Images or clips per iteration.")] = None,
     lr: Annotated[
         float | None, typer.Option(min=0, max=100, metavar="RATE", callback=finite, help="The learning rate.")
     ] = None,
@@ -58,25 +59,25 @@ def train(
             autocompletion=complete_setting,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of everything random.")] = 0,
     workers: Annotated[int, typer.Option(min=0, max=MOST_THREADS, help="Processes that read data.")] = 1,
     unpack: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep decoded pictures here, to read windows of.")
+        Path | None, typer.Option(metavar="DIR", help="Keep decoded pictures here, and read only windows of them.")
     ] = None,
     cache: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Keep features of a frozen backbone here, for several runs to share."),
     ] = None,
     skip_nonfinite: Annotated[
-        int, typer.Option(min=0, max=1_000_000_000, help="Iterations with a non-finite loss to leave out.")
+        int, typer.Option(min=0, max=1_000_000_000, help="How many iterations with a non-finite loss may be skipped.")
     ] = 0,
 ) -> None:
-    """Train a recipe, or what suits a folder; stopped or killed, the same command goes on from the last checkpoint.
+    """Train a recipe, or your own folder; stopped or killed, the same command resumes from the last checkpoint.
 
-    Without a recipe, the folder of the data chooses a small one: images with masks and classes.yaml, COCO's JSON,
-    or folders of videos by class. The folder of the run gets run.yaml, log.jsonl, checkpoints, best.safetensors,
-    last.safetensors, report.md and event files for TensorBoard. Under torchrun, the same command trains in several
-    processes.
+    Without a recipe, a small one is chosen that suits the folder of the data: images with masks and classes.yaml,
+    COCO's JSON, or folders of videos by class. The folder of the run gets run.yaml, log.jsonl, checkpoints,
+    best.safetensors, last.safetensors, report.md and event files for TensorBoard. Under torchrun, the same command
+    trains in several processes.
 
     Example: dnlnet train --data ~/my_pictures --out runs/mine
 
@@ -129,7 +130,7 @@ def train(
 
 def stopped(outcome: "Outcome") -> typer.Exit:
     """Say how a training that a signal stopped goes on; how the command ends then."""
-    typer.echo(f"stopped after iteration {outcome.iteration}, which is saved; the same command goes on from there")
+    typer.echo(f"stopped after iteration {outcome.iteration}, which is saved; the same command resumes from there")
     return typer.Exit(128 + (outcome.signal or 0))
 
 
@@ -175,7 +176,7 @@ class TrainingBar:
 
     def say(self, text: str) -> None:
         """A line above the bars."""
-        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+        self.console.print(text, highlight=False, soft_wrap=not self.console.is_terminal, markup=False)
 
     def show(self, now: "TrainingProgress") -> None:
         """An iteration is done."""
@@ -195,7 +196,7 @@ class TrainingBar:
 
     def _update(self, name: str, done: int, total: int, state: str) -> None:
         if name not in self.tasks:
-            self.tasks[name] = self.progress.add_task(name, total=total, state=state)
+            self.tasks[name] = self.progress.add_task(f"{name:{_LONGEST}}", total=total, state=state)
         self.progress.update(self.tasks[name], completed=done, total=total, state=state)
 
 

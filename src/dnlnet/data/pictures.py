@@ -1,27 +1,20 @@
 """Pictures of any kind as RGB: what a camera, a scanner or a drawing program writes."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.client import HTTPException
-from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
-from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from dnlnet.data.labelled import BadFileError, open_picture
+from dnlnet.data.downloads import downloaded, is_url
+from dnlnet.data.labelled import open_picture
 from dnlnet.data.sizes import Size
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 PictureLike = Union[Path, str, Image.Image, NDArray[Any], "Tensor"]
-_PATIENCE = 30  # seconds without an answer
-_MOST_BYTES = 256 * 2**20  # of a download
 _BRIGHTEST = {"I;16": 65535, "I;16B": 65535, "I;16L": 65535, "I": 65535, "F": 1.0}
 
 
@@ -100,34 +93,6 @@ def several_pictures(source: Any) -> list[Any] | None:
     """
     several = isinstance(source, list | tuple) or (getattr(source, "ndim", None) == 4)
     return list(source) if several else None
-
-
-def is_url(source: object) -> bool:
-    """Whether it is the address of a file to download.
-
-    >>> is_url("https://example.org/a.jpg"), is_url("a.jpg"), is_url(Path("https:/a"))
-    (True, False, False)
-    """
-    return isinstance(source, str) and source.startswith(("https://", "http://"))
-
-
-@contextmanager
-def downloaded(url: str) -> Iterator[Path]:
-    """The file at an address, for as long as the block lasts; what is wrong with it is said of the address."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / (PurePosixPath(urlsplit(url).path).name or "download")
-        try:
-            with urlopen(Request(url, headers={"User-Agent": "dnlnet"}), timeout=_PATIENCE) as answer:
-                content = answer.read(_MOST_BYTES + 1)
-        except (OSError, ValueError, HTTPException) as error:
-            raise FileNotFoundError(f"{url}: cannot be downloaded ({error}); give a file instead") from None
-        if len(content) > _MOST_BYTES:
-            raise ValueError(f"{url}: is larger than {_MOST_BYTES // 2**20} MB; download it, and give the file")
-        path.write_bytes(content)
-        try:
-            yield path
-        except BadFileError as error:
-            raise ValueError(f"{url}: {error.problem.text}") from None
 
 
 def resized_picture(picture: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:

@@ -106,7 +106,8 @@ class Explorer:
         lines, shown = [f"Pixel x={column}, y={row} of {picture.name}"], []
         for view in picture.views:
             position = view.position(point, picture)
-            found = "" if view.prediction is None else f", seen as {picture.class_name(int(view.prediction[point]))}"
+            label = None if view.prediction is None else int(view.prediction[point])
+            found = "" if label is None else f", predicted {picture.class_name(label)}"
             size = " x ".join(map(str, view.terms.size))
             lines.append(f"{view.title}: row {position[0]}, column {position[1]} of its {size} map{found}")
             maps = view.terms.maps([position])

@@ -12,10 +12,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
+from dnlnet.data.downloads import is_url
 from dnlnet.data.inputs import Inputs, find_pictures
 from dnlnet.data.labelled import BadFileError, Labels, Problem
 from dnlnet.data.outputs import writing_problem
-from dnlnet.data.pictures import PictureLike, is_url, read_pixels, several_pictures
+from dnlnet.data.pictures import PictureLike, read_pixels, several_pictures
 from dnlnet.files import atomic_write, write_json
 from dnlnet.lens.drawn import Drawn
 from dnlnet.lens.explorer import explorer_page

@@ -13,12 +13,14 @@ from torch.nn.functional import interpolate
 
 from dnlnet.attention import Terms
 from dnlnet.data.names import in_figure
-from dnlnet.lens.panels import DIM, SCALE, SIDE, Mark, draw_panel, draw_scale, noted, overlay_heat, panel_height
+from dnlnet.lens.panels import DIM, SCALE, SIDE, Mark, draw_panel, draw_scale, overlay_heat, panel_height
 from dnlnet.lens.views import cell_of, is_nearly_uniform
 
 _MOST_FRAMES = 8
-_WIDTH, _HEIGHT, _SMALLEST = 10.0, 7.5, 0.7  # inches: of all panels, and of the side of one
+_WIDTH, _HEIGHT, _SMALLEST = 10.0, 6.5, 0.5  # inches: of all panels, and of the side of one
+_GAP = 0.08  # between two rows
 _LABELS = 1.3  # for the names of the rows
+_LETTERS = 24  # of a line of these
 ClipPoint = tuple[int, int, int]  # (frame, row, column) in frames and pixels of the clip
 
 
@@ -53,16 +55,16 @@ def clip_figure(
         positions = [clip_position(point, frames, terms) for point in points]
         maps = terms.maps(positions)
         if maps.unary is not None:
-            rows.append((f"{in_figure(name)}\nunary{_peak(maps.unary[0])}", maps.unary[0], []))
+            rows.append((_label(name, "unary", maps.unary[0]), maps.unary[0], []))
         if maps.pairwise is not None:
             rows += [
-                (f"{in_figure(name)}\npairwise of {n + 1}{_peak(attention)}", attention, [n])
+                (_label(name, f"pairwise of {n + 1}", attention), attention, [n])
                 for n, attention in enumerate(maps.pairwise[0])
             ]
     # As large as a screen takes, with the same letters in every figure.
     ratio = panel_height((frames.shape[1], frames.shape[2])) / SIDE
-    side = max(_SMALLEST, min(0.75 * SIDE, _WIDTH / times, _HEIGHT / len(rows) / ratio))
-    size = (times * (side + 0.05) + _LABELS + SCALE, len(rows) * (side * ratio + 0.1) + (0.6 if title else 0.35))
+    side = max(_SMALLEST, min(0.75 * SIDE, _WIDTH / times, (_HEIGHT / len(rows) - _GAP) / ratio))
+    size = (times * (side + 0.05) + _LABELS + SCALE, len(rows) * (side * ratio + _GAP) + (0.6 if title else 0.35))
     figure = Figure(figsize=size, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.02, h_pad=0.03, wspace=0.01, hspace=0.01)  # type: ignore[union-attr,call-arg]
     if title:
@@ -71,7 +73,7 @@ def clip_figure(
     for axes, (name, attention, numbers) in zip(grid, rows, strict=True):
         in_frame = [(cell_of(points[number][0], len(frames), times), marks[number]) for number in numbers]
         _draw_row(axes, frames, attention, in_frame)
-        axes[0].set_ylabel(name, fontsize=8, rotation=0, ha="right", va="center", labelpad=6)
+        axes[0].set_ylabel(name, fontsize=7, rotation=0, ha="right", va="center", labelpad=6)
     for time, axes in enumerate(grid[0]):
         axes.set_title(f"frame {_middle_frame(time, times, len(frames)) + 1}", fontsize=9)
     draw_scale(figure, list(grid[1:].flat))
@@ -102,11 +104,16 @@ def _draw_row(
             draw_panel(axes, overlay_heat(frame, over[time * len(over) // times], strongest), "", here)
 
 
-def _peak(attention: Tensor) -> str:
-    """The maximum over the mean, or that there is little to see."""
-    if is_nearly_uniform(attention):
-        return noted("", attention)
-    return f"\nmax {float(attention.max() / attention.mean()):.3g} x uniform"
+def _label(block: str, term: str, attention: Tensor) -> str:
+    """The name of a row: block and term, and the maximum over the mean, or that there is little to see.
+
+    >>> import torch
+    >>> _label("layer3.1", "unary", torch.ones(2, 3))
+    'layer3.1 unary\\nnearly uniform'
+    """
+    between = " " if len(block) + len(term) < _LETTERS else "\n"
+    peak = f"max {float(attention.max() / attention.mean()):.3g} x uniform"
+    return f"{in_figure(block)}{between}{term}\n{'nearly uniform' if is_nearly_uniform(attention) else peak}"
 
 
 def _middle_frame(time: int, times: int, frames: int) -> int:

@@ -136,22 +136,28 @@ def result_figure(pixels: NDArray[np.uint8], classes: Classes, shares: Mapping[s
     """A result over its picture (H, W, 3), with a legend of the first classes and the share of each.
 
     >>> sky = Classes(["sky"], [(0, 0, 255)])
-    >>> [text.get_text() for text in result_figure(np.zeros((2, 3, 3), np.uint8), sky, {"sky": 0.6}).legends[0].texts]
+    >>> drawn = result_figure(np.zeros((2, 3, 3), np.uint8), sky, {"sky": 0.6}).axes[0]
+    >>> [text.get_text() for text in drawn.get_legend().texts]
     ['sky 60 %']
     """
     shape = pixels.shape[0], pixels.shape[1]
     wide = 2.2 * SIDE
     high = panel_height(shape) * 2.2
-    figure = Figure(figsize=(wide + 1.9, high), layout="constrained")
+    shown = [(name, share) for name, share in shares.items() if share >= 0.005][: max(3, int(high / 0.2))]
+    colours = [[part / 255 for part in classes.palette[classes.names.index(name)]] for name, _ in shown]
+    labels = [f"{in_figure(name, 20)} {100 * share:.0f} %" for name, share in shown]
+    longest = max(map(len, labels), default=0)
+    figure = Figure(figsize=(wide + 0.5 + 0.075 * longest, high), layout="constrained")
     axes = figure.subplots()
     draw_panel(axes, pixels, "")
     axes.set_frame_on(False)
-    shown = [(name, share) for name, share in shares.items() if share >= 0.005][: max(3, int(high / 0.2))]
-    colours = [[part / 255 for part in classes.palette[classes.names.index(name)]] for name, _ in shown]
-    figure.legend(
+    axes.set_anchor("NW")
+    axes.legend(
         [Rectangle((0, 0), 1, 1, color=colour) for colour in colours],
-        [f"{in_figure(name, 20)} {100 * share:.0f} %" for name, share in shown],
-        loc="outside right upper",
+        labels,
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1),
+        borderaxespad=0,
         frameon=False,
         fontsize=8,
         handlelength=1.2,

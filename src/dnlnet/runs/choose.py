@@ -35,7 +35,7 @@ def choose_recipe(root: Path) -> tuple[Recipe, str]:
     recipe = _small_recipe(system, row, root)
     scored = f"scored on {recipe.data.test}" if recipe.data.test else "with no split to be scored on"
     return recipe, (
-        f"{root} has {', '.join(row.signs)}, as the data set {row.name}: training {recipe.name}, a small "
+        f"{root} has {', '.join(row.signs)}, the layout of {row.name}: training {recipe.name}, a small "
         f"{recipe.task} recipe, on {recipe.data.train}, {scored}"
     )
 

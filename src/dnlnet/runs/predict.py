@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dnlnet.artifacts.load import TrainedModel, load
+from dnlnet.data.downloads import is_url
 from dnlnet.data.labelled import BadFileError
 from dnlnet.data.outputs import Outputs, Targets, writing_problem
 from dnlnet.engine import distributed
@@ -73,6 +74,8 @@ def predict(
     trained = model if isinstance(model, TrainedModel) else load(model)
     require_options(trained.system.name, trained.system.output_options, options or {})
     outputs = trained.system.outputs(trained.predicting, **(options or {}))
+    for address in filter(is_url, inputs):
+        raise ValueError(f"{address}: give files and folders, or call the model with the address: model({address!r})")
     paths = [Path(given) for given in inputs]
     results = []
     for result in write_predictions(

@@ -218,6 +218,7 @@ def _frozen() -> Iterator[SegmentationRecipe]:
                 shorter = schedule.model_copy(update={"iterations": 20 * epoch})
                 for variant in (None, *VARIANTS):
                     yield _recipe(f"{name}-{stem}_tuned", variant, model, tuned)
+                for variant in (None, *VARIANTS):
                     done = ("backbone.", "mix.") if variant is None else ("backbone.", "mix.", "block.")
                     kept = training.model_copy(update={"frozen": done})
                     yield _recipe(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from dnlnet.data.pictures import downloaded, is_url
+from dnlnet.data.downloads import downloaded, is_url
 from dnlnet.video.data.frame_folder import FOLDER_RATE, FrameList
 from dnlnet.video.data.video import Video, open_video
 

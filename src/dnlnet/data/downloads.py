@@ -1,0 +1,81 @@
+"""Files at addresses, downloaded; what goes wrong is one sentence that begins with the address."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.error import HTTPError
+from urllib.parse import unquote, urlsplit
+from urllib.request import Request, urlopen
+
+from dnlnet.data.labelled import BadFileError
+
+_PATIENCE = 30  # seconds without an answer
+_MOST_BYTES = 256 * 2**20
+_LONGEST_NAME = 60  # letters
+
+
+def is_url(source: object) -> bool:
+    """Whether it is the address of a file to download.
+
+    >>> is_url("https://example.org/a.jpg"), is_url("a.jpg"), is_url(Path("https:/a"))
+    (True, False, False)
+    """
+    return isinstance(source, str) and source.startswith(("https://", "http://"))
+
+
+@contextmanager
+def downloaded(url: str) -> Iterator[Path]:
+    """The file at an address, for as long as the block lasts; what is wrong with it is said of the address."""
+    with TemporaryDirectory() as folder:
+        path = download(url, Path(folder))
+        try:
+            yield path
+        except BadFileError as error:
+            raise ValueError(f"{url}: {error.problem.text}") from None
+
+
+def download(url: str, folder: Path) -> Path:
+    """Fetch the file at an address into a folder, under its own name and, if the server says it, with its time."""
+    try:
+        with urlopen(Request(url, headers={"User-Agent": "dnlnet"}), timeout=_PATIENCE) as answer:
+            content = answer.read(_MOST_BYTES + 1)
+            changed = answer.headers["Last-Modified"]
+    except (OSError, ValueError, HTTPException) as error:
+        raise FileNotFoundError(f"{url}: cannot be downloaded ({_reason(error)}); give a file instead") from None
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"{url}: is larger than {_MOST_BYTES // 2**20} MB; download it, and give the file")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / _name(url)
+    path.write_bytes(content)
+    if changed is not None:
+        with suppress(ValueError, OverflowError, OSError):  # a time that is none
+            time = parsedate_to_datetime(changed).timestamp()
+            os.utime(path, (time, time))
+    return path
+
+
+def _reason(error: Exception) -> str:
+    """Why a download failed, without the wrapping of the library.
+
+    >>> from urllib.error import URLError
+    >>> _reason(URLError(ConnectionRefusedError(111, "Connection refused"))), _reason(TimeoutError("timed out"))
+    ('Connection refused', 'no answer for 30 seconds')
+    """
+    why = error if isinstance(error, HTTPError) else getattr(error, "reason", error)
+    if isinstance(why, TimeoutError):
+        return f"no answer for {_PATIENCE} seconds"
+    return str(getattr(why, "strerror", None) or why).partition("\n")[0]
+
+
+def _name(url: str) -> str:
+    """What to call the file at an address.
+
+    >>> _name("https://example.org/my%20cat.jpg?size=3"), _name("https://example.org/")
+    ('my cat.jpg', 'download')
+    """
+    name = unquote(urlsplit(url).path).rsplit("/", 1)[-1].replace("\0", "")[-_LONGEST_NAME:]
+    return "download" if name in ("", ".", "..") else name
