@@ -29,7 +29,8 @@ def test_the_operator_passes_pytorchs_own_checks() -> None:
     torch.library.opcheck(torch.ops.dnlnet.attend.default, operands())
     grad = torch.randn(2, 9, 5, dtype=torch.float64)
     detached = tuple(t.detach() for t in operands())
-    torch.library.opcheck(torch.ops.dnlnet.attend_backward.default, (grad, *detached))
+    saved = torch.ops.dnlnet.attend(*detached)
+    torch.library.opcheck(torch.ops.dnlnet.attend_backward.default, (grad, *detached, *saved))
 
 
 def test_second_derivative_of_a_small_map_is_right() -> None:

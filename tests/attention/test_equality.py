@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import equations
 from dnlnet import PRESETS, VARIANTS, NonLocalBlock
-from dnlnet.attention import blocked
+from dnlnet.attention import blocked, operator, tiles
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
 each_dims = pytest.mark.parametrize("dims", [1, 2, 3])
@@ -22,7 +22,9 @@ FORMS = {
     "softmax kept, parts of images": {"MIN_LOGITS": 1},
     "softmax kept, several images": {"MIN_LOGITS": 1, "FORWARD_ROWS": 250, "BACKWARD_ROWS": 150},
     "softmax computed again": {"MIN_LOGITS": 1, "MAX_LOGITS": 100},
+    "tiles": {"MIN_LOGITS": 1, "MAX_LOGITS": 100},
 }
+TILES = {"ROWS": 7, "BACKWARD_ROWS": 5, "KEYS": 6}
 
 
 @contextmanager
@@ -30,6 +32,10 @@ def computed_as(form: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ({"FORWARD_ROWS": 7, "BACKWARD_ROWS": 5, "MIN_PADDED": 1} | FORMS[form]).items():
             patch.setattr(blocked, name, value)
+        if form == "tiles":
+            patch.setattr(operator, "MIN_TILED", 1)
+            for name, value in TILES.items():
+                patch.setattr(tiles, name, value)
         yield
 
 

@@ -133,7 +133,7 @@ class NonLocalBlock(nn.Module):
             outputs[ungated:] = [self.gamma * y for y in outputs[ungated:]]
         y = outputs.pop()
         for unary in outputs:
-            y += unary  # in place: no backward pass needs y
+            y = y + unary if y.requires_grad else y.add_(unary)  # a backward pass may need y as it was
         y = clamp_to_finite(y)
         if self.projection is not None:
             y = self.projection(y)

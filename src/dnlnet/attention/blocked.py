@@ -57,7 +57,8 @@ class _AttendKeeping(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value, attention = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative may follow, which the operator refuses
-            grads: tuple[Tensor, Tensor, Tensor] = torch.ops.dnlnet.attend_backward(grad, query, key, value)
+            saved = torch.ops.dnlnet.attend(query, key, value)
+            grads: tuple[Tensor, Tensor, Tensor] = torch.ops.dnlnet.attend_backward(grad, query, key, value, *saved)
             return grads
         return backward(grad, query, key, value, attention)
 
