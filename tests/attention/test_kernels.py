@@ -110,10 +110,11 @@ def test_without_a_kernel_for_the_shapes_the_blocked_operator_runs(
     "constants",
     [
         {},
-        {"MIN_LOGITS": 1},
-        {"MIN_LOGITS": 1, "FORWARD_ROWS": 9, "BACKWARD_ROWS": 18},
+        {"AT_ONCE": 0},
+        {"AT_ONCE": 0, "MIN_LOGITS": 1},
+        {"AT_ONCE": 0, "MIN_LOGITS": 1, "FORWARD_ROWS": 9, "BACKWARD_ROWS": 18},
         {"MIN_LOGITS": 1, "MAX_LOGITS": 50},
-        {"MIN_LOGITS": 1, "MAX_LOGITS": 110, "FORWARD_ROWS": 20},
+        {"AT_ONCE": 0, "MIN_LOGITS": 1, "MAX_LOGITS": 110, "FORWARD_ROWS": 20},
         {"MAX_LOGITS": 0},
     ],
 )

@@ -64,7 +64,7 @@ def test_tiles_compute_the_definition_and_its_gradients(
 
 
 def test_a_reference_that_is_too_low_is_raised(tiled: list[float]) -> None:
-    """In float32 exp(l - r) overflows from l - r = 89 on: here the last logits are 150 above those of the first tile."""
+    """In float32 exp(89) overflows, and the last logits are more than 89 above those of the first tile."""
     query, value = torch.ones(1, 9, 1), torch.randn(1, 13, 5, generator=torch.Generator().manual_seed(0))
     key = torch.linspace(-75, 75, 13).view(1, 13, 1)
     expected = results(attend_explicit, query.double(), key.double(), value.double())

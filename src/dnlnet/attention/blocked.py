@@ -2,7 +2,7 @@
 
 A block is a few hundred query rows of one image, or several small images at once, against all their keys, so that
 every softmax is over a whole row and needs no running maximum. For the backward pass the softmax is kept if all of it
-is small enough (`attend_keeping`), and otherwise computed again, block by block.
+is small enough (`attend_keeping`), and otherwise computed again, block by block. Large maps are faster in `tiles`.
 """
 
 # B batch, N query positions, M key positions, D embedding width, C value width, I images and R rows of one block
@@ -15,10 +15,12 @@ from torch import Tensor
 
 Block = tuple[slice, slice]  # a range of images, and of their rows
 
+# A softmax this small is worth no blocks: the whole batch is computed at once.
+AT_ONCE = 2**17
 # Rows of queries per block: enough for the matrix multiply to run at full speed ...
 FORWARD_ROWS = 768
 BACKWARD_ROWS = 512
-# ... more where there are few keys, to make a block worth its calls ...
+# ... more where there are few keys, to make a block worth its calls (and up to this size there are second derivatives)
 MIN_LOGITS = 2**20
 # ... but fewer where a buffer would take more than 64 MB in float32. Up to this size the softmax is kept.
 MAX_LOGITS = 2**24
@@ -39,7 +41,7 @@ def attend_keeping(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     >>> attend_keeping(torch.zeros(1, 3, 2), torch.zeros(1, 4, 2), torch.ones(1, 4, 5)).shape
     torch.Size([1, 3, 5])
     """
-    if query.shape[0] * query.shape[1] * key.shape[1] <= MIN_LOGITS:
+    if query.shape[0] * query.shape[1] * key.shape[1] <= AT_ONCE:
         return torch.bmm(torch.bmm(query, key.mT).softmax(dim=-1), value)
     if torch.is_grad_enabled():
         return _AttendKeeping.apply(query, key, value)  # type: ignore[no-any-return]
@@ -56,8 +58,10 @@ class _AttendKeeping(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value, attention = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative may follow, which the operator refuses
-            saved = torch.ops.dnlnet.attend(query, key, value)
+        if torch.is_grad_enabled():  # a second derivative may follow
+            if attention.numel() <= MIN_LOGITS:
+                return _differentiable_backward(grad, query, key, value)
+            saved = torch.ops.dnlnet.attend(query, key, value)  # the operator refuses it
             grads: tuple[Tensor, Tensor, Tensor] = torch.ops.dnlnet.attend_backward(grad, query, key, value, *saved)
             return grads
         return backward(grad, query, key, value, attention)
@@ -106,6 +110,16 @@ def backward(
         torch.bmm(dl, k, out=grad_query[images, rows])
         _multiply(dl.mT, q, grad_key[images], add=earlier)
     return grad_query, grad_key, grad_value
+
+
+def _differentiable_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`backward` with nothing in place."""
+    attention = torch.bmm(query, key.mT).softmax(dim=-1)
+    products = attention * torch.bmm(grad, value.mT)
+    dl = products - attention * products.sum(dim=-1, keepdim=True)
+    return torch.bmm(dl, key), torch.bmm(dl.mT, query), torch.bmm(attention.mT, grad)
 
 
 def _blocks(batch: int, positions: int, keys: int, rows: int) -> list[Block]:
