@@ -20,7 +20,7 @@ AT_ONCE = 2**17
 # Rows of queries per block: enough for the matrix multiply to run at full speed ...
 FORWARD_ROWS = 768
 BACKWARD_ROWS = 512
-# ... more where there are few keys, to make a block worth its calls (and up to this size there are second derivatives)
+# ... more where there are few keys, to make a block worth its calls (up to this size there are second derivatives)
 MIN_LOGITS = 2**20
 # ... but fewer where a buffer would take more than 64 MB in float32. Up to this size the softmax is kept.
 MAX_LOGITS = 2**24

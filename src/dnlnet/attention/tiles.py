@@ -1,9 +1,9 @@
 """Softmax attention in tiles: a part of the queries against a part of the keys, small enough for a core's own cache.
 
 What a tile holds is made by one matrix multiply, passed through the exponential and used by the next multiply before
-it leaves the cache; whole rows of logits would go to memory and back between these steps. Weights are exp(l - r), with
-a reference r of each row that is close enough to its largest logit; they are divided by their sum at the end, in the
-output. The backward pass computes them again from the logarithm of that sum, and has sum_j P_ij dP_ij = dy_i.y_i.
+it leaves the cache; whole rows of logits would go to memory and back between these steps. Weights are exp(l - r),
+with a reference r of each row that is close enough to its largest logit; they are divided by their sum at the end,
+in the output. The backward pass computes them again from the logarithm of that sum, and sum_j P_ij dP_ij is dy_i.y_i.
 """
 
 # B batch, N query positions, M key positions, D embedding width, C value width
