@@ -30,22 +30,27 @@ ROW_ALIGNMENT = 16
 MIN_PADDED = 2048
 
 
-def fits_buffer(query: Tensor, key: Tensor) -> bool:
-    """Whether the attention of the whole batch is no larger than a block may be."""
-    return query.shape[0] * query.shape[1] * key.shape[1] <= MAX_LOGITS
+def attend_keeping(query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
+    """softmax(q.k) v, the softmax kept for the backward pass; None if it is too large to keep, or a logit overflows.
 
-
-def attend_keeping(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """softmax(q.k) v, NaN where a logit overflows; the softmax is kept for the backward pass.
+    A row in which a logit overflows is NaN throughout, and NaN does not even equal itself: one column tells.
 
     >>> attend_keeping(torch.zeros(1, 3, 2), torch.zeros(1, 4, 2), torch.ones(1, 4, 5)).shape
     torch.Size([1, 3, 5])
     """
-    if query.shape[0] * query.shape[1] * key.shape[1] <= AT_ONCE:
-        return torch.bmm(torch.bmm(query, key.mT).softmax(dim=-1), value)
+    logits = query.shape[0] * query.shape[1] * key.shape[1]
+    if logits <= AT_ONCE:
+        attention = torch.bmm(query, key.mT).softmax(dim=-1)
+        column = attention.select(2, 0)
+        return torch.bmm(attention, value) if torch.equal(column, column) else None
+    if logits > MAX_LOGITS:
+        return None
     if torch.is_grad_enabled():
-        return _AttendKeeping.apply(query, key, value)  # type: ignore[no-any-return]
-    return forward(query, key, value)[0]
+        out: Tensor = _AttendKeeping.apply(query, key, value)
+    else:
+        out = forward(query, key, value)[0]
+    column = out.select(2, 0)
+    return out if torch.equal(column, column) else None
 
 
 class _AttendKeeping(torch.autograd.Function):
