@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 import torch
@@ -128,8 +129,22 @@ def test_every_way_of_making_blocks_computes_the_same(
         monkeypatch.setattr(blocked, name, size)
     q, k, v = operands(queries)
     torch.testing.assert_close(results(attend, q, k, v), results(attend_explicit, q, k, v), rtol=1e-12, atol=1e-12)
+    columns = partial(attend, columns=True)
+    torch.testing.assert_close(results(columns, q, k, v), results(attend_explicit, q, k, v), rtol=1e-12, atol=1e-12)
     with torch.no_grad():
         torch.testing.assert_close(attend(q, k, v), attend_explicit(q, k, v), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(columns(q, k, v), attend_explicit(q, k, v), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("at_once", [0, 2**17])
+@pytest.mark.parametrize("training", [False, True])
+def test_the_output_can_have_its_positions_side_by_side_in_memory(
+    at_once: int, training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocked, "AT_ONCE", at_once)
+    with torch.set_grad_enabled(training):
+        assert attend(*operands(), columns=True).mT.is_contiguous()
+        assert attend(*operands()).is_contiguous()
 
 
 @pytest.mark.parametrize("magnitude", [1e10, 1e19, 1e30, 3e38])

@@ -42,6 +42,13 @@ def test_explicit_is_left_out_where_it_cannot_fit(monkeypatch: pytest.MonkeyPatc
     assert not bench._explicit_fits("dnl", (60, 60), batch=8)
 
 
+def test_memory_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bench.SIZES, "6x7", (6, 7))
+    monkeypatch.setattr(bench, "MULTIPLY", 64)
+    for row in bench_block(["gc"], ["6x7"], channels=8, rounds=1, threads=1, memory=False):
+        assert row.fused_bytes is row.explicit_bytes is None
+
+
 def test_ratios_are_absent_where_explicit_is() -> None:
     row = Row("s", 1, "dnl", True, 1.0, None, None, None, 0.5, 0.4, 10, None)
     assert row.time_ratio is None

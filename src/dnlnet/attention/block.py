@@ -92,7 +92,10 @@ class NonLocalBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The block's output, shaped like x, without forming the attention matrix."""
-        return self._add_attended(x, self._attend if self.variant.pairwise else self._attend_once)
+        if not self.variant.pairwise:
+            return self._add_attended(x, self._attend_once)
+        columns = self.projection is None and x.is_contiguous()
+        return self._add_attended(x, partial(self._attend, attend=partial(attend, columns=columns)))
 
     def forward_explicit(self, x: Tensor) -> Tensor:
         """The same output by way of the N x M attention matrix: slower and larger, but twice differentiable."""
@@ -108,7 +111,7 @@ class NonLocalBlock(nn.Module):
         """
         return self._add_attended(x, partial(self._attend, attend=attend))
 
-    def _attend(self, tokens: Tensor, context: Tensor, attend: Attend = attend) -> list[Tensor]:
+    def _attend(self, tokens: Tensor, context: Tensor, attend: Attend) -> list[Tensor]:
         """Each term's weighted sums of the values: (B, N, C) with a query per position, (B, 1, C) of a unary term."""
         value = clamp_to_finite(self.value(context))
         logits = attention_logits(self._embed(tokens, context), self.variant, self.settings.centring)

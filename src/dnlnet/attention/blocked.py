@@ -30,10 +30,11 @@ ROW_ALIGNMENT = 16
 MIN_PADDED = 2048
 
 
-def attend_keeping(query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
+def attend_keeping(query: Tensor, key: Tensor, value: Tensor, columns: bool = False) -> Tensor | None:
     """softmax(q.k) v, the softmax kept for the backward pass; None if it is too large to keep, or a logit overflows.
 
-    A row in which a logit overflows is NaN throughout, and NaN does not even equal itself: one column tells.
+    A row in which a logit overflows is NaN throughout, and NaN does not even equal itself: one column tells. With
+    `columns`, the output lies in memory as (B, C, N).
 
     >>> attend_keeping(torch.zeros(1, 3, 2), torch.zeros(1, 4, 2), torch.ones(1, 4, 5)).shape
     torch.Size([1, 3, 5])
@@ -42,41 +43,45 @@ def attend_keeping(query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
     if logits <= AT_ONCE:
         attention = torch.bmm(query, key.mT).softmax(dim=-1)
         column = attention.select(2, 0)
-        return torch.bmm(attention, value) if torch.equal(column, column) else None
+        if not torch.equal(column, column):
+            return None
+        return torch.bmm(value.mT, attention.mT).mT if columns else torch.bmm(attention, value)
     if logits > MAX_LOGITS:
         return None
     if torch.is_grad_enabled():
-        out: Tensor = _AttendKeeping.apply(query, key, value)
+        out: Tensor = _AttendKeeping.apply(query, key, value, columns)
     else:
-        out = forward(query, key, value)[0]
+        out = forward(query, key, value, columns=columns)[0]
     column = out.select(2, 0)
     return out if torch.equal(column, column) else None
 
 
 class _AttendKeeping(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        out, attention = forward(query, key, value, keep=True)
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, columns: bool) -> Tensor:
+        out, attention = forward(query, key, value, keep=True, columns=columns)
         ctx.save_for_backward(query, key, value, attention)
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         query, key, value, attention = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative may follow
             if attention.numel() <= MIN_LOGITS:
-                return _differentiable_backward(grad, query, key, value)
+                return *_differentiable_backward(grad, query, key, value), None
             saved = torch.ops.dnlnet.attend(query, key, value)  # the operator refuses it
             grads: tuple[Tensor, Tensor, Tensor] = torch.ops.dnlnet.attend_backward(grad, query, key, value, *saved)
-            return grads
-        return backward(grad, query, key, value, attention)
+            return *grads, None
+        return *backward(grad, query, key, value, attention), None
 
 
-def forward(query: Tensor, key: Tensor, value: Tensor, keep: bool = False) -> tuple[Tensor, Tensor]:
+def forward(
+    query: Tensor, key: Tensor, value: Tensor, *, keep: bool = False, columns: bool = False
+) -> tuple[Tensor, Tensor]:
     """y = softmax(q.k) v, (B, N, C), and the buffer: the whole softmax, (B, N, M padded), if it is to be kept."""
     batch, positions, _ = query.shape
     keys, width = value.shape[1:]
-    out = query.new_empty(batch, positions, width)
+    out = query.new_empty(batch, width, positions).mT if columns else query.new_empty(batch, positions, width)
     blocks = _blocks(batch, positions, keys, FORWARD_ROWS)
     buffer = _buffer(query, keys, (slice(0, batch), slice(0, positions)) if keep else blocks[0])
     for images, rows in blocks:

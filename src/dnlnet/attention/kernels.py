@@ -35,13 +35,14 @@ _FUSED = {
 }
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, *, columns: bool = False) -> Tensor:
     """y_i = sum_j softmax_j(q_i.k_j) v_j, never holding more than a block of rows of the attention.
 
     Args:
         query: (B, N, D)
         key: (B, M, D)
         value: (B, M, C)
+        columns: prefer an output that lies in memory as (B, C, N), to which a map with channels first is added fast.
 
     Returns:
         (B, N, C), finite whenever query, key and value are.
@@ -56,7 +57,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     if get_interpreter_stack() is not None or forward_ad._current_level >= 0:
         _refuse_derivatives(query, key, value)
     elif _is_plain(query, key, value):
-        out = attend_keeping(query, key, value)
+        out = attend_keeping(query, key, value, columns)
         if out is not None:
             return out
     return attend_again(query, key, value)

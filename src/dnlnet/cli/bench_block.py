@@ -23,6 +23,7 @@ def block(
     threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the matrix multiply.")] = 2,
     device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps, xpu.")] = "cpu",
     peers: Annotated[bool, typer.Option(help="Also time PyTorch's own attention inside the block.")] = False,
+    memory: Annotated[bool, typer.Option(help="Also measure memory, which takes seconds a row.")] = True,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
     """Compare the fused block with the explicit one: time, share of the matrix-multiply limit, memory.
@@ -68,6 +69,7 @@ def block(
             threads=threads,
             device=chosen_device,
             peers=peers,
+            memory=memory,
         ):
             rows.append(row)
             save()  # after every row: the whole table takes long
