@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 # Queries and keys of a tile: 2 MB in float32, half of it for each of two threads. Two tiles in the backward pass.
-ROWS, BACKWARD_ROWS, KEYS = 1024, 512, 512
+ROWS, BACKWARD_ROWS, KEYS = 1024, 768, 512
 # The largest exponent: logits that differ less from their reference need no other.
 SPREAD = 32.0
 # Larger logits have lost the digits that let the backward pass compute them again, and larger values would overflow
@@ -73,8 +73,8 @@ def backward(
             for part in _parts(keys, KEYS):
                 k, v = key[image, part], value[image, part]
                 weights = _product(q, k, room).sub_(logsumexp[image, rows]).exp_()
-                dl = _product(dy, v, grad_room).sub_(mean).mul_(weights)
                 _multiply(weights.mT, dy, grad_value[image, part], add=rows.start > 0)
+                dl = _product(dy, v, grad_room).sub_(mean).mul_(weights)
                 _multiply(dl, k, grad_query[image, rows], add=part.start > 0)
                 _multiply(dl.mT, q, grad_key[image, part], add=rows.start > 0)
     return grad_query, grad_key, grad_value
