@@ -32,7 +32,9 @@ def test_the_operator_passes_pytorchs_own_checks() -> None:
     torch.library.opcheck(torch.ops.dnlnet.attend_backward.default, (grad, *detached))
 
 
-def test_second_derivative_of_a_small_map_is_right() -> None:
+@pytest.mark.parametrize("at_once", [0, 2**17], ids=["kept", "at once"])
+def test_second_derivative_of_a_small_map_is_right(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked, "AT_ONCE", at_once)
     block = equations.randomise(NonLocalBlock(4))
     x = torch.randn(1, 4, 3, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(block, x)
@@ -40,6 +42,7 @@ def test_second_derivative_of_a_small_map_is_right() -> None:
 
 @pytest.mark.parametrize(("least", "largest"), [(1, 0), (1, 2**24), (2**20, 2**24)], ids=["again", "kept", "small"])
 def test_the_gradient_is_the_finite_difference(least: int, largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked, "AT_ONCE", least)
     monkeypatch.setattr(blocked, "MIN_LOGITS", least)
     monkeypatch.setattr(blocked, "MAX_LOGITS", largest)
     assert torch.autograd.gradcheck(attend, operands())
@@ -47,6 +50,7 @@ def test_the_gradient_is_the_finite_difference(least: int, largest: int, monkeyp
 
 @pytest.mark.parametrize("largest", [0, 2**24], ids=["computed again", "kept"])
 def test_second_derivative_of_blocks_is_refused(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked, "AT_ONCE", 0)
     monkeypatch.setattr(blocked, "MIN_LOGITS", 1)
     monkeypatch.setattr(blocked, "MAX_LOGITS", largest)
     block = NonLocalBlock(4)

@@ -45,6 +45,7 @@ def test_the_softmax_is_kept_only_if_that_of_the_whole_batch_fits_the_buffer(
     size: tuple[int, ...], batch: int, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So what a block saves for backward is never larger than the buffer, whatever the batch and the map."""
+    monkeypatch.setattr(blocked, "AT_ONCE", 0)
     monkeypatch.setattr(blocked, "MIN_LOGITS", 1)
     monkeypatch.setattr(blocked, "MAX_LOGITS", 25_000)
     saved: list[int] = []

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 import torch
@@ -110,10 +111,11 @@ def test_without_a_kernel_for_the_shapes_the_blocked_operator_runs(
     "constants",
     [
         {},
-        {"MIN_LOGITS": 1},
-        {"MIN_LOGITS": 1, "FORWARD_ROWS": 9, "BACKWARD_ROWS": 18},
+        {"AT_ONCE": 0},
+        {"AT_ONCE": 0, "MIN_LOGITS": 1},
+        {"AT_ONCE": 0, "MIN_LOGITS": 1, "FORWARD_ROWS": 9, "BACKWARD_ROWS": 18},
         {"MIN_LOGITS": 1, "MAX_LOGITS": 50},
-        {"MIN_LOGITS": 1, "MAX_LOGITS": 110, "FORWARD_ROWS": 20},
+        {"AT_ONCE": 0, "MIN_LOGITS": 1, "MAX_LOGITS": 110, "FORWARD_ROWS": 20},
         {"MAX_LOGITS": 0},
     ],
 )
@@ -127,8 +129,22 @@ def test_every_way_of_making_blocks_computes_the_same(
         monkeypatch.setattr(blocked, name, size)
     q, k, v = operands(queries)
     torch.testing.assert_close(results(attend, q, k, v), results(attend_explicit, q, k, v), rtol=1e-12, atol=1e-12)
+    columns = partial(attend, columns=True)
+    torch.testing.assert_close(results(columns, q, k, v), results(attend_explicit, q, k, v), rtol=1e-12, atol=1e-12)
     with torch.no_grad():
         torch.testing.assert_close(attend(q, k, v), attend_explicit(q, k, v), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(columns(q, k, v), attend_explicit(q, k, v), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("at_once", [0, 2**17])
+@pytest.mark.parametrize("training", [False, True])
+def test_the_output_can_have_its_positions_side_by_side_in_memory(
+    at_once: int, training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocked, "AT_ONCE", at_once)
+    with torch.set_grad_enabled(training):
+        assert attend(*operands(), columns=True).mT.is_contiguous()
+        assert attend(*operands()).is_contiguous()
 
 
 @pytest.mark.parametrize("magnitude", [1e10, 1e19, 1e30, 3e38])

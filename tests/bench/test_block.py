@@ -1,12 +1,16 @@
+import json
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from dnlnet.bench import block as bench
 from dnlnet.bench.block import Row, bench_block, describe_machine
 from dnlnet.bench.memory import peak_extra_bytes
 from dnlnet.bench.timing import find_device
+from dnlnet.cli import main as cli
 
 
 def test_rows_hold_measurements_of_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,6 +42,13 @@ def test_explicit_is_left_out_where_it_cannot_fit(monkeypatch: pytest.MonkeyPatc
     assert not bench._explicit_fits("dnl", (60, 60), batch=8)
 
 
+def test_memory_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bench.SIZES, "6x7", (6, 7))
+    monkeypatch.setattr(bench, "MULTIPLY", 64)
+    for row in bench_block(["gc"], ["6x7"], channels=8, rounds=1, threads=1, memory=False):
+        assert row.fused_bytes is row.explicit_bytes is None
+
+
 def test_ratios_are_absent_where_explicit_is() -> None:
     row = Row("s", 1, "dnl", True, 1.0, None, None, None, 0.5, 0.4, 10, None)
     assert row.time_ratio is None
@@ -57,3 +68,27 @@ def test_a_device_that_is_not_there_is_named() -> None:
     for name in ("gpu", "xpu:7", "cuda:99"):
         with pytest.raises(ValueError, match=rf"device '{name}' cannot be used here; expected one of cpu, cuda"):
             find_device(name)
+
+
+def test_batches_and_peers_fit_80_columns_and_a_form_that_does_not_fit_in_memory_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explicit = Row("128x256", 1, "nl_pairwise", False, 22.444, 31.441, 30.5, 45.25, 20.5, 19.0, 310e6, 8732e6)
+    alone = Row("128x256", 8, "nl_pairwise", True, 48.395, None, None, None, 40.0, 39.0, 488e6, None)
+    monkeypatch.setattr(bench, "bench_block", lambda *arguments, **options: iter([explicit, alone]))
+    monkeypatch.setenv("COLUMNS", "80")
+    path = tmp_path / "block.json"
+    arguments = ["bench", "block", "--variants", "nl_pairwise", "--sizes", "128x256", "--batch", "1,8", "--peers"]
+    result = CliRunner().invoke(cli.app, [*arguments, "--json", str(path)])
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    cells = [line.replace("│", " ").split() for line in lines]
+    assert ["128x256", "nl_pairwise", "fwd", "22,444", "31,441", "30,500", "45,250", "0.71"] in cells
+    assert ["8", "x", "128x256", "nl_pairwise", "fwd", "+", "bwd", "48,395", "-", "-", "-", "-"] in cells
+    assert ["128x256", "nl_pairwise", "fwd", "0.91", "0.85", "310", "8,732", "0.036"] in cells
+    assert "without the explicit form, which does not fit in memory: 8 x 128x256" in lines
+    assert max(len(line) for line in lines if not line.startswith("written")) <= 80
+    rows = json.loads(path.read_text())["rows"]
+    assert [row["batch"] for row in rows] == [1, 8]
+    assert rows[0]["flex_seconds"] == 45.25
+    assert rows[1]["time_ratio"] is None

@@ -92,7 +92,10 @@ class NonLocalBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The block's output, shaped like x, without forming the attention matrix."""
-        return self._add_attended(x, self._attend if self.variant.pairwise else self._attend_once)
+        if not self.variant.pairwise:
+            return self._add_attended(x, self._attend_once)
+        columns = self.projection is None and x.is_contiguous()
+        return self._add_attended(x, partial(self._attend, attend=partial(attend, columns=columns)))
 
     def forward_explicit(self, x: Tensor) -> Tensor:
         """The same output by way of the N x M attention matrix: slower and larger, but twice differentiable."""
@@ -108,7 +111,7 @@ class NonLocalBlock(nn.Module):
         """
         return self._add_attended(x, partial(self._attend, attend=attend))
 
-    def _attend(self, tokens: Tensor, context: Tensor, attend: Attend = attend) -> list[Tensor]:
+    def _attend(self, tokens: Tensor, context: Tensor, attend: Attend) -> list[Tensor]:
         """Each term's weighted sums of the values: (B, N, C) with a query per position, (B, 1, C) of a unary term."""
         value = clamp_to_finite(self.value(context))
         logits = attention_logits(self._embed(tokens, context), self.variant, self.settings.centring)
@@ -133,7 +136,8 @@ class NonLocalBlock(nn.Module):
             outputs[ungated:] = [self.gamma * y for y in outputs[ungated:]]
         y = outputs.pop()
         for unary in outputs:
-            y += unary  # in place: no backward pass needs y
+            # In place, for no backward pass needs y; but a view, with columns, would have its history rewritten.
+            y = y.add_(unary) if y.is_contiguous() or not y.requires_grad else y + unary
         y = clamp_to_finite(y)
         if self.projection is not None:
             y = self.projection(y)

@@ -15,10 +15,12 @@ from torch import Tensor
 
 Block = tuple[slice, slice]  # a range of images, and of their rows
 
+# A softmax this small is worth no blocks: the whole batch is computed at once.
+AT_ONCE = 2**17
 # Rows of queries per block: enough for the matrix multiply to run at full speed ...
 FORWARD_ROWS = 768
 BACKWARD_ROWS = 512
-# ... more where there are few keys, to make a block worth its calls ...
+# ... more where there are few keys, to make a block worth its calls (up to this size there are second derivatives)
 MIN_LOGITS = 2**20
 # ... but fewer where a buffer would take more than 64 MB in float32. Up to this size the softmax is kept.
 MAX_LOGITS = 2**24
@@ -28,45 +30,58 @@ ROW_ALIGNMENT = 16
 MIN_PADDED = 2048
 
 
-def fits_buffer(query: Tensor, key: Tensor) -> bool:
-    """Whether the attention of the whole batch is no larger than a block may be."""
-    return query.shape[0] * query.shape[1] * key.shape[1] <= MAX_LOGITS
+def attend_keeping(query: Tensor, key: Tensor, value: Tensor, columns: bool = False) -> Tensor | None:
+    """softmax(q.k) v, the softmax kept for the backward pass; None if it is too large to keep, or a logit overflows.
 
-
-def attend_keeping(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """softmax(q.k) v, NaN where a logit overflows; the softmax is kept for the backward pass.
+    A row in which a logit overflows is NaN throughout, and NaN does not even equal itself: one column tells. With
+    `columns`, the output lies in memory as (B, C, N).
 
     >>> attend_keeping(torch.zeros(1, 3, 2), torch.zeros(1, 4, 2), torch.ones(1, 4, 5)).shape
     torch.Size([1, 3, 5])
     """
-    if query.shape[0] * query.shape[1] * key.shape[1] <= MIN_LOGITS:
-        return torch.bmm(torch.bmm(query, key.mT).softmax(dim=-1), value)
+    logits = query.shape[0] * query.shape[1] * key.shape[1]
+    if logits > MAX_LOGITS:
+        return None
+    columns = columns and query.shape[1] > 1 < value.shape[2]  # otherwise the two orders are one
+    if logits <= AT_ONCE:
+        attention = torch.bmm(query, key.mT).softmax(dim=-1)
+        column = attention.select(2, 0)
+        if not torch.equal(column, column):
+            return None
+        return torch.bmm(value.mT, attention.mT).mT if columns else torch.bmm(attention, value)
     if torch.is_grad_enabled():
-        return _AttendKeeping.apply(query, key, value)  # type: ignore[no-any-return]
-    return forward(query, key, value)[0]
+        out: Tensor = _AttendKeeping.apply(query, key, value, columns)
+    else:
+        out = forward(query, key, value, columns=columns)[0]
+    column = out.select(2, 0)
+    return out if torch.equal(column, column) else None
 
 
 class _AttendKeeping(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        out, attention = forward(query, key, value, keep=True)
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, columns: bool) -> Tensor:
+        out, attention = forward(query, key, value, keep=True, columns=columns)
         ctx.save_for_backward(query, key, value, attention)
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         query, key, value, attention = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative may follow, which the operator refuses
+        if torch.is_grad_enabled():  # a second derivative may follow
+            if attention.numel() <= MIN_LOGITS:
+                return *_differentiable_backward(grad, query, key, value), None
             grads: tuple[Tensor, Tensor, Tensor] = torch.ops.dnlnet.attend_backward(grad, query, key, value)
-            return grads
-        return backward(grad, query, key, value, attention)
+            return *grads, None  # of which the operator refuses another
+        return *backward(grad, query, key, value, attention), None
 
 
-def forward(query: Tensor, key: Tensor, value: Tensor, keep: bool = False) -> tuple[Tensor, Tensor]:
+def forward(
+    query: Tensor, key: Tensor, value: Tensor, *, keep: bool = False, columns: bool = False
+) -> tuple[Tensor, Tensor]:
     """y = softmax(q.k) v, (B, N, C), and the buffer: the whole softmax, (B, N, M padded), if it is to be kept."""
     batch, positions, _ = query.shape
     keys, width = value.shape[1:]
-    out = query.new_empty(batch, positions, width)
+    out = query.new_empty(batch, width, positions).mT if columns else query.new_empty(batch, positions, width)
     blocks = _blocks(batch, positions, keys, FORWARD_ROWS)
     buffer = _buffer(query, keys, (slice(0, batch), slice(0, positions)) if keep else blocks[0])
     for images, rows in blocks:
@@ -105,6 +120,16 @@ def backward(
         torch.bmm(dl, k, out=grad_query[images, rows])
         _multiply(dl.mT, q, grad_key[images], add=earlier)
     return grad_query, grad_key, grad_value
+
+
+def _differentiable_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`backward` with nothing in place."""
+    attention = torch.bmm(query, key.mT).softmax(dim=-1)
+    products = attention * torch.bmm(grad, value.mT)
+    dl = products - attention * products.sum(dim=-1, keepdim=True)
+    return torch.bmm(dl, key), torch.bmm(dl.mT, query), torch.bmm(attention.mT, grad)
 
 
 def _blocks(batch: int, positions: int, keys: int, rows: int) -> list[Block]:

@@ -6,11 +6,10 @@ the shapes; everywhere else it is the blocked attention of `dnlnet.attention.blo
 
 # B batch, N query positions, M key positions, D embedding width, C value width
 
-from math import isfinite
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C import _is_any_autocast_enabled
 from torch._C._functorch import TransformType, get_interpreter_stack
 from torch.autograd import forward_ad
 from torch.backends.cuda import (
@@ -19,15 +18,15 @@ from torch.backends.cuda import (
     can_use_efficient_attention,
     can_use_flash_attention,
 )
+from torch.compiler import is_compiling
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from dnlnet.attention.blocked import attend_keeping, fits_buffer
+from dnlnet.attention.blocked import attend_keeping
 from dnlnet.attention.operator import attend_again
 
 # The widest query, key and value of flash attention.
 FLASH_WIDTH = 256
-_HALF_PRECISION, _FULL_PRECISION = (torch.float16, torch.bfloat16), (torch.float32, torch.float64)
-_SMALL = 2**16  # elements of an output
+_HALF_PRECISION = (torch.float16, torch.bfloat16)
 # The math backend is not among them: it would silently form the N x M attention.
 _FUSED = {
     SDPBackend.FLASH_ATTENTION: can_use_flash_attention,
@@ -36,13 +35,14 @@ _FUSED = {
 }
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, *, columns: bool = False) -> Tensor:
     """y_i = sum_j softmax_j(q_i.k_j) v_j, never holding more than a block of rows of the attention.
 
     Args:
         query: (B, N, D)
         key: (B, M, D)
         value: (B, M, C)
+        columns: prefer an output that lies in memory as (B, C, N), to which a map with channels first is added fast.
 
     Returns:
         (B, N, C), finite whenever query, key and value are.
@@ -52,15 +52,13 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """
     if query.is_cuda and query.dtype != torch.float64:
         return _attend_cuda(query, key, value)
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return attend_again(query, key, value)
     if get_interpreter_stack() is not None or forward_ad._current_level >= 0:
         _refuse_derivatives(query, key, value)
-    elif _can_keep(query, key, value):
-        out = attend_keeping(query, key, value)
-        # A row whose logits overflow is NaN in every column; of a small map, to look at all is one call less.
-        seen = out.detach() if out.numel() <= _SMALL else out.detach().select(2, 0)
-        if isfinite(seen.sum().item()):
+    elif _is_plain(query, key, value):
+        out = attend_keeping(query, key, value, columns)
+        if out is not None:
             return out
     return attend_again(query, key, value)
 
@@ -98,15 +96,16 @@ def _usable_kernels(query: Tensor, key: Tensor, value: Tensor) -> list[SDPBacken
     return [kernel for kernel, can_use in _FUSED.items() if can_use(params)]
 
 
-def _can_keep(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether the softmax may be kept: it is small, in full precision, and of numbers that can be looked at."""
+def _is_plain(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether operands are in full precision, and numbers that can be looked at."""
+    dtype = query.dtype
     return (
-        fits_buffer(query, key)
-        and query.dtype in _FULL_PRECISION
-        and query.dtype == key.dtype == value.dtype
+        (dtype is torch.float32 or dtype is torch.float64)
+        and key.dtype is dtype
+        and value.dtype is dtype
         and type(query) is Tensor
         and not query.is_meta
-        and not torch.is_autocast_enabled(query.device.type)
+        and not _is_any_autocast_enabled()
     )
 
 

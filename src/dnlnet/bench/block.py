@@ -153,15 +153,16 @@ def bench_block(
     threads: int = 2,
     device: str = "cpu",
     peers: bool = False,
+    memory: bool = True,
 ) -> Iterator[Row]:
     """Measure each size, batch and variant in turn, forward and in training; rows are yielded as they finish.
 
     Within a row, all forms and the plain matrix multiply take turns, `rounds` times, and the best of each counts.
-    Memory is measured on the CPU alone.
+    Memory is measured on the CPU alone, in two more processes for each row.
     """
     torch.set_num_threads(threads)
     for size, batch, variant, training in product(sizes, batches, variants, (False, True)):
-        yield _measure(variant, channels, size, batch, training, rounds, threads, device, peers)
+        yield _measure(variant, channels, size, batch, training, rounds, threads, device, peers, memory)
 
 
 def _measure(
@@ -174,6 +175,7 @@ def _measure(
     threads: int,
     device: str,
     peers: bool,
+    memory: bool,
 ) -> Row:
     shape = SIZES[size]
     forms: list[Form] = ["fused"]
@@ -198,8 +200,8 @@ def _measure(
         timed[form]()  # the first call compiles and loads libraries
     best = best_times(timed, rounds)
 
-    def memory(form: Form) -> int | None:
-        if form not in forms or device != "cpu":
+    def peak(form: Form) -> int | None:
+        if form not in forms or device != "cpu" or not memory:
             return None
         return peak_extra_bytes(variant, channels, shape, form=form, training=training, batch=batch, threads=threads)
 
@@ -214,8 +216,8 @@ def _measure(
         flex_seconds=best.get("flex"),
         limit_seconds=best["stretch"] * flops / (count * multiply),
         single_limit_seconds=best["single"] * flops / multiply,
-        fused_bytes=memory("fused"),
-        explicit_bytes=memory("explicit"),
+        fused_bytes=peak("fused"),
+        explicit_bytes=peak("explicit"),
     )
 
 

@@ -23,6 +23,7 @@ def block(
     threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the matrix multiply.")] = 2,
     device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps, xpu.")] = "cpu",
     peers: Annotated[bool, typer.Option(help="Also time PyTorch's own attention inside the block.")] = False,
+    memory: Annotated[bool, typer.Option(help="Also measure memory, which takes seconds a row.")] = True,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
     """Compare the fused block with the explicit one: time, share of the matrix-multiply limit, memory.
@@ -68,15 +69,21 @@ def block(
             threads=threads,
             device=chosen_device,
             peers=peers,
+            memory=memory,
         ):
             rows.append(row)
             save()  # after every row: the whole table takes long
             progress.update(task, advance=1, description=f"measured {row.size} {row.variant}")
+    title = f"Milliseconds, C = {channels}; ratio: fused over explicit"
+    print_table(title, [_times(row, peers=peers) for row in rows], caption=machine)
     print_table(
-        f"Fused against explicit, C = {channels}", [_times(row, peers=peers) for row in rows], caption=machine
+        "Share of the matrix-multiply limit (in one stretch; best single multiply), MB beyond input and weights",
+        [_limit_and_memory(row) for row in rows],
+        caption=machine,
     )
-    if any(row.fused_bytes is not None for row in rows):
-        print_table("Peak memory beyond input and weights", [_memory(row) for row in rows], caption=machine)
+    left_out = dict.fromkeys(_name(row) for row in rows if row.explicit_seconds is None)
+    if left_out:
+        typer.echo(f"without the explicit form, which does not fit in memory: {', '.join(left_out)}")
     if json is not None:
         typer.echo(f"written: {json}")
 
@@ -85,10 +92,23 @@ def _number(value: float | None, form: str, scale: float = 1) -> str:
     return "-" if value is None else format(value * scale, form)
 
 
+def _milliseconds(seconds: float | None) -> str:
+    """Three digits or more, and no longer than 6 characters up to a minute.
+
+    >>> [_milliseconds(seconds) for seconds in (0.000423, 0.0118, 48.395, None)]
+    ['0.42', '11.8', '48,395', '-']
+    """
+    decimals = 0 if seconds is None or seconds >= 0.1 else 1 if seconds >= 0.01 else 2
+    return _number(seconds, f",.{decimals}f", 1e3)
+
+
+def _name(row: "Row") -> str:
+    return row.size if row.batch == 1 else f"{row.batch} x {row.size}"
+
+
 def _about(row: "Row") -> dict[str, str]:
     """What a row is of; short, so that a table fits into 80 columns."""
-    size = row.size if row.batch == 1 else f"{row.batch} x {row.size}"
-    return {"size": size, "variant": row.variant, "pass": "fwd + bwd" if row.training else "fwd"}
+    return {"size": _name(row), "variant": row.variant, "pass": "fwd + bwd" if row.training else "fwd"}
 
 
 def _times(row: "Row", *, peers: bool) -> dict[str, str]:
@@ -96,18 +116,18 @@ def _times(row: "Row", *, peers: bool) -> dict[str, str]:
     seconds = {"fused": row.fused_seconds, "explicit": row.explicit_seconds, **others}
     return {
         **_about(row),
-        **{f"{name} ms": _number(value, ",.1f", 1e3) for name, value in seconds.items()},
+        **{name: _milliseconds(value) for name, value in seconds.items()},
         "ratio": _number(row.time_ratio, ".2f"),
-        "of limit": _number(row.share_of_limit, ".2f"),
-        "of single": _number(row.share_of_single_limit, ".2f"),
     }
 
 
-def _memory(row: "Row") -> dict[str, str]:
+def _limit_and_memory(row: "Row") -> dict[str, str]:
     return {
         **_about(row),
-        "fused MB": _number(row.fused_bytes, ",.0f", 1e-6),
-        "explicit MB": _number(row.explicit_bytes, ",.0f", 1e-6),
+        "limit": _number(row.share_of_limit, ".2f"),
+        "single": _number(row.share_of_single_limit, ".2f"),
+        "fused": _number(row.fused_bytes, ",.0f", 1e-6),
+        "explicit": _number(row.explicit_bytes, ",.0f", 1e-6),
         "ratio": _number(row.memory_ratio, ".3f"),
     }
 
