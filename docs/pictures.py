@@ -19,7 +19,7 @@ from dnlnet.runs.study import read_results
 from dnlnet.runs.study_report import study_figure, summarise
 
 IMAGES = Path(__file__).parent / "images"
-STUDY = Path(__file__).parent.parent / "benchmarks" / "study" / "camvid-mbv2-10"
+STUDIES = {"study.png": "camvid-mbv2-10", "study_pets.png": "pets-mbv2-5"}  # folders of benchmarks/study
 FIGURES = {"street.png": "street.png", "attention.png": "demo.png"}  # of the demo, and what they are called here
 # Pages: what of the demo's page is shown, and the size of the window.
 PAGES = {
@@ -48,11 +48,12 @@ def main() -> None:
         given.out.mkdir(parents=True, exist_ok=True)
         for source, name in FIGURES.items():
             shutil.copyfile(demo / source, given.out / name)
-        results = read_results(STUDY)
-        score, rows = summarise(results)
-        save_figure(study_figure(rows, score, results[-1]["random"]), given.out / "study.png")
+        for name, study in STUDIES.items():
+            results = read_results(Path(__file__).parent.parent / "benchmarks" / "study" / study)
+            score, rows = summarise(results)
+            save_figure(study_figure(rows, score, results[-1]["random"]), given.out / name)
         photograph(demo / "explore.html", given.out)
-        made = [*FIGURES.values(), *PAGES, "study.png"]
+        made = [*FIGURES.values(), *PAGES, *STUDIES]
         if given.weights and given.cat:
             dnlnet("attend", TRANSFORMER, given.cat, "--weights", given.weights, "--query", "258,172", "-o", folder)
             with Image.open(Path(folder) / f"{given.cat.stem}.png") as figure:
