@@ -154,7 +154,7 @@ def test_frames_in_memory_are_the_video_that_they_were_decoded_from(trained: Pat
     np.testing.assert_array_equal([one.scores for one in model([path, frames])], [expected, expected])
     # At twice the rate the clip, of a fixed time between frames, skips every other one and starts again.
     np.testing.assert_array_equal(model(frames, rate=60).scores, model(np.tile(frames[::2], (2, 1, 1, 1))).scores)
-    assert model.attend(frames).plot().get_suptitle() == "video"
+    assert model.attend(frames).plot().get_suptitle() == "video: ucf6-r50-dnl"
 
 
 @pytest.mark.parametrize(

@@ -50,14 +50,11 @@ def attend_clips(models: Mapping[str, VideoModel], request: Request) -> Attended
         points = [_point(query, size, (count, height, width)) for query in request.queries]
         points = points or [(count // 2, height // 2, width // 2)]
         called = source.name if isinstance(source, Path) else str(name)
-        if len(models) == 1:  # which stands above all rows, and not in each
+        shown = blocks
+        if len(models) == 1:  # its name stands above all rows, and not in each
             (only,) = models
-            shown, called = (
-                {block.removeprefix(f"{only} "): terms for block, terms in blocks.items()},
-                f"{called}: {only}",
-            )
-        else:
-            shown = blocks
+            shown = {block.removeprefix(f"{only} "): terms for block, terms in blocks.items()}
+            called = f"{called}: {only}"
         figure = clip_figure(frames, shown, points, title=called)
         if out is None:
             figures.append(figure)
