@@ -25,8 +25,8 @@ def test_files_compute_what_the_network_does(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_a_child_measures_is_a_pass(tmp_path: Path) -> None:
-    task = {"recipe": "scenes-tiny-dnl", "folder": str(tmp_path), "threads": 1, "form": "dnlnet", "size": [96, 96]}
-    assert export._measure(json.dumps(task)) >= 0
+    task = {"recipe": "scenes-tiny-dnl", "folder": str(tmp_path), "threads": 1, "form": "dnlnet", "size": [512, 512]}
+    assert export.measured_in_child("dnlnet.bench.export", task) > 3 * 512 * 512 * 4  # more than another picture
 
 
 @pytest.mark.parametrize(
