@@ -20,7 +20,7 @@ def test_rows_hold_measurements_of_both_forms(monkeypatch: pytest.MonkeyPatch) -
     assert [(row.size, row.batch, row.training) for row in rows] == list(product(["6x7"], [1, 3], [False, True]))
     for row in rows:
         assert min(row.fused_seconds, row.explicit_seconds, row.limit_seconds) > 0
-        assert row.time_ratio == row.fused_seconds / row.explicit_seconds
+        assert min(row.time_ratio, row.control_ratio) > 0
         assert row.share_of_limit == row.limit_seconds / row.fused_seconds
         assert row.share_of_single_limit == row.single_limit_seconds / row.fused_seconds
         assert row.fused_bytes is not None
@@ -34,10 +34,10 @@ def test_a_peer_computes_the_same(variant: str) -> None:
 
 
 def test_explicit_is_left_out_where_it_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "installed_bytes", lambda: 10**6)
+    monkeypatch.setattr(bench, "available_bytes", lambda: 10**6)
     assert not bench._explicit_fits("dnl", (600, 600))
     assert bench._explicit_fits("gc", (600, 600))
-    monkeypatch.setattr(bench, "installed_bytes", lambda: 10**9)
+    monkeypatch.setattr(bench, "available_bytes", lambda: 10**9)
     assert bench._explicit_fits("dnl", (60, 60))
     assert not bench._explicit_fits("dnl", (60, 60), batch=8)
 
@@ -50,9 +50,28 @@ def test_memory_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ratios_are_absent_where_explicit_is() -> None:
-    row = Row("s", 1, "dnl", True, 1.0, None, None, None, 0.5, 0.4, 10, None)
-    assert row.time_ratio is None
+    row = Row("s", 1, "dnl", True, 1.0, None, None, None, 0.5, 0.4, None, None, 10, None)
     assert row.memory_ratio is None
+
+
+def test_a_form_that_takes_half_as_long_in_every_round_has_the_ratio_one_half(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(bench.SIZES, "6x7", (6, 7))
+    seconds = {"fused": [1.0, 4.0, 2.0], "explicit": [2.0, 8.0, 4.0], "control": [2.2, 8.0, 3.0]}
+    limits = {"stretch": [0.5, 0.4, 0.5], "single": [0.1, 0.1, 0.1]}
+    monkeypatch.setattr(bench, "turn_times", lambda calls, rounds: {name: (seconds | limits)[name] for name in calls})
+    row, _ = bench_block(["nl"], ["6x7"], channels=8, rounds=3, threads=1, memory=False)
+    assert (row.time_ratio, row.control_ratio, row.fused_seconds) == (0.5, 1.0, 1.0)
+
+
+def test_the_control_of_a_long_call_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bench.SIZES, "6x7", (6, 7))
+    monkeypatch.setattr(bench, "MULTIPLY", 64)
+    monkeypatch.setattr(bench, "LONGEST_CONTROL", 0.0)
+    for row in bench_block(["nl"], ["6x7"], channels=8, rounds=1, threads=1, memory=False):
+        assert row.time_ratio is not None
+        assert row.control_ratio is None
 
 
 def test_a_failing_measurement_says_why() -> None:
@@ -73,8 +92,10 @@ def test_a_device_that_is_not_there_is_named() -> None:
 def test_batches_and_peers_fit_80_columns_and_a_form_that_does_not_fit_in_memory_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    explicit = Row("128x256", 1, "nl_pairwise", False, 22.444, 31.441, 30.5, 45.25, 20.5, 19.0, 310e6, 8732e6)
-    alone = Row("128x256", 8, "nl_pairwise", True, 48.395, None, None, None, 40.0, 39.0, 488e6, None)
+    explicit = Row(
+        "128x256", 1, "nl_pairwise", False, 22.444, 31.441, 30.5, 45.25, 20.5, 19.0, 0.71, 1.02, 310e6, 8732e6
+    )
+    alone = Row("128x256", 8, "nl_pairwise", True, 48.395, None, None, None, 40.0, 39.0, None, None, 488e6, None)
     monkeypatch.setattr(bench, "bench_block", lambda *arguments, **options: iter([explicit, alone]))
     monkeypatch.setenv("COLUMNS", "80")
     path = tmp_path / "block.json"
@@ -86,6 +107,7 @@ def test_batches_and_peers_fit_80_columns_and_a_form_that_does_not_fit_in_memory
     assert ["128x256", "nl_pairwise", "fwd", "22,444", "31,441", "30,500", "45,250", "0.71"] in cells
     assert ["8", "x", "128x256", "nl_pairwise", "fwd", "+", "bwd", "48,395", "-", "-", "-", "-"] in cells
     assert ["128x256", "nl_pairwise", "fwd", "0.91", "0.85", "310", "8,732", "0.036"] in cells
+    assert "noise: the explicit form against itself has ratios of 1.02 to 1.02" in lines
     assert "without the explicit form, which does not fit in memory: 8 x 128x256" in lines
     assert max(len(line) for line in lines if not line.startswith("written")) <= 80
     rows = json.loads(path.read_text())["rows"]

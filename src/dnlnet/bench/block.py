@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
+from math import inf
 from pathlib import Path
+from time import perf_counter
 from typing import Literal
 
 import torch
@@ -14,8 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dnlnet.attention import VARIANTS, NonLocalBlock
 from dnlnet.bench.memory import peak_extra_bytes
-from dnlnet.bench.timing import best_times
-from dnlnet.engine.memory import installed_bytes
+from dnlnet.bench.timing import paired_ratio, turn_times
+from dnlnet.engine.memory import available_bytes
 
 SIZES: dict[str, tuple[int, ...]] = {
     "8x8": (8, 8),
@@ -27,6 +29,7 @@ SIZES: dict[str, tuple[int, ...]] = {
     "8x28x28": (8, 28, 28),
 }
 MULTIPLY = 2048
+LONGEST_CONTROL = 1.0  # seconds; noise matters less to what takes longer, and time more
 Form = Literal["fused", "explicit", "sdpa", "flex"]
 
 
@@ -37,6 +40,9 @@ class Row:
     Explicit values are None if the explicit form does not fit in memory, those of peers if they were not asked for
     or do not run. There are two limits: `limit_seconds` is timed as one stretch of multiplies as long as the block,
     `single_limit_seconds` from the best single multiply, which hits quieter moments than the block can.
+
+    `time_ratio` is the median over rounds of fused over explicit time. `control_ratio` is the same for the explicit
+    form against itself, which tells how far noise moves such a ratio; None for calls of more than a second.
     """
 
     size: str
@@ -49,13 +55,10 @@ class Row:
     flex_seconds: float | None
     limit_seconds: float
     single_limit_seconds: float
+    time_ratio: float | None
+    control_ratio: float | None
     fused_bytes: int | None
     explicit_bytes: int | None
-
-    @property
-    def time_ratio(self) -> float | None:
-        """Fused over explicit time."""
-        return self.explicit_seconds and self.fused_seconds / self.explicit_seconds
 
     @property
     def share_of_limit(self) -> float:
@@ -157,7 +160,8 @@ def bench_block(
 ) -> Iterator[Row]:
     """Measure each size, batch and variant in turn, forward and in training; rows are yielded as they finish.
 
-    Within a row, all forms and the plain matrix multiply take turns, `rounds` times, and the best of each counts.
+    Within a row, all forms and the plain matrix multiply take turns, `rounds` times. The best of each counts, and for
+    ratios the median over rounds.
     Memory is measured on the CPU alone, in two more processes for each row.
     """
     torch.set_num_threads(threads)
@@ -196,9 +200,14 @@ def _measure(
         "stretch": _synchronised(_multiply_call(count, device), device),
         "single": _synchronised(_multiply_call(1, device), device),
     }
-    for form in forms[1:]:
-        timed[form]()  # the first call compiles and loads libraries
-    best = best_times(timed, rounds)
+    first = {form: _seconds(timed[form]) for form in forms[1:]}  # which compiles and loads libraries
+    if first.get("explicit", inf) < LONGEST_CONTROL:
+        timed["control"] = timed["explicit"]
+    times = turn_times(timed, rounds)
+    best = {name: min(turns) for name, turns in times.items()}
+
+    def ratio(form: str) -> float | None:
+        return paired_ratio(times[form], times["explicit"]) if form in times and "explicit" in times else None
 
     def peak(form: Form) -> int | None:
         if form not in forms or device != "cpu" or not memory:
@@ -216,9 +225,17 @@ def _measure(
         flex_seconds=best.get("flex"),
         limit_seconds=best["stretch"] * flops / (count * multiply),
         single_limit_seconds=best["single"] * flops / multiply,
+        time_ratio=ratio("fused"),
+        control_ratio=ratio("control"),
         fused_bytes=peak("fused"),
         explicit_bytes=peak("explicit"),
     )
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = perf_counter()
+    call()
+    return perf_counter() - start
 
 
 def _synchronised(call: Callable[[], torch.Tensor], device: str) -> Callable[[], torch.Tensor]:
@@ -250,8 +267,8 @@ def _explicit_fits(variant: str, size: Sequence[int], batch: int = 1) -> bool:
     """Three float32 maps live at once in the explicit backward pass; a unary variant has none."""
     if not VARIANTS[variant].pairwise:
         return True
-    installed = installed_bytes()
-    return installed is None or 3.5 * 4 * batch * torch.Size(size).numel() ** 2 < installed
+    available = available_bytes()
+    return available is None or 3.5 * 4 * batch * torch.Size(size).numel() ** 2 < available
 
 
 def describe_machine(threads: int) -> str:

@@ -1,6 +1,8 @@
 """Time several calls in turn."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from statistics import median
 from time import perf_counter
 
 import torch
@@ -26,24 +28,50 @@ def find_device(name: str) -> str:
     )
 
 
-def best_times(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Best seconds of each call, by name, over `rounds` rounds in which the calls take turns.
+def turn_times(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each call in each of `rounds` rounds, in which the calls take turns; each turn's best counts.
 
-    On a busy machine the minimum is the cost of the call itself; taking turns spreads disturbances over all calls. A
-    short call is repeated during its turn: the first one finds the caches full of what the call before it needed.
+    Taking turns spreads disturbances over all calls, and each round begins with another one. A short call is repeated
+    during its turn: the first one finds the caches full of what the call before it needed.
+
+    >>> [len(times) for times in turn_times({"nothing": lambda: None, "zero": lambda: 0}, rounds=3).values()]
+    [3, 3]
+    """
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    order = list(calls)
+    for _ in range(rounds):
+        for name in order:
+            times[name].append(_best_of_turn(calls[name]))
+        order.append(order.pop(0))
+    return times
+
+
+def best_times(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Best seconds of each call: on a busy machine the minimum is the cost of the call itself.
 
     >>> list(best_times({"nothing": lambda: None}, rounds=2))
     ['nothing']
     """
-    best = dict.fromkeys(calls, float("inf"))
-    for _ in range(rounds):
-        for name, call in calls.items():
-            end = perf_counter() + TURN
-            while True:
-                start = perf_counter()
-                call()
-                now = perf_counter()
-                best[name] = min(best[name], now - start)
-                if now >= end:
-                    break
-    return best
+    return {name: min(times) for name, times in turn_times(calls, rounds).items()}
+
+
+def paired_ratio(times: Sequence[float], others: Sequence[float]) -> float:
+    """The median over rounds of one call's time over another's: what disturbs a round disturbs both.
+
+    The ratio of their best times would compare the quietest moment of one with that of the other.
+
+    >>> paired_ratio([1.0, 2.0, 9.0], [2.0, 4.0, 10.0])
+    0.5
+    """
+    return median(ours / theirs for ours, theirs in zip(times, others, strict=True))
+
+
+def _best_of_turn(call: Callable[[], object]) -> float:
+    best, end = inf, perf_counter() + TURN
+    while True:
+        start = perf_counter()
+        call()
+        now = perf_counter()
+        best = min(best, now - start)
+        if now >= end:
+            return best

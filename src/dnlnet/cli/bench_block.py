@@ -19,7 +19,7 @@ def block(
     sizes: Annotated[str, typer.Option(help="Feature map sizes, separated by commas.")] = "all",
     batch: Annotated[str, typer.Option(help="Images at a time, separated by commas.")] = "1",
     channels: Annotated[int, typer.Option(min=2, max=65_536, help="Channels of the feature map.")] = 512,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs: best times, median ratios.")] = 5,
     threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the matrix multiply.")] = 2,
     device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps, xpu.")] = "cpu",
     peers: Annotated[bool, typer.Option(help="Also time PyTorch's own attention inside the block.")] = False,
@@ -74,8 +74,13 @@ def block(
             rows.append(row)
             save()  # after every row: the whole table takes long
             progress.update(task, advance=1, description=f"measured {row.size} {row.variant}")
-    title = f"Milliseconds, C = {channels}; ratio: fused over explicit"
+    title = f"Milliseconds, C = {channels}; ratio: fused over explicit, median of rounds"
     print_table(title, [_times(row, peers=peers) for row in rows], caption=machine)
+    controls = [row.control_ratio for row in rows if row.control_ratio is not None]
+    if controls:
+        typer.echo(
+            f"noise: the explicit form against itself has ratios of {min(controls):.2f} to {max(controls):.2f}"
+        )
     print_table(
         "Share of the matrix-multiply limit (in one stretch; best single multiply), MB beyond input and weights",
         [_limit_and_memory(row) for row in rows],
@@ -135,5 +140,5 @@ def _limit_and_memory(row: "Row") -> dict[str, str]:
 def _numbers(row: "Row") -> dict[str, object]:
     from dataclasses import asdict
 
-    names = "time_ratio", "share_of_limit", "share_of_single_limit", "memory_ratio"
+    names = "share_of_limit", "share_of_single_limit", "memory_ratio"
     return {**asdict(row), **{name: getattr(row, name) for name in names}}

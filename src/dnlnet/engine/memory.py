@@ -1,6 +1,7 @@
 """How much memory there is, and how much training needs."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +20,20 @@ def installed_bytes(device: torch.device | str = "cpu") -> int | None:
     if not hasattr(os, "sysconf"):
         return None
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def available_bytes() -> int | None:
+    """What of this machine's memory is not in use, where the system tells (Linux); otherwise all of it.
+
+    >>> available_bytes() is None or available_bytes() <= installed_bytes()
+    True
+    """
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return installed_bytes()
+    kilobytes = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    return 1024 * kilobytes[0] if kilobytes else installed_bytes()
 
 
 def require_memory(needed: int, what: str, advice: str, device: torch.device | str = "cpu") -> None:

@@ -1,0 +1,20 @@
+"""Calls take turns, each round begins with another one, and ratios are of the same round."""
+
+import pytest
+
+from dnlnet.bench import timing
+
+
+def test_every_call_is_the_first_of_a_round_equally_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "TURN", 0.0)
+    seen: list[str] = []
+    calls = {name: lambda name=name: seen.append(name) for name in "abc"}
+    times = timing.turn_times(calls, rounds=3)
+    assert seen == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
+    assert [len(times[name]) for name in "abc"] == [3, 3, 3]
+
+
+def test_a_round_that_disturbs_both_calls_leaves_their_ratio_as_it_is() -> None:
+    # The quiet round of one is not the quiet round of the other: best over best would say 0.5.
+    assert timing.paired_ratio([1.0, 4.0, 6.0], [1.0, 4.0, 6.0]) == 1.0
+    assert timing.paired_ratio([3.0, 1.0, 3.0], [3.0, 2.0, 3.0]) == 1.0
