@@ -41,8 +41,9 @@ class Row:
     or do not run. There are two limits: `limit_seconds` is timed as one stretch of multiplies as long as the block,
     `single_limit_seconds` from the best single multiply, which hits quieter moments than the block can.
 
-    `time_ratio` is the median over rounds of fused over explicit time. `control_ratio` is the same for the explicit
-    form against itself, which tells how far noise moves such a ratio; None for calls of more than a second.
+    `time_ratio` is the median over rounds of fused over explicit time, and the shares are those of a limit over fused
+    time. `control_ratio` is the same for the explicit form against itself, which tells how far noise moves such a
+    ratio; None for calls of more than a second.
     """
 
     size: str
@@ -55,20 +56,12 @@ class Row:
     flex_seconds: float | None
     limit_seconds: float
     single_limit_seconds: float
+    share_of_limit: float
+    share_of_single_limit: float
     time_ratio: float | None
     control_ratio: float | None
     fused_bytes: int | None
     explicit_bytes: int | None
-
-    @property
-    def share_of_limit(self) -> float:
-        """Time of the same number of operations as large matrix multiplies in one stretch, over ours."""
-        return self.limit_seconds / self.fused_seconds
-
-    @property
-    def share_of_single_limit(self) -> float:
-        """The same by the best single multiply."""
-        return self.single_limit_seconds / self.fused_seconds
 
     @property
     def memory_ratio(self) -> float | None:
@@ -206,6 +199,8 @@ def _measure(
     times = turn_times(timed, rounds)
     best = {name: min(turns) for name, turns in times.items()}
 
+    limit, single = flops / (count * multiply), flops / multiply  # of what was timed, what the block amounts to
+
     def ratio(form: str) -> float | None:
         return paired_ratio(times[form], times["explicit"]) if form in times and "explicit" in times else None
 
@@ -223,8 +218,10 @@ def _measure(
         explicit_seconds=best.get("explicit"),
         sdpa_seconds=best.get("sdpa"),
         flex_seconds=best.get("flex"),
-        limit_seconds=best["stretch"] * flops / (count * multiply),
-        single_limit_seconds=best["single"] * flops / multiply,
+        limit_seconds=best["stretch"] * limit,
+        single_limit_seconds=best["single"] * single,
+        share_of_limit=paired_ratio(times["stretch"], times["fused"]) * limit,
+        share_of_single_limit=paired_ratio(times["single"], times["fused"]) * single,
         time_ratio=ratio("fused"),
         control_ratio=ratio("control"),
         fused_bytes=peak("fused"),

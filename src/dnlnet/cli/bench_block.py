@@ -140,5 +140,4 @@ def _limit_and_memory(row: "Row") -> dict[str, str]:
 def _numbers(row: "Row") -> dict[str, object]:
     from dataclasses import asdict
 
-    names = "share_of_limit", "share_of_single_limit", "memory_ratio"
-    return {**asdict(row), **{name: getattr(row, name) for name in names}}
+    return {**asdict(row), "memory_ratio": row.memory_ratio}
