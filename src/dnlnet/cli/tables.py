@@ -1,6 +1,7 @@
 """Tables on the terminal."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Literal
 
 from dnlnet.errors import unknown
@@ -21,12 +22,9 @@ def print_table(title: str, rows: Sequence[Mapping[str, object]], caption: str =
     titles = (
         Text(text, style=f"table.{kind}") if text else None for kind, text in (("title", title), ("caption", caption))
     )
-    widths = [
-        _least_width([name, *(str(row[name]) for row in rows)], number == 0) for number, name in enumerate(rows[0])
-    ]
+    columns = [[name, *(str(row[name]) for row in rows)] for name in rows[0]]
+    widths = _fitting_widths(columns, console.width - 2 * len(columns) + 2)
     lines = sum(widths) + 3 * len(widths) + 1 <= console.width
-    if sum(widths) + 2 * len(widths) - 2 > console.width:
-        widths[1:] = [1] * (len(widths) - 1)  # no room for whole words
     table = Table(
         title=next(titles),
         caption=next(titles),
@@ -39,23 +37,46 @@ def print_table(title: str, rows: Sequence[Mapping[str, object]], caption: str =
     )
     for (name, value), width in zip(rows[0].items(), widths, strict=True):
         justify: Literal["left", "right"] = "right" if _is_number(value) else "left"
-        table.add_column(Text(name), justify=justify, overflow="fold", min_width=width)
+        table.add_column(Text(name), justify=justify, overflow="fold", width=width)
     for row in rows:
         table.add_row(*(Text(str(value), style=_STYLES.get(str(value), "")) for value in row.values()))
     console.print(table)
 
 
-_SHORT = 14  # characters of a cell that is not broken
+_SHORT = 14  # characters of a cell that is not broken, if there is room
 _STYLES = {"holds": "green", "does not hold": "red"}
 
 
-def _least_width(cells: Sequence[str], whole: bool) -> int:
-    """Of a column, so that no word of it is broken; whole cells where they are short or asked for.
+def _fitting_widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Of columns that have so much room together: first whole short cells, then whole words, then what there is.
 
-    >>> _least_width(["score", "box AP 38.8, mask AP 35.1"], False), _least_width(["recipe", "a-b c"], True)
-    (5, 6)
+    What is left goes to the columns that lack least, so that as many as can be have every cell on one line.
+
+    >>> _fitting_widths([["recipe"], ["score", "AP 9.8"], ["a long description", "none"]], 30)
+    [6, 6, 18]
+    >>> _fitting_widths([["recipe"], ["score", "AP 9.8"], ["a long description", "none"]], 24)
+    [6, 6, 12]
     """
-    parts = (cell.splitlines() if whole or len(cell) <= _SHORT else cell.split() for cell in cells)
+    whole = [_least_width(cells) for cells in columns]
+    for unbroken in (inf, _SHORT, 0):
+        widths = [whole[0], *(_least_width(cells, unbroken) for cells in columns[1:])]
+        if sum(widths) <= room:
+            break
+    else:
+        widths[1:] = [1] * (len(widths) - 1)
+    for column in sorted(range(len(widths)), key=lambda column: whole[column] - widths[column]):
+        widths[column] += max(0, min(whole[column] - widths[column], room - sum(widths)))
+    return widths
+
+
+def _least_width(cells: Sequence[str], unbroken: float = inf) -> int:
+    """Of a column, so that no word of it is broken, nor a cell of at most so many characters.
+
+    >>> cells = ["score", "AP 9.8", "box AP 38.8, mask AP 35.1"]
+    >>> _least_width(cells), _least_width(cells, 14), _least_width(cells, 0)
+    (25, 6, 5)
+    """
+    parts = (cell.splitlines() if len(cell) <= unbroken else cell.split() for cell in cells)
     return max((len(part) for some in parts for part in some), default=0)
 
 

@@ -121,6 +121,7 @@ class SegmentationModel:
         labels = scores.argmax(dim=0).to(torch.uint8)
         return Prediction(pixels, labels.numpy(), self.classes, scores.float().numpy())
 
+    @torch.inference_mode()
     def logits(self, image: torch.Tensor, asked: Callable[[], None] = lambda: None) -> torch.Tensor:
         """Logits (1, K, H, W) of an image (3, H, W) in 0..255; `asked` is called after each pass."""
 
