@@ -27,3 +27,4 @@ def test_every_form_is_the_same_function(kind: str, monkeypatch: pytest.MonkeyPa
     assert forms[:4] == ["eager", "channels_last", "folded", "folded, channels_last"]
     assert available_forms()[4:] == [*runtimes, *(f"{name}, free sizes" for name in runtimes)]
     assert all(row.seconds > 0 and row.difference < 1e-4 for row in rows)
+    assert rows[0].ratio == 1

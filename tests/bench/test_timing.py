@@ -14,6 +14,13 @@ def test_every_call_is_the_first_of_a_round_equally_often(monkeypatch: pytest.Mo
     assert [len(times[name]) for name in "abc"] == [3, 3, 3]
 
 
+def test_a_call_is_compared_with_the_first_one_of_its_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"eager": [2.0, 8.0, 4.0], "folded": [1.0, 6.0, 2.0]}
+    monkeypatch.setattr(timing, "turn_times", lambda calls, rounds: times)
+    found = timing.compare_times(dict.fromkeys(times, lambda: None), rounds=3)
+    assert found == {"eager": (2.0, 1.0), "folded": (1.0, 0.5)}
+
+
 def test_a_round_that_disturbs_both_calls_leaves_their_ratio_as_it_is() -> None:
     # The quiet round of one is not the quiet round of the other: best over best would say 0.5.
     assert timing.paired_ratio([1.0, 4.0, 6.0], [1.0, 4.0, 6.0]) == 1.0

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from dnlnet.bench.memory import measured_in_child, peak_of
-from dnlnet.bench.timing import best_times
+from dnlnet.bench.timing import compare_times
 from dnlnet.lens.ablate import ablate
 from dnlnet.lens.capture import Captured, capture
 from dnlnet.lens.recorded import Recorded
@@ -34,6 +34,7 @@ class Row:
     Args:
         form: what is done in it.
         seconds: the best time.
+        ratio: of the time of a plain pass.
         asked_bytes: queries and keys of the layers that were asked for.
         kept_bytes: all tensors that are kept.
         peak_bytes: beyond the peak of a plain pass, in a process of its own; None where that cannot be measured.
@@ -41,6 +42,7 @@ class Row:
 
     form: str
     seconds: float
+    ratio: float
     asked_bytes: int
     kept_bytes: int
     peak_bytes: int | None
@@ -71,7 +73,7 @@ def bench_capture(size: int = 518, *, rounds: int = 10, threads: int = 2) -> lis
     torch.set_num_threads(threads)
     calls = {form: make_pass(form, size) for form in FORMS}
     recorded = {form: call() for form, call in calls.items()}
-    best = best_times(calls, rounds)
+    times = compare_times(calls, rounds)
     peaks = {
         form: measured_in_child("dnlnet.bench.capture", {"form": form, "size": size, "threads": threads})
         for form in FORMS
@@ -80,7 +82,7 @@ def bench_capture(size: int = 518, *, rounds: int = 10, threads: int = 2) -> lis
     return [
         Row(
             form,
-            best[form],
+            *times[form],
             *(_bytes(recorded[form]) if isinstance(recorded[form], Captured) else (0, 0)),
             None if plain is None else (peaks[form] or 0) - plain,
         )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dnlnet.backbones.fold import first_tensor, fold_batch_norms
 from dnlnet.bench.memory import measured_in_child, peak_of
-from dnlnet.bench.timing import best_times
+from dnlnet.bench.timing import compare_times
 from dnlnet.deployed import FREE_AXES, Attention, portable
 from dnlnet.deployed.programs import read_onnx, read_program, write_onnx, write_program
 from dnlnet.deployed.runtimes import FirstOutput
@@ -38,12 +38,14 @@ class Row:
     Args:
         form: a name in `FORMS`.
         seconds: the best time for one picture.
+        ratio: of the time of the first form.
         peak_bytes: beyond weights and input, in a process of its own; None where that cannot be measured.
         difference: the largest from the outputs of the first form, as a share of their largest value.
     """
 
     form: str
     seconds: float
+    ratio: float
     peak_bytes: int | None
     difference: float
 
@@ -69,8 +71,8 @@ def bench_export(
         outputs = {form: run(image) for form, run in runs.items()}
         first = next(iter(outputs.values()))
         far = {form: float((output - first).abs().max() / first.abs().max()) for form, output in outputs.items()}
-        best = best_times({form: lambda run=run: run(image) for form, run in runs.items()}, rounds)  # type: ignore[misc]
-    return [Row(form, best[form], peaks[form], far[form]) for form in forms]
+        times = compare_times({form: lambda run=run: run(image) for form, run in runs.items()}, rounds)  # type: ignore[misc]
+    return [Row(form, *times[form], peaks[form], far[form]) for form in forms]
 
 
 def _folded(recipe: str) -> nn.Module:

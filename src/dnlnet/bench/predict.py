@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dnlnet.backbones.fold import first_tensor, fold_batch_norms
-from dnlnet.bench.timing import best_times
+from dnlnet.bench.timing import compare_times
 from dnlnet.deployed.runtimes import open_network, require_backend, write_network
 from dnlnet.layout import convert_to_channels_last, to_channels_last
 
@@ -34,10 +34,11 @@ _RUNTIMES = ("onnxruntime", "openvino")
 
 @dataclass(frozen=True)
 class Row:
-    """Best seconds per image or clip, and the largest difference from the logits of the first form."""
+    """Best seconds per image or clip, what it takes of the first form's time, and how far its logits are from it."""
 
     form: str
     seconds: float
+    ratio: float
     difference: float
 
 
@@ -93,5 +94,5 @@ def bench_predict(
         calls = {form: equivalent_form(form, network, folded, image, Path(folder), threads) for form in forms}
     outputs = {form: call() for form, call in calls.items()}
     reference = outputs[forms[0]]
-    best = best_times(calls, rounds)
-    return [Row(form, best[form], float((outputs[form] - reference).abs().max())) for form in forms]
+    times = compare_times(calls, rounds)
+    return [Row(form, *times[form], float((outputs[form] - reference).abs().max())) for form in forms]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from statistics import median
 from time import perf_counter
+from typing import NamedTuple
 
 import torch
 
@@ -53,6 +54,24 @@ def best_times(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[s
     ['nothing']
     """
     return {name: min(times) for name, times in turn_times(calls, rounds).items()}
+
+
+class Compared(NamedTuple):
+    """A call's best seconds, and the median over rounds of its time over that of the first call."""
+
+    seconds: float
+    ratio: float
+
+
+def compare_times(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Compared]:
+    """Each call's time, and what it is of the first one's.
+
+    >>> compare_times({"nothing": lambda: None, "zero": lambda: 0}, rounds=2)["nothing"].ratio
+    1.0
+    """
+    times = turn_times(calls, rounds)
+    first = next(iter(times.values()))
+    return {name: Compared(min(turns), paired_ratio(turns, first)) for name, turns in times.items()}
 
 
 def paired_ratio(times: Sequence[float], others: Sequence[float]) -> float:

@@ -123,7 +123,7 @@ def predict(
             {
                 "form": row.form,
                 "ms": f"{1e3 * row.seconds:.1f}",
-                f"of {chosen[0]}": f"{row.seconds / rows[0].seconds:.2f}",
+                f"of {chosen[0]}": f"{row.ratio:.2f}",
                 "largest difference": f"{row.difference:.1e}",
             }
             for row in rows
@@ -238,7 +238,7 @@ def capture(
             {
                 "pass": row.form,
                 "ms": f"{1e3 * row.seconds:.1f}",
-                "of plain": f"{row.seconds / rows[0].seconds:.2f}",
+                "of plain": f"{row.ratio:.2f}",
                 "q and k MB": f"{1e-6 * row.asked_bytes:.1f}",
                 "kept MB": f"{1e-6 * row.kept_bytes:.1f}",
                 "peak MB": "-" if row.peak_bytes is None else f"{1e-6 * row.peak_bytes:.1f}",

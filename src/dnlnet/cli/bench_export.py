@@ -53,7 +53,7 @@ def export(
             {
                 "form": row.form,
                 "ms": f"{1e3 * row.seconds:,.0f}",
-                f"of {chosen[0]}": f"{row.seconds / rows[0].seconds:.2f}",
+                f"of {chosen[0]}": f"{row.ratio:.2f}",
                 "peak MB": "-" if row.peak_bytes is None else f"{1e-6 * row.peak_bytes:,.0f}",
                 "difference": f"{row.difference:.1e}",
             }
