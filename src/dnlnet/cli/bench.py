@@ -74,7 +74,7 @@ def predict(
     forms: Annotated[
         str, typer.Option(help="Names of rows, separated by semicolons. Default: all whose programs are installed.")
     ] = "",
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 10,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs: best times, median ratios.")] = 10,
     threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
@@ -213,7 +213,7 @@ def train(
 @bench.command()
 def capture(
     size: Annotated[int, typer.Option(min=28, max=10_000, help="Side of the picture, a multiple of 14.")] = 518,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 10,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs: best times, median ratios.")] = 10,
     threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:

@@ -14,7 +14,7 @@ def export(
     forms: Annotated[
         str, typer.Option(help="Of dnlnet; onnx, torch; each blocked or plain: separated by semicolons.")
     ] = "all",
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs: best times, median ratios.")] = 3,
     threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:

@@ -1,5 +1,6 @@
 """`dnlnet study`: several recipes with several seeds, side by side."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ from dnlnet.cli.numbers import LARGEST_SEED, MOST_THREADS
 from dnlnet.cli.options import BoundaryWidth, VoidEdges
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.table import Table
 
@@ -91,16 +92,36 @@ def study(
     if results:
         score, rows = summarise(results, against)
         table = cells(rows, score, against)
-        print_table("Study", [{key: row[key] for key in list(row)[1:8]} for row in table], "± deviation over seeds")
+        counts = sorted({row.seeds for row in rows})
+        over = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
+        print_table("Study", _shown(table), f"± deviation over {over}; more in study.md")
         changed = "".join(f" --set {setting}" for setting in _shareable(settings or []))
         edges = " --void-edges" if void_edges else ""
-        command = f"dnlnet study {' '.join(recipes)} --seeds {seeds} --width {width}{edges}{changed}"
+        command = f"dnlnet study {shlex.join(recipes)} --seeds {seeds} --width {width}{edges}{changed}"
         for path in write_study(out, results, command, against):
             typer.echo(f"written: {path}")
     for problem in problems:
         say(problem)
     if problems:
         raise typer.Exit(1)
+
+
+_IN_FILE_ALONE = ("seeds", "pair ∩ boundary", "gamma", "minutes")
+
+
+def _shown(table: "Sequence[Mapping[str, str]]") -> list[dict[str, str]]:
+    """What of a table fits into 80 columns; a row is called by its recipe where several have the same method.
+
+    >>> row = {"recipe": "camvid-nl", "method": "NL", "seeds": "2", "miou": "0.650 ± 0.005", "paper: miou": "0.8"}
+    >>> _shown([row])
+    [{'method': 'NL', 'miou': '0.650±0.005'}]
+    """
+    same = len({row["method"] for row in table}) < len(table)
+    left_out = (*_IN_FILE_ALONE, "method" if same else "recipe")
+    return [
+        {key: text.replace(" ± ", "±") for key, text in row.items() if key not in left_out and "paper:" not in key}
+        for row in table
+    ]
 
 
 def _shareable(settings: "Sequence[str]") -> list[str]:

@@ -48,24 +48,28 @@ _STYLES = {"holds": "green", "does not hold": "red"}
 
 
 def _fitting_widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Of columns that have so much room together: first whole short cells, then whole words, then what there is.
+    """Of columns, each a heading and cells, that have so much room together.
 
-    What is left goes to the columns that lack least, so that as many as can be have every cell on one line.
+    Names, in the first column, are whole; of the others first the short cells, then no more than words, then nothing.
+    What is left goes to the columns that lack least, cells before headings, so that as many as can be are whole.
 
-    >>> _fitting_widths([["recipe"], ["score", "AP 9.8"], ["a long description", "none"]], 30)
-    [6, 6, 18]
-    >>> _fitting_widths([["recipe"], ["score", "AP 9.8"], ["a long description", "none"]], 24)
-    [6, 6, 12]
+    >>> columns = [["recipe", "a-b"], ["box AP", "9.8"], ["what it is", "a long description", "none"]]
+    >>> _fitting_widths(columns, 40), _fitting_widths(columns, 26), _fitting_widths(columns, 20)
+    ([6, 6, 18], [6, 3, 17], [6, 3, 11])
     """
-    whole = [_least_width(cells) for cells in columns]
-    for unbroken in (inf, _SHORT, 0):
-        widths = [whole[0], *(_least_width(cells, unbroken) for cells in columns[1:])]
+    headings, bodies = [column[:1] for column in columns], [column[1:] for column in columns]
+    names = _least_width(bodies[0])
+    for unbroken in (_SHORT, 0):
+        widths = [names, *(_least_width(cells, unbroken) for cells in bodies[1:])]
+        widths = [max(width, _least_width(heading, 0)) for width, heading in zip(widths, headings, strict=True)]
         if sum(widths) <= room:
             break
     else:
         widths[1:] = [1] * (len(widths) - 1)
-    for column in sorted(range(len(widths)), key=lambda column: whole[column] - widths[column]):
-        widths[column] += max(0, min(whole[column] - widths[column], room - sum(widths)))
+    for parts in (bodies, headings):
+        lacks = [_least_width(cells) - width for cells, width in zip(parts, widths, strict=True)]
+        for column in sorted(range(len(widths)), key=lacks.__getitem__):
+            widths[column] += max(0, min(lacks[column], room - sum(widths)))
     return widths
 
 
