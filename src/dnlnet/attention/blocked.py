@@ -3,11 +3,14 @@
 A block is a few hundred query rows of one image, or several small images at once, against all their keys, so that
 every softmax is over a whole row and needs no running maximum. For the backward pass the softmax is kept if all of it
 is small enough (`attend_keeping`), and otherwise computed again, block by block.
+
+Sharp attention has weights too small for a normal number. Processors multiply such subnormal numbers a hundred times
+as slowly as others, so that one in a hundred doubles the time of a matrix multiply: they are set to zero.
 """
 
 # B batch, N query positions, M key positions, D embedding width, C value width, I images and R rows of one block
 
-from math import ceil
+from math import ceil, log
 from typing import Any
 
 import torch
@@ -28,13 +31,15 @@ MAX_LOGITS = 2**24
 # runs a third slower on some processors.
 ROW_ALIGNMENT = 16
 MIN_PADDED = 2048
+# Of the range of exponents, what weights may take; the rest is left for the gradients that they are multiplied with.
+WEIGHT_RANGE = 0.6
 
 
 def attend_keeping(query: Tensor, key: Tensor, value: Tensor, columns: bool = False) -> Tensor | None:
     """softmax(q.k) v, the softmax kept for the backward pass; None if it is too large to keep, or a logit overflows.
 
-    A row in which a logit overflows is NaN throughout, and NaN does not even equal itself: one column tells. With
-    `columns`, the output lies in memory as (B, C, N).
+    A row in which a logit overflows is NaN throughout, and NaN does not even equal itself. With `columns`, the output
+    lies in memory as (B, C, N).
 
     >>> attend_keeping(torch.zeros(1, 3, 2), torch.zeros(1, 4, 2), torch.ones(1, 4, 5)).shape
     torch.Size([1, 3, 5])
@@ -45,10 +50,11 @@ def attend_keeping(query: Tensor, key: Tensor, value: Tensor, columns: bool = Fa
     columns = columns and query.shape[1] > 1 < value.shape[2]  # otherwise the two orders are one
     if logits <= AT_ONCE:
         attention = torch.bmm(query, key.mT).softmax(dim=-1)
-        column = attention.select(2, 0)
-        if not torch.equal(column, column):
+        smallest = attention.detach().amin().item() if logits else 1.0
+        if smallest != smallest:
             return None
-        return torch.bmm(value.mT, attention.mT).mT if columns else torch.bmm(attention, value)
+        if smallest >= torch.finfo(query.dtype).tiny:  # otherwise it is worth its blocks, which flush
+            return torch.bmm(value.mT, attention.mT).mT if columns else torch.bmm(attention, value)
     if torch.is_grad_enabled():
         out: Tensor = _AttendKeeping.apply(query, key, value, columns)
     else:
@@ -84,10 +90,11 @@ def forward(
     out = query.new_empty(batch, width, positions).mT if columns else query.new_empty(batch, positions, width)
     blocks = _blocks(batch, positions, keys, FORWARD_ROWS)
     buffer = _buffer(query, keys, (slice(0, batch), slice(0, positions)) if keep else blocks[0])
+    flush = _may_underflow(query, key)
     for images, rows in blocks:
         q = query[images, rows]
         padded = buffer[images, rows] if keep else buffer[: len(q), : q.shape[1]]
-        attention = _softmax_rows(q, key[images], padded)
+        attention = _softmax_rows(q, key[images], padded, flush)
         torch.bmm(attention, value[images], out=out[images, rows])
     return out, buffer
 
@@ -103,11 +110,12 @@ def backward(
     blocks = _blocks(batch, positions, keys, BACKWARD_ROWS)
     buffer = _buffer(query, keys, blocks[0]) if kept is None else kept
     grad_buffer = _buffer(query, keys, blocks[0])
+    flush = _may_underflow(query, key)
     for images, rows in blocks:
         q, k, v, dy = query[images, rows], key[images], value[images], grad[images, rows]
         if kept is None:
             padded = buffer[: len(q), : q.shape[1]]
-            attention = _softmax_rows(q, k, padded)
+            attention = _softmax_rows(q, k, padded, flush)
         else:
             padded = kept[images, rows]
             attention = padded[..., :keys]
@@ -117,6 +125,8 @@ def backward(
         _multiply(attention.mT, dy, grad_value[images], add=earlier)
         torch.bmm(dy, v.mT, out=dl)
         torch._softmax_backward_data(padded_grad, padded, -1, dl.dtype, grad_input=padded_grad)
+        if flush:
+            _flush_subnormals(padded_grad)
         torch.bmm(dl, k, out=grad_query[images, rows])
         _multiply(dl.mT, q, grad_key[images], add=earlier)
     return grad_query, grad_key, grad_value
@@ -153,7 +163,23 @@ def _buffer(query: Tensor, keys: int, block: Block) -> Tensor:
     return buffer
 
 
-def _softmax_rows(query: Tensor, key: Tensor, padded: Tensor) -> Tensor:
+def _may_underflow(query: Tensor, key: Tensor) -> bool:
+    """Whether weights, or their products with gradients, could be subnormal.
+
+    A weight is at least exp(-spread) / M, and the spread of a row of logits is at most 2 max|q_i| max|k_j|.
+    """
+    if query.numel() == 0 or key.numel() == 0:
+        return False
+    longest = [torch.linalg.vector_norm(operand, dim=2).amax().item() for operand in (query, key)]
+    spread = 2 * longest[0] * longest[1] + log(key.shape[1])
+    return not spread < -WEIGHT_RANGE * log(torch.finfo(query.dtype).tiny)
+
+
+def _flush_subnormals(numbers: Tensor) -> None:
+    torch.hardshrink(numbers, torch.finfo(numbers.dtype).tiny, out=numbers)
+
+
+def _softmax_rows(query: Tensor, key: Tensor, padded: Tensor, flush: bool) -> Tensor:
     """softmax_j(q_i.k_j) for the rows i of a block, (I, R, M), in `padded`, whose padding ends at zero."""
     keys = key.shape[1]
     logits = padded[..., :keys]
@@ -161,6 +187,8 @@ def _softmax_rows(query: Tensor, key: Tensor, padded: Tensor) -> Tensor:
     if keys < padded.shape[2]:
         padded[..., keys:] = -torch.inf
     torch.softmax(padded, dim=-1, out=padded)
+    if flush:
+        _flush_subnormals(padded)
     return logits
 
 

@@ -1,0 +1,87 @@
+"""Sharp attention: weights too small for a normal number cost no time, and nothing that rounding would keep."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dnlnet.attention import blocked, operator
+from dnlnet.attention.kernels import attend
+
+FORMS = {
+    "the whole batch at once": {},
+    "softmax kept": {"AT_ONCE": 0, "FORWARD_ROWS": 7, "BACKWARD_ROWS": 5, "MIN_LOGITS": 1},
+    "softmax computed again": {"AT_ONCE": 0, "MAX_LOGITS": 100, "MIN_LOGITS": 1},
+}
+MULTIPLIES = (torch.ops.aten.bmm, torch.ops.aten.baddbmm, torch.ops.aten.mm, torch.ops.aten.addmm)
+each_form = pytest.mark.parametrize("form", FORMS)
+
+
+class Multiplied(TorchDispatchMode):
+    """Counts the subnormal numbers that go into matrix multiplies, inside the package's own operators too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.subnormal = self.multiplies = 0
+        self.inside = {
+            torch.ops.dnlnet.attend.default: operator._attend,
+            torch.ops.dnlnet.attend_backward.default: operator._attend_backward,
+        }
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func in self.inside:
+            with self:
+                return self.inside[func](*args, **(kwargs or {}))
+        if func.overloadpacket in MULTIPLIES:
+            operands = [x for x in args if isinstance(x, Tensor)][-2:]
+            self.multiplies += 1
+            self.subnormal += sum(int(((x != 0) & (x.abs() < torch.finfo(x.dtype).tiny)).sum()) for x in operands)
+        return func(*args, **(kwargs or {}))
+
+
+def sharp_operands() -> list[Tensor]:
+    """Logits that are spread over some hundred units, and gradients as small as those of a mean over an image."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = ((2, 23, 8), (2, 31, 8), (2, 31, 5))
+    query, key, value = (torch.randn(*size, generator=generator) for size in sizes)
+    return [(4 * query).requires_grad_(), (4 * key).requires_grad_(), value.requires_grad_()]
+
+
+@each_form
+def test_no_subnormal_number_is_multiplied(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in FORMS[form].items():
+        monkeypatch.setattr(blocked, name, number)
+    query, key, value = sharp_operands()
+    weights = torch.softmax(query @ key.mT, dim=-1)
+    assert ((weights > 0) & (weights < torch.finfo(torch.float32).tiny)).any()  # there are some to be flushed
+    with Multiplied() as seen:
+        attend(query, key, value).backward(torch.full((2, 23, 5), 1e-6))
+    assert seen.multiplies >= 7  # two forward, five backward
+    assert seen.subnormal == 0
+
+
+@each_form
+def test_sharp_attention_is_that_of_the_definition(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in FORMS[form].items():
+        monkeypatch.setattr(blocked, name, number)
+    operands = sharp_operands()
+    wide = [operand.detach().double().requires_grad_() for operand in operands]
+    upstream = torch.randn(2, 23, 5, generator=torch.Generator().manual_seed(1))
+    out = attend(*operands)
+    # Eq. 2 in float64: y_i = sum_j exp(q_i.k_j) v_j / sum_j exp(q_i.k_j)
+    logits = torch.einsum("bnd,bmd->bnm", wide[0], wide[1])
+    weights = (logits - logits.amax(dim=-1, keepdim=True)).exp()
+    expected = torch.einsum("bnm,bmc->bnc", weights / weights.sum(dim=-1, keepdim=True), wide[2])
+    torch.testing.assert_close(out.double(), expected, rtol=1e-4, atol=1e-5)
+    out.backward(upstream)
+    expected.backward(upstream.double())
+    for ours, theirs in zip(operands, wide, strict=True):
+        torch.testing.assert_close(ours.grad.double(), theirs.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_moderate_logits_need_no_flushing() -> None:
+    query, key, _ = sharp_operands()
+    assert blocked._may_underflow(query, key)
+    assert not blocked._may_underflow(query / 64, key)
+    assert blocked._may_underflow(torch.full_like(query, torch.inf), key)
+    assert not blocked._may_underflow(query[:, :0], key)
