@@ -132,3 +132,11 @@ def test_batches_and_peers_fit_80_columns_and_a_form_that_does_not_fit_in_memory
     assert [row["batch"] for row in rows] == [1, 8]
     assert rows[0]["flex_seconds"] == 45.25
     assert rows[1]["time_ratio"] is None
+
+
+def test_a_small_temperature_makes_sharp_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    real = bench.NonLocalBlock
+    monkeypatch.setattr(bench, "NonLocalBlock", lambda *a, **o: seen.append(o["temperature"]) or real(*a, **o))
+    bench.make_calls("nl", 8, (4, 5), ["fused"], training=False, temperature=0.25)
+    assert seen == [0.25]

@@ -96,10 +96,11 @@ def make_calls(
     training: bool,
     batch: int = 1,
     device: str = "cpu",
+    temperature: float = 1.0,
 ) -> dict[Form, Callable[[], torch.Tensor]]:
     """Closures that run forms of one block on one input: where tensors lie in memory is worth several per cent."""
     torch.manual_seed(0)
-    block = NonLocalBlock(channels, variant, dims=len(size)).to(device)
+    block = NonLocalBlock(channels, variant, dims=len(size), temperature=temperature).to(device)
     x = torch.randn(batch, channels, *size, device=device, requires_grad=training)
     upstream = torch.randn_like(x) if training else None
 
@@ -150,16 +151,17 @@ def bench_block(
     device: str = "cpu",
     peers: bool = False,
     memory: bool = True,
+    temperature: float = 1.0,
 ) -> Iterator[Row]:
     """Measure each size, batch and variant in turn, forward and in training; rows are yielded as they finish.
 
     Within a row, all forms and the plain matrix multiply take turns, `rounds` times. The best of each counts, and for
-    ratios the median over rounds.
-    Memory is measured on the CPU alone, in two more processes for each row.
+    ratios the median over rounds. Memory is measured on the CPU alone, in two more processes for each row. A small
+    temperature makes sharp attention, as training does: the logits of new weights are within a few units.
     """
     torch.set_num_threads(threads)
     for size, batch, variant, training in product(sizes, batches, variants, (False, True)):
-        yield _measure(variant, channels, size, batch, training, rounds, threads, device, peers, memory)
+        yield _measure(variant, channels, size, batch, training, rounds, threads, device, peers, memory, temperature)
 
 
 def _measure(
@@ -173,6 +175,7 @@ def _measure(
     device: str,
     peers: bool,
     memory: bool,
+    temperature: float,
 ) -> Row:
     shape = SIZES[size]
     forms: list[Form] = ["fused"]
@@ -182,7 +185,9 @@ def _measure(
             forms.append("sdpa")  # which forms the map on a CPU
     if peers and not training:
         forms.append("flex")  # which has no backward pass on a CPU
-    calls = make_calls(variant, channels, shape, forms, training=training, batch=batch, device=device)
+    calls = make_calls(
+        variant, channels, shape, forms, training=training, batch=batch, device=device, temperature=temperature
+    )
     with FlopCounterMode(display=False) as counter:
         calls["fused"]()
     flops = int(counter.get_total_flops())

@@ -23,6 +23,9 @@ def block(
     threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the matrix multiply.")] = 2,
     device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps, xpu.")] = "cpu",
     peers: Annotated[bool, typer.Option(help="Also time PyTorch's own attention inside the block.")] = False,
+    temperature: Annotated[
+        float, typer.Option(min=1e-6, max=1e6, help="Divide the logits by this; 0.02 makes sharp attention.")
+    ] = 1.0,
     memory: Annotated[bool, typer.Option(help="Also measure memory, which takes seconds a row.")] = True,
     json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
@@ -54,7 +57,13 @@ def block(
 
     def save() -> None:
         if json is not None:
-            about = {"machine": machine, "device": device, "channels": channels, "rounds": rounds}
+            about = {
+                "machine": machine,
+                "device": device,
+                "channels": channels,
+                "rounds": rounds,
+                "temperature": temperature,
+            }
             write_json(json, {**about, "rows": [_numbers(row) for row in rows]})
 
     with measuring_progress() as progress:
@@ -70,6 +79,7 @@ def block(
             device=chosen_device,
             peers=peers,
             memory=memory,
+            temperature=temperature,
         ):
             rows.append(row)
             save()  # after every row: the whole table takes long
