@@ -4,8 +4,8 @@ A block is a few hundred query rows of one image, or several small images at onc
 every softmax is over a whole row and needs no running maximum. For the backward pass the softmax is kept if all of it
 is small enough (`attend_keeping`), and otherwise computed again, block by block.
 
-Sharp attention has weights too small for a normal number. Processors multiply such subnormal numbers a hundred times
-as slowly as others, so that one in a hundred doubles the time of a matrix multiply: they are set to zero.
+Sharp attention has weights too small for a normal number. Processors multiply such subnormal numbers far more slowly
+than others, so that one in a hundred doubles the time of a matrix multiply: they are set to zero.
 """
 
 # B batch, N query positions, M key positions, D embedding width, C value width, I images and R rows of one block
