@@ -16,13 +16,18 @@ from dnlnet.cli import main as cli
 def test_rows_hold_measurements_of_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(bench.SIZES, "6x7", (6, 7))
     monkeypatch.setattr(bench, "MULTIPLY", 64)
+    monkeypatch.setattr(
+        bench, "peak_extra_bytes", lambda *_, **asked: (asked["form"], asked["training"], asked["batch"])
+    )
     rows = list(bench_block(["dnl"], ["6x7"], batches=[1, 3], channels=8, rounds=2, threads=1))
     assert [(row.size, row.batch, row.training) for row in rows] == list(product(["6x7"], [1, 3], [False, True]))
     for row in rows:
         assert min(row.fused_seconds, row.explicit_seconds, row.limit_seconds) > 0
         assert min(row.time_ratio, row.control_ratio) > 0
         assert min(row.share_of_limit, row.share_of_single_limit) > 0
-        assert row.fused_bytes is not None
+        assert (row.fused_bytes, row.explicit_bytes) == tuple(
+            (form, row.training, row.batch) for form in ("fused", "explicit")
+        )
         assert row.sdpa_seconds is None
 
 
