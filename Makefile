@@ -12,10 +12,9 @@ READY := $(VENV)/ready
 demo: $(READY)
 	$(BIN)/dnlnet demo $(DEMO)
 
-# A file's tests stay in one process, which makes what they share once. One process more than there are cores: some tests wait for others.
+# A file's tests stay in one process, which makes what they share once.
 # A process that dies ends the run: pytest-xdist would start another one, and may then wait for ever.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test: lint
 	$(PYTEST)

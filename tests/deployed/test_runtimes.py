@@ -48,8 +48,8 @@ def randomised(network: nn.Module) -> nn.Module:
 
 
 CASES = [
-    *((kind, "onnxruntime") for kind in NETWORKS if kind != "segmentor"),  # "pooled" is one, too
-    *(pytest.param(kind, "openvino", marks=OPENVINO) for kind in ("segmentor", "video")),
+    *((kind, "onnxruntime") for kind in ("frozen", "pooled", "video")),
+    *(pytest.param(kind, "openvino", marks=OPENVINO) for kind in ("tiny", "segmentor")),
 ]
 
 

@@ -36,7 +36,7 @@ from dnlnet.systems import RECIPES, find_recipe, parse_recipe
 SMALL = [
     "model.backbone=resnet18",
     "model.weights=null",
-    "model.boxes=16",
+    "model.boxes=8",
     "model.proposals=40",
     "model.anchor=32",
     "data.short_side=96",
