@@ -7,25 +7,34 @@ from torch.utils._pytree import tree_leaves
 from dnlnet.attention import operator
 
 
-class LargestTensor(TorchDispatchMode):
-    """Records the most elements of any tensor made, inside the package's own operators too."""
+class InsideOperators(TorchDispatchMode):
+    """Sees every operator that is called, inside the package's own operators too."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.elements = 0
         self.inside = {
             torch.ops.dnlnet.attend.default: operator._attend,
             torch.ops.dnlnet.attend_backward.default: operator._attend_backward,
         }
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func in self.inside:
+            with self:
+                return self.inside[func](*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+class LargestTensor(InsideOperators):
+    """Records the most elements of any tensor made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
         self.operators: set[str] = set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.operators.add(str(func))
-        if func in self.inside:
-            with self:
-                out = self.inside[func](*args, **(kwargs or {}))
-        else:
-            out = func(*args, **(kwargs or {}))
+        out = super().__torch_dispatch__(func, types, args, kwargs)
         for leaf in tree_leaves(out):
             if isinstance(leaf, torch.Tensor):
                 # A view may be large by expansion; what counts is memory.
