@@ -29,6 +29,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     assert "DNL" in result.output
+    lines = result.stderr.splitlines()  # no terminal: a log says what has ended, not how far the rest is
+    assert [line.split(";")[0] for line in lines] == [f"{count} of 4 runs done" for count in range(5)]
+    assert re.fullmatch(r"4 of 4 runs done; scenes-tiny-(nl|dnl), seed [01]: 0\.\d{3}", lines[-1])
     return out
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from dnlnet.runs.study import Job
+    from dnlnet.runs.study import Job, State
 
 
 def study(
@@ -86,7 +86,7 @@ def study(
             processes=processes,
             width=width,
             void_edges=void_edges,
-            done=lambda job, problem: live.refresh(),
+            done=live.tell,
         )
     results = [result for result in read_results(out) if result["recipe"] in {job.recipe.name for job in jobs}]
     if results:
@@ -134,7 +134,7 @@ def _shareable(settings: "Sequence[str]") -> list[str]:
 
 
 class _Live:
-    """A table of all runs that follows their logs."""
+    """A table of all runs that follows their logs; where there is no terminal, a line for each that has ended."""
 
     def __init__(self, jobs: "Sequence[Job]", out: Path) -> None:
         from rich.live import Live
@@ -142,32 +142,53 @@ class _Live:
         from dnlnet.cli.progress import main_process_console
 
         self.jobs, self.out = jobs, out
-        console = main_process_console()
-        self.live: Any = Live(get_renderable=self._table, console=console, refresh_per_second=0.5, transient=True)
+        self.console = main_process_console()
+        self.live: Any = Live(
+            get_renderable=self._table, console=self.console, refresh_per_second=0.5, transient=True
+        )
 
     def __enter__(self) -> "_Live":
-        self.live.start()
+        if self.console.is_terminal:
+            self.live.start()
+        else:
+            self._say(_count(self._states()))
         return self
 
     def __exit__(self, *_: object) -> None:
         self.live.stop()
 
-    def refresh(self) -> None:
-        """Show how far the runs are."""
-        self.live.refresh()
+    def tell(self, job: "Job", problem: str | None) -> None:
+        """Show how far the runs are, now that one has ended."""
+        if self.console.is_terminal:
+            self.live.refresh()
+            return
+        found = self._states()
+        score = next(state.score for state in found if state.job == job)
+        ended = "failed" if problem else "-" if score is None else f"{score:.3f}"
+        self._say(f"{_count(found)}; {job.recipe.name}, seed {job.seed}: {ended}")
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+    def _states(self) -> "list[State]":
+        from dnlnet.runs.study import states
+
+        return states(self.jobs, self.out)
 
     def _table(self) -> "Table":
         from rich.table import Table
 
-        from dnlnet.runs.study import states
-
-        found = states(self.jobs, self.out)
-        table = Table(title=f"{sum(state.done for state in found)} of {len(found)} runs done")
+        found = self._states()
+        table = Table(title=_count(found))
         for column in ("recipe", "seed", "iteration", "score"):
             table.add_column(column)
         for state in found:
-            if state.done or state.iteration:
+            if state.done or state.begun:
                 done = "done" if state.done else f"{state.iteration} of {state.iterations}"
                 score = "-" if state.score is None else f"{state.score:.3f}"
                 table.add_row(state.job.recipe.name, str(state.job.seed), done, score)
         return table
+
+
+def _count(found: "Sequence[State]") -> str:
+    return f"{sum(state.done for state in found)} of {len(found)} runs done"

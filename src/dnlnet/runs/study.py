@@ -60,6 +60,7 @@ class State:
     iteration: int
     iterations: int
     score: float | None
+    begun: bool
     done: bool
 
 
@@ -209,7 +210,7 @@ def measure_run(folder: Path, data: Path | None, width: int, void_edges: bool = 
     scores = scores_of(evaluations[-1]) if evaluations else {}
     curve = [[event["iteration"], next(iter(scores_of(event).values()), None)] for event in evaluations]
     blocks = blocks_of(load_network(file))
-    gates = {name: float(block.gamma) for name, block in blocks.items() if block.gamma is not None}
+    gates = {name: block.gamma.item() for name, block in blocks.items() if block.gamma is not None}
     content: dict[str, Any] = {"iterations": file.iteration, "scores": scores, "curve": curve}
     content |= {"gamma": gates, "overlaps": None, "random": None, "width": width, "void_edges": void_edges}
     if blocks:
@@ -243,7 +244,7 @@ def states(jobs: Sequence[Job], out: Path) -> list[State]:
             scores = [scores_of(event) for event in events if event["event"] == "evaluation"]
             iteration = max((event.get("iteration", 0) for event in events), default=0)
         score = next(iter(scores[-1].values()), None) if scores else None
-        found.append(State(job, iteration, iterations, score, result.is_file()))
+        found.append(State(job, iteration, iterations, score, folder.is_dir(), result.is_file()))
     return found
 
 
