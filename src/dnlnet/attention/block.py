@@ -2,7 +2,7 @@
 
 # B batch, C channels, N positions, M key positions, D embedding width
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Unpack
@@ -13,11 +13,13 @@ from torch import Tensor, nn
 
 from dnlnet.attention.kernels import attend, attend_explicit
 from dnlnet.attention.maps import AttentionMaps, Positions, Terms
+from dnlnet.attention.projections import project_together
 from dnlnet.attention.spec import Options, find_variant, resolve_settings
 from dnlnet.attention.terms import Embeddings, attention_logits, clamp_to_finite, unary_logits
 
 _POOLS: dict[int, Callable[..., Tensor]] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+_EMBEDDED = ("query", "key", "saliency")  # as in `Embeddings`
 _AXES = {1: "L", 2: "H, W", 3: "T, H, W"}
 
 
@@ -95,7 +97,7 @@ class NonLocalBlock(nn.Module):
         if not self.variant.pairwise:
             return self._add_attended(x, self._attend_once)
         columns = self.projection is None and x.is_contiguous()
-        return self._add_attended(x, partial(self._attend, attend=partial(attend, columns=columns)))
+        return self._add_attended(x, partial(self._attend, attend=partial(attend, columns=columns), together=True))
 
     def forward_explicit(self, x: Tensor) -> Tensor:
         """The same output by way of the N x M attention matrix: slower and larger, but twice differentiable."""
@@ -111,10 +113,15 @@ class NonLocalBlock(nn.Module):
         """
         return self._add_attended(x, partial(self._attend, attend=attend))
 
-    def _attend(self, tokens: Tensor, context: Tensor, attend: Attend) -> list[Tensor]:
+    def _attend(self, tokens: Tensor, context: Tensor, attend: Attend, together: bool = False) -> list[Tensor]:
         """Each term's weighted sums of the values: (B, N, C) with a query per position, (B, 1, C) of a unary term."""
-        value = clamp_to_finite(self.value(context))
-        logits = attention_logits(self._embed(tokens, context), self.variant, self.settings.centring)
+        layers = self._layers(*_EMBEDDED, "value")
+        if together and context is tokens:
+            projected = project_together(layers, tokens)
+        else:
+            projected = _project_each(layers, tokens, context)
+        value = clamp_to_finite(projected["value"])
+        logits = attention_logits(self._embeddings(projected), self.variant, self.settings.centring)
         return [attend(term.query, term.key, value) for term in logits]
 
     def _attend_once(self, tokens: Tensor, context: Tensor) -> list[Tensor]:
@@ -183,14 +190,20 @@ class NonLocalBlock(nn.Module):
         return Terms.of(embeddings, self.variant, self.settings.centring, x.shape[2:], context.shape[2:])
 
     def _embed(self, tokens: Tensor, context: Tensor) -> Embeddings:
-        """q = W_q x, k = W_k x, m = W_m x; the scale of the logits q.k is applied to q."""
-        query = None if self.query is None else clamp_to_finite(self.query(tokens))
-        return Embeddings(
-            query if query is None or self.scale == 1 else clamp_to_finite(query * self.scale),
-            None if self.key is None else clamp_to_finite(self.key(context)),
-            None if self.saliency is None else clamp_to_finite(self.saliency(context)),
-            self.unary_factor,
-        )
+        """q = W_q x, k = W_k x, m = W_m x."""
+        return self._embeddings(_project_each(self._layers(*_EMBEDDED), tokens, context))
+
+    def _embeddings(self, projected: Mapping[str, Tensor]) -> Embeddings:
+        """The scale of the logits q.k is applied to q."""
+        embedded = {name: clamp_to_finite(projected[name]) for name in _EMBEDDED if name in projected}
+        if "query" in embedded and self.scale != 1:
+            embedded["query"] = clamp_to_finite(embedded["query"] * self.scale)
+        query, key, saliency = map(embedded.get, _EMBEDDED)
+        return Embeddings(query, key, saliency, self.unary_factor)
+
+    def _layers(self, *names: str) -> dict[str, nn.Module]:
+        """The projections of these names that the variant has."""
+        return {name: layer for name, layer in self.named_children() if name in names}
 
     def _pool(self, x: Tensor) -> Tensor:
         if self.settings.pool == 1:
@@ -257,6 +270,11 @@ def _to_tokens(x: Tensor) -> Tensor:
     """
     tokens = x.flatten(2).mT
     return tokens if x.shape[0] == 1 else tokens.contiguous()
+
+
+def _project_each(layers: Mapping[str, nn.Module], tokens: Tensor, context: Tensor) -> dict[str, Tensor]:
+    """Queries are of the positions that attend, everything else is of those attended to."""
+    return {name: layer(tokens if name == "query" else context) for name, layer in layers.items()}
 
 
 def _accept_convolution_weights(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:

@@ -9,7 +9,6 @@ the shapes; everywhere else it is the blocked attention of `dnlnet.attention.blo
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._C import _is_any_autocast_enabled
 from torch._C._functorch import TransformType, get_interpreter_stack
 from torch.autograd import forward_ad
 from torch.backends.cuda import (
@@ -22,6 +21,7 @@ from torch.compiler import is_compiling
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dnlnet.attention.blocked import attend_keeping
+from dnlnet.attention.contexts import is_plain, is_transformed
 from dnlnet.attention.operator import attend_again
 
 # The widest query, key and value of flash attention.
@@ -54,9 +54,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, columns: bool = False) 
         return _attend_cuda(query, key, value)
     if is_compiling():
         return attend_again(query, key, value)
-    if get_interpreter_stack() is not None or forward_ad._current_level >= 0:
+    if is_transformed():
         _refuse_derivatives(query, key, value)
-    elif _is_plain(query, key, value):
+    elif is_plain(query, key, value):
         out = attend_keeping(query, key, value, columns)
         if out is not None:
             return out
@@ -94,19 +94,6 @@ def _usable_kernels(query: Tensor, key: Tensor, value: Tensor) -> list[SDPBacken
     """Those of PyTorch's fused kernels that take these operands on this device."""
     params = SDPAParams(query, key, value, None, 0.0, False, False)
     return [kernel for kernel, can_use in _FUSED.items() if can_use(params)]
-
-
-def _is_plain(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether operands are in full precision, and numbers that can be looked at."""
-    dtype = query.dtype
-    return (
-        (dtype is torch.float32 or dtype is torch.float64)
-        and key.dtype is dtype
-        and value.dtype is dtype
-        and type(query) is Tensor
-        and not query.is_meta
-        and not _is_any_autocast_enabled()
-    )
 
 
 def _refuse_derivatives(*operands: Tensor) -> None:
