@@ -1,6 +1,7 @@
 """The documentation's code runs, its links lead somewhere, and its lock names no package index."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,13 @@ def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
 def test_links_to_files_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_tables_of_the_benchmarks_are_those_of_their_results() -> None:
+    page = (ROOT / "benchmarks/README.md").read_text()
+    filled, count = runpy.run_path(str(ROOT / "benchmarks/tables.py"))["fill"](page)
+    assert count >= 6
+    assert filled == page, "run: python benchmarks/tables.py"
 
 
 def test_the_lock_has_hashes_and_names_no_index() -> None:
