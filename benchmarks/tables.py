@@ -75,6 +75,7 @@ def _train_row(row: Result) -> dict[str, str]:
     return {
         "form": row["form"],
         "images/s": f"{row['images_per_second']:.1f}",
+        "time": _ratio(row.get("ratio")),
         **{f"{name} ms": _maybe(lambda seconds: f"{1e3 * seconds:.1f}", parts.get(name)) for name in names},
     }
 

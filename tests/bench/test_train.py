@@ -19,6 +19,8 @@ def test_every_form_is_measured_and_the_parts_are_within_the_whole() -> None:
         assert set(row.parts) == set(PARTS)
         assert 0 < sum(row.parts.values()) <= 1.01 * 2 / row.images_per_second
     assert rows[2].parts is None
+    assert rows[0].ratio == 1
+    assert rows[2].ratio > 0
 
 
 def test_the_command_prints_a_table_and_writes_json(tmp_path: Path) -> None:

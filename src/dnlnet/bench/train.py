@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import default_collate
 
-from dnlnet.bench.timing import best_times
+from dnlnet.bench.timing import compare_times
 from dnlnet.data.catalog import Samples
 from dnlnet.engine.optim import build_optimizer, freeze, parameter_groups, set_training_mode
 from dnlnet.engine.run import Run
@@ -30,10 +30,15 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Row:
-    """A form of the training step: images per second, and the seconds of each part where they can be told apart."""
+    """A form of the training step.
+
+    Images per second are of its best step, as are the seconds of each part where they can be told apart. `ratio` is
+    the median over rounds of its time over that of the plain loop; None for what was not measured in turn with it.
+    """
 
     form: str
     images_per_second: float
+    ratio: float | None = None
     parts: dict[str, float] | None = None
 
 
@@ -46,7 +51,7 @@ def bench_train(
     threads: int = 2,
     compiled: bool | None = None,
 ) -> Iterator[Row]:
-    """Measure every form in turn, `rounds` times; the best of each counts.
+    """Measure every form in turn, `rounds` times: best times, median ratios.
 
     Args:
         recipe: whose training step.
@@ -83,9 +88,9 @@ def bench_train(
         call()
     for loop in plain.values():
         loop.forget()
-    best = best_times(calls, rounds)
-    for form, seconds in best.items():
-        yield Row(form, batch / seconds, plain[form].best if form in plain else None)
+    for form, compared in compare_times(calls, rounds).items():
+        parts = plain[form].best if form in plain else None
+        yield Row(form, batch / compared.seconds, compared.ratio, parts)
 
 
 def read_batch(samples: Samples, batch: int) -> Any:

@@ -160,7 +160,7 @@ def train(
         ),
     ] = None,
     cache: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of features.")] = None,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs: best times, median ratios.")] = 5,
     threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
     compiled: Annotated[bool, typer.Option(help="Also measure torch.compile, which takes a minute.")] = True,
     processes: Annotated[
@@ -199,11 +199,12 @@ def train(
             {
                 "form": row.form,
                 "images/s": f"{row.images_per_second:.1f}",
+                "time": "-" if row.ratio is None else f"{row.ratio:.2f}",
                 **{f"{part} ms": "-" if row.parts is None else f"{1e3 * row.parts[part]:.1f}" for part in PARTS},
             }
             for row in rows
         ],
-        caption=machine,
+        caption=f"time: of the plain loop's, median of rounds; {machine}",
     )
     if json is not None:
         write_json(json, {"machine": machine, "recipe": recipe, "rows": [asdict(row) for row in rows]})
