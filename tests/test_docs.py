@@ -33,6 +33,14 @@ def test_the_tables_of_the_benchmarks_are_those_of_their_results() -> None:
     assert filled == page, "run: python benchmarks/tables.py"
 
 
+def test_the_overview_of_the_study_is_that_of_its_results() -> None:
+    page = (ROOT / "docs/study.md").read_text()
+    assert "| DNL† | DNL | uniform map |" in page
+    assert runpy.run_path(str(ROOT / "benchmarks/overview.py"))["fill"](page) == page, (
+        "run: python benchmarks/overview.py"
+    )
+
+
 def test_the_lock_has_hashes_and_names_no_index() -> None:
     lock = (ROOT / "requirements.lock").read_text()
     packages = re.findall(r"^[a-z0-9_.-]+==", lock, flags=re.MULTILINE)

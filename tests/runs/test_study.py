@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,7 @@ def test_every_run_has_a_result_and_the_table_a_row(study: Path) -> None:
         "scenes-tiny-nl-1",
     ]
     content = json.loads((study / "study.json").read_text())
+    assert set(SHORT) < set(shlex.split(content["command"]))  # a setting with blanks is one word
     assert [row["method"] for row in content["rows"]] == ["NL", "DNL"]
     assert content["rows"][1]["paper: pair ∩ within-category"] == "0.759"
     assert content["rows"][0]["to NL (95 %)"] == "-"

@@ -95,7 +95,7 @@ def study(
         counts = sorted({row.seeds for row in rows})
         over = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
         print_table("Study", _shown(table), f"± deviation over {over}; more in study.md")
-        changed = "".join(f" --set {setting}" for setting in _shareable(settings or []))
+        changed = "".join(f" --set {shlex.quote(setting)}" for setting in _shareable(settings or []))
         edges = " --void-edges" if void_edges else ""
         command = f"dnlnet study {shlex.join(recipes)} --seeds {seeds} --width {width}{edges}{changed}"
         for path in write_study(out, results, command, against):
