@@ -1,17 +1,20 @@
-"""Calls take turns, each round begins with another one, and ratios are of the same round."""
+"""Calls take turns, in another order in each round, and ratios are of the same round."""
+
+from itertools import pairwise, permutations
 
 import pytest
 
 from dnlnet.bench import timing
 
 
-def test_every_call_is_the_first_of_a_round_equally_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_call_follows_every_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "TURN", 0.0)
     seen: list[str] = []
-    calls = {name: lambda name=name: seen.append(name) for name in "abc"}
-    times = timing.turn_times(calls, rounds=3)
-    assert seen == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
-    assert [len(times[name]) for name in "abc"] == [3, 3, 3]
+    calls = {name: lambda name=name: seen.append(name) for name in "abcd"}
+    times = timing.turn_times(calls, rounds=12)
+    assert [len(times[name]) for name in "abcd"] == [12] * 4
+    assert all(sorted(seen[start : start + 4]) == list("abcd") for start in range(0, 48, 4))
+    assert {(one, other) for one, other in pairwise(seen) if one != other} == set(permutations("abcd", 2))
 
 
 def test_a_call_is_compared_with_the_first_one_of_its_round(monkeypatch: pytest.MonkeyPatch) -> None:

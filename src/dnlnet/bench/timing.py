@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from random import Random
 from statistics import median
 from time import perf_counter
 from typing import NamedTuple
@@ -32,18 +33,18 @@ def find_device(name: str) -> str:
 def turn_times(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
     """Seconds of each call in each of `rounds` rounds, in which the calls take turns; each turn's best counts.
 
-    Taking turns spreads disturbances over all calls, and each round begins with another one. A short call is repeated
-    during its turn: the first one finds the caches full of what the call before it needed.
+    Taking turns spreads disturbances over all calls. Each round has another order, since what a call finds in caches
+    depends on the one before it: behind a large multiply it takes a few per cent longer than behind its like. A short
+    call is repeated during its turn.
 
     >>> [len(times) for times in turn_times({"nothing": lambda: None, "zero": lambda: 0}, rounds=3).values()]
     [3, 3]
     """
     times: dict[str, list[float]] = {name: [] for name in calls}
-    order = list(calls)
+    draw = Random(0)
     for _ in range(rounds):
-        for name in order:
+        for name in draw.sample(list(calls), len(calls)):
             times[name].append(_best_of_turn(calls[name]))
-        order.append(order.pop(0))
     return times
 
 
