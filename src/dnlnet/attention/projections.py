@@ -24,21 +24,12 @@ def project_together(layers: Mapping[str, nn.Module], tokens: Tensor) -> dict[st
     >>> {name: out.shape[2] for name, out in project_together(layers, torch.randn(1, 5, 4)).items()}
     {'query': 2, 'value': 3}
     """
-    linear = [layer for layer in layers.values() if type(layer) is nn.Linear and not _has_hooks(layer)]
-    if len(linear) < len(layers) or not _is_followed_by_autograd_alone(tokens, *(layer.weight for layer in linear)):
-        return {name: layer(tokens) for name, layer in layers.items()}
-    parameters = [parameter for layer in linear for parameter in (layer.weight, layer.bias)]
-    return dict(zip(layers, _Projections.apply(tokens, *parameters), strict=True))
-
-
-def _is_followed_by_autograd_alone(tokens: Tensor, *weights: Tensor) -> bool:
-    return (
-        torch.is_grad_enabled()
-        and tokens.requires_grad
-        and not is_compiling()
-        and not is_transformed()
-        and is_plain(tokens, *weights)
-    )
+    if torch.is_grad_enabled() and tokens.requires_grad and not is_compiling() and not is_transformed():
+        linear = [layer for layer in layers.values() if type(layer) is nn.Linear and not _has_hooks(layer)]
+        if len(linear) == len(layers) and is_plain(tokens, *(layer.weight for layer in linear)):
+            parameters = [parameter for layer in linear for parameter in (layer.weight, layer.bias)]
+            return dict(zip(layers, _Projections.apply(tokens, *parameters), strict=True))
+    return {name: layer(tokens) for name, layer in layers.items()}
 
 
 def _has_hooks(layer: nn.Module) -> bool:
