@@ -39,7 +39,7 @@ def fill(text: str) -> str:
 
 def table() -> str:
     """A row for each study: the lowest and the highest share of any seed, and that of a uniform map."""
-    head = ["", "seeds", *VARIANTS.values(), "uniform map"]
+    head = ["", "seeds", *VARIANTS.values(), "uniform"]
     last = ["**runs below a uniform map**, without a gate", "", *map(_below_uniform, VARIANTS), ""]
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *map(_row, STUDIES), last]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
@@ -70,7 +70,7 @@ def _shares(study: str, variant: str) -> list[tuple[float, float]]:
 
 
 def _span(shares: list[float]) -> str:
-    return " to ".join(dict.fromkeys(f"{share:.2f}" for share in (min(shares), max(shares))))
+    return "-".join(dict.fromkeys(f"{share:.2f}" for share in (min(shares), max(shares))))
 
 
 if __name__ == "__main__":
