@@ -5,14 +5,19 @@ It stands under the line `<!-- benchmarks/overview.py -->`.
 Example: python benchmarks/overview.py
 """
 
-import json
 import re
 from pathlib import Path
+
+from dnlnet.recipes.methods import METHODS
+from dnlnet.runs.study import read_results
 
 FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER.parent / "docs/study.md"
 _PLACE = re.compile(r"^<!-- benchmarks/overview\.py -->\n(?:\|.*\n)*", re.MULTILINE)
-VARIANTS = {"nl": "NL", "nl_pairwise": "NL_p", "dnl_star": "DNL*", "dnl_dagger": "DNL†", "dnl": "DNL"}
+VARIANTS = ("nl", "nl_pairwise", "dnl_star", "dnl_dagger", "dnl")
+Shares = dict[
+    str, list[tuple[float, float]]
+]  # of each variant's runs: the pairwise term's share, and a uniform map's
 GATED = "camvid-mbv2-10-scalar"
 STUDIES = {
     "camvid-mbv2-10": "CamVid, MobileNetV2, 10 epochs",
@@ -39,34 +44,34 @@ def fill(text: str) -> str:
 
 def table() -> str:
     """A row for each study: the lowest and the highest share of any seed, and that of a uniform map."""
-    head = ["", "seeds", *VARIANTS.values(), "uniform"]
-    last = ["**runs below a uniform map**, without a gate", "", *map(_below_uniform, VARIANTS), ""]
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *map(_row, STUDIES), last]
+    found = {study: _shares(study) for study in STUDIES}
+    ungated = [shares for study, shares in found.items() if study != GATED]
+    head = ["", "seeds", *(METHODS[variant] for variant in VARIANTS), "uniform"]
+    below = (_below_uniform([pair for shares in ungated for pair in shares[variant]]) for variant in VARIANTS)
+    last = ["**runs below a uniform map**, without a gate", "", *below, ""]
+    rows = (_row(STUDIES[study], shares) for study, shares in found.items())
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows, last]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def _row(study: str) -> list[str]:
-    found = {variant: _shares(study, variant) for variant in VARIANTS}
+def _shares(study: str) -> Shares:
+    found: Shares = {variant: [] for variant in VARIANTS}
+    for result in read_results(FOLDER / "study" / study):
+        if result["variant"] in found:
+            (overlaps,) = result["overlaps"].values()
+            found[result["variant"]].append((overlaps["pair_within"], result["random"]["pair_within"]))
+    return found
+
+
+def _row(name: str, found: Shares) -> list[str]:
     counts = sorted({len(shares) for shares in found.values()})
     seeds = "-".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
     uniform = found["dnl"][0][1]
-    return [STUDIES[study], seeds, *(_span([share for share, _ in f]) for f in found.values()), f"{uniform:.2f}"]
+    return [name, seeds, *(_span([share for share, _ in shares]) for shares in found.values()), f"{uniform:.2f}"]
 
 
-def _below_uniform(variant: str) -> str:
-    shares = [pair for study in STUDIES if study != GATED for pair in _shares(study, variant)]
+def _below_uniform(shares: list[tuple[float, float]]) -> str:
     return f"**{sum(share < uniform for share, uniform in shares)} of {len(shares)}**"
-
-
-def _shares(study: str, variant: str) -> list[tuple[float, float]]:
-    """Of each run, the share of the pairwise term on the query's class, and that of a uniform map."""
-    found = []
-    for path in sorted((FOLDER / "study" / study / "results").iterdir()):
-        result = json.loads(path.read_text())
-        if result["variant"] == variant:
-            (overlaps,) = result["overlaps"].values()
-            found.append((overlaps["pair_within"], result["random"]["pair_within"]))
-    return found
 
 
 def _span(shares: list[float]) -> str:
