@@ -62,13 +62,13 @@ def small(iterations: int, *more: str) -> DetectionRecipe:
 
 @pytest.fixture(scope="module")
 def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shapes_tree(tmp_path_factory.mktemp("shapes") / "coco")
+    return shapes_tree(tmp_path_factory.mktemp("shapes") / "coco", count=2)
 
 
 @pytest.fixture(scope="module")
 def trained(shapes: Path) -> Path:
-    """A detector that has seen four pictures so often that it knows them by heart."""
-    recipe = small(55, "schedule.milestones=[42]", "schedule.warmup=10")
+    """A detector that has seen two pictures so often that it knows them by heart."""
+    recipe = small(46, "schedule.milestones=[36]", "schedule.warmup=10", "schedule.batch=2")
     train(recipe, shapes, shapes.parent / "run", report=lambda _: None)
     return shapes.parent / "run"
 
@@ -96,7 +96,7 @@ def test_every_recipe_builds_its_detector_and_comes_back_from_json(name: str) ->
         assert any(parameter.startswith(prefix) for parameter, _ in model.named_parameters())
 
 
-def test_four_pictures_are_learnt_by_heart(trained: Path) -> None:
+def test_two_pictures_are_learnt_by_heart(trained: Path) -> None:
     evaluation = [event for event in read_log(trained) if event["event"] == "evaluation"][-1]
     assert evaluation["box AP50"] > 0.9
     assert evaluation["mask AP50"] > 0.9
@@ -112,7 +112,7 @@ def test_eval_says_what_training_said_alone_and_in_two_processes(trained: Path, 
     alone = json.loads(scores.read_text())
     assert alone["box AP"] == pytest.approx(evaluation["box AP"], abs=1e-6)
     found = json.loads(results.read_text())
-    assert {entry["image_id"] for entry in found} == {1, 2, 3, 4}
+    assert {entry["image_id"] for entry in found} == {1, 2}
     assert {entry["category_id"] for entry in found} <= {3, 9}
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     subprocess.run(
@@ -130,9 +130,9 @@ def test_predict_draws_objects_and_writes_their_masks(trained: Path, shapes: Pat
     assert done.exit_code == 0, done.output
     results = json.loads((out / "results.json").read_text())
     truth = open_coco(shapes, "val2017")
-    assert len(results) >= 8
+    assert {entry["image_id"] for entry in results} == {1, 2}
     first = [entry for entry in results if entry["image_id"] == 1]
-    assert {entry["category"] for entry in first} == {
+    assert {entry["category"] for entry in first} <= {
         truth.classes.names[one.label - 1] for one in truth.images[0].instances
     }
     name = "000000000001"
@@ -144,7 +144,7 @@ def test_predict_draws_objects_and_writes_their_masks(trained: Path, shapes: Pat
         decoded = coco_mask.decode(first[0]["segmentation"])
         np.testing.assert_array_equal(np.asarray(mask) > 0, decoded > 0)
     again = command("predict", trained, shapes / "val2017", "-o", out)
-    assert "4 done before" in again.output
+    assert "2 done before" in again.output
 
 
 def test_folded_norms_and_another_order_of_memory_find_the_same_objects(trained: Path, shapes: Path) -> None:

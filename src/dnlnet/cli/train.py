@@ -96,7 +96,6 @@ def train(
     require_ready(chosen, data, out)
 
     from dnlnet.engine import distributed
-    from dnlnet.runs.report import write_report
     from dnlnet.runs.train import train as train_recipe
 
     with TrainingBar(chosen.schedule.batch, system_of(chosen).unit) as bar:
@@ -123,6 +122,9 @@ def train(
         return
     if not outcome.finished:
         raise stopped(outcome)
+
+    from dnlnet.runs.report import write_report  # and with it matplotlib, which the other processes do without
+
     typer.echo(f"report: {write_report(out)}")
     models = [path for path in (out / "best.safetensors", out / "last.safetensors") if path.exists()]
     typer.echo(f"models: {', '.join(map(str, models))}")
