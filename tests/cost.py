@@ -1,10 +1,13 @@
 """What a computation costs, seen from its operators."""
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from dnlnet.attention import operator
+
+MULTIPLIES = (torch.ops.aten.bmm, torch.ops.aten.baddbmm, torch.ops.aten.mm, torch.ops.aten.addmm)
 
 
 class InsideOperators(TorchDispatchMode):
@@ -36,7 +39,22 @@ class LargestTensor(InsideOperators):
         self.operators.add(str(func))
         out = super().__torch_dispatch__(func, types, args, kwargs)
         for leaf in tree_leaves(out):
-            if isinstance(leaf, torch.Tensor):
+            if isinstance(leaf, Tensor):
                 # A view may be large by expansion; what counts is memory.
                 self.elements = max(self.elements, leaf.untyped_storage().nbytes() // leaf.element_size())
         return out
+
+
+class Multiplied(InsideOperators):
+    """Counts the subnormal numbers that go into matrix multiplies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.subnormal = self.multiplies = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket in MULTIPLIES:
+            operands = [x for x in args if isinstance(x, Tensor)][-2:]
+            self.multiplies += 1
+            self.subnormal += sum(int(((x != 0) & (x.abs() < torch.finfo(x.dtype).tiny)).sum()) for x in operands)
+        return super().__torch_dispatch__(func, types, args, kwargs)

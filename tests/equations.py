@@ -70,3 +70,11 @@ def output(block: NonLocalBlock, x: Tensor) -> Tensor:
         mean, var = y.mean((0, 2), keepdim=True), y.var((0, 2), unbiased=False, keepdim=True)
         y = (y - mean) / (var + 1e-5).sqrt() * block.norm.weight[:, None] + block.norm.bias[:, None]
     return x + y.view_as(x)
+
+
+def sharp_operands() -> list[Tensor]:
+    """Logits that are spread over some hundred units, and gradients as small as those of a mean over an image."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = ((2, 23, 8), (2, 31, 8), (2, 31, 5))
+    query, key, value = (torch.randn(*size, generator=generator) for size in sizes)
+    return [(4 * query).requires_grad_(), (4 * key).requires_grad_(), value.requires_grad_()]

@@ -2,42 +2,18 @@
 
 import pytest
 import torch
-from torch import Tensor
 
-from cost import InsideOperators
+from cost import Multiplied
 from dnlnet.attention import blocked
 from dnlnet.attention.kernels import attend
+from equations import sharp_operands
 
 FORMS = {
     "the whole batch at once": {},
     "softmax kept": {"AT_ONCE": 0, "FORWARD_ROWS": 7, "BACKWARD_ROWS": 5, "MIN_LOGITS": 1},
     "softmax computed again": {"AT_ONCE": 0, "MAX_LOGITS": 100, "MIN_LOGITS": 1},
 }
-MULTIPLIES = (torch.ops.aten.bmm, torch.ops.aten.baddbmm, torch.ops.aten.mm, torch.ops.aten.addmm)
 each_form = pytest.mark.parametrize("form", FORMS)
-
-
-class Multiplied(InsideOperators):
-    """Counts the subnormal numbers that go into matrix multiplies."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.subnormal = self.multiplies = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.overloadpacket in MULTIPLIES:
-            operands = [x for x in args if isinstance(x, Tensor)][-2:]
-            self.multiplies += 1
-            self.subnormal += sum(int(((x != 0) & (x.abs() < torch.finfo(x.dtype).tiny)).sum()) for x in operands)
-        return super().__torch_dispatch__(func, types, args, kwargs)
-
-
-def sharp_operands() -> list[Tensor]:
-    """Logits that are spread over some hundred units, and gradients as small as those of a mean over an image."""
-    generator = torch.Generator().manual_seed(0)
-    sizes = ((2, 23, 8), (2, 31, 8), (2, 31, 5))
-    query, key, value = (torch.randn(*size, generator=generator) for size in sizes)
-    return [(4 * query).requires_grad_(), (4 * key).requires_grad_(), value.requires_grad_()]
 
 
 @each_form

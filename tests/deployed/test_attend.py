@@ -2,7 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from cost import Multiplied
 from dnlnet import NonLocalBlock
 from dnlnet.attention import VARIANTS
 from dnlnet.deployed import Attention, Axes, Deployed, attend, portable
 from dnlnet.deployed.programs import Arrays, computed, read_onnx, write_onnx, write_program
-from equations import randomise
+from equations import randomise, sharp_operands
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's exporters warn about themselves
 ROWS = 16
+Step = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 # The exporters see 2 x 7 x 9; of the others, blocks are whole, or the last one is nearly empty.
 SHAPES = ((2, 7, 9), (1, 4, 5), (1, 13, 5), (3, 8, 8), (1, 16, 16), (1, 11, 23), (2, 19, 17))
 
@@ -119,3 +122,31 @@ def test_the_older_exporters_loop_is_exact_too(blocks: nn.ModuleList, tmp_path: 
     run, expect = read_onnx(tmp_path / "a"), computed(Beside(blocks))
     for shape in ((2, 7, 9), (2, 3, 2), (2, 16, 16), (2, 19, 17)):
         assert_equal(run(features(shape)), expect(features(shape)))
+
+
+def in_a_plain_loop(step: Step, carried: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+    """What `scan` is defined to be."""
+    found = []
+    for item in items:
+        carried, one = step(carried, item)
+        found.append(one)
+    return carried, torch.stack(found)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_no_subnormal_number_is_multiplied(traced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of logits spread over some hundred units, and nothing is lost by it."""
+    monkeypatch.setattr(import_module("torch._higher_order_ops.scan"), "scan", in_a_plain_loop)
+    monkeypatch.setattr(attend, "ROWS", ROWS)
+    query, key, value = (operand.detach() for operand in sharp_operands())
+    with Multiplied() as seen:
+        if traced:
+            found = attend._attend_in_traced_blocks(query, key, value, ROWS, attend.TINY)
+        else:
+            found = attend.attend_in_blocks(query, key, value)
+    assert seen.multiplies >= 4  # two of each block
+    assert seen.subnormal == 0
+    # Eq. 2 in float64
+    logits = torch.einsum("bnd,bmd->bnm", query.double(), key.double())
+    expected = torch.einsum("bnm,bmc->bnc", logits.softmax(dim=-1), value.double())
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)

@@ -2,6 +2,9 @@
 
 The blocks' own operator is known to this package alone. In its place stand matrix products and softmaxes: over blocks
 of queries, in a loop, so that no map of N x M is formed; or over all queries at once, for runtimes without loops.
+
+Sharp attention has weights too small for a normal number, which processors multiply far more slowly than others. In
+blocks they are set to zero, as in the blocks' own operator.
 """
 
 # B batch, N query positions, M key positions, D embedding width, C value width, R rows of a block of queries
@@ -20,6 +23,7 @@ from dnlnet.attention.kernels import attend_explicit
 
 Attention = Literal["blocked", "plain"]
 ROWS = 512  # most queries of one step of the loop
+TINY = torch.finfo(torch.float32).tiny
 
 
 def portable(network: nn.Module, attention: Attention = "blocked", *, traced: bool = False) -> nn.Module:
@@ -71,7 +75,8 @@ def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     columns = key.mT  # transposed once, outside the loop
 
     def attend_block(nothing: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        attended = (query.index_select(1, chosen) @ columns).softmax(dim=-1) @ value
+        weights = (query.index_select(1, chosen) @ columns).softmax(dim=-1)
+        attended = torch.hardshrink(weights, TINY) @ value
         return nothing.clone(), attended.transpose(0, 1).clone(memory_format=torch.contiguous_format)
 
     # The last block is filled up with repetitions of the last query. A scan must carry something along.
@@ -84,13 +89,13 @@ def _compiled_loop() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """`attend_in_blocks` compiled for the older exporter, which would unroll any other loop."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is as old as the exporter
-        return partial(torch.jit.script(_attend_in_traced_blocks), most=ROWS)
+        return partial(torch.jit.script(_attend_in_traced_blocks), most=ROWS, tiny=TINY)
 
 
-def _attend_in_traced_blocks(query: Tensor, key: Tensor, value: Tensor, most: int) -> Tensor:
+def _attend_in_traced_blocks(query: Tensor, key: Tensor, value: Tensor, most: int, tiny: float) -> Tensor:
     columns = key.transpose(1, 2)
     attended = value[:, :0]
     for start in range(0, query.shape[1], most):
-        rows = torch.softmax(query[:, start : start + most] @ columns, dim=-1)
-        attended = torch.cat([attended, rows @ value], dim=1)
+        weights = torch.softmax(query[:, start : start + most] @ columns, dim=-1)
+        attended = torch.cat([attended, torch.hardshrink(weights, tiny) @ value], dim=1)
     return attended
