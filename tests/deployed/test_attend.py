@@ -150,3 +150,16 @@ def test_no_subnormal_number_is_multiplied(traced: bool, monkeypatch: pytest.Mon
     logits = torch.einsum("bnd,bmd->bnm", query.double(), key.double())
     expected = torch.einsum("bnm,bmc->bnc", logits.softmax(dim=-1), value.double())
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_onnx_file_sets_subnormal_numbers_to_zero_with_one_operator(tmp_path: Path) -> None:
+    block = randomise(NonLocalBlock(6, "nl"), std=2.0).float().eval()
+    x = features((1, 24, 24)).float()
+    write_onnx(Beside(nn.ModuleList([portable(block)]), ["y"]), tmp_path / "a", x, (), {})
+    (loop,) = (node for node in onnx.load(tmp_path / "a").graph.node if node.op_type == "Loop")
+    (body,) = (attribute.g for attribute in loop.attribute if attribute.name == "body")
+    names = [node.op_type for node in body.node]
+    softmax = names.index("Softmax")
+    assert names[softmax : softmax + 3] == ["Softmax", "ThresholdedRelu", "MatMul"]
+    found = read_onnx(tmp_path / "a")(x)["y"]
+    np.testing.assert_allclose(found, block.double()(x.double()).detach(), rtol=1e-4, atol=1e-4)
