@@ -20,7 +20,12 @@ from dnlnet.runs.study_report import study_figure, summarise
 
 IMAGES = Path(__file__).parent / "images"
 # Folders of benchmarks/study.
-STUDIES = {"study.png": "camvid-mbv2-10", "study_pets.png": "pets-mbv2-5", "study_r50.png": "camvid-r50-10"}
+STUDIES = {
+    "study.png": "camvid-mbv2-10",
+    "study_pets.png": "pets-mbv2-5",
+    "study_r50.png": "camvid-r50-10",
+    "study_pets_r50.png": "pets-r50-5",
+}
 FIGURES = {"street.png": "street.png", "attention.png": "demo.png"}  # of the demo, and what they are called here
 # Pages: what of the demo's page is shown, and the size of the window.
 PAGES = {
