@@ -91,11 +91,10 @@ def block(
         typer.echo(
             f"noise: the explicit form against itself has ratios of {min(controls):.2f} to {max(controls):.2f}"
         )
-    print_table(
-        "Share of the matrix-multiply limit (in one stretch; best single multiply), MB beyond input and weights",
-        [_limit_and_memory(row) for row in rows],
-        caption=machine,
-    )
+    title = "Share of the matrix-multiply limit (in one stretch; best single multiply)"
+    if memory:
+        title += ", MB beyond input and weights"
+    print_table(title, [_limit_and_memory(row, memory=memory) for row in rows], caption=machine)
     left_out = dict.fromkeys(_name(row) for row in rows if row.explicit_seconds is None)
     if left_out:
         typer.echo(f"without the explicit form, which does not fit in memory: {', '.join(left_out)}")
@@ -136,14 +135,14 @@ def _times(row: "Row", *, peers: bool) -> dict[str, str]:
     }
 
 
-def _limit_and_memory(row: "Row") -> dict[str, str]:
+def _limit_and_memory(row: "Row", *, memory: bool) -> dict[str, str]:
+    shares = {"limit": row.share_of_limit, "single": row.share_of_single_limit}
+    megabytes = {"fused": row.fused_bytes, "explicit": row.explicit_bytes} if memory else {}
     return {
         **_about(row),
-        "limit": _number(row.share_of_limit, ".2f"),
-        "single": _number(row.share_of_single_limit, ".2f"),
-        "fused": _number(row.fused_bytes, ",.0f", 1e-6),
-        "explicit": _number(row.explicit_bytes, ",.0f", 1e-6),
-        "ratio": _number(row.memory_ratio, ".3f"),
+        **{name: _number(value, ".2f") for name, value in shares.items()},
+        **{name: _number(value, ",.0f", 1e-6) for name, value in megabytes.items()},
+        **({"ratio": _number(row.memory_ratio, ".3f")} if memory else {}),
     }
 
 
