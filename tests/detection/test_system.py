@@ -68,7 +68,7 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def trained(shapes: Path) -> Path:
     """A detector that has seen two pictures so often that it knows them by heart."""
-    recipe = small(46, "schedule.milestones=[36]", "schedule.warmup=10", "schedule.batch=2")
+    recipe = small(42, "schedule.milestones=[34]", "schedule.warmup=10", "schedule.batch=2")
     train(recipe, shapes, shapes.parent / "run", report=lambda _: None)
     return shapes.parent / "run"
 

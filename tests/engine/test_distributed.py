@@ -108,8 +108,17 @@ with process_group() as device:
     assert sum(map(sum, counts)) == 64 * 32 * 32
 
 
-def test_a_rank_that_dies_is_started_again_and_ends_the_same(shared: Path, tmp_path: Path) -> None:
-    crash = """
+STOP = """
+import os, signal
+from dnlnet.segmentation.task import SegmentationTask
+score, counted = SegmentationTask.score, iter(range(1000))
+def score_or_stop(self, *arguments):
+    if next(counted) == 3 and os.environ["RANK"] == "1":
+        signal.raise_signal(signal.SIGTERM)
+    score(self, *arguments)
+SegmentationTask.score = score_or_stop
+"""
+DIE = """
 import os
 from pathlib import Path
 from dnlnet.engine import run
@@ -122,32 +131,18 @@ def update_or_die(self, lr):
     update(self, lr)
 run.Run.update = update_or_die
 """
-    folder = tmp_path / "died"
-    done = train(folder, "--standalone", "--nproc-per-node=2", "--max-restarts=1", crash=crash)
-    assert (tmp_path / "died.crashed").exists()
-    assert "resuming from iteration 8 of 12" in done.stderr
-    assert list(read_log(folder)) == list(read_log(shared))
-    weights = load_file(shared / "last.safetensors")
-    assert all(torch.equal(value, weights[name]) for name, value in load_file(folder / "last.safetensors").items())
 
 
-def test_a_signal_to_one_of_two_processes_stops_the_evaluation_of_both(shared: Path, tmp_path: Path) -> None:
-    """And what they go on to is what was never stopped."""
-    stop = """
-import os, signal
-from dnlnet.segmentation.task import SegmentationTask
-score, counted = SegmentationTask.score, iter(range(1000))
-def score_or_stop(self, *arguments):
-    if next(counted) == 3 and os.environ["RANK"] == "1":
-        signal.raise_signal(signal.SIGTERM)
-    score(self, *arguments)
-SegmentationTask.score = score_or_stop
-"""
+def test_a_signal_to_one_of_two_stops_both_and_one_that_dies_is_started_again(shared: Path, tmp_path: Path) -> None:
+    """The signal comes in the evaluation, the death when they have gone on; they end as if there had been neither."""
     folder, processes = tmp_path / "stopped", ("--standalone", "--nproc-per-node=2")
-    done = train(folder, *processes, crash=stop, refused=True)
+    done = train(folder, *processes, crash=STOP, refused=True)
     assert done.stdout.count("stopped after iteration 6, which is saved") == 1
     assert [line["event"] for line in read_log(folder)] == ["train"] * 6
-    train(folder, *processes)
+    done = train(folder, *processes, "--max-restarts=1", crash=DIE)
+    assert (tmp_path / "stopped.crashed").exists()
+    assert "resuming from iteration 6 of 12" in done.stderr
+    assert "resuming from iteration 8 of 12" in done.stderr
     assert list(read_log(folder)) == list(read_log(shared))
     weights = load_file(shared / "last.safetensors")
     assert all(torch.equal(value, weights[name]) for name, value in load_file(folder / "last.safetensors").items())
