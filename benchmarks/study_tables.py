@@ -100,13 +100,12 @@ def _span(shares: list[float]) -> str:
 def _means(results: Sequence[Mapping[str, Any]], paper: bool) -> list[list[str]]:
     """Means and deviations over seeds, and the pairwise share of each seed."""
     head = ["", "mIoU", "difference to NL (95 %)", "pair ∩ within-category", "of each seed", "unary ∩ boundary"]
-    rows = [_mean_row(row) for row in summarise(results)[1]]
-    uniform = _uniform(results)
+    found, uniform = summarise(results)[1], _uniform(results)
+    rows = [_mean_row(row) for row in found]
     rows.append(["uniform map", "", "", uniform["pair_within"], "", uniform["unary_boundary"]])
     if paper:  # of a data set of street scenes as well
         head += ["paper: pair ∩ within", "paper: unary ∩ boundary"]
-        variants: list[str | None] = [row.variant for row in summarise(results)[1]]
-        for cells, variant in zip(rows, [*variants, "random"], strict=True):
+        for cells, variant in zip(rows, [*(row.variant for row in found), "random"], strict=True):
             within, _, boundary = PAPER_OVERLAPS.get(variant or "", (None, None, None))
             cells += [_number(within), _number(boundary)]
     return [head, *rows]
