@@ -1,8 +1,14 @@
 """A trained segmentation network as a predictor."""
 
+import numpy as np
+import pytest
 import torch
+from numpy.typing import NDArray
+from torch import nn
 
 from dnlnet.data.classes import Classes
+from dnlnet.segmentation.inference import Inference, tiles
+from dnlnet.segmentation.inference.tiles import MARGIN
 from dnlnet.segmentation.predictor import SegmentationModel
 from dnlnet.segmentation.tiny import TinySegmentor
 
@@ -15,3 +21,53 @@ def test_a_pass_that_is_looked_into_keeps_nothing_for_a_backward_pass() -> None:
         logits = model.single_pass().logits(torch.zeros(3, 32, 32, dtype=torch.uint8))
     assert logits.shape == (1, 3, 32, 32)
     assert not kept
+
+
+class Recorded(nn.Module):
+    """Logits of each pixel by itself: brighter than the middle, or not; remembers the sizes it was asked about."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[tuple[int, int]] = []
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.sizes.append((images.shape[-2], images.shape[-1]))
+        return torch.cat([images[:, :1], -images[:, :1]], dim=1)
+
+
+def smooth_image(height: int, width: int) -> NDArray[np.uint8]:
+    y, x = np.mgrid[:height, :width]
+    grey = 127 + 100 * np.sin(y / 90) * np.cos(x / 70)
+    return np.repeat(grey.astype(np.uint8)[..., None], 3, axis=2)
+
+
+CLASSES = Classes(["bright", "dark"], [(255, 255, 255), (0, 0, 0)])
+
+
+def test_an_image_above_the_limit_is_seen_at_the_same_scale_as_one_below_it() -> None:
+    network = Recorded()
+    model = SegmentationModel(network, CLASSES, Inference(short_side=64, scales=(0.5, 1.0), flip=True))
+    model.predict(smooth_image(199, 200), max_pixels=40_000)
+    below, network.sizes = network.sizes, []
+    large = smooth_image(201, 200)
+    prediction = model.predict(large, max_pixels=40_000)
+    assert below == [(32, 32)] * 2 + [(64, 64)] * 2
+    assert network.sizes == below  # it fits once it has been resized: no tiles
+    assert prediction.scores is None
+    assert np.array_equal(prediction.labels, model.predict(large, max_pixels=10**6).labels)
+
+
+@pytest.mark.parametrize("align_corners", [True, False])
+def test_tiles_are_resized_by_the_scale_of_the_whole_image(align_corners: bool) -> None:
+    network = Recorded()
+    model = SegmentationModel(network, CLASSES, Inference(short_side=600, align_corners=align_corners))
+    image = smooth_image(1200, 1800)
+    whole = model.predict(image, max_pixels=10**7).labels
+    assert network.sizes == [(600, 900)]
+    network.sizes.clear()
+    tiled = model.predict(image, max_pixels=90_000).labels
+    assert len(network.sizes) > 4
+    assert all(height * width <= 90_000 for height, width in network.sizes)
+    cut = tiles((1200, 1800), 4 * 90_000, margin=2 * MARGIN)
+    assert network.sizes == [(round(height / 2), round(width / 2)) for height, width in (t.seen_size for t in cut)]
+    assert (tiled == whole).mean() > 0.998

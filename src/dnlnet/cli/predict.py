@@ -35,7 +35,11 @@ def predict(
     ] = None,
     max_pixels: Annotated[
         int | None,
-        typer.Option(min=65536, max=1_000_000_000, help="Segment larger pictures in tiles. Default: 4 million."),
+        typer.Option(
+            min=65536,
+            max=1_000_000_000,
+            help="Segment images in tiles if the network would see more pixels. Default: 4 million.",
+        ),
     ] = None,
     threshold: Annotated[
         float | None,

@@ -23,7 +23,7 @@ from dnlnet.lens.capture import capture_blocks
 from dnlnet.lens.drawn import DrawnOver
 from dnlnet.lens.panels import result_figure
 from dnlnet.lens.views import View, views_of_blocks
-from dnlnet.segmentation.inference import Inference, tiled_labels, tiles
+from dnlnet.segmentation.inference import MARGIN, Inference, Network, tiled_labels, tiles
 
 MAX_PIXELS = 4_000_000
 TILE_PIXELS = 1_048_576  # attention takes time quadratic in them, and networks are trained on crops no larger
@@ -37,7 +37,7 @@ class Prediction(DrawnOver):
         image: (H, W, 3) in 0..255.
         labels: (H, W), the class of each pixel.
         classes: what they mean.
-        scores: (K, H, W), the probability of each class; None if the picture was done in tiles.
+        scores: (K, H, W), the probability of each class; None for an image of more than `max_pixels`.
     """
 
     image: NDArray[np.uint8]
@@ -98,39 +98,51 @@ class SegmentationModel:
         max_pixels: int = MAX_PIXELS,
         progress: Progress = lambda done, total: None,
     ) -> Prediction:
-        """The classes of a picture, given as `read_pixels` takes it.
+        """Predict the class of each pixel of an image, given as `read_pixels` takes it.
 
-        Pictures of more than `max_pixels` are done in tiles, of about a million pixels at most, without scores.
-        `progress` is told how often the network has been asked, of how many times: for each tile, window and size.
+        An image of more than `max_pixels` gets no scores. If the network would see more than `max_pixels` of it, even
+        after it has been resized as the recipe says, it is cut into tiles that the network sees at the scale of the
+        whole image, about a million pixels at a time.
+        `progress` is called with the number of passes through the network that are done, and that there are in all.
         """
         pixels = read_pixels(image)
         tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
         height, width = pixels.shape[:2]
-        tile_pixels = min(max_pixels, TILE_PIXELS) if height * width > max_pixels else height * width
-        total = sum(self.inference.passes(tile.seen_size) for tile in tiles((height, width), tile_pixels))
+        scale = self.inference.scale((height, width))
+        tile_pixels, margin, inference = height * width, round(MARGIN / scale), self.inference
+        if height * width * scale**2 > max_pixels:
+            tile_pixels = int(min(max_pixels, TILE_PIXELS) / scale**2)
+            inference = self.inference.for_tiles_of((height, width))
+        total = sum(inference.passes(tile.seen_size) for tile in tiles((height, width), tile_pixels, margin))
         done = count(1)
         progress(0, total)
-
-        def logits(part: torch.Tensor) -> torch.Tensor:
-            return self.logits(part, lambda: progress(next(done), total))
-
+        network = self._counted(lambda: progress(next(done), total))
         if height * width > max_pixels:
-            labels = tiled_labels(lambda part: logits(part).argmax(dim=1)[0].to(torch.uint8), tensor, tile_pixels)
+            labels = tiled_labels(
+                lambda part: inference.labels(network, self._normalised(part)).cpu(), tensor, tile_pixels, margin
+            )
             return Prediction(pixels, labels.numpy(), self.classes)
-        scores = logits(tensor).softmax(dim=1)[0]
+        scores = inference(network, self._normalised(tensor)).cpu().softmax(dim=1)[0]
         labels = scores.argmax(dim=0).to(torch.uint8)
         return Prediction(pixels, labels.numpy(), self.classes, scores.float().numpy())
 
     @torch.inference_mode()
-    def logits(self, image: torch.Tensor, asked: Callable[[], None] = lambda: None) -> torch.Tensor:
-        """Logits (1, K, H, W) of an image (3, H, W) in 0..255; `asked` is called after each pass."""
+    def logits(self, image: torch.Tensor) -> torch.Tensor:
+        """Return the logits (1, K, H, W) of an image (3, H, W) in 0..255."""
+        return self.inference(self._counted(lambda: None), self._normalised(image)).cpu()
+
+    def _normalised(self, image: torch.Tensor) -> torch.Tensor:
+        return normalised(image[None].to(self.device))
+
+    def _counted(self, asked: Callable[[], None]) -> Network:
+        """Return the network's logits as a function that calls `asked` after each pass."""
 
         def network(images: torch.Tensor) -> torch.Tensor:
             logits = first_tensor(self.network(images))
             asked()
             return logits
 
-        return self.inference(network, normalised(image[None].to(self.device))).cpu()
+        return network
 
     def single_pass(self) -> "SegmentationModel":
         """The same network looking at a picture whole, at one size, not mirrored: one pass, to be looked into."""

@@ -138,3 +138,18 @@ def test_passes_are_counted_before_they_are_made(inference: Inference, size: tup
     passes = []
     inference(lambda images: passes.append(images) or images, torch.rand(1, 3, *size))
     assert inference.passes(size) == len(passes)
+
+
+@pytest.mark.parametrize("align_corners", [True, False])
+@pytest.mark.parametrize("size", [(40, 31), (41, 1), (2, 90)])
+def test_labels_in_strips_are_those_of_the_logits(
+    size: tuple[int, int], align_corners: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dnlnet.segmentation.inference.logits._STRIP", 7 * size[1])
+    torch.manual_seed(0)
+    image = torch.rand(1, 3, *size, dtype=torch.float64)
+    inference = Inference(scales=(0.3, 0.6), flip=True, align_corners=align_corners)
+    expected = inference(lambda x: x, image)
+    labels = inference.labels(lambda x: x, image)
+    assert labels.dtype == torch.uint8
+    assert torch.equal(labels, expected.argmax(dim=1)[0].to(torch.uint8))

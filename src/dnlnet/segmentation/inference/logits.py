@@ -1,9 +1,10 @@
 """Logits of an image as a recipe asks for them: windows, sizes, mirrored."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -11,6 +12,7 @@ from dnlnet.segmentation.inference.windows import Network, Size, corners, slidin
 
 LEAST_SIDE = 5  # pixels; after two strides the tiny network's padding by reflection needs two positions
 _LONGEST = 8  # of a picture brought to `short_side`, in shorter sides: a stripe would become enormous
+_STRIP = 2**18  # pixels whose logits are brought to the image's size together
 
 
 @dataclass(frozen=True)
@@ -49,18 +51,47 @@ class Inference:
                 starts(length, length, step)  # refuses a stride that leaves gaps
 
     def __call__(self, network: Network, image: Tensor) -> Tensor:
-        """Logits (1, K, H, W) of an image (1, 3, H, W)."""
+        """Return the logits (1, K, H, W) of an image (1, 3, H, W)."""
         size = image.shape[-2:]
         total: Tensor | None = None
-        for scaled_size in self._sizes(size):
-            scaled = self._resized(image, scaled_size)
-            for mirrored in (False, True)[: 1 + self.flip]:
-                logits = self._look(network, scaled.flip(-1) if mirrored else scaled)
-                logits = self._resized(logits.flip(-1) if mirrored else logits, size)
-                total = logits if total is None else total + logits
+        for look in self._looks(network, image):
+            logits = self._resized(look, size)
+            total = logits if total is None else total + logits
         assert total is not None  # there is at least one scale
-        looks = len(self.scales) * (1 + self.flip)
-        return total if looks == 1 else total / looks
+        return total if len(self.scales) == 1 else total / len(self.scales)
+
+    def labels(self, network: Network, image: Tensor) -> Tensor:
+        """Return the most likely class of each pixel, (H, W) of uint8.
+
+        An image that the network sees much smaller than it is takes memory for the small logits only: they are
+        brought to the image's size a few rows at a time.
+        """
+        height, width = image.shape[-2:]
+        if sum(rows * columns for rows, columns in self._sizes((height, width))) >= height * width:
+            return self(network, image).argmax(dim=1)[0].to(torch.uint8)
+        looks = list(self._looks(network, image))
+        strips = [
+            sum(self._resized_rows(look, (height, width), rows) for look in looks)
+            .argmax(dim=1)[0]
+            .to(torch.uint8)  # a sum has the same maximum as a mean
+            for rows in torch.arange(height, device=image.device).split(max(1, _STRIP // width))
+        ]
+        return torch.cat(strips)
+
+    def for_tiles_of(self, size: Size) -> "Inference":
+        """Return the same looks for tiles of a larger image: at the scale that the whole image would have.
+
+        >>> Inference(short_side=50, scales=(0.5, 1.0)).for_tiles_of((100, 300))._sizes((40, 60))
+        [(10, 15), (20, 30)]
+        """
+        base = self.scale(size)
+        return replace(self, short_side=None, scales=tuple(base * scale for scale in self.scales))
+
+    def scale(self, size: Sequence[int]) -> float:
+        """Return the factor by which an image of this height and width is resized first, for `short_side`."""
+        if self.short_side is None:
+            return 1.0
+        return min(self.short_side / min(size), _LONGEST * self.short_side / max(size))
 
     def passes(self, size: Size) -> int:
         """How often the network is asked about an image of this height and width.
@@ -85,12 +116,17 @@ class Inference:
         return height / max(height, LEAST_SIDE), width / max(width, LEAST_SIDE)
 
     def _sizes(self, size: Sequence[int]) -> list[Size]:
-        """The heights and widths at which an image of this size is looked at."""
-        base = 1.0
-        if self.short_side is not None:
-            base = min(self.short_side / min(size), _LONGEST * self.short_side / max(size))
+        """Return the heights and widths at which an image of this size is looked at."""
+        base = self.scale(size)
         height, width = size
         return [(max(1, round(height * base * scale)), max(1, round(width * base * scale))) for scale in self.scales]
+
+    def _looks(self, network: Network, image: Tensor) -> Iterator[Tensor]:
+        """Yield the logits (1, K, h, w) at each scale, averaged over the image and its mirror image."""
+        for size in self._sizes(image.shape[-2:]):
+            scaled = self._resized(image, size)
+            logits = self._look(network, scaled)
+            yield (logits + self._look(network, scaled.flip(-1)).flip(-1)) / 2 if self.flip else logits
 
     def _look(self, network: Network, image: Tensor) -> Tensor:
         if self.window is None or self.stride is None:
@@ -104,6 +140,18 @@ class Inference:
         if tuple(x.shape[-2:]) == tuple(size):
             return x
         return F.interpolate(x, tuple(size), mode="bilinear", align_corners=self.align_corners)
+
+    def _resized_rows(self, x: Tensor, size: Size, rows: Tensor) -> Tensor:
+        """Return some rows of what `_resized` would return: (1, K, h, w) -> (1, K, len(rows), W)."""
+        height, above = x.shape[-2], rows.to(x.dtype)
+        if self.align_corners:
+            position = above * ((height - 1) / max(1, size[0] - 1))
+        else:
+            position = ((above + 0.5) * (height / size[0]) - 0.5).clamp(0, height - 1)
+        upper = position.floor().long()
+        lower = (upper + 1).clamp(max=height - 1)
+        mixed = torch.lerp(x[..., upper, :], x[..., lower, :], (position - upper)[:, None])
+        return self._resized(mixed, (len(rows), size[1]))
 
 
 def _with_room(network: Network, images: Tensor) -> Tensor:
