@@ -22,6 +22,7 @@ from PIL import Image, UnidentifiedImageError
 from dnlnet.data.classes import Classes, Colour
 from dnlnet.data.files import file_fault
 from dnlnet.data.fingerprint import Listed
+from dnlnet.data.rgb import SIDEWAYS, orientation, to_rgb, turned, upright
 from dnlnet.data.sizes import MOST_PIXELS
 
 Labels = NDArray[np.uint8]
@@ -94,30 +95,50 @@ class LabelledImages:
             yield pair.labels, None
 
     def open(self, index: int) -> tuple[Image.Image, Image.Image]:
-        """The image in RGB and its raw label map, of the same size; a bad file raises `BadFileError`."""
-        image, labels = self.open_image(index), self.open_labels(index)
-        self.require_same_size(index, image, labels)
-        return image, labels
+        """Open the image, upright and in RGB, and its raw label map, of the same size.
+
+        A bad file raises `BadFileError`.
+        """
+        image = self.open_image(index)
+        return image, self.aligned(index, image.size, self.open_labels(index))
 
     def open_image(self, index: int) -> Image.Image:
-        """The image of pair `index` in RGB."""
-        return _load(self.pairs[index].image, "RGB")
+        """Open the image of pair `index`, upright and in RGB."""
+        return open_rgb(self.pairs[index].image)
 
     def open_labels(self, index: int) -> Image.Image:
-        """The raw label map of pair `index`."""
+        """Open the raw label map of pair `index`, upright as far as its own file says; see `aligned`."""
         path = self.pairs[index].labels
-        labels = _load(path, "RGB" if self.colour_labels else None)
+        with open_picture(path) as image:
+            labels = upright(image.convert("RGB") if self.colour_labels and image.mode != "RGB" else image)
         if not self.colour_labels and labels.mode not in ("L", "P"):
             kind = f"a label file of mode {labels.mode}"
             raise BadFileError(Problem(path, f"{kind}; expected one 8-bit number for each pixel (mode L or P)"))
         return labels
 
-    def require_same_size(self, index: int, image: Image.Image, labels: Image.Image) -> None:
-        """Raise `BadFileError` unless both pictures of pair `index` have one size."""
-        if image.size != labels.size:
-            pair = self.pairs[index]
-            sizes = "{} x {} labels for an image of {} x {} (width x height)".format(*labels.size, *image.size)
-            raise BadFileError(Problem(pair.labels, f"{sizes}; {pair.image.name} must have the same size"))
+    def aligned(self, index: int, size: tuple[int, int], labels: Image.Image) -> Image.Image:
+        """Return the label map of an upright image of this width and height, or raise `BadFileError`.
+
+        A map that has the size of the pixels as they are stored, before the image's EXIF orientation turns them by 90
+        degrees, was drawn on those, and is turned alike. Any other map is taken to be upright.
+        """
+        if labels.size == size:
+            return labels
+        pair = self.pairs[index]
+        if labels.size == size[::-1] and (number := self.orientation(index)) in SIDEWAYS:
+            return turned(labels, number)
+        sizes = "{} x {} labels for an image of {} x {} (width x height)".format(*labels.size, *size)
+        raise BadFileError(Problem(pair.labels, f"{sizes}; {pair.image.name} must have the same size"))
+
+    def orientation(self, index: int) -> int:
+        """Return the EXIF orientation of image `index`."""
+        with open_picture(self.pairs[index].image, decode=False) as image:
+            return orientation(image)
+
+    def image_size(self, index: int) -> tuple[int, int]:
+        """Return width and height of image `index` when it is upright, from its header."""
+        with open_picture(self.pairs[index].image, decode=False) as image:
+            return image.size[::-1] if orientation(image) in SIDEWAYS else image.size
 
     def decoded(self, index: int, raw: Image.Image) -> Labels:
         """The classes (H, W) of the raw label map of pair `index`, or of a part of it."""
@@ -268,10 +289,10 @@ def _formats() -> tuple[str, ...]:
     return tuple(name for name in Image.ID if name not in _OTHER_PROGRAMS)
 
 
-def _load(path: Path, mode: str | None) -> Image.Image:
-    """The whole picture, decoded."""
+def open_rgb(path: Path) -> Image.Image:
+    """Read an image file, upright and in RGB: see `to_rgb`. Of several pages the first is taken."""
     with open_picture(path) as image:
-        return image if mode is None or image.mode == mode else image.convert(mode)
+        return to_rgb(upright(image))
 
 
 def _packed(colours: NDArray[np.integer]) -> NDArray[np.int64]:

@@ -1,49 +1,33 @@
-"""Pictures of any kind as RGB: what a camera, a scanner or a drawing program writes."""
+"""Images from files, addresses and memory as arrays of RGB."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
 from dnlnet.data.downloads import downloaded, is_url
-from dnlnet.data.labelled import open_picture
+from dnlnet.data.labelled import open_picture, open_rgb
+from dnlnet.data.rgb import to_rgb, upright
 from dnlnet.data.sizes import Size
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 PictureLike = Union[Path, str, Image.Image, NDArray[Any], "Tensor"]
-_BRIGHTEST = {"I;16": 65535, "I;16B": 65535, "I;16L": 65535, "I": 65535, "F": 1.0}
 
 
-def read_picture(path: Path, *, upright: bool = True) -> NDArray[np.uint8]:
-    """A picture file as (H, W, 3) in 0..255, upright as its EXIF orientation says, or else as it is stored.
+def read_picture(path: Path, *, as_stored: bool = False) -> NDArray[np.uint8]:
+    """Read an image file as (H, W, 3) in 0..255, upright, or with its pixels as they are stored.
 
-    Grey, palette and CMYK become RGB; 16 bits become 8; what is transparent is laid on white. Of several pages the
-    first is taken. A file that cannot be read raises `BadFileError`.
+    Every kind of image becomes RGB: see `to_rgb`. Of several pages the first is taken. A file that cannot be read
+    raises `BadFileError`.
     """
+    if not as_stored:
+        return np.asarray(open_rgb(path))
     with open_picture(path) as image:
-        return to_rgb(ImageOps.exif_transpose(image) if upright else image)
-
-
-def to_rgb(image: Image.Image) -> NDArray[np.uint8]:
-    """Any picture of Pillow as (H, W, 3) in 0..255.
-
-    >>> to_rgb(Image.new("I;16", (1, 1), 65535)).tolist()
-    [[[255, 255, 255]]]
-    """
-    if image.mode in _BRIGHTEST:
-        values, scale = np.asarray(image), 255 / _BRIGHTEST[image.mode]
-        grey = np.empty(values.shape, dtype=np.uint8)
-        for row, given in zip(grey, values, strict=True):  # one by one: as numbers they are eight times as large
-            row[:] = np.nan_to_num(given * scale).clip(0, 255).round()
-        return np.repeat(grey[..., None], 3, axis=2)
-    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
-        seen = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen)
-    return np.asarray(image.convert("RGB"))
+        return np.asarray(to_rgb(image))
 
 
 def read_pixels(image: PictureLike) -> NDArray[np.uint8]:
@@ -65,7 +49,7 @@ def read_pixels(image: PictureLike) -> NDArray[np.uint8]:
                 return read_picture(path)
         return read_picture(Path(image))
     if isinstance(image, Image.Image):
-        return to_rgb(ImageOps.exif_transpose(image))
+        return np.asarray(to_rgb(upright(image)))
     if isinstance(image, Tensor):
         if image.ndim != 3 or image.shape[0] not in (1, 3):
             raise ValueError(f"a tensor must be (3, height, width) or (1, height, width), got {tuple(image.shape)}")
@@ -82,7 +66,7 @@ def read_pixels(image: PictureLike) -> NDArray[np.uint8]:
         image = (image * 255).round().astype(np.uint8)
     if image.dtype != np.uint8:
         raise ValueError(f"an array or tensor must be of uint8, or in 0..1, got {image.dtype}")
-    return image if image.ndim == 3 and image.shape[2] == 3 else to_rgb(Image.fromarray(image))
+    return image if image.ndim == 3 and image.shape[2] == 3 else np.asarray(to_rgb(Image.fromarray(image)))
 
 
 def several_pictures(source: Any) -> list[Any] | None:

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from dnlnet.data.classes import IGNORE
 from dnlnet.data.labelled import LabelledImages, Labels
-from dnlnet.data.pictures import to_rgb
 from dnlnet.lens.features import FeatureSource, find_features, watch_features
 
 _STEPS, _DECAY = 100, 1e-4
@@ -143,4 +142,4 @@ def pictures_of(images: LabelledImages, count: int | None = None) -> Iterator[tu
     """Pixels (H, W, 3) and labels (H, W) of the images, or of the first so many."""
     for index in range(len(images) if count is None else min(count, len(images))):
         picture, raw = images.open(index)
-        yield to_rgb(picture), images.decoded(index, raw)
+        yield np.asarray(picture), images.decoded(index, raw)

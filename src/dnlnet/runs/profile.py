@@ -202,4 +202,4 @@ def _looked_up(splits: Sequence[LabelledImages], name: str, path: Path) -> Loade
     labels = find_labels(splits, path)
     if labels is None:
         raise BadFileError(Problem(path, f"is not a picture of {name}; leave out --data, or the picture"))
-    return read_picture(path, upright=False), labels
+    return read_picture(path), labels

@@ -165,7 +165,7 @@ class InstanceImages:
         image = self.images[index]
         pixels = read_picture(image.path)
         if pixels.shape[:2] != image.size:
-            stored = read_picture(image.path, upright=False)
+            stored = read_picture(image.path, as_stored=True)
             if stored.shape[:2] != image.size:
                 sizes = "is {1} x {0}, but its annotations are for {3} x {2} (width x height)"
                 text = sizes.format(*pixels.shape[:2], *image.size)

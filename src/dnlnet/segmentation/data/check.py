@@ -36,6 +36,8 @@ class PixelReport:
         ignored_pixels: pixels that do not count, over the same files.
         sizes: (width, height) -> how many images, the most frequent first.
         problems: all that is wrong, each with its path.
+        turned_images: images that their EXIF orientation turns or mirrors.
+        turned_masks: masks that are turned with their image.
     """
 
     name: str
@@ -45,6 +47,8 @@ class PixelReport:
     ignored_pixels: int
     sizes: Mapping[Size, int]
     problems: Sequence[Problem]
+    turned_images: int = 0
+    turned_masks: int = 0
 
     @property
     def class_shares(self) -> list[float]:
@@ -71,6 +75,8 @@ class PixelReport:
             "classes": [{"name": name, "pixels": pixels, "share": share} for name, pixels, share in shares],
             "ignored_pixels": self.ignored_pixels,
             "ignored_share": self.ignored_share,
+            "turned_images": self.turned_images,
+            "turned_masks": self.turned_masks,
             **sizes_and_problems(self.sizes, self.problems),
         }
 
@@ -78,7 +84,17 @@ class PixelReport:
         """What the table shows."""
         shares = self.class_shares
         columns = {"share": [f"{share:.2%}" if share else "none" for share in shares]}
-        return Contents(count_of(self.images, "image"), shares, columns, f"ignored: {self.ignored_share:.2%}")
+        caption = f"ignored: {self.ignored_share:.2%}"
+        return Contents(count_of(self.images, "image"), shares, columns, caption, self._turned())
+
+    def _turned(self) -> list[str]:
+        if not self.turned_images:
+            return []
+        drawn = f"; {count_of(self.turned_masks, 'mask')} drawn on the stored pixels turned alike, the others"
+        masks = drawn if self.turned_masks else "; their masks"
+        return [
+            f"{count_of(self.turned_images, 'image')} turned upright by the EXIF orientation{masks} taken as upright"
+        ]
 
 
 def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = None) -> PixelReport:
@@ -97,12 +113,15 @@ def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = N
     problems = list(images.problems)
     pixels = np.zeros(IGNORE + 1, dtype=np.int64)
     sizes: Counter[Size] = Counter()
+    turned_images = turned_masks = 0
     for found in read_all(partial(_read, images), range(len(images)), progress):
         problems += found.problems
         if found.size is not None:
             sizes[found.size] += 1
         if found.pixels is not None:
             pixels += found.pixels
+        turned_images += found.image_turned
+        turned_masks += found.mask_turned
     if pixels.any() and not pixels[: len(images.classes)].any():
         text = f"no pixel of the {len(images)} label files has a class: all are ignored; nothing to train on"
         problems.append(Problem(images.pairs[0].labels.parent, text))
@@ -114,6 +133,8 @@ def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = N
         ignored_pixels=int(pixels[IGNORE]),
         sizes=most_frequent_first(sizes),
         problems=tuple(problems),
+        turned_images=turned_images,
+        turned_masks=turned_masks,
     )
 
 
@@ -122,23 +143,28 @@ class _Found:
     size: Size | None
     pixels: NDArray[np.int64] | None  # of each label 0..255
     problems: list[Problem]
+    image_turned: bool
+    mask_turned: bool
 
 
 def _read(images: LabelledImages, index: int) -> _Found:
     """Each step is tried whatever became of the others, so that one run finds all."""
     problems: list[Problem] = []
-    image = raw = pixels = None
+    image = raw = aligned = pixels = None
+    image_turned = False
     with collecting(problems):
         image = images.open_image(index)
+        image_turned = images.orientation(index) != 1
     with collecting(problems):
         raw = images.open_labels(index)
     if image is not None and raw is not None:
         with collecting(problems):
-            images.require_same_size(index, image, raw)
+            aligned = images.aligned(index, image.size, raw)
     if raw is not None:
         with collecting(problems):
             pixels = np.array(Image.fromarray(images.decoded(index, raw)).histogram())
-    return _Found(None if image is None else image.size, pixels, problems)
+    mask_turned = aligned is not None and aligned is not raw
+    return _Found(None if image is None else image.size, pixels, problems, image_turned, mask_turned)
 
 
 def require_labels(images: LabelledImages, report: Callable[[str], None] = lambda _: None) -> None:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from dnlnet.backbones.fold import fold_batch_norms
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE
-from dnlnet.data.labelled import LabelledImages, open_picture
+from dnlnet.data.labelled import LabelledImages, open_rgb
 from dnlnet.data.samples import ImageSamples, require_seed
 from dnlnet.engine.checkpoint import save_tensors
 from dnlnet.files import checksum, write_json
@@ -33,7 +33,7 @@ from dnlnet.segmentation.data.views import View
 from dnlnet.segmentation.frozen import FrozenSegmentor
 from dnlnet.segmentation.stages import Features, cut_window, whole_features
 
-FORMAT = 1  # of the files; raise it when they change
+FORMAT = 2  # of the files; raise it when they change, or how images are read
 Progress = Callable[[int, int], None]  # how much is done, of how much
 
 
@@ -72,8 +72,7 @@ class Extractor:
     @torch.inference_mode()
     def __call__(self, picture: Path, view: View) -> list[Tensor]:
         """The map (C_i, h_i, w_i) of each stage, of float16."""
-        with open_picture(picture) as opened:
-            image = view.image(opened.convert("RGB"), Image.Resampling.BILINEAR)
+        image = view.image(open_rgb(picture), Image.Resampling.BILINEAR)
         pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
         maps = self.backbone(normalised(pixels).contiguous(memory_format=torch.channels_last))
         return [maps[stage][0].half().contiguous() for stage in self.stages]
@@ -220,8 +219,6 @@ class WholeFeatures(ImageSamples[LabelledImages, FeatureSample]):
 
 def maps_and_labels(images: LabelledImages, source: Source, index: int, view: View) -> tuple[list[Tensor], Tensor]:
     """The map of each stage, of float16, and labels (H, W) of an image in a view."""
-    path, raw = images.pairs[index].image, images.open_labels(index)
-    with open_picture(path, decode=False) as picture:
-        images.require_same_size(index, picture, raw)
+    raw = images.aligned(index, images.image_size(index), images.open_labels(index))
     seen = view.image(Image.fromarray(images.decoded(index, raw)), Image.Resampling.NEAREST)
-    return source(path, view), torch.from_numpy(np.array(seen))
+    return source(images.pairs[index].image, view), torch.from_numpy(np.array(seen))

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dnlnet.data.labelled import LabelledImages
+from dnlnet.data.labelled import LabelledImages, Pair
 from dnlnet.files import atomic_write
 
+_FORMAT = 2  # of the files; raise it when images are read differently
 _KEPT = 40  # characters of a picture's name: it may be as long as the system allows
 
 
@@ -47,7 +48,7 @@ class UnpackedImages(LabelledImages):
     def open(self, index: int) -> tuple[MappedPicture, MappedPicture]:  # type: ignore[override]
         """The image and its raw label map, both mapped."""
         pair = self.pairs[index]
-        paths = [self._unpacked_path(path) for path in (pair.image, pair.labels)]
+        paths = [self._unpacked_path(path, pair) for path in (pair.image, pair.labels)]
         mapped = [_mapped(path) for path in paths]
         if any(pixels is None for pixels in mapped):
             for picture, path in zip(super().open(index), paths, strict=True):
@@ -59,15 +60,22 @@ class UnpackedImages(LabelledImages):
             raise OSError(f"{self.folder}: what was just unpacked here cannot be read; check the disk")
         return MappedPicture(image), MappedPicture(labels)
 
-    def _unpacked_path(self, path: Path) -> Path:
-        state = path.stat() if path.exists() else None
-        identity = (str(path.resolve()), state and (state.st_size, state.st_mtime_ns), self.colour_labels)
+    def _unpacked_path(self, path: Path, pair: Pair) -> Path:
+        """Return the file for one of a pair; the image's orientation can turn its labels."""
+        identity = (_FORMAT, *map(_state, (path, pair.image, pair.labels)), self.colour_labels)
         return self.folder / f"{path.stem[:_KEPT]}-{sha256(repr(identity).encode()).hexdigest()[:16]}.npy"
 
 
 def unpack_into(images: LabelledImages, folder: Path) -> UnpackedImages:
     """The same images, kept unpacked in this folder from the first time each is opened."""
     return UnpackedImages(**vars(images), folder=folder)
+
+
+def _state(path: Path) -> tuple[str, int, int] | None:
+    if not path.exists():
+        return None
+    state = path.stat()
+    return str(path.resolve()), state.st_size, state.st_mtime_ns
 
 
 def _mapped(path: Path) -> NDArray[np.uint8] | None:

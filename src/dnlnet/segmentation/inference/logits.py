@@ -71,9 +71,10 @@ class Inference:
             return self(network, image).argmax(dim=1)[0].to(torch.uint8)
         looks = list(self._looks(network, image))
         strips = [
-            sum(self._resized_rows(look, (height, width), rows) for look in looks)
+            torch.stack([self._resized_rows(look, (height, width), rows) for look in looks])
+            .sum(dim=0)  # which has its maximum where the mean has
             .argmax(dim=1)[0]
-            .to(torch.uint8)  # a sum has the same maximum as a mean
+            .to(torch.uint8)
             for rows in torch.arange(height, device=image.device).split(max(1, _STRIP // width))
         ]
         return torch.cat(strips)
