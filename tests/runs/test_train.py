@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from dnlnet.runs.report import write_report
 from dnlnet.runs.train import train
 from dnlnet.segmentation.system import SYSTEM
 from dnlnet.systems import find_recipe
-from trees import camvid_tree, cityscapes_tree
+from trees import camvid_tree, cityscapes_tree, colour_folder_tree
 
 QUICK = ["data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=3", "training.evaluate_every=2"]
 FROZEN = ["training.frozen=[features, block, classifier]"]
@@ -274,15 +275,53 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
     }
 
 
+def swap_names(data: Path) -> None:
+    listed = data / "classes.yaml"
+    listed.write_text(listed.read_text().replace("[a, b]", "[b, a]"))
+
+
+def swap_colours(data: Path) -> None:
+    listed = data / "classes.yaml"
+    listed.write_text(listed.read_text().replace("[255, 0, 0], [0, 255, 0]", "[0, 255, 0], [255, 0, 0]"))
+
+
+def turn_mask(data: Path) -> None:
+    mask = data / "masks" / "train" / "a.png"
+    before = mask.stat().st_size
+    Image.open(mask).transpose(Image.Transpose.FLIP_TOP_BOTTOM).save(mask, compress_level=0)
+    assert mask.stat().st_size == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [(swap_names, "classes"), (swap_colours, "labels"), (turn_mask, "labels")]
+)
+def test_a_run_does_not_resume_when_its_labels_change(
+    change: Callable[[Path], None], said: str, tmp_path: Path
+) -> None:
+    folder = ["data.name=folder", "data.train=train", "data.test=train"]
+    recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null", "model.width=16", *QUICK, *folder])
+    data = colour_folder_tree(tmp_path / "mine")
+    mask = data / "masks" / "train" / "a.png"
+    Image.open(mask).save(mask, compress_level=0)
+    train(recipe, data, tmp_path / "run", report=quiet)
+    change(data)
+    with pytest.raises(ValueError, match=f"holds a run on other data: its data.train.{said} is"):
+        train(recipe, data, tmp_path / "run", report=quiet)
+
+
 def test_a_run_of_the_first_versions_goes_on_without_a_check_of_its_data(tmp_path: Path) -> None:
     recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null", "model.width=16", *QUICK])
     out, data = tmp_path / "run", camvid_tree(tmp_path / "camvid")
     train(recipe, data, out, report=quiet)
     run = yaml.safe_load((out / "run.yaml").read_text())
-    (out / "run.yaml").write_text(yaml.safe_dump({**run, "data": str(data)}))
-    said: list[str] = []
-    assert train(recipe, data, out, report=said.append).finished
-    assert f"{out}: started by a version that did not note its data; whether they are the same is not checked" in said
+    older = {name: {"files": part["files"], "sha256": part["sha256"]} for name, part in run["data"].items()}
+    for noted in (str(data), older):
+        (out / "run.yaml").write_text(yaml.safe_dump({**run, "data": noted}))
+        said: list[str] = []
+        assert train(recipe, data, out, report=said.append).finished
+        assert any(
+            "a version that did not note its labels; whether the data are the same is not" in line for line in said
+        )
 
 
 @pytest.mark.parametrize("content", ["[", "null", "seed: 1", "recipe: [", "\x00"])

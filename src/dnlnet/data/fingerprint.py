@@ -1,32 +1,60 @@
-"""Which data a run was started on, without a word of where they lie."""
+"""Fingerprint of the data that a run was started on, without a word of where they are stored."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-# A file of a data set, and what is known about it from elsewhere, such as a list of classes.
+# A file of a data set, and what its labels are: a class, boxes, or for a mask its `sampled` content and its decoder.
 Listed = tuple[Path, Any]
+_PART = 1024  # bytes
 
 
-def fingerprint(files: Iterable[Listed], root: Path) -> dict[str, Any]:
-    """The number of files and a checksum over their names in the data set's folder, sizes and annotations, in order.
+def fingerprint(files: Iterable[Listed], root: Path, classes: Sequence[str]) -> dict[str, Any]:
+    """Return the number of files, the names of the classes, and checksums of the files and of their labels.
 
-    The folder may be moved or copied. What is inside the files is not read: that would take as long as an epoch.
+    Files are known by their names in the data set's folder and their sizes, in order, so the folder may be moved or
+    copied. The content of images is not read: that would take as long as an epoch.
 
     Args:
         files: in the order that samples are drawn from.
         root: folder of the data set.
+        classes: the meaning of the labels 0..K - 1.
 
-    >>> fingerprint([(Path("/data/a.jpg"), 3)], Path("/data")) == fingerprint([(Path("/b/a.jpg"), 3)], Path("/b"))
+    >>> a = fingerprint([(Path("/data/a.jpg"), 1)], Path("/data"), ["sky", "road"])
+    >>> a == fingerprint([(Path("/b/a.jpg"), 1)], Path("/b"), ["sky", "road"])
     True
-    >>> fingerprint([], Path("/data"))
-    {'files': 0, 'sha256': 'e3b0c44298fc1c14'}
+    >>> b = fingerprint([(Path("/data/a.jpg"), 0)], Path("/data"), ["sky", "road"])
+    >>> [key for key in a if a[key] != b[key]]
+    ['labels']
     """
-    digest, count = sha256(), 0
+    names, labels, count = sha256(), sha256(), 0
     for count, (path, about) in enumerate(files, start=1):  # noqa: B007
         name = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
         size = path.stat().st_size if path.is_file() else None  # that of a folder is the file system's own affair
-        digest.update(json.dumps([name.as_posix(), size, about]).encode() + b"\n")
-    return {"files": count, "sha256": digest.hexdigest()[:16]}
+        names.update(json.dumps([name.as_posix(), size, None]).encode() + b"\n")
+        labels.update(json.dumps(about).encode() + b"\n")
+    return {
+        "files": count,
+        "sha256": names.hexdigest()[:16],
+        "classes": list(classes),
+        "labels": labels.hexdigest()[:16],
+    }
+
+
+def sampled(path: Path) -> str:
+    """Return a checksum of the beginning, the middle and the end of a file.
+
+    The end of a PNG holds a checksum of all its pixels, so any change of a mask shows.
+
+    >>> sampled(Path("/dev/null"))
+    'e3b0c44298fc1c14'
+    """
+    digest = sha256()
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        for start in (0, (size - _PART) // 2, size - _PART):
+            file.seek(max(0, start))
+            digest.update(file.read(_PART))
+    return digest.hexdigest()[:16]

@@ -6,14 +6,17 @@ folder can be listed, checked and sampled by the same value.
 
 # H, W size of the image; K classes
 
+import json
 import struct
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +24,27 @@ from PIL import Image, UnidentifiedImageError
 
 from dnlnet.data.classes import Classes, Colour
 from dnlnet.data.files import file_fault
-from dnlnet.data.fingerprint import Listed
+from dnlnet.data.fingerprint import Listed, sampled
 from dnlnet.data.rgb import SIDEWAYS, orientation, to_rgb, turned, upright
 from dnlnet.data.sizes import MOST_PIXELS
 
 Labels = NDArray[np.uint8]
-# From the values in a label file, (H, W) or (H, W, 3), to classes and IGNORE; a ValueError says what does not fit.
-Decoder = Callable[[NDArray[np.uint8]], Labels]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 _NO_CLASS = 254
 _CHUNK = 2**22  # pixels whose colours are decoded together, at some 40 bytes each
+
+
+class Decoder(Protocol):
+    """The meaning of the values in a label file."""
+
+    def __call__(self, raw: NDArray[np.uint8]) -> Labels:
+        """Return the classes and IGNORE for values (H, W) or (H, W, 3); a ValueError names a value that has none."""
+        ...
+
+    def meaning(self) -> list[list[int]]:
+        """Return each value or colour that has a class, with the class."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -89,10 +102,11 @@ class LabelledImages:
         return len(self.pairs)
 
     def files(self) -> Iterator[Listed]:
-        """The files in order."""
+        """Yield the files in order, label files with a sample of their content and its meaning."""
+        meaning = sha256(json.dumps(self.decode.meaning()).encode()).hexdigest()[:16]
         for pair in self.pairs:
             yield pair.image, None
-            yield pair.labels, None
+            yield pair.labels, [sampled(pair.labels) if pair.labels.is_file() else None, meaning]
 
     def open(self, index: int) -> tuple[Image.Image, Image.Image]:
         """Open the image, upright and in RGB, and its raw label map, of the same size.
@@ -185,16 +199,24 @@ def index_labels(meaning: Mapping[int, int], expected: str) -> Decoder:
     table = np.full(256, _NO_CLASS, dtype=np.uint8)
     for number, label in meaning.items():
         table[number] = label
-    return partial(_decode_index, table, expected)
+    return _IndexDecoder(table, expected)
 
 
-def _decode_index(table: Labels, expected: str, raw: NDArray[np.uint8]) -> Labels:
-    labels = table[raw]
-    wrong = labels == _NO_CLASS
-    if wrong.any():
-        row, column = divmod(int(wrong.argmax()), wrong.shape[1])
-        raise ValueError(f"label {raw[row, column]} at row {row}, column {column}; expected {expected}")
-    return labels
+@dataclass(frozen=True, eq=False)
+class _IndexDecoder:
+    table: Labels  # of 256 values
+    expected: str
+
+    def __call__(self, raw: NDArray[np.uint8]) -> Labels:
+        labels = self.table[raw]
+        wrong = labels == _NO_CLASS
+        if wrong.any():
+            row, column = divmod(int(wrong.argmax()), wrong.shape[1])
+            raise ValueError(f"label {raw[row, column]} at row {row}, column {column}; expected {self.expected}")
+        return labels
+
+    def meaning(self) -> list[list[int]]:
+        return [[value, label] for value, label in enumerate(self.table.tolist()) if label != _NO_CLASS]
 
 
 def colour_labels(meaning: Mapping[Colour, int]) -> Decoder:
@@ -206,22 +228,32 @@ def colour_labels(meaning: Mapping[Colour, int]) -> Decoder:
     packed = np.array([_packed(np.array(colour)) for colour in meaning], dtype=np.int64)
     order = np.argsort(packed)
     classes = np.array(list(meaning.values()), dtype=np.uint8)
-    return partial(_decode_colours, packed[order], classes[order])
+    return _ColourDecoder(packed[order], classes[order])
 
 
-def _decode_colours(known: NDArray[np.int64], classes: Labels, raw: NDArray[np.uint8]) -> Labels:
-    labels = np.empty(raw.shape[:2], dtype=np.uint8)
-    rows = max(1, _CHUNK // max(1, raw.shape[1]))
-    for top in range(0, len(raw), rows):
-        colours = _packed(raw[top : top + rows])
-        position = np.searchsorted(known, colours).clip(max=len(known) - 1)
-        wrong = known[position] != colours
-        if wrong.any():
-            row, column = divmod(int(wrong.argmax()), wrong.shape[1])
-            colour = tuple(int(value) for value in raw[top + row, column])
-            raise ValueError(f"colour {colour} at row {top + row}, column {column} is not a class of classes.yaml")
-        labels[top : top + rows] = classes[position]
-    return labels
+@dataclass(frozen=True, eq=False)
+class _ColourDecoder:
+    known: NDArray[np.int64]  # packed colours, in order
+    classes: Labels
+
+    def __call__(self, raw: NDArray[np.uint8]) -> Labels:
+        labels = np.empty(raw.shape[:2], dtype=np.uint8)
+        rows = max(1, _CHUNK // max(1, raw.shape[1]))
+        for top in range(0, len(raw), rows):
+            colours = _packed(raw[top : top + rows])
+            position = np.searchsorted(self.known, colours).clip(max=len(self.known) - 1)
+            wrong = self.known[position] != colours
+            if wrong.any():
+                row, column = divmod(int(wrong.argmax()), wrong.shape[1])
+                colour = tuple(int(value) for value in raw[top + row, column])
+                raise ValueError(
+                    f"colour {colour} at row {top + row}, column {column} is not a class of classes.yaml"
+                )
+            labels[top : top + rows] = self.classes[position]
+        return labels
+
+    def meaning(self) -> list[list[int]]:
+        return [list(both) for both in zip(self.known.tolist(), self.classes.tolist(), strict=True)]
 
 
 def pair_files(images: Mapping[str, Path], labels: Mapping[str, Path]) -> tuple[list[Pair], list[Problem]]:

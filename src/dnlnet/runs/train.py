@@ -170,7 +170,7 @@ def _fingerprints(
     named = {"train" if number == 1 else f"train {number}": some for number, some in enumerate(training, start=1)}
     if validation is not None:
         named["test"] = validation
-    return {name: fingerprint(samples.files(), root) for name, samples in named.items()}
+    return {name: fingerprint(samples.files(), root, samples.classes.names) for name, samples in named.items()}
 
 
 def _description(recipe: Recipe, seed: int, root: Path | None, data: dict[str, Any] | None) -> dict[str, Any]:
@@ -207,13 +207,20 @@ def _require_same_run(out: Path, description: Mapping[str, Any], report: Callabl
         if (change := _difference(before[key], description[key], key)) is not None:
             raise ValueError(f"{out} holds another run: {change}; choose another --out, or delete it")
     then, now = before.get("data"), description["data"]
-    if now is not None and not isinstance(then, dict):
-        report(f"{out}: started by a version that did not note its data; whether they are the same is not checked")
+    if now is not None and not _noted_labels(then):
+        report(
+            f"{out}: started by a version that did not note its labels; whether the data are the same is not checked"
+        )
     elif then != now:
         change = _difference(then, now, "data")
         raise ValueError(
             f"{out} holds a run on other data: {change}; give the data it was started on, or another --out"
         )
+
+
+def _noted_labels(data: Any) -> bool:
+    """Return whether a run noted the labels of its data, which older versions did not."""
+    return isinstance(data, dict) and all(isinstance(part, dict) and "labels" in part for part in data.values())
 
 
 def _completed(recipe: Any) -> Any:
