@@ -16,11 +16,14 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from dnlnet.engine.batches import Batches
 from dnlnet.engine.log import read_log
-from dnlnet.engine.train import NonFiniteLossError, Outcome, Progress
+from dnlnet.engine.optim import LearningRate
+from dnlnet.engine.run import Run, Settings
+from dnlnet.engine.train import NonFiniteError, Outcome, Progress, training_step
 
 sys.path.insert(0, str(Path(__file__).parent))
-from toy import Error, Fit, Line, fit, network
+from toy import Error, Fit, Line, Points, fit, network
 
 ITERATIONS = 30
 
@@ -289,7 +292,7 @@ def test_readers_of_data_end_with_a_run_that_fails(tmp_path: Path) -> None:
     """They ignore signals, so that the process could not end as long as one of them lived."""
     with pytest.raises(CrashError) as crashed:
         fit(tmp_path / "a", ITERATIONS, workers=2, progress=crash_at(3))
-    with pytest.raises(NonFiniteLossError) as refused:
+    with pytest.raises(NonFiniteError) as refused:
         fit(tmp_path / "b", ITERATIONS, workers=2, data=Line(broken=3))
     assert multiprocessing.active_children() == []
     assert crashed.tb is not None
@@ -325,7 +328,7 @@ def test_data_workers_do_not_change_the_run(uninterrupted: Path, tmp_path: Path)
 
 
 def test_a_loss_that_is_no_number_stops_with_everything_one_needs_to_know(tmp_path: Path) -> None:
-    with pytest.raises(NonFiniteLossError) as raised:
+    with pytest.raises(NonFiniteError) as raised:
         fit(tmp_path, ITERATIONS, data=Line(broken=3), batch=1, frozen_statistics=True)
     text = str(raised.value)
     assert "the loss is not finite ({'square': nan}) on point 3" in text
@@ -341,8 +344,93 @@ def test_some_losses_that_are_no_number_may_be_skipped(tmp_path: Path) -> None:
     assert skipped
     weights = load_file(tmp_path / "a" / "last.safetensors")
     assert all(value.isfinite().all() for value in weights.values())
-    with pytest.raises(NonFiniteLossError):
+    with pytest.raises(NonFiniteError):
         fit(tmp_path / "b", 60, skip_nonfinite=1, **options)
+
+
+class Spoilt(Line):
+    """Points of which one is NaN or infinite where the network looks at it."""
+
+    def __init__(self, value: float, index: int = 3) -> None:
+        super().__init__()
+        self.x[index] = value
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, 3e38])
+def test_a_skipped_iteration_leaves_no_trace_in_the_statistics(value: float, tmp_path: Path) -> None:
+    said: list[str] = []
+    shown: list[Progress] = []
+    options = {"skip_nonfinite": 100, "average": 0.5, "report": said.append, "progress": shown.append}
+    assert fit(tmp_path, 30, data=Spoilt(value), **options).finished
+    for name in ("last.safetensors", "best.safetensors"):
+        assert all(tensor.isfinite().all() for tensor in load_file(tmp_path / name).values())
+    skipped = [line for line in read_log(tmp_path) if "skipped" in line]
+    assert 3 <= len(skipped) <= 12  # each of six epochs has the point once
+    assert [now.iteration for now in shown if not now.losses] == [line["iteration"] for line in skipped]
+    assert f"iteration {skipped[0]['iteration']}: skipped, not finite; at most 99 more may be" in said
+
+
+def test_skipping_an_iteration_is_training_without_it(tmp_path: Path) -> None:
+    """A batch that is skipped changes nothing: the same points in the same order, but for the spoilt ones."""
+    data = Spoilt(torch.nan)
+    model, kept = network(dropout=0), network(dropout=0)
+    fit(tmp_path / "skipped", 30, data=data, model=model, skip_nonfinite=100, batch=2)
+    run = Run(kept, Settings(batch=2), torch.device("cpu"))
+    batches = Batches(len(data), 2, 0, 30, 0, 0, 1)
+    for iteration, indices in enumerate(batches):
+        x, y = (torch.stack([data[draw][part] for draw in indices]) for part in (0, 1))
+        if x.isfinite().all():
+            kept.train()
+            run.optimizer.zero_grad()
+            (kept(x).squeeze(1) - y).square().mean().backward()
+            run.update(0.05 * LearningRate("poly", 30)(iteration))
+    for ours, theirs in zip(model.state_dict().values(), kept.state_dict().values(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+class Cliff(Fit):
+    """A loss that is finite while its gradient is not: the square root at zero."""
+
+    def losses(self, model: nn.Module, batch: Any) -> dict[str, torch.Tensor]:
+        return {"square": super().losses(model, batch)["square"] + (0 * model[0].weight).sum().abs().sqrt()}
+
+
+def test_a_gradient_that_is_not_finite_does_not_reach_the_weights(tmp_path: Path) -> None:
+    with pytest.raises(NonFiniteError, match=r"iteration 1: the gradient is not finite on point \d+, "):
+        fit(tmp_path, 30, task=Cliff())
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
+    said: list[str] = []
+    with pytest.raises(
+        NonFiniteError, match=r"iteration \d+: \d\.\w+ is no longer finite; the last checkpoint is intact"
+    ):
+        fit(tmp_path, 60, lr=3e38, skip_nonfinite=1000, momentum=0, report=said.append)
+    assert any("skipped, not finite" in line for line in said)
+    for path in (*tmp_path.glob("*.safetensors"), *tmp_path.glob("checkpoints/*.safetensors")):
+        assert all(tensor.isfinite().all() for name, tensor in load_file(path).items() if "optimizer" not in name)
+
+
+def test_processes_exchange_gradients_once_for_an_accumulated_batch(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        settings = Settings(batch=6, accumulate=3)
+        run = Run(network(dropout=0), settings, torch.device("cpu"))
+        run.model = nn.parallel.DistributedDataParallel(run.bare)
+        exchanged: list[int] = []
+
+        def hook(_: None, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+            exchanged.append(bucket.index())
+            done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+            done.set_result(bucket.buffer())
+            return done
+
+        run.model.register_comm_hook(None, hook)
+        parts = [Points(torch.randn(2, 4), torch.randn(2), "a") for _ in range(3)]
+        training_step(Fit(), run, parts, 0.1, settings, stop=False)
+        assert exchanged == [0]
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_accumulated_parts_make_the_same_step(tmp_path: Path) -> None:

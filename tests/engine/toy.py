@@ -70,8 +70,8 @@ def network(dropout: float = 0.3) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(dropout), nn.Linear(8, 1))
 
 
-def stages(*iterations: int, data: Line | None = None) -> list[Stage]:
-    return [Stage(data or Line(), n, 0.05, LearningRate("poly", n)) for n in iterations or (30,)]
+def stages(*iterations: int, data: Line | None = None, lr: float = 0.05) -> list[Stage]:
+    return [Stage(data or Line(), n, lr, LearningRate("poly", n)) for n in iterations or (30,)]
 
 
 def fit(
@@ -79,11 +79,12 @@ def fit(
 ) -> Outcome:
     run = {name: options.pop(name) for name in ("progress", "report") if name in options}
     report = run.get("report", lambda _: None)
+    task, lr = options.pop("task", Fit()), options.pop("lr", 0.05)
     settings = Settings(**{"batch": 4, "save_every": 5, "evaluate_every": 10, **options})
     return train(
-        Fit(),
+        task,
         model or network(),
-        stages(*iterations, data=data),
+        stages(*iterations, data=data, lr=lr),
         settings,
         folder,
         device=CPU,

@@ -184,8 +184,8 @@ class TrainingBar:
         """An iteration is done."""
         self.seconds.append(now.seconds)
         mean = sum(self.seconds) / len(self.seconds)
-        loss = sum(now.losses.values())
-        state = f"loss {loss:.3f}  lr {now.lr:.2g}  {speed_text(self.batch / mean)} {self.unit}/s"
+        loss = f"loss {sum(now.losses.values()):.3f}" if now.losses else "skipped"
+        state = f"{loss}  lr {now.lr:.2g}  {speed_text(self.batch / mean)} {self.unit}/s"
         left = timedelta(seconds=round(mean * (now.iterations - now.iteration)))
         self._update("training", now.iteration, now.iterations, f"{state}  {left} left")
         if not self.console.is_terminal and now.iteration % max(1, now.iterations // _LINES_IN_A_FILE) == 0:

@@ -1,10 +1,10 @@
 """The state of a run, saved and restored together: model, optimiser, moving average, random generators."""
 
 import random
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -129,17 +129,49 @@ class Run:
         precision = self.settings.precision
         return torch.autocast(self.device.type, getattr(torch, precision), enabled=precision != "float32")
 
-    def update(self, lr: float) -> None:
-        """Clip the gradients, step the optimiser, and update the moving average."""
+    def reducing(self, last: bool) -> AbstractContextManager[None]:
+        """Return the context of a micro-batch: processes exchange gradients with the last one of a batch only."""
+        unreduced: Callable[[], AbstractContextManager[None]] | None = getattr(self.model, "no_sync", None)
+        return nullcontext() if last or unreduced is None else unreduced()
+
+    def statistics(self) -> list[Tensor]:
+        """Return a copy of the batch norms' statistics, for `restore_statistics`."""
+        return [buffer.clone() for buffer in self._statistics()]
+
+    def restore_statistics(self, copies: Iterable[Tensor]) -> None:
+        """Undo what forward passes have done to the batch norms' statistics."""
+        for buffer, copy in zip(self._statistics(), copies, strict=True):
+            buffer.copy_(copy)
+
+    def largest_statistic(self) -> Tensor:
+        """Return the largest absolute value of the batch norms' statistics; NaN or infinite if one of them is."""
+        floating = [buffer for buffer in self._statistics() if buffer.is_floating_point()]
+        return nn.utils.get_total_norm(floating, norm_type=inf).to(self.device)
+
+    def _statistics(self) -> list[Tensor]:
+        norms = (module for module in self.bare.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm))
+        return [buffer for norm in norms for buffer in norm.buffers()]
+
+    def update(self, lr: float) -> bool:
+        """Clip the gradients, step the optimiser, and update the moving average.
+
+        Returns False, and leaves the weights as they are, if the gradient is not finite. With float16 the scaler
+        decides: it lowers the scale of the loss, and such a step counts.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = lr
+        gradients = [p.grad for p in self.bare.parameters() if p.grad is not None]
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.get_total_norm(gradients)
+        if not self.scaler.is_enabled() and not norm.isfinite():
+            return False
         if self.settings.clip is not None:
-            self.scaler.unscale_(self.optimizer)
-            nn.utils.clip_grad_norm_(self.bare.parameters(), self.settings.clip)
+            nn.utils.clip_grads_with_norm_(self.bare.parameters(), self.settings.clip, norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         if self.average is not None:
             self.average.update(self.bare)
+        return True
 
     def model_to_save(self) -> nn.Module:
         """The model to evaluate and save: the moving average if there is one."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -44,7 +45,7 @@ class Progress:
     iteration: int
     iterations: int
     lr: float
-    losses: Mapping[str, float]
+    losses: Mapping[str, float]  # none if the iteration was skipped
     seconds: float  # that the iteration took, with the wait for its batch
 
 
@@ -58,8 +59,8 @@ class Outcome:
     signal: int | None
 
 
-class NonFiniteLossError(ValueError):
-    """A loss that is NaN or infinite."""
+class NonFiniteError(ValueError):
+    """A loss, statistic, gradient or weight that is NaN or infinite."""
 
 
 def train(
@@ -113,6 +114,9 @@ def train(
         def conclude(stopping: bool) -> bool:
             """Evaluate and save if due after an iteration; whether to stop there."""
             last = run.iteration == total
+            due = last or run.iteration % settings.save_every == 0
+            if run.unscored or due or stopping:
+                _require_finite_weights(run)
             if run.unscored and validation is not None and not stopping:
                 found = _evaluate_run(
                     task, run, validation, log, report, evaluating, lambda: stop.received is not None
@@ -124,7 +128,7 @@ def train(
                     if "by_class" in details:
                         scored["by_class"] = json_text(details["by_class"])
                     save_model(folder / "best.safetensors", run, scored)
-            if last or stopping or run.iteration % settings.save_every == 0:
+            if due or stopping:
                 run.log = log.digest
                 state = run.checkpoint()
                 if main:
@@ -139,7 +143,10 @@ def train(
                 reached = number + 1
             losses, stopping = training_step(task, run, micro_batches, lr, settings, stop.received is not None)
             run.iteration += 1
-            log.write("train", run.iteration, {**losses, "lr": lr})
+            log.write("train", run.iteration, {**(losses or {"skipped": float(run.skipped)}), "lr": lr})
+            if not losses:
+                left = settings.skip_nonfinite - run.skipped
+                report(f"iteration {run.iteration}: skipped, not finite; at most {left} more may be")
             progress(Progress(run.iteration, total, lr, losses, perf_counter() - began))
             due = run.iteration == total or run.iteration % settings.evaluate_every == 0
             run.unscored = due and validation is not None
@@ -148,6 +155,8 @@ def train(
             began = perf_counter()
         if stopped:
             return Outcome(run.iteration, False, run.best, stop.received)
+    if run.skipped:
+        report(f"{run.skipped} of {total} iterations were skipped: a loss, statistic or gradient was not finite")
     save_model(folder / "last.safetensors", run, metadata or {})
     return Outcome(run.iteration, True, run.best, None)
 
@@ -197,40 +206,58 @@ def _evaluate_run(
 def training_step(
     task: Task, run: Run, micro_batches: Sequence[Any], lr: float, settings: Settings, stop: bool
 ) -> tuple[dict[str, float], bool]:
-    """One update of the weights; the mean losses over all processes, and whether one of them was asked to stop."""
+    """Update the weights once.
+
+    Returns the mean losses over all processes, and whether one of the processes was asked to stop. If a loss, a
+    statistic or the gradient is not finite, weights and statistics stay as they were, and there are no losses.
+    """
     set_training_mode(run.model, settings.frozen_statistics)
     run.optimizer.zero_grad(set_to_none=True)
+    before = run.statistics() if settings.skip_nonfinite else []
     totals: dict[str, float] = {}
     stopping = False
-    for batch in micro_batches:
+    damage: str | None = None
+    for number, batch in enumerate(micro_batches, start=1):
         batch = to_device(batch, run.device, channels_last=settings.channels_last)
-        with run.autocast():
-            losses = task.losses(run.model, batch)
-        values = torch.stack(
-            [*(loss.detach().float() for loss in losses.values()), torch.tensor(float(stop), device=run.device)]
-        )
-        *means, asked = distributed.mean_over_processes(values).tolist()
-        stopping = stopping or asked > 0
-        for name, mean in zip(losses, means, strict=True):
-            totals[name] = totals.get(name, 0.0) + mean / len(micro_batches)
-        if not torch.tensor(means).isfinite().all():
-            _skip_or_raise(task, run, batch, dict(zip(losses, means, strict=True)), settings)
-            run.optimizer.zero_grad(set_to_none=True)
-            return {"skipped": float(run.skipped)}, stopping
-        run.scaler.scale(torch.stack(list(losses.values())).sum() / len(micro_batches)).backward()
-    run.update(lr)
-    return totals, stopping
-
-
-def _skip_or_raise(task: Task, run: Run, batch: Any, losses: Mapping[str, float], settings: Settings) -> None:
+        with run.reducing(number == len(micro_batches)):
+            with run.autocast():
+                losses = task.losses(run.model, batch)
+            asked = torch.tensor(float(stop), device=run.device)
+            values = [*(loss.detach().float() for loss in losses.values()), run.largest_statistic(), asked]
+            *means, statistic, asking = distributed.mean_over_processes(torch.stack(values)).tolist()
+            stopping = stopping or asking > 0
+            found = dict(zip(losses, means, strict=True))
+            totals = {name: totals.get(name, 0.0) + mean / len(micro_batches) for name, mean in found.items()}
+            if not all(map(isfinite, means)):
+                damage = f"the loss is not finite ({found})"
+            elif not isfinite(statistic):
+                damage = "the batch-norm statistics are not finite"
+            if damage is not None:
+                break
+            run.scaler.scale(torch.stack(list(losses.values())).sum() / len(micro_batches)).backward()
+    if damage is None and run.update(lr):
+        return totals, stopping
     run.skipped += 1
     if run.skipped > settings.skip_nonfinite:
-        names = ", ".join(task.names(batch))
-        raise NonFiniteLossError(
-            f"iteration {run.iteration + 1}: the loss is not finite ({losses}) on {names}; "
-            f"the last checkpoint is intact (iteration {run.saved}); lower the learning rate, "
-            "or allow some with --skip-nonfinite"
+        what = f"{damage or 'the gradient is not finite'} on {', '.join(task.names(batch))}"
+        raise _not_finite(
+            run, run.iteration + 1, what, "lower the learning rate, or allow some with --skip-nonfinite"
         )
+    run.restore_statistics(before)
+    run.optimizer.zero_grad(set_to_none=True)
+    return {}, stopping
+
+
+def _require_finite_weights(run: Run) -> None:
+    """Raise before weights that are NaN or infinite are evaluated or saved."""
+    for name, value in run.model_to_save().named_parameters():
+        if not value.isfinite().all():
+            raise _not_finite(run, run.iteration, f"{name} is no longer finite", "lower the learning rate")
+
+
+def _not_finite(run: Run, iteration: int, what: str, advice: str) -> NonFiniteError:
+    intact = f"the last checkpoint is intact (iteration {run.saved})"
+    return NonFiniteError(f"iteration {iteration}: {what}; {intact}; {advice}")
 
 
 def _iterations(
