@@ -157,6 +157,88 @@ def test_large_activations_give_no_nan(variant: str, magnitude: float) -> None:
 
 
 @each_variant
+@pytest.mark.parametrize("magnitude", [torch.nan, torch.inf, 1e20, 1e38])
+def test_one_image_of_a_batch_does_not_change_another(variant: str, magnitude: float) -> None:
+    torch.manual_seed(0)
+    block = NonLocalBlock(16, variant)
+    for layer in (block.query, block.key):
+        if layer is not None:
+            torch.nn.init.normal_(layer.weight)  # logits that shrinking would change
+    x = torch.randn(2, 16, 6, 6)
+    x[0, 3, 2, 2] = magnitude
+    alone, together = x[1:].clone().requires_grad_(), x.requires_grad_()
+    expected, found = block(alone)[0], block(together)[1]
+    torch.testing.assert_close(found, expected)
+    weights = torch.randn_like(expected)
+    (expected * weights).sum().backward()
+    (found * weights).sum().backward()
+    torch.testing.assert_close(together.grad[1], alone.grad[0])
+
+
+def test_a_query_that_could_overflow_does_not_change_another() -> None:
+    """softmax(q.k) v with q = (1e38, 1e38) and (0.3, 0.2): the first row is one-hot, the second is its equation."""
+    query = torch.tensor([[[1e38, 1e38], [0.3, 0.2]]])
+    key = torch.tensor([[[1.0, 2.0], [8.0, 9.0], [3.0, 3.0]]])
+    value = torch.eye(3)[None]
+    expected = torch.softmax(query[0, 1].double() @ key[0].double().mT, dim=0).float()
+    torch.testing.assert_close(attend(query, key, value)[0], torch.stack([torch.tensor([0.0, 1.0, 0.0]), expected]))
+
+
+@each_variant
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:`torch.jit.trace")
+@pytest.mark.parametrize("preset", ["paper", "slowfast"])
+def test_a_traced_block_takes_other_sizes(variant: str, preset: str) -> None:
+    """40 x 40 positions are several blocks of rows, whose number would be written into the trace."""
+    torch.manual_seed(0)
+    block = NonLocalBlock(8, variant, preset=preset, gate="none").eval()
+    for weight in block.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    traced = torch.jit.trace(block, torch.randn(1, 8, 40, 40).requires_grad_())
+    for size in ((3, 5), (41, 41), (52, 36)):
+        x = torch.randn(2, 8, *size)
+        torch.testing.assert_close(traced(x), block.forward_explicit(x))
+
+
+def attend_in_heads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """PyTorch's attention on (B, 1, N, D), whose backward pass needs its output."""
+    return torch.nn.functional.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], scale=1.0)[:, 0]
+
+
+def attend_by_tanh(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Not attention, but its backward pass is computed from its output."""
+    return ((q @ k.mT) @ v).tanh()
+
+
+@each_variant
+@pytest.mark.parametrize("other", [attend_in_heads, attend_by_tanh])
+def test_another_implementation_is_differentiable(variant: str, other) -> None:
+    torch.manual_seed(0)
+    block = NonLocalBlock(8, variant)
+    x = torch.randn(2, 8, 4, 5, requires_grad=True)
+    block.forward_with(x, other).sin().sum().backward()
+    if other is attend_in_heads:
+        (expected,) = torch.autograd.grad(block.forward_explicit(x).sin().sum(), x)
+        torch.testing.assert_close(x.grad, expected)
+    assert x.grad.isfinite().all()
+
+
+@each_variant
+def test_the_output_of_another_implementation_is_left_as_it_is(variant: str) -> None:
+    given: list[torch.Tensor] = []
+
+    def remember(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        given.append((q @ k.mT).softmax(dim=-1) @ v)
+        copies.append(given[-1].clone())
+        return given[-1]
+
+    copies: list[torch.Tensor] = []
+    with torch.no_grad():
+        NonLocalBlock(8, variant).forward_with(torch.randn(1, 8, 4, 5), remember)
+    for output, copy in zip(given, copies, strict=True):
+        assert torch.equal(output, copy)
+
+
+@each_variant
 def test_compiles_as_one_graph(variant: str) -> None:
     block = equations.randomise(NonLocalBlock(6, variant))
     compiled = torch.compile(block, backend="aot_eager", fullgraph=True)

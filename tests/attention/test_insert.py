@@ -114,6 +114,7 @@ class SharedLayers(nn.Module):
         return self.tied(self.right(self.left(self.block(x)))) + self.tied.twin[:, None, None]
 
 
+@pytest.mark.filterwarnings("ignore:'left' runs 2 times")
 @pytest.mark.parametrize("place", ["left", "block", "tied"])
 def test_weights_with_several_names_stay_as_they_were(place: str) -> None:
     torch.manual_seed(0)
@@ -154,6 +155,17 @@ def test_one_block_per_place() -> None:
     insert(model, {"layer3.1": "dnl"})
     with pytest.raises(ValueError, match=r"'layer3.1' already has a block"):
         insert(model, {"layer3.1": "dnl"})
+
+
+def test_a_place_that_runs_twice_is_announced() -> None:
+    """The BasicBlock of torchvision calls its only ReLU after each of its two convolutions."""
+    model = torchvision.models.resnet18()
+    with pytest.warns(UserWarning, match=r"'layer3.1.relu' runs 2 times per forward pass.* such as 'layer3.1'"):
+        block = insert(model, {"layer3.1.relu": "dnl"})["layer3.1.relu"]
+    calls: list[int] = []
+    block.register_forward_hook(lambda *_: calls.append(1))
+    model.eval()(torch.randn(1, 3, 32, 32))
+    assert len(calls) == 2
 
 
 def test_a_container_that_runs_its_own_children_is_refused() -> None:

@@ -103,6 +103,59 @@ def test_a_hook_on_a_projection_is_called() -> None:
     assert seen == ["key"]
 
 
+def gradient_of(block: NonLocalBlock) -> Tensor:
+    torch.manual_seed(4)
+    x = torch.randn(2, 8, 4, 4, requires_grad=True)
+    block(x).square().sum().backward()
+    return x.grad
+
+
+def test_hooks_of_all_modules_see_every_projection() -> None:
+    seen: list[nn.Module] = []
+    block = NonLocalBlock(8)
+    hook = nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(module))
+    try:
+        gradient_of(block)
+    finally:
+        hook.remove()
+    assert {block.query, block.key, block.value, block.saliency} <= set(seen)
+
+
+def test_a_forward_method_replaced_on_a_projection_is_called() -> None:
+    """As LoRA adapters and accelerate replace it."""
+    block = NonLocalBlock(8)
+    original = block.value.forward
+    block.value.forward = lambda x: original(x) + 3 * x
+    changed = gradient_of(block)
+    del block.value.forward
+    with torch.no_grad():
+        block.value.weight += 3 * torch.eye(8)
+    torch.testing.assert_close(changed, gradient_of(block))
+
+
+def test_a_class_whose_calls_are_replaced_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[nn.Module] = []
+    original = nn.Linear.forward
+    monkeypatch.setattr(nn.Linear, "forward", lambda self, x: calls.append(self) or original(self, x))
+    gradient_of(NonLocalBlock(8))
+    assert len(calls) == 4
+
+
+def test_tied_projections_are_one_layer_of_two_names() -> None:
+    """Attention with q = k, from the equation softmax((q_i - mu).q_j) in float64."""
+    torch.manual_seed(0)
+    block = NonLocalBlock(8, "nl_pairwise").double()
+    block.key = block.query
+    nn.init.normal_(block.query.weight)
+    x = torch.randn(2, 8, 3, 4, dtype=torch.float64, requires_grad=True)
+    tokens = x.flatten(2).mT
+    q, v = tokens @ block.query.weight.mT + block.query.bias, tokens @ block.value.weight.mT
+    expected = tokens + ((q - q.mean(1, keepdim=True)) @ q.mT).softmax(dim=-1) @ v
+    torch.testing.assert_close(block(x).flatten(2).mT, expected)
+    state = {name: value[..., None, None] for name, value in block.state_dict().items() if name.endswith("weight")}
+    block.load_state_dict(state, strict=False)
+
+
 def test_a_layer_of_another_kind_is_used() -> None:
     class Doubled(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:

@@ -81,6 +81,7 @@ def test_repr_says_variant_and_settings() -> None:
         ({"pool": 1.5}, r"pool must be a whole number within 1..65536, got 1.5"),
         ({"pool": True}, r"pool must be a whole number within 1..65536, got True"),
         ({"scaled": "yes"}, r"scaled must be true or false, got 'yes'"),
+        ({"unary_scaled": "no"}, r"unary_scaled must be true or false, got 'no'"),
         ({"value_reduction": 2}, r"set projection=True"),
         ({"projection_bias": True}, r"set projection=True"),
         ({"embed_reduction": 32}, r"channels=16 is too few for embed_reduction=32"),

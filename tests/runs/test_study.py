@@ -16,7 +16,7 @@ from dnlnet.cli.main import app
 from dnlnet.engine.train import Outcome
 from dnlnet.runs import study as study_module
 from dnlnet.runs.study import RESULTS, StudyStoppedError, plan, read_results, run_job, run_study
-from dnlnet.runs.study_report import PAPER_OVERLAPS, Difference, Spread, summarise, write_study
+from dnlnet.runs.study_report import PAPER_OVERLAPS, Difference, Spread, student_quantile, summarise, write_study
 
 SHORT = ["data.crop=[32, 32]", "schedule.iterations=2", "schedule.batch=2", "training.evaluate_every=2"]
 
@@ -156,6 +156,14 @@ def test_recipes_of_two_tasks_are_no_study() -> None:
 def test_an_empty_study_says_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no run is done yet"):
         write_study(tmp_path, [], "dnlnet study")
+
+
+@pytest.mark.parametrize(
+    ("freedom", "published"),  # any table of Student's distribution, two-sided 95 %
+    [(1, 12.706), (4, 2.776), (15, 2.131), (16, 2.120), (20, 2.086), (30, 2.042), (60, 2.000), (120, 1.980)],
+)
+def test_quantiles_are_those_of_published_tables(freedom: int, published: float) -> None:
+    assert student_quantile(freedom) == pytest.approx(published, abs=6e-4)
 
 
 def test_intervals_are_students() -> None:

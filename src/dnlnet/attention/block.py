@@ -97,7 +97,8 @@ class NonLocalBlock(nn.Module):
         if not self.variant.pairwise:
             return self._add_attended(x, self._attend_once)
         columns = self.projection is None and x.is_contiguous()
-        return self._add_attended(x, partial(self._attend, attend=partial(attend, columns=columns), together=True))
+        fused = partial(attend, columns=columns)
+        return self._add_attended(x, partial(self._attend, attend=fused, together=True), in_place=True)
 
     def forward_explicit(self, x: Tensor) -> Tensor:
         """The same output by way of the N x M attention matrix: slower and larger, but twice differentiable."""
@@ -134,7 +135,9 @@ class NonLocalBlock(nn.Module):
         logits = unary_logits(embeddings, self.settings.centring)
         return [clamp_to_finite(self.value(attend(logits.query, logits.key, context)))]
 
-    def _add_attended(self, x: Tensor, attend: Callable[[Tensor, Tensor], list[Tensor]]) -> Tensor:
+    def _add_attended(
+        self, x: Tensor, attend: Callable[[Tensor, Tensor], list[Tensor]], in_place: bool = False
+    ) -> Tensor:
         self._check_input(x)
         tokens = _to_tokens(x)
         outputs = attend(tokens, tokens if self.settings.pool == 1 else _to_tokens(self._pool(x)))
@@ -143,8 +146,8 @@ class NonLocalBlock(nn.Module):
             outputs[ungated:] = [self.gamma * y for y in outputs[ungated:]]
         y = outputs.pop()
         for unary in outputs:
-            # In place, for no backward pass needs y; but a view, with columns, would have its history rewritten.
-            y = y.add_(unary) if y.is_contiguous() or not y.requires_grad else y + unary
+            # Our own kernels' backward passes need no output; a view, with columns, would have its history rewritten.
+            y = y.add_(unary) if in_place and (y.is_contiguous() or not y.requires_grad) else y + unary
         y = clamp_to_finite(y)
         if self.projection is not None:
             y = self.projection(y)
@@ -203,7 +206,7 @@ class NonLocalBlock(nn.Module):
 
     def _layers(self, *names: str) -> dict[str, nn.Module]:
         """The projections of these names that the variant has."""
-        return {name: layer for name, layer in self.named_children() if name in names}
+        return {name: layer for name, layer in self._modules.items() if name in names and layer is not None}
 
     def _pool(self, x: Tensor) -> Tensor:
         if self.settings.pool == 1:
@@ -279,7 +282,7 @@ def _project_each(layers: Mapping[str, nn.Module], tokens: Tensor, context: Tens
 
 def _accept_convolution_weights(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
     """Let weights of 1x1 convolutions, (D, C, 1, 1), load into linear layers."""
-    for name, layer in module.named_children():
+    for name, layer in module._modules.items():  # `named_children` has a tied layer once
         key = f"{prefix}{name}.weight"
         weight = state_dict.get(key)
         if isinstance(layer, nn.Linear) and weight is not None and weight.shape[2:].numel() == 1:

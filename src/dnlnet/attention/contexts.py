@@ -5,6 +5,16 @@ from torch import Tensor
 from torch._C import _is_any_autocast_enabled
 from torch._C._functorch import get_interpreter_stack
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+
+
+def is_recorded() -> bool:
+    """Return whether `torch.compile`, `torch.export` or `torch.jit.trace` records the call for other inputs.
+
+    >>> is_recorded()
+    False
+    """
+    return is_compiling() or bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
 
 
 def is_transformed() -> bool:

@@ -1,5 +1,6 @@
 """Insert blocks into an existing model without renaming its parameters."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Unpack
@@ -29,9 +30,9 @@ def insert(
 
     The block becomes the child `non_local` of the submodule and is applied to its output by a forward hook, so all
     existing parameters keep their names and pretrained weights load as before. After a `Sequential`, the block goes
-    to its last layer. Channel counts and dimensions come from one pass on the meta device, which computes nothing and
-    stops once they are known. Only a model whose control flow depends on its data, such as a detector's heads, is run
-    on the example itself.
+    to its last layer. Channel counts and dimensions come from one pass on the meta device, which computes nothing.
+    Only a model that cannot run that far without values is run on the example itself, until they are known. If the
+    model calls a submodule several times per pass, the block runs as often, and a warning says so.
 
     Args:
         model: from timm or torchvision, or your own.
@@ -101,37 +102,50 @@ def _find_target(module: nn.Module, name: str, before: bool) -> nn.Module:
 
 
 class _ShapesKnown(Exception):  # noqa: N818 - not an error
-    """Ends the pass through the model once all shapes are known."""
+    """Ends the pass on an example once all shapes are known."""
 
 
 def _probe_shapes(
     model: nn.Module, targets: Mapping[str, nn.Module], example: Example | None, before: bool
 ) -> dict[str, torch.Size]:
-    """The shape of each target's output (or input), from a pass on meta tensors."""
-    seen: dict[str, Any] = {}
+    """Return the shape of each target's output (or input); warn of targets that run more than once."""
+    seen: dict[str, list[Any]] = {name: [] for name in targets}
 
     def recorder(name: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
         def record(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            seen[name] = inputs[0] if before else output
-            if len(seen) == len(targets):
+            found = inputs[0] if before else output
+            seen[name].append(found)
+            if all(seen.values()) and isinstance(found, Tensor) and not found.is_meta:
                 raise _ShapesKnown
 
         return record
 
     hooks = [target.register_forward_hook(recorder(name)) for name, target in targets.items()]
     try:
-        _run_once(model, example)
+        _run_once(model, example, lambda: all(seen.values()))
     finally:
         for hook in hooks:
             hook.remove()
     for name, target in targets.items():
-        _check_features(name, target, seen.get(name), before)
-    return {name: seen[name].shape for name in targets}
+        _check_features(name, target, seen[name][0] if seen[name] else None, before)
+    for name, calls in seen.items():
+        if len(calls) > 1:
+            warnings.warn(
+                f"{name!r} runs {len(calls)} times per forward pass, and so will its block; "
+                f"for a single run, name a module that runs once{_parent_hint(name)}",
+                stacklevel=3,
+            )
+    return {name: seen[name][0].shape for name in targets}
+
+
+def _parent_hint(name: str) -> str:
+    parent = name.rpartition(".")[0]
+    return f", such as {parent!r}" if parent else ""
 
 
 @torch.no_grad()
-def _run_once(model: nn.Module, example: Example | None) -> None:
-    """Run the model on the meta device; if it cannot run without values, on the example, if there is one."""
+def _run_once(model: nn.Module, example: Example | None, found: Callable[[], bool]) -> None:
+    """Run the model on the meta device; if that fails before everything is found, on the example, if there is one."""
     # Every tensor once for each module that holds it, under whichever name: `functional_call` restores tensors of
     # several names wrongly when it ties them itself.
     tensors = {
@@ -152,9 +166,9 @@ def _run_once(model: nn.Module, example: Example | None) -> None:
             with _eval_mode(model):
                 torch.func.functional_call(model, replaced, (_move(example, device),), tie_weights=False)
             return
-        except _ShapesKnown:
-            return
         except Exception as error:
+            if found():
+                return
             reason = error
     shape = tuple(example.shape) if isinstance(example, Tensor) else [tuple(image.shape) for image in example]
     raise ValueError(

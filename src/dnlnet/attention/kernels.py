@@ -17,11 +17,10 @@ from torch.backends.cuda import (
     can_use_efficient_attention,
     can_use_flash_attention,
 )
-from torch.compiler import is_compiling
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dnlnet.attention.blocked import attend_keeping
-from dnlnet.attention.contexts import is_plain, is_transformed
+from dnlnet.attention.contexts import is_plain, is_recorded, is_transformed
 from dnlnet.attention.operator import attend_again
 
 # The widest query, key and value of flash attention.
@@ -52,7 +51,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, columns: bool = False) 
     """
     if query.is_cuda and query.dtype != torch.float64:
         return _attend_cuda(query, key, value)
-    if is_compiling():
+    if is_recorded():  # as one operator for any size, not as the blocks of this one
         return attend_again(query, key, value)
     if is_transformed():
         _refuse_derivatives(query, key, value)

@@ -4,6 +4,7 @@ It is opaque to `torch.compile`, `torch.export` and the FLOP counter, whatever t
 the softmax again, so only query, key and value are saved.
 """
 
+from math import inf
 from typing import Any
 
 import torch
@@ -25,16 +26,18 @@ def attend_again(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     wide = _compute_dtype(query.dtype)
-    query, key, _ = _prevent_overflow(query.to(wide), key.to(wide))
+    key = key.to(wide)
+    query, _ = _prevent_overflow(query.to(wide), key)
     return blocked.forward(query, key, value.to(wide))[0].to(value.dtype)
 
 
 def _attend_backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     dtypes = query.dtype, key.dtype, value.dtype
     wide = _compute_dtype(query.dtype)
-    query, key, shrink = _prevent_overflow(query.to(wide), key.to(wide))
+    key = key.to(wide)
+    query, shrink = _prevent_overflow(query.to(wide), key)
     grads = blocked.backward(grad.to(wide), query, key, value.to(wide))
-    if shrink != 1:
+    if shrink is not None:
         grads[0].mul_(shrink)
     return tuple(g.to(dtype) for g, dtype in zip(grads, dtypes, strict=True))  # type: ignore[return-value]
 
@@ -44,21 +47,22 @@ def _compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def _prevent_overflow(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float]:
-    """Shrink the query if a logit could overflow: a softmax that far out is one-hot at any scale.
+def _prevent_overflow(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Shrink each query row whose logits could overflow: a softmax that far out is one-hot at any scale.
 
-    Two infinite logits would make their difference, and with it the whole output, NaN.
+    Two infinite logits would make their difference, and with it the row's output, NaN. All other rows stay as they
+    are, so that one image of a batch never changes another. The factors, (B, N, 1), are None if no row needs one.
     """
     if query.numel() == 0 or key.numel() == 0:
-        return query, key, 1.0
-    low, high = query.aminmax()
-    key_low, key_high = key.aminmax()
-    largest = max(-low.item(), high.item()) * max(-key_low.item(), key_high.item()) * query.shape[2]
-    allowed = torch.finfo(query.dtype).max / 4
-    if not largest > allowed:
-        return query, key, 1.0
-    shrink = allowed / largest
-    return query * shrink, key, shrink
+        return query, None
+    largest = torch.linalg.vector_norm(query, ord=inf, dim=2, keepdim=True)  # (B, N, 1)
+    largest_key = torch.linalg.vector_norm(key, ord=inf, dim=(1, 2), keepdim=True)  # (B, 1, 1)
+    allowed = torch.finfo(query.dtype).max / 4 / query.shape[2] / largest_key  # of each entry of a query
+    over = largest > allowed
+    if not over.any():
+        return query, None
+    shrink = torch.where(over, allowed / largest, 1)
+    return torch.where(over, query / largest * allowed, query), shrink
 
 
 def _output_shape(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -7,14 +7,17 @@ keys and values of small maps, that is several per cent of a training step.
 # B batch, N positions, C channels of the input, D of an output
 
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.compiler import is_compiling
+from torch.nn.modules.module import _has_any_global_hook
 
-from dnlnet.attention.contexts import is_plain, is_transformed
+from dnlnet.attention.contexts import is_plain, is_recorded, is_transformed
+
+_CALLS = nn.Linear.forward, nn.Module.__call__
 
 
 def project_together(layers: Mapping[str, nn.Module], tokens: Tensor) -> dict[str, Tensor]:
@@ -24,18 +27,24 @@ def project_together(layers: Mapping[str, nn.Module], tokens: Tensor) -> dict[st
     >>> {name: out.shape[2] for name, out in project_together(layers, torch.randn(1, 5, 4)).items()}
     {'query': 2, 'value': 3}
     """
-    if torch.is_grad_enabled() and tokens.requires_grad and not is_compiling() and not is_transformed():
-        linear = [layer for layer in layers.values() if type(layer) is nn.Linear and not _has_hooks(layer)]
+    if torch.is_grad_enabled() and tokens.requires_grad and not is_recorded() and not is_transformed():
+        linear = [layer for layer in layers.values() if type(layer) is nn.Linear and _is_untouched(layer)]
         if len(linear) == len(layers) and is_plain(tokens, *(layer.weight for layer in linear)):
             parameters = [parameter for layer in linear for parameter in (layer.weight, layer.bias)]
             return dict(zip(layers, _Projections.apply(tokens, *parameters), strict=True))
     return {name: layer(tokens) for name, layer in layers.items()}
 
 
-def _has_hooks(layer: nn.Module) -> bool:
-    return bool(
-        layer._forward_pre_hooks or layer._forward_hooks or layer._backward_pre_hooks or layer._backward_hooks
-    )
+def _is_untouched(layer: nn.Linear) -> bool:
+    """Return whether calling the layer is nothing but `F.linear` of its parameters.
+
+    Hooks, also those of all modules, a forward method replaced on the instance or the class (as LoRA, accelerate and
+    tracers do), and parameters of other tensor classes (quantised or sharded) need the call itself.
+    """
+    replaced = "forward" in vars(layer) or (nn.Linear.forward, nn.Module.__call__) != _CALLS
+    hooked = layer._forward_pre_hooks or layer._forward_hooks or layer._backward_pre_hooks or layer._backward_hooks
+    plain = all(type(parameter) in (nn.Parameter, Tensor, NoneType) for parameter in (layer.weight, layer.bias))
+    return plain and not (replaced or hooked or _has_any_global_hook())
 
 
 class _Projections(torch.autograd.Function):

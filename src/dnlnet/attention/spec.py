@@ -93,7 +93,7 @@ class Settings:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST_FACTOR:
                 raise ValueError(f"{name} must be a whole number within 1..{LARGEST_FACTOR}, got {shown(value)}")
-        for name in ("value_bias", "projection", "projection_bias", "scaled"):
+        for name in ("value_bias", "projection", "projection_bias", "scaled", "unary_scaled"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, got {shown(getattr(self, name))}")
         coldest, hottest = TEMPERATURES

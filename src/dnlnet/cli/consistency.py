@@ -83,8 +83,8 @@ def consistency(
     table = found.table()
     print_overlaps(
         table,
-        f"{len(found.images)} images; mean ± standard error over images; boundary: nearer than {width} px to a "
-        f"contour, edges of unlabelled pixels {'counted' if void_edges else 'not counted'}",
+        f"{len(found.images)} images; mean ± standard error over images; boundary: nearer than {width} px "
+        f"to a contour, edges of unlabelled pixels {'counted' if void_edges else 'not counted'}",
     )
     if json is not None:
         content = {
@@ -123,4 +123,6 @@ def print_overlaps(table: "Table", caption: str) -> None:
 def _cell(statistic: str, average: "Average | None") -> str:
     if average is None:
         return "-"
-    return f"{average.mean:.1%}" if statistic.endswith("void") else f"{average.mean:.3f}±{average.error:.3f}"
+    if statistic.endswith("void"):
+        return f"{average.mean:.1%}"
+    return f"{average.mean:.3f}" if average.error is None else f"{average.mean:.3f}±{average.error:.3f}"

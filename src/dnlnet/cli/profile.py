@@ -175,7 +175,7 @@ def _cell(average: "Average | None") -> str:
     if average is None:
         return "-"
     digits = 1 if average.mean > 1.5 else 3
-    if average.images == 1:
+    if average.error is None:
         return f"{average.mean:.{digits}f}"
     mean, error = (
         f"{value:.{digits}f}".removeprefix("0" if digits == 3 else "") for value in (average.mean, average.error)

@@ -10,6 +10,7 @@ regions as values, P [H, E]: the fused operator computes it without forming P.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt, sqrt
+from statistics import stdev
 from typing import Any, Protocol
 
 import torch
@@ -63,10 +64,10 @@ STATISTICS = {
 
 @dataclass(frozen=True)
 class Average:
-    """A mean over images with its standard error."""
+    """A mean over images with its standard error; one image has none."""
 
     mean: float
-    error: float
+    error: float | None
     images: int
 
     @classmethod
@@ -81,8 +82,7 @@ class Average:
             return None
         count = len(known)
         mean = sum(known) / count
-        variance = sum((value - mean) ** 2 for value in known) / max(count - 1, 1)
-        return cls(mean, sqrt(variance / count), count)
+        return cls(mean, stdev(known) / sqrt(count) if count > 1 else None, count)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Bar charts of the overlaps of Table 1."""
 
 from collections.abc import Mapping
+from math import nan
 
 from matplotlib.figure import Figure
 
@@ -28,7 +29,7 @@ def consistency_figure(rows: Mapping[str, Mapping[str, Average | None]]) -> Figu
             [place - 0.4 + thickness * (number + 0.5) for place, _ in known],
             [average.mean for _, average in known],
             0.92 * thickness,
-            yerr=[average.error for _, average in known],
+            yerr=[nan if average.error is None else average.error for _, average in known],
             error_kw={"capsize": 3, "elinewidth": 1},
             label=in_figure(block),
         )
