@@ -22,7 +22,7 @@ class SegmentationLoss(nn.Module):
         auxiliary_weight: of the auxiliary head's loss.
         ignore: label of the pixels that do not count. If none counts, the loss is 0 and so are its gradients.
         average: the mean of a number over the processes that share a batch. With it, their losses add up to the mean
-            over all pixels of the batch, whichever process has how many.
+            over all pixels of the batch, whichever process has how many. Hard pixels are those of one process.
 
     >>> loss = SegmentationLoss(ohem=Ohem(kept=4))
     >>> losses = loss(SegmentorOutput(torch.zeros(1, 2, 4, 4)), torch.zeros(1, 4, 4, dtype=torch.long))
@@ -54,7 +54,7 @@ class SegmentationLoss(nn.Module):
         return losses
 
     def _cross_entropy(self, logits: Tensor, labels: Tensor, ohem: Ohem | None) -> Tensor:
-        """Weighted mean over the counted (and hard) pixels."""
+        """Return the weighted mean over all counted pixels, or the plain mean of the hard pixels' weighted losses."""
         losses = F.cross_entropy(logits, labels, ignore_index=self.ignore, reduction="none")
         counted = labels != self.ignore
         if ohem is not None:
@@ -62,7 +62,7 @@ class SegmentationLoss(nn.Module):
         weights = counted.to(losses.dtype)
         if self.class_weights is not None:
             weights = weights * self.class_weights[labels.where(counted, 0)]
-        total = self.average(weights.sum())
+        total = self.average(weights.sum()) if ohem is None else counted.sum()
         # No counted pixel: a sum of zeros over 1, whose gradients are zero as well.
         return (weights * losses).sum() / total.where(total > 0, 1)
 
@@ -78,22 +78,25 @@ class SegmentationLoss(nn.Module):
 
 @torch.no_grad()
 def hard_pixels(losses: Tensor, counted: Tensor, ohem: Ohem) -> Tensor:
-    """Which of the counted pixels are hard, (B, H, W).
+    """Return which of the counted pixels are hard, (B, H, W), as the authors' release selects them.
 
-    With loss = -log p(true class): those with p at most the threshold, and in any case the `kept` lowest p of each
-    image, found by selection in time linear in the number of pixels. Pixels that tie with the last one kept are kept
-    too, so that the choice depends on no order. An image with fewer counted pixels keeps all of them.
+    With p = exp(-loss), the probability of the true class, pixels of all images of this process's batch are ranked
+    together. Those with p strictly below max(threshold, p at rank kept * B) are hard, ranks counted from 0 and ending
+    at the last counted pixel. The rank is found by selection, in time linear in the number of pixels.
 
     Args:
         losses: cross-entropy of each pixel without class weights, (B, H, W).
         counted: pixels that are not ignored, (B, H, W).
-        ohem: the threshold and the number kept.
+        ohem: the threshold and the number kept per image.
 
     >>> losses = -torch.tensor([[[0.1, 0.8, 0.9]]]).log()
     >>> hard_pixels(losses, torch.ones(1, 1, 3, dtype=torch.bool), Ohem(threshold=0.7, kept=2))
     tensor([[[ True,  True, False]]])
     """
-    easiness = -losses.where(counted, -torch.inf).flatten(1)  # (B, HW), log p; infinite where not counted
-    last_kept = easiness.kthvalue(min(ohem.kept, easiness.shape[1]), dim=1, keepdim=True).values
-    hard = easiness <= last_kept.clamp(min=math.log(ohem.threshold))
-    return hard.view(losses.shape) & counted
+    pixels = int(counted.sum())
+    if pixels == 0:
+        return counted
+    easiness = -losses.where(counted, -torch.inf)  # log p; infinite where not counted
+    rank = min(ohem.kept * losses.shape[0], pixels - 1)
+    limit = easiness.flatten().kthvalue(rank + 1).values.clamp(min=math.log(ohem.threshold))
+    return ~(easiness >= limit) & counted  # a loss that is NaN counts, so that it is not hidden

@@ -84,7 +84,7 @@ class Data(DataPart):
 
 
 class Ohem(Part):
-    """Which pixels are hard: those with p(true class) at most `threshold`, and at least `kept` of each image."""
+    """Hard pixels: those with p(true class) below `threshold`, and at least `kept` per image of a process's batch."""
 
     threshold: InnerShare = 0.7
     kept: Count = 100_000
