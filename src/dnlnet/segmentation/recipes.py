@@ -1,8 +1,8 @@
 """The segmentation rows of the paper, and small recipes that train on a CPU.
 
 Settings are the paper's (section 5.1). Where it is silent they are those of the code it says it follows: OHEM keeps
-100,000 pixels per image of a process's batch, and images of ADE20K and PASCAL-Context have their shorter side brought to 520 first.
-The paper prints the learning rate as 1 - (i/n)^0.9; what everybody runs, and we too, is (1 - i/n)^0.9.
+100,000 pixels per image of a process's batch, and images of ADE20K and PASCAL-Context have their shorter side brought
+to 520 first. The paper prints the learning rate as 1 - (i/n)^0.9; what everybody runs, and we too, is (1 - i/n)^0.9.
 """
 
 from collections.abc import Iterator, Mapping
