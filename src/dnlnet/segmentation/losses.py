@@ -93,10 +93,8 @@ def hard_pixels(losses: Tensor, counted: Tensor, ohem: Ohem) -> Tensor:
     >>> hard_pixels(losses, torch.ones(1, 1, 3, dtype=torch.bool), Ohem(threshold=0.7, kept=2))
     tensor([[[ True,  True, False]]])
     """
-    pixels = int(counted.sum())
-    if pixels == 0:
-        return counted
     easiness = -losses.where(counted, -torch.inf)  # log p; infinite where not counted
-    rank = min(ohem.kept * losses.shape[0], pixels - 1)
-    limit = easiness.flatten().kthvalue(rank + 1).values.clamp(min=math.log(ohem.threshold))
+    at_rank = easiness.flatten().kthvalue(min(ohem.kept * losses.shape[0], losses.numel() - 1) + 1).values
+    easiest = -losses.where(counted, torch.inf).min()
+    limit = at_rank.minimum(easiest).clamp(min=math.log(ohem.threshold))
     return ~(easiness >= limit) & counted  # a loss that is NaN counts, so that it is not hidden
