@@ -65,7 +65,7 @@ def outputs(model: Path, pixels: Tensor) -> tuple[Tensor, Tensor]:
     assert isinstance(network, Segmentor)
     assert network.auxiliary is not None
     deviation, mean, caffe = torch.tensor([DEVIATION, MEAN, CAFFE_MEAN], dtype=torch.float64).view(3, 3, 1, 1)
-    network.backbone.caffe = torch.stack([deviation, mean - caffe])  # as exact as all else
+    network.backbone.renormalise = torch.stack([deviation, mean - caffe])  # as exact as all else
     images = (pixels - mean) / deviation
     return network(images).logits, network.auxiliary(network.backbone(images)[-2])
 
@@ -198,12 +198,24 @@ CAFFE = {"mean": [102.9801, 115.9465, 122.7717], "std": [1.0, 1.0, 1.0], "div_va
         (LN, {"network": {"backbone": "resnet50_dilated8", "multi_grid": [1, 2]}}, r"multi_grid is \[1, 2\]"),
         (LN, {"network": {"norm_type": "instance"}}, r"norm_type is 'instance'; supported: batch norms"),
         (LN, {"data": {"normalize": {**CAFFE, "std": [2.0]}}}, "its pixels are 'BGR' with"),
-        (LN, {"data": {"normalize": CAFFE, "input_mode": "RGB"}}, "its pixels are 'RGB' with"),
+        (LN, {"data": {"normalize": CAFFE, "input_mode": "GRAY"}}, "its pixels are 'GRAY' with"),
     ],
 )
 def test_what_cannot_be_built_is_refused(nonlocal_: dict[str, Any], tree: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         converted(nonlocal_, tree)
+
+
+def test_other_pixels_are_numbers_of_the_model() -> None:
+    """(x / div_value - mean) / std, in the order of the input mode."""
+    unit = {"div_value": 255.0, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    model = converted(LN, {"data": {"normalize": unit, "input_mode": "RGB"}}).recipe.model
+    assert model.network_pixels().mean == pytest.approx((123.675, 116.28, 103.53))
+    assert model.network_pixels().deviation == pytest.approx((58.395, 57.12, 57.375))
+    assert not model.network_pixels().blue_first
+    reverse = converted(LN, {"data": {"normalize": unit, "input_mode": "BGR"}}).recipe.model
+    assert reverse.network_pixels().mean == pytest.approx((103.53, 116.28, 123.675))
+    assert reverse.network_pixels().blue_first
 
 
 def test_a_network_without_a_proper_name_is_told_by_its_keys() -> None:

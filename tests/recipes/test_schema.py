@@ -156,12 +156,13 @@ def test_recipes_that_were_stored_before_are_still_read() -> None:
         recipe = parse_recipe(json.dumps(content))
         dumped = json.loads(recipe.model_dump_json())
         for part, newer in (
-            ("model", ("whole", "dilations", "head_dilation", "stages", "reduce", "subpixels", "detail")),
+            ("model", ("whole", "dilations", "head_dilation", "stages", "reduce", "subpixels", "detail", "pixels")),
             ("data", ("views",)),
             ("training", ("cache",)),
+            ("evaluation", ("long_side", "divisor", "image_corners")),
         ):
             for name in newer:
-                dumped[part].pop(name, None)
+                dumped.get(part, {}).pop(name, None)
         for phase in dumped["schedule"]["then"]:
             assert phase.pop("unfrozen") == []
         if "views_per_batch" in dumped.get("evaluation", {}):  # renamed since

@@ -5,13 +5,10 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dnlnet.backbones.pixels import CAFFE_MEAN, DEVIATION, MEAN
 from dnlnet.errors import shown
 
 _LARGEST = 2**53  # largest number in arithmetic
 _LONGEST = 2_000_000  # characters
-_IMAGENET = (MEAN, DEVIATION, True)  # mean, deviation, red first
-_CAFFE = (CAFFE_MEAN[::-1], (1.0, 1.0, 1.0), False)
 
 
 class NotPlain:
@@ -91,25 +88,6 @@ def require_known(part: Mapping[str, Any], where: str, known: Mapping[str, tuple
     for key, values in known.items():
         if key in part and part[key] not in values:
             raise ValueError(f"its {where}.{key} is {shown(part[key])}; supported: {' or '.join(map(shown, values))}")
-
-
-def takes_caffe_pixels(config: Config) -> bool:
-    """Whether pixels are BGR minus Caffe's mean, rather than RGB normalised as for ImageNet."""
-    found = [
-        (part["mean"], part["std"], part.get("to_rgb", part.get("bgr_to_rgb", True)))
-        for part in config.dicts()
-        if isinstance(part.get("mean"), tuple) and isinstance(part.get("std"), tuple)
-    ]
-    for pixels in found:
-        if pixels not in (_IMAGENET, _CAFFE):
-            mean, deviation, red_first = pixels
-            raise ValueError(
-                f"its pixels have the mean {shown(mean)} and the deviation {shown(deviation)}, "
-                f"{'RGB' if red_first else 'BGR'}; only ImageNet's in RGB and Caffe's in BGR are supported"
-            )
-    if _IMAGENET in found and _CAFFE in found:
-        raise ValueError("its configuration normalises pixels in two ways, and does not say which one is used")
-    return _CAFFE in found
 
 
 def _read(text: str) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from dnlnet.convert.mm_config import Config
 from dnlnet.convert.mmseg_facts import Facts
 from dnlnet.convert.names import State, check_context, flatten_convolutions, rename_tensors, size
 from dnlnet.convert.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
-from dnlnet.recipes.schema import Optim, Schedule
+from dnlnet.recipes.schema import Optim, Schedule, pixel_fields
 from dnlnet.segmentation.schema import Data, Evaluation, Loss, SegmentationRecipe, SegmentorModel
 
 # Their names and ours.
@@ -76,16 +76,16 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     state, unused = rename_tensors({name: x for name, x in theirs.items() if name not in averaged}, names)
     variant = None if kind is None else _VARIANTS[kind]
     config = Config.of(checkpoint.meta)
-    facts = Facts.of(checkpoint.path.name, config, checkpoint.meta.get("iter"))
     width = size(theirs, "decode_head.convs.0.conv.weight")
     has_auxiliary = "auxiliary_head.conv_seg.weight" in theirs
     data, classes, assumed = find_data(size(theirs, "decode_head.conv_seg.weight"), *_find_classes(checkpoint.meta))
+    facts = Facts.of(checkpoint.path.name, config, data, checkpoint.meta.get("iter"))
     model = SegmentorModel(
         backbone=find_resnet(theirs, "backbone.", stem, _BACKBONES),
         output_stride=facts.output_stride,
         dilations=facts.dilations,
         stride_in_1x1=facts.stride_in_1x1,
-        caffe_pixels=facts.caffe_pixels,
+        **pixel_fields(facts.pixels),
         head_dilation=facts.head_dilation,
         variant=variant,
         preset="mmseg",
@@ -99,7 +99,6 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     notes = [*config.notes, *facts.notes]
     notes += [f"left out: an averaged copy of the weights, {len(averaged)} tensors"] if averaged else []
     notes += [assumed] if assumed else []
-    notes += [_SMALLER] if data.startswith("pascal_context") else []
     return Converted(
         flatten_convolutions(state, "head.block"),
         _recipe(model, data, facts),
@@ -119,10 +118,6 @@ FAMILY = Family(
     ("backbone.", "neck.", "decode_head."),
     "config",
 )
-_SMALLER = (
-    "mmsegmentation tests on PASCAL-Context with images resized to fit into 520 x 520; here they are not resized, "
-    "which is nearly the same for the most common size, 500 x 375"
-)
 
 
 def _check_network(state: State) -> None:
@@ -134,18 +129,25 @@ def _check_network(state: State) -> None:
 
 def _recipe(model: SegmentorModel, data: str, facts: Facts) -> SegmentationRecipe:
     """The recipe with which mmsegmentation trains such a model, as far as this package supports it."""
-    # Cityscapes is not resized; PASCAL-Context fits into a square, which is nearly the original size.
-    short_side = None if data == "cityscapes" or data.startswith("pascal_context") else 512
+    # In training, images of Cityscapes and PASCAL-Context keep their size.
+    trained = None if data == "cityscapes" or data.startswith("pascal_context") else facts.resizing.short
     crop = facts.crop or ((512, 1024) if data == "cityscapes" else (512, 512))
     free = ("block.query", "block.key") if model.variant == "dnl" and facts.windowed else ()
     return SegmentationRecipe(
         name=f"mmseg-{data}-{model.backbone}-{model.variant or 'baseline'}",
         model=model,
-        data=Data(name=data, crop=crop, short_side=short_side, brightness=32),
+        data=Data(name=data, crop=crop, short_side=trained, brightness=32),
         loss=Loss(auxiliary_weight=0.4),
         optim=Optim(lr=0.01, weight_decay=5e-4, no_decay=free),
         schedule=Schedule(iterations=facts.iterations, batch=8 if data == "cityscapes" else 16),
-        evaluation=Evaluation(window=facts.window, stride=facts.stride, short_side=short_side),
+        evaluation=Evaluation(
+            window=facts.window,
+            stride=facts.stride,
+            short_side=facts.resizing.short,
+            long_side=facts.resizing.long,
+            divisor=facts.divisor,
+            image_corners=False,  # OpenCV resizes with borders on borders
+        ),
     )
 
 

@@ -8,13 +8,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dnlnet.backbones.pixels import Pixels
 from dnlnet.convert.family import Assumption
-from dnlnet.convert.mm_config import Config, require_known, takes_caffe_pixels
+from dnlnet.convert.mm_config import Config, require_known
+from dnlnet.convert.mm_images import Resizing, check_steps, find_divisor, find_pixels, find_resizing, test_steps
 from dnlnet.convert.resnets import Dilations, nondefault_dilations
 from dnlnet.errors import shown
 
 _WINDOWED = (769, 769)  # models for crops of this size align corners and are tested in windows
 _STRIDE = (513, 513)
+# Sides that images are resized to in the published test configurations, by our names of the data sets.
+_RESIZED: Mapping[str, Resizing] = {
+    "cityscapes": Resizing(1024, 2048),
+    "pascal_context": Resizing(520, 520),
+    "pascal_context_60": Resizing(520, 520),
+}
+_RESIZED_WINDOWED, _RESIZED_USUALLY = Resizing(1025, 2049), Resizing(512, 2048)
 _STRIDES = {(1, 2, 1, 1): 8, (1, 2, 2, 1): 16, (1, 2, 2, 2): 32}  # of the stages, and that of the network
 
 # Values of a configuration with which the networks are the same, by their keys.
@@ -55,7 +64,9 @@ class Facts:
     output_stride: int = 8
     dilations: Dilations | None = None
     stride_in_1x1: bool = False
-    caffe_pixels: bool = False
+    pixels: Pixels = field(default_factory=Pixels)
+    resizing: Resizing = field(default_factory=Resizing)
+    divisor: int = 1
     head_dilation: int = 1
     notes: list[str] = field(default_factory=list)
     assumed: list[Assumption] = field(default_factory=list)
@@ -66,16 +77,16 @@ class Facts:
         return self.crop == _WINDOWED
 
     @classmethod
-    def of(cls, name: str, config: Config, trained: Any = None) -> "Facts":
-        """Find the facts from a file's name, its configuration and its number of trained iterations."""
+    def of(cls, name: str, config: Config, data: str, trained: Any = None) -> "Facts":
+        """Find the facts from a file's name, its configuration, data set and number of trained iterations."""
         facts = cls()
         facts._find_crop(name, config)
-        facts._find_resizing(config)
+        facts._find_corners(config)
+        facts._find_image(config, data)
         facts._find_test(config)
         facts._find_backbone(name, config)
         facts._find_heads(name, config)
         facts._find_length(name, config, trained)
-        facts.caffe_pixels = takes_caffe_pixels(config)
         return facts
 
     def _find_crop(self, name: str, config: Config) -> None:
@@ -88,7 +99,7 @@ class Facts:
         ]
         self.crop = next((crop for crop in map(_pair, crops) if crop is not None), None)
 
-    def _find_resizing(self, config: Config) -> None:
+    def _find_corners(self, config: Config) -> None:
         head = config.part("model", "decode_head")
         if head:
             self.align_corners = head.get("align_corners", False) is True  # False is the default there
@@ -96,6 +107,30 @@ class Facts:
         self.align_corners = self.windowed
         why = f"as in their models for crops of {self.crop[0]} x {self.crop[1]}" if self.crop else _NO_CROP
         self._assume("model.align_corners", f"align_corners is {self.align_corners}, {why}")
+
+    def _find_image(self, config: Config, data: str) -> None:
+        """How an image is normalised, resized and padded."""
+        steps = test_steps(config)
+        self.divisor = find_divisor(config)
+        pixels = find_pixels(config, steps)
+        if pixels is None:
+            self._assume(
+                "model.pixels",
+                "pixels are assumed to be red first with ImageNet's mean and deviation, as in their configurations",
+                "model.pixels.blue_first=true, model.pixels.mean=[...] and model.pixels.deviation=[...]",
+            )
+        self.pixels = pixels or Pixels()
+        if steps is not None:
+            self.notes += check_steps(steps)
+            self.resizing = find_resizing(steps)
+            return
+        self.resizing = _RESIZED_WINDOWED if self.windowed else _RESIZED.get(data, _RESIZED_USUALLY)
+        self._assume(
+            "evaluation.short_side",
+            f"images are resized to {self.resizing.short} pixels, at most {self.resizing.long} on the longer side, "
+            "as in their test configurations",
+            "evaluation.short_side=... --set evaluation.long_side=..., or null for both,",
+        )
 
     def _find_test(self, config: Config) -> None:
         tests = (config.part("model", "test_cfg"), config.part("test_cfg"))
@@ -112,13 +147,13 @@ class Facts:
             self.window, self.stride = _pair(test.get("crop_size")), _pair(test.get("stride"))
             if self.window is None or self.stride is None:
                 raise ValueError(f"its test_cfg is {shown(dict(test))}; expected crop_size and stride of two numbers")
+            if any(step > side for step, side in zip(self.stride, self.window, strict=True)):
+                raise ValueError(
+                    f"its test_cfg.stride is {shown(self.stride)}, which leaves gaps between windows of "
+                    f"{shown(self.window)}; expected a stride no larger than crop_size"
+                )
         elif test["mode"] != "whole":
             raise ValueError(f"its test_cfg.mode is {shown(test['mode'])}; supported: whole and slide")
-        if self.window == _WINDOWED:
-            self.notes.append(
-                "mmsegmentation resizes images to 2049 x 1025 before it tests a model for crops of 769 x 769; here "
-                "they are not resized"
-            )
 
     def _find_backbone(self, name: str, config: Config) -> None:
         part = config.part("model", "backbone")

@@ -8,7 +8,7 @@ from dnlnet.convert.known_classes import find_data
 from dnlnet.convert.names import State, check_context, flatten_convolutions, rename_tensors, size
 from dnlnet.convert.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
 from dnlnet.convert.torchcv_config import Config
-from dnlnet.recipes.schema import Optim
+from dnlnet.recipes.schema import Optim, pixel_fields
 from dnlnet.segmentation.recipes import segmentation_recipes
 from dnlnet.segmentation.schema import Data, SegmentationRecipe, SegmentorModel
 
@@ -108,7 +108,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
         output_stride=output_stride,
         dilations=dilations,
         ceil_pool=True,
-        caffe_pixels=config.takes_caffe_pixels(),
+        **pixel_fields(config.network_pixels()),
         variant=variant,
         preset="authors",
         block=options,
@@ -180,7 +180,7 @@ def _assumed(variant: str | None, config: Config) -> tuple[Assumption, ...]:
         found.append(Assumption(text, ("model.output_stride",)))
     if not config.has_pixels:
         text = (
-            "pixels are assumed to be as in all their configurations, blue first and without Caffe's mean; "
+            "pixels are assumed to be as in all their configurations, blue first, minus Caffe's mean; "
             "--set model.caffe_pixels=false changes it"
         )
         found.append(Assumption(text, ("model.caffe_pixels",)))

@@ -262,7 +262,7 @@ class Segmentation:
         from dnlnet.segmentation.task import SegmentationTask
 
         evaluation = _as_asked(recipe.evaluation, **options)
-        return SegmentationTask(classes, SegmentationLoss(), evaluation.inference(recipe.model.align_corners))
+        return SegmentationTask(classes, SegmentationLoss(), evaluation.inference(recipe.model))
 
     def scores(self, metric: ConfusionMatrix, classes: Classes, title: str) -> Scores:
         """IoU of each class, their mean, and pixel accuracy."""
@@ -295,7 +295,7 @@ class Segmentation:
         """What predicts pictures as the recipe says."""
         from dnlnet.segmentation.predictor import SegmentationModel
 
-        inference = recipe.evaluation.inference(recipe.model.align_corners)
+        inference = recipe.evaluation.inference(recipe.model)
         return SegmentationModel(network, classes, inference, device)
 
     def outputs(self, predictor: SegmentationModel, **options: Any) -> SegmentationOutputs:
