@@ -87,7 +87,9 @@ def require_known(part: Mapping[str, Any], where: str, known: Mapping[str, tuple
     """
     for key, values in known.items():
         if key in part and part[key] not in values:
-            raise ValueError(f"its {where}.{key} is {shown(part[key])}; supported: {' or '.join(map(shown, values))}")
+            listed = [shown(value) for value in values if value is not None]
+            what = f"supported: {' or '.join(listed)}" if listed else "it is supported only if it is absent"
+            raise ValueError(f"its {where}.{key} is {shown(part[key])}; {what}")
 
 
 def _read(text: str) -> dict[str, Any] | None:

@@ -68,6 +68,7 @@ class Facts:
     resizing: Resizing = field(default_factory=Resizing)
     divisor: int = 1
     head_dilation: int = 1
+    auxiliary_dilation: int | None = None
     notes: list[str] = field(default_factory=list)
     assumed: list[Assumption] = field(default_factory=list)
 
@@ -161,7 +162,8 @@ class Facts:
             named = re.search(r"-d(8|16|32)(?!\d)", name)
             self.output_stride = int(named[1]) if named else 8
             if named is None:
-                self._assume("model.output_stride", "an output stride of 8 is assumed")
+                text = "--set model.output_stride=8 (or 16, 32) for the stride at which its backbone ends"
+                self.assumed.append(Assumption(text, ("model.output_stride",), required=True))
             return
         require_known(part, "backbone", _BACKBONE)
         self._check_rest(part, "backbone", _BACKBONE, "backbone")
@@ -185,23 +187,21 @@ class Facts:
     def _find_heads(self, name: str, config: Config) -> None:
         head, auxiliary = config.part("model", "decode_head"), config.part("model", "auxiliary_head")
         if not head:
-            named = re.search(r"_d(\d+)_r\d", name)  # as in fcn_d6_r50-d16
+            named = re.search(r"[_-]d(\d+)_r\d", name)  # as in fcn_d6_r50-d16 and fcn-d6_r50-d16
             self.head_dilation = int(named[1]) if named else 1
+            if named is None:
+                self._assume("model.head_dilation", "the convolutions of its heads are assumed to have no dilation")
             return
         for where, part in (("decode_head", head), ("auxiliary_head", auxiliary)):
             require_known(part, where, _HEAD)
             self._check_rest(part, where, _HEAD, "head")
         if head.get("in_index", -1) not in (3, -1):
             raise ValueError(f"its decode_head.in_index is {shown(head['in_index'])}; supported: the last map, 3")
-        if head.get("out_channels") not in (None, head.get("num_classes")):
-            raise ValueError("its decode_head has one output for two classes; supported: outputs of all classes")
-        dilation = head.get("dilation", 1)
-        if not _are_counts((dilation,)) or auxiliary.get("dilation", dilation) != dilation:
-            raise ValueError(
-                f"its heads have the dilations {shown(dilation)} and {shown(auxiliary.get('dilation', 1))}; "
-                "supported: one number for both"
-            )
-        self.head_dilation = dilation
+        dilations = head.get("dilation", 1), auxiliary.get("dilation", 1)
+        if not _are_counts(dilations):
+            raise ValueError(f"its heads have the dilations {shown(dilations)}; expected whole numbers")
+        self.head_dilation, other = dilations
+        self.auxiliary_dilation = None if other == self.head_dilation else other
 
     def _find_length(self, name: str, config: Config, trained: Any) -> None:
         said = (rounds for key in ("max_iters", "total_iters") for rounds in config.everywhere(key))

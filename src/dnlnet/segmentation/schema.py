@@ -36,6 +36,8 @@ class SegmentorModel(Model):
     output_stride: OutputStride | None = 8
     dilations: tuple[tuple[Dilation, ...], ...] | None = None  # None is what the output stride asks for
     head_dilation: Dilation = 1
+    auxiliary_dilation: Dilation | None = None  # None is that of the head
+    join_input: Flag = True  # the head joins what came in with what it made of it
     block: Mapping[str, Any] = {"gate": "scalar"}
     width: Few = 512
     auxiliary: Flag = True

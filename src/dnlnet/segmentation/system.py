@@ -106,6 +106,8 @@ class Segmentation:
             auxiliary_width=model.auxiliary_width,
             auxiliary_bias=model.auxiliary_bias,
             dilation=model.head_dilation,
+            auxiliary_dilation=model.auxiliary_dilation,
+            join_input=model.join_input,
             align_corners=model.align_corners,
             preset=model.preset,
             **model.block,
