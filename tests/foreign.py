@@ -114,7 +114,15 @@ def mmseg_shapes(size: Size, kind: str | None, concat: bool = True) -> Shapes:
         yield f"{block}.conv_mask.bias", (1,)
 
 
-def torchcv_shapes(size: Size, *, query: bool = True, mask: bool = True, module: str = "nlm") -> Shapes:
+def torchcv_shapes(
+    size: Size,
+    *,
+    query: bool = True,
+    mask: bool = True,
+    module: str = "nlm",
+    use_out: bool = False,
+    out_bn: bool = False,
+) -> Shapes:
     """The authors' network with a deep stem; without query and mask it has no block."""
     for index, (width, before) in enumerate(((64, 3), (64, 64), (128, 64)), 1):
         yield f"backbone.prefix.conv{index}.weight", (width, before, 3, 3)
@@ -137,8 +145,14 @@ def torchcv_shapes(size: Size, *, query: bool = True, mask: bool = True, module:
         yield f"{module}.ctb.conv_mask.weight", (1, width, 1, 1)
         yield f"{module}.ctb.conv_mask.bias", (1,)
     if query or mask:
-        yield f"{module}.ctb.conv_value.weight", (width, width, 1, 1)
+        inner = width // 2 if use_out else width
+        yield f"{module}.ctb.conv_value.weight", (inner, width, 1, 1)
         yield f"{module}.ctb.gamma", (1,)
+    if use_out:
+        yield f"{module}.ctb.conv_value.bias", (width // 2,)
+        yield f"{module}.ctb.conv_out.weight", (width, width // 2, 1, 1)
+    if out_bn:
+        yield from norm_shapes(f"{module}.ctb.out_bn", width)
 
 
 # Their functions, in evaluation mode. B batch, N positions, C channels.
@@ -276,7 +290,8 @@ def mmseg_logits(
 def torchcv_block(state: Mapping[str, Tensor], x: Tensor, settings: Mapping[str, Any], module: str = "nlm") -> Tensor:
     """The authors' nonlocal_block.py (nonlocalbn, with a temperature) and nonlocal_block_nowd.py (nonlocalnowd).
 
-    z = x + gamma s(q.k / c) v [+ s(mu_q.k) v: with_unary] [+ s(m) v: with_gc], q and k centred as whiten_type says
+    z = x + gamma s(q.k / c) v [+ s(mu_q.k) v: with_unary] [+ s(m) v: with_gc], q and k centred as whiten_type says;
+    use_out puts a convolution over all that is added to x, and out_bn a norm after it.
     """
     block, whitening = f"{module}.ctb", settings.get("whiten_type", ())
     value = tokens(convolved(state, f"{block}.conv_value", x))
@@ -298,7 +313,12 @@ def torchcv_block(state: Mapping[str, Tensor], x: Tensor, settings: Mapping[str,
             out = out + (means[0].expand(-1, -1, key.shape[2]) @ key.mT).softmax(2) @ value
     if f"{block}.conv_mask.weight" in state:
         out = out + tokens(convolved(state, f"{block}.conv_mask", x)).mT.softmax(2) @ value
-    return x + out.mT.reshape(x.shape)
+    added = out.mT.reshape(len(x), -1, *x.shape[2:])
+    if f"{block}.conv_out.weight" in state:
+        added = convolved(state, f"{block}.conv_out", added)
+    if f"{block}.out_bn.weight" in state:
+        added = normed(state, f"{block}.out_bn", added)
+    return x + added
 
 
 def torchcv_logits(

@@ -40,6 +40,13 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "NLbn by sample": ({"whiten_type": ["ln_nostd"], "temp": 0.1}, {}),
     "NLbn in_nostd": ({"whiten_type": ["in_nostd"], "temp": 0.5}, {}),  # nothing again, for it is the other class
     "NL": ({"whiten_type": [], "temp": 1.0}, {"mask": False}),
+    "NL use_out": ({"whiten_type": [], "temp": 1.0}, {"mask": False, "use_out": True}),
+    "NL out_bn": ({"whiten_type": [], "temp": 1.0}, {"mask": False, "use_out": True, "out_bn": True}),
+    "NL out_bn alone": ({"whiten_type": [], "temp": 1.0}, {"mask": False, "out_bn": True}),
+    "NLin_nogc out_bn": (
+        {"whiten_type": ["channel"], "temp": 0.05},
+        {"mask": False, "use_out": True, "out_bn": True},
+    ),
     "NLin_nogc": ({"whiten_type": ["channel"], "temp": 0.05}, {"mask": False}),
     "NLln_nogc": ({**LN, "nowd": ["gc"]}, {"mask": False}),
     "NLunary": ({"whiten_type": ["channel"], "temp": 0.06, "with_unary": True}, {"mask": False}),
@@ -56,6 +63,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def small_state(**parts: Any) -> State:
     state = filled(torchcv_shapes(SMALL, **parts))
+    if parts.get("out_bn"):
+        state["nlm.ctb.gamma"] = torch.tensor([-0.5])  # exact in products of single precision
     state["backbone.prefix.conv1.weight"] /= 60  # its input is in 0..255
     return state
 
@@ -206,6 +215,11 @@ def test_what_cannot_be_built_is_refused(nonlocal_: dict[str, Any], tree: dict[s
         converted(nonlocal_, tree)
 
 
+def test_a_norm_over_a_gated_and_an_ungated_term_is_refused() -> None:
+    with pytest.raises(ValueError, match="out_bn over two terms, of which gamma gates one"):
+        converted({"whiten_type": ["channel"], "temp": 0.05}, use_out=True, out_bn=True)
+
+
 def test_other_pixels_are_numbers_of_the_model() -> None:
     """(x / div_value - mean) / std, in the order of the input mode."""
     unit = {"div_value": 255.0, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
@@ -233,7 +247,7 @@ def test_pixels_that_are_said_are_not_assumed() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("nlm.ctb.out_bn.weight", r"outputs would differ without them\n1 unknown:\n  nlm\.ctb\.out_bn"),
+        ("nlm.ctb.key_bn.weight", r"outputs would differ without them\n1 unknown:\n  nlm\.ctb\.key_bn"),
         ("nlm.ctb.channel_add_conv.0.weight", r"\(nlm\.ctb\.channel_add_conv\.0\.weight\), as GCNet's"),
     ],
 )
