@@ -46,9 +46,9 @@ class Config:
             names = _read(rest)
         if names is None:
             return cls(None, ("its configuration is not valid Python, so it was ignored",))
-        if "_base_" in names:
+        if base := next((key for key in ("_base_", "read_base") if key in names), None):
             raise ValueError(
-                "its configuration builds on other files (_base_); pass the full one, which training writes to its "
+                f"its configuration builds on other files ({base}); pass the full one, which training writes to its "
                 "folder, with --config"
             )
         return cls(names)
@@ -102,7 +102,9 @@ def _read(text: str) -> dict[str, Any] | None:
             warnings.simplefilter("ignore")  # Python's, about source that is not ours
             tree = ast.parse(text)
         for node in tree.body:
-            if isinstance(node, ast.Assign):
+            if isinstance(node, ast.ImportFrom):  # of classes, in place of their names
+                names |= {alias.asname or alias.name: alias.name for alias in node.names}
+            elif isinstance(node, ast.Assign):
                 value = _value(node.value, names)
                 names |= {target.id: value for target in node.targets if isinstance(target, ast.Name)}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -117,11 +119,13 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
         case ast.Tuple(elts=items) | ast.List(elts=items):
             return tuple(_value(item, names) for item in items)
         case ast.Dict(keys=keys, values=values):
-            return {
-                key.value: _value(value, names)
-                for key, value in zip(keys, values, strict=True)
-                if isinstance(key, ast.Constant)
-            }
+            return _short_type(
+                {
+                    key.value: _value(value, names)
+                    for key, value in zip(keys, values, strict=True)
+                    if isinstance(key, ast.Constant) and isinstance(key.value, str)
+                }
+            )
         case ast.Call(func=ast.Name(id="dict"), args=[], keywords=words):
             return _keywords(words, names)
         case ast.Name(id=name):
@@ -141,7 +145,13 @@ def _keywords(words: list[ast.keyword], names: Mapping[str, Any]) -> dict[str, A
             found[word.arg] = value
         elif isinstance(value, Mapping):  # dict(**others)
             found |= value
-    return found
+    return _short_type(found)
+
+
+def _short_type(part: dict[str, Any]) -> dict[str, Any]:
+    """The part with the bare name of its class: mmengine also writes `mmseg.models.backbones.resnet.ResNetV1c`."""
+    kind = part.get("type")
+    return part | {"type": kind.rpartition(".")[2]} if isinstance(kind, str) else part
 
 
 def _number(left: Any, op: ast.operator, right: Any) -> Any:

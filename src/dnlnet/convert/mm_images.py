@@ -64,7 +64,7 @@ def _steps(pipeline: tuple[Any, ...]) -> Iterator[Mapping[str, Any]]:
 
 def check_steps(steps: tuple[Mapping[str, Any], ...]) -> list[str]:
     """Refuse steps of a test pipeline that this package cannot repeat; return notes about the others."""
-    kinds = [str(step.get("type")).removeprefix("mmseg.") for step in steps]
+    kinds = [str(step.get("type")) for step in steps]
     if strange := [kind for kind in kinds if kind not in _STEPS]:
         raise ValueError(f"its test pipeline has {', '.join(strange)}; supported: {', '.join(sorted(_STEPS))}")
     for step in steps:

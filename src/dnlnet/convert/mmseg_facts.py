@@ -28,7 +28,7 @@ _STRIDES = {(1, 2, 1, 1): 8, (1, 2, 2, 1): 16, (1, 2, 2, 2): 32}  # of the stage
 
 # Values of a configuration with which the networks are the same, by their keys.
 _BACKBONE: Mapping[str, tuple[Any, ...]] = {
-    "type": ("ResNet", "ResNetV1c", "mmseg.ResNet", "mmseg.ResNetV1c"),
+    "type": ("ResNet", "ResNetV1c"),
     "style": ("pytorch", "caffe"),
     "num_stages": (4,),
     "avg_down": (False,),
@@ -41,7 +41,10 @@ _HEAD: Mapping[str, tuple[Any, ...]] = {
     "input_transform": (None,),
     "threshold": (None,),
 }
-_NORM: Mapping[str, tuple[Any, ...]] = {"type": ("BN", "SyncBN", "BN2d", "MMSyncBN"), "eps": (1e-5,)}
+_NORM: Mapping[str, tuple[Any, ...]] = {
+    "type": ("BN", "SyncBN", "BN2d", "MMSyncBN", "BatchNorm2d", "SyncBatchNorm"),
+    "eps": (1e-5,),
+}
 # Keys whose values show in the tensors, or matter for training alone.
 _SHOWN = {
     "backbone": "depth in_channels stem_channels base_channels strides dilations out_indices deep_stem frozen_stages "
