@@ -1,4 +1,4 @@
-"""How configurations of mmcv and mmengine bring an image to the network: its pixels, size and padding.
+"""Pixels, size and padding of a test image, from configurations of mmcv and mmengine.
 
 A key that is absent has the library's default, which differs between generations. mmengine's data preprocessor keeps
 the colours as they are read, blue first, and normalises only if it has a mean; its `Resize` keeps no proportions. The

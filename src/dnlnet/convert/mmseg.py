@@ -57,7 +57,7 @@ _BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
 
 
 def matches(state: State) -> bool:
-    """Whether the names are those of mmsegmentation's networks."""
+    """Return whether the names are those of mmsegmentation's networks."""
     return all(any(name.startswith(part) for name in state) for part in ("backbone.", "decode_head."))
 
 
@@ -195,7 +195,7 @@ _PUBLISHED = re.compile(r"(dnl|nonlocal)_r\d+[a-z]?-d\d+_")
 
 
 def _logits(name: str, variant: str) -> Assumption:
-    """What is assumed of a block without a configuration."""
+    """Return the assumption about a block without a configuration."""
     dots = "--set model.block.attention=dot --set model.block.scaled=false"
     divisor = " and temperature 0.05" if variant == "dnl" else ""
     other = " --set model.block.temperature=1" if variant == "dnl" else ""

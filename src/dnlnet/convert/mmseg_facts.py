@@ -113,7 +113,7 @@ class Facts:
         self._assume("model.align_corners", f"align_corners is {self.align_corners}, {why}")
 
     def _find_image(self, config: Config, data: str) -> None:
-        """How an image is normalised, resized and padded."""
+        """Find how an image is normalised, resized and padded."""
         steps = test_steps(config)
         self.divisor = find_divisor(config)
         pixels = find_pixels(config, steps)
