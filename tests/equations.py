@@ -18,15 +18,28 @@ def randomise(block: NonLocalBlock, seed: int = 0, std: float = 0.6) -> NonLocal
     return block
 
 
+def of_keys(block: NonLocalBlock, layer: torch.nn.Linear, x: Tensor) -> Tensor:
+    """W x + b at each key position (M, D), of one sample (C, ...): max-pooled before, or as mmcv does, after."""
+    s = block.settings
+
+    def pooled(y: Tensor) -> Tensor:
+        return POOLS[block.dims](y[None], (1, s.pool, s.pool)[-block.dims :])[0] if s.pool > 1 else y
+
+    def linear(y: Tensor) -> Tensor:
+        flat = layer.weight @ y.flatten(1)
+        return (flat if layer.bias is None else flat + layer.bias[:, None]).view(-1, *y.shape[1:])
+
+    return (pooled(linear(x)) if s.pool_projected else linear(pooled(x))).flatten(1).T
+
+
 def attention(block: NonLocalBlock, x: Tensor) -> dict[str, Tensor | None]:
     """Both normalised terms and the attention of one sample (C, ...), by Eq. 2, 5, 6, 7, 12, 13 and 14."""
     s, row = block.settings, block.variant.name
-    pooled = POOLS[block.dims](x[None], (1, s.pool, s.pool)[-block.dims :])[0] if s.pool > 1 else x
-    xs, keys = x.flatten(1).T, pooled.flatten(1).T
+    xs = x.flatten(1).T
     p = u = None
     if row not in ("gc",):
         q = xs @ block.query.weight.T + block.query.bias
-        k = keys @ block.key.weight.T + block.key.bias
+        k = of_keys(block, block.key, x)
         mu_q, mu_k = (
             {"channel": y.mean(0), "sample": y.mean().expand(y.shape[1]), "none": 0 * y[0]}[s.centring]
             for y in (q, k)
@@ -35,7 +48,7 @@ def attention(block: NonLocalBlock, x: Tensor) -> dict[str, Tensor | None]:
         p = scale * (q - mu_q) @ (k - mu_k).T
         u = ((scale if s.unary_scaled or row == "nl" else 1) * (k @ mu_q)).expand(len(q), -1)
     if row in ("dnl", "dnl_star", "gc"):
-        u = (keys @ block.saliency.weight.T + block.saliency.bias).T.expand(len(xs), -1)
+        u = of_keys(block, block.saliency, x).T.expand(len(xs), -1)
     pair, unary = (None if t is None else t.softmax(-1) for t in (p, u))
     combined = {
         "nl": lambda: (scale * q @ k.T).softmax(-1),
@@ -46,7 +59,7 @@ def attention(block: NonLocalBlock, x: Tensor) -> dict[str, Tensor | None]:
         "dnl": lambda: pair + unary,
         "gc": lambda: unary,
     }[row]()
-    return {"pairwise": pair, "unary": unary, "combined": combined, "keys": keys}
+    return {"pairwise": pair, "unary": unary, "combined": combined}
 
 
 def output(block: NonLocalBlock, x: Tensor) -> Tensor:
@@ -55,7 +68,7 @@ def output(block: NonLocalBlock, x: Tensor) -> Tensor:
     added = []
     for sample in x:
         maps = attention(block, sample)
-        value = maps["keys"] @ block.value.weight.T + (block.value.bias if s.value_bias else 0)
+        value = of_keys(block, block.value, sample)
         if s.gate == "scalar_pairwise" and block.variant.name in ("dnl", "dnl_dagger"):
             y = block.gamma * (maps["pairwise"] @ value) + maps["unary"] @ value
         elif s.gate == "scalar" or (s.gate == "scalar_pairwise" and block.variant.name not in ("gc", "nl_unary")):

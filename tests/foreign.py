@@ -80,8 +80,8 @@ def stage_shapes(size: Size, width: int) -> Shapes:
             width = 4 * inner
 
 
-def mmseg_shapes(size: Size, kind: str | None) -> Shapes:
-    """`kind` is dnl_block, nl_block, or None for the plain head."""
+def mmseg_shapes(size: Size, kind: str | None, concat: bool = True) -> Shapes:
+    """`kind` is dnl_block, nl_block, or None for the plain head; `concat` is its concat_input."""
     for index, (width, before) in zip((0, 3, 6), ((32, 3), (32, 32), (64, 32)), strict=True):
         yield f"backbone.stem.{index}.weight", (width, before, 3, 3)
         yield from norm_shapes(f"backbone.stem.{index + 1}", width)
@@ -93,6 +93,8 @@ def mmseg_shapes(size: Size, kind: str | None) -> Shapes:
         "decode_head.conv_cat": (deep + width, width),
         "auxiliary_head.convs.0": (middle, size.auxiliary),
     }
+    if not concat:
+        del modules["decode_head.conv_cat"]
     for name, (before, after) in modules.items():
         yield f"{name}.conv.weight", (after, before, 3, 3)
         yield from norm_shapes(f"{name}.bn", after)
@@ -112,7 +114,15 @@ def mmseg_shapes(size: Size, kind: str | None) -> Shapes:
         yield f"{block}.conv_mask.bias", (1,)
 
 
-def torchcv_shapes(size: Size, *, query: bool = True, mask: bool = True, module: str = "nlm") -> Shapes:
+def torchcv_shapes(
+    size: Size,
+    *,
+    query: bool = True,
+    mask: bool = True,
+    module: str = "nlm",
+    use_out: bool = False,
+    out_bn: bool = False,
+) -> Shapes:
     """The authors' network with a deep stem; without query and mask it has no block."""
     for index, (width, before) in enumerate(((64, 3), (64, 64), (128, 64)), 1):
         yield f"backbone.prefix.conv{index}.weight", (width, before, 3, 3)
@@ -135,8 +145,14 @@ def torchcv_shapes(size: Size, *, query: bool = True, mask: bool = True, module:
         yield f"{module}.ctb.conv_mask.weight", (1, width, 1, 1)
         yield f"{module}.ctb.conv_mask.bias", (1,)
     if query or mask:
-        yield f"{module}.ctb.conv_value.weight", (width, width, 1, 1)
+        inner = width // 2 if use_out else width
+        yield f"{module}.ctb.conv_value.weight", (inner, width, 1, 1)
         yield f"{module}.ctb.gamma", (1,)
+    if use_out:
+        yield f"{module}.ctb.conv_value.bias", (width // 2,)
+        yield f"{module}.ctb.conv_out.weight", (width, width // 2, 1, 1)
+    if out_bn:
+        yield from norm_shapes(f"{module}.ctb.out_bn", width)
 
 
 # Their functions, in evaluation mode. B batch, N positions, C channels.
@@ -215,11 +231,12 @@ def tokens(x: Tensor) -> Tensor:
     return x.flatten(2).mT  # (B, N, C)
 
 
-def mmseg_block(state: Mapping[str, Tensor], kind: str, x: Tensor) -> Tensor:
+def mmseg_block(state: Mapping[str, Tensor], kind: str, x: Tensor, mode: str = "embedded_gaussian") -> Tensor:
     """mmsegmentation 0.6.0 to 1.2.2: NL of mmcv's NonLocal2d.forward, DNL of DisentangledNonLocal2d.forward.
 
     NL:  z = x + norm(W_o s(theta.phi / sqrt(D)) g)
     DNL: z = x + norm(W_o (s((theta - mean).(phi - mean) / sqrt(D) / 0.05) g + s(m) g))
+    The mode dot_product has theta.phi / N in place of the softmax, without scale and temperature.
     """
     block = f"decode_head.{kind}"
     theta, phi, g = (tokens(convolved(state, f"{block}.{name}.conv", x)) for name in ("theta", "phi", "g"))
@@ -229,6 +246,8 @@ def mmseg_block(state: Mapping[str, Tensor], kind: str, x: Tensor) -> Tensor:
     if kind == "dnl_block":
         weight = weight / 0.05  # the default of DNLHead's temperature
     y = weight.softmax(2) @ g
+    if mode == "dot_product":
+        y = theta @ phi.mT / phi.shape[1] @ g
     if kind == "dnl_block":
         mask = tokens(convolved(state, f"{block}.conv_mask", x)).mT.softmax(2)  # (B, 1, N)
         y = y + mask @ g  # `y + unary_x`: the sum comes before conv_out and its norm
@@ -245,6 +264,7 @@ def mmseg_logits(
     *,
     caffe: bool = False,
     dilation: int = 1,
+    mode: str = "embedded_gaussian",
 ) -> tuple[Tensor, Tensor]:
     """Logits of the classes, and those of the auxiliary head before they are resized; `dilation` is of the heads."""
     x = images
@@ -258,9 +278,11 @@ def mmseg_logits(
 
     y = module("decode_head.convs.0", deep)
     if kind is not None:
-        y = mmseg_block(state, kind, y)
+        y = mmseg_block(state, kind, y, mode)
     y = module("decode_head.convs.1", y)
-    y = convolved(state, "decode_head.conv_seg", module("decode_head.conv_cat", torch.cat([deep, y], 1), 1))
+    if "decode_head.conv_cat.conv.weight" in state:  # concat_input
+        y = module("decode_head.conv_cat", torch.cat([deep, y], 1), 1)
+    y = convolved(state, "decode_head.conv_seg", y)
     auxiliary = convolved(state, "auxiliary_head.conv_seg", module("auxiliary_head.convs.0", middle))
     return F.interpolate(y, images.shape[2:], mode="bilinear", align_corners=align_corners), auxiliary
 
@@ -268,7 +290,8 @@ def mmseg_logits(
 def torchcv_block(state: Mapping[str, Tensor], x: Tensor, settings: Mapping[str, Any], module: str = "nlm") -> Tensor:
     """The authors' nonlocal_block.py (nonlocalbn, with a temperature) and nonlocal_block_nowd.py (nonlocalnowd).
 
-    z = x + gamma s(q.k / c) v [+ s(mu_q.k) v: with_unary] [+ s(m) v: with_gc], q and k centred as whiten_type says
+    z = x + gamma s(q.k / c) v [+ s(mu_q.k) v: with_unary] [+ s(m) v: with_gc], q and k centred as whiten_type says;
+    use_out puts a convolution over all that is added to x, and out_bn a norm after it.
     """
     block, whitening = f"{module}.ctb", settings.get("whiten_type", ())
     value = tokens(convolved(state, f"{block}.conv_value", x))
@@ -290,7 +313,12 @@ def torchcv_block(state: Mapping[str, Tensor], x: Tensor, settings: Mapping[str,
             out = out + (means[0].expand(-1, -1, key.shape[2]) @ key.mT).softmax(2) @ value
     if f"{block}.conv_mask.weight" in state:
         out = out + tokens(convolved(state, f"{block}.conv_mask", x)).mT.softmax(2) @ value
-    return x + out.mT.reshape(x.shape)
+    added = out.mT.reshape(len(x), -1, *x.shape[2:])
+    if f"{block}.conv_out.weight" in state:
+        added = convolved(state, f"{block}.conv_out", added)
+    if f"{block}.out_bn.weight" in state:
+        added = normed(state, f"{block}.out_bn", added)
+    return x + added
 
 
 def torchcv_logits(

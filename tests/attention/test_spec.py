@@ -45,7 +45,7 @@ def test_every_preset_serves_every_variant_in_training(preset: str, variant: str
 
 def test_weights_start_small_and_gates_at_zero() -> None:
     torch.manual_seed(0)
-    block = NonLocalBlock(256, preset="slowfast")
+    block = NonLocalBlock(256, preset="authors", gate="norm")
     assert block.query.weight.std().item() == pytest.approx(0.01, rel=0.05)
     assert not block.query.bias.any()
     assert not block.norm.weight.any()

@@ -4,7 +4,7 @@ import torchvision
 
 import dnlnet
 from dnlnet.backbones import BACKBONES, Backbone
-from dnlnet.backbones.pixels import normalised
+from dnlnet.backbones.pixels import CAFFE, normalised
 
 SIZE = (64, 96)
 
@@ -109,7 +109,7 @@ def test_a_max_pool_that_rounds_up_adds_positions_only_where_the_stem_is_even() 
 
 
 def test_caffe_pixels_are_blue_first_and_without_caffes_mean() -> None:
-    plain, caffe = Backbone("resnet18").eval(), Backbone("resnet18", caffe_pixels=True).eval()
+    plain, caffe = Backbone("resnet18").eval(), Backbone("resnet18", pixels=CAFFE).eval()
     caffe.load_state_dict(plain.state_dict())
     pixels = torch.randint(0, 256, (1, 3, 40, 48)).float()
     blue_first = pixels.flip(1) - torch.tensor([102.9801, 115.9465, 122.7717]).view(3, 1, 1)

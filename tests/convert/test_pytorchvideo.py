@@ -112,3 +112,8 @@ def test_other_networks_are_refused(tmp_path: Path) -> None:
     torch.save({n: t for n, t in filled(shapes(TINY)).items() if "branch1_conv" not in n}, tmp_path / "a.pyth")
     with pytest.raises(ValueError, match=r"4 missing:\n  blocks\.1\.res_blocks\.0\.branch1_conv\.weight \(here "):
         convert(tmp_path / "a.pyth", tmp_path / "m.safetensors")
+
+
+def test_strides_that_no_tensor_shows_are_said_to_be_assumed() -> None:
+    notes = converted(filled(shapes(TINY))).notes
+    assert any("1, 2, 2 and 2 in the stages" in note and "cannot be converted" in note for note in notes)

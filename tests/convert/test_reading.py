@@ -72,7 +72,8 @@ def test_a_checkpoint_of_mmengine_keeps_its_configuration(
     use_small_backbones(monkeypatch)
     content = {
         "meta": {
-            "cfg": "model = dict(decode_head=dict(align_corners=True, temperature=0.1, type='DNLHead'))",
+            "cfg": "model = dict(decode_head=dict(align_corners=True, temperature=0.1, type='DNLHead'), "
+            "backbone=dict(strides=(1, 2, 1, 1), dilations=(1, 1, 2, 4), contract_dilation=True))",
             "dataset_meta": {"classes": ("a", "b", "c", "d", "e"), "palette": [[1, 2, 3]] * 5},
             "iter": np.int64(7),
             "seed": 3,

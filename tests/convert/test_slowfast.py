@@ -87,7 +87,7 @@ def residual(x: Tensor, state: State, name: str, stride: int) -> Tensor:
     return (x + y).relu()
 
 
-def non_local(x: Tensor, state: State, name: str, pool: int) -> Tensor:
+def non_local(x: Tensor, state: State, name: str, pool: int, kind: str) -> Tensor:
     """PySlowFast's nonlocal_helper.py with INSTANTIATION softmax: z = x + bn(W_out s(theta.phi D^-0.5) g).
 
     phi and g are of the pooled input; bn and all four convolutions have biases.
@@ -96,18 +96,20 @@ def non_local(x: Tensor, state: State, name: str, pool: int) -> Tensor:
     theta = conv(x, state, f"{name}.conv_theta").flatten(2)
     phi, g = (conv(pooled, state, f"{name}.{layer}").flatten(2) for layer in ("conv_phi", "conv_g"))
     attention = (theta.mT @ phi * theta.shape[1] ** -0.5).softmax(2)
+    if kind == "dot_product":  # divided by the number of keys
+        attention = theta.mT @ phi / phi.shape[2]
     attended = (attention @ g.mT).mT.reshape(*theta.shape[:2], *x.shape[2:])
     return x + norm(conv(attended, state, f"{name}.conv_out"), state, f"{name}.bn")
 
 
-def classify(clips: Tensor, state: State, pool: int = 2) -> Tensor:
+def classify(clips: Tensor, state: State, pool: int = 2, kind: str = "softmax") -> Tensor:
     x = norm(conv(clips, state, "s1.pathway0_stem.conv", 2), state, "s1.pathway0_stem.bn").relu()
     x = F.max_pool3d(x, (1, 3, 3), (1, 2, 2), (0, 1, 1))
     for stage, count in enumerate(TINY[0], start=2):
         for number in range(count):
             x = residual(x, state, f"s{stage}.pathway0_res{number}", 2 if stage > 2 and number == 0 else 1)
             if f"s{stage}.pathway0_nonlocal{number}.conv_g.weight" in state:
-                x = non_local(x, state, f"s{stage}.pathway0_nonlocal{number}", pool)
+                x = non_local(x, state, f"s{stage}.pathway0_nonlocal{number}", pool, kind)
     return F.linear(x.mean((2, 3, 4)), state["head.projection.weight"], state["head.projection.bias"])
 
 
@@ -115,11 +117,14 @@ def classify(clips: Tensor, state: State, pool: int = 2) -> Tensor:
 @pytest.mark.parametrize(
     ("blocks", "pool", "blue_first"), [(TINY_BLOCKS, 2, False), (TINY_BLOCKS[:1], 1, True), ((), 2, False)]
 )
-def test_the_network_computes_what_theirs_does(blocks: tuple[str, ...], pool: int, blue_first: bool) -> None:
+@pytest.mark.parametrize("kind", ["softmax", "dot_product"])
+def test_the_network_computes_what_theirs_does(
+    blocks: tuple[str, ...], pool: int, blue_first: bool, kind: str
+) -> None:
     state = random_state(*blocks)
     assert matches(state)
     cfg = {
-        "NONLOCAL": SOFTMAX["NONLOCAL"] | {"POOL": [[[1, pool, pool]]] * 4},
+        "NONLOCAL": SOFTMAX["NONLOCAL"] | {"INSTANTIATION": kind, "POOL": [[[1, pool, pool]]] * 4},
         "DATA": {"REVERSE_INPUT_CHANNEL": blue_first},
     }
     found = converted(state, yaml.safe_dump(cfg))
@@ -127,7 +132,7 @@ def test_the_network_computes_what_theirs_does(blocks: tuple[str, ...], pool: in
     model.load_state_dict(found.state)
     clips = torch.randn(2, 3, 4, 64, 64, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     exact = {name: tensor.double() for name, tensor in state.items()}
-    expected = classify(clips.flip(1) if blue_first else clips, exact, pool)
+    expected = classify(clips.flip(1) if blue_first else clips, exact, pool, kind)
     assert expected.std() > 0.1
     torch.testing.assert_close(model.double()(clips), expected, rtol=1e-9, atol=1e-9)
 
@@ -152,15 +157,17 @@ def test_the_first_versions_name_the_norm_of_a_block_otherwise() -> None:
     assert converted(older).state.keys() == converted(state).state.keys()
 
 
-def test_a_softmax_is_assumed_aloud_and_a_dot_product_refused() -> None:
+def test_without_a_configuration_the_kind_of_attention_must_be_given(tmp_path: Path) -> None:
     state = meta_state(TINY, *TINY_BLOCKS)
-    notes = converted(state).notes
-    assert any("INSTANTIATION softmax" in note for note in notes)
-    assert not any("assumed" in note for note in converted(state, yaml.safe_dump(SOFTMAX)).notes)
-    for cfg in ({"NONLOCAL": {"INSTANTIATION": "dot_product"}}, {}):
-        with pytest.raises(ValueError, match="INSTANTIATION is 'dot_product'"):
-            converted(state, yaml.safe_dump(cfg))
+    assert not any("assumed" in note for note in converted(state, yaml.safe_dump(SOFTMAX)).messages())
+    for cfg in ({"NONLOCAL": {"INSTANTIATION": "dot_product"}}, {}):  # their default
+        assert converted(state, yaml.safe_dump(cfg)).recipe.model.block == {"attention": "dot", "scaled": False}
         assert converted(meta_state(TINY), yaml.safe_dump(cfg)).recipe.model.variant is None
+    torch.save(random_state(*TINY_BLOCKS), tmp_path / "a.pyth")
+    with pytest.raises(ValueError, match=r"--set model\.block\.attention=softmax"):
+        convert(tmp_path / "a.pyth", tmp_path / "m.safetensors")
+    with pytest.raises(ValueError, match=r"INSTANTIATION is 'other'; supported: 'softmax' and 'dot_product'"):
+        converted(state, yaml.safe_dump({"NONLOCAL": {"INSTANTIATION": "other"}}))
 
 
 @pytest.mark.parametrize(
@@ -270,3 +277,11 @@ def test_a_caffe2_file_is_refused_before_anything_of_it_is_read(tmp_path: Path) 
     with pytest.raises(ValueError, match="is a Caffe2 model"):
         convert(tmp_path / "zoo.pkl", tmp_path / "ours.safetensors")
     assert [path.name for path in tmp_path.iterdir()] == ["zoo.pkl"]
+
+
+@pytest.mark.parametrize(("train", "window", "same"), [(112, 3, 96), (224, 7, 224), (256, 8, 256)])
+def test_the_windows_of_the_head_are_those_of_the_training_crop(train: int, window: int, same: int) -> None:
+    """PySlowFast pools windows of TRAIN_CROP_SIZE // 32 positions; the map of 112 pixels has 4 x 4, not 3 x 3."""
+    notes = converted(meta_state(TINY), yaml.safe_dump({"DATA": {"TRAIN_CROP_SIZE": train}})).notes
+    assert any(f"{window} x {window} windows" in note and f"crops of {same} " in note for note in notes)
+    assert any(f"its own {train}" in note for note in notes) == (train % 32 != 0)

@@ -40,6 +40,13 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "NLbn by sample": ({"whiten_type": ["ln_nostd"], "temp": 0.1}, {}),
     "NLbn in_nostd": ({"whiten_type": ["in_nostd"], "temp": 0.5}, {}),  # nothing again, for it is the other class
     "NL": ({"whiten_type": [], "temp": 1.0}, {"mask": False}),
+    "NL use_out": ({"whiten_type": [], "temp": 1.0}, {"mask": False, "use_out": True}),
+    "NL out_bn": ({"whiten_type": [], "temp": 1.0}, {"mask": False, "use_out": True, "out_bn": True}),
+    "NL out_bn alone": ({"whiten_type": [], "temp": 1.0}, {"mask": False, "out_bn": True}),
+    "NLin_nogc out_bn": (
+        {"whiten_type": ["channel"], "temp": 0.05},
+        {"mask": False, "use_out": True, "out_bn": True},
+    ),
     "NLin_nogc": ({"whiten_type": ["channel"], "temp": 0.05}, {"mask": False}),
     "NLln_nogc": ({**LN, "nowd": ["gc"]}, {"mask": False}),
     "NLunary": ({"whiten_type": ["channel"], "temp": 0.06, "with_unary": True}, {"mask": False}),
@@ -56,6 +63,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def small_state(**parts: Any) -> State:
     state = filled(torchcv_shapes(SMALL, **parts))
+    if parts.get("out_bn"):
+        state["nlm.ctb.gamma"] = torch.tensor([-0.5])  # exact in products of single precision
     state["backbone.prefix.conv1.weight"] /= 60  # its input is in 0..255
     return state
 
@@ -65,7 +74,7 @@ def outputs(model: Path, pixels: Tensor) -> tuple[Tensor, Tensor]:
     assert isinstance(network, Segmentor)
     assert network.auxiliary is not None
     deviation, mean, caffe = torch.tensor([DEVIATION, MEAN, CAFFE_MEAN], dtype=torch.float64).view(3, 3, 1, 1)
-    network.backbone.caffe = torch.stack([deviation, mean - caffe])  # as exact as all else
+    network.backbone.renormalise = torch.stack([deviation, mean - caffe])  # as exact as all else
     images = (pixels - mean) / deviation
     return network(images).logits, network.auxiliary(network.backbone(images)[-2])
 
@@ -198,12 +207,29 @@ CAFFE = {"mean": [102.9801, 115.9465, 122.7717], "std": [1.0, 1.0, 1.0], "div_va
         (LN, {"network": {"backbone": "resnet50_dilated8", "multi_grid": [1, 2]}}, r"multi_grid is \[1, 2\]"),
         (LN, {"network": {"norm_type": "instance"}}, r"norm_type is 'instance'; supported: batch norms"),
         (LN, {"data": {"normalize": {**CAFFE, "std": [2.0]}}}, "its pixels are 'BGR' with"),
-        (LN, {"data": {"normalize": CAFFE, "input_mode": "RGB"}}, "its pixels are 'RGB' with"),
+        (LN, {"data": {"normalize": CAFFE, "input_mode": "GRAY"}}, "its pixels are 'GRAY' with"),
     ],
 )
 def test_what_cannot_be_built_is_refused(nonlocal_: dict[str, Any], tree: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         converted(nonlocal_, tree)
+
+
+def test_a_norm_over_a_gated_and_an_ungated_term_is_refused() -> None:
+    with pytest.raises(ValueError, match="out_bn over two terms, of which gamma gates one"):
+        converted({"whiten_type": ["channel"], "temp": 0.05}, use_out=True, out_bn=True)
+
+
+def test_other_pixels_are_numbers_of_the_model() -> None:
+    """(x / div_value - mean) / std, in the order of the input mode."""
+    unit = {"div_value": 255.0, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    model = converted(LN, {"data": {"normalize": unit, "input_mode": "RGB"}}).recipe.model
+    assert model.network_pixels().mean == pytest.approx((123.675, 116.28, 103.53))
+    assert model.network_pixels().deviation == pytest.approx((58.395, 57.12, 57.375))
+    assert not model.network_pixels().blue_first
+    reverse = converted(LN, {"data": {"normalize": unit, "input_mode": "BGR"}}).recipe.model
+    assert reverse.network_pixels().mean == pytest.approx((103.53, 116.28, 123.675))
+    assert reverse.network_pixels().blue_first
 
 
 def test_a_network_without_a_proper_name_is_told_by_its_keys() -> None:
@@ -221,7 +247,7 @@ def test_pixels_that_are_said_are_not_assumed() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("nlm.ctb.out_bn.weight", r"outputs would differ without them\n1 unknown:\n  nlm\.ctb\.out_bn"),
+        ("nlm.ctb.key_bn.weight", r"outputs would differ without them\n1 unknown:\n  nlm\.ctb\.key_bn"),
         ("nlm.ctb.channel_add_conv.0.weight", r"\(nlm\.ctb\.channel_add_conv\.0\.weight\), as GCNet's"),
     ],
 )

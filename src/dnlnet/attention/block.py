@@ -2,7 +2,7 @@
 
 # B batch, C channels, N positions, M key positions, D embedding width
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Unpack
@@ -11,11 +11,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dnlnet.attention.initial import initialise
 from dnlnet.attention.kernels import attend, attend_explicit
 from dnlnet.attention.maps import AttentionMaps, Positions, Terms
 from dnlnet.attention.projections import project_together
 from dnlnet.attention.spec import Options, find_variant, resolve_settings
-from dnlnet.attention.terms import Embeddings, attention_logits, clamp_to_finite, unary_logits
+from dnlnet.attention.terms import (
+    Embeddings,
+    attention_logits,
+    clamp_to_finite,
+    unary_logits,
+    weigh_by_dot_products,
+)
 
 _POOLS: dict[int, Callable[..., Tensor]] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -80,12 +87,10 @@ class NonLocalBlock(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw weights from N(0, 0.01); set biases and gates to 0."""
-        for layer in self.children():
+        """Draw weights as `Settings.initial` says; set biases and gates to 0."""
+        for name, layer in self.named_children():
             if isinstance(layer, nn.Linear):
-                nn.init.normal_(layer.weight, std=0.01)
-                if layer.bias is not None:
-                    nn.init.zeros_(layer.bias)
+                initialise(layer, name, self.settings.initial)
         if self.norm is not None:
             self.norm.reset_parameters()
             nn.init.zeros_(self.norm.weight)
@@ -97,8 +102,8 @@ class NonLocalBlock(nn.Module):
         if not self.variant.pairwise:
             return self._add_attended(x, self._attend_once)
         columns = self.projection is None and x.is_contiguous()
-        fused = partial(attend, columns=columns)
-        return self._add_attended(x, partial(self._attend, attend=fused, together=True), in_place=True)
+        fused = partial(self._attend, attend=partial(attend, columns=columns), together=True, size=x.shape[2:])
+        return self._add_attended(x, fused, in_place=True)
 
     def forward_explicit(self, x: Tensor) -> Tensor:
         """The same output by way of the N x M attention matrix: slower and larger, but twice differentiable."""
@@ -112,18 +117,23 @@ class NonLocalBlock(nn.Module):
         >>> y = block.forward_with(x, lambda q, k, v: scaled_dot_product_attention(q, k, v, scale=1.0))
         >>> torch.testing.assert_close(y, block(x))
         """
-        return self._add_attended(x, partial(self._attend, attend=attend))
+        return self._add_attended(x, partial(self._attend, attend=attend, size=x.shape[2:]))
 
-    def _attend(self, tokens: Tensor, context: Tensor, attend: Attend, together: bool = False) -> list[Tensor]:
+    def _attend(
+        self, tokens: Tensor, context: Tensor, attend: Attend, size: Sequence[int], together: bool = False
+    ) -> list[Tensor]:
         """Each term's weighted sums of the values: (B, N, C) with a query per position, (B, 1, C) of a unary term."""
         layers = self._layers(*_EMBEDDED, "value")
         if together and context is tokens:
             projected = project_together(layers, tokens)
         else:
             projected = _project_each(layers, tokens, context)
+        projected = self._pool_keys(projected, size)
         value = clamp_to_finite(projected["value"])
-        logits = attention_logits(self._embeddings(projected), self.variant, self.settings.centring)
-        return [attend(term.query, term.key, value) for term in logits]
+        dots = self.settings.attention == "dot"
+        logits = attention_logits(self._embeddings(projected), self.variant, self.settings.centring, exact=dots)
+        attends = [attend] * (len(logits) - dots) + [weigh_by_dot_products] * dots  # the pairwise term comes last
+        return [weigh(term.query, term.key, value) for weigh, term in zip(attends, logits, strict=True)]
 
     def _attend_once(self, tokens: Tensor, context: Tensor) -> list[Tensor]:
         """The output of a variant with a unary term alone, (B, 1, C), with one query and one value for each image.
@@ -140,7 +150,7 @@ class NonLocalBlock(nn.Module):
     ) -> Tensor:
         self._check_input(x)
         tokens = _to_tokens(x)
-        outputs = attend(tokens, tokens if self.settings.pool == 1 else _to_tokens(self._pool(x)))
+        outputs = attend(tokens, _to_tokens(self._pool(x)) if self._pools_input() else tokens)
         if self.gamma is not None:
             ungated = len(outputs) - self.variant.pairwise if self.settings.gate == "scalar_pairwise" else 0
             outputs[ungated:] = [self.gamma * y for y in outputs[ungated:]]
@@ -188,8 +198,14 @@ class NonLocalBlock(nn.Module):
         ((5, 6), torch.Size([1, 1, 5, 6]))
         """
         self._check_input(x)
+        if self.settings.attention == "dot":
+            raise ValueError("weights of dot products may be negative and do not add up to 1, so they are no maps")
         context = self._pool(x)
-        embeddings = self._embed(_to_tokens(x), _to_tokens(context))
+        tokens = _to_tokens(x)
+        projected = _project_each(
+            self._layers(*_EMBEDDED), tokens, _to_tokens(context) if self._pools_input() else tokens
+        )
+        embeddings = self._embeddings(self._pool_keys(projected, x.shape[2:]))
         return Terms.of(embeddings, self.variant, self.settings.centring, x.shape[2:], context.shape[2:])
 
     def _embed(self, tokens: Tensor, context: Tensor) -> Embeddings:
@@ -207,6 +223,18 @@ class NonLocalBlock(nn.Module):
     def _layers(self, *names: str) -> dict[str, nn.Module]:
         """The projections of these names that the variant has."""
         return {name: layer for name, layer in self._modules.items() if name in names and layer is not None}
+
+    def _pools_input(self) -> bool:
+        return self.settings.pool > 1 and not self.settings.pool_projected
+
+    def _pool_keys(self, projected: dict[str, Tensor], size: Sequence[int]) -> dict[str, Tensor]:
+        """Pool what is projected from a map of this size, except queries, if that comes after the projections."""
+        if self.settings.pool == 1 or not self.settings.pool_projected:
+            return projected
+        return {
+            name: x if name == "query" else _to_tokens(self._pool(x.mT.reshape(x.shape[0], x.shape[2], *size)))
+            for name, x in projected.items()
+        }
 
     def _pool(self, x: Tensor) -> Tensor:
         if self.settings.pool == 1:

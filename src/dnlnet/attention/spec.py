@@ -9,6 +9,8 @@ from dnlnet.errors import shown, unknown
 Unary = Literal["query_mean", "saliency"]
 Gate = Literal["none", "scalar", "scalar_pairwise", "norm"]
 Centring = Literal["channel", "sample", "none"]
+Attention = Literal["softmax", "dot"]
+Initial = Literal["normal", "mmseg", "slowfast"]
 LARGEST_FACTOR = 65_536  # of reductions and pooling
 TEMPERATURES = (1e-6, 1e6)
 
@@ -74,6 +76,12 @@ class Settings:
             unscaled, as in the authors' code.
         centring: whiten with the mean over positions of each `channel` (the paper), with one mean over positions and
             channels of the `sample`, or with `none`: mu_q = 0.
+        attention: weights of the term with q.k: its `softmax`, or `dot`: the logits themselves, divided by the number
+            of keys, as in PySlowFast and mmcv's mode `dot_product` (which has neither scale nor temperature).
+        pool_projected: pool keys and values after their projections, as mmcv's `sub_sample` does, not before.
+        initial: weights before training. `normal`: N(0, 0.01), biases 0. `mmseg`: the same, except for mmcv's default
+            of the projection, N(0, sqrt(2 / C)), and PyTorch's of the saliency and its bias, uniform within
+            1 / sqrt(C). `slowfast`: N(0, sqrt(2 / outputs)), biases 0, fvcore's c2_msra_fill.
     """
 
     embed_reduction: int = 2
@@ -87,13 +95,16 @@ class Settings:
     gate: Gate = "none"
     pool: int = 1
     centring: Centring = "channel"
+    attention: Attention = "softmax"
+    pool_projected: bool = False
+    initial: Initial = "normal"
 
     def __post_init__(self) -> None:
         for name in ("embed_reduction", "value_reduction", "pool"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST_FACTOR:
                 raise ValueError(f"{name} must be a whole number within 1..{LARGEST_FACTOR}, got {shown(value)}")
-        for name in ("value_bias", "projection", "projection_bias", "scaled", "unary_scaled"):
+        for name in ("value_bias", "projection", "projection_bias", "scaled", "unary_scaled", "pool_projected"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, got {shown(getattr(self, name))}")
         coldest, hottest = TEMPERATURES
@@ -102,10 +113,9 @@ class Settings:
             raise ValueError(
                 f"temperature must be a number within {coldest:g}..{hottest:g}, got {shown(self.temperature)}"
             )
-        if self.gate not in get_args(Gate):
-            raise unknown("gate", self.gate, get_args(Gate))
-        if self.centring not in get_args(Centring):
-            raise unknown("centring", self.centring, get_args(Centring))
+        for name, kind in (("gate", Gate), ("centring", Centring), ("attention", Attention), ("initial", Initial)):
+            if getattr(self, name) not in get_args(kind):
+                raise unknown(name, getattr(self, name), get_args(kind))
         if self.value_reduction > 1 and not self.projection:
             raise ValueError(
                 f"value_reduction={self.value_reduction} leaves fewer channels than came in; "
@@ -129,6 +139,9 @@ class Options(TypedDict, total=False):
     gate: Gate
     pool: int
     centring: Centring
+    attention: Attention
+    pool_projected: bool
+    initial: Initial
 
 
 @dataclass(frozen=True)
@@ -139,7 +152,8 @@ class Preset:
     exceptions: Mapping[str, Options] = field(default_factory=dict)
 
 
-_AUTHORS = Settings(gate="scalar_pairwise", centring="sample")
+# Their term mu_q.k has neither scale nor temperature.
+_AUTHORS = Settings(gate="scalar_pairwise", centring="sample", unary_scaled=False)
 _AUTHORS_NL: Mapping[str, Options] = {"nl": {"scaled": True, "temperature": 1.0}}
 
 PRESETS: Mapping[str, Preset] = {
@@ -152,8 +166,17 @@ PRESETS: Mapping[str, Preset] = {
         replace(_AUTHORS, embed_reduction=4, centring="channel", scaled=True, temperature=0.05), _AUTHORS_NL
     ),
     "mmseg": Preset(
-        Settings(value_reduction=2, value_bias=True, projection=True, scaled=True, temperature=0.05, gate="norm"),
-        {"nl": {"temperature": 1.0}},
+        Settings(
+            value_reduction=2,
+            value_bias=True,
+            projection=True,
+            scaled=True,
+            temperature=0.05,
+            gate="norm",
+            initial="mmseg",
+        ),
+        # mmcv's NonLocal2d; its subclass for DNL cannot pool.
+        {"nl": {"temperature": 1.0, "pool_projected": True}, "nl_pairwise": {"pool_projected": True}},
     ),
     "slowfast": Preset(
         Settings(
@@ -164,9 +187,13 @@ PRESETS: Mapping[str, Preset] = {
             scaled=True,
             gate="norm",
             pool=2,
+            initial="slowfast",
         )
     ),
 }
+
+
+_DOT_PRODUCTS = ("nl", "nl_pairwise", "dnl")
 
 
 def find_variant(name: str) -> Variant:
@@ -197,4 +224,12 @@ def resolve_settings(variant: Variant, preset: str = "paper", /, **options: Unpa
     settings = replace(row.settings, **merged)
     if settings.centring == "none" and variant.unary == "query_mean" and not variant.coupled:
         raise ValueError(f"centring='none' makes mu_q zero, and {variant.name} is left without its unary term mu_q.k")
+    if settings.attention == "dot" and variant.name not in _DOT_PRODUCTS:
+        raise ValueError(
+            f"attention='dot' is defined for {', '.join(_DOT_PRODUCTS)}, not for {variant.name}; use softmax"
+        )
+    if settings.pool_projected and (not variant.pairwise or variant.unary == "saliency"):
+        raise ValueError(
+            f"pool_projected=True pools keys and values, which {variant.name} has more than; leave it out"
+        )
     return settings

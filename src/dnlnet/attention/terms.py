@@ -38,9 +38,11 @@ class Embeddings:
     unary_factor: float = 1.0  # of mu_q in a separate unary term: undoes the scale contained in q
 
 
-def pairwise_logits(embeddings: Embeddings, centring: Centring) -> Logits:
-    """(q_i - mu_q).(k_j - mu_k), up to a constant in j."""
+def pairwise_logits(embeddings: Embeddings, centring: Centring, exact: bool = False) -> Logits:
+    """(q_i - mu_q).(k_j - mu_k), up to a constant in j unless it is `exact`."""
     query, key = _query_and_key(embeddings)
+    if exact:
+        key = key - query_mean(key, centring)
     return Logits(clamp_to_finite(query - query_mean(query, centring)), key)
 
 
@@ -61,8 +63,10 @@ def coupled_logits(embeddings: Embeddings, centring: Centring) -> Logits:
     return Logits(torch.cat([pair.query, ones], dim=2), torch.cat([pair.key, unary.key], dim=2))
 
 
-def attention_logits(embeddings: Embeddings, variant: Variant, centring: Centring) -> list[Logits]:
-    """The logits whose softmaxes add up to the variant's attention.
+def attention_logits(
+    embeddings: Embeddings, variant: Variant, centring: Centring, exact: bool = False
+) -> list[Logits]:
+    """The logits whose softmaxes add up to the variant's attention; without a softmax they need to be `exact`.
 
     The one with a query per position comes last: its backward pass, which needs the most memory, then runs first,
     before the gradients of the other exist.
@@ -70,7 +74,7 @@ def attention_logits(embeddings: Embeddings, variant: Variant, centring: Centrin
     if variant.coupled:
         return [coupled_logits(embeddings, centring)]
     unary = [unary_logits(embeddings, centring)] if variant.unary else []
-    pair = [pairwise_logits(embeddings, centring)] if variant.pairwise else []
+    pair = [pairwise_logits(embeddings, centring, exact)] if variant.pairwise else []
     return unary + pair
 
 
@@ -81,6 +85,11 @@ def query_mean(query: Tensor, centring: Centring) -> Tensor:
     if centring == "sample":
         return query.mean(dim=(1, 2), keepdim=True).expand(-1, -1, query.shape[2])
     return query.mean(dim=1, keepdim=True)
+
+
+def weigh_by_dot_products(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """sum_j (q_i.k_j / M) v_j, summed over the keys first: no matrix of N x M is formed."""
+    return query @ (key.mT @ value / key.shape[1])
 
 
 def clamp_to_finite(tokens: Tensor) -> Tensor:

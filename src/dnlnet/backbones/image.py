@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dnlnet.backbones.hub import hub_or_cache, reason
-from dnlnet.backbones.pixels import CAFFE_MEAN, DEVIATION, MEAN
+from dnlnet.backbones.pixels import DEVIATION, IMAGENET, MEAN, Pixels
 from dnlnet.backbones.rows import BACKBONES, NOWHERE, VIT, BackboneRow
 from dnlnet.errors import unknown
 
@@ -29,8 +29,8 @@ class Backbone(nn.Module):
             for the remaining blocks. None follows the output stride: ((1,), (1,), (1, 2), (2, 4)) for 8.
         ceil_pool: round up in the stem's max-pool, as Caffe and the authors' code do: images whose sides are a
             multiple of 4 get maps with one more row and column; for sides of 769 pixels nothing changes.
-        caffe_pixels: the weights expect Caffe's pixels: BGR in 0..255 minus the mean. Images are still passed
-            normalised, as for every other backbone.
+        pixels: what the weights expect, if not ImageNet's normalisation with red first. Images are still passed
+            normalised as for ImageNet, like those of every other backbone.
         pretrained: load timm's ImageNet weights from its cache or the network. For a local file, use `load_weights`.
 
     >>> backbone = Backbone("resnet18", output_stride=16)
@@ -42,7 +42,7 @@ class Backbone(nn.Module):
     'body.layer4.1'
     """
 
-    caffe: Tensor | None
+    renormalise: Tensor | None
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Backbone(nn.Module):
         stride_in_1x1: bool = False,
         dilations: Sequence[Sequence[int]] | None = None,
         ceil_pool: bool = False,
-        caffe_pixels: bool = False,
+        pixels: Pixels = IMAGENET,
         pretrained: bool = False,
     ) -> None:
         super().__init__()
@@ -66,9 +66,11 @@ class Backbone(nn.Module):
         if dilations is not None and not row.bottlenecks:
             raise ValueError(f"{name} has no bottleneck blocks, so dilations have nothing to act on")
         self.name, self.parallel = name, row.parallel
-        # Scale and shift of each channel, from normalised pixels to 0..255 minus Caffe's mean.
-        deviation, mean, caffe = torch.tensor([DEVIATION, MEAN, CAFFE_MEAN]).view(3, 3, 1, 1)
-        self.register_buffer("caffe", torch.stack([deviation, mean - caffe]) if caffe_pixels else None, False)
+        # Scale and shift of each colour, from ImageNet's normalisation to that of the weights.
+        self.blue_first = pixels.blue_first
+        old_mean, old, new_mean, new = torch.tensor([MEAN, DEVIATION, pixels.mean, pixels.deviation]).view(4, 3, 1, 1)
+        change = None if pixels == IMAGENET else torch.stack([old / new, (old_mean - new_mean) / new])
+        self.register_buffer("renormalise", change, persistent=False)
         options = dict(row.options) if len(row.output_strides) == 1 else {**row.options, "output_stride": stride}
         self.body = _create(row.timm, pretrained, row.maps, options)
         self.channels = tuple(self.body.feature_info.channels())
@@ -84,9 +86,10 @@ class Backbone(nn.Module):
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """Feature maps of (B, 3, H, W) images, with `channels` and `strides`."""
-        if self.caffe is not None:
-            scale, shift = self.caffe
-            images = (images * scale + shift).flip(1)
+        if self.renormalise is not None:
+            scale, shift = self.renormalise
+            images = images * scale + shift
+            images = images.flip(1) if self.blue_first else images
         if not self.parallel:
             features: list[Tensor] = self.body(images)
             return features

@@ -44,11 +44,30 @@ def normalised(
 
 @dataclass(frozen=True)
 class Pixels:
-    """How a network's pixels are normalised: mean and deviation of each colour, for pixels in 0..255."""
+    """How a network's pixels are normalised.
+
+    Args:
+        mean, deviation: of each colour, red first, for pixels in 0..255.
+        blue_first: the network takes its colours in reverse, from blue to red.
+    """
 
     mean: tuple[float, ...] = MEAN
     deviation: tuple[float, ...] = DEVIATION
+    blue_first: bool = False
 
     def normalised(self, images: "Tensor") -> "Tensor":
-        """See the function of this name."""
-        return normalised(images, self.mean, self.deviation)
+        """Normalise images as the function of this name does, and reverse their colours if needed."""
+        pixels = normalised(images, self.mean, self.deviation)
+        return pixels.flip(1) if self.blue_first else pixels
+
+    def zero(self) -> tuple[float, ...]:
+        """Return the colour, red first and normalised as for ImageNet, that the network sees as 0.
+
+        >>> [round(value, 3) for value in Pixels(mean=(0.0, 0.0, 0.0)).zero()]
+        [-2.118, -2.036, -1.804]
+        """
+        return tuple((mean - usual) / width for mean, usual, width in zip(self.mean, MEAN, DEVIATION, strict=True))
+
+
+IMAGENET = Pixels()
+CAFFE = Pixels(CAFFE_MEAN, (1.0, 1.0, 1.0), blue_first=True)

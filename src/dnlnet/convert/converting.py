@@ -52,6 +52,7 @@ def convert(
         checkpoint = _add_config(checkpoint, family, config)
     try:
         converted = family.convert(checkpoint)
+        _require_settings(converted, settings)
         recipe = override(converted.recipe, settings)
         state, unused = match_network(converted.state, recipe, len(converted.classes), converted.names)
     except ValueError as error:
@@ -75,6 +76,15 @@ def read(path: Path) -> ForeignCheckpoint:
     if path.is_file() and (reason := slowfast.caffe2_problem(path)) is not None:
         raise ValueError(reason)
     return read_checkpoint(path)
+
+
+def _require_settings(converted: Converted, settings: Sequence[str]) -> None:
+    """Raise unless every assumption that decides the outputs is replaced by a setting."""
+    if missing := [row.text for row in converted.assumed if row.required and row.holds(settings)]:
+        raise ValueError(
+            "neither a configuration in the file nor its name tells what its outputs depend on; pass the "
+            f"configuration, --config FILE, or say it: {'; '.join(missing)}"
+        )
 
 
 def _add_config(checkpoint: ForeignCheckpoint, family: Family, config: Path) -> ForeignCheckpoint:

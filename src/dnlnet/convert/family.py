@@ -35,10 +35,12 @@ class Assumption:
     Args:
         text: shown to the user, with the option that changes it.
         keys: parts of the recipe that it concerns; setting one of them replaces the assumption.
+        required: nothing speaks for it and it decides the outputs, so a setting has to replace it.
     """
 
     text: str
     keys: tuple[str, ...]
+    required: bool = False
 
     def holds(self, settings: Sequence[str]) -> bool:
         """Whether none of the settings, each ``key=value``, replaces it.

@@ -5,13 +5,10 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dnlnet.backbones.pixels import CAFFE_MEAN, DEVIATION, MEAN
 from dnlnet.errors import shown
 
 _LARGEST = 2**53  # largest number in arithmetic
 _LONGEST = 2_000_000  # characters
-_IMAGENET = (MEAN, DEVIATION, True)  # mean, deviation, red first
-_CAFFE = (CAFFE_MEAN[::-1], (1.0, 1.0, 1.0), False)
 
 
 class NotPlain:
@@ -49,9 +46,9 @@ class Config:
             names = _read(rest)
         if names is None:
             return cls(None, ("its configuration is not valid Python, so it was ignored",))
-        if "_base_" in names:
+        if base := next((key for key in ("_base_", "read_base") if key in names), None):
             raise ValueError(
-                "its configuration builds on other files (_base_); pass the full one, which training writes to its "
+                f"its configuration builds on other files ({base}); pass the full one, which training writes to its "
                 "folder, with --config"
             )
         return cls(names)
@@ -90,26 +87,9 @@ def require_known(part: Mapping[str, Any], where: str, known: Mapping[str, tuple
     """
     for key, values in known.items():
         if key in part and part[key] not in values:
-            raise ValueError(f"its {where}.{key} is {shown(part[key])}; supported: {' or '.join(map(shown, values))}")
-
-
-def takes_caffe_pixels(config: Config) -> bool:
-    """Whether pixels are BGR minus Caffe's mean, rather than RGB normalised as for ImageNet."""
-    found = [
-        (part["mean"], part["std"], part.get("to_rgb", part.get("bgr_to_rgb", True)))
-        for part in config.dicts()
-        if isinstance(part.get("mean"), tuple) and isinstance(part.get("std"), tuple)
-    ]
-    for pixels in found:
-        if pixels not in (_IMAGENET, _CAFFE):
-            mean, deviation, red_first = pixels
-            raise ValueError(
-                f"its pixels have the mean {shown(mean)} and the deviation {shown(deviation)}, "
-                f"{'RGB' if red_first else 'BGR'}; only ImageNet's in RGB and Caffe's in BGR are supported"
-            )
-    if _IMAGENET in found and _CAFFE in found:
-        raise ValueError("its configuration normalises pixels in two ways, and does not say which one is used")
-    return _CAFFE in found
+            listed = [shown(value) for value in values if value is not None]
+            what = f"supported: {' or '.join(listed)}" if listed else "it is supported only if it is absent"
+            raise ValueError(f"its {where}.{key} is {shown(part[key])}; {what}")
 
 
 def _read(text: str) -> dict[str, Any] | None:
@@ -122,7 +102,9 @@ def _read(text: str) -> dict[str, Any] | None:
             warnings.simplefilter("ignore")  # Python's, about source that is not ours
             tree = ast.parse(text)
         for node in tree.body:
-            if isinstance(node, ast.Assign):
+            if isinstance(node, ast.ImportFrom):  # of classes, in place of their names
+                names |= {alias.asname or alias.name: alias.name for alias in node.names}
+            elif isinstance(node, ast.Assign):
                 value = _value(node.value, names)
                 names |= {target.id: value for target in node.targets if isinstance(target, ast.Name)}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -137,11 +119,13 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
         case ast.Tuple(elts=items) | ast.List(elts=items):
             return tuple(_value(item, names) for item in items)
         case ast.Dict(keys=keys, values=values):
-            return {
-                key.value: _value(value, names)
-                for key, value in zip(keys, values, strict=True)
-                if isinstance(key, ast.Constant)
-            }
+            return _short_type(
+                {
+                    key.value: _value(value, names)
+                    for key, value in zip(keys, values, strict=True)
+                    if isinstance(key, ast.Constant) and isinstance(key.value, str)
+                }
+            )
         case ast.Call(func=ast.Name(id="dict"), args=[], keywords=words):
             return _keywords(words, names)
         case ast.Name(id=name):
@@ -161,7 +145,13 @@ def _keywords(words: list[ast.keyword], names: Mapping[str, Any]) -> dict[str, A
             found[word.arg] = value
         elif isinstance(value, Mapping):  # dict(**others)
             found |= value
-    return found
+    return _short_type(found)
+
+
+def _short_type(part: dict[str, Any]) -> dict[str, Any]:
+    """The part with the bare name of its class: mmengine also writes `mmseg.models.backbones.resnet.ResNetV1c`."""
+    kind = part.get("type")
+    return part | {"type": kind.rpartition(".")[2]} if isinstance(kind, str) else part
 
 
 def _number(left: Any, op: ast.operator, right: Any) -> Any:

@@ -16,10 +16,12 @@ from typing import Any
 
 from torch import Tensor
 
+from dnlnet.backbones.pixels import CAFFE_MEAN, MEAN, Pixels
 from dnlnet.convert.coco_classes import COCO_CLASSES
-from dnlnet.convert.family import Converted, Family, ForeignCheckpoint
+from dnlnet.convert.family import Assumption, Converted, Family, ForeignCheckpoint
 from dnlnet.convert.known_classes import number_classes
-from dnlnet.convert.mm_config import Config, require_known, takes_caffe_pixels
+from dnlnet.convert.mm_config import Config, require_known
+from dnlnet.convert.mm_images import read_pixels
 from dnlnet.convert.mmdet_blocks import PRESET, Block, block_options, find_blocks
 from dnlnet.convert.names import State, flatten_convolutions, rename_tensors, size
 from dnlnet.convert.resnets import PLAIN_STEM, find_resnet
@@ -28,6 +30,7 @@ from dnlnet.detection.network import PLACEMENTS
 from dnlnet.detection.recipes import detection_recipes
 from dnlnet.detection.schema import DetectionRecipe, InstanceData
 from dnlnet.errors import shown
+from dnlnet.recipes.schema import pixel_fields
 
 SOURCE = "Mask R-CNN of the authors' detection code (mmdetection 1.0): baseline, NL, simplified NL (as gc) and DNL"
 _ABN_EPS = 1e-5
@@ -111,7 +114,8 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
         )
     state[_OFFSETS] = state[_OFFSETS] + _half_a_cell(state[_OFFSETS])
     said = (*config.notes, *class_notes, *notes, norm_note, *_test_notes(config), *_NOTES)
-    return Converted(state, recipe, classes, said, (), unused, names)
+    assumed = () if _find_pixels(config) else (_ASSUMED_PIXELS,)
+    return Converted(state, recipe, classes, said, assumed, unused, names)
 
 
 FAMILY = Family(
@@ -186,7 +190,7 @@ def _recipe(
     changes = {
         "backbone": backbone,
         "stride_in_1x1": config.part("model", "backbone").get("style") == "caffe",
-        "caffe_pixels": takes_caffe_pixels(config),
+        **pixel_fields(_find_pixels(config) or Pixels()),
         "placement": placement or recipe.model.placement,
         "preset": PRESET,
         "block": dict(options),
@@ -199,6 +203,25 @@ def _recipe(
     if scales and all(scale == scales[0] for scale in scales) and scales[0] != (1333, 800):
         recipe = recipe.model_copy(update={"data": _resize_data(recipe.data, scales[0]), "measured": None})
     return recipe if model == recipe.model else recipe.model_copy(update={"model": model, "measured": None})
+
+
+_ASSUMED_PIXELS = Assumption(
+    "pixels are assumed to be red first with ImageNet's mean and deviation, as in the authors' configurations; "
+    "--set model.caffe_pixels=true changes it to Caffe's",
+    ("model.pixels", "model.caffe_pixels"),
+)
+
+
+def _find_pixels(config: Config) -> Pixels | None:
+    """Return how pixels are normalised; None if the configuration does not say."""
+    parts = [part for part in config.dicts() if "mean" in part and "std" in part]
+    found = {read_pixels(part, "img_norm_cfg", part.get("to_rgb", True) is True) for part in parts}
+    if len(found) > 1:
+        raise ValueError("its configuration normalises pixels in two ways, and does not say which one is used")
+    for pixels in found:
+        if pixels.mean not in (MEAN, CAFFE_MEAN):  # images are padded with the mean
+            raise ValueError(f"its pixels have the mean {shown(pixels.mean)}; supported: ImageNet's and Caffe's")
+    return next(iter(found), None)
 
 
 def _resize_data(data: InstanceData, scale: tuple[Any, ...]) -> InstanceData:

@@ -1,15 +1,16 @@
 """Convert mmsegmentation's DNL, non-local and plain FCN heads on ResNets."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from dnlnet.convert.family import Converted, Family, ForeignCheckpoint
+from dnlnet.convert.family import Assumption, Converted, Family, ForeignCheckpoint
 from dnlnet.convert.known_classes import find_data
 from dnlnet.convert.mm_config import Config
 from dnlnet.convert.mmseg_facts import Facts
 from dnlnet.convert.names import State, check_context, flatten_convolutions, rename_tensors, size
 from dnlnet.convert.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
-from dnlnet.recipes.schema import Optim, Schedule
+from dnlnet.recipes.schema import Optim, Schedule, pixel_fields
 from dnlnet.segmentation.schema import Data, Evaluation, Loss, SegmentationRecipe, SegmentorModel
 
 # Their names and ours.
@@ -56,13 +57,13 @@ _BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
 
 
 def matches(state: State) -> bool:
-    """Whether the names are those of an mmsegmentation head that concatenates its input."""
-    return {"decode_head.conv_cat.conv.weight", "decode_head.conv_seg.weight"} <= set(state)
+    """Return whether the names are those of mmsegmentation's networks."""
+    return all(any(name.startswith(part) for name in state) for part in ("backbone.", "decode_head."))
 
 
 def convert(checkpoint: ForeignCheckpoint) -> Converted:
     """Convert a checkpoint; what its weights leave open comes from its configuration or its file's name."""
-    theirs = checkpoint.state
+    theirs, name = checkpoint.state, checkpoint.path.name
     _check_network(theirs)
     averaged = [name for name in theirs if name.startswith("ema_")]
     kind = next((kind for kind in _VARIANTS if f"decode_head.{kind}.g.conv.weight" in theirs), None)
@@ -76,17 +77,20 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     state, unused = rename_tensors({name: x for name, x in theirs.items() if name not in averaged}, names)
     variant = None if kind is None else _VARIANTS[kind]
     config = Config.of(checkpoint.meta)
-    facts = Facts.of(checkpoint.path.name, config, checkpoint.meta.get("iter"))
     width = size(theirs, "decode_head.convs.0.conv.weight")
     has_auxiliary = "auxiliary_head.conv_seg.weight" in theirs
+    join_input = "decode_head.conv_cat.conv.weight" in theirs
     data, classes, assumed = find_data(size(theirs, "decode_head.conv_seg.weight"), *_find_classes(checkpoint.meta))
+    facts = Facts.of(name, config, data, checkpoint.meta.get("iter"))
     model = SegmentorModel(
         backbone=find_resnet(theirs, "backbone.", stem, _BACKBONES),
         output_stride=facts.output_stride,
         dilations=facts.dilations,
         stride_in_1x1=facts.stride_in_1x1,
-        caffe_pixels=facts.caffe_pixels,
+        **pixel_fields(facts.pixels),
         head_dilation=facts.head_dilation,
+        auxiliary_dilation=facts.auxiliary_dilation,
+        join_input=join_input,
         variant=variant,
         preset="mmseg",
         block={} if variant is None else _block(config.part("model", "decode_head"), state, width),
@@ -99,13 +103,15 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     notes = [*config.notes, *facts.notes]
     notes += [f"left out: an averaged copy of the weights, {len(averaged)} tensors"] if averaged else []
     notes += [assumed] if assumed else []
-    notes += [_SMALLER] if data.startswith("pascal_context") else []
     return Converted(
         flatten_convolutions(state, "head.block"),
         _recipe(model, data, facts),
         classes,
         tuple(notes),
-        tuple(facts.assumed),
+        (
+            *facts.assumed,
+            *([] if variant is None or "decode_head" in config.part("model") else [_logits(name, variant)]),
+        ),
         unused,
         names,
     )
@@ -119,45 +125,61 @@ FAMILY = Family(
     ("backbone.", "neck.", "decode_head."),
     "config",
 )
-_SMALLER = (
-    "mmsegmentation tests on PASCAL-Context with images resized to fit into 520 x 520; here they are not resized, "
-    "which is nearly the same for the most common size, 500 x 375"
-)
 
 
 def _check_network(state: State) -> None:
     """Refuse layers that are known to have no counterpart in our networks."""
     check_context(state)
+    heads = {name.split(".")[1] for name in state if name.startswith("decode_head.")}
+    if strange := sorted(heads - {"convs", "conv_cat", "conv_seg", *_VARIANTS}):
+        raise ValueError(
+            f"its decode_head has the layers {', '.join(strange)}; supported: DNLHead, NLHead and FCNHead, of convs, "
+            "conv_cat, conv_seg, dnl_block and nl_block"
+        )
+    if size(state, "decode_head.conv_seg.weight") == 1:
+        raise ValueError(
+            "its decode_head has one output, for two classes and a threshold; supported: an output for each class"
+        )
     if any(name.startswith("backbone.layer") and ".downsample.2." in name for name in state):
         raise ValueError("its backbone is a ResNetV1d, with average-pooling in its shortcuts, which is not supported")
 
 
 def _recipe(model: SegmentorModel, data: str, facts: Facts) -> SegmentationRecipe:
     """The recipe with which mmsegmentation trains such a model, as far as this package supports it."""
-    # Cityscapes is not resized; PASCAL-Context fits into a square, which is nearly the original size.
-    short_side = None if data == "cityscapes" or data.startswith("pascal_context") else 512
+    # In training, images of Cityscapes and PASCAL-Context keep their size.
+    trained = None if data == "cityscapes" or data.startswith("pascal_context") else facts.resizing.short
     crop = facts.crop or ((512, 1024) if data == "cityscapes" else (512, 512))
     free = ("block.query", "block.key") if model.variant == "dnl" and facts.windowed else ()
     return SegmentationRecipe(
         name=f"mmseg-{data}-{model.backbone}-{model.variant or 'baseline'}",
         model=model,
-        data=Data(name=data, crop=crop, short_side=short_side, brightness=32),
+        data=Data(name=data, crop=crop, short_side=trained, brightness=32),
         loss=Loss(auxiliary_weight=0.4),
         optim=Optim(lr=0.01, weight_decay=5e-4, no_decay=free),
         schedule=Schedule(iterations=facts.iterations, batch=8 if data == "cityscapes" else 16),
-        evaluation=Evaluation(window=facts.window, stride=facts.stride, short_side=short_side),
+        evaluation=Evaluation(
+            window=facts.window,
+            stride=facts.stride,
+            short_side=facts.resizing.short,
+            long_side=facts.resizing.long,
+            divisor=facts.divisor,
+            image_corners=False,  # OpenCV resizes with borders on borders
+        ),
     )
 
 
 def _block(head: Mapping[str, Any], state: State, width: int) -> dict[str, Any]:
     """Options that differ from the preset: widths from the tensors, logits from the configuration."""
     mode = head.get("mode", "embedded_gaussian")
-    if mode != "embedded_gaussian":
-        raise ValueError(f"its block has the mode {mode}; only embedded_gaussian is supported")
+    if mode not in ("embedded_gaussian", "dot_product"):
+        raise ValueError(f"its block has the mode {mode}; supported: embedded_gaussian and dot_product")
     options: dict[str, Any] = {}
     reduction = width // size(state, "head.block.value.weight")
     if reduction != 2:
         options |= {"embed_reduction": reduction, "value_reduction": reduction}
+    if mode == "dot_product":  # which has neither scale nor temperature
+        dots = {"attention": "dot", "scaled": False}
+        return options | dots | ({"temperature": 1.0} if "head.block.saliency.weight" in state else {})
     temperature = head.get("temperature", 0.05)
     if "head.block.saliency.weight" in state and temperature != 0.05:
         if not isinstance(temperature, int | float):
@@ -166,6 +188,29 @@ def _block(head: Mapping[str, Any], state: State, width: int) -> dict[str, Any]:
     if head.get("use_scale") is False:
         options["scaled"] = False
     return options
+
+
+# Names of published files, which have the defaults: dnl_r50-d8_512x1024_..., nonlocal_r101-d8_...
+_PUBLISHED = re.compile(r"(dnl|nonlocal)_r\d+[a-z]?-d\d+_")
+
+
+def _logits(name: str, variant: str) -> Assumption:
+    """Return the assumption about a block without a configuration."""
+    dots = "--set model.block.attention=dot --set model.block.scaled=false"
+    divisor = " and temperature 0.05" if variant == "dnl" else ""
+    other = " --set model.block.temperature=1" if variant == "dnl" else ""
+    hotter = ", --set model.block.temperature=... is another temperature" if variant == "dnl" else ""
+    if _PUBLISHED.match(name):
+        text = (
+            f"its block is assumed to have the mode embedded_gaussian with use_scale{divisor}, as in their "
+            f"configurations; {dots}{other} is dot_product, --set model.block.scaled=false is use_scale=False{hotter}"
+        )
+        return Assumption(text, ("model.block",))
+    text = (
+        f"--set model.block.attention=softmax for the mode embedded_gaussian with use_scale{divisor}, or {dots}"
+        f"{other} for dot_product (--set model.block.scaled=false is use_scale=False{hotter})"
+    )
+    return Assumption(text, ("model.block",), required=True)
 
 
 def _find_classes(meta: Mapping[str, Any]) -> tuple[Any, Any]:

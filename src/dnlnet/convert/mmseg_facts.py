@@ -8,18 +8,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dnlnet.backbones.pixels import Pixels
 from dnlnet.convert.family import Assumption
-from dnlnet.convert.mm_config import Config, require_known, takes_caffe_pixels
+from dnlnet.convert.mm_config import Config, require_known
+from dnlnet.convert.mm_images import Resizing, check_steps, find_divisor, find_pixels, find_resizing, test_steps
 from dnlnet.convert.resnets import Dilations, nondefault_dilations
 from dnlnet.errors import shown
 
 _WINDOWED = (769, 769)  # models for crops of this size align corners and are tested in windows
 _STRIDE = (513, 513)
+# Sides that images are resized to in the published test configurations, by our names of the data sets.
+_RESIZED: Mapping[str, Resizing] = {
+    "cityscapes": Resizing(1024, 2048),
+    "pascal_context": Resizing(520, 520),
+    "pascal_context_60": Resizing(520, 520),
+}
+_RESIZED_WINDOWED, _RESIZED_USUALLY = Resizing(1025, 2049), Resizing(512, 2048)
 _STRIDES = {(1, 2, 1, 1): 8, (1, 2, 2, 1): 16, (1, 2, 2, 2): 32}  # of the stages, and that of the network
 
 # Values of a configuration with which the networks are the same, by their keys.
 _BACKBONE: Mapping[str, tuple[Any, ...]] = {
-    "type": ("ResNet", "ResNetV1c", "mmseg.ResNet", "mmseg.ResNetV1c"),
+    "type": ("ResNet", "ResNetV1c"),
     "style": ("pytorch", "caffe"),
     "num_stages": (4,),
     "avg_down": (False,),
@@ -32,7 +41,10 @@ _HEAD: Mapping[str, tuple[Any, ...]] = {
     "input_transform": (None,),
     "threshold": (None,),
 }
-_NORM: Mapping[str, tuple[Any, ...]] = {"type": ("BN", "SyncBN", "BN2d", "MMSyncBN"), "eps": (1e-5,)}
+_NORM: Mapping[str, tuple[Any, ...]] = {
+    "type": ("BN", "SyncBN", "BN2d", "MMSyncBN", "BatchNorm2d", "SyncBatchNorm"),
+    "eps": (1e-5,),
+}
 # Keys whose values show in the tensors, or matter for training alone.
 _SHOWN = {
     "backbone": "depth in_channels stem_channels base_channels strides dilations out_indices deep_stem frozen_stages "
@@ -55,8 +67,11 @@ class Facts:
     output_stride: int = 8
     dilations: Dilations | None = None
     stride_in_1x1: bool = False
-    caffe_pixels: bool = False
+    pixels: Pixels = field(default_factory=Pixels)
+    resizing: Resizing = field(default_factory=Resizing)
+    divisor: int = 1
     head_dilation: int = 1
+    auxiliary_dilation: int | None = None
     notes: list[str] = field(default_factory=list)
     assumed: list[Assumption] = field(default_factory=list)
 
@@ -66,16 +81,16 @@ class Facts:
         return self.crop == _WINDOWED
 
     @classmethod
-    def of(cls, name: str, config: Config, trained: Any = None) -> "Facts":
-        """Find the facts from a file's name, its configuration and its number of trained iterations."""
+    def of(cls, name: str, config: Config, data: str, trained: Any = None) -> "Facts":
+        """Find the facts from a file's name, its configuration, data set and number of trained iterations."""
         facts = cls()
         facts._find_crop(name, config)
-        facts._find_resizing(config)
+        facts._find_corners(config)
+        facts._find_image(config, data)
         facts._find_test(config)
         facts._find_backbone(name, config)
         facts._find_heads(name, config)
         facts._find_length(name, config, trained)
-        facts.caffe_pixels = takes_caffe_pixels(config)
         return facts
 
     def _find_crop(self, name: str, config: Config) -> None:
@@ -88,7 +103,7 @@ class Facts:
         ]
         self.crop = next((crop for crop in map(_pair, crops) if crop is not None), None)
 
-    def _find_resizing(self, config: Config) -> None:
+    def _find_corners(self, config: Config) -> None:
         head = config.part("model", "decode_head")
         if head:
             self.align_corners = head.get("align_corners", False) is True  # False is the default there
@@ -96,6 +111,30 @@ class Facts:
         self.align_corners = self.windowed
         why = f"as in their models for crops of {self.crop[0]} x {self.crop[1]}" if self.crop else _NO_CROP
         self._assume("model.align_corners", f"align_corners is {self.align_corners}, {why}")
+
+    def _find_image(self, config: Config, data: str) -> None:
+        """Find how an image is normalised, resized and padded."""
+        steps = test_steps(config)
+        self.divisor = find_divisor(config)
+        pixels = find_pixels(config, steps)
+        if pixels is None:
+            self._assume(
+                "model.pixels",
+                "pixels are assumed to be red first with ImageNet's mean and deviation, as in their configurations",
+                "model.pixels.blue_first=true, model.pixels.mean=[...] and model.pixels.deviation=[...]",
+            )
+        self.pixels = pixels or Pixels()
+        if steps is not None:
+            self.notes += check_steps(steps)
+            self.resizing = find_resizing(steps)
+            return
+        self.resizing = _RESIZED_WINDOWED if self.windowed else _RESIZED.get(data, _RESIZED_USUALLY)
+        self._assume(
+            "evaluation.short_side",
+            f"images are resized to {self.resizing.short} pixels, at most {self.resizing.long} on the longer side, "
+            "as in their test configurations",
+            "evaluation.short_side=... --set evaluation.long_side=..., or null for both,",
+        )
 
     def _find_test(self, config: Config) -> None:
         tests = (config.part("model", "test_cfg"), config.part("test_cfg"))
@@ -112,13 +151,13 @@ class Facts:
             self.window, self.stride = _pair(test.get("crop_size")), _pair(test.get("stride"))
             if self.window is None or self.stride is None:
                 raise ValueError(f"its test_cfg is {shown(dict(test))}; expected crop_size and stride of two numbers")
+            if any(step > side for step, side in zip(self.stride, self.window, strict=True)):
+                raise ValueError(
+                    f"its test_cfg.stride is {shown(self.stride)}, which leaves gaps between windows of "
+                    f"{shown(self.window)}; expected a stride no larger than crop_size"
+                )
         elif test["mode"] != "whole":
             raise ValueError(f"its test_cfg.mode is {shown(test['mode'])}; supported: whole and slide")
-        if self.window == _WINDOWED:
-            self.notes.append(
-                "mmsegmentation resizes images to 2049 x 1025 before it tests a model for crops of 769 x 769; here "
-                "they are not resized"
-            )
 
     def _find_backbone(self, name: str, config: Config) -> None:
         part = config.part("model", "backbone")
@@ -126,7 +165,8 @@ class Facts:
             named = re.search(r"-d(8|16|32)(?!\d)", name)
             self.output_stride = int(named[1]) if named else 8
             if named is None:
-                self._assume("model.output_stride", "an output stride of 8 is assumed")
+                text = "--set model.output_stride=8 (or 16, 32) for the stride at which its backbone ends"
+                self.assumed.append(Assumption(text, ("model.output_stride",), required=True))
             return
         require_known(part, "backbone", _BACKBONE)
         self._check_rest(part, "backbone", _BACKBONE, "backbone")
@@ -150,23 +190,21 @@ class Facts:
     def _find_heads(self, name: str, config: Config) -> None:
         head, auxiliary = config.part("model", "decode_head"), config.part("model", "auxiliary_head")
         if not head:
-            named = re.search(r"_d(\d+)_r\d", name)  # as in fcn_d6_r50-d16
+            named = re.search(r"[_-]d(\d+)_r\d", name)  # as in fcn_d6_r50-d16 and fcn-d6_r50-d16
             self.head_dilation = int(named[1]) if named else 1
+            if named is None:
+                self._assume("model.head_dilation", "the convolutions of its heads are assumed to have no dilation")
             return
         for where, part in (("decode_head", head), ("auxiliary_head", auxiliary)):
             require_known(part, where, _HEAD)
             self._check_rest(part, where, _HEAD, "head")
         if head.get("in_index", -1) not in (3, -1):
             raise ValueError(f"its decode_head.in_index is {shown(head['in_index'])}; supported: the last map, 3")
-        if head.get("out_channels") not in (None, head.get("num_classes")):
-            raise ValueError("its decode_head has one output for two classes; supported: outputs of all classes")
-        dilation = head.get("dilation", 1)
-        if not _are_counts((dilation,)) or auxiliary.get("dilation", dilation) != dilation:
-            raise ValueError(
-                f"its heads have the dilations {shown(dilation)} and {shown(auxiliary.get('dilation', 1))}; "
-                "supported: one number for both"
-            )
-        self.head_dilation = dilation
+        dilations = head.get("dilation", 1), auxiliary.get("dilation", 1)
+        if not _are_counts(dilations):
+            raise ValueError(f"its heads have the dilations {shown(dilations)}; expected whole numbers")
+        self.head_dilation, other = dilations
+        self.auxiliary_dilation = None if other == self.head_dilation else other
 
     def _find_length(self, name: str, config: Config, trained: Any) -> None:
         said = (rounds for key in ("max_iters", "total_iters") for rounds in config.everywhere(key))

@@ -37,6 +37,10 @@ _CLIPS = Assumption(
     "0.225, red first; --set data.frames=..., data.stride, data.mean and data.deviation change it",
     ("data.frames", "data.stride", "data.mean", "data.deviation"),
 )
+_STRIDES = (
+    "the weights do not tell strides: those of slow_r50 are assumed, 2 x 2 in the stem and its max-pool, and 1, 2, "
+    "2 and 2 in the stages; a network made with others, such as stage_spatial_h_stride, cannot be converted"
+)
 
 
 def matches(state: State) -> bool:
@@ -60,7 +64,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
         state,
         recipe.model_copy(update={"model": model, "paper": None, "measured": None}),
         named_classes(names),
-        (_POOL, note),
+        (_STRIDES, _POOL, note),
         (_CLIPS,),
         unused,
         _NAMES,

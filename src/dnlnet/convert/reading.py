@@ -32,7 +32,8 @@ _LEFT_OUT: Mapping[str, str] = {
     "optimizer_state": "the state of the optimiser",
     "param_schedulers": "the state of the schedule",
     "message_hub": "the log",
-    "ema_state_dict": "an averaged copy of the weights",
+    # mmengine swaps the two before it saves.
+    "ema_state_dict": "the weights without averaging (the weights are the average, as mmengine saves it)",
 }
 
 # Other programs' classes for plain values, and what replaces them.

@@ -54,10 +54,6 @@ _CAFFE2 = (
     "is a Caffe2 model of PySlowFast's model zoo, a pickle of arrays under 'blobs', which cannot be read without "
     "running what it says; load it in PySlowFast with TEST.CHECKPOINT_TYPE caffe2 and save the network's state dict"
 )
-_TEST_NOTE = (
-    "on crops larger than those it was trained on, PySlowFast averages the probabilities of overlapping 7 x 7 "
-    "windows; here the features of the whole crop are averaged, which is the same at 224"
-)
 
 
 def matches(state: State) -> bool:
@@ -86,7 +82,7 @@ def caffe2_problem(path: Path) -> str | None:
 def convert(checkpoint: ForeignCheckpoint) -> Converted:
     """Convert a checkpoint to a video classifier, with the matching recipe for Kinetics.
 
-    Raises ValueError for networks that this package does not have: two pathways, dot-product attention.
+    Raises ValueError for networks that this package does not have, such as those of two pathways.
     """
     theirs = checkpoint.state
     if any(_CAFFE2_NAME.fullmatch(name) for name in theirs):
@@ -117,8 +113,8 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
         state,
         recipe.model_copy(update={"model": model, "paper": None, "measured": None}),
         named_classes(names),
-        (*assumed, _TEST_NOTE, note),
-        config.assumed,
+        (config.head_note(), note),
+        (*config.assumed, *assumed),
         unused,
         _NAMES,
     )

@@ -39,10 +39,12 @@ _TAKEN: Mapping[tuple[str, str], tuple[str, str]] = {
     ("TEST", "NUM_SPATIAL_CROPS"): ("evaluation", "crops"),
     ("MODEL", "DROPOUT_RATE"): ("model", "dropout"),
 }
-_NO_SOFTMAX = (
-    "no configuration in the file: its blocks are assumed to have NONLOCAL.INSTANTIATION softmax and keys pooled by "
-    "2; with dot_product, PySlowFast's default, the weights would be those of another network. --config FILE "
-    "provides one"
+_NO_BLOCKS = Assumption(
+    "--set model.block.attention=dot --set model.block.scaled=false for NONLOCAL.INSTANTIATION dot_product, "
+    "PySlowFast's default, or --set model.block.attention=softmax; keys are assumed to be pooled by 2, which --set "
+    "model.block.pool=... changes",
+    ("model.block",),
+    required=True,
 )
 _NO_CLIPS = Assumption(
     "clips are assumed to be those of PySlowFast's SLOW_8x8: 8 frames with a stride of 8, pixels with mean 0.45 and "
@@ -99,6 +101,17 @@ class Config:
         """What has to be assumed without a configuration."""
         return (_NO_CLIPS,) if self.content is None else ()
 
+    def head_note(self) -> str:
+        """Return how the head differs: it pools windows of TRAIN_CROP_SIZE // 32 positions, one pixel apart."""
+        crop = self.part("DATA").get("TRAIN_CROP_SIZE", 224)
+        window = crop // 32 if isinstance(crop, int) else 7
+        own = "" if not isinstance(crop, int) or crop % 32 == 0 else f", such as its own {crop}"
+        return (
+            f"PySlowFast averages the probabilities of overlapping {window} x {window} windows of features; here the "
+            f"features of the whole crop are averaged, which is the same for crops of {32 * window} pixels and "
+            f"differs for others{own}"
+        )
+
     def apply_to(self, recipe: AnyRecipe) -> AnyRecipe:
         """The recipe with the configuration's clips, crops and views."""
         content = recipe.model_dump()
@@ -116,19 +129,16 @@ class Config:
             said = first["msg"].removeprefix("Value error, ")
             raise ValueError(f"its {theirs} is {shown(first['input'])}: {said}") from None
 
-    def block(self, stages: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Settings of the blocks in these stages that differ from the preset, and notes for the user."""
+    def block(self, stages: tuple[str, ...]) -> tuple[dict[str, Any], tuple[Assumption, ...]]:
+        """Return the settings of the blocks in these stages that differ from the preset, and what is assumed."""
         if not stages:
             return {}, ()
         if self.content is None:
-            return {}, (_NO_SOFTMAX,)
+            return {}, (_NO_BLOCKS,)
         blocks = self.part("NONLOCAL")
         kind = blocks.get("INSTANTIATION", "dot_product")
-        if kind != "softmax":
-            raise ValueError(
-                f"its NONLOCAL.INSTANTIATION is {shown(kind)}: attention without a softmax, which the blocks of this "
-                "package do not have; only softmax is supported"
-            )
+        if kind not in ("softmax", "dot_product"):
+            raise ValueError(f"its NONLOCAL.INSTANTIATION is {shown(kind)}; supported: 'softmax' and 'dot_product'")
         groups = _of_stages(blocks, "GROUP", 1, stages)
         if any(group != 1 for group in groups):
             raise ValueError(
@@ -142,7 +152,8 @@ class Config:
         frames, rows, columns = first
         if frames != 1 or rows != columns or not isinstance(rows, int) or rows < 1:
             raise ValueError(f"its NONLOCAL.POOL is {shown(blocks['POOL'])}; only spatial pooling is supported")
-        return ({} if rows == _POOL else {"pool": rows}), ()
+        dots = {"attention": "dot", "scaled": False} if kind == "dot_product" else {}
+        return dots | ({} if rows == _POOL else {"pool": rows}), ()
 
 
 def _of_stages(blocks: Mapping[str, Any], key: str, usual: Any, stages: tuple[str, ...]) -> list[Any]:

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 from dnlnet.convert.family import Assumption, Converted, Family, ForeignCheckpoint
 from dnlnet.convert.known_classes import find_data
 from dnlnet.convert.names import State, check_context, flatten_convolutions, rename_tensors, size
 from dnlnet.convert.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
 from dnlnet.convert.torchcv_config import Config
-from dnlnet.recipes.schema import Optim
+from dnlnet.recipes.schema import Optim, pixel_fields
 from dnlnet.segmentation.recipes import segmentation_recipes
 from dnlnet.segmentation.schema import Data, SegmentationRecipe, SegmentorModel
 
@@ -33,6 +35,7 @@ _HEAD = {
     "ctb.conv_value": "head.block.value",
     "ctb.conv_mask": "head.block.saliency",
     "ctb.conv_out": "head.block.projection",
+    "ctb.out_bn": "head.block.norm",
     "ctb.gamma": "head.block.gamma",
     "convb.0": "head.refine.0",
     "convb.1.0": "head.refine.1",
@@ -99,6 +102,9 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
         reduction = width // size(state, "head.block.value.weight")
         bias = "head.block.value.bias" in state
         options |= {"projection": True, "value_reduction": reduction, "value_bias": bias}
+    if "head.block.norm.weight" in state:
+        options["gate"] = "norm"
+        state = _fold_gamma(state, variant)
     has_auxiliary = "dsn.2.weight" in theirs
     backbone = find_resnet(theirs, "backbone.", stem, _BACKBONES)
     output_stride, dilations = config.strides()
@@ -108,7 +114,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
         output_stride=output_stride,
         dilations=dilations,
         ceil_pool=True,
-        caffe_pixels=config.takes_caffe_pixels(),
+        **pixel_fields(config.network_pixels()),
         variant=variant,
         preset="authors",
         block=options,
@@ -135,6 +141,21 @@ FAMILY = Family(
     convert,
     ("backbone.", *(f"{module}." for module in _MODULES)),
 )
+
+
+def _fold_gamma(state: dict[str, Tensor], variant: str | None) -> dict[str, Tensor]:
+    """Multiply the last linear map before the norm by gamma: norm(W (gamma y)) = norm((gamma W) y)."""
+    if variant in ("dnl", "dnl_dagger"):
+        raise ValueError("its block has out_bn over two terms, of which gamma gates one, which is not supported")
+    gamma = state.get("head.block.gamma")
+    if gamma is None:
+        return state
+    last = "projection" if "head.block.projection.weight" in state else "value"
+    return {
+        name: tensor * gamma if name.startswith(f"head.block.{last}.") else tensor
+        for name, tensor in state.items()
+        if name != "head.block.gamma"
+    }
 
 
 def _recipe(model: SegmentorModel, data: str, config: Config) -> SegmentationRecipe:
@@ -180,7 +201,7 @@ def _assumed(variant: str | None, config: Config) -> tuple[Assumption, ...]:
         found.append(Assumption(text, ("model.output_stride",)))
     if not config.has_pixels:
         text = (
-            "pixels are assumed to be as in all their configurations, blue first and without Caffe's mean; "
+            "pixels are assumed to be as in all their configurations, blue first, minus Caffe's mean; "
             "--set model.caffe_pixels=false changes it"
         )
         found.append(Assumption(text, ("model.caffe_pixels",)))

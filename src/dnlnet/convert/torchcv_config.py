@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dnlnet.backbones.pixels import CAFFE_MEAN
+from dnlnet.backbones.pixels import CAFFE, Pixels
 from dnlnet.convert.resnets import Dilations, nondefault_dilations
 from dnlnet.errors import shown
 
@@ -16,7 +16,6 @@ _CENTRING: Mapping[str, Mapping[str, str]] = {
     "nonlocalnowd": {"in_nostd": "channel", "ln_nostd": "sample"},
 }
 _REFUSED = {"nonlocalbn": ("spatial", "bn", "bn_affine"), "nonlocalnowd": ("in", "ln", "fln", "fln_nostd")}
-_CAFFE_MEAN = CAFFE_MEAN[::-1]  # blue first
 _BLOCKS_OF_LAST_STAGE = 3
 
 
@@ -111,19 +110,24 @@ class Config:
             output_stride, [(1,), (1,), (1, 2) if output_stride == 8 else (1,), last]
         )
 
-    def takes_caffe_pixels(self) -> bool:
-        """True; other pixels are refused."""
+    def network_pixels(self) -> Pixels:
+        """Return how pixels are normalised, (x / div_value - mean) / std; Caffe's without a word about it."""
         normal = _part(self.pixels, "normalize")
         if not normal:
-            return True
+            return CAFFE
         mode = self.pixels.get("input_mode", "BGR")
-        found = (mode, normal.get("mean"), normal.get("std"), normal.get("div_value", 1.0))
-        if found != ("BGR", list(_CAFFE_MEAN), [1.0, 1.0, 1.0], 1.0):
+        mean: Any = normal.get("mean")
+        deviation: Any = normal.get("std")
+        divisor = normal.get("div_value", 1.0)
+        known = mode in ("BGR", "RGB") and _are_colours(mean) and _are_colours(deviation)
+        if not known or not all(map(_is_positive, (divisor, *deviation))):
             raise ValueError(
-                f"its pixels are {shown(mode)} with {shown(dict(normal))}; supported: BGR minus Caffe's "
-                f"mean, {_CAFFE_MEAN}"
+                f"its pixels are {shown(mode)} with {shown(dict(normal))}; expected BGR or RGB, and mean and "
+                "positive std of three numbers"
             )
-        return True
+        order = slice(None, None, -1 if mode == "BGR" else 1)
+        means, deviations = (tuple(float(x) * divisor for x in numbers[order]) for numbers in (mean, deviation))
+        return Pixels(means, deviations, blue_first=mode == "BGR")
 
     def frees_embeddings(self, variant: str | None) -> bool:
         """Whether queries and keys are trained without weight decay, as in the recipe of the README."""
@@ -166,6 +170,18 @@ class Config:
 def _part(tree: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = tree.get(key)
     return found if isinstance(found, Mapping) else {}
+
+
+def _are_colours(values: Any) -> bool:
+    return (
+        isinstance(values, list | tuple)
+        and len(values) == 3
+        and all(isinstance(x, int | float) and not isinstance(x, bool) for x in values)
+    )
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def _is_count(value: object) -> bool:

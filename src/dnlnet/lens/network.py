@@ -122,4 +122,5 @@ def pixels_of(title: str, mean: Any, deviation: Any) -> Pixels:
         )
     if not all(given[1]):
         raise ValueError(f"{title}: pixels cannot be divided by a deviation of 0: {deviation}")
-    return Pixels(*(tuple(255 * float(x) for x in values) for values in given))
+    mean, deviation = (tuple(255 * float(x) for x in values) for values in given)
+    return Pixels(mean, deviation)

@@ -27,7 +27,7 @@ def build_backbone(
         stride_in_1x1=model.stride_in_1x1,
         dilations=dilations,
         ceil_pool=model.ceil_pool,
-        caffe_pixels=model.caffe_pixels,
+        pixels=model.network_pixels(),
         pretrained=source == IMAGENET and boxed is None,
     )
     if boxed is not None:

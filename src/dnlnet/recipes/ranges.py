@@ -17,6 +17,7 @@ Rate = Annotated[float, Field(strict=True, gt=0, le=100)]  # of learning
 Weight = Annotated[float, Field(strict=True, ge=0, le=1_000_000)]
 Positive = Annotated[float, Field(strict=True, gt=0, le=1_000_000)]
 Score = Annotated[float, Field(strict=True, ge=0, le=100)]  # per cent
+ColourMean = Annotated[float, Field(strict=True, ge=-1_000_000, le=1_000_000)]
 Text = Annotated[str, Field(min_length=1, max_length=4096)]
 Index = Annotated[int, Field(strict=True, ge=0, le=1000)]
 FrameRate = Annotated[float, Field(strict=True, ge=0.1, le=1000)]

@@ -9,8 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from dnlnet.attention import PRESETS, VARIANTS
 from dnlnet.attention.spec import resolve_settings
 from dnlnet.backbones import BACKBONES
+from dnlnet.backbones.pixels import CAFFE, DEVIATION, MEAN, Pixels
 from dnlnet.errors import shown, unknown
 from dnlnet.recipes.ranges import (
+    ColourMean,
     Count,
     Few,
     FileName,
@@ -54,6 +56,25 @@ class Part(BaseModel):
         return kind(**found)
 
 
+class PixelNumbers(Part):
+    """How pixels in 0..255 are normalised: numbers of each colour, red first."""
+
+    mean: tuple[ColourMean, ColourMean, ColourMean] = MEAN
+    deviation: tuple[Positive, Positive, Positive] = DEVIATION
+    blue_first: Flag = False  # the network takes colours from blue to red
+
+
+def pixel_fields(pixels: Pixels) -> dict[str, Any]:
+    """Return the fields of a `Model` whose network takes these pixels.
+
+    >>> pixel_fields(Pixels()), pixel_fields(CAFFE)
+    ({}, {'caffe_pixels': True})
+    """
+    if pixels in (Pixels(), CAFFE):
+        return {"caffe_pixels": True} if pixels == CAFFE else {}
+    return {"pixels": {"mean": pixels.mean, "deviation": pixels.deviation, "blue_first": pixels.blue_first}}
+
+
 class Model(Part):
     """What all networks with blocks have: a backbone, where its weights come from, and the blocks' attention."""
 
@@ -62,7 +83,8 @@ class Model(Part):
     backbone: str
     stride_in_1x1: Flag = False
     ceil_pool: Flag = False
-    caffe_pixels: Flag = False
+    caffe_pixels: Flag = False  # blue first, minus Caffe's mean
+    pixels: PixelNumbers | None = None  # None is ImageNet's, red first, unless `caffe_pixels`
     weights: Text | None = IMAGENET  # `imagenet`: the box's, or else timm's own; a name in the box; or a file
     whole: Flag = False  # those of a trained model are for all of the network, where they fit, not the backbone alone
     variant: str | None = None  # None is the baseline, without a block
@@ -74,6 +96,18 @@ class Model(Part):
         if self.whole and self.weights in (None, IMAGENET):
             raise ValueError(f"model.whole=true needs a trained model as model.weights, got {self.weights}")
         return self
+
+    @model_validator(mode="after")
+    def _pixels_are_given_once(self) -> Self:
+        if self.caffe_pixels and self.pixels is not None:
+            raise ValueError("model.caffe_pixels=true and model.pixels contradict each other; give one of them")
+        return self
+
+    def network_pixels(self) -> Pixels:
+        """Return how the network's pixels are normalised."""
+        if self.pixels is None:
+            return CAFFE if self.caffe_pixels else Pixels()
+        return self.pixels.build(Pixels)
 
     @field_validator("variant")
     @classmethod

@@ -12,7 +12,7 @@ from dnlnet.segmentation.frozen import FrozenSegmentor
 from dnlnet.segmentation.schema import SegmentationRecipe
 
 # What of a recipe's model the features depend on, beside the weights themselves.
-_SETTINGS = {"backbone", "output_stride", "dilations", "stride_in_1x1", "ceil_pool", "caffe_pixels"}
+_SETTINGS = {"backbone", "output_stride", "dilations", "stride_in_1x1", "ceil_pool", "caffe_pixels", "pixels"}
 
 
 def open_features(

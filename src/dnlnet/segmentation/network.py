@@ -35,6 +35,8 @@ class Segmentor(nn.Module):
         auxiliary_width: channels inside it; None takes `width`.
         auxiliary_bias: give its convolution a bias, though a batch norm follows.
         dilation: of the 3 x 3 convolutions of both heads before the join.
+        auxiliary_dilation: of the auxiliary head, if it has another.
+        join_input: join what the head makes with what came in; False classifies the former alone.
         align_corners: resize with corners on corners, which suits images whose sides are 1 more than a multiple of
             the stride; False, with the borders of pixels on borders, suits whole multiples.
         preset, **options: of the block, as for `dnlnet.NonLocalBlock`.
@@ -55,6 +57,8 @@ class Segmentor(nn.Module):
         auxiliary_width: int | None = None,
         auxiliary_bias: bool = True,
         dilation: int = 1,
+        auxiliary_dilation: int | None = None,
+        join_input: bool = True,
         align_corners: bool = True,
         preset: str = "paper",
         **options: Unpack[Options],
@@ -68,11 +72,10 @@ class Segmentor(nn.Module):
         self.backbone, self.align_corners = backbone, align_corners
         channels = sum(backbone.channels) if backbone.parallel else backbone.channels[-1]
         block = None if variant is None else NonLocalBlock(width, variant, preset=preset, **options)
-        self.head = ContextHead(channels, width, classes, block, dilation)
+        self.head = ContextHead(channels, width, classes, block, dilation, join_input)
+        inner, rate = auxiliary_width or width, auxiliary_dilation or dilation
         self.auxiliary = (
-            AuxiliaryHead(backbone.channels[-2], auxiliary_width or width, classes, auxiliary_bias, dilation)
-            if auxiliary
-            else None
+            AuxiliaryHead(backbone.channels[-2], inner, classes, auxiliary_bias, rate) if auxiliary else None
         )
 
     @property
@@ -103,19 +106,25 @@ class Segmentor(nn.Module):
 class ContextHead(nn.Module):
     """reduce -> block -> refine, joined with what came in -> fuse -> classifier.
 
-    Without a block the rest stays, so that a comparison shows the block alone.
+    Without a block the rest stays, so that a comparison shows the block alone. Without `join_input` there is no fuse.
     """
 
     block: NonLocalBlock | None
 
     def __init__(
-        self, channels: int, width: int, classes: int, block: NonLocalBlock | None, dilation: int = 1
+        self,
+        channels: int,
+        width: int,
+        classes: int,
+        block: NonLocalBlock | None,
+        dilation: int = 1,
+        join_input: bool = True,
     ) -> None:
         super().__init__()
         self.reduce = convolution(channels, width, dilation=dilation)
         self.block = block
         self.refine = convolution(width, width, dilation=dilation)
-        self.fuse = convolution(channels + width, width)
+        self.fuse = convolution(channels + width, width) if join_input else None
         self.dropout = nn.Dropout2d(DROPOUT)
         self.classifier = nn.Conv2d(width, classes, kernel_size=1)
 
@@ -124,7 +133,8 @@ class ContextHead(nn.Module):
         context = self.reduce(x)
         if self.block is not None:
             context = self.block(context)
-        fused = self.fuse(torch.cat([x, self.refine(context)], dim=1))
+        refined = self.refine(context)
+        fused = refined if self.fuse is None else self.fuse(torch.cat([x, refined], dim=1))
         logits: Tensor = self.classifier(self.dropout(fused))
         return logits
 

@@ -3,7 +3,7 @@
 # K classes, H, W size of the picture
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
@@ -146,7 +146,7 @@ class SegmentationModel:
 
     def single_pass(self) -> "SegmentationModel":
         """The same network looking at a picture whole, at one size, not mirrored: one pass, to be looked into."""
-        once = Inference(short_side=self.inference.short_side, align_corners=self.inference.align_corners)
+        once = replace(self.inference, window=None, stride=None, scales=(1.0,), flip=False)
         return SegmentationModel(self.network, self.classes, once, self.device)
 
     def views(self, title: str, pixels: NDArray[np.uint8]) -> list[View]:

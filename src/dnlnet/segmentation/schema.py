@@ -36,6 +36,8 @@ class SegmentorModel(Model):
     output_stride: OutputStride | None = 8
     dilations: tuple[tuple[Dilation, ...], ...] | None = None  # None is what the output stride asks for
     head_dilation: Dilation = 1
+    auxiliary_dilation: Dilation | None = None  # None is that of the head
+    join_input: Flag = True  # the head joins what came in with what it made of it
     block: Mapping[str, Any] = {"gate": "scalar"}
     width: Few = 512
     auxiliary: Flag = True
@@ -49,7 +51,7 @@ class SegmentorModel(Model):
 
     @model_validator(mode="after")
     def _tiny_has_no_backbone(self) -> Self:
-        for name, usual in {"weights": None, "dilations": None, "head_dilation": 1}.items():
+        for name, usual in {"weights": None, "dilations": None, "head_dilation": 1, "pixels": None}.items():
             if self.network == "tiny" and getattr(self, name) != usual:
                 raise ValueError(f"the tiny network has no backbone to use {name}={shown(getattr(self, name))}")
         return self
@@ -104,8 +106,17 @@ class Evaluation(Part):
     window: Size | None = None  # None looks at whole images
     stride: Size | None = None
     short_side: Few | None = None
+    long_side: Few | None = None  # limit of the longer side at that size
     scales: Annotated[tuple[Scale, ...], Field(min_length=1, max_length=100)] = (1.0,)
     flip: Flag = False
+    divisor: Few = 1  # pad images to a multiple, with what the network sees as 0
+    image_corners: Flag | None = None  # resize images with corners on corners; None does it as the network does
+
+    @model_validator(mode="after")
+    def _a_limit_needs_a_size(self) -> Self:
+        if self.long_side is not None and self.short_side is None:
+            raise ValueError(f"long_side={self.long_side} limits images that are resized; give short_side too")
+        return self
 
     @model_validator(mode="after")
     def _windows_leave_no_gaps(self) -> Self:
@@ -117,11 +128,12 @@ class Evaluation(Part):
                     raise ValueError(f"a stride of {step} leaves gaps between windows of {length}")
         return self
 
-    def inference(self, align_corners: bool = True) -> "Inference":
-        """How images are fed to the network, which resizes with `align_corners` itself."""
+    def inference(self, model: SegmentorModel) -> "Inference":
+        """Return how images are fed to the network of this model."""
         from dnlnet.segmentation.inference import Inference
 
-        return self.build(Inference, align_corners=align_corners)
+        fill = model.network_pixels().zero()
+        return self.build(Inference, align_corners=model.align_corners, fill=fill)
 
 
 class SegmentationRecipe(Recipe):

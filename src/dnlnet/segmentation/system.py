@@ -106,6 +106,8 @@ class Segmentation:
             auxiliary_width=model.auxiliary_width,
             auxiliary_bias=model.auxiliary_bias,
             dilation=model.head_dilation,
+            auxiliary_dilation=model.auxiliary_dilation,
+            join_input=model.join_input,
             align_corners=model.align_corners,
             preset=model.preset,
             **model.block,
@@ -262,7 +264,7 @@ class Segmentation:
         from dnlnet.segmentation.task import SegmentationTask
 
         evaluation = _as_asked(recipe.evaluation, **options)
-        return SegmentationTask(classes, SegmentationLoss(), evaluation.inference(recipe.model.align_corners))
+        return SegmentationTask(classes, SegmentationLoss(), evaluation.inference(recipe.model))
 
     def scores(self, metric: ConfusionMatrix, classes: Classes, title: str) -> Scores:
         """IoU of each class, their mean, and pixel accuracy."""
@@ -295,7 +297,7 @@ class Segmentation:
         """What predicts pictures as the recipe says."""
         from dnlnet.segmentation.predictor import SegmentationModel
 
-        inference = recipe.evaluation.inference(recipe.model.align_corners)
+        inference = recipe.evaluation.inference(recipe.model)
         return SegmentationModel(network, classes, inference, device)
 
     def outputs(self, predictor: SegmentationModel, **options: Any) -> SegmentationOutputs:

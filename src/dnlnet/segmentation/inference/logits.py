@@ -22,11 +22,15 @@ class Inference:
     Args:
         window, stride: height and width of sliding windows; None looks at the whole image.
         short_side: the image is first brought to this length of its shorter side; less, where the longer one would
-            pass eight times that.
+            pass `long_side`.
+        long_side: None is eight times `short_side`.
         scales: and then to each of these multiples.
         flip: each also with left and right exchanged.
         batch: windows given to the network at once.
-        align_corners: resize with corners on corners; best as the network itself does.
+        align_corners: resize logits with corners on corners; best as the network itself does.
+        image_corners: the same for images; None takes `align_corners`.
+        divisor: images are padded below and on the right to a multiple of this; logits of the padding are dropped.
+        fill: the colour of that padding, normalised.
 
     >>> import torch
     >>> Inference(scales=(0.5, 1.0), flip=True)(lambda x: x[:, :1], torch.ones(1, 3, 8, 12)).shape
@@ -36,10 +40,14 @@ class Inference:
     window: Size | None = None
     stride: Size | None = None
     short_side: int | None = None
+    long_side: int | None = None
     scales: tuple[float, ...] = (1.0,)
     flip: bool = False
     batch: int = 4
     align_corners: bool = True
+    image_corners: bool | None = None
+    divisor: int = 1
+    fill: tuple[float, ...] = (0.0, 0.0, 0.0)
 
     def __post_init__(self) -> None:
         if (self.window is None) != (self.stride is None):
@@ -86,13 +94,14 @@ class Inference:
         [(10, 15), (20, 30)]
         """
         base = self.scale(size)
-        return replace(self, short_side=None, scales=tuple(base * scale for scale in self.scales))
+        return replace(self, short_side=None, long_side=None, scales=tuple(base * scale for scale in self.scales))
 
     def scale(self, size: Sequence[int]) -> float:
         """Return the factor by which an image of this height and width is resized first, for `short_side`."""
         if self.short_side is None:
             return 1.0
-        return min(self.short_side / min(size), _LONGEST * self.short_side / max(size))
+        longest = _LONGEST * self.short_side if self.long_side is None else self.long_side
+        return min(self.short_side / min(size), longest / max(size))
 
     def passes(self, size: Size) -> int:
         """How often the network is asked about an image of this height and width.
@@ -103,7 +112,8 @@ class Inference:
         if self.window is None or self.stride is None:
             looks = len(self.scales)
         else:
-            windows = (len(corners(scaled, self.window, self.stride)) for scaled in self._sizes(size))
+            padded = (self._padded(scaled) for scaled in self._sizes(size))
+            windows = (len(corners(scaled, self.window, self.stride)) for scaled in padded)
             looks = sum(ceil(count / self.batch) for count in windows)
         return looks * (1 + self.flip)
 
@@ -114,22 +124,36 @@ class Inference:
         ((0.2, 1.0), (1.0, 1.0))
         """
         height, width = self._sizes(size)[0]
-        return height / max(height, LEAST_SIDE), width / max(width, LEAST_SIDE)
+        rows, columns = self._padded((height, width))
+        return height / max(rows, LEAST_SIDE), width / max(columns, LEAST_SIDE)
 
     def _sizes(self, size: Sequence[int]) -> list[Size]:
         """Return the heights and widths at which an image of this size is looked at."""
         base = self.scale(size)
         height, width = size
-        return [(max(1, round(height * base * scale)), max(1, round(width * base * scale))) for scale in self.scales]
+        factors = [base * scale for scale in self.scales]
+        return [(max(1, int(height * factor + 0.5)), max(1, int(width * factor + 0.5))) for factor in factors]
+
+    def _padded(self, size: Size) -> Size:
+        height, width = size
+        return height + -height % self.divisor, width + -width % self.divisor
 
     def _looks(self, network: Network, image: Tensor) -> Iterator[Tensor]:
         """Yield the logits (1, K, h, w) at each scale, averaged over the image and its mirror image."""
         for size in self._sizes(image.shape[-2:]):
-            scaled = self._resized(image, size)
+            scaled = _resized(image, size, self.align_corners if self.image_corners is None else self.image_corners)
             logits = self._look(network, scaled)
             yield (logits + self._look(network, scaled.flip(-1)).flip(-1)) / 2 if self.flip else logits
 
     def _look(self, network: Network, image: Tensor) -> Tensor:
+        height, width = image.shape[-2:]
+        rows, columns = self._padded((height, width))
+        if (rows, columns) != (height, width):
+            fill = image.new_tensor(self.fill).view(1, 3, 1, 1)
+            image = F.pad(image - fill, (0, columns - width, 0, rows - height)) + fill
+        return self._logits(network, image)[..., :height, :width]
+
+    def _logits(self, network: Network, image: Tensor) -> Tensor:
         if self.window is None or self.stride is None:
             return _with_room(network, image)
         return sliding_logits(
@@ -137,10 +161,7 @@ class Inference:
         )
 
     def _resized(self, x: Tensor, size: Sequence[int]) -> Tensor:
-        """Bilinear; the same tensor if it has the size."""
-        if tuple(x.shape[-2:]) == tuple(size):
-            return x
-        return F.interpolate(x, tuple(size), mode="bilinear", align_corners=self.align_corners)
+        return _resized(x, size, self.align_corners)
 
     def _resized_rows(self, x: Tensor, size: Size, rows: Tensor) -> Tensor:
         """Return some rows of what `_resized` would return: (1, K, h, w) -> (1, K, len(rows), W)."""
@@ -153,6 +174,13 @@ class Inference:
         lower = (upper + 1).clamp(max=height - 1)
         mixed = torch.lerp(x[..., upper, :], x[..., lower, :], (position - upper)[:, None])
         return self._resized(mixed, (len(rows), size[1]))
+
+
+def _resized(x: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
+    """Bilinear; the same tensor if it has the size."""
+    if tuple(x.shape[-2:]) == tuple(size):
+        return x
+    return F.interpolate(x, tuple(size), mode="bilinear", align_corners=align_corners)
 
 
 def _with_room(network: Network, images: Tensor) -> Tensor:
