@@ -158,3 +158,17 @@ def test_other_heads_of_mmsegmentation_are_refused_by_name(names: set[str], says
     torch.save(state | {"decode_head.conv_seg.weight": torch.ones(2, 2, 1, 1)}, tmp_path / "a.pth")
     with pytest.raises(ValueError, match=rf"its decode_head .*{says}.*; supported: DNLHead, NLHead and FCNHead"):
         convert(tmp_path / "a.pth", tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize(
+    "layer", ["backbone.layer1.0.conv.0.conv.weight", "backbone.stage2.0.branches.0.0.conv1.weight"]
+)
+def test_other_backbones_are_not_described_as_resnets(layer: str, tmp_path: Path) -> None:
+    """MobileNetV2 and HRNet."""
+    state = {n: x for n, x in filled(mmseg_shapes(SMALL, None)).items() if not n.startswith("backbone.")}
+    torch.save(state | {layer: torch.ones(2, 2, 1, 1)}, tmp_path / "fcn_r50-d8_512x512_80k.pth")
+    with pytest.raises(
+        ValueError, match=r"its backbone is not a ResNet of four stages .*; supported: resnet50c"
+    ) as error:
+        convert(tmp_path / "fcn_r50-d8_512x512_80k.pth", tmp_path / "m.safetensors")
+    assert "7 x 7" not in str(error.value).partition("supported")[0]

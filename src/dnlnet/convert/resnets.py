@@ -35,6 +35,12 @@ def find_resnet(state: State, prefix: str, stem: str, rows: Mapping[tuple[str, t
     blocks = tuple(len(found[stage]) for stage in sorted(found))
     if (stem, blocks) not in rows:
         known = ", ".join(f"{name} ({kind}, {shown(counts)})" for (kind, counts), name in rows.items())
+        if len(blocks) != 4:
+            first = next((name for name in state if name.startswith(prefix)), "no tensors")
+            raise ValueError(
+                f"its backbone is not a ResNet of four stages of bottlenecks (it has {shown(first)}); "
+                f"supported: {known}"
+            )
         raise ValueError(f"its backbone has {stem} and {shown(blocks)} bottlenecks in its stages; known: {known}")
     return rows[stem, blocks]
 
