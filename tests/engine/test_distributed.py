@@ -128,7 +128,7 @@ def update_or_die(self, lr):
     if os.environ["RANK"] == "1" and self.iteration == 9 and not marker.exists():
         marker.write_text("")
         os.kill(os.getpid(), 9)
-    update(self, lr)
+    return update(self, lr)
 run.Run.update = update_or_die
 """
 

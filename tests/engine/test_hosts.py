@@ -43,7 +43,7 @@ def update_in_trouble(self, lr):
         assert (folder / "back").exists(), "trained without the other host"
         os.kill(os.getppid(), 9)
         os.kill(os.getpid(), 9)
-    update(self, lr)
+    return update(self, lr)
 run.Run.update = update_in_trouble
 from dnlnet.cli.main import main
 main()
