@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +16,8 @@ from hashlib import sha256
 from itertools import count
 from math import isfinite
 from pathlib import Path
-from shutil import rmtree
+from shutil import copyfileobj, rmtree
+from tempfile import TemporaryDirectory
 from typing import Any
 
 if sys.platform == "win32":
@@ -29,6 +31,7 @@ _REASONS = {
     errno.EFBIG: "the file is larger than the system allows",
     errno.EROFS: "the disk is read-only",
 }
+_STANDARD = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}  # descriptors by name
 # Descriptors of held locks. A forked child closes its copies, or it would keep the lock after its parent has gone.
 _held: set[int] = set()
 
@@ -47,15 +50,23 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
     The content is flushed to disk before it is renamed, so a power cut leaves either the old file or the new one.
     Other files written next to the temporary one are removed, as are leftovers of killed writers of the same file.
+    Links are followed. Devices and pipes are written to and never replaced; `-` is standard output.
 
     >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
+    >>> with TemporaryDirectory() as place:
     ...     with atomic_write(Path(folder) / "a.txt") as temporary:
     ...         _ = temporary.write_text("all of it")
     ...     (Path(folder) / "a.txt").read_text(), len(list(Path(folder).iterdir()))
     ('all of it', 1)
     """
     with explain_write_errors(path):
+        if is_stream(path):
+            with TemporaryDirectory() as place:
+                temporary = Path(place) / path.name
+                yield temporary
+                _copy_to_stream(temporary, path)
+            return
+        path = path.resolve() if path.is_symlink() else path
         path.parent.mkdir(parents=True, exist_ok=True)
         with _working_folder(path) as folder:
             temporary = folder / path.name
@@ -65,6 +76,39 @@ def atomic_write(path: Path) -> Iterator[Path]:
             _flush(temporary)
             temporary.replace(path)
             _flush(path.parent)
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path is standard output (`-`), a device or a pipe, which cannot be replaced.
+
+    >>> is_stream(Path("-")), is_stream(Path("/dev/null")), is_stream(Path("a.json"))
+    (True, True, False)
+    """
+    if stream_descriptor(path) is not None:
+        return True
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def stream_descriptor(path: Path) -> int | None:
+    """Return the open file that a path stands for. Opening its name again would truncate a redirected output."""
+    if str(path) in _STANDARD:
+        return _STANDARD[str(path)]
+    found = re.fullmatch(r"(?:/dev|/proc/self)/fd/(\d+)", str(path))
+    return None if found is None else int(found[1])
+
+
+def _copy_to_stream(source: Path, path: Path) -> None:
+    descriptor = stream_descriptor(path)
+    if descriptor is not None:
+        sys.stdout.flush()
+    # A pipe or device is opened as it is: nothing is created, and a file that was redirected to is not emptied.
+    opened = os.open(path, os.O_WRONLY) if descriptor is None else os.dup(descriptor)
+    with source.open("rb") as file, open(opened, "wb") as stream:
+        copyfileobj(file, stream)
 
 
 def _usual_mode(path: Path) -> int:
@@ -102,7 +146,7 @@ def remove_leftovers(folder: Path) -> None:
     """Remove what killed writers left in a folder; the files of live writers stay.
 
     >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
+    >>> with TemporaryDirectory() as place:
     ...     (Path(folder) / ".writing-0123456789abcdef-0").mkdir()
     ...     remove_leftovers(Path(folder))
     ...     list(Path(folder).iterdir())
@@ -173,7 +217,7 @@ def json_text(content: Any, indent: int | None = None) -> str:
 def write_json(path: Path, content: Any) -> None:
     """Write the content as readable JSON, whole or not at all."""
     with atomic_write(path) as temporary:
-        temporary.write_text(json_text(content, indent=2) + "\n")
+        temporary.write_text(json_text(content, indent=1) + "\n")
 
 
 def parse_json(text: str) -> Any:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnlnet.cli.outputs import writes
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from dnlnet.runs.ablate import Ablation
 
 
+@writes("json")
 def ablate(
     model: Annotated[
         str,

@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from dnlnet.cli.options import Heads, Layers, LookModel, LookSize, Weights, heads_of, layers_of
+from dnlnet.cli.outputs import Force, writes, written
 
 
+@writes("page")
 def attend(
     model: LookModel,
     inputs: Annotated[
@@ -39,6 +41,7 @@ def attend(
     max_pixels: Annotated[
         int, typer.Option(min=1024, max=1_000_000_000, help="Larger pictures are made smaller.")
     ] = 4_000_000,
+    force: Force = False,
 ) -> None:
     """Show what a model attends to: the pairwise maps of query points, the unary map, and both together.
 
@@ -83,6 +86,7 @@ def attend(
                 out=out,
                 page=page,
                 max_pixels=max_pixels,
+                force=force,
                 report=lambda text: say(found.named(text)),
                 start=lambda count: progress.update(task, total=count, visible=True),
                 advance=lambda: progress.advance(task),
@@ -90,7 +94,7 @@ def attend(
     if result.out is not None:
         typer.echo(f"written: {result.shown} x png, pdf, npz, json in {result.out}")
     if result.page is not None:
-        typer.echo(f"written: {result.page} ({result.page.stat().st_size / 1e6:.1f} MB); open it in a browser")
+        typer.echo(f"{written(result.page)}; open it in a browser")
     end_with([found.named(problem) for problem in result.problems], result.count)
 
 

@@ -9,6 +9,7 @@ from dnlnet.cli.bench_block import block
 from dnlnet.cli.bench_export import export
 from dnlnet.cli.complete import complete_recipe, complete_setting
 from dnlnet.cli.numbers import MOST_THREADS
+from dnlnet.cli.outputs import writes
 
 bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
 bench.command()(block)
@@ -16,6 +17,7 @@ bench.command()(export)
 
 
 @bench.command()
+@writes("json")
 def data(
     pictures: Annotated[int, typer.Option(min=1, max=200, help="Pictures to make and read.")] = 6,
     rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 5,
@@ -63,6 +65,7 @@ def data(
 
 
 @bench.command()
+@writes("json")
 def predict(
     recipe: Annotated[
         str, typer.Argument(metavar="RECIPE", help="Whose network to time.", autocompletion=complete_recipe)
@@ -145,6 +148,7 @@ def predict(
 
 
 @bench.command()
+@writes("json")
 def train(
     recipe: Annotated[
         str, typer.Argument(metavar="RECIPE", help="Whose training step to time.", autocompletion=complete_recipe)
@@ -212,6 +216,7 @@ def train(
 
 
 @bench.command()
+@writes("json")
 def capture(
     size: Annotated[int, typer.Option(min=28, max=10_000, help="Side of the picture, a multiple of 14.")] = 518,
     rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs: best times, median ratios.")] = 10,

@@ -7,11 +7,13 @@ import typer
 
 from dnlnet.cli.complete import complete_variant
 from dnlnet.cli.numbers import MOST_THREADS, parse_counts
+from dnlnet.cli.outputs import writes
 
 if TYPE_CHECKING:
     from dnlnet.bench.block import Row
 
 
+@writes("json")
 def block(
     variants: Annotated[
         str, typer.Option(help="Variants, separated by commas.", autocompletion=complete_variant)

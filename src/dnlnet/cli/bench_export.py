@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from dnlnet.cli.numbers import MOST_THREADS
+from dnlnet.cli.outputs import writes
 
 
+@writes("json")
 def export(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Whose network to export.")] = "camvid-mbv2-dnl",
     size: Annotated[str | None, typer.Option(metavar="HxW", help="Height and width of the picture.")] = None,

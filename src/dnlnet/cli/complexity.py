@@ -6,11 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from dnlnet.cli.complete import complete_recipe
+from dnlnet.cli.outputs import writes
 
 # The rows of the paper's table.
 _DEFAULT = ["cityscapes-r101-baseline", "cityscapes-r101-nl", "cityscapes-r101-dnl"]
 
 
+@writes("json")
 def complexity(
     recipe: Annotated[
         list[str] | None,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dnlnet.cli.options import BoundaryWidth, VoidEdges, Weights
+from dnlnet.cli.outputs import writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     Table = Mapping[str, Mapping[str, Average | None]]
 
 
+@writes("json", "picture")
 def consistency(
     models: Annotated[
         list[str],

@@ -5,7 +5,10 @@ from typing import Annotated
 
 import typer
 
+from dnlnet.cli.outputs import writes
 
+
+@writes("out", "json")
 def convert(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint: .pth, .pt or .safetensors.")],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="MODEL", help="The model file to write, .safetensors.")],

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dnlnet.cli.complete import complete_data_set
+from dnlnet.cli.outputs import writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +46,7 @@ def list_data_sets() -> None:
 
 
 @data.command()
+@writes("json")
 def check(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A name of: dnlnet data list.", autocompletion=complete_data_set)

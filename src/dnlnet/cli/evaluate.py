@@ -7,8 +7,10 @@ import typer
 
 from dnlnet.cli.numbers import MOST_THREADS
 from dnlnet.cli.options import Model
+from dnlnet.cli.outputs import writes
 
 
+@writes("json", "picture", "results")
 def evaluate(
     model: Model,
     data: Annotated[

@@ -8,6 +8,7 @@ import typer
 
 from dnlnet.cli.numbers import finite
 from dnlnet.cli.options import Model
+from dnlnet.cli.outputs import writes, written
 
 
 class Form(StrEnum):
@@ -35,6 +36,7 @@ class Part(StrEnum):
 _ENDINGS = {Form.onnx: ".onnx", Form.torch: ".pt2", Form.safetensors: ".safetensors"}
 
 
+@writes("out", "json")
 def export(
     model: Model,
     form: Annotated[Form, typer.Option("--format", help="For ONNX Runtime, for torch.export.load, or for dnlnet.")],
@@ -134,7 +136,7 @@ def export(
     print_table(title, rows, "as a share of the output's largest value")
     if exported.remark:
         typer.echo(exported.remark)
-    typer.echo(f"written: {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    typer.echo(written(path))
     if json is not None:
         write_json(
             json,

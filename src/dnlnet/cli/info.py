@@ -5,7 +5,10 @@ from typing import Annotated
 
 import typer
 
+from dnlnet.cli.outputs import writes
 
+
+@writes("json")
 def info(
     model: Annotated[
         str,

@@ -5,7 +5,10 @@ from typing import Annotated
 
 import typer
 
+from dnlnet.cli.outputs import writes
 
+
+@writes("json")
 def models(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print the card of this one.")] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write it to this file.")] = None,

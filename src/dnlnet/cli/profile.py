@@ -17,6 +17,7 @@ from dnlnet.cli.options import (
     heads_of,
     layers_of,
 )
+from dnlnet.cli.outputs import writes
 
 if TYPE_CHECKING:
     from dnlnet.lens.consistency import Average
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from dnlnet.runs.profile import Profiled
 
 
+@writes("json", "picture")
 def profile(
     model: LookModel,
     pictures: Annotated[

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dnlnet.cli.complete import complete_recipe, complete_setting
+from dnlnet.cli.outputs import writes
 
 if TYPE_CHECKING:
     from dnlnet.recipes.schema import Recipe
@@ -15,6 +16,7 @@ recipes = typer.Typer(help="List the recipes, and show what one says.", no_args_
 
 
 @recipes.command("list")
+@writes("json")
 def list_recipes(
     pattern: Annotated[
         str,
@@ -53,6 +55,7 @@ def list_recipes(
 
 
 @recipes.command()
+@writes("json")
 def show(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A name of: dnlnet recipes list.", autocompletion=complete_recipe)

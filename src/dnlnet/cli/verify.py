@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from dnlnet.cli.numbers import LARGEST_SEED
+from dnlnet.cli.outputs import writes
 
 
+@writes("json")
 def verify(
     device: Annotated[
         str | None,

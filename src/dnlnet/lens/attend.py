@@ -2,6 +2,7 @@
 
 # H, W size of the picture
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from dnlnet.lens.layers import left_out, with_few_layers
 from dnlnet.lens.panels import PRINT_DOTS, save_figure
 from dnlnet.lens.record import record
 from dnlnet.lens.views import Picture, PictureModel, Point, classes_of
+from dnlnet.results import Kind, is_result
 
 Query = tuple[int, ...]  # x, y in pixels, and in a clip the frame
 MAX_PIXELS = 4_000_000
@@ -44,6 +46,7 @@ class Request:
         page: file for the page that explores all pictures; with neither, the result keeps figures and pictures.
         max_pixels: larger pictures are made smaller.
         every_layer: of a transformer is shown, even if they are many, for somebody has chosen them.
+        force: overwrite files in `out` that are not figures of earlier calls.
         report: called with what a user should know about an input.
         start: called with the number of inputs.
         advance: called after each of them.
@@ -55,6 +58,7 @@ class Request:
     page: Path | None = None
     max_pixels: int = MAX_PIXELS
     every_layer: bool = False
+    force: bool = False
     report: Callable[[str], None] = lambda _: None
     start: Callable[[int], None] = lambda _: None
     advance: Callable[[], None] = lambda: None
@@ -200,6 +204,8 @@ def attend_each(
     for text in found.left_out:
         request.report(f"left out: {text}")
     problems = [str(problem) for problem in found.problems]
+    if request.out is not None:
+        _require_free([shown_files(request.out / name) for name in inputs], found.paths.values(), request.force)
     request.start(len(inputs))
     for name, source in inputs.items():
         try:
@@ -215,6 +221,25 @@ def attend_each(
     return result
 
 
+def shown_files(target: Path) -> list[Path]:
+    """Return the files that show one input: figure, printable figure, maps, and their description."""
+    return [target.with_name(target.name + end) for end in (".png", ".pdf", ".npz", ".json")]
+
+
+def _require_free(targets: Iterable[Sequence[Path]], inputs: Iterable[Path], force: bool) -> None:
+    """Raise if writing figures would destroy an input or, without `force`, a file that is not of a figure."""
+    real = {path.resolve() for path in inputs}
+    for png, pdf, npz, json in targets:
+        for path, sign in ((png, png), (pdf, pdf), (npz, json), (json, json)):
+            if not os.path.exists(path):  # a name that is too long does not exist either
+                continue
+            if path.resolve() in real:
+                raise ValueError(f"{path}: is an input, and its figure would have this name; choose another folder")
+            kind: Kind = "json" if sign is json else "figure"
+            if not force and not (sign.is_file() and is_result(sign, kind)):
+                raise ValueError(f"{path}: exists, and is no figure of dnlnet; choose another folder, or force it")
+
+
 def write_shown(
     path: Path,
     target: Path,
@@ -224,7 +249,7 @@ def write_shown(
     dots: int = PRINT_DOTS,
 ) -> None:
     """What is shown of a picture or video, under one name with four endings, or none of it and a `BadFileError`."""
-    png, pdf, npz, json = files = [target.with_name(target.name + end) for end in (".png", ".pdf", ".npz", ".json")]
+    png, pdf, npz, json = files = shown_files(target)
     try:
         save_figure(figure, png, dots)
         save_figure(figure, pdf, PRINT_DOTS)

@@ -24,6 +24,7 @@ from dnlnet.data.classes import Classes
 from dnlnet.data.names import in_figure
 from dnlnet.files import atomic_write
 from dnlnet.lens.views import LEARNT_LITTLE, is_nearly_uniform
+from dnlnet.results import SIGNATURE
 
 Pixels = NDArray[np.float32] | NDArray[np.uint8]  # (H, W, 3) in 0..1 or 0..255
 
@@ -204,4 +205,6 @@ def write_figure(figure: Figure, target: Path | BytesIO, dots: int) -> None:
     with matplotlib.rc_context({"pdf.fonttype": 42}), warnings.catch_warnings():
         # Letters that the font lacks are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        figure.savefig(target, dpi=dots, facecolor="white")
+        form = (target.suffix[1:] if isinstance(target, Path) else "") or "png"
+        sign = {"Software" if form == "png" else "Creator": SIGNATURE} if form in ("png", "pdf", "svg") else None
+        figure.savefig(target, dpi=dots, facecolor="white", format=form, metadata=sign)

@@ -25,6 +25,7 @@ def attend(
     out: Path | str | None = None,
     page: Path | str | None = None,
     max_pixels: int = MAX_PIXELS,
+    force: bool = False,
     report: Callable[[str], None] = print,
     start: Callable[[int], None] = lambda _: None,
     advance: Callable[[], None] = lambda: None,
@@ -48,6 +49,7 @@ def attend(
         out: folder that gets, for each input, a figure as PNG and PDF, the maps (.npz) and their description (.json).
         page: file for one page that explores all pictures in a browser.
         max_pixels: larger pictures are made smaller.
+        force: overwrite files in `out` that are not figures of earlier calls.
         report: called with what a user should know about an input.
         start, advance: called with the number of inputs, and after each of them.
     """
@@ -61,6 +63,7 @@ def attend(
         page=None if page is None else Path(page),
         max_pixels=max_pixels,
         every_layer=layers is not None,
+        force=force,
         report=report,
         start=start,
         advance=advance,

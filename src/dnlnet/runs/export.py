@@ -107,6 +107,8 @@ def export(
     allowed = tolerance if tolerance is not None else HALF_TOLERANCE if half else TOLERANCE
     file = model if isinstance(model, ModelFile) else read_model_file(find_model(str(model)))
     system, path = system_of(file.recipe), Path(path)
+    if path.exists() and path.samefile(file.path):
+        raise ValueError(f"{path}: is the model itself; choose another file")
     network = load_network(file).eval()
     reference = system.deployed(file.recipe, network, queries, part)
     lengths = size or system.deployed_size(file.recipe)

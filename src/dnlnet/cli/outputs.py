@@ -1,0 +1,105 @@
+"""Files that commands write: checked before anything is computed, so that no input or foreign file is lost."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext, redirect_stdout
+from functools import wraps
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dnlnet.files import is_stream, stream_descriptor
+from dnlnet.results import Kind, is_result
+
+# Options that name a file to write, and what it will be.
+KINDS: Mapping[str, Kind] = {
+    "json": "json",
+    "results": "json",
+    "page": "page",
+    "picture": "figure",
+    "out": "model",
+}
+Force = Annotated[bool, typer.Option("--force", help="Overwrite files that dnlnet did not write.")]
+
+
+def writes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Check the files that these options name before the command runs, and add --force to it.
+
+    With `-` as a file, the result goes to standard output and everything else that is printed to standard error.
+    """
+
+    def checked(command: Callable[..., None]) -> Callable[..., None]:
+        parameters = dict(signature(command).parameters)
+        own_force = "force" in parameters
+
+        @wraps(command)
+        def run(**values: Any) -> None:
+            force = values["force"] if own_force else values.pop("force")
+            files = {name: values[name] for name in names if values[name] is not None}
+            _require_writable(files, [values[name] for name in values if name not in names], force)
+            aside = any(stream_descriptor(path) == 1 for path in files.values())
+            with redirect_stdout(sys.stderr) if aside else nullcontext():
+                command(**values)
+
+        if not own_force:
+            parameters["force"] = Parameter("force", Parameter.KEYWORD_ONLY, default=False, annotation=Force)
+            run.__annotations__ = {**command.__annotations__, "force": Force}
+        run.__signature__ = signature(command).replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
+        return run
+
+    return checked
+
+
+def written(path: Path) -> str:
+    """Return the line that names a file which has been written, with its size."""
+    return f"written: {path}" if is_stream(path) else f"written: {path} ({path.stat().st_size / 1e6:.1f} MB)"
+
+
+def _require_writable(files: Mapping[str, Path], others: list[Any], force: bool) -> None:
+    """Raise unless each file can be written without destroying an input or, without `force`, a foreign file."""
+    inputs = [path for value in others for path in _paths(value)]
+    places: dict[Path, str] = {}
+    for name, path in files.items():
+        option = f"--{name} {path}"
+        if is_stream(path):
+            continue
+        real = path.resolve()
+        if real in places:
+            raise ValueError(f"{option}: is also the file of --{places[real]}; give two files")
+        places[real] = name
+        if real.is_dir():
+            raise ValueError(f"{option}: is a folder; give the name of a file")
+        _require_folder(option, real.parent)
+        if real.exists():
+            _require_ours(option, real, KINDS[name], inputs, force)
+
+
+def _paths(value: Any) -> Iterator[Path]:
+    """Yield the files and folders among the values of an option."""
+    for one in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(one, str | Path) and os.path.exists(one):
+            yield Path(one).resolve()
+
+
+def _require_folder(option: str, folder: Path) -> None:
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        raise ValueError(f"{option}: {folder} is a file, not a folder")
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"{option}: the folder {folder} may not be written to")
+
+
+def _require_ours(option: str, path: Path, kind: Kind, inputs: list[Path], force: bool) -> None:
+    """Raise if an existing file is an input, part of an input folder or of a run, or not a result of this kind."""
+    if path in inputs:
+        raise ValueError(f"{option}: is an input of this command; choose another file")
+    ours = is_result(path, kind)
+    for folder in [*inputs, *([path.parent] if (path.parent / "run.yaml").exists() else [])]:
+        if folder in path.parents and (kind == "model" or not ours):
+            raise ValueError(f"{option}: is part of {folder}; choose another file")
+    if not ours and not force:
+        raise ValueError(f"{option}: exists, and is no such result of dnlnet; choose another file, or add --force")
