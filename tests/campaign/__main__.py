@@ -23,6 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of: {', '.join(PARTS)}; all by default")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", help="only bad inputs of this kind")
     parser.add_argument("--sample", type=int, help="only so many bad inputs, drawn at random")
     parser.add_argument("--json", type=Path, help="also write the table and all that fell short here")
     options = parser.parse_args()
@@ -37,6 +38,8 @@ def main() -> int:
         found = runs.systems(folder)
         materials = _materials(folder)
         cases = inputs.all_cases(materials, options.seed) if "inputs" in parts else []
+        if options.kind is not None:
+            cases = [case for case in cases if case.kind == options.kind]
         if options.sample is not None:
             cases = random.Random(options.seed).sample(cases, min(options.sample, len(cases)))
         used = {argument for case in cases for argument in case.arguments}

@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ QUICK = ("data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=1", "tra
 
 def all_cases(materials: Materials, seed: int) -> list[Case]:
     """Every case, in the same order for the same seed."""
+    from campaign.outputs import output_cases
+
     rng = random.Random(seed)
     parts: Sequence[Iterator[Case]] = (
         setting_cases(rng, 230),
@@ -59,6 +62,7 @@ def all_cases(materials: Materials, seed: int) -> list[Case]:
         video_cases(materials, rng, 20),
         checkpoint_cases(materials, rng, 30),
         place_cases(materials),
+        output_cases(materials, rng, 90),
     )
     return [case for part in parts for case in part]
 
@@ -124,7 +128,7 @@ def option_cases(materials: Materials, rng: random.Random, count: int) -> Iterat
             "options",
             f"{' '.join(command)} {option} {value}",
             (*command, *base, f"{option}={value}"),
-            _picture,
+            picture,
             refused=value in ("nan", "inf", "-inf", "1e400", "abc", ""),
         )
 
@@ -161,7 +165,7 @@ def model_cases(materials: Materials, rng: random.Random, count: int) -> Iterato
         kept = rng.getrandbits(32)
 
         def damage(folder: Path, kept: int = kept, number: int = number) -> None:
-            _picture(folder)
+            picture(folder)
             rng = random.Random(kept)
             content = materials.segmentation.read_bytes()
             if number % 6 == 5:
@@ -221,7 +225,7 @@ def picture_cases(materials: Materials, rng: random.Random, count: int) -> Itera
 
         def both(folder: Path, prepare: Prepare = prepare) -> None:
             prepare(folder)
-            _picture(folder)
+            picture(folder)
 
         yield Case("pictures", f"predict {what}", ("predict", materials.segmentation, "."), both)
         yield Case("pictures", f"attend {what}", ("attend", materials.segmentation, ".", "-o", "figures"), both)
@@ -341,7 +345,7 @@ def place_cases(materials: Materials) -> Iterator[Case]:
 
     def file(folder: Path) -> None:
         (folder / "out").write_text("a file")
-        _picture(folder)
+        picture(folder)
 
     model = materials.segmentation
     commands: dict[str, tuple[object, ...]] = {
@@ -383,9 +387,12 @@ def attempt(case: Case, results: Results) -> None:
         scratch.mkdir()
         os.environ["TMPDIR"] = str(scratch)
         case.prepare(folder)
-        before = _listing(folder)
+        before = _contents(folder)
         done = run(case.arguments, folder)
-        new = sorted(_listing(folder) - before)
+        after = _contents(folder)
+        new = sorted(after.keys() - before.keys())
+        new += [f"a changed {path}" for path, content in before.items() if after.get(path) != content]
+        new += [] if stat.S_ISCHR(os.stat(os.devnull).st_mode) else [f"a changed {os.devnull}"]
         new += [f"a temporary {path.name}" for path in scratch.iterdir() if not path.name.startswith("dnlnet-error-")]
         results.add(Try("bad input", case.kind, case.what, fault(case, done, new)))
 
@@ -405,6 +412,8 @@ def fault(case: Case, done: Outcome, new: Sequence[str]) -> str | None:
         return f"exit code {done.code}: {last}"
     if "executed" in new:
         return "code in the file was executed"
+    if changed := [what for what in new if what.startswith("a changed")]:
+        return f"left behind {', '.join(changed)}"
     if done.code == 2 and new:
         return f"left behind {', '.join(new)}"
     if done.code != 0 and not done.output.strip():
@@ -412,11 +421,16 @@ def fault(case: Case, done: Outcome, new: Sequence[str]) -> str | None:
     return "taken in silence" if case.refused and done.code == 0 else None
 
 
-def _listing(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+def _contents(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Return the kind of everything below a folder, and what is in its files, by name."""
+    found = {}
+    for path in folder.rglob("*"):
+        kind = path.lstat().st_mode
+        found[str(path.relative_to(folder))] = kind, path.read_bytes() if stat.S_ISREG(kind) else b""
+    return found
 
 
-def _picture(folder: Path) -> None:
+def picture(folder: Path) -> None:
     from PIL import Image
 
     Image.new("RGB", (48, 32), "green").save(folder / "a.png")
