@@ -47,6 +47,7 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"whiten_type": ["channel"], "temp": 0.05},
         {"mask": False, "use_out": True, "out_bn": True},
     ),
+    "NLbn out_bn": ({"whiten_type": ["channel"], "temp": 0.05}, {"use_out": True, "out_bn": True}),
     "NLin_nogc": ({"whiten_type": ["channel"], "temp": 0.05}, {"mask": False}),
     "NLln_nogc": ({**LN, "nowd": ["gc"]}, {"mask": False}),
     "NLunary": ({"whiten_type": ["channel"], "temp": 0.06, "with_unary": True}, {"mask": False}),
@@ -63,8 +64,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def small_state(**parts: Any) -> State:
     state = filled(torchcv_shapes(SMALL, **parts))
-    if parts.get("out_bn"):
-        state["nlm.ctb.gamma"] = torch.tensor([-0.5])  # exact in products of single precision
     state["backbone.prefix.conv1.weight"] /= 60  # its input is in 0..255
     return state
 
@@ -213,11 +212,6 @@ CAFFE = {"mean": [102.9801, 115.9465, 122.7717], "std": [1.0, 1.0, 1.0], "div_va
 def test_what_cannot_be_built_is_refused(nonlocal_: dict[str, Any], tree: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         converted(nonlocal_, tree)
-
-
-def test_a_norm_over_a_gated_and_an_ungated_term_is_refused() -> None:
-    with pytest.raises(ValueError, match="out_bn over two terms, of which gamma gates one"):
-        converted({"whiten_type": ["channel"], "temp": 0.05}, use_out=True, out_bn=True)
 
 
 def test_other_pixels_are_numbers_of_the_model() -> None:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
-
 from dnlnet.convert.family import Assumption, Converted, Family, ForeignCheckpoint
 from dnlnet.convert.known_classes import find_data
 from dnlnet.convert.names import State, check_context, flatten_convolutions, rename_tensors, size
@@ -103,8 +101,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
         bias = "head.block.value.bias" in state
         options |= {"projection": True, "value_reduction": reduction, "value_bias": bias}
     if "head.block.norm.weight" in state:
-        options["gate"] = "norm"
-        state = _fold_gamma(state, variant)
+        options["gate"] = "scalar_pairwise_norm"
     has_auxiliary = "dsn.2.weight" in theirs
     backbone = find_resnet(theirs, "backbone.", stem, _BACKBONES)
     output_stride, dilations = config.strides()
@@ -141,21 +138,6 @@ FAMILY = Family(
     convert,
     ("backbone.", *(f"{module}." for module in _MODULES)),
 )
-
-
-def _fold_gamma(state: dict[str, Tensor], variant: str | None) -> dict[str, Tensor]:
-    """Multiply the last linear map before the norm by gamma: norm(W (gamma y)) = norm((gamma W) y)."""
-    if variant in ("dnl", "dnl_dagger"):
-        raise ValueError("its block has out_bn over two terms, of which gamma gates one, which is not supported")
-    gamma = state.get("head.block.gamma")
-    if gamma is None:
-        return state
-    last = "projection" if "head.block.projection.weight" in state else "value"
-    return {
-        name: tensor * gamma if name.startswith(f"head.block.{last}.") else tensor
-        for name, tensor in state.items()
-        if name != "head.block.gamma"
-    }
 
 
 def _recipe(model: SegmentorModel, data: str, config: Config) -> SegmentationRecipe:
