@@ -72,11 +72,8 @@ def output(block: NonLocalBlock, x: Tensor) -> Tensor:
         if block.variant.name in ("dnl", "dnl_dagger"):
             own = value if s.values == "shared" else of_keys(block, block.unary_value, sample)
             pair, unary = maps["pairwise"] @ value, maps["unary"] @ own
-            y = {
-                "scalar": lambda: block.gamma * (pair + unary),
-                "scalar_pairwise": lambda: block.gamma * pair + unary,
-                "scalar_pairwise_norm": lambda: block.gamma * pair + unary,
-            }.get(s.gate, lambda: pair + unary)()
+            gamma = block.gamma if "scalar" in s.gate else 1
+            y = gamma * (pair + unary) if s.gate == "scalar" else gamma * pair + unary
         else:
             y = maps["combined"] @ value
             if s.gate == "scalar" or ("scalar" in s.gate and block.variant.name not in ("gc", "nl_unary")):

@@ -1,5 +1,6 @@
 import sys
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -164,6 +165,18 @@ def test_their_networks_have_a_network_of_all_their_tensors(blocks: tuple[int, .
     assert isinstance(result.recipe, SegmentationRecipe)
     assert result.recipe.evaluation.window == (769, 769)
     assert any("recipe of the authors' README" in note for note in result.messages())
+
+
+@pytest.mark.parametrize(
+    ("classes", "lr", "weights"), [(19, 0.01, 19), (150, 0.02, 0), (60, 0.01, 0), (59, 0.01, 0), (7, 0.01, 0)]
+)
+def test_training_goes_on_as_in_the_authors_configurations(classes: int, lr: float, weights: int) -> None:
+    theirs = filled(torchcv_shapes(replace(SMALL, classes=classes)), "meta")
+    recipe = FAMILY.convert(ForeignCheckpoint(Path("a.pth"), theirs, {})).recipe
+    assert isinstance(recipe, SegmentationRecipe)
+    assert recipe.optim.lr == lr
+    assert (recipe.loss.auxiliary_weight, recipe.data.aspects) == (0.4, (0.9, 1.1))
+    assert len(recipe.loss.class_weights or ()) == weights
 
 
 def converted(nonlocal_: dict[str, Any], tree: dict[str, Any] | None = None, **parts: bool) -> Converted:

@@ -59,8 +59,8 @@ _BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
 _PRETRAINED = {"resnet101s": "3x3resnet101-imagenet.pth"}
 # By whether there is a query, and a saliency.
 _VARIANTS = {(True, True): "dnl", (True, False): "nl", (False, True): "gc", (False, False): None}
-# The data sets that the paper's recipes are named after.
-_PAPER = {
+# The data sets that the authors' recipes are named after.
+_RELEASED = {
     "cityscapes": "cityscapes",
     "ade20k": "ade20k",
     "pascal_context": "pascal_context",
@@ -141,16 +141,17 @@ FAMILY = Family(
 
 
 def _recipe(model: SegmentorModel, data: str, config: Config) -> SegmentationRecipe:
-    """The paper's recipe for this data set, with the deviations of their code."""
-    name = f"{_PAPER.get(data, 'cityscapes')}-r101-dnl"
+    """The authors' recipe for this data set, with what the configuration says of weight decay."""
+    name = f"{_RELEASED.get(data, 'cityscapes')}-r101_authors-dnl"
     base = next(recipe for recipe in segmentation_recipes() if recipe.name == name)
     free = ("block.query", "block.key") if config.frees_embeddings(model.variant) else ()
+    weights = base.loss.class_weights if data in _RELEASED else None  # one for each class of that data set
     return base.model_copy(
         update={
             "name": f"torchcv-{data}-{model.backbone}-{model.variant or 'baseline'}",
             "model": model,
-            "data": Data(**{**base.data.model_dump(), "name": data, "aspects": (0.9, 1.1)}),
-            "loss": base.loss.model_copy(update={"auxiliary_weight": 0.4}),
+            "data": Data(**{**base.data.model_dump(), "name": data}),
+            "loss": base.loss.model_copy(update={"class_weights": weights}),
             "optim": Optim(**{**base.optim.model_dump(), "no_decay": free}),
             "paper": None,
             "measured": None,
