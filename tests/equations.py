@@ -69,17 +69,20 @@ def output(block: NonLocalBlock, x: Tensor) -> Tensor:
     for sample in x:
         maps = attention(block, sample)
         value = of_keys(block, block.value, sample)
-        if s.gate == "scalar_pairwise" and block.variant.name in ("dnl", "dnl_dagger"):
-            y = block.gamma * (maps["pairwise"] @ value) + maps["unary"] @ value
-        elif s.gate == "scalar" or (s.gate == "scalar_pairwise" and block.variant.name not in ("gc", "nl_unary")):
-            y = block.gamma * (maps["combined"] @ value)
+        if block.variant.name in ("dnl", "dnl_dagger"):
+            own = value if s.values == "shared" else of_keys(block, block.unary_value, sample)
+            pair, unary = maps["pairwise"] @ value, maps["unary"] @ own
+            gamma = block.gamma if "scalar" in s.gate else 1
+            y = gamma * (pair + unary) if s.gate == "scalar" else gamma * pair + unary
         else:
             y = maps["combined"] @ value
+            if s.gate == "scalar" or ("scalar" in s.gate and block.variant.name not in ("gc", "nl_unary")):
+                y = block.gamma * y
         if s.projection:
             y = y @ block.projection.weight.T + (block.projection.bias if s.projection_bias else 0)
         added.append(y.T)
     y = torch.stack(added)
-    if s.gate == "norm":
+    if s.gate in ("norm", "scalar_pairwise_norm"):
         mean, var = y.mean((0, 2), keepdim=True), y.var((0, 2), unbiased=False, keepdim=True)
         y = (y - mean) / (var + 1e-5).sqrt() * block.norm.weight[:, None] + block.norm.bias[:, None]
     return x + y.view_as(x)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import get_args
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import equations
 from dnlnet import PRESETS, VARIANTS, NonLocalBlock
 from dnlnet.attention import blocked
+from dnlnet.attention.spec import Gate
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
 each_dims = pytest.mark.parametrize("dims", [1, 2, 3])
@@ -40,11 +42,13 @@ def cases(draw: st.DrawFn) -> dict:
     if draw(st.booleans()):
         options["pool"] = draw(st.integers(1, 3))
     if draw(st.booleans()):
-        options["gate"] = draw(st.sampled_from(["none", "scalar", "scalar_pairwise", "norm"]))
+        options["gate"] = draw(st.sampled_from(get_args(Gate)))
     if draw(st.booleans()):
         options["centring"] = draw(st.sampled_from(["channel", "sample", "none"]))
     if draw(st.booleans()):
         options["unary_scaled"] = draw(st.booleans())
+    if draw(st.booleans()):
+        options["values"] = "separate"
     return {
         "batch": draw(st.integers(1, 3)),
         "channels": draw(st.integers(4, 9)),
@@ -60,6 +64,8 @@ def cases(draw: st.DrawFn) -> dict:
 def build(variant: str, dims: int, case: dict) -> tuple[NonLocalBlock, torch.Tensor]:
     if variant in ("nl_unary", "dnl_dagger") and case["options"].get("centring") == "none":
         case["options"]["centring"] = "channel"  # without a mean they have no unary term, and are refused
+    if variant not in ("dnl_dagger", "dnl"):
+        case["options"].pop("values", None)  # which two separate terms have
     block = NonLocalBlock(case["channels"], variant, dims, preset=case["preset"], **case["options"])
     equations.randomise(block, case["seed"])
     generator = torch.Generator().manual_seed(case["seed"])
@@ -163,3 +169,13 @@ def test_weights_of_convolutions_load() -> None:
 def test_parameter_counts(variant: str, gate: str, expected: int) -> None:
     """2C^2 for the matrices of NL, (2C+1)C for DNL; biases on query, key (C/2 each) and saliency (1); gamma (1)."""
     assert sum(p.numel() for p in NonLocalBlock(512, variant, gate=gate).parameters()) == expected
+
+
+def test_parameter_counts_of_separate_values() -> None:
+    """Another C^2 for the unary term's own W_v; with a bias and half the width, (C + 1) C/2."""
+    for options, more in (({}, 512**2), ({"preset": "mmseg"}, 513 * 256)):
+        shared, separate = (
+            sum(p.numel() for p in NonLocalBlock(512, "dnl", values=values, **options).parameters())
+            for values in ("shared", "separate")
+        )
+        assert separate - shared == more

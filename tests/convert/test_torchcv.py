@@ -1,5 +1,6 @@
 import sys
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,6 +48,7 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"whiten_type": ["channel"], "temp": 0.05},
         {"mask": False, "use_out": True, "out_bn": True},
     ),
+    "NLbn out_bn": ({"whiten_type": ["channel"], "temp": 0.05}, {"use_out": True, "out_bn": True}),
     "NLin_nogc": ({"whiten_type": ["channel"], "temp": 0.05}, {"mask": False}),
     "NLln_nogc": ({**LN, "nowd": ["gc"]}, {"mask": False}),
     "NLunary": ({"whiten_type": ["channel"], "temp": 0.06, "with_unary": True}, {"mask": False}),
@@ -63,8 +65,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def small_state(**parts: Any) -> State:
     state = filled(torchcv_shapes(SMALL, **parts))
-    if parts.get("out_bn"):
-        state["nlm.ctb.gamma"] = torch.tensor([-0.5])  # exact in products of single precision
     state["backbone.prefix.conv1.weight"] /= 60  # its input is in 0..255
     return state
 
@@ -167,6 +167,18 @@ def test_their_networks_have_a_network_of_all_their_tensors(blocks: tuple[int, .
     assert any("recipe of the authors' README" in note for note in result.messages())
 
 
+@pytest.mark.parametrize(
+    ("classes", "lr", "weights"), [(19, 0.01, 19), (150, 0.02, 0), (60, 0.01, 0), (59, 0.01, 0), (7, 0.01, 0)]
+)
+def test_training_goes_on_as_in_the_authors_configurations(classes: int, lr: float, weights: int) -> None:
+    theirs = filled(torchcv_shapes(replace(SMALL, classes=classes)), "meta")
+    recipe = FAMILY.convert(ForeignCheckpoint(Path("a.pth"), theirs, {})).recipe
+    assert isinstance(recipe, SegmentationRecipe)
+    assert recipe.optim.lr == lr
+    assert (recipe.loss.auxiliary_weight, recipe.data.aspects) == (0.4, (0.9, 1.1))
+    assert len(recipe.loss.class_weights or ()) == weights
+
+
 def converted(nonlocal_: dict[str, Any], tree: dict[str, Any] | None = None, **parts: bool) -> Converted:
     state = filled(torchcv_shapes(SMALL, **parts), "meta")  # type: ignore[arg-type]
     return FAMILY.convert(
@@ -213,11 +225,6 @@ CAFFE = {"mean": [102.9801, 115.9465, 122.7717], "std": [1.0, 1.0, 1.0], "div_va
 def test_what_cannot_be_built_is_refused(nonlocal_: dict[str, Any], tree: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         converted(nonlocal_, tree)
-
-
-def test_a_norm_over_a_gated_and_an_ungated_term_is_refused() -> None:
-    with pytest.raises(ValueError, match="out_bn over two terms, of which gamma gates one"):
-        converted({"whiten_type": ["channel"], "temp": 0.05}, use_out=True, out_bn=True)
 
 
 def test_other_pixels_are_numbers_of_the_model() -> None:

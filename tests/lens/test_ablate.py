@@ -5,6 +5,7 @@ from torch import Tensor, nn
 import dnlnet
 import equations
 from dnlnet import VARIANTS, NonLocalBlock, ablate, capture
+from dnlnet.deployed.attend import portable
 from dnlnet.lens.ablate import TERMS
 from families import FAMILIES, family, random, unchanged
 
@@ -158,25 +159,28 @@ def test_a_chosen_layer_alone_is_changed() -> None:
 # ---- our blocks
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("variant", "values"),
+    [*((variant, "shared") for variant in VARIANTS), ("dnl", "separate"), ("dnl_dagger", "separate")],
+)
 @pytest.mark.parametrize("gate", ["none", "scalar", "scalar_pairwise"])
 @pytest.mark.parametrize("term", TERMS)
-def test_blocks_lose_a_term(variant: str, gate: str, term: str) -> None:
-    block = equations.randomise(NonLocalBlock(4, variant, gate=gate))
+def test_blocks_lose_a_term(variant: str, values: str, gate: str, term: str) -> None:
+    block = equations.randomise(NonLocalBlock(4, variant, gate=gate, values=values))
     net, x = nn.Sequential(block), random(1, 4, 3, 5)
     expected = net(x)
     maps = equations.attention(block, x[0])
     left = {"unary": ["pairwise"], "pairwise": ["unary"], "both": []}[term]
-    values = x[0].flatten(1).T @ block.value.weight.T + (0 if block.value.bias is None else block.value.bias)
-    added = torch.zeros_like(values)
+    added = torch.zeros_like(x[0].flatten(1).T)
     for name in left:
         if getattr(VARIANTS[variant], name):
             gated = block.gamma is not None and not (gate == "scalar_pairwise" and name == "unary")
-            added = added + (block.gamma if gated else 1) * maps[name].expand(15, -1) @ values
+            layer = block.unary_value if name == "unary" and values == "separate" else block.value
+            own = x[0].flatten(1).T @ layer.weight.T
+            added = added + (block.gamma if gated else 1) * maps[name].expand(15, -1) @ own
     with unchanged(net), ablate(net, term):
-        output = net(x)
-    if block.projection is None:
-        torch.testing.assert_close(output[0].flatten(1).T, x[0].flatten(1).T + added, **EXACT)
+        for output in (net(x), portable(net, "plain")(x)):
+            torch.testing.assert_close(output[0].flatten(1).T, x[0].flatten(1).T + added, **EXACT)
     assert torch.equal(net(x), expected)
 
 

@@ -52,7 +52,7 @@ def test_options_of_the_block_can_be_set() -> None:
         ("optim.kind=adam", "--set optim.kind=adam: expected 'sgd' or 'adamw'"),
         ("optim.lr.a=1", "--set optim.lr.a: lr is 0.01, a value that has no parts"),
         ("optim.clip.a=1", "--set optim.clip.a: clip is nothing, a value that has no parts"),
-        ("model.block.gate.a=1", "--set model.block.gate.a: gate is 'scalar', a value that has no parts"),
+        ("model.block.gate.a=1", "--set model.block.gate.a: gate is 'scalar_pairwise', a value that has no parts"),
         ("paper.scores.val.a=1", "--set paper.scores.val.a: val is 80.5, a value that has no parts"),
         ("data.crop.0=5", "--set data.crop.0: crop is (769, 769), a value that has no parts"),
         ("optim.lr", "expected key=value, for example"),
@@ -122,6 +122,9 @@ def test_a_wrong_setting_gets_one_sentence(setting: str, message: str) -> None:
         ("scenes-tiny-dnl", "model.block.gat=none", "unknown option 'gat'"),
         ("scenes-tiny-dnl", "optim.momentum=0.8", "momentum=0.8 is a setting of sgd, and adamw has none"),
         ("scenes-tiny-baseline", "model.block.pool=0", "pool must be a whole number within"),
+        ("scenes-tiny-dnl", "model.fused_width=9", "fused_width=9 is of a head that joins its input"),
+        ("ade20k-hrnet_w48-dnl", "model.head=text", "fused_width=512 is of a head that joins its input"),
+        ("cityscapes-r101-nl", "model.block.values=separate", "nl has one: use shared"),
         ("coco-micro-dnl-c4", "data.long_side=100", "a long_side of 100 is shorter than a short_side of 192"),
         ("coco-r50-dnl-c4", "schedule.iterations=1000", "a milestone at 80630 lies behind the last of 1000"),
         ("ucf6-r50-dnl", "data.short_sides=[140, 112]", "expected a range from low to high"),
@@ -150,7 +153,7 @@ def test_exponents_need_no_dot() -> None:
     assert override(RECIPE, ["optim.lr=1e-4"]).optim.lr == 1e-4
 
 
-_HEADS = ("auxiliary_dilation", "join_input")
+_HEADS = ("auxiliary_dilation", "join_input", "head", "fused_width")
 
 
 def test_recipes_that_were_stored_before_are_still_read() -> None:
@@ -177,6 +180,12 @@ def test_recipes_that_were_stored_before_are_still_read() -> None:
         assert dumped == content
         content["schedule"] |= {"iterations": 5, "warmup": 10}
         assert parse_recipe(json.dumps(content)).schedule.warmup == 10
+
+
+def test_a_stored_recipe_without_a_block_has_the_gate_it_always_had() -> None:
+    content = RECIPE.stored()
+    content["model"].pop("block")
+    assert parse_recipe(json.dumps(content)).model.block == {"gate": "scalar"}
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,15 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from dnlnet import VARIANTS
+from dnlnet import VARIANTS, NonLocalBlock
 from dnlnet.backbones import Backbone
 from dnlnet.lens import capture
-from dnlnet.segmentation.network import Segmentor
+from dnlnet.segmentation.network import ContextHead, Segmentor
 
 
 def papers_network(variant: str | None) -> Segmentor:
     with torch.device("meta"):
-        return Segmentor(Backbone("resnet101s", 8), 19, variant, gate="scalar")
+        return Segmentor(Backbone("resnet101s", 8), 19, variant, gate="scalar_pairwise")
 
 
 @pytest.mark.parametrize(("variant", "parameters"), [(None, 70_959_590), ("nl", 71_484_391), ("dnl", 71_484_904)])
@@ -29,6 +29,27 @@ def test_parts_have_the_parameters_of_the_papers_network() -> None:
     assert count(model.head.reduce) == 9_438_208
     assert count(model.head.refine) == 2_360_320
     assert count(model.head.fuse, model.head.classifier) == 11_807_251
+
+
+@pytest.mark.parametrize(
+    ("variant", "block"), [(None, 0), ("nl", 524_801), ("dnl", 525_314)], ids=["baseline", "nl", "dnl"]
+)
+def test_the_head_of_the_papers_text_is_a_convolution_the_block_and_a_classifier(
+    variant: str | None, block: int
+) -> None:
+    """3 x 3, 2048 to 512, with a batch norm; 1 x 1, 512 to 19, with a bias. Table 5 has 14 million more."""
+    with torch.device("meta"):
+        model = Segmentor(Backbone("resnet101s", 8), 19, variant, head="text", gate="scalar_pairwise")
+    backbone, auxiliary = 42_623_936, 4_729_875
+    head = 9 * 2048 * 512 + 2 * 512 + 512 * 19 + 19
+    assert sum(p.numel() for p in model.parameters()) == backbone + auxiliary + head + block
+
+
+def test_the_text_head_looks_at_the_blocks_output_alone() -> None:
+    torch.manual_seed(0)
+    head = ContextHead(6, 4, 3, NonLocalBlock(4), head="text").eval()
+    x = torch.randn(2, 6, 5, 7)
+    torch.testing.assert_close(head(x), head.classifier(head.block(head.reduce(x))))
 
 
 def test_multiplications_are_those_of_the_papers_network() -> None:
@@ -65,13 +86,18 @@ def test_a_zero_gate_makes_it_the_baseline() -> None:
 
 def test_hrnet_joins_all_branches_at_the_finest_stride() -> None:
     with torch.device("meta"):
-        model = Segmentor(Backbone("hrnet_w48"), 19, "dnl", width=360, auxiliary=False)
+        model = Segmentor(Backbone("hrnet_w48"), 19, "dnl", width=360, fused_width=512, auxiliary=False)
         images = torch.empty(1, 3, 65, 97)
         with capture(model) as blocks:
             assert model(images).logits.shape == (1, 19, 65, 97)
     assert blocks["head.block"].size == (17, 25)
     assert model.head.reduce[0].in_channels == 720
-    assert model.head.fuse[0].in_channels == 1080
+    assert (model.head.block.query.out_features, model.head.fuse[0].in_channels) == (180, 1080)
+    # As released: reduce and refine at 360, fuse to 512, and a classifier of 512.
+    sizes = (720 * 360 * 9 + 720, 360 * 360 * 9 + 720, 1080 * 512 * 9 + 1024, 512 * 19 + 19)
+    head = model.head
+    for part, size in zip((head.reduce, head.refine, head.fuse, head.classifier), sizes, strict=True):
+        assert sum(p.numel() for p in part.parameters()) == size
 
 
 def test_impossible_networks_are_refused() -> None:
@@ -80,3 +106,5 @@ def test_impossible_networks_are_refused() -> None:
             Segmentor(Backbone("hrnet_w18"), 3)
         with pytest.raises(ValueError, match="classes, width and dilation must be at least 1, got classes=0"):
             Segmentor(Backbone("resnet18"), 0)
+        with pytest.raises(ValueError, match="fused_width=9 needs a head that joins"):
+            Segmentor(Backbone("resnet18"), 3, head="text", fused_width=9, width=8)

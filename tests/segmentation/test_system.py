@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from dnlnet.data.classes import Classes
@@ -12,6 +13,8 @@ from dnlnet.recipes.override import override
 from dnlnet.segmentation.data.samples import Draw, Sample
 from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES
 from dnlnet.segmentation.data.sets import DATA_SETS
+from dnlnet.segmentation.network import SegmentorOutput
+from dnlnet.segmentation.schema import SegmentationRecipe
 from dnlnet.segmentation.system import SYSTEM
 from dnlnet.systems import RECIPES, find_recipe, match_recipes
 from trees import ade20k_tree, camvid_tree, cityscapes_tree, folder_tree, pascal_context_tree
@@ -23,7 +26,8 @@ TREES: dict[str, Callable[[Path], Path]] = {
     "camvid": camvid_tree,
 }
 SEGMENTATION = [name for name, recipe in RECIPES.items() if recipe.task == "segmentation"]
-SMALL = ["model.weights=null", "data.crop=[33, 49]", "loss.ohem.kept=100"]
+WHOLE = ["evaluation.short_side=null", "evaluation.long_side=null"]
+SMALL = ["model.weights=null", "data.crop=[33, 49]", "loss.ohem.kept=100", *WHOLE]
 
 
 def test_the_ablation_has_the_papers_rows() -> None:
@@ -48,20 +52,84 @@ def test_the_ablation_has_the_papers_rows() -> None:
     [
         ("cityscapes-r101-*", 60_000, 8, 0.01, 5e-4, 769, True),
         ("cityscapes_test-*", 100_000, 8, 0.01, 5e-4, 769, True),
-        ("ade20k-*", 150_000, 16, 0.02, 1e-4, 520, True),
-        ("pascal_context-*", 30_000, 16, 0.001, 1e-4, 520, False),
+        ("ade20k-r101-*", 150_000, 16, 0.02, 1e-4, 520, True),
+        ("ade20k-hrnet_w48-*", 150_000, 16, 0.02, 1e-4, 520, True),
+        ("pascal_context-r101-*", 30_000, 16, 0.001, 1e-4, 520, False),
+        ("pascal_context-hrnet_w48-*", 30_000, 16, 0.001, 1e-4, 520, False),
     ],
 )
 def test_settings_are_the_papers(
     pattern: str, iterations: int, batch: int, lr: float, decay: float, crop: int, ohem: bool
 ) -> None:
     for recipe in match_recipes(pattern):
+        assert isinstance(recipe, SegmentationRecipe)
         assert (recipe.schedule.iterations, recipe.schedule.batch) == (iterations, batch)
         assert (recipe.optim.lr, recipe.optim.weight_decay, recipe.optim.momentum) == (lr, decay, 0.9)
+        assert recipe.optim.no_decay == ()
         assert recipe.data.crop == (crop, crop)
+        assert (recipe.data.scales, recipe.data.aspects, recipe.data.flip) == ((0.5, 2.0), (1.0, 1.0), 0.5)
         assert (recipe.loss.ohem is not None) == ohem
         assert recipe.loss.auxiliary_weight == 0.5
+        assert recipe.loss.class_weights is None
+        assert (recipe.model.head, recipe.model.preset) == ("release", "paper")
+        assert recipe.model.block == {"gate": "scalar_pairwise"}
+        assert (recipe.model.width, recipe.model.fused_width) == (
+            (360, 512) if "hrnet" in recipe.name else (512, None)
+        )
         assert recipe.measured is None
+        if crop == 520:  # as released: the shorter side 520, the longer at most 1,040, padded to a multiple of 8
+            evaluation = recipe.evaluation
+            assert (evaluation.short_side, evaluation.long_side, evaluation.divisor) == (520, 1040, 8)
+
+
+# Variant, centring, logit scale at C = 512, gate, lr, without weight decay, and the score in the authors' README.
+NOWD = ("block.query", "block.key")
+RELEASED = {
+    "cityscapes-r101_authors-dnl": ("sample", 1, "scalar_pairwise", 0.01, NOWD, "80.12"),
+    "cityscapes-r101_authors_nowd_in-dnl": ("none", 1, "scalar_pairwise", 0.01, NOWD, "80.15"),
+    "cityscapes-r101_authors_temp_in-dnl": ("channel", 1 / (16 * 0.05), "scalar_pairwise", 0.01, (), "80.3"),
+    "cityscapes-r101_authors-nl": (None, 1 / 16, "scalar_pairwise_norm", 0.01, (), ""),
+    "cityscapes-r101_authors-dnl_dagger": ("channel", 1 / (16 * 0.06), "scalar_pairwise", 0.01, (), ""),
+    "cityscapes-r101_authors-gc": (None, 1, "scalar_pairwise", 0.01, (), ""),
+    "ade20k-r101_authors-dnl": ("channel", 1 / (16 * 0.1), "scalar_pairwise", 0.02, (), "45.97"),
+    "ade20k-r101_authors-nl": (None, 1 / 16, "scalar_pairwise_norm", 0.02, (), ""),
+    "ade20k-hrnet_w48_authors-dnl": ("none", 1 / (180**0.5 * 0.1), "scalar_pairwise", 0.02, (), ""),
+    "pascal_context-r101_authors-dnl": ("sample", 1, "scalar_pairwise", 0.01, NOWD, "54.5"),
+    "pascal_context-r101_authors-nl": (None, 1 / 16, "scalar_pairwise_norm", 0.01, (), ""),
+}
+
+
+def test_every_released_configuration_is_here() -> None:
+    assert set(RELEASED) == {name for name in SEGMENTATION if "_authors" in name}
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_settings_are_those_of_the_release(name: str) -> None:
+    centring, scale, gate, lr, free, score = RELEASED[name]
+    recipe = find_recipe(name)
+    assert isinstance(recipe, SegmentationRecipe)
+    with torch.device("meta"):
+        block = SYSTEM.build_model(recipe.model, 19, weights=False).block
+    assert (block.settings.gate, block.scale) == (gate, pytest.approx(scale))
+    assert centring in (None, block.settings.centring)
+    assert not block.settings.unary_scaled
+    assert block.settings.initial == "normal"
+    if gate == "scalar_pairwise_norm":  # use_out and out_bn
+        assert (block.value.out_features, block.projection.out_features) == (256, 512)
+        assert block.value.bias is not None
+        assert block.projection.bias is None
+    assert (recipe.optim.lr, recipe.optim.no_decay) == (lr, free)
+    assert recipe.data.aspects == (0.9, 1.1)
+    assert (recipe.loss.auxiliary_weight, recipe.loss.ohem is not None) == (0.4, True)
+    assert recipe.model.auxiliary_bias is False
+    assert recipe.model.caffe_pixels
+    weights = recipe.loss.class_weights
+    assert (weights is not None) == name.startswith("cityscapes")
+    if weights is not None:
+        assert (len(weights), weights[0], weights[17], round(sum(weights), 4)) == (19, 0.8373, 1.1529, 19.0001)
+    assert recipe.paper is not None
+    assert score in recipe.paper.remark
+    assert ("whitening" in recipe.paper.remark) == (block.settings.centring == "none")
 
 
 def test_the_test_protocol_goes_over_coarse_labels() -> None:
@@ -73,8 +141,12 @@ def test_the_test_protocol_goes_over_coarse_labels() -> None:
 
 
 def different_networks() -> list[str]:
-    """A recipe for each network and crop among them all; the others differ in their data and schedule."""
-    kinds = {(find_recipe(name).model.model_dump_json(), find_recipe(name).data.crop): name for name in SEGMENTATION}
+    """A recipe for each network and crop among them all; the others differ in their data and schedule.
+
+    The networks of the release are built above; one of them, with class weights and a norm, learns here.
+    """
+    names = [name for name in SEGMENTATION if "_authors" not in name or name == "cityscapes-r101_authors-nl"]
+    kinds = {(find_recipe(name).model.model_dump_json(), find_recipe(name).data.crop): name for name in names}
     return list(kinds.values())
 
 
@@ -91,7 +163,7 @@ def test_every_network_builds_and_learns_on_the_meta_device(name: str) -> None:
             torch.empty(2, *recipe.data.crop, dtype=torch.uint8),
             "",
         )
-        task = SYSTEM.training_task(recipe, classes)
+        task = SYSTEM.training_task(recipe, classes, device="meta")
         sum(task.losses(model, batch).values()).backward()
     assert all(p.grad is not None and p.grad.shape == p.shape for p in model.parameters())
 
@@ -122,8 +194,30 @@ def test_a_step_on_files_in_the_data_sets_own_layout(name: str, tmp_path: Path) 
     sum(losses.values()).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
     metric = task.metric()
-    metric.update(task.predict(model.eval(), batch), batch.labels)
-    assert metric.counts.sum() == (batch.labels != 255).sum()
+    one = Sample(batch.image[:1], batch.labels[:1], batch.name[:1])
+    task.score(model.eval(), one, metric)
+    assert metric.counts.sum() == (one.labels != 255).sum()
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("cityscapes-r101-dnl", {(769, 769)}),  # 2 x 4 windows of 1,024 x 2,048
+        ("ade20k-r101-dnl", {(520, 1040)}),  # the shorter side 520, at scale 1 and not mirrored
+        ("camvid-mbv2-dnl", {(1024, 2048)}),
+    ],
+)
+def test_a_run_is_scored_with_its_recipes_windows_at_one_scale(name: str, seen: set[tuple[int, int]]) -> None:
+    recipe, sizes = find_recipe(name), []
+
+    def network(images: Tensor) -> SegmentorOutput:
+        sizes.extend(tuple(image.shape[1:]) for image in images)
+        return SegmentorOutput(images[:, :1])
+
+    task = SYSTEM.training_task(recipe, SCENE_CLASSES)
+    task.predict(network, Sample(torch.zeros(1, 3, 1024, 2048, dtype=torch.uint8), torch.zeros(1, 1024, 2048), ""))
+    assert set(sizes) == seen
+    assert len(sizes) == (8 if name.startswith("cityscapes") else 1)
 
 
 def test_names_say_data_set_backbone_and_variant() -> None:

@@ -79,9 +79,11 @@ class NonLocalBlock(nn.Module):
         self.key = nn.Linear(channels, embed) if row.embeds else None
         self.saliency = nn.Linear(channels, 1) if row.unary == "saliency" else None
         self.value = nn.Linear(channels, width, bias=settings.value_bias)
+        own = settings.values == "separate"
+        self.unary_value = nn.Linear(channels, width, bias=settings.value_bias) if own else None
         self.projection = nn.Linear(width, channels, settings.projection_bias) if settings.projection else None
-        self.norm = nn.BatchNorm1d(channels) if settings.gate == "norm" else None
-        gated = settings.gate == "scalar" or (settings.gate == "scalar_pairwise" and row.pairwise)
+        self.norm = nn.BatchNorm1d(channels) if settings.gate.endswith("norm") else None
+        gated = settings.gate == "scalar" or (settings.gate.startswith("scalar_pairwise") and row.pairwise)
         self.gamma = nn.Parameter(torch.empty(1)) if gated else None
         self.register_load_state_dict_pre_hook(_accept_convolution_weights)  # type: ignore[no-untyped-call]
         self.reset_parameters()
@@ -93,7 +95,8 @@ class NonLocalBlock(nn.Module):
                 initialise(layer, name, self.settings.initial)
         if self.norm is not None:
             self.norm.reset_parameters()
-            nn.init.zeros_(self.norm.weight)
+            if self.settings.gate == "norm":
+                nn.init.zeros_(self.norm.weight)
         if self.gamma is not None:
             nn.init.zeros_(self.gamma)
 
@@ -123,17 +126,21 @@ class NonLocalBlock(nn.Module):
         self, tokens: Tensor, context: Tensor, attend: Attend, size: Sequence[int], together: bool = False
     ) -> list[Tensor]:
         """Each term's weighted sums of the values: (B, N, C) with a query per position, (B, 1, C) of a unary term."""
-        layers = self._layers(*_EMBEDDED, "value")
+        layers = self._layers(*_EMBEDDED, "value", "unary_value")
         if together and context is tokens:
             projected = project_together(layers, tokens)
         else:
             projected = _project_each(layers, tokens, context)
         projected = self._pool_keys(projected, size)
-        value = clamp_to_finite(projected["value"])
         dots = self.settings.attention == "dot"
         logits = attention_logits(self._embeddings(projected), self.variant, self.settings.centring, exact=dots)
         attends = [attend] * (len(logits) - dots) + [weigh_by_dot_products] * dots  # the pairwise term comes last
-        return [weigh(term.query, term.key, value) for weigh, term in zip(attends, logits, strict=True)]
+        values = [clamp_to_finite(projected["value"])] * len(logits)
+        if self.unary_value is not None and self.variant.unary:
+            values[0] = clamp_to_finite(projected["unary_value"])
+        return [
+            weigh(term.query, term.key, value) for weigh, term, value in zip(attends, logits, values, strict=True)
+        ]
 
     def _attend_once(self, tokens: Tensor, context: Tensor) -> list[Tensor]:
         """The output of a variant with a unary term alone, (B, 1, C), with one query and one value for each image.
@@ -143,7 +150,8 @@ class NonLocalBlock(nn.Module):
         """
         embeddings = self._embed(tokens.mean(dim=1, keepdim=True), context)
         logits = unary_logits(embeddings, self.settings.centring)
-        return [clamp_to_finite(self.value(attend(logits.query, logits.key, context)))]
+        layer = self.value if self.unary_value is None else self.unary_value
+        return [clamp_to_finite(layer(attend(logits.query, logits.key, context)))]
 
     def _add_attended(
         self, x: Tensor, attend: Callable[[Tensor, Tensor], list[Tensor]], in_place: bool = False
@@ -152,7 +160,7 @@ class NonLocalBlock(nn.Module):
         tokens = _to_tokens(x)
         outputs = attend(tokens, _to_tokens(self._pool(x)) if self._pools_input() else tokens)
         if self.gamma is not None:
-            ungated = len(outputs) - self.variant.pairwise if self.settings.gate == "scalar_pairwise" else 0
+            ungated = 0 if self.settings.gate == "scalar" else len(outputs) - self.variant.pairwise
             outputs[ungated:] = [self.gamma * y for y in outputs[ungated:]]
         y = outputs.pop()
         for unary in outputs:

@@ -7,7 +7,8 @@ from typing import Literal, TypedDict, Unpack, get_args
 from dnlnet.errors import shown, unknown
 
 Unary = Literal["query_mean", "saliency"]
-Gate = Literal["none", "scalar", "scalar_pairwise", "norm"]
+Gate = Literal["none", "scalar", "scalar_pairwise", "norm", "scalar_pairwise_norm"]
+Values = Literal["shared", "separate"]
 Centring = Literal["channel", "sample", "none"]
 Attention = Literal["softmax", "dot"]
 Initial = Literal["normal", "mmseg", "slowfast"]
@@ -37,6 +38,11 @@ class Variant:
             raise ValueError("a coupled variant needs both terms: there is nothing to couple in one")
 
     @property
+    def separate(self) -> bool:
+        """Whether there are two terms with a softmax each."""
+        return self.pairwise and self.unary is not None and not self.coupled
+
+    @property
     def embeds(self) -> bool:
         """Whether q and k are needed: by the pairwise term, or by mu_q.k."""
         return self.pairwise or self.unary == "query_mean"
@@ -51,7 +57,7 @@ VARIANTS: Mapping[str, Variant] = {
         Variant("dnl_star", True, "saliency", True, "Eq. 13"),
         Variant("dnl_dagger", True, "query_mean", False, "Eq. 14"),
         Variant("dnl", True, "saliency", False, "Eq. 12"),
-        Variant("gc", False, "saliency", False, "Sec. 5.2, global context"),
+        Variant("gc", False, "saliency", False, "Eq. 12, its unary term alone"),
     )
 }
 
@@ -70,7 +76,8 @@ class Settings:
         temperature: divide the logits q.k by this as well.
         gate: what multiplies the block's output before it is added to the input: `none`; `scalar`, one
             zero-initialised gamma; `scalar_pairwise`, the same, except for a separate unary term;
-            `norm`, batch norm with zero-initialised weight.
+            `norm`, batch norm with zero-initialised weight; `scalar_pairwise_norm`, the authors' gamma and, over
+            all that is added, batch norm that starts with weight 1 (their `out_bn`).
         pool: max-pool the keys and values by this factor in space (never in time).
         unary_scaled: apply scale and temperature to a separate unary term mu_q.k too (Eq. 7, 14); False leaves it
             unscaled, as in the authors' code.
@@ -82,6 +89,8 @@ class Settings:
         initial: weights before training. `normal`: N(0, 0.01), biases 0. `mmseg`: the same, except for mmcv's default
             of the projection, N(0, sqrt(2 / C)), and PyTorch's of the saliency and its bias, uniform within
             1 / sqrt(C). `slowfast`: N(0, sqrt(2 / outputs)), biases 0, fvcore's c2_msra_fill.
+        values: `shared`, one W_v for both terms (the paper), or `separate`, another one for a separate unary term,
+            which the paper calls similarly effective (Sec. 4.1).
     """
 
     embed_reduction: int = 2
@@ -98,6 +107,7 @@ class Settings:
     attention: Attention = "softmax"
     pool_projected: bool = False
     initial: Initial = "normal"
+    values: Values = "shared"
 
     def __post_init__(self) -> None:
         for name in ("embed_reduction", "value_reduction", "pool"):
@@ -113,7 +123,8 @@ class Settings:
             raise ValueError(
                 f"temperature must be a number within {coldest:g}..{hottest:g}, got {shown(self.temperature)}"
             )
-        for name, kind in (("gate", Gate), ("centring", Centring), ("attention", Attention), ("initial", Initial)):
+        kinds = {"gate": Gate, "centring": Centring, "attention": Attention, "initial": Initial, "values": Values}
+        for name, kind in kinds.items():
             if getattr(self, name) not in get_args(kind):
                 raise unknown(name, getattr(self, name), get_args(kind))
         if self.value_reduction > 1 and not self.projection:
@@ -142,6 +153,7 @@ class Options(TypedDict, total=False):
     attention: Attention
     pool_projected: bool
     initial: Initial
+    values: Values
 
 
 @dataclass(frozen=True)
@@ -227,6 +239,11 @@ def resolve_settings(variant: Variant, preset: str = "paper", /, **options: Unpa
     if settings.attention == "dot" and variant.name not in _DOT_PRODUCTS:
         raise ValueError(
             f"attention='dot' is defined for {', '.join(_DOT_PRODUCTS)}, not for {variant.name}; use softmax"
+        )
+    if settings.values == "separate" and not variant.separate:
+        having = " and ".join(name for name, row in VARIANTS.items() if row.separate)
+        raise ValueError(
+            f"values='separate' is for {having}, whose two terms are separate; {variant.name} has one: use shared"
         )
     if settings.pool_projected and (not variant.pairwise or variant.unary == "saliency"):
         raise ValueError(

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
-
 from dnlnet.convert.family import Assumption, Converted, Family, ForeignCheckpoint
 from dnlnet.convert.known_classes import find_data
 from dnlnet.convert.names import State, check_context, flatten_convolutions, rename_tensors, size
@@ -61,8 +59,8 @@ _BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
 _PRETRAINED = {"resnet101s": "3x3resnet101-imagenet.pth"}
 # By whether there is a query, and a saliency.
 _VARIANTS = {(True, True): "dnl", (True, False): "nl", (False, True): "gc", (False, False): None}
-# The data sets that the paper's recipes are named after.
-_PAPER = {
+# The data sets that the authors' recipes are named after.
+_RELEASED = {
     "cityscapes": "cityscapes",
     "ade20k": "ade20k",
     "pascal_context": "pascal_context",
@@ -103,8 +101,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
         bias = "head.block.value.bias" in state
         options |= {"projection": True, "value_reduction": reduction, "value_bias": bias}
     if "head.block.norm.weight" in state:
-        options["gate"] = "norm"
-        state = _fold_gamma(state, variant)
+        options["gate"] = "scalar_pairwise_norm"
     has_auxiliary = "dsn.2.weight" in theirs
     backbone = find_resnet(theirs, "backbone.", stem, _BACKBONES)
     output_stride, dilations = config.strides()
@@ -143,32 +140,18 @@ FAMILY = Family(
 )
 
 
-def _fold_gamma(state: dict[str, Tensor], variant: str | None) -> dict[str, Tensor]:
-    """Multiply the last linear map before the norm by gamma: norm(W (gamma y)) = norm((gamma W) y)."""
-    if variant in ("dnl", "dnl_dagger"):
-        raise ValueError("its block has out_bn over two terms, of which gamma gates one, which is not supported")
-    gamma = state.get("head.block.gamma")
-    if gamma is None:
-        return state
-    last = "projection" if "head.block.projection.weight" in state else "value"
-    return {
-        name: tensor * gamma if name.startswith(f"head.block.{last}.") else tensor
-        for name, tensor in state.items()
-        if name != "head.block.gamma"
-    }
-
-
 def _recipe(model: SegmentorModel, data: str, config: Config) -> SegmentationRecipe:
-    """The paper's recipe for this data set, with the deviations of their code."""
-    name = f"{_PAPER.get(data, 'cityscapes')}-r101-dnl"
+    """The authors' recipe for this data set, with what the configuration says of weight decay."""
+    name = f"{_RELEASED.get(data, 'cityscapes')}-r101_authors-dnl"
     base = next(recipe for recipe in segmentation_recipes() if recipe.name == name)
     free = ("block.query", "block.key") if config.frees_embeddings(model.variant) else ()
+    weights = base.loss.class_weights if data in _RELEASED else None  # one for each class of that data set
     return base.model_copy(
         update={
             "name": f"torchcv-{data}-{model.backbone}-{model.variant or 'baseline'}",
             "model": model,
-            "data": Data(**{**base.data.model_dump(), "name": data, "aspects": (0.9, 1.1)}),
-            "loss": base.loss.model_copy(update={"auxiliary_weight": 0.4}),
+            "data": Data(**{**base.data.model_dump(), "name": data}),
+            "loss": base.loss.model_copy(update={"class_weights": weights}),
             "optim": Optim(**{**base.optim.model_dump(), "no_decay": free}),
             "paper": None,
             "measured": None,

@@ -19,7 +19,7 @@ class SegmentationLoss(nn.Module):
     Args:
         class_weights: one weight for each class, for the main head and the auxiliary one.
         ohem: keep only the hard pixels of the main head; None keeps all.
-        auxiliary_weight: of the auxiliary head's loss.
+        auxiliary_weight: of the auxiliary head's loss; default: the paper's.
         ignore: label of the pixels that do not count. If none counts, the loss is 0 and so are its gradients.
         average: the mean of a number over the processes that share a batch. With it, their losses add up to the mean
             over all pixels of the batch, whichever process has how many. Hard pixels are those of one process.
@@ -36,7 +36,7 @@ class SegmentationLoss(nn.Module):
         self,
         class_weights: Tensor | None = None,
         ohem: Ohem | None = None,
-        auxiliary_weight: float = 0.4,
+        auxiliary_weight: float = 0.5,
         ignore: int = 255,
         average: Callable[[Tensor], Tensor] = lambda number: number,
     ) -> None:

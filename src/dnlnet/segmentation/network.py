@@ -1,8 +1,8 @@
-"""The paper's segmentation network: a backbone, a head around the block, and a second head to train with."""
+"""The segmentation network: a backbone, a head around the block, and a second head to train with."""
 
 # B batch, C channels, K classes, H, W size of the image, h, w size of a feature map
 
-from typing import NamedTuple, Unpack
+from typing import Literal, NamedTuple, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,7 @@ from dnlnet.attention.spec import Options
 from dnlnet.backbones import Backbone
 
 DROPOUT = 0.1
+HeadForm = Literal["release", "text"]
 
 
 class SegmentorOutput(NamedTuple):
@@ -31,12 +32,15 @@ class Segmentor(nn.Module):
         classes: number of classes.
         variant: attention of the block, a row of `dnlnet.VARIANTS`; None leaves the block out (the baseline).
         width: channels inside the head; the block works on as many.
+        head: form of the head. `release`: of the authors' code, which has the parameters of the paper's Table 5.
+            `text`: as described in the paper's text (Sec. 5.1); see `ContextHead`.
+        fused_width: channels after the join, which the classifier reads; None takes `width`.
         auxiliary: have the auxiliary head.
         auxiliary_width: channels inside it; None takes `width`.
         auxiliary_bias: give its convolution a bias, though a batch norm follows.
         dilation: of the 3 x 3 convolutions of both heads before the join.
         auxiliary_dilation: of the auxiliary head, if it has another.
-        join_input: join what the head makes with what came in; False classifies the former alone.
+        join_input: join what the released head makes with what came in; False classifies the former alone.
         align_corners: resize with corners on corners, which suits images whose sides are 1 more than a multiple of
             the stride; False, with the borders of pixels on borders, suits whole multiples.
         preset, **options: of the block, as for `dnlnet.NonLocalBlock`.
@@ -53,6 +57,8 @@ class Segmentor(nn.Module):
         variant: str | None = "dnl",
         *,
         width: int = 512,
+        head: HeadForm = "release",
+        fused_width: int | None = None,
         auxiliary: bool = True,
         auxiliary_width: int | None = None,
         auxiliary_bias: bool = True,
@@ -72,7 +78,7 @@ class Segmentor(nn.Module):
         self.backbone, self.align_corners = backbone, align_corners
         channels = sum(backbone.channels) if backbone.parallel else backbone.channels[-1]
         block = None if variant is None else NonLocalBlock(width, variant, preset=preset, **options)
-        self.head = ContextHead(channels, width, classes, block, dilation, join_input)
+        self.head = ContextHead(channels, width, classes, block, dilation, join_input, head, fused_width)
         inner, rate = auxiliary_width or width, auxiliary_dilation or dilation
         self.auxiliary = (
             AuxiliaryHead(backbone.channels[-2], inner, classes, auxiliary_bias, rate) if auxiliary else None
@@ -104,9 +110,10 @@ class Segmentor(nn.Module):
 
 
 class ContextHead(nn.Module):
-    """reduce -> block -> refine, joined with what came in -> fuse -> classifier.
+    """`release`: reduce -> block -> refine, joined with what came in -> fuse -> classifier.
 
-    Without a block the rest stays, so that a comparison shows the block alone. Without `join_input` there is no fuse.
+    `text`: reduce -> block -> classifier. Dropout is before both classifiers. Without a block the rest stays, so that
+    a comparison shows the block alone. Without `join_input` there is no fuse.
     """
 
     block: NonLocalBlock | None
@@ -119,23 +126,34 @@ class ContextHead(nn.Module):
         block: NonLocalBlock | None,
         dilation: int = 1,
         join_input: bool = True,
+        head: HeadForm = "release",
+        fused_width: int | None = None,
     ) -> None:
         super().__init__()
+        joins = head == "release" and join_input
+        if fused_width is not None and not joins:
+            raise ValueError(
+                f"fused_width={fused_width} needs a head that joins its input; leave it out, or use "
+                "head='release' with join_input=True"
+            )
+        last = fused_width or width
         self.reduce = convolution(channels, width, dilation=dilation)
         self.block = block
-        self.refine = convolution(width, width, dilation=dilation)
-        self.fuse = convolution(channels + width, width) if join_input else None
+        self.refine = convolution(width, width, dilation=dilation) if head == "release" else None
+        self.fuse = convolution(channels + width, last) if joins else None
         self.dropout = nn.Dropout2d(DROPOUT)
-        self.classifier = nn.Conv2d(width, classes, kernel_size=1)
+        self.classifier = nn.Conv2d(last, classes, kernel_size=1)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, K, h, w) logits of (B, C, h, w) features."""
         context = self.reduce(x)
         if self.block is not None:
             context = self.block(context)
-        refined = self.refine(context)
-        fused = refined if self.fuse is None else self.fuse(torch.cat([x, refined], dim=1))
-        logits: Tensor = self.classifier(self.dropout(fused))
+        if self.refine is not None:
+            context = self.refine(context)
+        if self.fuse is not None:
+            context = self.fuse(torch.cat([x, context], dim=1))
+        logits: Tensor = self.classifier(self.dropout(context))
         return logits
 
 

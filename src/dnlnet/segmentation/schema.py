@@ -37,9 +37,11 @@ class SegmentorModel(Model):
     dilations: tuple[tuple[Dilation, ...], ...] | None = None  # None is what the output stride asks for
     head_dilation: Dilation = 1
     auxiliary_dilation: Dilation | None = None  # None is that of the head
-    join_input: Flag = True  # the head joins what came in with what it made of it
+    join_input: Flag = True  # the released head joins what came in with what it made of it
+    head: Literal["release", "text"] = "release"  # as in the authors' code, or as the paper's text describes it
     block: Mapping[str, Any] = {"gate": "scalar"}
     width: Few = 512
+    fused_width: Few | None = None  # channels of the head after the join; None is its width
     auxiliary: Flag = True
     auxiliary_width: Few | None = None  # None is that of the head
     auxiliary_bias: Flag = True
@@ -48,6 +50,16 @@ class SegmentorModel(Model):
     reduce: Few | None = None  # channels that each of them is brought to first
     subpixels: Annotated[int, Field(strict=True, ge=1, le=32)] = 1  # logits along a side of each of its positions
     detail: Few | None = None  # channels of a convolution after the block that sees the first stage, on its grid
+
+    @model_validator(mode="after")
+    def _a_fused_width_needs_a_join(self) -> Self:
+        joins = self.network == "segmentor" and self.head == "release" and self.join_input
+        if self.fused_width is not None and not joins:
+            raise ValueError(
+                f"fused_width={self.fused_width} is of a head that joins its input: network=segmentor with "
+                "head=release and join_input=true; leave it out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _tiny_has_no_backbone(self) -> Self:

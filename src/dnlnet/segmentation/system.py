@@ -102,6 +102,8 @@ class Segmentation:
             classes,
             model.variant,
             width=model.width,
+            head=model.head,
+            fused_width=model.fused_width,
             auxiliary=model.auxiliary,
             auxiliary_width=model.auxiliary_width,
             auxiliary_bias=model.auxiliary_bias,
@@ -239,7 +241,10 @@ class Segmentation:
         device: torch.device | str = "cpu",
         report: Callable[[str], None] = lambda _: None,
     ) -> SegmentationTask:
-        """What is learnt; `average` is over the processes that share a batch."""
+        """What is learnt; `average` is over the processes that share a batch.
+
+        A run is scored as its recipe is tested, in its windows and size, but at one scale and not mirrored.
+        """
         import torch
 
         from dnlnet.segmentation.losses import SegmentationLoss
@@ -254,7 +259,8 @@ class Segmentation:
             average=average,
         )
         kind = FeatureTask if recipe.model.network == "frozen" else SegmentationTask
-        return kind(classes, loss.to(device))
+        once = recipe.evaluation.model_copy(update={"scales": (1.0,), "flip": False})
+        return kind(classes, loss.to(device), once.inference(recipe.model))
 
     def test_task(
         self, recipe: SegmentationRecipe, classes: Classes, data: Samples, options: Mapping[str, Any]
