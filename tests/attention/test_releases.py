@@ -121,10 +121,19 @@ def test_slowfasts_initial_values() -> None:
 @pytest.mark.parametrize("preset", ["paper", "authors", "authors_temperature", "authors_detection"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_authors_initial_values(variant: str, preset: str) -> None:
+    torch.manual_seed(0)
     block = NonLocalBlock(512, variant, preset=preset)
-    assert block.value.weight.std().item() == pytest.approx(0.01, rel=0.02)
-    if block.saliency is not None:
-        assert not block.saliency.bias.any()
+    for layer in block.children():
+        assert layer.weight.std().item() == pytest.approx(0.01, rel=0.1)  # type: ignore[operator, union-attr]
+        assert layer.bias is None or not layer.bias.any()  # type: ignore[operator, union-attr]
+    assert block.gamma is None or not block.gamma.any()
+
+
+def test_the_authors_norm_after_gamma_starts_with_weight_1() -> None:
+    block = NonLocalBlock(8, "nl", preset="authors", gate="scalar_pairwise_norm")
+    assert block.norm.weight.eq(1).all()  # type: ignore[union-attr]
+    x = torch.randn(2, 8, 4, 4)
+    torch.testing.assert_close(block(x), x, rtol=0, atol=0)  # of zeros, so far
 
 
 @pytest.mark.parametrize("option", ["unary_scaled", "pool_projected"])

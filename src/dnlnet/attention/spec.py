@@ -39,7 +39,7 @@ class Variant:
 
     @property
     def separate(self) -> bool:
-        """Whether there are two terms with a softmax each."""
+        """True for two terms with a softmax each."""
         return self.pairwise and self.unary is not None and not self.coupled
 
     @property

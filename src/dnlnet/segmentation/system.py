@@ -241,7 +241,7 @@ class Segmentation:
         device: torch.device | str = "cpu",
         report: Callable[[str], None] = lambda _: None,
     ) -> SegmentationTask:
-        """What is learnt; `average` is over the processes that share a batch.
+        """Return what is learnt; `average` is over the processes that share a batch.
 
         A run is scored as its recipe is tested, in its windows and size, but at one scale and not mirrored.
         """
