@@ -92,6 +92,8 @@ def test_every_recipe_builds_its_detector_and_comes_back_from_json(name: str) ->
     assert parse_recipe(recipe.model_dump_json()) == recipe
     with torch.device("meta"):
         model = SYSTEM.build_model(recipe.model, 80, weights=False)
+    learnt = (1.0, False, 0.3) if name.startswith("coco-r50") else (1 / 9, True, 0.0)
+    assert (model.roi_heads.box_beta, model.rpn.border_anchors, model.rpn.min_overlap) == learnt
     for prefix in recipe.training.frozen:
         assert any(parameter.startswith(prefix) for parameter, _ in model.named_parameters())
 

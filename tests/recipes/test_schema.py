@@ -151,6 +151,7 @@ def test_exponents_need_no_dot() -> None:
 
 
 _HEADS = ("auxiliary_dilation", "join_input")
+_LEARNT = {"box_beta": 1 / 9, "border_anchors": True, "min_overlap": 0.0}  # torchvision's
 
 
 def test_recipes_that_were_stored_before_are_still_read() -> None:
@@ -169,6 +170,8 @@ def test_recipes_that_were_stored_before_are_still_read() -> None:
         ):
             for name in newer:
                 dumped.get(part, {}).pop(name, None)
+        if recipe.task == "detection":
+            assert {name: dumped["model"].pop(name) for name in _LEARNT} == _LEARNT
         for phase in dumped["schedule"]["then"]:
             assert phase.pop("unfrozen") == []
         if "views_per_batch" in dumped.get("evaluation", {}):  # renamed since

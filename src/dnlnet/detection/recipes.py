@@ -13,6 +13,8 @@ from dnlnet.recipes.methods import METHODS
 from dnlnet.recipes.schema import Measured, Optim, PaperRow, Schedule, Training
 
 _EPOCH = 7330
+# What heads and proposals learn from, as in the authors' code.
+_RELEASED: dict[str, Any] = {"box_beta": 1.0, "border_anchors": False, "min_overlap": 0.3}
 _FROZEN = tuple(f"backbone.body.body.{part}" for part in ("conv1", "bn1", "layer1"))
 _PLACES = {"c4": "c4_one", "c5": "c5_all", "c4c5": "c4c5_all"}
 _SCORES = ("box AP", "box AP50", "box AP75", "mask AP", "mask AP50", "mask AP75")
@@ -63,9 +65,9 @@ def detection_recipes() -> Iterator[DetectionRecipe]:
     for (variant, place), scores in _PAPER.items():
         table = "Table 6, Mask R-CNN on COCO" if place == "c4" else "Appendix, more blocks on COCO"
         paper = PaperRow(table=table, method=METHODS[variant], scores=dict(zip(_SCORES, scores, strict=True)))
-        yield _recipe("coco-r50", variant, place, {}, _COCO, paper)
+        yield _recipe("coco-r50", variant, place, _RELEASED, _COCO, paper)
     for variant, place in _UNPRINTED:
-        yield _recipe("coco-r50", variant, place, {}, _COCO)
+        yield _recipe("coco-r50", variant, place, _RELEASED, _COCO)
     for variant, place in (*_PAPER, *_UNPRINTED):
         yield _recipe("coco-micro", variant, place, _MICRO_MODEL, _MICRO)
 
