@@ -16,6 +16,17 @@ _EPOCH = 7330
 # What heads and proposals learn from, as in the authors' code.
 _RELEASED: dict[str, Any] = {"box_beta": 1.0, "border_anchors": False, "min_overlap": 0.3}
 _FROZEN = tuple(f"backbone.body.body.{part}" for part in ("conv1", "bn1", "layer1"))
+# Blocks of the authors' code that differ from the preset: the standard one, `nlb`. Those that whiten are `nlgcb`.
+RELEASED_BLOCKS: Mapping[str | None, Mapping[str, Any]] = {
+    "nl": {
+        "value_reduction": 4,
+        "value_bias": True,
+        "projection": True,
+        "projection_bias": True,
+        "gate": "none",
+        "initial": "mmdet",
+    }
+}
 _PLACES = {"c4": "c4_one", "c5": "c5_all", "c4c5": "c4c5_all"}
 _SCORES = ("box AP", "box AP50", "box AP75", "mask AP", "mask AP50", "mask AP75")
 
@@ -81,5 +92,6 @@ def _recipe(
     paper: PaperRow | None = None,
 ) -> DetectionRecipe:
     name = f"{stem}-baseline" if variant is None else f"{stem}-{variant}-{place}"
-    network = DetectorModel(variant=variant, placement=_PLACES[place], **model)  # type: ignore[arg-type]
+    block = RELEASED_BLOCKS.get(variant, {})
+    network = DetectorModel(variant=variant, placement=_PLACES[place], block=block, **model)  # type: ignore[arg-type]
     return DetectionRecipe(name=name, model=network, paper=paper, measured=_MEASURED.get(name), **rest)
