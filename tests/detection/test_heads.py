@@ -1,4 +1,4 @@
-"""What proposals and heads learn from, against the formulas and against torchvision."""
+"""Labels of anchors and losses of heads, against the formulas and against torchvision."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def built() -> Detector:
 
 @pytest.fixture
 def model(built: Detector, monkeypatch: pytest.MonkeyPatch) -> Detector:
-    """With the settings of the authors' code."""
+    """Set the values of the authors' code."""
     torch.manual_seed(0)
     monkeypatch.setattr(built.rpn, "border_anchors", False)
     monkeypatch.setattr(built.rpn, "min_overlap", 0.3)

@@ -98,6 +98,18 @@ def test_every_recipe_builds_its_detector_and_comes_back_from_json(name: str) ->
         assert any(parameter.startswith(prefix) for parameter, _ in model.named_parameters())
 
 
+@pytest.mark.parametrize(("after", "place"), [("false", "layer3.4.act3"), ("true", "layer3.4")])
+def test_blocks_before_or_after_the_activation_are_a_setting_that_the_papers_rows_name(
+    after: str, place: str
+) -> None:
+    recipe = find_recipe("coco-r50-dnl-c4")
+    assert "model.after_activation=true" in recipe.paper.remark
+    with torch.device("meta"):
+        model = SYSTEM.build_model(override(recipe, [f"model.after_activation={after}"]).model, 80, weights=False)
+    (name,) = (name for name, module in model.named_modules() if isinstance(module, dnlnet.NonLocalBlock))
+    assert name == f"backbone.body.body.{place}.non_local"
+
+
 def test_two_pictures_are_learnt_by_heart(trained: Path) -> None:
     evaluation = [event for event in read_log(trained) if event["event"] == "evaluation"][-1]
     assert evaluation["box AP50"] > 0.9

@@ -67,7 +67,7 @@ class Proposals(RegionProposalNetwork):  # type: ignore[misc]  # torchvision has
         return labels, boxes
 
     def _learnt(self, anchors: Tensor, height: int, width: int) -> Tensor:
-        """Which anchors to learn from, (n,). An image that no anchor fits into keeps all of them."""
+        """Return which anchors to learn from, (n,). An image that no anchor fits into keeps all of them."""
         if self.border_anchors:
             return torch.ones_like(anchors[:, 0], dtype=torch.bool)
         inside = ((anchors >= 0) & (anchors <= anchors.new_tensor([width, height] * 2))).all(dim=1)
