@@ -121,6 +121,8 @@ def test_a_wrong_setting_gets_one_sentence(setting: str, message: str) -> None:
     [
         ("scenes-tiny-dnl", "model.block.gat=none", "unknown option 'gat'"),
         ("scenes-tiny-dnl", "optim.momentum=0.8", "momentum=0.8 is a setting of sgd, and adamw has none"),
+        ("kinetics-r50-dnl", "optim.kind=adamw", "nesterov=true needs sgd with a momentum; set nesterov to false"),
+        ("kinetics-r50-dnl", "optim.momentum=0.0", "nesterov=true needs sgd with a momentum; set nesterov to false"),
         ("scenes-tiny-baseline", "model.block.pool=0", "pool must be a whole number within"),
         ("coco-micro-dnl-c4", "data.long_side=100", "a long_side of 100 is shorter than a short_side of 192"),
         ("coco-r50-dnl-c4", "schedule.iterations=1000", "a milestone at 80630 lies behind the last of 1000"),
@@ -177,6 +179,7 @@ def test_recipes_that_were_stored_before_are_still_read() -> None:
         if "views_per_batch" in dumped.get("evaluation", {}):  # renamed since
             dumped["evaluation"]["at_once"] = dumped["evaluation"].pop("views_per_batch")
         assert dumped["optim"].pop("kind") == "sgd"
+        assert dumped["optim"].pop("nesterov") is False
         assert dumped == content
         content["schedule"] |= {"iterations": 5, "warmup": 10}
         assert parse_recipe(json.dumps(content)).schedule.warmup == 10
