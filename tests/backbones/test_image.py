@@ -1,4 +1,5 @@
 import pytest
+import timm
 import torch
 import torchvision
 
@@ -115,6 +116,11 @@ def test_caffe_pixels_are_blue_first_and_without_caffes_mean() -> None:
     blue_first = pixels.flip(1) - torch.tensor([102.9801, 115.9465, 122.7717]).view(3, 1, 1)
     with torch.no_grad():
         torch.testing.assert_close(caffe(normalised(pixels))[-1], plain(blue_first)[-1], rtol=1e-3, atol=1e-3)
+
+
+def test_the_weights_of_the_papers_detectors_are_torchvisions_first_ones() -> None:
+    """The authors' configurations begin with `torchvision://resnet50`."""
+    assert timm.get_pretrained_cfg(BACKBONES["resnet50"].timm).tag == "tv_in1k"
 
 
 def test_absent_pretrained_weights_give_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

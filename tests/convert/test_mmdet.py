@@ -372,13 +372,14 @@ def test_the_recipe_is_found_from_the_names_and_every_tensor_has_a_place(
 
 def test_their_nl_has_a_narrow_value_and_a_projection_instead_of_a_gate() -> None:
     found = converted(meta_state("layer3.4.nonlocal_block"))
-    assert found.recipe.name == "coco-r50-nl-c4"
+    assert found.recipe == find_recipe("coco-r50-nl-c4")
     assert found.recipe.model.block == {
         "value_reduction": 4,
         "value_bias": True,
         "projection": True,
         "projection_bias": True,
         "gate": "none",
+        "initial": "mmdet",
     }
 
 

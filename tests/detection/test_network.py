@@ -7,6 +7,7 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from dnlnet.attention import NonLocalBlock
 from dnlnet.backbones import Backbone
 from dnlnet.detection.network import PLACEMENTS, Detector, insert_blocks
+from dnlnet.systems import find_recipe
 
 BLOCKS = {
     "c4_one": (1, 0),
@@ -14,6 +15,7 @@ BLOCKS = {
     "c4_one_c5_all": (1, 3),
     "c4c5_all": (6, 3),
 }  # of 1024 and of 2048 channels
+INNER = ("query", "key", "value")
 
 
 def made(variant: str | None, placement: str = "c4_one", **options) -> Detector:
@@ -48,6 +50,34 @@ def test_every_row_has_its_blocks_in_place_and_their_parameters(variant: str, pl
     assert (stages.count("layer3"), stages.count("layer4")) == (c4, c5)
     added = c4 * block_parameters(variant, 1024) + c5 * block_parameters(variant, 2048)
     assert parameters(model) - parameters(made(None)) == added
+
+
+def nl_of_the_recipe() -> NonLocalBlock:
+    model = find_recipe("coco-r50-nl-c4").model
+    torch.manual_seed(0)
+    return NonLocalBlock(64, "nl", preset=model.preset, **model.block)
+
+
+def test_the_nl_block_is_that_of_the_release() -> None:
+    """mmdetection 1.0's NonLocal2D: x + W_o softmax(theta.phi / sqrt(C/4)) g, all four with bias."""
+    block, x = nl_of_the_recipe().double(), torch.randn(2, 64, 5, 7, dtype=torch.float64)
+    shapes = {name: tuple(parameter.shape) for name, parameter in block.named_parameters()}
+    inner = {f"{name}.{part}": (16, 64)[: 1 + (part == "weight")] for name in INNER for part in ("weight", "bias")}
+    assert shapes == {**inner, "projection.weight": (64, 16), "projection.bias": (64,)}
+    for parameter in block.parameters():
+        nn.init.normal_(parameter)
+    theta, phi, g = (getattr(block, name)(x.flatten(2).mT) for name in INNER)
+    y = block.projection((theta @ phi.mT / 4).softmax(dim=2) @ g)
+    torch.testing.assert_close(block(x), x + y.mT.reshape(x.shape))
+
+
+def test_the_nl_block_starts_as_the_identity_and_learns_from_its_projection() -> None:
+    block, x = nl_of_the_recipe(), torch.randn(1, 64, 5, 7)
+    assert torch.equal(block(x), x)
+    for name in INNER:
+        assert getattr(block, name).weight.std().item() == pytest.approx(0.01, rel=0.1)
+    block(x).square().sum().backward()
+    assert block.projection.weight.grad.abs().sum() > 0
 
 
 def test_the_parts_are_those_of_the_paper() -> None:

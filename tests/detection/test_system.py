@@ -92,8 +92,22 @@ def test_every_recipe_builds_its_detector_and_comes_back_from_json(name: str) ->
     assert parse_recipe(recipe.model_dump_json()) == recipe
     with torch.device("meta"):
         model = SYSTEM.build_model(recipe.model, 80, weights=False)
+    learnt = (1.0, False, 0.3) if name.startswith("coco-r50") else (1 / 9, True, 0.0)
+    assert (model.roi_heads.box_beta, model.rpn.border_anchors, model.rpn.min_overlap) == learnt
     for prefix in recipe.training.frozen:
         assert any(parameter.startswith(prefix) for parameter, _ in model.named_parameters())
+
+
+@pytest.mark.parametrize(("after", "place"), [("false", "layer3.4.act3"), ("true", "layer3.4")])
+def test_blocks_before_or_after_the_activation_are_a_setting_that_the_papers_rows_name(
+    after: str, place: str
+) -> None:
+    recipe = find_recipe("coco-r50-dnl-c4")
+    assert "model.after_activation=true" in recipe.paper.remark
+    with torch.device("meta"):
+        model = SYSTEM.build_model(override(recipe, [f"model.after_activation={after}"]).model, 80, weights=False)
+    (name,) = (name for name, module in model.named_modules() if isinstance(module, dnlnet.NonLocalBlock))
+    assert name == f"backbone.body.body.{place}.non_local"
 
 
 def test_two_pictures_are_learnt_by_heart(trained: Path) -> None:

@@ -1,9 +1,10 @@
 import math
 
 import pytest
+import torch
 from torch import nn
 
-from dnlnet.engine.optim import LearningRate, freeze, parameter_groups, set_training_mode
+from dnlnet.engine.optim import LearningRate, build_optimizer, freeze, parameter_groups, set_training_mode
 from dnlnet.segmentation.tiny import TinySegmentor
 
 
@@ -29,6 +30,19 @@ def test_warm_up_is_a_straight_line_to_the_schedule(kind: str) -> None:
     assert rate(0) == 0.25
     assert rate(5) == pytest.approx((0.25 + plain(10)) / 2)
     assert [rate(i) for i in range(10, 101)] == [plain(i) for i in range(10, 101)]
+
+
+@pytest.mark.parametrize(("nesterov", "expected"), [(False, [0.9, 0.71]), (True, [0.81, 0.539])])
+def test_momentum_is_its_formula(nesterov: bool, expected: list[float]) -> None:
+    """v = 0.9 v + g, and w decreases by 0.1 v, or by 0.1 (g + 0.9 v); here g is 1."""
+    weight = nn.Parameter(torch.ones((), dtype=torch.float64))
+    optimizer = build_optimizer("sgd", [{"params": [weight], "lr": 0.1}], 0.9, nesterov)
+    seen = []
+    for _ in expected:
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+        seen.append(weight.item())
+    assert seen == pytest.approx(expected)
 
 
 def test_every_trained_parameter_is_in_one_group() -> None:

@@ -121,6 +121,8 @@ def test_a_wrong_setting_gets_one_sentence(setting: str, message: str) -> None:
     [
         ("scenes-tiny-dnl", "model.block.gat=none", "unknown option 'gat'"),
         ("scenes-tiny-dnl", "optim.momentum=0.8", "momentum=0.8 is a setting of sgd, and adamw has none"),
+        ("kinetics-r50-dnl", "optim.kind=adamw", "nesterov=true needs sgd with a momentum; set nesterov to false"),
+        ("kinetics-r50-dnl", "optim.momentum=0.0", "nesterov=true needs sgd with a momentum; set nesterov to false"),
         ("scenes-tiny-baseline", "model.block.pool=0", "pool must be a whole number within"),
         ("scenes-tiny-dnl", "model.fused_width=9", "fused_width=9 is of a head that joins its input"),
         ("ade20k-hrnet_w48-dnl", "model.head=text", "fused_width=512 is of a head that joins its input"),
@@ -154,6 +156,7 @@ def test_exponents_need_no_dot() -> None:
 
 
 _HEADS = ("auxiliary_dilation", "join_input", "head", "fused_width")
+_LEARNT = {"box_beta": 1 / 9, "border_anchors": True, "min_overlap": 0.0}  # torchvision's
 
 
 def test_recipes_that_were_stored_before_are_still_read() -> None:
@@ -172,11 +175,14 @@ def test_recipes_that_were_stored_before_are_still_read() -> None:
         ):
             for name in newer:
                 dumped.get(part, {}).pop(name, None)
+        if recipe.task == "detection":
+            assert {name: dumped["model"].pop(name) for name in _LEARNT} == _LEARNT
         for phase in dumped["schedule"]["then"]:
             assert phase.pop("unfrozen") == []
         if "views_per_batch" in dumped.get("evaluation", {}):  # renamed since
             dumped["evaluation"]["at_once"] = dumped["evaluation"].pop("views_per_batch")
         assert dumped["optim"].pop("kind") == "sgd"
+        assert dumped["optim"].pop("nesterov") is False
         assert dumped == content
         content["schedule"] |= {"iterations": 5, "warmup": 10}
         assert parse_recipe(json.dumps(content)).schedule.warmup == 10

@@ -11,7 +11,7 @@ Gate = Literal["none", "scalar", "scalar_pairwise", "norm", "scalar_pairwise_nor
 Values = Literal["shared", "separate"]
 Centring = Literal["channel", "sample", "none"]
 Attention = Literal["softmax", "dot"]
-Initial = Literal["normal", "mmseg", "slowfast"]
+Initial = Literal["normal", "mmseg", "slowfast", "mmdet"]
 LARGEST_FACTOR = 65_536  # of reductions and pooling
 TEMPERATURES = (1e-6, 1e6)
 
@@ -88,7 +88,8 @@ class Settings:
         pool_projected: pool keys and values after their projections, as mmcv's `sub_sample` does, not before.
         initial: weights before training. `normal`: N(0, 0.01), biases 0. `mmseg`: the same, except for mmcv's default
             of the projection, N(0, sqrt(2 / C)), and PyTorch's of the saliency and its bias, uniform within
-            1 / sqrt(C). `slowfast`: N(0, sqrt(2 / outputs)), biases 0, fvcore's c2_msra_fill.
+            1 / sqrt(C). `slowfast`: N(0, sqrt(2 / outputs)), biases 0, fvcore's c2_msra_fill. `mmdet`: as `normal`,
+            except for a projection of zeros.
         values: `shared`, one W_v for both terms (the paper), or `separate`, another one for a separate unary term,
             which the paper calls similarly effective (Sec. 4.1).
     """

@@ -44,7 +44,8 @@ VIT: dict[str, Any] = {"dynamic_img_size": True, "dynamic_img_pad": True}
 
 BACKBONES: dict[str, BackboneRow] = {
     "resnet18": BackboneRow("resnet18", _RESNET_STRIDES, _RESNET_PLACES),
-    "resnet50": BackboneRow("resnet50", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
+    # With torchvision's first weights, as in the authors' detection code; timm's default has others.
+    "resnet50": BackboneRow("resnet50.tv_in1k", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
     "resnet101": BackboneRow("resnet101", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),
     # The paper's: three 3 x 3 convolutions in place of the first 7 x 7 one.
     "resnet101s": BackboneRow("resnet101s", _RESNET_STRIDES, _RESNET_PLACES, bottlenecks=True),

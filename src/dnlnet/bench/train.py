@@ -117,7 +117,7 @@ class _Loop:
         set_training_mode(model, recipe.training.frozen_statistics)
         optim = recipe.optim
         groups = parameter_groups(model, optim.weight_decay, optim.no_decay, optim.decay_norms)
-        self.optimizer = build_optimizer(optim.kind, groups, optim.momentum)
+        self.optimizer = build_optimizer(optim.kind, groups, optim.momentum, optim.nesterov)
         self.model: Any = convert_to_channels_last(model) if last else model
         if compiled:
             self.model = torch.compile(self.model)

@@ -11,6 +11,7 @@ from typing import Any
 from dnlnet.attention.spec import find_variant, resolve_settings
 from dnlnet.convert.mm_config import Config
 from dnlnet.convert.names import State, size
+from dnlnet.detection.recipes import RELEASED_BLOCKS
 
 PRESET = "authors_detection"
 _BLOCK = re.compile(r"backbone\.(layer\d\.\d+)\.(nl_gc_block|nonlocal_block|context_block)\.(.+)")
@@ -60,7 +61,7 @@ _BLOCKS = (
         "nlb",
         {"theta.conv": "query", "phi.conv": "key", "g.conv": "value", "conv_out.conv": "projection"},
         "nl",
-        {"value_bias": True, "projection": True, "projection_bias": True, "gate": "none"},
+        RELEASED_BLOCKS["nl"],
         _NL_PUBLISHED,
         _NL_PUBLISHED | {"fixbug": False},
     ),

@@ -7,9 +7,9 @@ from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
-from torchvision.models.detection import MaskRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.faster_rcnn import FastRCNNConvFCHead, FastRCNNPredictor
+from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 from torchvision.ops import MultiScaleRoIAlign
@@ -19,6 +19,7 @@ from dnlnet.attention import insert
 from dnlnet.attention.spec import Options
 from dnlnet.backbones import Backbone
 from dnlnet.backbones.pixels import UNIT_DEVIATION, UNIT_MEAN
+from dnlnet.detection.heads import Heads, Proposals
 from dnlnet.errors import unknown
 
 PYRAMID_CHANNELS = 256
@@ -33,7 +34,7 @@ PLACEMENTS: dict[str, dict[str, tuple[int, ...]]] = {
 }
 
 
-class Detector(MaskRCNN):  # type: ignore[misc]  # torchvision has no types
+class Detector(GeneralizedRCNN):  # type: ignore[misc]  # torchvision has no types
     """Boxes, classes and masks of the objects in images.
 
     Images come as they are to be looked at, in 0..1: nothing is resized here. Batch norms are where the paper has
@@ -50,6 +51,8 @@ class Detector(MaskRCNN):  # type: ignore[misc]  # torchvision has no types
         proposals: of an image, that the heads look at; twice as many in training, to choose `boxes` from.
         anchor: side of the smallest anchors, in pixels; each level of the pyramid doubles it. 32 is for images of
             some 800 pixels; for smaller images it goes down with their size.
+        box_beta, border_anchors, min_overlap: what heads and proposals learn from, see `dnlnet.detection.heads`.
+            Defaults are torchvision's; the authors' code has 1.0, False and 0.3.
         preset, **options: of the blocks, as for `dnlnet.NonLocalBlock`.
 
     >>> detector = Detector(Backbone("resnet50", 32), classes=3, variant="dnl").eval()
@@ -69,6 +72,9 @@ class Detector(MaskRCNN):  # type: ignore[misc]  # torchvision has no types
         boxes: int = 512,
         proposals: int = 1000,
         anchor: int = 32,
+        box_beta: float = 1 / 9,
+        border_anchors: bool = True,
+        min_overlap: float = 0.0,
         preset: str = "authors_detection",
         **options: Unpack[Options],
     ) -> None:
@@ -77,6 +83,11 @@ class Detector(MaskRCNN):  # type: ignore[misc]  # torchvision has no types
                 f"classes, boxes, proposals and anchor must be at least 1, got classes={classes}, boxes={boxes}, "
                 f"proposals={proposals}, anchor={anchor}"
             )
+        if not (box_beta > 0 and 0 <= min_overlap <= 1):
+            raise ValueError(
+                f"box_beta must be positive and min_overlap within 0..1, got box_beta={box_beta}, "
+                f"min_overlap={min_overlap}"
+            )
         if backbone.parallel or backbone.strides[-1] != 32:
             raise ValueError(
                 f"a detector needs a ResNet of output stride 32, got {backbone.name} of {backbone.strides}"
@@ -84,23 +95,26 @@ class Detector(MaskRCNN):  # type: ignore[misc]  # torchvision has no types
         if variant is not None:
             insert_blocks(backbone, variant, placement, after_activation, preset, **options)
         width = PYRAMID_CHANNELS
-        super().__init__(
-            _WithPyramid(backbone),
-            rpn_anchor_generator=AnchorGenerator(
-                tuple((anchor * 2**level,) for level in range(len(LEVELS) + 1)),
-                ((0.5, 1.0, 2.0),) * (len(LEVELS) + 1),
-            ),
-            rpn_post_nms_top_n_train=2 * proposals,
-            rpn_post_nms_top_n_test=proposals,
-            box_batch_size_per_image=boxes,
+        pyramid = _WithPyramid(backbone)
+        heads = Heads(
+            boxes,
+            box_beta,
             box_roi_pool=_pool(7, anchor),
-            mask_roi_pool=_pool(14, anchor),
             box_head=FastRCNNConvFCHead((width, 7, 7), [width] * 4, [1024], norm_layer=nn.BatchNorm2d),
             box_predictor=FastRCNNPredictor(1024, classes + 1),
+            mask_roi_pool=_pool(14, anchor),
             mask_head=MaskRCNNHeads(width, [width] * 4, 1, norm_layer=nn.BatchNorm2d),
             mask_predictor=MaskRCNNPredictor(width, width, classes + 1),
         )
-        self.transform = _AsGiven(800, 1333, list(UNIT_MEAN), list(UNIT_DEVIATION))
+        anchors = AnchorGenerator(
+            tuple((anchor * 2**level,) for level in range(len(LEVELS) + 1)), ((0.5, 1.0, 2.0),) * (len(LEVELS) + 1)
+        )
+        super().__init__(
+            pyramid,
+            Proposals(width, anchors, proposals, border_anchors, min_overlap),
+            heads,
+            _AsGiven(800, 1333, list(UNIT_MEAN), list(UNIT_DEVIATION)),
+        )
 
     @torch.no_grad()
     def detect(

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from dnlnet.recipes.ranges import Few, Flag, Share, Text
+from dnlnet.recipes.ranges import Few, Flag, Positive, Share, Text
 from dnlnet.recipes.schema import DataPart, Model, Recipe
 
 
@@ -18,6 +18,10 @@ class DetectorModel(Model):
     boxes: Few = 512  # of an image, that the heads are trained on
     proposals: Few = 1000  # of an image, that the heads look at
     anchor: Annotated[int, Field(strict=True, ge=1, le=4096)] = 32  # pixels, the side of the smallest anchors
+    # Defaults are torchvision's, and those of recipes that were stored before there were these settings.
+    box_beta: Positive = 1 / 9  # of the heads' smooth L1 loss of boxes
+    border_anchors: Flag = True  # learn from anchors that cross the image's border
+    min_overlap: Share = 0.0  # of an object with its best anchor, for that anchor to be positive
 
 
 class InstanceData(DataPart):

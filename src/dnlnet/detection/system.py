@@ -86,6 +86,9 @@ class Detection:
             boxes=model.boxes,
             proposals=model.proposals,
             anchor=model.anchor,
+            box_beta=model.box_beta,
+            border_anchors=model.border_anchors,
+            min_overlap=model.min_overlap,
             preset=model.preset,
             **model.block,
         )

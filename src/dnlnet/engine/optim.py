@@ -81,7 +81,9 @@ def parameter_groups(
     return [group for group in groups if group["params"]]
 
 
-def build_optimizer(algorithm: Algorithm, groups: list[dict[str, Any]], momentum: float) -> torch.optim.Optimizer:
+def build_optimizer(
+    algorithm: Algorithm, groups: list[dict[str, Any]], momentum: float, nesterov: bool = False
+) -> torch.optim.Optimizer:
     """Stochastic gradient descent with momentum, or AdamW with betas of 0.9 and 0.999, which has no use for it.
 
     The learning rate is 0 until it is set, as it is before every step.
@@ -91,7 +93,7 @@ def build_optimizer(algorithm: Algorithm, groups: list[dict[str, Any]], momentum
     """
     if algorithm == "adamw":
         return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.999))
-    return torch.optim.SGD(groups, lr=0.0, momentum=momentum)
+    return torch.optim.SGD(groups, lr=0.0, momentum=momentum, nesterov=nesterov)
 
 
 def _norm_parameters(model: nn.Module) -> Iterable[Tensor]:

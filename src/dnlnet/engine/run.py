@@ -32,7 +32,7 @@ class Settings:
         batch: samples per iteration, over all processes.
         seed: seed of everything random.
         algorithm: the optimiser; see `build_optimizer`.
-        momentum: of stochastic gradient descent.
+        momentum, nesterov: of stochastic gradient descent.
         weight_decay: of the parameters that are not exempt from it.
         no_decay: patterns of the names of parameters without weight decay.
         decay_norms: apply weight decay to the parameters of normalisation layers.
@@ -54,6 +54,7 @@ class Settings:
     seed: int = 0
     algorithm: Algorithm = "sgd"
     momentum: float = 0.9
+    nesterov: bool = False
     weight_decay: float = 0.0
     no_decay: tuple[str, ...] = ()
     decay_norms: bool = True
@@ -95,7 +96,7 @@ class Run:
         groups = parameter_groups(model, settings.weight_decay, settings.no_decay, settings.decay_norms)
         if not groups:
             raise ValueError("nothing to train: every parameter is frozen")
-        self.optimizer = build_optimizer(settings.algorithm, groups, settings.momentum)
+        self.optimizer = build_optimizer(settings.algorithm, groups, settings.momentum, settings.nesterov)
         self.scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
         self.average = None if settings.average is None else _moving_average(model, settings.average)
         self.iteration = 0

@@ -146,6 +146,7 @@ class Optim(Part):
     kind: Literal["sgd", "adamw"] = "sgd"
     lr: Rate
     momentum: PartShare = 0.9  # of sgd; adamw has betas of 0.9 and 0.999
+    nesterov: Flag = False  # of sgd
     weight_decay: Share = 5e-4
     no_decay: tuple[Pattern, ...] = ()  # patterns of parameter names, such as block.query
     decay_norms: Flag = True
@@ -160,6 +161,8 @@ class Optim(Part):
                 f"momentum={self.momentum} is a setting of sgd, and adamw has none; leave it at {usual}, or set "
                 "kind to sgd"
             )
+        if self.nesterov and (self.kind == "adamw" or not self.momentum):
+            raise ValueError("nesterov=true needs sgd with a momentum; set nesterov to false")
         return self
 
 
