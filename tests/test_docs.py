@@ -40,6 +40,11 @@ def test_the_tables_of_the_study_are_those_of_its_results() -> None:
     assert filled == page, "run: python benchmarks/study_tables.py"
 
 
+def test_the_page_of_deviations_is_made_from_the_sources_of_recipes() -> None:
+    made = runpy.run_path(str(ROOT / "docs/deviations.py"))["page"]()
+    assert (ROOT / "docs/deviations.md").read_text(encoding="utf-8") == made, "run: python docs/deviations.py"
+
+
 def test_the_lock_has_hashes_and_names_no_index() -> None:
     lock = (ROOT / "requirements.lock").read_text()
     packages = re.findall(r"^[a-z0-9_.-]+==", lock, flags=re.MULTILINE)

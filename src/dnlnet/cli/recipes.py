@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -66,22 +66,44 @@ def show(
             "--set", metavar="KEY=VALUE", help="Replace a value; may be repeated.", autocompletion=complete_setting
         ),
     ] = None,
+    sources: Annotated[
+        bool, typer.Option("--sources", help="Print the source of each value: the paper, its release, or a reason.")
+    ] = False,
     json: Annotated[Path | None, typer.Option(help="Write it to this file as JSON instead.")] = None,
 ) -> None:
     """Print everything that a recipe says, as YAML; with --set, with values replaced.
 
     Example: dnlnet recipes show camvid-mbv2-dnl --set optim.lr=0.02
+
+    Example: dnlnet recipes show cityscapes-r101-dnl --sources
     """
     import yaml
 
+    from dnlnet.cli.tables import print_table
+    from dnlnet.errors import shown
     from dnlnet.files import write_json
     from dnlnet.recipes.override import override
+    from dnlnet.recipes.sources import trace
     from dnlnet.systems import find_recipe
 
-    content = override(find_recipe(name), settings or []).model_dump(mode="json")
+    recipe = override(find_recipe(name), settings or [])
+    content: dict[str, Any] = recipe.model_dump(mode="json")
+    if sources:
+        if recipe.paper is None:
+            raise ValueError(f"{name}: only unchanged recipes of the paper's tables have sources; see recipes list")
+        traced = trace(recipe)
+        content = {
+            field: {"value": value, "source": row.text() if row else "unknown"}
+            for field, (value, row) in traced.items()
+        }
     if json is not None:
         write_json(json, content)
         typer.echo(f"written: {json}")
+    elif sources:
+        rows = [
+            {"field": field, "value": shown(row["value"]), "source": row["source"]} for field, row in content.items()
+        ]
+        print_table(f"Sources of {name}", rows)
     else:
         typer.echo(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None), nl=False)
 

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from dnlnet.detection.sources import SOURCES
 from dnlnet.recipes.ranges import Few, Flag, Positive, Share, Text
 from dnlnet.recipes.schema import DataPart, Model, Recipe
 
@@ -47,3 +48,4 @@ class DetectionRecipe(Recipe):
     task: Literal["detection"] = "detection"
     model: DetectorModel
     data: InstanceData
+    sources = SOURCES

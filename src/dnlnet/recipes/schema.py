@@ -1,6 +1,6 @@
 """What every recipe says, as frozen values that are checked when they are made; each system adds its own parts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
@@ -26,6 +26,7 @@ from dnlnet.recipes.ranges import (
     Share,
     Text,
 )
+from dnlnet.recipes.sources import Source
 
 if TYPE_CHECKING:
     from dnlnet.engine.optim import LearningRate
@@ -259,6 +260,7 @@ class Recipe(Part):
     training: Training = Training()
     paper: PaperRow | None = None
     measured: Measured | None = None
+    sources: ClassVar[Sequence[Source]] = ()  # of the values of the paper's recipes
 
     def stored(self) -> dict[str, Any]:
         """As plain data, for a run or a trained model: without the scores of its row, which are not theirs.

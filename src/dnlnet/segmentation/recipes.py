@@ -1,10 +1,11 @@
 """The segmentation rows of the paper, the configurations that its authors released, and small recipes for a CPU.
 
-Recipes named after the paper follow its text (section 5.1) and, where it is silent, the authors' release: gamma on the
-pairwise output, the head whose parameters its Table 5 counts, OHEM of 100,000 pixels per image of a process's batch,
-images of ADE20K and PASCAL-Context brought to a shorter side of 520 first, tested with a longer side of at most 1,040
-and padded to a multiple of 8. The paper prints the learning rate as 1 - (i/n)^0.9; what everybody runs, and we too, is
-(1 - i/n)^0.9. Recipes with `_authors` in their names follow the release where it contradicts the text.
+Recipes named after the paper follow its text (section 5.1) and, where it is silent, the authors' release: gamma on
+the pairwise output, the head whose parameters its Table 5 counts, OHEM of 100,000 pixels per image of a process's
+batch, images of ADE20K and PASCAL-Context brought to a shorter side of 520 first, tested with a longer side of at
+most 1,040 and padded to a multiple of 8. The paper prints the learning rate as 1 - (i/n)^0.9; what everybody runs,
+and we too, is (1 - i/n)^0.9. Recipes with `_authors` in their names follow the release where it contradicts the
+text. The source of every value is in `sources.py`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -108,22 +109,22 @@ def _at(temperature: float, **options: Any) -> dict[str, Any]:
     return {"preset": "authors_temperature", "block": {"temperature": temperature, **options}}
 
 
-# Model, optimiser, and the configuration that is followed. Scores are of the authors' README.
+# Model, optimiser, and the configuration that is followed.
 _RELEASED: Mapping[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "cityscapes-r101_authors-dnl": ({}, _NOWD, "NLnowd_ln, 80.12 in the README"),
+    "cityscapes-r101_authors-dnl": ({}, _NOWD, "NLnowd_ln"),
     "cityscapes-r101_authors_nowd_in-dnl": (
         {"block": {"centring": "none"}},
         _NOWD,
-        f"NLnowd_in, 80.15 in the README; {_UNWHITENED.format('nonlocalnowd', 'channel')}",
+        f"NLnowd_in; {_UNWHITENED.format('nonlocalnowd', 'channel')}",
     ),
-    "cityscapes-r101_authors_temp_in-dnl": (_at(0.05), {}, "NLin, 80.3 in the README"),
+    "cityscapes-r101_authors_temp_in-dnl": (_at(0.05), {}, "NLin"),
     "cityscapes-r101_authors-nl": (_NL, {}, "NL, with use_out and out_bn"),
     "cityscapes-r101_authors-dnl_dagger": (_at(0.06), {}, "NLunary"),
     "cityscapes-r101_authors-gc": ({}, {}, "Unary, whose logit is W_m x, not mu_q.k (Eq. 7)"),
     "ade20k-r101_authors-dnl": (
         _at(0.1),
         {},
-        "NLbn, 45.97 in the README; centred by channel, though one version of it says in_nostd, which does nothing",
+        "NLbn; centred by channel, though one version of it says in_nostd, which does nothing",
     ),
     "ade20k-r101_authors-nl": (_NL, {}, "NL, with use_out and out_bn"),
     "ade20k-hrnet_w48_authors-dnl": (
@@ -134,7 +135,7 @@ _RELEASED: Mapping[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "pascal_context-r101_authors-dnl": (
         {},
         {"lr": 0.01, **_NOWD},
-        "NLnowd, with OHEM; 54.5 in the README, whose script also ran NLnowd59c: 59 classes, lr 0.001",
+        "NLnowd, with OHEM; the README's script also runs NLnowd59c: 59 classes, lr 0.001",
     ),
     "pascal_context-r101_authors-nl": (_NL, {"lr": 0.01}, "NL, with OHEM, use_out and out_bn"),
 }

@@ -23,6 +23,7 @@ from dnlnet.recipes.ranges import (
 )
 from dnlnet.recipes.schema import DataPart, Model, Part, Recipe, require_rising
 from dnlnet.segmentation.data.views import View
+from dnlnet.segmentation.sources import SOURCES
 
 if TYPE_CHECKING:
     from dnlnet.segmentation.inference import Inference
@@ -156,6 +157,7 @@ class SegmentationRecipe(Recipe):
     data: Data
     loss: Loss = Loss()
     evaluation: Evaluation = Evaluation()
+    sources = SOURCES
 
     @model_validator(mode="after")
     def _features_can_be_kept(self) -> Self:

@@ -10,6 +10,7 @@ from dnlnet.backbones.pixels import Pixels
 from dnlnet.recipes.ranges import Deviation, Few, FrameRate, Index, PartShare, Share, Text
 from dnlnet.recipes.schema import DataPart, Model, Part, Recipe, require_rising
 from dnlnet.video.data.clips import Clip
+from dnlnet.video.sources import SOURCES
 
 
 class VideoClassifierModel(Model):
@@ -74,3 +75,4 @@ class VideoRecipe(Recipe):
     model: VideoClassifierModel
     data: VideoData
     evaluation: Views = Views()
+    sources = SOURCES
