@@ -357,6 +357,7 @@ C4_ALL = tuple(f"layer3.{number}" for number in range(6))
         (C4, "nl_gc_block", "coco-r50-dnl-c4"),
         (C5, "nl_gc_block", "coco-r50-dnl-c5"),
         (C4_ALL + C5, "nl_gc_block", "coco-r50-dnl-c4c5"),
+        (C4, "nonlocal_block", "coco-r50-nl-c4"),
         (C4, "context_block", "coco-r50-gc-c4"),
         (C5, "context_block", "coco-r50-gc-c5"),
     ],
@@ -368,19 +369,6 @@ def test_the_recipe_is_found_from_the_names_and_every_tensor_has_a_place(
     assert found.recipe == find_recipe(recipe)
     assert not found.unused
     assert not match_network(found.state, found.recipe, 80)[1]
-
-
-def test_their_nl_has_a_narrow_value_and_a_projection_instead_of_a_gate() -> None:
-    found = converted(meta_state("layer3.4.nonlocal_block"))
-    assert found.recipe == find_recipe("coco-r50-nl-c4")
-    assert found.recipe.model.block == {
-        "value_reduction": 4,
-        "value_bias": True,
-        "projection": True,
-        "projection_bias": True,
-        "gate": "none",
-        "initial": "mmdet",
-    }
 
 
 def test_a_block_without_a_mask_is_the_pairwise_one() -> None:
