@@ -2,8 +2,8 @@
 
 Derived by hand. A gate that starts at zero passes nothing on to what it multiplies: with `scalar` gamma alone learns,
 with `norm` the norm alone. The authors' gamma multiplies the pairwise output only, so that a separate unary term, its
-saliency or mu_q.k and its values learn at once. A bias that adds the same to the logits of all keys never learns: that
-of the keys and of the saliency, and that of the queries where each channel is centred (Eq. 6).
+saliency or mu_q.k and its values learn at once. A bias that adds the same to the logits of all keys never learns:
+that of the keys and of the saliency, and that of the queries where each channel is centred (Eq. 6).
 """
 
 from typing import get_args

@@ -94,9 +94,7 @@ def test_a_crop_without_labels_has_loss_zero_and_gradients_zero(ohem: Ohem | Non
 
 def test_the_auxiliary_loss_is_plain_and_has_the_papers_weight() -> None:
     logits, labels = sample()
-    losses = SegmentationLoss(ohem=Ohem(threshold=0.7, kept=1))(
-        SegmentorOutput(logits, logits), labels
-    )
+    losses = SegmentationLoss(ohem=Ohem(threshold=0.7, kept=1))(SegmentorOutput(logits, logits), labels)
     torch.testing.assert_close(losses["auxiliary"], 0.5 * F.cross_entropy(logits, labels, ignore_index=255))
 
 

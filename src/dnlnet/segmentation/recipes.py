@@ -1,10 +1,10 @@
 """The segmentation rows of the paper, the configurations that its authors released, and small recipes for a CPU.
 
-Recipes named after the paper follow its text (section 5.1) and, where it is silent, the authors' release: gamma on the
-pairwise output, the head whose parameters its Table 5 counts, OHEM of 100,000 pixels per image of a process's batch,
-images of ADE20K and PASCAL-Context brought to a shorter side of 520 first, tested with a longer side of at most 1,040
-and padded to a multiple of 8. The paper prints the learning rate as 1 - (i/n)^0.9; what everybody runs, and we too, is
-(1 - i/n)^0.9. Recipes with `_authors` in their names follow the release where it contradicts the text.
+Recipes named after the paper follow its text (section 5.1) and, where it is silent, the authors' release: gamma on
+the pairwise output, the head whose parameters its Table 5 counts, OHEM of 100,000 pixels per image of a process's
+batch, images of ADE20K and PASCAL-Context brought to a shorter side of 520 first, tested with a longer side of at
+most 1,040 and padded to a multiple of 8. The paper prints the learning rate as 1 - (i/n)^0.9; what everybody runs,
+and we too, is (1 - i/n)^0.9. Recipes with `_authors` in their names follow the release where it contradicts the text.
 """
 
 from collections.abc import Iterator, Mapping
