@@ -194,6 +194,16 @@ def test_a_stored_recipe_without_a_block_has_the_gate_it_always_had() -> None:
     assert parse_recipe(json.dumps(content)).model.block == {"gate": "scalar"}
 
 
+def test_a_model_keeps_the_options_that_its_preset_had_when_it_was_stored() -> None:
+    """In version 0.2.0, authors_detection scaled mu_q.k; now it does not, as in the authors' code."""
+    recipe = find_recipe("coco-r50-nl_unary-c4")
+    content = recipe.stored()
+    assert content["model"]["block"] == {"unary_scaled": False}
+    assert parse_recipe(json.dumps(content)).stored() == content
+    content["model"]["block"] = {}  # as 0.2.0 stored it
+    assert parse_recipe(json.dumps(content)).model.block == {"unary_scaled": True}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -128,8 +128,12 @@ class Model(Part):
     @field_validator("block")
     @classmethod
     def _known_block(cls, block: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
-        if "variant" in info.data and "preset" in info.data:  # else they are what is wrong
-            resolve_settings(VARIANTS[info.data["variant"] or "dnl"], info.data["preset"], **block)
+        if "variant" not in info.data or "preset" not in info.data:  # they are what is wrong
+            return block
+        variant, preset = info.data["variant"], info.data["preset"]
+        if info.context is not None and info.context.get("stored"):
+            block = {**_past_options(variant, preset), **block}
+        resolve_settings(VARIANTS[variant or "dnl"], preset, **block)
         return block
 
 
@@ -269,7 +273,12 @@ class Recipe(Part):
         >>> {"paper", "measured"} & find_recipe("camvid-mbv2-dnl").stored().keys()
         set()
         """
-        return self.model_dump(mode="json", exclude={"paper", "measured"})
+        content = self.model_dump(mode="json", exclude={"paper", "measured"})
+        model = self.model
+        if past := _past_options(model.variant, model.preset):
+            now = resolve_settings(VARIANTS[model.variant or "dnl"], model.preset, **model.block)
+            content["model"]["block"] |= {name: getattr(now, name) for name in past}
+        return content
 
     def settings(self, *, seed: int = 0, workers: int = 0, skip_nonfinite: int = 0) -> "Settings":
         """How the engine trains it."""
@@ -285,6 +294,20 @@ class Recipe(Part):
             workers=workers,
             skip_nonfinite=skip_nonfinite,
         )
+
+
+def _past_options(variant: str | None, preset: str) -> dict[str, bool]:
+    """Return options of which a preset once had another value. Recipes are stored with them; those that are not have it.
+
+    >>> _past_options("nl_unary", "authors_detection"), _past_options("dnl", "authors_detection")
+    ({'unary_scaled': True}, {})
+    """
+    row = VARIANTS.get(variant or "")
+    if row is None:
+        return {}
+    if preset in ("authors_temperature", "authors_detection") and row.unary == "query_mean" and not row.coupled:
+        return {"unary_scaled": True}
+    return {"pool_projected": False} if preset == "mmseg" and row.name == "nl" else {}
 
 
 def require_rising(ends: tuple[Number, Number]) -> tuple[Number, Number]:
