@@ -37,8 +37,9 @@ PLACEMENTS: dict[str, dict[str, tuple[int, ...]]] = {
 class Detector(GeneralizedRCNN):  # type: ignore[misc]  # torchvision has no types
     """Boxes, classes and masks of the objects in images.
 
-    Images come as they are to be looked at, in 0..1: nothing is resized here. Batch norms are where the paper has
-    them: in the backbone, the pyramid, the box head (four convolutions and one linear layer) and the mask head.
+    Images come as they are to be looked at, in 0..1: nothing is resized here. Batch norms are where the authors'
+    code has them: in the backbone, the pyramid, the box head (four convolutions and one linear layer) and the mask
+    head. The paper says only that they are synchronised.
 
     Args:
         backbone: a ResNet of output stride 32.

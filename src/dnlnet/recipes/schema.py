@@ -297,7 +297,9 @@ class Recipe(Part):
 
 
 def _past_options(variant: str | None, preset: str) -> dict[str, bool]:
-    """Return options of which a preset once had another value. Recipes are stored with them; those that are not have it.
+    """Return options with values that a preset once had and has no longer.
+
+    Recipes are stored with their own values of these options; a stored recipe without them has the preset's old ones.
 
     >>> _past_options("nl_unary", "authors_detection"), _past_options("dnl", "authors_detection")
     ({'unary_scaled': True}, {})
