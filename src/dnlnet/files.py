@@ -18,6 +18,8 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
+from dnlnet.signals import hold_stop_signals
+
 if sys.platform == "win32":
     import msvcrt
 else:
@@ -206,13 +208,15 @@ def _working_folder(path: Path) -> Iterator[Path]:
     Its name has a fixed length: the file's own may be as long as the file system allows.
     """
     beginning = f".writing-{sha256(os.fsencode(path.name)).hexdigest()[:16]}"
-    for number in count():
-        place = path.parent / f"{beginning}-{number}"
-        taken, lock = _acquire_folder(place)
-        if taken:
-            break
-    content = place / "content"
+    taken = False
     try:
+        with hold_stop_signals():
+            for number in count():
+                place = path.parent / f"{beginning}-{number}"
+                taken, lock = _acquire_folder(place)
+                if taken:
+                    break
+        content = place / "content"
         for later in count(number + 1):  # left by writers that were killed together
             if not (path.parent / f"{beginning}-{later}").exists():
                 break
@@ -221,7 +225,9 @@ def _working_folder(path: Path) -> Iterator[Path]:
         content.mkdir()
         yield content
     finally:
-        _release_folder(place, lock)
+        if taken:
+            with hold_stop_signals():
+                _release_folder(place, lock)
 
 
 def _acquire_folder(place: Path) -> tuple[bool, int | None]:
