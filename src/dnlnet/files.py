@@ -36,11 +36,10 @@ _held: set[int] = set()
 
 
 class NotWrittenError(OSError):
-    """A file that could not be written; `reason` says why."""
+    """A file that could not be written; `strerror` says why."""
 
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: could not be written: {reason}; fix that and try again")
-        self.reason = reason
+    def __str__(self) -> str:
+        return f"{self.filename}: could not be written: {self.strerror}; fix that and try again"
 
 
 @contextmanager
@@ -85,19 +84,19 @@ def explain_write_errors(path: Path) -> Iterator[None]:
     except NotWrittenError:
         raise
     except Exception as error:
-        if (reason := _write_failure(error)) is None:
+        if (number := _write_failure(error)) not in _REASONS:
             raise
-        raise NotWrittenError(path, reason) from error
+        raise NotWrittenError(number, _REASONS[number], str(path)) from error
 
 
-def _write_failure(error: Exception) -> str | None:
-    """Why a write failed; None if the error is about something else."""
+def _write_failure(error: Exception) -> int | None:
+    """Return the system's number of an error, also if a library hides it."""
     number = error.errno if isinstance(error, OSError) else None
     if number is None and (found := re.search(r"os error (\d+)", str(error))):  # as Rust's libraries say it
         number = int(found[1])
     if number is None and os.strerror(errno.ENOSPC) in str(error):
         number = errno.ENOSPC
-    return None if number is None else _REASONS.get(number)
+    return number
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -194,8 +194,36 @@ def test_a_result_that_cannot_be_written_stops_no_others(
     assert bad.problem == f"{photos}/a.png: its results cannot be written: File name too long"
     assert good.problem is None
     assert not list((tmp_path / str(errno.ENAMETOOLONG)).rglob("a.png"))
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=r"labels/a\.png: could not be written: the disk is full"):
         refuse(errno.ENOSPC)
+
+
+def test_a_full_disk_stops_the_job_at_once(
+    run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        write_image(photos / f"{number}.png", size=(20, 24))
+    model = dnlnet.load(run)
+    look, seen = model.predictor.predict, []
+
+    def predict_counted(*arguments: object, **options: object) -> object:
+        seen.append(arguments)
+        return look(*arguments, **options)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(model.predictor, "predict", predict_counted)
+    monkeypatch.setattr(Image.Image, "save", fail)
+    with pytest.raises(OSError, match=r"labels/0\.png: could not be written: the disk is full; fix that"):
+        predict(model, [photos], tmp_path / "out")
+    assert len(seen) <= 2  # the second while the first was written
+    monkeypatch.undo()
+    path = tmp_path / "full" / "predict.0.jsonl"
+    path.parent.mkdir()
+    path.symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"predict\.0\.jsonl: could not be written: the disk is full; fix that"):
+        Job(path.parent, {}).note(Path("a"), [])
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])

@@ -8,7 +8,7 @@ from time import time_ns
 from typing import Any
 
 from dnlnet.data.inputs import JOB_FILE
-from dnlnet.files import atomic_write, checksum
+from dnlnet.files import atomic_write, checksum, explain_write_errors
 
 Stamp = list[Any]  # content of a picture, and sizes of its results: they tell whether both are still what they were
 
@@ -70,7 +70,7 @@ class Job:
 
     def note(self, name: Path, stamp: Stamp) -> None:
         """Note that a picture has its results."""
-        with self._notes.open("a") as file:
+        with explain_write_errors(self._notes), self._notes.open("a") as file:
             # On a line of its own, also behind half a line.
             file.write("\n" + json.dumps([str(name), time_ns(), self._identity, stamp]))
 
