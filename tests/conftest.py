@@ -62,7 +62,8 @@ SLOW = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep to vectors where a processor says that it has matrix tiles (AMX), but stops a program that uses them."""
+    """Heed Ctrl-C; keep to vectors where a processor says that it has matrix tiles (AMX), but stops their users."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a script runs in the background
     if hasattr(config, "workerinput"):  # a process of a parallel run, which has the variables of the first
         return
     product = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"

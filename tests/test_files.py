@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -173,16 +174,22 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"),
+    ("error", "code", "expected"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full"),
-        (RuntimeError("I/O error: No space left on device (os error 28)"), "the disk is full"),
-        (RuntimeError("PytorchStreamWriter: No space left on device"), "the disk is full"),
-        (RuntimeError("I/O error: File too large (os error 27)"), "the file is larger than the system allows"),
-        (OSError(errno.EDQUOT, "Disk quota exceeded"), "the quota of the disk is used up"),
+        (OSError(errno.ENOSPC, "No space left on device"), "ENOSPC", "the disk is full"),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), "ENOSPC", "the disk is full"),
+        (RuntimeError("PytorchStreamWriter: No space left on device"), "ENOSPC", "the disk is full"),
+        (
+            RuntimeError("I/O error: File too large (os error 27)"),
+            "EFBIG",
+            "the file is larger than the system allows",
+        ),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), "EDQUOT", "the quota of the disk is used up"),
     ],
 )
-def test_a_full_disk_is_one_sentence_that_names_the_file(error: Exception, expected: str, tmp_path: Path) -> None:
+def test_a_full_disk_is_one_sentence_that_names_the_file(
+    error: Exception, code: str, expected: str, tmp_path: Path
+) -> None:
     def write() -> None:
         with atomic_write(tmp_path / "a.bin"):
             raise error
@@ -190,6 +197,8 @@ def test_a_full_disk_is_one_sentence_that_names_the_file(error: Exception, expec
     with pytest.raises(NotWrittenError) as raised:
         write()
     assert str(raised.value) == (f"{tmp_path / 'a.bin'}: could not be written: {expected}; fix that and try again")
+    assert (errno.errorcode[raised.value.errno or 0], raised.value.strerror) == (code, expected)
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)  # as a process passes it on
     assert names(tmp_path) == []
 
 

@@ -20,6 +20,8 @@ from shutil import copyfileobj, rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from dnlnet.signals import hold_stop_signals
+
 if sys.platform == "win32":
     import msvcrt
 else:
@@ -37,11 +39,10 @@ _held: set[int] = set()
 
 
 class NotWrittenError(OSError):
-    """A file that could not be written; `reason` says why."""
+    """A file that could not be written; `strerror` says why."""
 
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: could not be written: {reason}; fix that and try again")
-        self.reason = reason
+    def __str__(self) -> str:
+        return f"{self.filename}: could not be written: {self.strerror}; fix that and try again"
 
 
 @contextmanager
@@ -127,19 +128,19 @@ def explain_write_errors(path: Path) -> Iterator[None]:
     except NotWrittenError:
         raise
     except Exception as error:
-        if (reason := _write_failure(error)) is None:
+        if (number := _write_failure(error)) not in _REASONS:
             raise
-        raise NotWrittenError(path, reason) from error
+        raise NotWrittenError(number, _REASONS[number], str(path)) from error
 
 
-def _write_failure(error: Exception) -> str | None:
-    """Why a write failed; None if the error is about something else."""
+def _write_failure(error: Exception) -> int | None:
+    """Return the system's number of an error, also if a library hides it."""
     number = error.errno if isinstance(error, OSError) else None
     if number is None and (found := re.search(r"os error (\d+)", str(error))):  # as Rust's libraries say it
         number = int(found[1])
     if number is None and os.strerror(errno.ENOSPC) in str(error):
         number = errno.ENOSPC
-    return None if number is None else _REASONS.get(number)
+    return number
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -250,13 +251,15 @@ def _working_folder(path: Path) -> Iterator[Path]:
     Its name has a fixed length: the file's own may be as long as the file system allows.
     """
     beginning = f".writing-{sha256(os.fsencode(path.name)).hexdigest()[:16]}"
-    for number in count():
-        place = path.parent / f"{beginning}-{number}"
-        taken, lock = _acquire_folder(place)
-        if taken:
-            break
-    content = place / "content"
+    taken = False
     try:
+        with hold_stop_signals():
+            for number in count():
+                place = path.parent / f"{beginning}-{number}"
+                taken, lock = _acquire_folder(place)
+                if taken:
+                    break
+        content = place / "content"
         for later in count(number + 1):  # left by writers that were killed together
             if not (path.parent / f"{beginning}-{later}").exists():
                 break
@@ -265,7 +268,9 @@ def _working_folder(path: Path) -> Iterator[Path]:
         content.mkdir()
         yield content
     finally:
-        _release_folder(place, lock)
+        if taken:
+            with hold_stop_signals():
+                _release_folder(place, lock)
 
 
 def _acquire_folder(place: Path) -> tuple[bool, int | None]:

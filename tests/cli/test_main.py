@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from dnlnet import files
 from dnlnet.cli import main as cli
 from dnlnet.cli.tables import choose
 from dnlnet.files import write_json
@@ -201,6 +203,55 @@ def test_too_little_memory_is_no_internal_error(
 def test_debug_raises_an_unforeseen_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="boom"):
         _main(monkeypatch, RuntimeError("boom"), "--debug")
+
+
+@pytest.fixture
+def signals() -> Iterator[list[int]]:
+    """The signals that ask a command to stop; what a test makes of them is undone."""
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    usual = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
+    yield numbers
+    for number, handler in usual.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("place", ["writing", "release"])
+def test_a_signal_ends_a_command_which_cleans_up(
+    place: str,
+    signals: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    release = files._release_folder
+
+    def interrupted(*arguments: Any) -> None:
+        if place == "release":
+            signal.raise_signal(number)
+        release(*arguments)
+
+    def work() -> None:
+        with tempfile.TemporaryDirectory(dir=tmp_path), files.atomic_write(tmp_path / "a.txt") as temporary:
+            temporary.write_text("half of it")
+            if place == "writing":
+                signal.raise_signal(number)
+        pytest.fail("the signal was lost")
+
+    monkeypatch.setattr(files, "_release_folder", interrupted)
+    monkeypatch.setattr(cli, "app", work)
+    for number in signals:
+        signal.signal(number, signal.SIG_DFL)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 128 + number
+        assert [path.name for path in tmp_path.iterdir()] == ["a.txt"] * (place == "release")
+        assert capsys.readouterr().err == "stopped\n"
+
+
+def test_a_signal_that_is_ignored_stays_so(signals: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    monkeypatch.setattr(cli, "app", lambda: signal.raise_signal(signal.SIGHUP))
+    cli.main()
 
 
 def test_debug_shows_the_traceback() -> None:

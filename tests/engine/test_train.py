@@ -90,13 +90,15 @@ def test_a_killed_process_started_again_ends_like_one_that_was_not(
     assert_same_run(tmp_path, uninterrupted)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_saves_first_and_the_run_goes_on(number: int, uninterrupted: Path, tmp_path: Path) -> None:
     def progress(now: Progress) -> None:
         if now.iteration == 13:
             os.kill(os.getpid(), number)
 
+    usual = signal.signal(number, signal.default_int_handler)  # it may be ignored here, as SIGHUP under nohup
     outcome = fit(tmp_path, ITERATIONS, progress=progress)
+    signal.signal(number, usual)
     assert (outcome.finished, outcome.signal, outcome.iteration) == (False, number, 14)
     assert (tmp_path / "checkpoints" / "000014.json").exists()
     assert fit(tmp_path, ITERATIONS).finished

@@ -1,15 +1,22 @@
 """The application: what it does, and that it does it in a real browser."""
 
+import fcntl
+import json
 import os
+import pty
+import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -144,24 +151,39 @@ def address(run: Path, place: Path) -> Iterator[str]:
     file = replace(trained.file, classes=Classes(names, trained.classes.palette))
     write_model_file(place.parent / "evil.safetensors", load_network(trained.file).state_dict(), file)
     command = [sys.executable, "-m", "dnlnet", "explore", place.parent / "evil.safetensors"]
+    terminal, inside = pty.openpty()
     process = subprocess.Popen(
         [*map(str, command), "--port", str(port), "--no-browser"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        start_new_session=True,
+        preexec_fn=partial(_take_terminal, inside),
         env=os.environ | {"TMPDIR": str(place)},
     )
+    os.close(inside)
     try:
         for _ in range(600):
             with socket.socket() as client:
                 if client.connect_ex(("127.0.0.1", port)) == 0:
                     break
-            assert process.poll() is None, process.stdout.read().decode()
+            assert process.poll() is None, os.read(terminal, 10_000).decode()
             time.sleep(0.2)
-        yield f"http://127.0.0.1:{port}"
+        address = f"http://127.0.0.1:{port}"
+        yield address
+        assert ask(address, "POST", "/gradio_api/upload", FORM, UPLOAD)[0] == 200  # nobody will read it
+        assert list(place.rglob("raw.png"))
     finally:
-        process.terminate()  # an interrupt is ignored by what a shell runs in the background
-        process.communicate()
+        os.close(terminal)  # which sends SIGHUP
+        code = process.wait(timeout=60)
+    assert code == 128 + signal.SIGHUP
     assert not list(place.iterdir())
+
+
+def _take_terminal(terminal: int) -> None:
+    """Make it the one whose closing tells this process."""
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup
 
 
 def ask(address: str, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> tuple[int, str]:
@@ -194,6 +216,23 @@ def test_other_names_and_other_sites_are_refused(address: str, place: Path) -> N
     assert not [path for path in place.rglob("*") if path.is_file()]
     own = {"Origin": address, "Sec-Fetch-Site": "same-origin"}
     assert ask(address, "POST", "/gradio_api/upload", FORM | own, UPLOAD)[0] == 200
+
+
+def test_sessions_that_upload_the_same_picture_at_once_all_see_it(address: str, photo: Path) -> None:
+    upload = UPLOAD.replace(b"no picture", photo.read_bytes())
+    config = json.loads(ask(address, "GET", "/config", {})[1])
+    (event,) = [each["id"] for each in config["dependencies"] if each["targets"][0][1] == "upload"]
+    sessions = [f"session {number}" for number in range(3)]
+    for session in sessions:
+        (path,) = json.loads(ask(address, "POST", "/gradio_api/upload", FORM, upload)[1])
+        given = {"path": path, "orig_name": "raw.png", "meta": {"_type": "gradio.FileData"}}
+        body = json.dumps({"data": [given], "fn_index": event, "session_hash": session}).encode()
+        kind = {"Content-Type": "application/json"}
+        assert ask(address, "POST", "/gradio_api/queue/join", kind, body)[0] == 200
+    for session in sessions:
+        _, told = ask(address, "GET", f"/gradio_api/queue/data?session_hash={quote(session)}", {})
+        assert "not a picture" not in told
+        assert "of raw.png" in told
 
 
 def test_clicking_in_an_uploaded_picture_shows_its_maps(

@@ -35,6 +35,9 @@ def command(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "120"})
 
 
+AGAIN = "{} of them again, because the image or a result differs from the record"
+
+
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     for number, name in enumerate(("a.png", "b.png")):
@@ -63,12 +66,47 @@ def test_a_changed_picture_is_done_again(run: Path, photos: Path, tmp_path: Path
     kept = (out / "labels" / "a.png").stat().st_mtime_ns
     write_image(photos / "b.png", seed=9, size=(30, 30))
     done = command("predict", run, photos, "-o", out)
-    assert "1 done, 1 of them again, for their pictures have changed, 1 done before" in done.output
+    assert f"1 done, {AGAIN.format(1)}, 1 done before" in done.output
     with Image.open(out / "labels" / "b.png") as labels:
         np.testing.assert_array_equal(np.asarray(labels), dnlnet.load(run).predict(photos / "b.png").labels)
     assert (out / "labels" / "a.png").stat().st_mtime_ns == kept
     shutil.copy2(photos / "b.png", photos / "a.png")  # with its time, and a size that differs
     assert "1 done, 1 of them again" in command("predict", run, photos, "-o", out).output
+    assert "0 done, 2 done before" in command("predict", run, photos, "-o", out).output
+
+
+def test_a_change_that_leaves_size_and_time_is_noticed(run: Path, photos: Path, tmp_path: Path) -> None:
+    path, out = photos / "c.bmp", tmp_path / "out"  # which is not compressed
+    write_image(path, seed=1, size=(20, 24))
+    before = path.stat()
+    command("predict", run, photos, "-o", out)
+    write_image(path, seed=2, size=(20, 24))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert f"1 done, {AGAIN.format(1)}, 2 done before" in command("predict", run, photos, "-o", out).output
+    os.utime(path)
+    assert "0 done, 3 done before" in command("predict", run, photos, "-o", out).output
+
+
+def test_an_empty_or_truncated_result_is_computed_again(run: Path, photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command("predict", run, photos, "-o", out)
+    expected = {path: path.read_bytes() for path in out.rglob("*.png")}
+    (out / "labels" / "a.png").write_bytes(b"")
+    truncate(out / "overlay" / "b.png", 0.9)
+    assert f"2 done, {AGAIN.format(2)};" in command("predict", run, photos, "-o", out).output
+    assert {path: path.read_bytes() for path in out.rglob("*.png")} == expected
+
+
+def test_records_of_earlier_versions_lead_to_another_computation(run: Path, photos: Path, tmp_path: Path) -> None:
+    """They held the size and the time of each image."""
+    out = tmp_path / "out"
+    command("predict", run, photos, "-o", out)
+    notes = out / "predict.0.jsonl"
+    lines = [json.loads(line) for line in notes.read_text().splitlines() if line]
+    notes.write_text("\n".join(json.dumps([*line[:3], [734, 1_700_000_000_000_000_000]]) for line in lines))
+    assert f"2 done, {AGAIN.format(2)};" in command("predict", run, photos, "-o", out).output
     assert "0 done, 2 done before" in command("predict", run, photos, "-o", out).output
 
 
@@ -156,8 +194,36 @@ def test_a_result_that_cannot_be_written_stops_no_others(
     assert bad.problem == f"{photos}/a.png: its results cannot be written: File name too long"
     assert good.problem is None
     assert not list((tmp_path / str(errno.ENAMETOOLONG)).rglob("a.png"))
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=r"labels/a\.png: could not be written: the disk is full"):
         refuse(errno.ENOSPC)
+
+
+def test_a_full_disk_stops_the_job_at_once(
+    run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        write_image(photos / f"{number}.png", size=(20, 24))
+    model = dnlnet.load(run)
+    look, seen = model.predictor.predict, []
+
+    def predict_counted(*arguments: object, **options: object) -> object:
+        seen.append(arguments)
+        return look(*arguments, **options)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(model.predictor, "predict", predict_counted)
+    monkeypatch.setattr(Image.Image, "save", fail)
+    with pytest.raises(OSError, match=r"labels/0\.png: could not be written: the disk is full; fix that"):
+        predict(model, [photos], tmp_path / "out")
+    assert len(seen) <= 2  # the second while the first was written
+    monkeypatch.undo()
+    path = tmp_path / "full" / "predict.0.jsonl"
+    path.parent.mkdir()
+    path.symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"predict\.0\.jsonl: could not be written: the disk is full; fix that"):
+        Job(path.parent, {}).note(Path("a"), [])
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
@@ -222,7 +288,12 @@ def test_a_detector_takes_pictures_of_any_name_and_size(detector: DetectionModel
         if path.stem != "thin"
     }
     assert ids == {"²³", "9" * 30, 7}
-    assert all(len(mask.name) < 60 for mask in (out / "masks" / "007").iterdir())
+    masks = list((out / "masks" / "007").iterdir())
+    assert all(len(mask.name) < 60 for mask in masks)
+    masks[0].unlink()
+    again = write_predictions(DetectionOutputs(detector, 0.0), tmp_path / "model", [tmp_path / "photos"], out)
+    assert [done.path.stem for done in again if done.again] == ["007"]
+    assert masks[0].exists()
 
 
 def test_a_video_that_is_cut_off_says_how_much_was_used(tmp_path: Path) -> None:

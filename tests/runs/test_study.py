@@ -4,10 +4,12 @@ import json
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from typer.testing import CliRunner
@@ -17,6 +19,7 @@ from dnlnet.engine.train import Outcome
 from dnlnet.runs import study as study_module
 from dnlnet.runs.study import RESULTS, StudyStoppedError, plan, read_results, run_job, run_study
 from dnlnet.runs.study_report import PAPER_OVERLAPS, Difference, Spread, student_quantile, summarise, write_study
+from dnlnet.signals import StopSignal
 
 SHORT = ["data.crop=[32, 32]", "schedule.iterations=2", "schedule.batch=2", "training.evaluate_every=2"]
 
@@ -106,14 +109,30 @@ def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) 
 
 def test_a_run_that_a_signal_stops_ends_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (job,) = plan(["scenes-tiny-nl"], 1, SHORT)
-    monkeypatch.setattr(study_module, "_stopped", False)
-    monkeypatch.setattr(study_module, "train", lambda *_, **__: Outcome(1, False, None, 15))
     arguments = (job.recipe.model_dump_json(), 0, None, tmp_path, tmp_path / "cache", 2)
-    with pytest.raises(StudyStoppedError, match="stopped after iteration 1; the same command resumes it"):
-        run_job(*arguments)
-    monkeypatch.setattr(study_module, "train", lambda *_, **__: pytest.fail("began another run"))
-    with pytest.raises(StudyStoppedError, match="not begun"):
-        run_job(*arguments)
+    for train, said in (
+        (lambda *_, **__: Outcome(1, False, None, 15), "stopped after iteration 1; the same command resumes it"),
+        (lambda *_, **__: signal.raise_signal(signal.SIGTERM), "stopped; the same command resumes it"),  # no training
+    ):
+        monkeypatch.setattr(study_module, "_stopped", False)
+        monkeypatch.setattr(study_module, "train", train)
+        with pytest.raises(StudyStoppedError, match=said):
+            run_job(*arguments)
+        monkeypatch.setattr(study_module, "train", lambda *_, **__: pytest.fail("began another run"))
+        with pytest.raises(StudyStoppedError, match="not begun"):
+            run_job(*arguments)
+
+
+def test_a_signal_to_the_study_alone_is_passed_on_to_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Mock()
+    monkeypatch.setattr(study_module, "ProcessPoolExecutor", MagicMock())
+    monkeypatch.setattr(study_module, "as_completed", Mock(side_effect=StopSignal(143)))
+    monkeypatch.setattr(study_module.multiprocessing, "active_children", lambda: [process])
+    with pytest.raises(StopSignal):
+        run_study(plan(["scenes-tiny-nl"], 1, SHORT), None, tmp_path)
+    process.terminate.assert_called_once_with()
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ import dnlnet
 from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
 from dnlnet.engine.log import read_log
+from dnlnet.engine.train import Progress
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Measured, PaperRow
 from dnlnet.runs.report import write_report
@@ -380,6 +381,28 @@ def test_a_start_leaves_room_for_both_moments_of_adamw(tmp_path: Path, monkeypat
     train(override(recipe, ["optim.kind=sgd"]), None, tmp_path / "sgd", report=quiet)
     with pytest.raises(OSError, match="MB free, but checkpoints and models may take"):
         train(override(recipe, ["optim.kind=adamw"]), None, tmp_path / "adamw", report=quiet)
+
+
+def test_a_stopped_run_resumes_on_a_disk_that_it_has_nearly_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It started with room for 12 times the weights, as above, and holds a part of that itself."""
+    recipe = override(RECIPE, ["training.keep=2", "training.save_every=1", "optim.kind=sgd", "optim.lr=0.001"])
+    out, usage = tmp_path / "run", shutil.disk_usage(tmp_path)
+
+    def stop(now: Progress) -> None:
+        if now.iteration == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, None, out, progress=stop, report=quiet)
+    weights = sum(value.numel() * value.element_size() for value in load_file(out / "best.safetensors").values())
+    held = sum(path.stat().st_size for path in [*(out / "checkpoints").iterdir(), out / "best.safetensors"])
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=11 * weights - held))
+    with pytest.raises(OSError, match=r"MB free, but checkpoints and models may take .* MB more"):
+        train(recipe, None, out, report=quiet)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=12 * weights - held))
+    assert train(recipe, None, out, report=quiet).finished
 
 
 def test_camvid_files_train_with_unpacked_pictures(tmp_path: Path) -> None:

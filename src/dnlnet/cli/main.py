@@ -31,6 +31,7 @@ from dnlnet.cli.study import study
 from dnlnet.cli.train import train
 from dnlnet.cli.verify import verify
 from dnlnet.errors import is_lost_connection, is_out_of_memory
+from dnlnet.signals import StopSignal, exit_on_stop_signals, ignore_stop_signals
 
 app = typer.Typer(
     name="dnlnet",
@@ -76,14 +77,16 @@ def _options(
 def main() -> None:
     """Run the command; every error ends with a sentence and an exit code, a traceback only with --debug.
 
-    Exit codes: 2 for bad usage or input, 70 for a defect of this package, 130 for Ctrl-C.
+    Exit codes: 2 for bad usage or input, 70 for a defect of this package, 128 + n for Ctrl-C and other signals.
     """
     warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
     try:
-        app()
-    except KeyboardInterrupt:
+        with exit_on_stop_signals():
+            app()
+    except StopSignal:
+        ignore_stop_signals()  # another one, as of a closed terminal, would interrupt the rest of the cleaning up
         typer.echo("stopped", err=True)
-        sys.exit(130)
+        raise
     except Exception as error:
         if "--debug" in sys.argv:
             raise

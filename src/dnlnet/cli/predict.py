@@ -62,9 +62,10 @@ def predict(
     a video model JSON with the probability of each class. What is in each is printed: the main classes with their
     shares, objects with their confidence, the most confident classes.
 
-    What is done is not done again unless the picture has changed: an interrupted job resumes. Results in the folders
-    that are searched are left out. What cannot be read is listed at the end; the exit code is then 1, or 2 if nothing
-    could be read. Files at addresses (https://...) are downloaded first. Under torchrun the pictures are shared out.
+    What is done is not done again unless the image or a result has changed: an interrupted job resumes. Results in
+    the folders that are searched are left out. What cannot be read is listed at the end; the exit code is then 1, or
+    2 if nothing could be read. Files at addresses (https://...) are downloaded first. Under torchrun the pictures are
+    shared out.
 
     With ONNX Runtime or OpenVINO, segmentation and video models predict the same up to rounding, on some processors
     faster. They are extras: pip install "dnlnet[onnx]", or "dnlnet[onnx,bench]" for OpenVINO.
@@ -120,7 +121,7 @@ def predict(
     if speaks:
         counts = [
             f"{len(results) - skipped - len(bad)} done",
-            f"{again} of them again, for their pictures have changed" if again else "",
+            f"{again} of them again, because the image or a result differs from the record" if again else "",
             f"{skipped} done before" if skipped else "",
             f"{len(bad)} bad" if bad else "",
         ]

@@ -1,9 +1,7 @@
 """Files at addresses, downloaded; what goes wrong is one sentence that begins with the address."""
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from email.utils import parsedate_to_datetime
+from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,11 +37,10 @@ def downloaded(url: str) -> Iterator[Path]:
 
 
 def download(url: str, folder: Path) -> Path:
-    """Fetch the file at an address into a folder, under its own name and, if the server says it, with its time."""
+    """Fetch the file at an address into a folder, under its own name."""
     try:
         with urlopen(Request(url, headers={"User-Agent": "dnlnet"}), timeout=_PATIENCE) as answer:
             content = answer.read(_MOST_BYTES + 1)
-            changed = answer.headers["Last-Modified"]
     except (OSError, ValueError, HTTPException) as error:
         raise FileNotFoundError(f"{url}: cannot be downloaded ({_reason(error)}); give a file instead") from None
     if len(content) > _MOST_BYTES:
@@ -51,10 +48,6 @@ def download(url: str, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / _name(url)
     path.write_bytes(content)
-    if changed is not None:
-        with suppress(ValueError, OverflowError, OSError):  # a time that is none
-            time = parsedate_to_datetime(changed).timestamp()
-            os.utime(path, (time, time))
     return path
 
 

@@ -2,7 +2,7 @@
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
@@ -10,6 +10,7 @@ from typing import Any
 
 from dnlnet.data.inputs import Inputs, find_pictures
 from dnlnet.data.pictures import read_picture, several_pictures
+from dnlnet.files import explain_write_errors
 
 Targets = dict[str, Path]
 Progress = Callable[[int, int], None]  # how much is done, of how much
@@ -59,7 +60,7 @@ class Outputs(ABC):
         """Write what is about all pictures together, if there is such a file; called once, at the end."""
 
 
-def writing_problem(error: OSError, targets: Iterable[Path]) -> str:
+def writing_problem(error: OSError, targets: Collection[Path]) -> str:
     """Why the results of a picture could not be written; none of them stays.
 
     An error that the next picture would meet as well, such as a full disk, is raised.
@@ -68,5 +69,6 @@ def writing_problem(error: OSError, targets: Iterable[Path]) -> str:
         with suppress(OSError):
             (rmtree if target.is_dir() else Path.unlink)(target)
     if error.errno in _FOR_ALL:
-        raise error
+        with explain_write_errors(Path(error.filename or next(iter(targets)))):
+            raise error
     return f"its results cannot be written: {error.strerror or error}"

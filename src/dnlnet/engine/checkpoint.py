@@ -121,7 +121,7 @@ def _checksum(content: Mapping[str, Any]) -> str:
 
 
 def _save_error_text(folder: Path, iteration: int, error: OSError, earlier: list[Path]) -> str:
-    why = error.reason if isinstance(error, NotWrittenError) else str(error)
+    why = error.strerror if isinstance(error, NotWrittenError) else str(error)
     kept = f"the checkpoint of iteration {int(earlier[-1].stem)} is intact" if earlier else "there is no earlier one"
     return (
         f"{folder}: could not save iteration {iteration}: {why}; {kept}; "

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from dnlnet.engine.signals import ignore_stop_signals
 from dnlnet.engine.task import Data
+from dnlnet.signals import ignore_stop_signals
 
 
 def load_batches(

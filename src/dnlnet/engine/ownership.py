@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from dnlnet.files import acquire_lock, json_text, release_lock, remove_leftovers
+from dnlnet.signals import hold_stop_signals
 
 LOCK_FILE = "run.lock"
 
@@ -34,14 +35,15 @@ def lock_run_folder(folder: Path, report: Callable[[str], None] = print) -> Iter
     def acquire() -> None:
         nonlocal lock
         folder.mkdir(parents=True, exist_ok=True)
-        lock = _acquire(path, report)
+        with hold_stop_signals():
+            lock = _acquire(path, report)
         remove_leftovers(folder)
         for place in folder.iterdir():
             if place.is_dir():
                 remove_leftovers(place)
 
-    distributed.in_main(acquire)
     try:
+        distributed.in_main(acquire)
         yield
     finally:
         if lock is not None:

@@ -20,9 +20,9 @@ from dnlnet.engine.log import LOG_FILE, RunLog
 from dnlnet.engine.move import to_device
 from dnlnet.engine.optim import LearningRate, set_training_mode
 from dnlnet.engine.run import Run, Settings, save_model
-from dnlnet.engine.signals import catch_stop_signals
 from dnlnet.engine.task import Data, Task
 from dnlnet.files import json_text
+from dnlnet.signals import catch_stop_signals
 
 CHECKPOINTS = "checkpoints"
 

@@ -6,15 +6,15 @@ Needs gradio, which is imported when the application is made.
 # H, W size of the picture
 
 import os
-import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from secrets import token_hex
+from secrets import token_bytes, token_hex
 from shutil import rmtree
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -139,49 +139,58 @@ def launch(explorer: Explorer, port: int, browser: bool) -> None:
     What is uploaded and shown lies in a folder of its own, which is removed at the end.
     """
     _require_free(port)
-    with TemporaryDirectory(prefix="dnlnet-explore-") as folder, _stopped_by_signal():
+    with TemporaryDirectory(prefix="dnlnet-explore-") as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder  # the only way to tell; gradio reads it when it is imported
         gr = load_extra("gradio", "demo")
         starlette = load_extra("starlette.middleware", "demo")
-        build_app(explorer, Path(folder)).launch(
-            server_name="127.0.0.1",
-            server_port=port,
-            share=False,
-            inbrowser=browser,
-            max_file_size=int(1e6 * explorer.max_megabytes),
-            state_session_capacity=20,
-            ssr_mode=False,
-            footer_links=[],
-            quiet=True,
-            css=_CSS,
-            theme=gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
-            app_kwargs={"middleware": [starlette.Middleware(LocalOnly)]},
-        )
+        _keep_uploads_apart()
+        working = Lock()
+        app = build_app(explorer, Path(folder), working)
+        try:
+            app.launch(
+                server_name="127.0.0.1",
+                server_port=port,
+                share=False,
+                inbrowser=browser,
+                max_file_size=int(1e6 * explorer.max_megabytes),
+                state_session_capacity=20,
+                ssr_mode=False,
+                footer_links=[],
+                quiet=True,
+                css=_CSS,
+                theme=gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
+                app_kwargs={"middleware": [starlette.Middleware(LocalOnly)]},
+            )
+        finally:
+            app.close(verbose=False)
+            working.acquire()  # for good: nothing is written any more
 
 
-def build_app(explorer: Explorer, folder: Path) -> "Blocks":
-    """The application, to be started with `launch`; it tells nobody that it runs.
+def build_app(explorer: Explorer, folder: Path, working: Lock) -> "Blocks":
+    """Build the application, to be started with `launch`; it tells nobody that it runs.
 
     An uploaded file is removed once it is read; what is shown of it lies in `folder` until the session ends, or for
-    an hour.
+    an hour. `working` is held while a request is answered.
     """
     load_extra("gradio", "demo")  # says what to install
     import gradio as gr
 
     def opened(path: str, request: gr.Request) -> Any:
-        try:
-            picture = explorer.open(Path(path))
-        except ValueError as error:
-            gr.Warning(in_html(error))
-            return gr.skip()  # what was shown before stays
-        finally:
-            Path(path).unlink(missing_ok=True)
-        return picture, *shown_at(picture, picture.interior_points(count=1)[0], request)
+        with working:
+            try:
+                picture = explorer.open(Path(path))
+            except ValueError as error:
+                gr.Warning(in_html(error))
+                return gr.skip()  # what was shown before stays
+            finally:
+                Path(path).unlink(missing_ok=True)
+            return picture, *shown_at(picture, picture.interior_points(count=1)[0], request)
 
     def example(path: Path) -> Callable[[gr.Request], Any]:
         def show(request: gr.Request) -> Any:
-            picture = explorer.open(path)
-            return picture, *shown_at(picture, picture.interior_points(count=1)[0], request)
+            with working:
+                picture = explorer.open(path)
+                return picture, *shown_at(picture, picture.interior_points(count=1)[0], request)
 
         return show
 
@@ -190,7 +199,8 @@ def build_app(explorer: Explorer, folder: Path) -> "Blocks":
             gr.Warning("the picture was forgotten; choose it again")
             return gr.skip()
         column, row = (int(coordinate) for coordinate in event.index)
-        return shown_at(picture, (row, column), request)
+        with working:
+            return shown_at(picture, (row, column), request)
 
     def shown_at(picture: Picture, point: Point, request: gr.Request) -> tuple[str, str, list[tuple[str, str]]]:
         lines, shown = explorer.at(picture, point)
@@ -256,18 +266,16 @@ def _require_free(port: int) -> None:
             raise OSError(text) from None
 
 
-@contextmanager
-def _stopped_by_signal() -> Iterator[None]:
-    """SIGTERM ends the block as Ctrl-C does, so that nothing is left behind."""
+def _keep_uploads_apart() -> None:
+    """Give each upload a path of its own: gradio's is the same for equal files, and is removed after reading."""
+    upload = load_extra("gradio.route_utils", "demo").GradioUploadFile
+    usual = upload.__init__
 
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
+    def begin(self: Any, *arguments: Any, **options: Any) -> None:
+        usual(self, *arguments, **options)
+        self.sha.update(token_bytes(16))  # the name of its folder
 
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    upload.__init__ = begin
 
 
 def _saved(pixels: NDArray[np.uint8], folder: Path) -> str:

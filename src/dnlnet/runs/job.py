@@ -1,17 +1,16 @@
 """What a folder of predictions holds: of which model, and of which pictures as they were then."""
 
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from time import time_ns
 from typing import Any
 
 from dnlnet.data.inputs import JOB_FILE
-from dnlnet.files import atomic_write
+from dnlnet.files import atomic_write, checksum, explain_write_errors
 
-Stamp = list[int | str]  # says whether a picture is still the one it was
+Stamp = list[Any]  # content of a picture, and sizes of its results: they tell whether both are still what they were
 
 
 class Job:
@@ -71,19 +70,26 @@ class Job:
 
     def note(self, name: Path, stamp: Stamp) -> None:
         """Note that a picture has its results."""
-        with self._notes.open("a") as file:
+        with explain_write_errors(self._notes), self._notes.open("a") as file:
             # On a line of its own, also behind half a line.
             file.write("\n" + json.dumps([str(name), time_ns(), self._identity, stamp]))
 
 
-def stamp_of(path: Path) -> Stamp:
-    """The size and time of a file; of a folder, those of all files in it."""
+def content_of(path: Path) -> str:
+    """Return a checksum of a file's content; of a folder, of the names and contents of the files in it."""
     if not path.is_dir():
-        status = path.stat()
-        return [status.st_size, status.st_mtime_ns]
-    with os.scandir(path) as entries:
-        listed = sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in entries)
-    return [len(listed), sha256(json.dumps(listed).encode()).hexdigest()[:16]]
+        return checksum(path)[:16]
+    listed = [(file.name, checksum(file)) for file in _files_in(path)]
+    return sha256(json.dumps(listed).encode()).hexdigest()[:16]
+
+
+def sizes_of(paths: Iterable[Path]) -> list[list[int]]:
+    """Return the size of each file; of a folder, those of the files in it."""
+    return [[file.stat().st_size for file in (_files_in(path) if path.is_dir() else [path])] for path in paths]
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_file())
 
 
 def _read(path: Path) -> Any:

@@ -15,7 +15,7 @@ from dnlnet.data.outputs import Outputs, Targets, writing_problem
 from dnlnet.engine import distributed
 from dnlnet.errors import is_out_of_memory
 from dnlnet.files import checksum
-from dnlnet.runs.job import Job, Stamp, stamp_of
+from dnlnet.runs.job import Job, Stamp, content_of, sizes_of
 from dnlnet.systems import require_options
 
 _AHEAD = 2  # pictures read before they are needed
@@ -29,7 +29,7 @@ class Done:
         path: of it.
         problem: why it has no results, with its path.
         skipped: it had its results already.
-        again: it had results, but the picture has changed since.
+        again: it had results, but they or the picture have changed since.
         said: what the results are, in words.
         notes: what is wrong with it although it has results.
     """
@@ -56,7 +56,7 @@ def predict(
 ) -> list[Done]:
     """Write what a model finds in each picture or video into a folder, and return what became of each.
 
-    What has all its results already is skipped, if it has not changed, so that an interrupted job goes on; a folder
+    What has all its results already is skipped, if neither has changed, so that an interrupted job goes on; a folder
     of another model is refused unless `force`, which does everything again. A picture that cannot be used does not
     stop the others. In several processes each takes its share.
 
@@ -112,7 +112,9 @@ def write_predictions(
     distributed.barrier()
     before = {} if force else job.done_before()
     distributed.barrier()  # nobody notes anything while others still read
-    mine = [_Work.of(name, path, outputs, out) for name, path in distributed.shard(list(found.paths.items()))]
+    mine = [
+        _Work(name, path, outputs.targets(out, name)) for name, path in distributed.shard(list(found.paths.items()))
+    ]
     problems = found.problems if distributed.is_main() else []
     start(len(mine) + len(problems))
     for text in found.left_out if distributed.is_main() else []:
@@ -125,17 +127,18 @@ def write_predictions(
         else:
             wanted.append(work)
     with ThreadPoolExecutor(max_workers=_AHEAD) as readers, ThreadPoolExecutor(max_workers=1) as writer:
-        writing: tuple[_Work, Done, Future[None]] | None = None
-        for work, pixels in _read_ahead(wanted, outputs, readers):
-            prediction, problem = _predicted(outputs, work, pixels, progress)
+        writing: tuple[_Work, str | None, Done, Future[None]] | None = None
+        for work, reading in _read_ahead(wanted, outputs, readers):
+            prediction, problem = _predicted(outputs, work, reading, progress)
             if problem is not None:
                 yield Done(work.path, problem)
                 continue
             if writing is not None:
                 yield _written(job, *writing)
-            again = before.get(str(work.name), work.stamp) != work.stamp
+            again = str(work.name) in before
             done = Done(work.path, again=again, said=outputs.say(prediction), notes=outputs.notes(prediction))
-            writing = work, done, writer.submit(outputs.write, prediction, work.targets)
+            content, _ = reading.result()
+            writing = work, content, done, writer.submit(outputs.write, prediction, work.targets)
         if writing is not None:
             yield _written(job, *writing)
     distributed.barrier()
@@ -146,44 +149,49 @@ def write_predictions(
 
 @dataclass(frozen=True)
 class _Work:
-    """A picture, the name of its results, their files, and what the picture is known by again."""
+    """A picture, the name of its results, and their files."""
 
     name: Path
     path: Path
     targets: Targets
-    stamp: Stamp | None
-
-    @classmethod
-    def of(cls, name: Path, path: Path, outputs: Outputs, out: Path) -> "_Work":
-        stamp = None
-        with suppress(OSError):  # reading it says why
-            stamp = stamp_of(path)
-        return cls(name, path, outputs.targets(out, name), stamp)
 
     def is_done(self, before: dict[str, Stamp]) -> bool:
-        """Whether its results are there, and are of the picture as it is now."""
-        return before.get(str(self.name), []) == self.stamp and all(map(_exists, self.targets.values()))
+        """Whether its results are there as they were written, and are of the picture as it is now."""
+        noted = before.get(str(self.name))
+        try:
+            return noted is not None and noted == [content_of(self.path), sizes_of(self.targets.values())]
+        except OSError:
+            return False  # a result is missing; or the picture, and reading it says why
 
 
 def _read_ahead(
     wanted: Sequence[_Work], outputs: Outputs, readers: ThreadPoolExecutor
 ) -> Iterator[tuple[_Work, "Future[Any]"]]:
-    """Each picture with its pixels to come, a few of the next ones being read meanwhile."""
+    """Each picture with its content to come, a few of the next ones being read meanwhile."""
     waiting = iter(wanted)
-    reading = [(work, readers.submit(outputs.read, work.path)) for work in islice(waiting, _AHEAD)]
-    while reading:
-        work, pixels = reading.pop(0)
-        pixels.exception()  # wait for it
-        reading += [(work, readers.submit(outputs.read, work.path)) for work in islice(waiting, 1)]
-        yield work, pixels
+    begun = [(work, readers.submit(_read, outputs, work.path)) for work in islice(waiting, _AHEAD)]
+    while begun:
+        work, reading = begun.pop(0)
+        reading.exception()  # wait for it
+        begun += [(work, readers.submit(_read, outputs, work.path)) for work in islice(waiting, 1)]
+        yield work, reading
+
+
+def _read(outputs: Outputs, path: Path) -> tuple[str | None, Any]:
+    """Return what a picture is known by again, and its pixels."""
+    content = None
+    with suppress(OSError):  # reading the pixels says why
+        content = content_of(path)
+    return content, outputs.read(path)
 
 
 def _predicted(
-    outputs: Outputs, work: _Work, pixels: "Future[Any]", progress: Callable[[Path, int, int], None]
+    outputs: Outputs, work: _Work, reading: "Future[Any]", progress: Callable[[Path, int, int], None]
 ) -> tuple[Any, str | None]:
     """What the model finds, or why it cannot look."""
     try:
-        return outputs.predict(pixels.result(), lambda done, total: progress(work.path, done, total)), None
+        _, pixels = reading.result()
+        return outputs.predict(pixels, lambda done, total: progress(work.path, done, total)), None
     except BadFileError as error:
         return None, str(error)
     except OSError as error:
@@ -194,19 +202,13 @@ def _predicted(
         return None, f"{work.path}: does not fit into memory; make it smaller"
 
 
-def _written(job: Job, work: _Work, done: Done, writing: "Future[None]") -> Done:
+def _written(job: Job, work: _Work, content: str | None, done: Done, writing: "Future[None]") -> Done:
     """Wait until its results are written, and note it."""
     try:
         writing.result()
+        sizes = sizes_of(work.targets.values())
     except OSError as error:
         return Done(work.path, f"{work.path}: {writing_problem(error, work.targets.values())}")
-    if work.stamp is not None:
-        job.note(work.name, work.stamp)
+    if content is not None:
+        job.note(work.name, [content, sizes])
     return done
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:
-        return False  # a name that is too long

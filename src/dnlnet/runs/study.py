@@ -27,6 +27,7 @@ from dnlnet.recipes.schema import Recipe
 from dnlnet.runs.consistency import measure_consistency
 from dnlnet.runs.run_folder import CACHE
 from dnlnet.runs.train import train
+from dnlnet.signals import StopSignal, exit_on_stop_signals, handle_stop_signals
 from dnlnet.systems import match_recipes, parse_recipe
 
 RESULTS = "results"  # a file for each run that is done
@@ -115,21 +116,26 @@ def run_study(
     with ProcessPoolExecutor(
         min(count, len(waiting)), mp_context=context, initializer=_begin, initargs=(os.getpid(),)
     ) as pool:
-        kept = cache or out / CACHE
-        futures = {
-            pool.submit(run_job, job.recipe.model_dump_json(), job.seed, data, out, kept, width, void_edges): job
-            for job in waiting
-        }
-        for future in as_completed(futures):
-            job, error = futures[future], future.exception()
-            problem = None if error is None else f"{job.name}: {error}"
-            if isinstance(error, StudyStoppedError):
-                pool.shutdown(wait=False, cancel_futures=True)
-                problems.append(f"{job.name}: {error}")
-                break
-            if problem is not None:
-                problems.append(problem)
-            done(job, problem)
+        try:
+            kept = cache or out / CACHE
+            futures = {
+                pool.submit(run_job, job.recipe.model_dump_json(), job.seed, data, out, kept, width, void_edges): job
+                for job in waiting
+            }
+            for future in as_completed(futures):
+                job, error = futures[future], future.exception()
+                problem = None if error is None else f"{job.name}: {error}"
+                if isinstance(error, StudyStoppedError):
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    problems.append(f"{job.name}: {error}")
+                    break
+                if problem is not None:
+                    problems.append(problem)
+                done(job, problem)
+        except StopSignal:
+            for process in multiprocessing.active_children():
+                process.terminate()  # its run saves itself; the pool waits for that
+            raise
     return problems
 
 
@@ -153,9 +159,15 @@ _busy = Lock()  # held while a job runs
 
 
 def _begin(parent: int) -> None:
-    """One thread for each process, which ends with the one that started it."""
+    """One thread for each process, which ends with the one that started it; a signal between two jobs is noted."""
     torch.set_num_threads(1)
+    handle_stop_signals(_note_stop)
     Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
+
+
+def _note_stop(*_: object) -> None:
+    global _stopped
+    _stopped = True
 
 
 def _end_with_parent(parent: int) -> None:
@@ -172,13 +184,17 @@ def run_job(
 ) -> None:
     """Train one run of a study, measure it, and write its result."""
     with _busy:
-        _run_job(recipe_text, seed, data, out, cache, width, void_edges)
+        try:
+            with exit_on_stop_signals():
+                _run_job(recipe_text, seed, data, out, cache, width, void_edges)
+        except StopSignal:
+            _note_stop()
+            raise StudyStoppedError("stopped; the same command resumes it") from None
 
 
 def _run_job(
     recipe_text: str, seed: int, data: Path | None, out: Path, cache: Path, width: int, void_edges: bool
 ) -> None:
-    global _stopped
     if _stopped:
         raise StudyStoppedError("not begun; the same command does it")
     job = Job(parse_recipe(recipe_text), seed)
@@ -193,7 +209,7 @@ def _run_job(
     kept = cache if job.recipe.training.cache else None
     outcome = train(job.recipe, data, folder, seed=seed, progress=note, cache=kept, report=lambda _: None)
     if not outcome.finished:
-        _stopped = True
+        _note_stop()
         raise StudyStoppedError(f"stopped after iteration {outcome.iteration}; the same command resumes it")
     path = out / RESULTS / f"{job.name}.json"
     earlier = json.loads(path.read_text())["seconds"] if path.is_file() and not seen else None

@@ -258,13 +258,19 @@ def _difference(before: Any, now: Any, where: str) -> str | None:
 
 
 def _require_space(out: Path, model: nn.Module, recipe: Recipe) -> None:
-    """A checkpoint holds weights, moments and perhaps an average; one more while it is written, and three models."""
+    """Raise unless there is room for all checkpoints, one more while it is written, and three models.
+
+    A checkpoint holds weights, moments and perhaps an average. Those that the run has already will be replaced.
+    """
     weights = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
     checkpoint = 2 + MOMENTS[recipe.optim.kind]
-    needed = weights * (checkpoint * (recipe.training.keep + 1) + 3)
+    held = sum(path.stat().st_size for path in [*out.glob(f"{CHECKPOINTS}/*"), *out.glob("*.safetensors")])
+    needed = weights * (checkpoint * (recipe.training.keep + 1) + 3) - held
     free = shutil.disk_usage(next(place for place in (out, *out.resolve().parents) if place.exists())).free
     if free < needed:
-        raise OSError(f"{out}: {free / 1e6:,.1f} MB free, but checkpoints and models may take {needed / 1e6:,.1f} MB")
+        raise OSError(
+            f"{out}: {free / 1e6:,.1f} MB free, but checkpoints and models may take {needed / 1e6:,.1f} MB more"
+        )
 
 
 def _commit() -> str | None:
