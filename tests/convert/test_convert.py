@@ -56,7 +56,11 @@ def test_tensors_of_another_shape_are_listed_with_both_shapes(state: State, tmp_
     assert f"{both} is (12, 12, 1, 1), expected (12, 12, 3, 3)" in str(error.value)
 
 
-@pytest.mark.parametrize("kind", [torch.Tensor.cfloat, torch.Tensor.to_sparse])
+def without_data(tensor: Tensor) -> Tensor:
+    return tensor.to("meta")
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor.cfloat, torch.Tensor.to_sparse, without_data])
 def test_tensors_of_another_kind_are_refused(kind: Callable[[Tensor], Tensor], state: State, tmp_path: Path) -> None:
     torch.save({**state, "decode_head.conv_seg.bias": kind(state["decode_head.conv_seg.bias"])}, tmp_path / NAME)
     with pytest.raises(ValueError, match=r"1 of an unsupported type:\n  decode_head\.conv_seg\.bias"):
@@ -66,6 +70,9 @@ def test_tensors_of_another_kind_are_refused(kind: Callable[[Tensor], Tensor], s
 def test_tensors_without_any_number_are_refused(state: State, tmp_path: Path) -> None:
     torch.save({**state, "decode_head.nl_block.g.conv.weight": torch.ones(0, 12, 1, 1)}, tmp_path / NAME)
     with pytest.raises(ValueError, match=r"has the shape \(0, 12, 1, 1\), which no layer has"):
+        convert(tmp_path / NAME, tmp_path / "m.safetensors")
+    torch.save({**state, "decode_head.conv_seg.weight": torch.ones(2**40, 0, 1, 1)}, tmp_path / NAME)
+    with pytest.raises(ValueError, match=r"has the shape \(1099511627776, 0, 1, 1\), which no layer has"):
         convert(tmp_path / NAME, tmp_path / "m.safetensors")
 
 
