@@ -155,6 +155,13 @@ def test_headers_of_another_kind_get_one_sentence(header: bytes, tmp_path: Path)
         read_model_file(path)
 
 
+def test_a_name_that_a_terminal_would_obey_is_refused(tmp_path: Path) -> None:
+    path = changed(tmp_path / "a.safetensors", state={"\x1b[31m\nred": torch.ones(1)})
+    with pytest.raises(ValueError, match=r"a\.safetensors: has a tensor named ") as error:
+        read_model_file(path)
+    assert str(error.value).isprintable()
+
+
 def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = changed(tmp_path / "a.safetensors")
     path.chmod(0)

@@ -19,6 +19,7 @@ from dnlnet.backbones.image import Backbone
 from dnlnet.backbones.pickles import find_names
 from dnlnet.backbones.resnet3d import SlowOnly, inflate
 from dnlnet.backbones.rows import BACKBONES
+from dnlnet.errors import require_printable
 
 State = dict[str, Tensor]
 
@@ -168,7 +169,7 @@ def read_content(path: Path, stand_ins: Callable[[set[str]], Mapping[str, Callab
             warnings.simplefilter("ignore")  # errors are reported below, in our words
             return torch.load(path, "cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        wanted = re.search(r"GLOBAL (\S+)", str(error))
+        wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
         raise ValueError(
             f"{path}: is damaged, or holds more than tensors and cannot be read without running code"
             f"{f' ({wanted[1]})' if wanted else ''}; save its state dict alone"
@@ -198,6 +199,7 @@ def split_checkpoint(path: Path, content: Any) -> tuple[State, dict[str, Any]]:
     if not isinstance(content, Mapping) or not any(isinstance(value, Tensor) for value in content.values()):
         raise ValueError(f"{path}: holds no tensors by name; expected a state dict")
     state = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+    require_printable(path, state)
     taken, size = sum(tensor.numel() * tensor.element_size() for tensor in state.values()), path.stat().st_size
     if taken > _SHARED * size:
         raise ValueError(

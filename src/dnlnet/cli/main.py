@@ -78,7 +78,7 @@ def main() -> None:
 
     Exit codes: 2 for bad usage or input, 70 for a defect of this package, 130 for Ctrl-C.
     """
-    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
+    warnings.formatwarning = lambda message, *_: f"warning: {_as_text(message)}\n"
     try:
         app()
     except KeyboardInterrupt:
@@ -89,8 +89,15 @@ def main() -> None:
             raise
         message, code = _explain(error)
         typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
-        typer.echo(f"{message}  (--debug shows where)", err=True)
+        typer.echo(f"{_as_text(message)}  (--debug shows where)", err=True)
         sys.exit(code)
+
+
+def _as_text(message: object) -> str:
+    """Return the lines of a message without anything that a terminal would obey: names in it come from files."""
+    from dnlnet.data.names import printable
+
+    return "\n".join(map(printable, str(message).split("\n")))
 
 
 def _explain(error: Exception) -> tuple[str, int]:
