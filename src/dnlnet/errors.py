@@ -13,6 +13,10 @@ _LONGEST = 60  # characters of a value in a message
 _SHOWN_DEPTH, _SHOWN_ITEMS = 4, 20
 
 
+class TooMuchWorkError(ValueError):
+    """Settings that would have a network look at an image for hours: a model file can hold any."""
+
+
 def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
     """An error that gives the unknown name, the nearest known ones, and all of them if they are few.
 
