@@ -201,7 +201,7 @@ def split_checkpoint(path: Path, content: Any) -> tuple[State, dict[str, Any]]:
     state = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
     require_printable(path, state)
     taken, size = sum(tensor.numel() * tensor.element_size() for tensor in state.values()), path.stat().st_size
-    if taken > _SHARED * size:
+    if taken > _SHARED * size or any(tensor.is_meta for tensor in state.values()):
         raise ValueError(
             f"{path}: its tensors take {taken:,} bytes, but the file has {size:,}; expected tensors that are stored "
             "whole: save copies of them"

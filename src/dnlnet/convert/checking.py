@@ -36,10 +36,9 @@ def match_network(
         if name in state and state[name].shape != tensor.shape
     ]
     strange = [
-        f"{_both_names(name, names)} ({tensor.dtype}, {tensor.layout}, {tensor.device})"
+        f"{_both_names(name, names)} ({tensor.dtype}, {tensor.layout})"
         for name, tensor in state.items()
-        if name in own
-        and (tensor.is_complex() or tensor.is_quantized or tensor.is_meta or tensor.layout != torch.strided)
+        if name in own and (tensor.is_complex() or tensor.is_quantized or tensor.layout != torch.strided)
     ]
     if missing or misshapen or strange:
         raise ValueError(
