@@ -5,11 +5,16 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
+from pathlib import Path
 from reprlib import Repr
 from typing import Any
 
 _LONGEST = 60  # characters of a value in a message
 _SHOWN_DEPTH, _SHOWN_ITEMS = 4, 20
+
+
+class TooMuchWorkError(ValueError):
+    """Settings that would have a network look at an image for hours: a model file can hold any."""
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
@@ -36,6 +41,18 @@ def suggestion(name: object, known: Iterable[str]) -> str:
     """
     near = get_close_matches(name, list(known), n=3) if isinstance(name, str) else []
     return "; did you mean " + " or ".join(map(repr, near)) + "?" if near else ""
+
+
+def require_printable(path: Path, names: Iterable[str]) -> None:
+    """Refuse a file in which the name of a tensor is not text on one line, as every message quotes it.
+
+    >>> require_printable(Path("a.pth"), ["a.weight", "b\\x1b[31m"])
+    Traceback (most recent call last):
+    ValueError: a.pth: has a tensor named 'b\\x1b[31m'; expected names without control characters
+    """
+    for name in names:
+        if not name.isprintable():
+            raise ValueError(f"{path}: has a tensor named {shown(name)}; expected names without control characters")
 
 
 def load_extra(module: str, extra: str) -> Any:

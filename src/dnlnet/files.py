@@ -54,7 +54,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     Links are followed. Devices and pipes are written to and never replaced; `-` is standard output.
 
     >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as place:
+    >>> with TemporaryDirectory() as folder:
     ...     with atomic_write(Path(folder) / "a.txt") as temporary:
     ...         _ = temporary.write_text("all of it")
     ...     (Path(folder) / "a.txt").read_text(), len(list(Path(folder).iterdir()))
@@ -147,7 +147,7 @@ def remove_leftovers(folder: Path) -> None:
     """Remove what killed writers left in a folder; the files of live writers stay.
 
     >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as place:
+    >>> with TemporaryDirectory() as folder:
     ...     (Path(folder) / ".writing-0123456789abcdef-0").mkdir()
     ...     remove_leftovers(Path(folder))
     ...     list(Path(folder).iterdir())

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from dnlnet.artifacts.load import load, load_network
 from dnlnet.artifacts.model_file import find_model, read_header, read_model_file
+from dnlnet.runs.predict import predict
 
 STORED = Path(__file__).parent / "stored" / "model.safetensors"
 METADATA = read_header(STORED)[0]
@@ -153,6 +155,25 @@ def test_headers_of_another_kind_get_one_sentence(header: bytes, tmp_path: Path)
         ValueError, match=r"a.safetensors: (is not a model file, or is damaged|has weights but no recipe)"
     ):
         read_model_file(path)
+
+
+def test_a_name_that_a_terminal_would_obey_is_refused(tmp_path: Path) -> None:
+    path = changed(tmp_path / "a.safetensors", state={"\x1b[31m\nred": torch.ones(1)})
+    with pytest.raises(ValueError, match=r"a\.safetensors: has a tensor named ") as error:
+        read_model_file(path)
+    assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("evaluation", [{"window": [8, 8], "stride": [1, 1]}, {"scales": [20] * 50}])
+def test_a_model_that_would_take_for_ever_is_refused(evaluation: dict[str, Any], tmp_path: Path) -> None:
+    path = changed(tmp_path / "a.safetensors", {"recipe": recipe_with(evaluation=evaluation)})
+    Image.new("RGB", (600, 500)).save(tmp_path / "a.png")
+    Image.new("RGB", (6, 5)).save(tmp_path / "small.png")
+    (small,) = predict(path, [tmp_path / "small.png"], tmp_path / "small")
+    assert small.problem is None
+    (done,) = predict(path, [tmp_path / "a.png"], tmp_path / "out")
+    assert f"{tmp_path / 'a.png'}: an image of 600 x 500 would take the network " in str(done.problem)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

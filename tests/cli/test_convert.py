@@ -20,7 +20,8 @@ def test_a_converted_checkpoint_is_a_model_like_any_other(tmp_path: Path, monkey
     use_small_backbones(monkeypatch)
     file, model = tmp_path / "dnl_r50-d8_769x769_80k_cityscapes.pth", tmp_path / "dnl.safetensors"
     state = filled(mmseg_shapes(SMALL, "dnl_block"))
-    torch.save({"state_dict": {**state, "strange": torch.ones(1)}, "meta": {}}, file)
+    meta = {"CLASSES": ("\x1b[31mroad\n", "b", "c", "d", "e")}
+    torch.save({"state_dict": {**state, "strange": torch.ones(1)}, "meta": meta}, file)
     with pytest.raises(ValueError, match="strange"):
         dnlnet("convert", file, "-o", model)
     shown = dnlnet(
@@ -28,7 +29,10 @@ def test_a_converted_checkpoint_is_a_model_like_any_other(tmp_path: Path, monkey
         *("--set", "evaluation.stride=null", "--json", tmp_path / "a.json"),
     )
     assert f"{file}: mmsegmentation\n" in shown
-    assert "a network for segmentation: small_resnet50c with dnl (preset mmseg), 5 classes" in shown
+    assert (
+        "a network for segmentation: small_resnet50c with dnl (preset mmseg), 5 classes (\\x1b[31mroad\\n, b, c"
+        in shown
+    )
     assert "note: align_corners is True, as in their models for crops of 769 x 769" in shown
     assert "unused: strange" in shown
     assert f"{len(state)} tensors written: {model}" in shown

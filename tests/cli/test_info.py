@@ -4,7 +4,7 @@ import re
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import pytest
 import torch
@@ -115,9 +115,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _changed(program: Path, path: Path, change: dict[str, bytes]) -> Path:
+def _changed(program: Path, path: Path, change: dict[str, bytes], compression: int = ZIP_STORED) -> Path:
     """A copy of an archive in which the parts whose names end so have other contents."""
-    with ZipFile(program) as old, ZipFile(path, "w") as new:
+    with ZipFile(program) as old, ZipFile(path, "w", compression) as new:
         for name in old.namelist():
             ending = next((ending for ending in change if name.endswith(ending)), None)
             new.writestr(name, old.read(name) if ending is None else change[ending])
@@ -175,6 +175,11 @@ def test_a_program_with_damaged_parts_is_refused_in_words(
     program: Path, tmp_path: Path, change: dict[str, bytes], message: str
 ) -> None:
     assert message in str(info(_changed(program, tmp_path / "a.pt2", change)).exception)
+
+
+def test_a_program_that_unpacks_to_far_more_than_its_size_is_refused(program: Path, tmp_path: Path) -> None:
+    path = _changed(program, tmp_path / "a.pt2", {"models/model.json": b" " * 10_000_000}, ZIP_DEFLATED)
+    assert "unpacks to 10," in str(info(path).exception)
 
 
 def test_an_onnx_file_does_not_open_the_files_that_it_names(tmp_path: Path) -> None:

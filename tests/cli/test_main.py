@@ -175,6 +175,12 @@ def _main(monkeypatch: pytest.MonkeyPatch, error: Exception, *arguments: str) ->
     return int(stopped.value.code)
 
 
+def test_names_in_an_error_are_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a terminal would obey is written out; lines, which some errors have, stay."""
+    assert _main(monkeypatch, ValueError("\x1b[31m.png: 1 missing:\n  a")) == 2
+    assert capsys.readouterr().err.startswith("error: \\x1b[31m.png: 1 missing:\n  a")
+
+
 @pytest.mark.parametrize("error", [RuntimeError("boom\nand more"), KeyError("boom"), RecursionError("boom")])
 def test_an_unforeseen_error_is_one_sentence_and_a_saved_traceback(
     error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -323,6 +329,6 @@ def test_a_warning_is_a_sentence_without_its_place_in_the_code(monkeypatch: pyte
     monkeypatch.setattr(sys, "argv", ["dnlnet"])
     monkeypatch.setattr(cli, "app", lambda: None)
     cli.main()
-    assert warnings.formatwarning(UserWarning("weights are NaN"), UserWarning, "load.py", 1) == (
-        "warning: weights are NaN\n"
+    assert warnings.formatwarning(UserWarning("weights \x1b are NaN"), UserWarning, "load.py", 1) == (
+        "warning: weights \\x1b are NaN\n"
     )

@@ -67,6 +67,19 @@ def test_tensors_without_any_number_are_refused(state: State, tmp_path: Path) ->
     torch.save({**state, "decode_head.nl_block.g.conv.weight": torch.ones(0, 12, 1, 1)}, tmp_path / NAME)
     with pytest.raises(ValueError, match=r"has the shape \(0, 12, 1, 1\), which no layer has"):
         convert(tmp_path / NAME, tmp_path / "m.safetensors")
+    torch.save({**state, "decode_head.conv_seg.weight": torch.ones(2**40, 0, 1, 1)}, tmp_path / NAME)
+    with pytest.raises(ValueError, match=r"has the shape \(1099511627776, 0, 1, 1\), which no layer has"):
+        convert(tmp_path / NAME, tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("name", ["strange\nerror: done", "\x1b[31mred", "\u202eback"])
+def test_a_name_that_a_terminal_would_obey_is_refused(name: str, state: State, tmp_path: Path) -> None:
+    torch.save({**state, name: torch.ones(1)}, tmp_path / "a.pth")
+    save_file({**state, name: torch.ones(1)}, tmp_path / "a.safetensors")
+    for path in (tmp_path / "a.pth", tmp_path / "a.safetensors"):
+        with pytest.raises(ValueError, match="has a tensor named '") as error:
+            convert(path, tmp_path / "m.safetensors", partial=True)
+        assert str(error.value).isprintable()
 
 
 def test_tensors_of_no_known_use_are_an_error_unless_asked_for(state: State, tmp_path: Path) -> None:

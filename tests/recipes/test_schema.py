@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from dnlnet.detection.schema import MOST_DETECTED, DetectionRecipe
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Model
-from dnlnet.systems import find_recipe, parse_recipe
+from dnlnet.systems import RECIPES, find_recipe, parse_recipe
+from dnlnet.video.schema import MOST_SEEN, VideoRecipe
 
 STORED = Path(__file__).parents[1] / "artifacts" / "stored"
 RECIPE = find_recipe("cityscapes-r101-dnl")
@@ -134,12 +136,27 @@ def test_a_wrong_setting_gets_one_sentence(setting: str, message: str) -> None:
         ("ucf6-r50-dnl", "data.deviation=[0, 1, 1]", "expected at least 0.001"),
         ("ucf6-r50-dnl", "model.placement={layer2: [-1]}", "expected at least 0"),
         ("ucf6-r50-dnl", "evaluation.clips=0", "expected at least 1"),
+        (
+            "kinetics-r50-dnl",
+            "evaluation.clips=65536",
+            "65536 x 3 views of 8 frames of 256 x 256 are 103,079,215",
+        ),
+        ("kinetics-r50-dnl", "data.frames=65536", "are 128,849,018,880 pixels for a video; expected at most"),
+        ("coco-r50-dnl-c4", "data.long_side=65536", "short_side x long_side is 800 x 65536, more than 33,554,432"),
     ],
 )
 def test_a_setting_that_does_not_suit_the_others_gets_one_sentence(recipe: str, setting: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)) as raised:
         override(find_recipe(recipe), [setting])
     assert "\n" not in str(raised.value)
+
+
+def test_recipes_are_far_below_the_bounds_of_work() -> None:
+    for recipe in RECIPES.values():
+        if isinstance(recipe, VideoRecipe):
+            assert 10 * recipe.seen_pixels() < MOST_SEEN
+        elif isinstance(recipe, DetectionRecipe):
+            assert 10 * recipe.data.short_side * recipe.data.long_side < MOST_DETECTED
 
 
 def test_a_changed_recipe_has_neither_the_papers_score_nor_ours() -> None:

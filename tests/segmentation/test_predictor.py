@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dnlnet.data.classes import Classes
+from dnlnet.errors import TooMuchWorkError
 from dnlnet.segmentation.inference import Inference, tiles
 from dnlnet.segmentation.inference.tiles import MARGIN
 from dnlnet.segmentation.predictor import SegmentationModel
@@ -71,3 +72,12 @@ def test_tiles_are_resized_by_the_scale_of_the_whole_image(align_corners: bool) 
     cut = tiles((1200, 1800), 4 * 90_000, margin=2 * MARGIN)
     assert network.sizes == [(round(height / 2), round(width / 2)) for height, width in (t.seen_size for t in cut)]
     assert (tiled == whole).mean() > 0.998
+
+
+def test_tiles_without_end_are_refused_together() -> None:
+    """Each tile alone would be bearable."""
+    network = Recorded()
+    model = SegmentationModel(network, CLASSES, Inference(short_side=20_000))
+    with pytest.raises(TooMuchWorkError, match="an image of 500 x 400 would take the network"):
+        model.predict(smooth_image(400, 500), max_pixels=65_536)
+    assert not network.sizes

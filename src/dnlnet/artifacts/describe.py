@@ -5,13 +5,13 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile, ZipInfo
+from zipfile import BadZipFile, ZipFile
 
 from dnlnet.artifacts.model_file import described, require_readable
+from dnlnet.backbones.pickles import find_excess
 from dnlnet.errors import load_extra
 from dnlnet.files import parse_json
 
-_MOST_BYTES = 256 * 2**20  # of a part of an archive that is read: small archives can unpack to terabytes
 # Numbers of PyTorch's types, as torch._export.serde.schema.ScalarType has them.
 _TYPES = {
     1: "uint8",
@@ -35,13 +35,15 @@ def describe_program(path: Path) -> dict[str, Any]:
     require_readable(path)
     try:
         with ZipFile(path) as archive:
+            if excess := find_excess(archive.infolist(), path.stat().st_size):
+                raise ValueError(excess)
             parts = {member.filename.partition("/")[2]: member for member in archive.infolist()}
             programs = sorted(name for name in parts if re.fullmatch(r"models/[^/]+\.json", name))
             if not programs:
                 raise ValueError("it has no program")
-            program = parse_json(_read(archive, parts[programs[0]]))
+            program = parse_json(archive.read(parts[programs[0]]).decode())
             texts = {
-                name.removeprefix("extra/"): _read(archive, member)
+                name.removeprefix("extra/"): archive.read(member).decode()
                 for name, member in parts.items()
                 if name.startswith("extra/")
             }
@@ -60,14 +62,6 @@ def describe_program(path: Path) -> dict[str, Any]:
     ) as error:
         raise ValueError(f"{path}: is not a PyTorch program, or is damaged ({_line(error)})") from None
     return {"kind": "a PyTorch program, for torch.export.load", "inputs": inputs, **_about(path, texts)}
-
-
-def _read(archive: ZipFile, member: ZipInfo) -> str:
-    with archive.open(member) as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise ValueError(f"{member.filename} is larger than {_MOST_BYTES} bytes")
-    return content.decode()
 
 
 def _inputs(program: Any) -> list[list[str]]:

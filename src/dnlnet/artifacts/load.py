@@ -26,7 +26,7 @@ from dnlnet.artifacts.model_file import (
 from dnlnet.data.classes import Classes
 from dnlnet.data.downloads import is_url
 from dnlnet.data.labelled import BadFileError
-from dnlnet.data.names import in_html
+from dnlnet.data.names import in_html, printable
 from dnlnet.data.outputs import Outputs
 from dnlnet.deployed.runtimes import InRuntime, require_backend
 from dnlnet.files import atomic_write
@@ -205,7 +205,7 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         return Request.of(source, queries, self._outputs.several, **options)
 
     def __repr__(self) -> str:
-        return f"TrainedModel({', '.join(f'{name} {value}' for name, value in self._facts().items())})"
+        return printable(f"TrainedModel({', '.join(f'{name} {value}' for name, value in self._facts().items())})")
 
     def _repr_html_(self) -> str:
         rows = {"model": self.file.title, **self._facts(), "class names": ", ".join(self.classes.names)}

@@ -13,8 +13,9 @@ from safetensors import SafetensorError, safe_open
 import dnlnet
 from dnlnet.box import BOX
 from dnlnet.data.classes import Classes
+from dnlnet.data.names import printable
 from dnlnet.data.validated import validated
-from dnlnet.errors import suggestion
+from dnlnet.errors import require_printable, suggestion
 from dnlnet.files import json_text, parse_json
 from dnlnet.recipes.schema import Recipe
 from dnlnet.systems import parse_recipe
@@ -108,9 +109,12 @@ def read_header(path: Path) -> tuple[dict[str, str], dict[str, Kind]]:
         with safe_open(path, "np") as file:  # whose header needs no torch
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             kinds = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
-            return dict(file.metadata() or {}), kinds
+            metadata = dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path}: is not a model file, or is damaged: not a safetensors file ({error})") from None
+        what = f"not a safetensors file ({printable(error)})"
+        raise ValueError(f"{path}: is not a model file, or is damaged: {what}") from None
+    require_printable(path, kinds)
+    return metadata, kinds
 
 
 def require_readable(path: Path) -> None:

@@ -16,14 +16,17 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from dnlnet.backbones.image import Backbone
+from dnlnet.backbones.pickles import find_names
 from dnlnet.backbones.resnet3d import SlowOnly, inflate
 from dnlnet.backbones.rows import BACKBONES
+from dnlnet.errors import require_printable
 
 State = dict[str, Tensor]
 
 # Keys under which other programs store the weights in a checkpoint, and prefixes of their names.
 _ENVELOPES = ("state_dict", "model", "model_state_dict", "model_state")
 _PREFIXES = ("module.", "backbone.", "body.", "encoder.")
+_SHARED = 8  # times a file's size that its tensors may take, for some share their data
 # Layers of classifiers, which a backbone does not have.
 _CLASSIFIERS = re.compile(r"(fc|classifier|head|conv_head|incre_modules|downsamp_modules|final_layer)\b.*")
 
@@ -140,14 +143,15 @@ def read_state_dict(path: Path) -> State:
     return split_checkpoint(path, read_content(path))[0]
 
 
-def read_content(path: Path, stand_ins: Mapping[str, Callable[..., Any]] = {}) -> Any:
+def read_content(path: Path, stand_ins: Callable[[set[str]], Mapping[str, Callable[..., Any]]] = lambda _: {}) -> Any:
     """The content of a file of weights.
 
-    Nothing in the file is executed: a file that requires it is refused.
+    Nothing in the file is executed: a file that requires it is refused, and so is one that asks for far more work
+    than its size.
 
     Args:
         path: in PyTorch's format or safetensors.
-        stand_ins: what to create instead of other programs' objects, by the full names of their classes.
+        stand_ins: from the full names of the classes in the file to what to create instead of their objects.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
@@ -156,15 +160,16 @@ def read_content(path: Path, stand_ins: Mapping[str, Callable[..., Any]] = {}) -
             return load_file(path)
         except (SafetensorError, OSError):
             raise _damaged_error(path) from None
+    replaced = stand_ins(find_names(path))
     try:
         with (
-            torch.serialization.safe_globals([*((made, name) for name, made in stand_ins.items())]),
+            torch.serialization.safe_globals([*((made, name) for name, made in replaced.items())]),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # errors are reported below, in our words
             return torch.load(path, "cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        wanted = re.search(r"GLOBAL (\S+)", str(error))
+        wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
         raise ValueError(
             f"{path}: is damaged, or holds more than tensors and cannot be read without running code"
             f"{f' ({wanted[1]})' if wanted else ''}; save its state dict alone"
@@ -173,9 +178,7 @@ def read_content(path: Path, stand_ins: Mapping[str, Callable[..., Any]] = {}) -
         if error.errno == errno.EINVAL:  # PyTorch looks for the end of an archive before the file's beginning
             raise _damaged_error(path) from None
         raise
-    except _UNREADABLE as error:
-        if "TorchScript" in str(error):
-            raise ValueError(f"{path}: is a TorchScript program; save the state dict of its network") from None
+    except _UNREADABLE:
         raise _damaged_error(path) from None
 
 
@@ -195,7 +198,15 @@ def split_checkpoint(path: Path, content: Any) -> tuple[State, dict[str, Any]]:
             content = content[envelope]
     if not isinstance(content, Mapping) or not any(isinstance(value, Tensor) for value in content.values()):
         raise ValueError(f"{path}: holds no tensors by name; expected a state dict")
-    return {str(name): value for name, value in content.items() if isinstance(value, Tensor)}, rest
+    state = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+    require_printable(path, state)
+    taken, size = sum(tensor.numel() * tensor.element_size() for tensor in state.values()), path.stat().st_size
+    if taken > _SHARED * size or any(tensor.is_meta for tensor in state.values()):
+        raise ValueError(
+            f"{path}: its tensors take {taken:,} bytes, but the file has {size:,}; expected tensors that are stored "
+            "whole: save copies of them"
+        )
+    return state, rest
 
 
 def _damaged_error(path: Path) -> ValueError:

@@ -40,14 +40,15 @@ def convert(
     """
     from dnlnet.convert import convert as convert_file
     from dnlnet.convert.checking import describe
+    from dnlnet.data.names import printable
     from dnlnet.files import write_json
 
     converted = convert_file(file, out, settings or [], partial=partial, config=config)
     names = list(converted.classes.names)
     typer.echo(f"{file}: {converted.family}")
-    typer.echo(f"{describe(converted.recipe)}, {len(names)} classes ({', '.join(names[:3])}, ...)")
+    typer.echo(f"{describe(converted.recipe)}, {len(names)} classes ({printable(', '.join(names[:3]))}, ...)")
     for note in converted.notes:
-        typer.echo(f"note: {note}")
+        typer.echo(printable(f"note: {note}"))
     for name in converted.unused:
         typer.echo(f"unused: {name}")
     typer.echo(f"{len(converted.state)} tensors written: {out}")

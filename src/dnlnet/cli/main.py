@@ -79,7 +79,7 @@ def main() -> None:
 
     Exit codes: 2 for bad usage or input, 70 for a defect of this package, 128 + n for Ctrl-C and other signals.
     """
-    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
+    warnings.formatwarning = lambda message, *_: f"warning: {_as_text(message)}\n"
     try:
         with exit_on_stop_signals():
             app()
@@ -92,8 +92,15 @@ def main() -> None:
             raise
         message, code = _explain(error)
         typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
-        typer.echo(f"{message}  (--debug shows where)", err=True)
+        typer.echo(f"{_as_text(message)}  (--debug shows where)", err=True)
         sys.exit(code)
+
+
+def _as_text(message: object) -> str:
+    """Return the lines of a message without anything that a terminal would obey: names in it come from files."""
+    from dnlnet.data.names import printable
+
+    return "\n".join(map(printable, str(message).split("\n")))
 
 
 def _explain(error: Exception) -> tuple[str, int]:

@@ -65,7 +65,7 @@ def size(state: State, name: str, axis: int = 0) -> int:
     if name not in state:
         raise ValueError(f"the tensor {name} is missing; is this the whole network?")
     shape = tuple(state[name].shape)
-    if axis >= len(shape) or shape[axis] == 0:
+    if axis >= len(shape) or 0 in shape:
         raise ValueError(f"the tensor {name} has the shape {shape}, which no layer has")
     return shape[axis]
 

@@ -5,18 +5,11 @@ tensors and plain values, and refuses every other name. Here each such name is r
 so that the file can be read; those objects are left out.
 """
 
-import pickletools
 import re
-import struct
-import warnings
-import zipfile
-import zlib
-from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from io import BytesIO
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -41,9 +34,8 @@ _CONTAINERS: Mapping[str, Callable[..., Any]] = {
     "pyhocon.config_tree.ConfigTree": OrderedDict,
     "pyhocon.config_tree.ConfigList": list,
 }
-_ZIP = b"PK\x03\x04"  # start of a file of PyTorch 1.6 and later
-_OLD_PICKLES = 4  # pickles before the data of an older file: two versions, the machine, and what was saved
 _DEPTH = 64  # deepest nesting of a configuration
+_MOST_VALUES = 1_000_000  # beside the weights; a list may hold another one twice, and so on
 _MOST = 1000  # most classes and functions; a checkpoint names about twenty
 
 
@@ -65,13 +57,23 @@ class Ignored:
 
 def read_checkpoint(path: Path) -> ForeignCheckpoint:
     """Read a checkpoint; its `meta` is everything besides the weights, merged with the file's own `meta`."""
-    stand_ins = {name: type("Ignored", (Ignored,), {"kind": name}) for name in _find_names(path)}
-    state, rest = split_checkpoint(path, read_content(path, {**stand_ins, **_CONTAINERS}))
+    state, rest = split_checkpoint(path, read_content(path, _stand_ins))
     remove = _RemoveStandIns()
     outer = remove(rest)
+    if remove.sizes[id(rest)] > _MOST_VALUES:
+        raise ValueError(
+            f"{path}: holds more than {_MOST_VALUES:,} values beside its weights, some again and again; save its "
+            "state dict alone"
+        )
     own = outer.pop("meta", None)
     meta = {**outer, **(own if isinstance(own, Mapping) else {})}
     return ForeignCheckpoint(path, strip_wrappers(state), meta, tuple(sorted(remove.ignored)))
+
+
+def _stand_ins(names: set[str]) -> dict[str, Callable[..., Any]]:
+    """Return what to create for these classes and functions; nothing for more of them than a checkpoint has."""
+    ignored = {name: type("Ignored", (Ignored,), {"kind": name}) for name in names} if len(names) <= _MOST else {}
+    return {**ignored, **_CONTAINERS}
 
 
 def strip_wrappers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -108,6 +110,7 @@ class _RemoveStandIns:
     def __init__(self) -> None:
         self.ignored: set[str] = set()
         self._done: dict[int, Any] = {}  # for values that occur several times, or inside themselves
+        self.sizes: dict[int, int] = {}  # values inside of each, by its id
 
     def __call__(self, value: Any, depth: int = 0) -> Any:
         if isinstance(value, Ignored):
@@ -127,42 +130,6 @@ class _RemoveStandIns:
             done = [self(item, depth + 1) for item in value]
             done = tuple(done) if isinstance(value, tuple) else done
         self._done[id(value)] = done
+        inside = value.values() if isinstance(value, dict) else value
+        self.sizes[id(value)] = 1 + sum(self.sizes.get(id(item), 1) for item in inside)
         return done
-
-
-def _find_names(path: Path) -> set[str]:
-    """The classes and functions named in a file's pickles, which are not run."""
-    names: set[str] = set()
-    if not path.is_file():
-        return names
-    try:
-        with path.open("rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for stream in _pickles(file):
-                for code, argument, _ in pickletools.genops(stream):
-                    if code.name in ("GLOBAL", "INST") and isinstance(argument, str):
-                        module, _, name = argument.partition(" ")
-                        renamed = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
-                        names |= {f"{module}.{name}", ".".join(renamed)}  # as Python 2 had it, and now
-    except (OSError, *_BROKEN):
-        pass  # PyTorch reads it next, and says what is wrong
-    return names if len(names) <= _MOST else set()
-
-
-# Errors raised for damaged zip files and pickles.
-_BROKEN = (
-    *(ValueError, EOFError, IndexError, KeyError, RuntimeError, struct.error, OverflowError, MemoryError),
-    *(zipfile.BadZipFile, zlib.error),
-)
-
-
-def _pickles(file: IO[bytes]) -> Iterator[IO[bytes]]:
-    if file.read(len(_ZIP)) == _ZIP:
-        with zipfile.ZipFile(file) as archive:
-            for name in archive.namelist():
-                if name.endswith("/data.pkl"):
-                    yield BytesIO(archive.read(name))
-        return
-    file.seek(0)
-    for _ in range(_OLD_PICKLES):
-        yield file

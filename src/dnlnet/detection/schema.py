@@ -8,6 +8,8 @@ from dnlnet.detection.sources import SOURCES
 from dnlnet.recipes.ranges import Few, Flag, Positive, Share, Text
 from dnlnet.recipes.schema import DataPart, Model, Recipe
 
+MOST_DETECTED = 2**25  # pixels of an image, resized; those of COCO have 2^20
+
 
 class DetectorModel(Model):
     """A detector: see `dnlnet.detection.network.Detector`."""
@@ -39,6 +41,15 @@ class InstanceData(DataPart):
     def _long_is_longer(self) -> Self:
         if self.long_side < self.short_side:
             raise ValueError(f"a long_side of {self.long_side} is shorter than a short_side of {self.short_side}")
+        return self
+
+    @model_validator(mode="after")
+    def _images_can_be_seen(self) -> Self:
+        if self.short_side * self.long_side > MOST_DETECTED:
+            raise ValueError(
+                f"short_side x long_side is {self.short_side} x {self.long_side}, more than {MOST_DETECTED:,} "
+                "pixels; lower one of them"
+            )
         return self
 
 

@@ -13,7 +13,7 @@ from dnlnet.data.downloads import is_url
 from dnlnet.data.labelled import BadFileError
 from dnlnet.data.outputs import Outputs, Targets, writing_problem
 from dnlnet.engine import distributed
-from dnlnet.errors import is_out_of_memory
+from dnlnet.errors import TooMuchWorkError, is_out_of_memory
 from dnlnet.files import checksum
 from dnlnet.runs.job import Job, Stamp, content_of, sizes_of
 from dnlnet.systems import require_options
@@ -194,6 +194,8 @@ def _predicted(
         return outputs.predict(pixels, lambda done, total: progress(work.path, done, total)), None
     except BadFileError as error:
         return None, str(error)
+    except TooMuchWorkError as error:
+        return None, f"{work.path}: {error}"
     except OSError as error:
         return None, f"{work.path}: cannot be read: {error.strerror or error}"
     except (MemoryError, RuntimeError) as error:

@@ -113,7 +113,9 @@ class SegmentationModel:
         if height * width * scale**2 > max_pixels:
             tile_pixels = int(min(max_pixels, TILE_PIXELS) / scale**2)
             inference = self.inference.for_tiles_of((height, width))
-        total = sum(inference.passes(tile.seen_size) for tile in tiles((height, width), tile_pixels, margin))
+        seen = [tile.seen_size for tile in tiles((height, width), tile_pixels, margin)]
+        inference.require_affordable((height, width), sum(map(inference.work, seen)))
+        total = sum(map(inference.passes, seen))
         done = count(1)
         progress(0, total)
         network = self._counted(lambda: progress(next(done), total))

@@ -12,6 +12,8 @@ from dnlnet.recipes.schema import DataPart, Model, Part, Recipe, require_rising
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.sources import SOURCES
 
+MOST_SEEN = 2**30  # pixels that a network may be asked to look at for one video; 30 views of Kinetics have 2^24
+
 
 class VideoClassifierModel(Model):
     """A classifier of clips: see `dnlnet.video.network.VideoClassifier`."""
@@ -76,3 +78,19 @@ class VideoRecipe(Recipe):
     data: VideoData
     evaluation: Views = Views()
     sources = SOURCES
+
+    def seen_pixels(self) -> int:
+        """Return how many pixels the network looks at for one video; all its views are in memory together."""
+        views = self.evaluation
+        return views.clips * views.crops * self.data.frames * views.short_side**2
+
+    @model_validator(mode="after")
+    def _views_can_be_seen(self) -> Self:
+        if self.seen_pixels() > MOST_SEEN:
+            views, side = self.evaluation, self.evaluation.short_side
+            raise ValueError(
+                f"{views.clips} x {views.crops} views of {self.data.frames} frames of {side} x {side} are "
+                f"{self.seen_pixels():,} pixels for a video; expected at most {MOST_SEEN:,}: lower evaluation.clips, "
+                "evaluation.crops, evaluation.short_side or data.frames"
+            )
+        return self

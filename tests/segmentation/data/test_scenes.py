@@ -59,8 +59,8 @@ def test_an_index_past_the_end_ends_iteration() -> None:
         Scenes(3, 16)[3]
 
 
-@pytest.mark.parametrize("size", [0, 15, (64, 8)])
-def test_too_small_a_size_is_refused_at_once(size: int | tuple[int, int]) -> None:
+@pytest.mark.parametrize("size", [0, 15, (64, 8), (65536, 65536)])
+def test_too_small_or_large_a_size_is_refused_at_once(size: int | tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="at least 16 x 16 pixels"):
         scene(0, size)
     with pytest.raises(ValueError, match="at least 16 x 16 pixels"):

@@ -1,10 +1,16 @@
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dnlnet.errors import TooMuchWorkError
 from dnlnet.segmentation.inference import Inference
+from dnlnet.segmentation.inference.logits import MOST_WORK
+from dnlnet.segmentation.schema import SegmentationRecipe
 from dnlnet.segmentation.tiny import TinySegmentor
+from dnlnet.systems import RECIPES
 
 
 def network(images: Tensor) -> Tensor:
@@ -48,6 +54,56 @@ def test_the_short_side_comes_before_the_scales() -> None:
     out = Inference(short_side=26, scales=(0.5, 1.0))(recorded, IMAGE)
     assert sizes == [(13, 18), (26, 36)]
     assert out.shape == (1, 2, 13, 18)
+
+
+def never(images: Tensor) -> Tensor:
+    raise AssertionError("the network was asked")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"window": (8, 8), "stride": (1, 1)},
+        {"scales": (20.0,) * 50},
+        {"scales": (20.0,)},  # attention is quadratic in what is seen at once
+        {"short_side": 65_536},
+        {"divisor": 65_536},
+        {"window": (65_536, 65_536), "stride": (1, 1), "scales": (20.0,), "short_side": 65_536},
+    ],
+)
+def test_endless_work_is_refused_before_it_begins(settings: dict[str, Any]) -> None:
+    image = torch.zeros(1, 3, 600, 800)
+    for look in (Inference(**settings), Inference(**settings).labels):
+        with pytest.raises(TooMuchWorkError, match=r"an image of 800 x 600 would take .* times its pixels") as error:
+            look(never, image)
+        assert "\n" not in str(error.value)
+
+
+def test_the_work_is_what_the_network_is_given() -> None:
+    seen = []
+
+    def recorded(images: Tensor) -> Tensor:
+        seen.append(images[:, :1].numel())
+        return images[:, :1]
+
+    image = torch.zeros(1, 3, 300, 401)
+    for settings in (
+        {"scales": (0.5, 1.0, 1.5), "flip": True},
+        {"window": (128, 200), "stride": (70, 150), "scales": (1.0, 1.3), "divisor": 32},
+        {"short_side": 500, "long_side": 600},
+    ):
+        seen.clear()
+        Inference(**settings)(recorded, image)
+        assert Inference(**settings).work((300, 401)) == sum(seen)
+    assert Inference().work((3, 3)) == 128 * 128  # each pass has its price
+
+
+@pytest.mark.parametrize("size", [(32, 32), (375, 500), (1024, 2048), (100, 900)])
+def test_every_recipe_is_far_below_the_bound(size: tuple[int, int]) -> None:
+    for recipe in RECIPES.values():
+        if isinstance(recipe, SegmentationRecipe):
+            work = recipe.evaluation.inference(recipe.model).work(size)
+            assert work < MOST_WORK / 5 * max(size[0] * size[1], 2**20), recipe.name
 
 
 def test_windows_are_used_at_every_scale() -> None:

@@ -41,6 +41,7 @@ HELD_OUT_SEED = 0
 HELD_OUT_COUNT = 64
 
 SMALLEST = 16
+_LARGEST = 4096
 _NOISE = 0.05
 
 
@@ -56,8 +57,9 @@ def scene(seed: int | Sequence[int], size: int | tuple[int, int] = 96) -> tuple[
     ((3, 64, 96), (64, 96), 'sky')
     """
     height, width = (size, size) if isinstance(size, int) else size
-    if min(height, width) < SMALLEST:
-        raise ValueError(f"a scene needs at least {SMALLEST} x {SMALLEST} pixels, got {height} x {width}")
+    if min(height, width) < SMALLEST or height * width > _LARGEST**2:
+        limits = f"at least {SMALLEST} x {SMALLEST} pixels, and {_LARGEST} x {_LARGEST} at most"
+        raise ValueError(f"a scene needs {limits}; got {height} x {width}")
     rng = np.random.default_rng(seed)
     regions, region_class = _layout(rng, height, width)
     labels = region_class[regions]

@@ -2,14 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, prod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dnlnet.segmentation.inference.windows import Network, Size, corners, sliding_logits, starts
+from dnlnet.errors import TooMuchWorkError, shown
+from dnlnet.segmentation.inference.windows import Network, Size, sliding_logits, starts, window_count
 
+# Bounds on what the settings of a model file may ask for; of the recipes here, the most is 25 times the pixels.
+MOST_WORK = 256  # times the pixels of an image
+_LEAST_PIXELS = 2**20  # that a smaller image is taken to have
+_LEAST_PASS = 128 * 128  # pixels that a pass through the network costs at least
+_QUADRATIC = 4_000_000  # pixels seen at once; beyond them attention takes most of the time
 LEAST_SIDE = 5  # pixels; after two strides the tiny network's padding by reflection needs two positions
 _LONGEST = 8  # of a picture brought to `short_side`, in shorter sides: a stripe would become enormous
 _STRIP = 2**18  # pixels whose logits are brought to the image's size together
@@ -113,9 +119,40 @@ class Inference:
             looks = len(self.scales)
         else:
             padded = (self._padded(scaled) for scaled in self._sizes(size))
-            windows = (len(corners(scaled, self.window, self.stride)) for scaled in padded)
+            windows = (prod(map(window_count, scaled, self.window, self.stride)) for scaled in padded)
             looks = sum(ceil(count / self.batch) for count in windows)
         return looks * (1 + self.flip)
+
+    def work(self, size: Size) -> int:
+        """Return how many pixels the network would see of an image of this height and width.
+
+        A small pass counts as one of 128 x 128, and one of more than 4 million pixels as many times as it is larger.
+
+        >>> Inference(window=(200, 200), stride=(100, 100), flip=True).work((200, 300)) == 2 * 2 * 200 * 200
+        True
+        """
+        total = 0
+        for scaled in self._sizes(size):
+            seen, count = self._padded(scaled), 1
+            if self.window is not None and self.stride is not None:
+                count = prod(map(window_count, seen, self.window, self.stride))
+                seen = min(seen[0], self.window[0]), min(seen[1], self.window[1])
+            pixels = max(seen[0] * seen[1], _LEAST_PASS)
+            total += count * pixels * max(1, pixels // _QUADRATIC)
+        return total * (1 + self.flip)
+
+    def require_affordable(self, size: Size, work: int) -> None:
+        """Raise `TooMuchWorkError` if an image of this height and width would take far too much work."""
+        height, width = size
+        if work <= MOST_WORK * max(height * width, _LEAST_PIXELS):
+            return
+        settings = ("window", "stride", "short_side", "scales", "divisor")
+        asked = ", ".join(f"{name} {shown(getattr(self, name))}" for name in settings if getattr(self, name))
+        raise TooMuchWorkError(
+            f"an image of {width} x {height} would take the network {work // (height * width):,} times its pixels, "
+            f"with {asked}; at most {MOST_WORK} times is allowed: give the recipe's evaluation a larger stride, or "
+            "fewer and smaller scales"
+        )
 
     def covered(self, size: Size) -> tuple[float, float]:
         """The share of what the network is given, in height and width, that a whole image of this size takes.
@@ -140,7 +177,9 @@ class Inference:
 
     def _looks(self, network: Network, image: Tensor) -> Iterator[Tensor]:
         """Yield the logits (1, K, h, w) at each scale, averaged over the image and its mirror image."""
-        for size in self._sizes(image.shape[-2:]):
+        height, width = image.shape[-2:]
+        self.require_affordable((height, width), self.work((height, width)))
+        for size in self._sizes((height, width)):
             scaled = _resized(image, size, self.align_corners if self.image_corners is None else self.image_corners)
             logits = self._look(network, scaled)
             yield (logits + self._look(network, scaled.flip(-1)).flip(-1)) / 2 if self.flip else logits

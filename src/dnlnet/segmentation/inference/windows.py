@@ -27,6 +27,15 @@ def starts(length: int, window: int, stride: int) -> list[int]:
     return [*range(0, last, stride), last]
 
 
+def window_count(length: int, window: int, stride: int) -> int:
+    """Return how many windows cover a length, which may be shorter than one of them.
+
+    >>> window_count(11, window=4, stride=3), window_count(3, window=4, stride=3)
+    (4, 1)
+    """
+    return len(range(0, max(0, length - window), stride)) + 1
+
+
 def corners(size: Size, window: Size, stride: Size) -> list[Size]:
     """Top and left of every window over an image of this height and width.
 
