@@ -290,7 +290,7 @@ SOURCES = (
         "*",
         "poly learning rate policy ($1-(\\frac{iter}{iter_{max}})^{0.9}$)",
         "(1 - iter / iter_max)^0.9",
-        "the paper's formula is a misprint: its rate would be zero at first",
+        "read as the policy of CCNet, which the paper follows and the release runs",
     ),
     Source(
         {
