@@ -20,6 +20,11 @@ every value of every such recipe with these tables, and every quotation with the
 `dnlnet recipes show NAME --sources` prints the rows of one recipe.
 
 Nothing here has been trained at the paper's scale: what a difference costs or gains is not known.
+
+Some differences have no setting. In detection, pyramid and heads start with torchvision's initial values, where the
+release draws the pyramid's from Xavier's uniform distribution, and norms are plain (synchronised) batch norms, where
+the release has InPlaceABN. In action recognition, batch norms are synchronised over all GPUs and their statistics are
+the running ones, where PySlowFast has norms of its own for each GPU and computes their statistics from 200 batches.
 """
 
 

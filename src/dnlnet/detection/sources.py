@@ -4,6 +4,7 @@ from dnlnet.recipes.sources import ANY, Source
 
 _NL = "*-nl-*"
 _STANDARD = "We use the standard configuration of Mask R-CNN \\cite{he2017mask} with FPN and ResNet-50 as the backbone architecture"
+_ROWS = "Results based on Mask R-CNN, using R50 as backbone with FPN"
 _SILENT = "section 5.2 says nothing about a block's width, scale or gate"
 _SCHEDULE = "decayed by a factor of 10 at the 8$^\\text{th}$ and 11$^\\text{th}$ epoch"
 _NLB = "nlb: query, key and g of C/4 with bias, an output convolution that starts at zero, no gamma"
@@ -27,9 +28,9 @@ SOURCES = (
         {"model.stride_in_1x1": False, "model.ceil_pool": False, "model.caffe_pixels": False, "model.pixels": None},
         release="torchvision's ResNet-50, with its pixels",
     ),
-    Source({"model.whole": False}, reason="for networks that start from a trained model"),
+    Source({"model.whole": ANY}, reason="for networks that start from a trained model"),
     *(
-        Source({"model.variant": name}, f"*-{name}-*" if name else "*-baseline", reason="the row of the table")
+        Source({"model.variant": name}, f"*-{name}-*" if name else "*-baseline", _ROWS)
         for name in (None, "nl", "nl_pairwise", "nl_unary", "dnl")
     ),
     Source({"model.placement": "c4_one"}, "*-baseline *-c4", _BEFORE, "on the last but one residual block of layer3"),

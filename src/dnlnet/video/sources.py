@@ -3,6 +3,7 @@
 from dnlnet.recipes.sources import ANY, Source
 
 _FOLLOWS = "All the experiment settings follow the slow-only baseline in \\cite{feichtenhofer2018slowfast}"
+_ROWS = "Results based on Slow-only baseline using R50 as backbone on {Kinetics} validation set"
 _BLOCK = "PySlowFast's non-local block"
 _EVERY = "Following~\\cite{wang2018non}, we insert (disentangled) non-local blocks after every two residual blocks."
 
@@ -24,9 +25,9 @@ SOURCES = (
         _FOLLOWS,
         "PySlowFast's ResNet-50",
     ),
-    Source({"model.whole": False}, reason="for networks that start from a trained model"),
+    Source({"model.whole": ANY}, reason="for networks that start from a trained model"),
     *(
-        Source({"model.variant": name}, f"*-{name or 'baseline'}", reason="the row of the table")
+        Source({"model.variant": name}, f"*-{name or 'baseline'}", _ROWS)
         for name in (None, "nl", "nl_pairwise", "nl_unary", "dnl")
     ),
     Source(
