@@ -6,7 +6,9 @@ A signal that is ignored when a command starts stays ignored, as `nohup` wants i
 import os
 import signal
 import stat
+import sys
 import threading
+from _thread import interrupt_main
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -47,11 +49,8 @@ def handle_stop_signals(handler: Handler) -> None:
         signal.signal(number, handler)
 
 
-def ignore_stop_signals(_: int = 0) -> None:
-    """Ignore stop signals in a worker: a terminal sends them to every process, and the parent decides.
-
-    The argument is the worker's number, which `DataLoader` passes.
-    """
+def ignore_stop_signals() -> None:
+    """Ignore stop signals, as in a worker: a terminal sends them to every process, and the parent decides."""
     for number in _NUMBERS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -89,7 +88,7 @@ def exit_on_stop_signals() -> Iterator[None]:
     Traceback (most recent call last):
     dnlnet.signals.StopSignal: 143
     """
-    usual = _usual()
+    usual, report = _usual(), sys.unraisablehook
 
     def leave(number: int, _: FrameType | None) -> None:
         if _hold.depth:
@@ -100,8 +99,21 @@ def exit_on_stop_signals() -> Iterator[None]:
         _leave_closed_terminal(number)
         raise StopSignal(128 + number)
 
-    with _handling(usual, leave):
-        yield
+    def repeat(lost: "sys.UnraisableHookArgs") -> None:
+        """Raise an exit again that came while an object was deleted, which cannot raise anything."""
+        if not isinstance(lost.exc_value, StopSignal):
+            report(lost)
+            return
+        number = int(lost.exc_value.code or 0) - 128
+        signal.signal(number, leave)
+        threading.Timer(0.01, interrupt_main, [number]).start()
+
+    sys.unraisablehook = repeat
+    try:
+        with _handling(usual, leave):
+            yield
+    finally:
+        sys.unraisablehook = report
 
 
 @contextmanager

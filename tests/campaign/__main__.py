@@ -10,12 +10,13 @@ import time
 from datetime import date
 from pathlib import Path
 
-from campaign import inputs, runs
+from campaign import inputs, runs, signals
 from campaign.disks import mounting_allowed, small_disk
 from campaign.process import import_everything, side_by_side
 from campaign.results import Results
 
-PARTS = ("kills", "flips", "disk", "inputs")
+PARTS = ("kills", "flips", "disk", "inputs", "signals")
+SIGNALS = 50
 
 
 def main() -> int:
@@ -24,7 +25,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of: {', '.join(PARTS)}; all by default")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", help="only bad inputs of this kind")
-    parser.add_argument("--sample", type=int, help="only so many bad inputs, drawn at random")
+    parser.add_argument("--sample", type=int, help="only so many bad inputs and signals, drawn at random")
     parser.add_argument("--json", type=Path, help="also write the table and all that fell short here")
     options = parser.parse_args()
     parts = options.parts or list(PARTS)
@@ -60,6 +61,11 @@ def main() -> int:
         elif "disk" in parts:
             print("no full disks: this user may not mount a tmpfs")
         side_by_side(lambda case: inputs.attempt(case, results), cases)
+        if "signals" in parts:
+            model = materials.segmentation
+            moments = signals.moments(options.seed, SIGNALS if options.sample is None else options.sample)
+            taken = signals.durations(model, [moment.command for moment in moments])
+            side_by_side(lambda moment: signals.attempt(moment, model, taken, results), moments)
         return _report(results, options.json, time.monotonic() - start)
 
 

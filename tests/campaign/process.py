@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,29 +37,40 @@ def import_everything() -> None:
     import torch.utils.tensorboard
     import torchvision  # noqa: F401
 
+    import dnlnet.cli.main  # noqa: F401
+
     torch.set_num_threads(1)
 
 
 def run(
-    arguments: Sequence[object], folder: Path, *, kill_after: float | None = None, timeout: float = TIMEOUT
+    arguments: Sequence[object],
+    folder: Path,
+    *,
+    kill_after: float | None = None,
+    number: signal.Signals = signal.SIGKILL,
+    timeout: float = TIMEOUT,
 ) -> Outcome:
-    """Run `dnlnet` with these arguments in a folder; `kill_after` so many seconds with SIGKILL, if it still runs."""
+    """Run `dnlnet` with these arguments in a folder; `kill_after` so many seconds with a signal, if it still runs."""
     printed = folder / ".printed"
     child = os.fork()
     if child == 0:
         _become([str(argument) for argument in arguments], folder, printed)
     deadline = time.monotonic() + (timeout if kill_after is None else kill_after)
+    hung = False
     while (status := os.waitpid(child, os.WNOHANG))[0] == 0:
         if time.monotonic() > deadline:
             # A kill hits one process, as the kernel's for want of memory does; what hangs is ended with its readers.
-            (os.kill if kill_after is not None else os.killpg)(child, signal.SIGKILL)
-            status = os.waitpid(child, 0)
-            break
+            if kill_after is None:
+                hung = True
+                os.killpg(child, signal.SIGKILL)
+            else:
+                os.kill(child, number)
+            kill_after, deadline = None, time.monotonic() + timeout
         time.sleep(0.005)
     code = os.waitstatus_to_exitcode(status[1])
     output = printed.read_text(errors="replace") if printed.exists() else ""
     printed.unlink(missing_ok=True)
-    return Outcome(code, output, hung=kill_after is None and code == -signal.SIGKILL)
+    return Outcome(code, output, hung)
 
 
 def _become(arguments: list[str], folder: Path, printed: Path) -> NoReturn:
@@ -70,6 +82,7 @@ def _become(arguments: list[str], folder: Path, printed: Path) -> NoReturn:
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     sys.argv = ["dnlnet", *arguments]
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup
     code = 0
     try:
         from dnlnet.cli.main import main
@@ -83,6 +96,7 @@ def _become(arguments: list[str], folder: Path, printed: Path) -> NoReturn:
         traceback.print_exc()
         code = 1
     finally:
+        threading._shutdown()  # type: ignore[attr-defined]  # the interpreter waits for threads, too
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -114,12 +114,12 @@ def kills(system: System, folder: Path, seconds: float, results: Results, seed: 
         for _ in range(min(10, system.kills - done)):
             outcome = run([*system.arguments, "--out", out], expected.parent, kill_after=rng.uniform(0, seconds))
             if outcome.code != -signal.SIGKILL:
-                fault = _failed(outcome)  # or it had ended before
+                fault = failed(outcome)  # or it had ended before
                 break
             chain += 1
         last = run([*system.arguments, "--out", out], expected.parent)
         if chain or fault:
-            fault = fault or _failed(last) or difference(out, expected) or _leftovers(out)
+            fault = fault or failed(last) or difference(out, expected) or leftovers(out)
             results.add(Try("kills", f"SIGKILL, {system.name}", f"{chain} kills", fault, max(1, chain)))
         done += chain
         shutil.rmtree(out)
@@ -147,7 +147,7 @@ def flips(system: System, folder: Path, seconds: float, results: Results, seed: 
         content[bit // 8] ^= 1 << bit % 8
         path.write_bytes(content)
         done = run([*system.arguments, "--out", out], expected.parent)
-        fault = _failed(done, refusal=True) or (difference(out, expected) if done.code == 0 else None)
+        fault = failed(done, refusal=True) or (difference(out, expected) if done.code == 0 else None)
         if fault == LOG_DIFFERS and "log.jsonl" in done.output:
             fault = None  # a line is lost, which was said
         results.add(Try("flips", f"flipped bit, {path.suffix.removeprefix('.')}", f"{path.name} bit {bit}", fault))
@@ -163,10 +163,10 @@ def full_disks(system: System, folder: Path, results: Results, mount: Mount) -> 
     for share in (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
         with mount(disk, int(needed * share) + 4096) as enlarge:
             full = run([*system.arguments, "--out", disk / "run"], disk.parent)
-            fault = _failed(full, refusal=True)
+            fault = failed(full, refusal=True)
             enlarge()
             last = run([*system.arguments, "--out", disk / "run"], disk.parent)
-            fault = fault or _failed(last) or difference(disk / "run", expected) or _leftovers(disk / "run")
+            fault = fault or failed(last) or difference(disk / "run", expected) or leftovers(disk / "run")
         results.add(Try("full disk", f"full disk, {system.name}", f"{share:.0%} of what it needs", fault))
 
 
@@ -188,7 +188,7 @@ def difference(out: Path, expected: Path) -> str | None:
     return None if list(read_log(out)) == list(read_log(expected)) else LOG_DIFFERS
 
 
-def _failed(done: Outcome, *, refusal: bool = False) -> str | None:
+def failed(done: Outcome, *, refusal: bool = False) -> str | None:
     """Why an outcome is none of those allowed: success, or, where it may refuse, a sentence and exit code 2."""
     last = done.output.strip().splitlines()[-1:] or [""]
     if done.hung:
@@ -200,6 +200,7 @@ def _failed(done: Outcome, *, refusal: bool = False) -> str | None:
     return f"exit code {done.code}: {last[0]}"
 
 
-def _leftovers(out: Path) -> str | None:
+def leftovers(out: Path) -> str | None:
+    """What is hidden in a folder, in words."""
     hidden = [str(path.relative_to(out)) for path in out.rglob(".*")]
     return f"left behind: {', '.join(hidden)}" if hidden else None

@@ -48,9 +48,10 @@ def test_chains_of_kills_count_as_many_tries(tmp_path: Path) -> None:
     assert results.table() == [{"part": "kills", "kind": "SIGKILL", "tries": 5, "held": 3, "short": 2}]
 
 
-def test_a_sample_of_bad_input_holds(tmp_path: Path) -> None:
+def test_a_sample_of_bad_input_and_of_signals_holds(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "campaign", "inputs", "--sample", "5", "--seed", "1", "--json", str(report)]
+    options = ["--sample", "3", "--seed", "1", "--json", str(report)]
+    command = [sys.executable, "-m", "campaign", "inputs", "signals", *options]
     done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
     assert json.loads(report.read_text())["fell short"] == []
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ from typer.testing import CliRunner, Result
 
 import dnlnet
 from dnlnet.cli.main import app
+from dnlnet.lens.panels import save_figure
+from dnlnet.signals import exit_on_stop_signals
 from trees import truncate, write_image
 
 
@@ -43,6 +46,21 @@ def test_figures_maps_and_a_page_are_written(run: Path, other_run: Path, photo: 
 def test_without_queries_points_are_chosen(run: Path, photo: Path, tmp_path: Path) -> None:
     assert attend(run, photo, "-o", tmp_path / "out").exit_code == 0
     assert json.loads((tmp_path / "out" / "a.json").read_text())["views"][0]["queries"]
+
+
+def test_a_signal_leaves_all_files_of_a_picture_or_none(
+    run: Path, photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save_and_stop(*arguments: object) -> None:
+        save_figure(*arguments)
+        signal.raise_signal(signal.SIGTERM)
+
+    write_image(tmp_path / "second.png")
+    monkeypatch.setattr("dnlnet.lens.attend.save_figure", save_and_stop)
+    with exit_on_stop_signals():
+        result = attend(run, photo, tmp_path / "second.png", "-o", tmp_path / "out")
+    assert result.exit_code == 128 + signal.SIGTERM
+    assert sorted(path.suffix for path in (tmp_path / "out").iterdir()) == [".json", ".npz", ".pdf", ".png"]
 
 
 def test_a_picture_too_large_is_made_smaller(run: Path, tmp_path: Path) -> None:

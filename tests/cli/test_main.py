@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -252,6 +253,25 @@ def test_a_signal_ends_a_command_which_cleans_up(
         assert ended.value.code == 128 + number
         assert [path.name for path in tmp_path.iterdir()] == ["a.txt"] * (place == "release")
         assert capsys.readouterr().err == "stopped\n"
+
+
+def test_a_signal_that_comes_while_an_object_is_deleted_is_not_lost(
+    signals: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Deleted:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    def work() -> None:
+        Deleted()
+        time.sleep(10)
+        pytest.fail("the signal was lost")
+
+    monkeypatch.setattr(cli, "app", work)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert capsys.readouterr().err == "stopped\n"
 
 
 def test_a_signal_that_is_ignored_stays_so(signals: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

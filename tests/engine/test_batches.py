@@ -1,6 +1,9 @@
+import sys
+
 import pytest
 
 from dnlnet.engine.batches import Batches, GroupedBatches, grouped_round
+from dnlnet.engine.loading import load_batches
 
 
 def test_every_epoch_has_every_sample_once_in_another_order() -> None:
@@ -84,3 +87,19 @@ def test_processes_share_the_grouped_batches_of_one(world_size: int) -> None:
     alone = list(GroupedBatches(GROUPS, 6, 0, 9, seed=0))
     shares = [GroupedBatches(GROUPS, 6, 0, 9, seed=0, rank=rank, world_size=world_size) for rank in range(world_size)]
     assert [[draw for part in parts for draw in part] for parts in zip(*shares, strict=True)] == alone
+
+
+class _Interrupted:
+    """Data whose worker is left by its main process while it hands over a batch, as multiprocessing tells it."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> int:
+        sys.excepthook(ConnectionResetError, ConnectionResetError("Connection reset by peer"), None)
+        return index
+
+
+def test_a_worker_says_nothing_when_the_main_process_ends(capfd: pytest.CaptureFixture[str]) -> None:
+    assert [batch.tolist() for batch in load_batches(_Interrupted(), 1, sampler=[0])] == [[0]]
+    assert capfd.readouterr().err == ""

@@ -1,6 +1,7 @@
 """Load batches in worker processes, and report the workers' errors in one sentence."""
 
 import re
+import sys
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,7 +31,7 @@ def load_batches(
         num_workers=workers,
         pin_memory=torch.cuda.is_available(),
         generator=torch.Generator(),
-        worker_init_fn=ignore_stop_signals,
+        worker_init_fn=_begin_worker,
         sampler=sampler,
         batch_sampler=batch_sampler,
         collate_fn=getattr(data, "collate", None),  # for samples that differ in size
@@ -47,6 +48,12 @@ def load_batches(
     finally:
         if workers:  # now: this process could not end while an error's traceback refers to them
             batches._shutdown_workers()  # type: ignore[attr-defined]
+
+
+def _begin_worker(_: int) -> None:
+    """Ignore stop signals, which are for the main process, and its end while it receives a batch."""
+    ignore_stop_signals()
+    sys.excepthook = lambda *_: None  # of the thread that hands over batches; other errors are passed on
 
 
 @contextmanager

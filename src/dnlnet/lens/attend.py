@@ -28,6 +28,7 @@ from dnlnet.lens.panels import PRINT_DOTS, save_figure
 from dnlnet.lens.record import record
 from dnlnet.lens.views import Picture, PictureModel, Point, classes_of
 from dnlnet.results import Kind, is_result
+from dnlnet.signals import hold_stop_signals
 
 Query = tuple[int, ...]  # x, y in pixels, and in a clip the frame
 MAX_PIXELS = 4_000_000
@@ -251,11 +252,12 @@ def write_shown(
     """What is shown of a picture or video, under one name with four endings, or none of it and a `BadFileError`."""
     png, pdf, npz, json = files = shown_files(target)
     try:
-        save_figure(figure, png, dots)
-        save_figure(figure, pdf, PRINT_DOTS)
-        with atomic_write(npz) as temporary:
-            np.savez_compressed(temporary, allow_pickle=False, **arrays)
-        write_json(json, content)
+        with hold_stop_signals():
+            save_figure(figure, png, dots)
+            save_figure(figure, pdf, PRINT_DOTS)
+            with atomic_write(npz) as temporary:
+                np.savez_compressed(temporary, allow_pickle=False, **arrays)
+            write_json(json, content)
     except OSError as error:
         raise BadFileError(Problem(path, writing_problem(error, files))) from None
 
