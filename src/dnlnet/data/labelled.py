@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from dnlnet.data.classes import Classes, Colour
-from dnlnet.data.files import file_fault
+from dnlnet.data.files import composed, file_fault
 from dnlnet.data.fingerprint import Listed, sampled
 from dnlnet.data.rgb import SIDEWAYS, orientation, to_rgb, turned, upright
 from dnlnet.data.sizes import MOST_PIXELS
@@ -263,10 +263,20 @@ def pair_files(images: Mapping[str, Path], labels: Mapping[str, Path]) -> tuple[
     >>> pairs, str(problems[0])
     ([Pair(image=PosixPath('a.jpg'), labels=PosixPath('a.png'))], 'b.jpg: has no label file')
     """
+    (images, problems), (labels, more) = composed_keys(images), composed_keys(labels)
     pairs = [Pair(images[key], labels[key]) for key in sorted(images.keys() & labels.keys())]
-    alone = [Problem(images[key], "has no label file") for key in sorted(images.keys() - labels.keys())]
-    alone += [Problem(labels[key], "has no image") for key in sorted(labels.keys() - images.keys())]
-    return pairs, alone
+    problems += [Problem(images[key], "has no label file") for key in sorted(images.keys() - labels.keys())]
+    problems += [Problem(labels[key], "has no image") for key in sorted(labels.keys() - images.keys())]
+    return pairs, problems + more
+
+
+def composed_keys(files: Mapping[str, Path]) -> tuple[dict[str, Path], list[Problem]]:
+    """Return the files by their `composed` keys, and a problem for each that then has the key of another."""
+    found: dict[str, Path] = {}
+    for key, path in files.items():
+        found.setdefault(composed(key), path)
+    text = "has the same name as another file, apart from its Unicode form; keep one of them"
+    return found, [Problem(path, text) for key, path in files.items() if found[composed(key)] != path]
 
 
 def files_by_stem(folder: Path, suffixes: Iterable[str] = IMAGE_SUFFIXES) -> dict[str, Path]:

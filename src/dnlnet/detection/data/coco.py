@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dnlnet.data.classes import Classes, distinct_colours
-from dnlnet.data.files import file_fault
+from dnlnet.data.files import file_fault, on_disk
 from dnlnet.data.labelled import Problem
 from dnlnet.detection.data.entries import read_category, read_entries, read_image, read_object
 from dnlnet.detection.data.objects import AnnotatedImage, Instance, InstanceImages
@@ -148,6 +148,13 @@ def _present(images: Sequence[AnnotatedImage]) -> tuple[list[AnnotatedImage], li
     """The images whose files exist, and a problem for each of the others; every folder is listed only once."""
     folders = {image.path.parent for image in images}
     files = {folder: frozenset(os.listdir(folder)) if folder.is_dir() else frozenset() for folder in folders}
-    present = [image for image in images if image.path.name in files[image.path.parent]]
-    missing = [image for image in images if image.path.name not in files[image.path.parent]]
-    return present, [Problem(image.path, "no such file") for image in missing]
+    present: list[AnnotatedImage] = []
+    missing: list[Problem] = []
+    for image in images:
+        if image.path.name in files[image.path.parent]:
+            present.append(image)
+        elif (path := on_disk(image.path)).exists():
+            present.append(replace(image, path=path))
+        else:
+            missing.append(Problem(path, "no such file"))
+    return present, missing

@@ -15,7 +15,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from dnlnet.data.classes import IGNORE, Byte, Classes, Colour, distinct_colours, is_name
-from dnlnet.data.files import file_fault
+from dnlnet.data.files import composed, file_fault, on_disk
 from dnlnet.data.labelled import (
     IMAGE_SUFFIXES,
     Decoder,
@@ -125,10 +125,10 @@ def folder(root: Path, split: str) -> LabelledImages:
     """
     classes, decode, in_colour = read_classes(root / "classes.yaml")
     known = own_splits(root)
-    if split not in known:
+    if composed(split) not in known:
         raise unknown("split", split, known)
-    images, image_problems = _by_path(root / "images" / split)
-    masks, mask_problems = _by_path(root / "masks" / split)
+    images, image_problems = _by_path(on_disk(root / "images" / split))
+    masks, mask_problems = _by_path(on_disk(root / "masks" / split))
     lossy = [key for key, path in masks.items() if path.suffix.lower() in (".jpg", ".jpeg")]
     mask_problems += [Problem(masks.pop(key), "JPEG changes the labels of a mask; save it as PNG") for key in lossy]
     pairs, alone = pair_files(images, masks)
@@ -148,7 +148,9 @@ def own_splits(root: Path) -> list[str]:
     images = root / "images"
     if not images.is_dir():
         raise FileNotFoundError(f"{images}: no such folder")
-    splits = sorted(path.name for path in images.iterdir() if path.is_dir() and not path.name.startswith("."))
+    splits = sorted(
+        composed(path.name) for path in images.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )
     if not splits:
         raise FileNotFoundError(f"{images}: has no folder for a split, such as {images / 'train'}")
     return splits
