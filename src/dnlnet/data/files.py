@@ -1,4 +1,4 @@
-"""Files that others wrote: what stands in the place of one, before it is opened, its name, and the lines of a list."""
+"""Files that others wrote: what stands in the place of one, before it is opened; names, and the lines of a list."""
 
 import os
 import stat

@@ -137,7 +137,7 @@ def folder(root: Path, split: str) -> LabelledImages:
 
 
 def own_splits(root: Path) -> list[str]:
-    """The names of the folders in `images`, in order.
+    """Return the names of the folders in `images` and `masks`, in order; a split needs both.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as root:
@@ -148,9 +148,8 @@ def own_splits(root: Path) -> list[str]:
     images = root / "images"
     if not images.is_dir():
         raise FileNotFoundError(f"{images}: no such folder")
-    splits = sorted(
-        composed(path.name) for path in images.iterdir() if path.is_dir() and not path.name.startswith(".")
-    )
+    folders = [path for path in (*images.iterdir(), *(root / "masks").glob("*")) if path.is_dir()]
+    splits = sorted({composed(path.name) for path in folders if not path.name.startswith(".")})
     if not splits:
         raise FileNotFoundError(f"{images}: has no folder for a split, such as {images / 'train'}")
     return splits
