@@ -203,6 +203,9 @@ def test_missing_folders_are_named(tmp_path: Path) -> None:
         (b"names: [a\0]", "is not YAML: "),
         ("names: [a]".encode("utf-16"), "is not text in UTF-8"),
         (b"", "holds nothing; expected keys and values"),
+        (b"names: [a]\nmasks: index\nnames: [b]", "is not YAML: the key 'names' is given again in line 3; expected"),
+        (b"masks: {a: 1, a: 2}\nnames: [a]", "is not YAML: the key 'a' is given again in line 1; expected"),
+        (b"x: &x {names: [a]}\n<<: [*x, *x]", "is not YAML: a merge key in line 2; expected keys and values"),
     ],
 )
 def test_any_classes_file_gets_one_sentence(tmp_path: Path, content: bytes, said: str) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from dnlnet.data.classes import IGNORE, Byte, Classes, Colour, distinct_colours, is_name
@@ -25,12 +24,11 @@ from dnlnet.data.labelled import (
     index_labels,
     pair_files,
 )
+from dnlnet.data.parsing import parse_yaml
 from dnlnet.data.validated import expecting, require_list, validated
 from dnlnet.errors import shown, unknown
 
 _EXAMPLE = "for example names: [sky, road]"
-# What PyYAML lets through for values that do not fit their tags, such as 2020-13-01, !!bool x and !!int "".
-_BAD_VALUES = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError)
 
 
 def _name(value: Any) -> str:
@@ -176,16 +174,11 @@ def _load_yaml(path: Path) -> Any:
     if fault := file_fault(path):
         raise FileNotFoundError(f"{path}: {fault}; write one that names the classes, {_EXAMPLE}")
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return parse_yaml(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise ValueError(f"{path}: is not text in UTF-8; save it in that encoding") from None
-    except RecursionError:
-        raise ValueError(f"{path}: is nested too deeply; expected keys and values, {_EXAMPLE}") from None
-    except (yaml.YAMLError, *_BAD_VALUES) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" in line {mark.line + 1}" if mark else ""
-        what = getattr(error, "problem", None) or (str(error).splitlines() or ["a value that is none"])[0]
-        raise ValueError(f"{path}: is not YAML: {what}{where}; expected keys and values, {_EXAMPLE}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; expected keys and values, {_EXAMPLE}") from None
 
 
 def _interpret(content: Any) -> tuple[Classes, Decoder, bool]:
