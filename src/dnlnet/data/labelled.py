@@ -89,6 +89,7 @@ class LabelledImages:
         decode: from the values in a label file to classes.
         problems: files found missing when the data set was listed.
         colour_labels: the label files hold colours, not numbers.
+        colours: of the classes, if the palettes of label files have to agree with them.
     """
 
     name: str
@@ -97,6 +98,7 @@ class LabelledImages:
     decode: Decoder
     problems: Sequence[Problem] = ()
     colour_labels: bool = False
+    colours: Sequence[Colour] = ()
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -128,6 +130,10 @@ class LabelledImages:
         if not self.colour_labels and labels.mode not in ("L", "P"):
             kind = f"a label file of mode {labels.mode}"
             raise BadFileError(Problem(path, f"{kind}; expected one 8-bit number for each pixel (mode L or P)"))
+        for number, colour in _contradictions(labels, self.colours):
+            names = f"in classes.yaml {self.classes.names[number]!r} is {self.colours[number]}"
+            text = f"its palette shows {number} in {colour}, but {names}; correct their order, or leave colours out"
+            raise BadFileError(Problem(path, text))
         return labels
 
     def aligned(self, index: int, size: tuple[int, int], labels: Image.Image) -> Image.Image:
@@ -254,6 +260,21 @@ class _ColourDecoder:
 
     def meaning(self) -> list[list[int]]:
         return [list(both) for both in zip(self.known.tolist(), self.classes.tolist(), strict=True)]
+
+
+def _contradictions(labels: Image.Image, colours: Sequence[Colour]) -> Iterator[tuple[int, Colour]]:
+    """Yield the numbers in a label map that its palette shows in another colour than the classes have, and that one.
+
+    A palette of greys says nothing: programs write one where they know no colours.
+    """
+    flat = labels.getpalette() if colours and labels.mode == "P" else None
+    palette = list(zip(*[iter(flat or ())] * 3, strict=False))
+    if all(red == green == blue for red, green, blue in palette):
+        return
+    counts = labels.histogram()
+    for number, (shown, own) in enumerate(zip(palette, colours, strict=False)):
+        if shown != tuple(own) and counts[number]:
+            yield number, shown
 
 
 def pair_files(images: Mapping[str, Path], labels: Mapping[str, Path]) -> tuple[list[Pair], list[Problem]]:

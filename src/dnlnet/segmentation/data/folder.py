@@ -121,7 +121,7 @@ def folder(root: Path, split: str) -> LabelledImages:
     ...     folder(Path(root), "train").classes.names
     ('sky', 'road')
     """
-    classes, decode, in_colour = read_classes(root / "classes.yaml")
+    classes, decode, in_colour, colours = read_classes(root / "classes.yaml")
     known = own_splits(root)
     if composed(split) not in known:
         raise unknown("split", split, known)
@@ -131,7 +131,7 @@ def folder(root: Path, split: str) -> LabelledImages:
     mask_problems += [Problem(masks.pop(key), "JPEG changes the labels of a mask; save it as PNG") for key in lossy]
     pairs, alone = pair_files(images, masks)
     problems = [*image_problems, *mask_problems, *alone]
-    return LabelledImages(f"folder {split}", classes, pairs, decode, problems, colour_labels=in_colour)
+    return LabelledImages(f"folder {split}", classes, pairs, decode, problems, in_colour, colours)
 
 
 def own_splits(root: Path) -> list[str]:
@@ -153,13 +153,16 @@ def own_splits(root: Path) -> list[str]:
     return splits
 
 
-def read_classes(path: Path) -> tuple[Classes, Decoder, bool]:
-    """The classes that a `classes.yaml` describes, the decoder of the masks, and whether they hold colours.
+def read_classes(path: Path) -> tuple[Classes, Decoder, bool, tuple[Colour, ...]]:
+    """Return what a `classes.yaml` says.
+
+    These are the classes, the decoder of the masks, whether they hold colours, and the colours that the palettes of
+    the others have to agree with.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     _ = (Path(folder) / "classes.yaml").write_text("{names: [sky], masks: colour, colours: [[0, 0, 255]]}")
-    ...     classes, _, in_colour = read_classes(Path(folder) / "classes.yaml")
+    ...     classes, _, in_colour, _ = read_classes(Path(folder) / "classes.yaml")
     >>> classes, in_colour
     (Classes(names=('sky',), palette=((0, 0, 255),)), True)
     """
@@ -181,7 +184,7 @@ def _load_yaml(path: Path) -> Any:
         raise ValueError(f"{path}: {error}; expected keys and values, {_EXAMPLE}") from None
 
 
-def _interpret(content: Any) -> tuple[Classes, Decoder, bool]:
+def _interpret(content: Any) -> tuple[Classes, Decoder, bool, tuple[Colour, ...]]:
     if not isinstance(content, dict):
         raise ValueError(f"holds {shown(content)}; expected keys and values, {_EXAMPLE}")
     if "names" not in content:
@@ -195,7 +198,8 @@ def _interpret(content: Any) -> tuple[Classes, Decoder, bool]:
             raise unknown("key", key, kind.model_fields)
     found = validated(kind, content)
     classes = found.classes()
-    return classes, found.decoder(classes), masks == "colour"
+    in_colour = masks == "colour"
+    return classes, found.decoder(classes), in_colour, () if in_colour else found.colours
 
 
 def _by_path(top: Path) -> tuple[dict[str, Path], list[Problem]]:
