@@ -221,16 +221,6 @@ def write_json(path: Path, content: Any) -> None:
         temporary.write_text(json_text(content, indent=1) + "\n")
 
 
-def parse_json(text: str) -> Any:
-    """What a JSON text says; an error in words if it is none."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(f"is not JSON ({error})") from None
-
-
 def checksum(path: Path) -> str:
     """SHA-256 of a file's content.
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from dnlnet.backbones import BACKBONES, BackboneRow
 from dnlnet.data.catalog import DataSet, Samples
 from dnlnet.data.classes import Classes
+from dnlnet.data.parsing import parse_json
 from dnlnet.data.validated import validated
 from dnlnet.detection.system import SYSTEM as DETECTION
 from dnlnet.errors import shown, unknown
-from dnlnet.files import parse_json
 from dnlnet.recipes.schema import Recipe
 from dnlnet.segmentation.system import SYSTEM as SEGMENTATION
 from dnlnet.video.system import SYSTEM as VIDEO

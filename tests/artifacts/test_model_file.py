@@ -54,6 +54,7 @@ def test_a_model_file_that_was_written_before_is_still_read() -> None:
         ({"recipe": "[]"}, "its recipe cannot be read by this version of dnlnet: expected a mapping, got []"),
         ({"recipe": '{"a":' * 10_000}, "is nested too deeply"),
         ({"recipe": "{"}, "is not JSON"),
+        ({"recipe": '{"name": "a", "name": "b"}'}, "is not JSON (the key 'name' is given twice)"),
         ({"recipe": recipe_with(task=["segmentation"])}, "task: expected one of segmentation, detection, video, got"),
         ({"recipe": recipe_with(task="video")}, "unknown backbone 'resnet101s'"),
         ({"recipe": recipe_with(model=[])}, "model=[]: expected a mapping with its settings"),

@@ -1,4 +1,5 @@
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,25 @@ def test_a_split_that_is_not_there_is_mentioned(tmp_path: Path) -> None:
     content = json.loads((tmp_path / "report.json").read_text())
     assert content["not_there"] == {"test": f"{root}/test: no such folder"}
     assert f"camvid test is not there: {root}/test: no such folder" in result.stdout.splitlines()
+
+
+@pytest.mark.parametrize("gone", ["images/val", "masks/val"])
+def test_half_of_ones_own_split_is_a_problem(gone: str, tmp_path: Path) -> None:
+    root = folder_tree(tmp_path)
+    shutil.rmtree(root / gone)
+    result = run("check", "folder", root)
+    assert result.exit_code == 1
+    assert f"folder val is not there: {root / gone}: no such folder" in result.stdout
+
+
+def test_annotations_without_their_images_are_a_problem(tmp_path: Path) -> None:
+    objects = [annotation(1, 7, 3, (10, 5, 20, 15)), annotation(2, 7, 9, (40, 20, 10, 16))]
+    for split in ("train", "val"):
+        write_coco(tmp_path / "annotations" / f"{split}.json", tmp_path / split, {7: (40, 60)}, objects)
+    shutil.rmtree(tmp_path / "val")
+    result = run("check", "coco_folder", tmp_path)
+    assert result.exit_code == 1
+    assert f"coco_folder val is not there: {tmp_path / 'images'}: no such folder" in result.stdout
 
 
 def test_many_sizes_are_shortened(tmp_path: Path) -> None:

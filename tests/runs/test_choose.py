@@ -48,7 +48,8 @@ def test_the_layout_of_a_folder_chooses_the_recipe(
 
 def test_a_folder_with_one_split_is_trained_on_without_a_score(tmp_path: Path) -> None:
     root = folder_tree(tmp_path)
-    shutil.rmtree(root / "images" / "val")
+    for part in ("images", "masks"):
+        shutil.rmtree(root / part / "val")
     chosen, why = choose_recipe(root)
     assert (chosen.data.train, chosen.data.test) == ("train", None)
     assert why.endswith("with no split to be scored on")

@@ -26,6 +26,7 @@ from dnlnet.engine.train import Progress
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Measured, PaperRow
 from dnlnet.runs.report import write_report
+from dnlnet.runs.run_folder import read_run
 from dnlnet.runs.train import train
 from dnlnet.segmentation.system import SYSTEM
 from dnlnet.systems import find_recipe
@@ -426,8 +427,15 @@ def test_a_run_begun_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
     assert train(begun, None, tmp_path / "run", report=quiet).finished
 
 
-def test_a_description_that_is_nested_without_end_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    train(RECIPE, None, tmp_path / "run", report=quiet)
-    (tmp_path / "run" / "run.yaml").write_text("[" * 5000)
-    with pytest.raises(ValueError, match=r"run\.yaml: cannot be read: .*; choose another --out"):
-        train(RECIPE, None, tmp_path / "run", report=quiet)
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("[" * 5000, "nested too deeply"),
+        ("recipe: {}\nseed: 1\nseed: 2", "not YAML: the key 'seed' is given again in line 3"),
+        ("recipe: 2020-13-01", "not YAML: month must be in 1..12"),
+    ],
+)
+def test_a_description_that_cannot_be_read_is_refused_in_a_sentence(content: str, what: str, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(content)
+    with pytest.raises(ValueError, match=rf"run\.yaml: cannot be read: it is {what}; choose another --out"):
+        read_run(tmp_path / "run.yaml")

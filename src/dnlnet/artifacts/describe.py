@@ -9,8 +9,8 @@ from zipfile import BadZipFile, ZipFile
 
 from dnlnet.artifacts.model_file import described, require_readable
 from dnlnet.backbones.pickles import find_excess
+from dnlnet.data.parsing import parse_json
 from dnlnet.errors import load_extra
-from dnlnet.files import parse_json
 
 # Numbers of PyTorch's types, as torch._export.serde.schema.ScalarType has them.
 _TYPES = {

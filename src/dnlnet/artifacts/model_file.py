@@ -14,9 +14,10 @@ import dnlnet
 from dnlnet.box import BOX
 from dnlnet.data.classes import Classes
 from dnlnet.data.names import printable
+from dnlnet.data.parsing import parse_json
 from dnlnet.data.validated import validated
 from dnlnet.errors import require_printable, suggestion
-from dnlnet.files import json_text, parse_json
+from dnlnet.files import json_text
 from dnlnet.recipes.schema import Recipe
 from dnlnet.systems import parse_recipe
 

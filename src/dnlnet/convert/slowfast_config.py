@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import ValidationError
 
 from dnlnet.convert.family import Assumption
 from dnlnet.convert.videos import STAGES
+from dnlnet.data.parsing import parse_yaml
 from dnlnet.errors import shown
 from dnlnet.recipes.schema import Recipe
 
@@ -66,9 +66,9 @@ class Config:
         if not isinstance(text, str):
             return cls(None)
         try:
-            content = yaml.safe_load(text) or {}
-        except (yaml.YAMLError, RecursionError, ValueError):
-            content = None
+            content = parse_yaml(text) or {}
+        except ValueError as error:
+            raise ValueError(f"its cfg {error}, so its blocks are unknown") from None
         if not isinstance(content, Mapping):
             raise ValueError("its cfg is not YAML of keys and values, so its blocks are unknown")
         config = cls(content)

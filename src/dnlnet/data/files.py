@@ -1,7 +1,9 @@
-"""Files that others wrote: what stands in the place of one, before it is opened, and the lines of a list."""
+"""Files that others wrote: what stands in the place of one, before it is opened; names, and the lines of a list."""
 
 import os
 import stat
+import unicodedata
+from functools import lru_cache
 from pathlib import Path
 
 _LONGEST_LINE = 5000  # characters; a path has 4096 at most
@@ -31,8 +33,40 @@ def file_fault(path: Path) -> str | None:
     return f"is {kinds.get(stat.S_IFMT(mode), 'a device')}; expected a file"
 
 
+def composed(name: str) -> str:
+    """Return a name in the Unicode form that names are compared in, NFC.
+
+    macOS writes é as two characters, other systems as one, and files and lists move between them.
+
+    >>> composed("e\u0301") == "\u00e9"
+    True
+    """
+    return unicodedata.normalize("NFC", name)
+
+
+def on_disk(path: Path) -> Path:
+    """Return a path with its names in the Unicode form that they have on disk; as it is, if it is not there.
+
+    >>> on_disk(Path("/nowhere/\u00e9.png")).name == "\u00e9.png"
+    True
+    """
+    if str(path).isascii() or path.exists():
+        return path
+    parent = on_disk(path.parent)
+    try:
+        return parent / _listed(parent, parent.stat().st_mtime_ns).get(composed(path.name), path.name)
+    except OSError:
+        return path
+
+
+@lru_cache(maxsize=64)
+def _listed(folder: Path, _changed: int) -> dict[str, str]:
+    """Return the names in a folder by their composed form; a changed folder is listed again."""
+    return {composed(name): name for name in os.listdir(folder)}
+
+
 def text_lines(path: Path) -> list[tuple[int, str]]:
-    """The lines of a list file that are not blank, with their numbers from 1.
+    """The lines of a list file that are not blank, `composed`, with their numbers from 1.
 
     >>> text_lines(Path("/nowhere/train.csv"))
     Traceback (most recent call last):
@@ -40,7 +74,7 @@ def text_lines(path: Path) -> list[tuple[int, str]]:
     """
     if fault := file_fault(path):
         raise FileNotFoundError(f"{path}: {fault}")
-    text = path.read_text(encoding="utf-8-sig", errors="replace")  # an odd name becomes a missing file
+    text = composed(path.read_text(encoding="utf-8-sig", errors="replace"))  # an odd name becomes a missing file
     if "\0" in text:
         raise ValueError(f"{path}: is not text in UTF-8; save it in that encoding")
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]

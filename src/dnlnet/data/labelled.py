@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from dnlnet.data.classes import Classes, Colour
-from dnlnet.data.files import file_fault
+from dnlnet.data.files import composed, file_fault
 from dnlnet.data.fingerprint import Listed, sampled
 from dnlnet.data.rgb import SIDEWAYS, orientation, to_rgb, turned, upright
 from dnlnet.data.sizes import MOST_PIXELS
@@ -89,6 +89,7 @@ class LabelledImages:
         decode: from the values in a label file to classes.
         problems: files found missing when the data set was listed.
         colour_labels: the label files hold colours, not numbers.
+        colours: of the classes, if the palettes of label files have to agree with them.
     """
 
     name: str
@@ -97,6 +98,7 @@ class LabelledImages:
     decode: Decoder
     problems: Sequence[Problem] = ()
     colour_labels: bool = False
+    colours: Sequence[Colour] = ()
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -128,6 +130,10 @@ class LabelledImages:
         if not self.colour_labels and labels.mode not in ("L", "P"):
             kind = f"a label file of mode {labels.mode}"
             raise BadFileError(Problem(path, f"{kind}; expected one 8-bit number for each pixel (mode L or P)"))
+        for number, colour in _contradictions(labels, self.colours):
+            names = f"in classes.yaml {self.classes.names[number]!r} is {self.colours[number]}"
+            text = f"its palette shows {number} in {colour}, but {names}; correct their order, or leave colours out"
+            raise BadFileError(Problem(path, text))
         return labels
 
     def aligned(self, index: int, size: tuple[int, int], labels: Image.Image) -> Image.Image:
@@ -256,6 +262,21 @@ class _ColourDecoder:
         return [list(both) for both in zip(self.known.tolist(), self.classes.tolist(), strict=True)]
 
 
+def _contradictions(labels: Image.Image, colours: Sequence[Colour]) -> Iterator[tuple[int, Colour]]:
+    """Yield the numbers in a label map that its palette shows in another colour than the classes have, and that one.
+
+    A palette of greys says nothing: programs write one where they know no colours.
+    """
+    flat = labels.getpalette() if colours and labels.mode == "P" else None
+    palette = list(zip(*[iter(flat or ())] * 3, strict=False))
+    if all(red == green == blue for red, green, blue in palette):
+        return
+    counts = labels.histogram()
+    for number, (shown, own) in enumerate(zip(palette, colours, strict=False)):
+        if shown != tuple(own) and counts[number]:
+            yield number, shown
+
+
 def pair_files(images: Mapping[str, Path], labels: Mapping[str, Path]) -> tuple[list[Pair], list[Problem]]:
     """Pairs of the files that share a key, in the order of the keys, and a problem for each file left alone.
 
@@ -263,10 +284,20 @@ def pair_files(images: Mapping[str, Path], labels: Mapping[str, Path]) -> tuple[
     >>> pairs, str(problems[0])
     ([Pair(image=PosixPath('a.jpg'), labels=PosixPath('a.png'))], 'b.jpg: has no label file')
     """
+    (images, problems), (labels, more) = composed_keys(images), composed_keys(labels)
     pairs = [Pair(images[key], labels[key]) for key in sorted(images.keys() & labels.keys())]
-    alone = [Problem(images[key], "has no label file") for key in sorted(images.keys() - labels.keys())]
-    alone += [Problem(labels[key], "has no image") for key in sorted(labels.keys() - images.keys())]
-    return pairs, alone
+    problems += [Problem(images[key], "has no label file") for key in sorted(images.keys() - labels.keys())]
+    problems += [Problem(labels[key], "has no image") for key in sorted(labels.keys() - images.keys())]
+    return pairs, problems + more
+
+
+def composed_keys(files: Mapping[str, Path]) -> tuple[dict[str, Path], list[Problem]]:
+    """Return the files by their `composed` keys, and a problem for each that then has the key of another."""
+    found: dict[str, Path] = {}
+    for key, path in files.items():
+        found.setdefault(composed(key), path)
+    text = "has the same name as another file, apart from its Unicode form; keep one of them"
+    return found, [Problem(path, text) for key, path in files.items() if found[composed(key)] != path]
 
 
 def files_by_stem(folder: Path, suffixes: Iterable[str] = IMAGE_SUFFIXES) -> dict[str, Path]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dnlnet.data.files import text_lines
-from dnlnet.data.labelled import IMAGE_SUFFIXES, Pair, Problem
+from dnlnet.data.labelled import IMAGE_SUFFIXES, Pair, Problem, composed_keys
 
 
 def inside(root: Path, *names: str) -> Path:
@@ -35,7 +35,8 @@ def pair_listed(
     ([Pair(image=PosixPath('a.jpg'), labels=PosixPath('a.png'))], [])
     """
     pairs: list[Pair] = []
-    problems: list[Problem] = []
+    (images, problems), (labels, more) = composed_keys(images), composed_keys(labels)
+    problems += more
     seen: dict[str, int] = {}
     for number, line in text_lines(list_file):
         stem = _stem(line.split()[0])

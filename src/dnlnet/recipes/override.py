@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_origin
 import yaml
 from pydantic import BaseModel
 
+from dnlnet.data.parsing import StrictLoader, parse_yaml
 from dnlnet.data.validated import shortened, validated
 from dnlnet.errors import shown, unknown
 from dnlnet.recipes.schema import Recipe
@@ -15,12 +16,12 @@ from dnlnet.recipes.schema import Recipe
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(StrictLoader):
     """YAML of one value: 1e-4 is a number, as everywhere else, and nothing refers to other parts of it."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("an alias")
+            raise yaml.YAMLError("it has an alias")
         return super().compose_node(parent, index)
 
 
@@ -106,10 +107,9 @@ def setting_keys(kind: type[BaseModel], beginning: str = "") -> list[str]:
 
 def _read(setting: str, text: str) -> Any:
     try:
-        return yaml.load(text, _Loader)
-    # What PyYAML raises for a text that is not of the type its tag says, and for brackets without end.
-    except (yaml.YAMLError, ValueError, KeyError, IndexError, AttributeError, TypeError, RecursionError):
-        raise ValueError(f"--set {shortened(setting)}: the value cannot be read; quote it as in YAML") from None
+        return parse_yaml(text, _Loader)
+    except ValueError as error:
+        raise ValueError(f"--set {shortened(setting)}: the value {error}; write it as in YAML, or quote it") from None
 
 
 def _replace(content: dict[str, Any], kind: type[BaseModel], key: str, value: object) -> None:

@@ -15,6 +15,7 @@ from dnlnet.data.names import fenced, in_figure, in_markdown
 from dnlnet.engine.log import read_log
 from dnlnet.files import atomic_write
 from dnlnet.lens.panels import save_figure
+from dnlnet.runs.run_folder import RUN_FILE, read_run
 from dnlnet.systems import stored_system
 
 SMOOTHING = 0.95
@@ -27,7 +28,7 @@ def write_report(folder: Path) -> Path:
     evaluations = _alike([event for event in events if event["event"] == "evaluation"])
     if not steps:
         raise ValueError(f"{folder}: has no log of a training run")
-    run = yaml.safe_load((folder / "run.yaml").read_text())
+    run = read_run(folder / RUN_FILE)
     save_figure(loss_figure(steps), folder / "loss.png")
     parts = [f"# {in_markdown(run['recipe']['name'])}", _summary(run, steps), "![loss](loss.png)"]
     if evaluations:

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from dnlnet.data.parsing import parse_yaml
 from dnlnet.engine.ownership import LOCK_FILE
 from dnlnet.files import is_leftover
 
@@ -25,9 +24,9 @@ def require_run_folder(out: Path) -> None:
 def read_run(path: Path) -> dict[str, Any]:
     """What a run.yaml says."""
     try:
-        description = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: cannot be read: {' '.join(str(error).split())}; choose another --out") from error
+        description = parse_yaml(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path}: cannot be read: it {error}; choose another --out") from None
     if not isinstance(description, dict) or not {"recipe", "seed"} <= description.keys():
         raise ValueError(f"{path}: does not name the recipe and the seed of a run; choose another --out")
     return description

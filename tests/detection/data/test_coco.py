@@ -204,6 +204,7 @@ def test_the_truth_is_what_the_file_says(train: InstanceImages) -> None:
         (b"[" * 100_000, "is nested too deeply; expected COCO's instances format"),
         (b'{"a":' * 100_000, "is nested too deeply; expected COCO's instances format"),
         (b"9" * 5000, "has a number of too many digits; expected COCO's instances format"),
+        (b'{"images": [{"id": 1, "id": 2}]}', "the key 'id' is given twice; expected COCO's instances format"),
         (b"[]", "holds a list; expected COCO's instances format: images, annotations and categories, a list each"),
         (b'{"images": [], "categories": []}', "has no annotations; expected COCO's instances format"),
         (b'{"images": {}, "annotations": [], "categories": []}', "images is {} and not a list; expected COCO's"),

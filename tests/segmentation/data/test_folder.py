@@ -2,9 +2,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from dnlnet.data.classes import distinct_colours
 from dnlnet.data.labelled import BadFileError
+from dnlnet.segmentation.data.check import check_pixels, require_labels
 from dnlnet.segmentation.data.folder import folder, own_splits, read_classes
 from trees import SIZE, colour_folder_tree, folder_tree, repeated, write_image, write_labels
 
@@ -56,10 +58,40 @@ def test_a_colour_of_no_class_is_an_error(tmp_path: Path) -> None:
         images.decoded(0, images.open_labels(0))
 
 
+COLOURS = "names: [sky, road, car]\ncolours: [[0, 0, 255], [90, 90, 90], [255, 0, 0]]\n"
+RED, GREY, BLUE = (255, 0, 0), (90, 90, 90), (0, 0, 255)
+
+
+@pytest.mark.parametrize(
+    ("classes", "palette", "said"),
+    [
+        (COLOURS, (RED, GREY, BLUE), "its palette shows 0 in (255, 0, 0), but in classes.yaml 'sky' is (0, 0, 255)"),
+        (COLOURS, (BLUE, (1, 2, 3), RED), "its palette shows 1 in (1, 2, 3), but in classes.yaml 'road' is (90, 90"),
+        (COLOURS, (BLUE, GREY, RED), None),
+        (COLOURS, (BLUE, GREY, GREY), None),  # the mask has no car
+        (COLOURS, tuple((n, n, n) for n in range(256)), None),  # greys say nothing
+        (COLOURS, ((0, 0, 0),) * 256, None),
+        ("names: [sky, road, car]", (RED, GREY, BLUE), None),  # the colours that classes get here say nothing
+    ],
+)
+def test_a_palette_does_not_contradict_the_colours(
+    classes: str, palette: tuple[tuple[int, int, int], ...], said: str | None, tmp_path: Path
+) -> None:
+    root = folder_tree(tmp_path, classes)
+    mask = Image.fromarray(np.resize(np.array([0, 1, 255], dtype=np.uint8), SIZE), mode="P")
+    mask.putpalette([*(value for colour in palette for value in colour), *(768 - 3 * len(palette)) * [0]])
+    mask.save(root / "masks" / "val" / "c.png")
+    images = folder(root, "val")
+    assert [problem.text.startswith(said or " ") for problem in check_pixels(images).problems] == [True] * bool(said)
+    if said is not None:
+        with pytest.raises(BadFileError, match=r"c\.png: its palette shows .* leave colours out"):
+            require_labels(images)
+
+
 def test_several_colours_can_be_ignored(tmp_path: Path) -> None:
     path = tmp_path / "classes.yaml"
     path.write_text("{names: [a], colours: [[9, 9, 9]], masks: colour, ignore: [[0, 0, 0], [1, 1, 1], [0, 0, 0]]}")
-    _, decode, in_colour = read_classes(path)
+    _, decode, in_colour, _ = read_classes(path)
     assert in_colour
     assert decode(np.array([[[0] * 3, [9] * 3, [1] * 3]], dtype=np.uint8)).tolist() == [[255, 0, 255]]
 
@@ -67,7 +99,7 @@ def test_several_colours_can_be_ignored(tmp_path: Path) -> None:
 def test_colours_of_index_masks_are_for_drawing_and_may_repeat(tmp_path: Path) -> None:
     path = tmp_path / "classes.yaml"
     path.write_text("names: [a, b]\ncolours: [[1, 2, 3], [1, 2, 3]]\n")
-    classes, _, in_colour = read_classes(path)
+    classes, _, in_colour, _ = read_classes(path)
     assert classes.palette == ((1, 2, 3), (1, 2, 3))
     assert not in_colour
 
@@ -203,6 +235,9 @@ def test_missing_folders_are_named(tmp_path: Path) -> None:
         (b"names: [a\0]", "is not YAML: "),
         ("names: [a]".encode("utf-16"), "is not text in UTF-8"),
         (b"", "holds nothing; expected keys and values"),
+        (b"names: [a]\nmasks: index\nnames: [b]", "is not YAML: the key 'names' is given again in line 3; expected"),
+        (b"masks: {a: 1, a: 2}\nnames: [a]", "is not YAML: the key 'a' is given again in line 1; expected"),
+        (b"x: &x {names: [a]}\n<<: [*x, *x]", "is not YAML: a merge key in line 2; expected keys and values"),
     ],
 )
 def test_any_classes_file_gets_one_sentence(tmp_path: Path, content: bytes, said: str) -> None:

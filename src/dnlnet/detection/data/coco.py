@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from dnlnet.data.classes import Classes, distinct_colours
-from dnlnet.data.files import file_fault
+from dnlnet.data.files import file_fault, on_disk
 from dnlnet.data.labelled import Problem
+from dnlnet.data.parsing import RepeatedKeyError, unique_keys
 from dnlnet.detection.data.entries import read_category, read_entries, read_image, read_object
 from dnlnet.detection.data.objects import AnnotatedImage, Instance, InstanceImages
 from dnlnet.errors import shown, unknown
@@ -104,11 +105,13 @@ def _load(path: Path) -> dict[str, list[Any]]:
         others = ", ".join(sorted(other.name for other in path.parent.glob("*.json") if other.is_file())[:8])
         raise FileNotFoundError(f"{path}: {fault}{f' (there are {others})' if others else ''}")
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes(), object_pairs_hook=unique_keys)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: is not JSON: {error.msg} in line {error.lineno}; {_FORMAT}") from None
     except UnicodeDecodeError:
         raise ValueError(f"{path}: is not JSON: it is not text in UTF-8; {_FORMAT}") from None
+    except RepeatedKeyError as error:
+        raise ValueError(f"{path}: {error}; {_FORMAT}") from None
     except MemoryError:
         raise ValueError(f"{path}: does not fit into memory; split it into several files") from None
     except (RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits
@@ -148,6 +151,13 @@ def _present(images: Sequence[AnnotatedImage]) -> tuple[list[AnnotatedImage], li
     """The images whose files exist, and a problem for each of the others; every folder is listed only once."""
     folders = {image.path.parent for image in images}
     files = {folder: frozenset(os.listdir(folder)) if folder.is_dir() else frozenset() for folder in folders}
-    present = [image for image in images if image.path.name in files[image.path.parent]]
-    missing = [image for image in images if image.path.name not in files[image.path.parent]]
-    return present, [Problem(image.path, "no such file") for image in missing]
+    present: list[AnnotatedImage] = []
+    missing: list[Problem] = []
+    for image in images:
+        if image.path.name in files[image.path.parent]:
+            present.append(image)
+        elif (path := on_disk(image.path)).exists():
+            present.append(replace(image, path=path))
+        else:
+            missing.append(Problem(path, "no such file"))
+    return present, missing

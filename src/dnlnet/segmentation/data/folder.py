@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from dnlnet.data.classes import IGNORE, Byte, Classes, Colour, distinct_colours, is_name
-from dnlnet.data.files import file_fault
+from dnlnet.data.files import composed, file_fault, on_disk
 from dnlnet.data.labelled import (
     IMAGE_SUFFIXES,
     Decoder,
@@ -25,12 +24,11 @@ from dnlnet.data.labelled import (
     index_labels,
     pair_files,
 )
+from dnlnet.data.parsing import parse_yaml
 from dnlnet.data.validated import expecting, require_list, validated
 from dnlnet.errors import shown, unknown
 
 _EXAMPLE = "for example names: [sky, road]"
-# What PyYAML lets through for values that do not fit their tags, such as 2020-13-01, !!bool x and !!int "".
-_BAD_VALUES = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError)
 
 
 def _name(value: Any) -> str:
@@ -123,21 +121,21 @@ def folder(root: Path, split: str) -> LabelledImages:
     ...     folder(Path(root), "train").classes.names
     ('sky', 'road')
     """
-    classes, decode, in_colour = read_classes(root / "classes.yaml")
+    classes, decode, in_colour, colours = read_classes(root / "classes.yaml")
     known = own_splits(root)
-    if split not in known:
+    if composed(split) not in known:
         raise unknown("split", split, known)
-    images, image_problems = _by_path(root / "images" / split)
-    masks, mask_problems = _by_path(root / "masks" / split)
+    images, image_problems = _by_path(on_disk(root / "images" / split))
+    masks, mask_problems = _by_path(on_disk(root / "masks" / split))
     lossy = [key for key, path in masks.items() if path.suffix.lower() in (".jpg", ".jpeg")]
     mask_problems += [Problem(masks.pop(key), "JPEG changes the labels of a mask; save it as PNG") for key in lossy]
     pairs, alone = pair_files(images, masks)
     problems = [*image_problems, *mask_problems, *alone]
-    return LabelledImages(f"folder {split}", classes, pairs, decode, problems, colour_labels=in_colour)
+    return LabelledImages(f"folder {split}", classes, pairs, decode, problems, in_colour, colours)
 
 
 def own_splits(root: Path) -> list[str]:
-    """The names of the folders in `images`, in order.
+    """Return the names of the folders in `images` and `masks`, in order; a split needs both.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as root:
@@ -148,19 +146,23 @@ def own_splits(root: Path) -> list[str]:
     images = root / "images"
     if not images.is_dir():
         raise FileNotFoundError(f"{images}: no such folder")
-    splits = sorted(path.name for path in images.iterdir() if path.is_dir() and not path.name.startswith("."))
+    folders = [path for path in (*images.iterdir(), *(root / "masks").glob("*")) if path.is_dir()]
+    splits = sorted({composed(path.name) for path in folders if not path.name.startswith(".")})
     if not splits:
         raise FileNotFoundError(f"{images}: has no folder for a split, such as {images / 'train'}")
     return splits
 
 
-def read_classes(path: Path) -> tuple[Classes, Decoder, bool]:
-    """The classes that a `classes.yaml` describes, the decoder of the masks, and whether they hold colours.
+def read_classes(path: Path) -> tuple[Classes, Decoder, bool, tuple[Colour, ...]]:
+    """Return what a `classes.yaml` says.
+
+    These are the classes, the decoder of the masks, whether they hold colours, and the colours that the palettes of
+    the others have to agree with.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     _ = (Path(folder) / "classes.yaml").write_text("{names: [sky], masks: colour, colours: [[0, 0, 255]]}")
-    ...     classes, _, in_colour = read_classes(Path(folder) / "classes.yaml")
+    ...     classes, _, in_colour, _ = read_classes(Path(folder) / "classes.yaml")
     >>> classes, in_colour
     (Classes(names=('sky',), palette=((0, 0, 255),)), True)
     """
@@ -175,19 +177,14 @@ def _load_yaml(path: Path) -> Any:
     if fault := file_fault(path):
         raise FileNotFoundError(f"{path}: {fault}; write one that names the classes, {_EXAMPLE}")
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return parse_yaml(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise ValueError(f"{path}: is not text in UTF-8; save it in that encoding") from None
-    except RecursionError:
-        raise ValueError(f"{path}: is nested too deeply; expected keys and values, {_EXAMPLE}") from None
-    except (yaml.YAMLError, *_BAD_VALUES) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" in line {mark.line + 1}" if mark else ""
-        what = getattr(error, "problem", None) or (str(error).splitlines() or ["a value that is none"])[0]
-        raise ValueError(f"{path}: is not YAML: {what}{where}; expected keys and values, {_EXAMPLE}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; expected keys and values, {_EXAMPLE}") from None
 
 
-def _interpret(content: Any) -> tuple[Classes, Decoder, bool]:
+def _interpret(content: Any) -> tuple[Classes, Decoder, bool, tuple[Colour, ...]]:
     if not isinstance(content, dict):
         raise ValueError(f"holds {shown(content)}; expected keys and values, {_EXAMPLE}")
     if "names" not in content:
@@ -201,7 +198,8 @@ def _interpret(content: Any) -> tuple[Classes, Decoder, bool]:
             raise unknown("key", key, kind.model_fields)
     found = validated(kind, content)
     classes = found.classes()
-    return classes, found.decoder(classes), masks == "colour"
+    in_colour = masks == "colour"
+    return classes, found.decoder(classes), in_colour, () if in_colour else found.colours
 
 
 def _by_path(top: Path) -> tuple[dict[str, Path], list[Problem]]:

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from dnlnet.data.classes import Classes
-from dnlnet.data.files import text_lines
+from dnlnet.data.files import on_disk, text_lines
 from dnlnet.data.labelled import Problem
 from dnlnet.errors import unknown
 from dnlnet.video.data.videos import LabelledVideos, VideoEntry, find_existing, named_classes
@@ -56,7 +56,7 @@ def _entries(path: Path) -> tuple[list[VideoEntry], list[Problem]]:
         if found is None:
             faults.append(Problem(path, f"line {number} is {line[:60]!r}; expected a path and a label of 0..99999"))
             continue
-        video = path.parent / found["path"]
+        video = on_disk(path.parent / found["path"])
         if video in seen:
             faults.append(Problem(path, f"line {number} names {video.name} again, after line {seen[video]}"))
             continue

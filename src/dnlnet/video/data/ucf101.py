@@ -6,7 +6,7 @@ The lists may be in ucfTrainTestlist and the videos in UCF-101 or videos, or all
 import re
 from pathlib import Path
 
-from dnlnet.data.files import text_lines
+from dnlnet.data.files import on_disk, text_lines
 from dnlnet.data.labelled import Problem
 from dnlnet.data.listing import inside
 from dnlnet.errors import unknown
@@ -45,7 +45,7 @@ def ucf101(root: Path, split: str) -> LabelledVideos:
             text = f"has the class {found['number']}, but classInd.txt has {numbers[folder]} for {folder}"
             faults.append(Problem(path, f"line {place} {text}"))
         else:
-            entries.append(VideoEntry(videos / found["path"], names.index(folder)))
+            entries.append(VideoEntry(on_disk(videos / found["path"]), names.index(folder)))
     return find_existing(f"ucf101 {split}", named_classes(names), entries, faults)
 
 

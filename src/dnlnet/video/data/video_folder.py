@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from dnlnet.data.files import composed, on_disk
 from dnlnet.data.labelled import Problem
 from dnlnet.errors import unknown
 from dnlnet.video.data.video import is_video
@@ -24,14 +25,13 @@ def video_folder(root: Path, split: str) -> LabelledVideos:
     ('jump', 'run')
     """
     known = own_splits(root)
-    if split not in known:
+    if composed(split) not in known:
         raise unknown("split", split, known)
-    names = sorted({path.name for other in known for path in _folders(root / other)})
+    names = sorted({composed(path.name) for other in known for path in _folders(on_disk(root / other))})
     entries = [
-        VideoEntry(path, label)
-        for label, name in enumerate(names)
-        if (root / split / name).is_dir()
-        for path in sorted((root / split / name).iterdir())
+        VideoEntry(path, names.index(composed(folder.name)))
+        for folder in _folders(on_disk(root / split))
+        for path in sorted(folder.iterdir())
     ]
     usable = [is_video(entry.path) for entry in entries]
     others = [entry.path for entry, good in zip(entries, usable, strict=True) if not good]
@@ -52,7 +52,7 @@ def own_splits(root: Path) -> list[str]:
     """
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder")
-    splits = [path.name for path in _folders(root) if any(map(_has_videos, _folders(path)))]
+    splits = [composed(path.name) for path in _folders(root) if any(map(_has_videos, _folders(path)))]
     if not splits:
         raise FileNotFoundError(f"{root}: has no videos in folders of folders, such as train/<class>/a.mp4")
     return splits
