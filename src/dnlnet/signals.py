@@ -89,11 +89,13 @@ def exit_on_stop_signals() -> Iterator[None]:
     dnlnet.signals.StopSignal: 143
     """
     usual, report = _usual(), sys.unraisablehook
+    request = StopRequest()
 
     def leave(number: int, _: FrameType | None) -> None:
         if _hold.depth:
             _hold.received = number
             return
+        request.received = number
         for each, handler in usual.items():
             signal.signal(each, handler if each == signal.SIGINT else signal.SIG_IGN)
         _leave_closed_terminal(number)
@@ -101,17 +103,20 @@ def exit_on_stop_signals() -> Iterator[None]:
 
     def repeat(lost: "sys.UnraisableHookArgs") -> None:
         """Raise an exit again that came while an object was deleted, which cannot raise anything."""
-        if not isinstance(lost.exc_value, StopSignal):
+        if request.received is None or not isinstance(lost.exc_value, StopSignal):
             report(lost)
             return
-        number = int(lost.exc_value.code or 0) - 128
-        signal.signal(number, leave)
-        threading.Timer(0.01, interrupt_main, [number]).start()
+        signal.signal(request.received, leave)
+        threading.Timer(0.01, interrupt_main, [request.received]).start()
 
     sys.unraisablehook = repeat
     try:
         with _handling(usual, leave):
             yield
+    except Exception:
+        if request.received is None:
+            raise
+        raise StopSignal(128 + request.received) from None  # what a library made of it
     finally:
         sys.unraisablehook = report
 

@@ -30,7 +30,7 @@ class Moment:
 
 
 def moments(seed: int, count: int) -> list[Moment]:
-    """So many, with every command in turn, the same for the same seed."""
+    """Draw so many, each command in turn; a seed draws the same again."""
     rng = random.Random(seed)
     names = list(_commands(Path()))
     return [Moment(names[n % len(names)], rng.choice(NUMBERS), rng.uniform(0, 1)) for n in range(count)]

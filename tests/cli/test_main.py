@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -255,18 +255,32 @@ def test_a_signal_ends_a_command_which_cleans_up(
         assert capsys.readouterr().err == "stopped\n"
 
 
-def test_a_signal_that_comes_while_an_object_is_deleted_is_not_lost(
-    signals: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+class _Deleted:
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+def _lose_signal() -> None:
+    _Deleted()
+    time.sleep(10)
+    pytest.fail("the signal was lost")
+
+
+def _change_signal() -> None:
+    """As pydantic does with all that is raised while it builds a model."""
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except BaseException as error:
+        raise TypeError("Error building a model") from error
+
+
+@pytest.mark.parametrize("work", [_lose_signal, _change_signal])
+def test_a_signal_that_comes_at_a_bad_moment_ends_the_command(
+    work: Callable[[], None],
+    signals: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    class Deleted:
-        def __del__(self) -> None:
-            signal.raise_signal(signal.SIGTERM)
-
-    def work() -> None:
-        Deleted()
-        time.sleep(10)
-        pytest.fail("the signal was lost")
-
     monkeypatch.setattr(cli, "app", work)
     with pytest.raises(SystemExit) as ended:
         cli.main()
