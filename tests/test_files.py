@@ -2,20 +2,25 @@ import errno
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import dnlnet
 from dnlnet.files import (
     NotWrittenError,
     acquire_lock,
     atomic_write,
     explain_write_errors,
     json_text,
+    make_folder,
     release_lock,
     remove_leftovers,
+    write_json,
 )
 
 WRITER = """
@@ -215,3 +220,36 @@ def test_json_has_no_numbers_that_are_none() -> None:
         "a": [None, None, [1.5, None]],
         "b": {"c": None, "d": "nan"},
     }
+
+
+def _link(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def _loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (_link, "is a link to nowhere, which is not there"),
+        (_loop, "is a link to out, which is not there"),
+        (Path.touch, "is a file"),
+    ],
+)
+@pytest.mark.parametrize("inner", [".", "run", "run/deep"])
+def test_what_is_in_the_place_of_a_folder_is_said(
+    make: Callable[[Path], None], what: str, inner: str, tmp_path: Path
+) -> None:
+    make(tmp_path / "out")
+    for write in (make_folder, lambda folder: write_json(folder / "a.json", {})):
+        with pytest.raises(FileExistsError, match=rf"{tmp_path}/out: {what}; choose another folder"):
+            write(tmp_path / "out" / inner)
+    assert names(tmp_path) == ["out"]
+
+
+def test_folders_are_made_in_one_place() -> None:
+    source = Path(dnlnet.__file__).parent
+    found = [path.name for path in source.rglob("*.py") if re.search(r"exist_ok|makedirs", path.read_text("utf-8"))]
+    assert found == ["files.py"]

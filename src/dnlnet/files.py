@@ -68,7 +68,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
                 _copy_to_stream(temporary, path)
             return
         path = path.resolve() if path.is_symlink() else path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with _working_folder(path) as folder:
             temporary = folder / path.name
             mode = _usual_mode(temporary)
@@ -110,6 +110,24 @@ def _copy_to_stream(source: Path, path: Path) -> None:
     opened = os.open(path, os.O_WRONLY) if descriptor is None else os.dup(descriptor)
     with source.open("rb") as file, open(opened, "wb") as stream:
         copyfileobj(file, stream)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder with those that it is in, where they are not there; say what is in its place, if anything is.
+
+    >>> make_folder(Path("/dev/null/run"))
+    Traceback (most recent call last):
+    FileExistsError: /dev/null: is a file; choose another folder
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        for place in (*reversed(folder.parents), folder):
+            if not place.is_dir() and (place.is_symlink() or place.exists()):
+                gone = place.is_symlink() and not place.exists()
+                what = f"a link to {os.readlink(place)}, which is not there" if gone else "a file"
+                raise FileExistsError(f"{place}: is {what}; choose another folder") from None
+        raise
 
 
 def _usual_mode(path: Path) -> int:

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -86,10 +87,42 @@ def test_maps_are_float32_and_normalised_under_autocast() -> None:
     torch.testing.assert_close(maps.pairwise.sum(), torch.tensor(1.0))
 
 
-def test_positions_may_be_a_tensor() -> None:
+def test_positions_may_be_a_tensor_or_an_array() -> None:
     block, x = example("dnl")
     listed = block.attention_maps(x, [(1, 2), (3, 4)])
-    torch.testing.assert_close(block.attention_maps(x, torch.tensor([[1, 2], [3, 4]])).combined, listed.combined)
+    for points in (torch.tensor([[1, 2], [3, 4]]), np.array([[1, 2], [3, 4]]), list(torch.tensor([[1, 2], [3, 4]]))):
+        torch.testing.assert_close(block.attention_maps(x, points).combined, listed.combined)
+    block, x = example("dnl", 1)
+    listed = block.attention_maps(x, [1, 3])
+    for points in (torch.tensor([1, 3]), np.array([1, 3]), np.array([[1], [3]])):
+        torch.testing.assert_close(block.attention_maps(x, points).combined, listed.combined)
+
+
+@pytest.mark.parametrize(
+    "queries",
+    [
+        [(1.0, 2.0)],
+        torch.tensor([[1.5, 2.0]]),
+        np.array([[1.0, 2.0]]),
+        torch.ones(5, 6, dtype=torch.bool),
+        np.ones((5, 6), dtype=bool),
+        [(True, False)],
+        torch.ones(1, 1, 2, dtype=torch.int64),
+        torch.tensor(3),
+        3,
+        None,
+        "ab",
+        [None],
+        [(1j, 0)],
+        [(float("nan"), 0)],
+    ],
+)
+def test_what_is_no_position_is_refused_in_a_sentence(queries: object) -> None:
+    block, x = example("dnl")
+    with pytest.raises(ValueError, match="expected positions of 2 whole numbers on the 5 x 6 map, such as") as error:
+        block.attention_maps(x, queries)  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 200
 
 
 @pytest.mark.parametrize("queries", [[(5, 0)], [(0, 6)], [(-1, 0)], [(1,)], [(1, 1, 1)], [3], []])

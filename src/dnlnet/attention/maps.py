@@ -5,6 +5,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from operator import index
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from dnlnet.attention.kernels import attend
 from dnlnet.attention.spec import Centring, Variant
 from dnlnet.attention.terms import Embeddings, Logits, coupled_logits, pairwise_logits, unary_logits
+from dnlnet.errors import shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,13 +185,27 @@ def flatten_positions(queries: Positions, size: Sequence[int]) -> Tensor:
     >>> flatten_positions([(0, 1), (2, 3)], size=(4, 5))
     tensor([ 1, 13])
     """
-    listed = queries.tolist() if isinstance(queries, Tensor) else list(queries)
-    points = [(p,) if isinstance(p, int) else tuple(p) for p in listed]
+    form = " x ".join(map(str, size))
+    try:
+        points = [_coordinates(p) for p in (queries.tolist() if isinstance(queries, Tensor) else queries)]
+    except TypeError:
+        expected = f"positions of {len(size)} whole numbers on the {form} map, such as {[(0,) * len(size)]}"
+        raise ValueError(f"queries are {' '.join(shown(queries).split())}; expected {expected}") from None
     if not points:
         raise ValueError("no query positions were given; pass at least one, e.g. [(0, 0)]")
     for point in points:
         if len(point) != len(size) or not all(0 <= c < s for c, s in zip(point, size, strict=True)):
-            form = " x ".join(map(str, size))
-            raise ValueError(f"query position {point} is not on the {form} map; positions count from 0")
+            raise ValueError(f"query position {shown(point)} is not on the {form} map; positions count from 0")
     strides = [prod(size[axis + 1 :]) for axis in range(len(size))]
     return torch.tensor([sum(c * s for c, s in zip(p, strides, strict=True)) for p in points])
+
+
+def _coordinates(point: Any) -> tuple[int, ...]:
+    """Return the whole numbers of a position; truth values and fractions, even whole ones, are a TypeError."""
+    try:
+        given: Iterable[Any] = (index(point),)
+    except TypeError:
+        given = point
+    if isinstance(point, bool) or any(isinstance(one, bool) for one in given):
+        raise TypeError("a truth value")
+    return tuple(map(index, given))

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
 
 from dnlnet.data.labelled import BadFileError
+from dnlnet.files import make_folder
 
 _PATIENCE = 30  # seconds without an answer
 _MOST_BYTES = 256 * 2**20
@@ -45,7 +46,7 @@ def download(url: str, folder: Path) -> Path:
         raise FileNotFoundError(f"{url}: cannot be downloaded ({_reason(error)}); give a file instead") from None
     if len(content) > _MOST_BYTES:
         raise ValueError(f"{url}: is larger than {_MOST_BYTES // 2**20} MB; download it, and give the file")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / _name(url)
     path.write_bytes(content)
     return path

@@ -11,7 +11,7 @@ from PIL import Image
 
 from dnlnet.data.outputs import Outputs, Progress, Targets
 from dnlnet.detection.predictor import SCORE_THRESHOLD, DetectionModel, Detections
-from dnlnet.files import atomic_write, json_text
+from dnlnet.files import atomic_write, json_text, make_folder
 
 _MOST_SAID = 8  # objects in a line
 
@@ -50,7 +50,7 @@ class DetectionOutputs(Outputs):
         with atomic_write(targets["overlay"]) as temporary:
             Image.fromarray(prediction.overlay()).save(temporary)
         folder = targets["masks"]
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for stale in folder.glob("*.png"):
             stale.unlink()
         for number, (name, mask) in enumerate(zip(prediction.names(), prediction.masks, strict=True), start=1):

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
-from dnlnet.files import atomic_write, explain_write_errors, json_text
+from dnlnet.files import atomic_write, explain_write_errors, json_text, make_folder
 
 LOG_FILE = "log.jsonl"
 
@@ -133,7 +133,7 @@ class _EventFile:
         self._event, self._summary = events.Event, import_module("tensorboard.compat.proto.summary_pb2").Summary
         self._path = folder / f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
         with explain_write_errors(self._path):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             self._file = self._path.open("wb")
         self._records = import_module("tensorboard.summary.writer.record_writer").RecordWriter(self._file)
         self._add(file_version="brain.Event:2")

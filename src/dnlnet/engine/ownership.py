@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from dnlnet.files import acquire_lock, json_text, release_lock, remove_leftovers
+from dnlnet.files import acquire_lock, json_text, make_folder, release_lock, remove_leftovers
 from dnlnet.signals import hold_stop_signals
 
 LOCK_FILE = "run.lock"
@@ -34,7 +34,7 @@ def lock_run_folder(folder: Path, report: Callable[[str], None] = print) -> Iter
 
     def acquire() -> None:
         nonlocal lock
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         with hold_stop_signals():
             lock = _acquire(path, report)
         remove_leftovers(folder)

@@ -26,6 +26,7 @@ from dnlnet.data.labelled import open_picture
 from dnlnet.data.names import in_html, printable
 from dnlnet.data.pictures import read_picture
 from dnlnet.errors import load_extra
+from dnlnet.files import make_folder
 from dnlnet.lens.explorer.fit import shrink
 from dnlnet.lens.guard import LocalOnly
 from dnlnet.lens.layers import with_few_layers
@@ -280,7 +281,7 @@ def _keep_uploads_apart() -> None:
 
 def _saved(pixels: NDArray[np.uint8], folder: Path) -> str:
     """The path of a new file with these pixels."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / f"{token_hex(16)}.png"
     Image.fromarray(pixels).save(path, compress_level=1)
     return str(path)

@@ -19,7 +19,7 @@ from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import read_model_file, shareable
 from dnlnet.engine.log import read_log
 from dnlnet.engine.train import Progress
-from dnlnet.files import write_json
+from dnlnet.files import make_folder, write_json
 from dnlnet.lens.capture import blocks_of
 from dnlnet.lens.consistency import RANDOM
 from dnlnet.recipes.override import override
@@ -106,7 +106,7 @@ def run_study(
         void_edges: contours between a class and unlabelled pixels are boundaries as well.
         done: called after each run, with what went wrong, if anything did.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     waiting = [job for job in jobs if not _is_done(job, out, width, void_edges)]
     problems: list[str] = []
     if not waiting:

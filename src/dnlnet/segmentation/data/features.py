@@ -27,7 +27,7 @@ from dnlnet.data.classes import IGNORE
 from dnlnet.data.labelled import LabelledImages, open_rgb
 from dnlnet.data.samples import ImageSamples, require_seed
 from dnlnet.engine.checkpoint import save_tensors
-from dnlnet.files import checksum, write_json
+from dnlnet.files import checksum, make_folder, write_json
 from dnlnet.layout import convert_to_channels_last
 from dnlnet.segmentation.data.views import View
 from dnlnet.segmentation.frozen import FrozenSegmentor
@@ -110,7 +110,7 @@ class FeatureCache:
             report(f"features: all {len(wanted)} maps of {len(pictures)} pictures are in the cache")
             return
         Random().shuffle(missing)  # of its own, so that nothing else random depends on what the cache holds
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         write_json(self.folder / "about.json", {"format": FORMAT, **self.extractor.settings})
         first = self._write(*missing[0])
         needed = int(first / missing[0][1].scale ** 2 * sum(view.scale**2 for _, view in missing[1:]))

@@ -13,7 +13,8 @@ from dnlnet.segmentation.inference.windows import Network, Size, sliding_logits,
 
 # Bounds on what the settings of a model file may ask for; of the recipes here, the most is 25 times the pixels.
 MOST_WORK = 256  # times the pixels of an image
-_LEAST_PIXELS = 2**20  # that a smaller image is taken to have
+_LEAST_PIXELS = 2**16  # that a smaller image is taken to have
+_RESIZED_PIXELS = 2**21  # that an image may be resized to for `short_side`, and more if it has more
 _LEAST_PASS = 128 * 128  # pixels that a pass through the network costs at least
 _QUADRATIC = 4_000_000  # pixels seen at once; beyond them attention takes most of the time
 LEAST_SIDE = 5  # pixels; after two strides the tiny network's padding by reflection needs two positions
@@ -141,17 +142,23 @@ class Inference:
             total += count * pixels * max(1, pixels // _QUADRATIC)
         return total * (1 + self.flip)
 
+    def most_work(self, size: Size) -> int:
+        """Return how many pixels the network may see of an image of this height and width."""
+        pixels = size[0] * size[1]
+        resized = min(int(pixels * self.scale(size) ** 2), _RESIZED_PIXELS)
+        return MOST_WORK * max(pixels, resized, _LEAST_PIXELS)
+
     def require_affordable(self, size: Size, work: int) -> None:
         """Raise `TooMuchWorkError` if an image of this height and width would take far too much work."""
         height, width = size
-        if work <= MOST_WORK * max(height * width, _LEAST_PIXELS):
+        if work <= self.most_work(size):
             return
         settings = ("window", "stride", "short_side", "scales", "divisor")
         asked = ", ".join(f"{name} {shown(getattr(self, name))}" for name in settings if getattr(self, name))
         raise TooMuchWorkError(
             f"an image of {width} x {height} would take the network {work // (height * width):,} times its pixels, "
-            f"with {asked}; at most {MOST_WORK} times is allowed: give the recipe's evaluation a larger stride, or "
-            "fewer and smaller scales"
+            f"with {asked}; {self.most_work(size) // (height * width):,} times are allowed: give the recipe's "
+            "evaluation a larger stride, or fewer and smaller scales"
         )
 
     def covered(self, size: Size) -> tuple[float, float]:
