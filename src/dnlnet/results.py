@@ -1,4 +1,4 @@
-"""Signs by which result files are recognised, so that nothing else is overwritten by accident."""
+"""Signatures of result files, by which commands know what they may overwrite."""
 
 import re
 from collections.abc import Mapping
