@@ -64,11 +64,7 @@ def catch_stop_signals() -> Iterator[StopRequest]:
     ...     stop.received == signal.SIGTERM
     True
     """
-    request = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield request  # only the main thread may handle signals
-        return
-    usual = _usual()
+    request, usual = StopRequest(), _usual()
 
     def note(number: int, _: FrameType | None) -> None:
         request.received = number
@@ -146,7 +142,9 @@ def hold_stop_signals() -> Iterator[None]:
 
 
 def _usual() -> dict[int, Any]:
-    """Return the present handlers of the stop signals that are not ignored."""
+    """Return the present handlers of the stop signals that are not ignored; only the main thread may set others."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
     found = {number: signal.getsignal(number) for number in _NUMBERS}
     return {number: handler for number, handler in found.items() if handler is not signal.SIG_IGN}
 

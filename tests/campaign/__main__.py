@@ -16,7 +16,7 @@ from campaign.process import import_everything, side_by_side
 from campaign.results import Results
 
 PARTS = ("kills", "flips", "disk", "inputs", "signals")
-SIGNALS = 50
+SIGNALS = 50  # tries
 
 
 def main() -> int:
