@@ -1,10 +1,12 @@
 """Attention in other programs' operators: blocks of queries and the plain form are the package's own, in float64."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,6 +19,7 @@ from dnlnet import NonLocalBlock
 from dnlnet.attention import VARIANTS
 from dnlnet.deployed import Attention, Axes, Deployed, attend, portable
 from dnlnet.deployed.programs import Arrays, computed, read_onnx, write_onnx, write_program
+from dnlnet.signals import StopSignal, exit_on_stop_signals
 from equations import randomise, sharp_operands
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's exporters warn about themselves
@@ -74,6 +77,25 @@ def test_onnx_files_are_exact_at_every_size_and_loop_if_blocked(
         assert_equal(run(features(shape)), expect(features(shape)))
     nodes = [node.op_type for node in onnx.load(path).graph.node]
     assert nodes.count("Loop") == (6 if attention == "blocked" else 0)  # a unary term needs none
+
+
+@pytest.mark.parametrize(("write", "exporter"), [(write_onnx, torch.onnx), (write_program, torch.export)])
+def test_a_signal_waits_for_the_end_of_pytorchs_exporters(
+    write: Callable[..., None], exporter: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception in the midst of them has ended the process with SIGSEGV."""
+    ended = []
+
+    def export(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        ended.append(True)
+        raise KeyError("enough")
+
+    monkeypatch.setattr(exporter, "export", export)
+    network = Beside(nn.ModuleList([nn.Identity()]), ("x",))
+    with pytest.raises(StopSignal), exit_on_stop_signals():
+        write(network, tmp_path / "a", features(SHAPES[0]), (), {})
+    assert ended
 
 
 def test_a_program_is_exact_at_every_size_and_needs_no_dnlnet(blocks: nn.ModuleList, tmp_path: Path) -> None:

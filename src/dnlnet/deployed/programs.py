@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dnlnet.deployed.network import Deployed
 from dnlnet.errors import load_extra
+from dnlnet.signals import hold_stop_signals
 
 Arrays = dict[str, NDArray[Any]]
 TOLERANCE = 1e-4  # as a share of an output's largest value: rounding in float32
@@ -35,7 +36,8 @@ def write_onnx(
     """
     onnx = load_extra("onnx", "onnx")
     operators = load_extra("onnxscript", "onnx").opset18
-    with warnings.catch_warnings(), torch.no_grad():
+    # PyTorch's exporters can crash if an exception comes at any moment, so a signal waits for their end.
+    with warnings.catch_warnings(), torch.no_grad(), hold_stop_signals():
         warnings.simplefilter("ignore")  # of PyTorch's own exporters, about themselves
         axes = deployed.takes.free(free)
         if deployed.traced:
@@ -156,7 +158,7 @@ def write_program(
             "write it as onnx, or its backbone and pyramid alone with --part pyramid"
         )
     axes = dict.fromkeys(deployed.takes.free(free), torch.export.Dim.DYNAMIC)
-    with torch.no_grad():
+    with torch.no_grad(), hold_stop_signals():
         program = torch.export.export(deployed, (example,), dynamic_shapes=(axes,) if axes else None)
     for part in program.graph_module.modules():  # also inside of loops
         for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
