@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from campaign.inputs import Case, Materials, picture
+from campaign.cases import Case, Materials, picture
 
 Place = Callable[[Path], None]
 
