@@ -6,44 +6,17 @@ import random
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import typer
 
+from campaign.cases import QUICK, Case, Materials, Prepare, change_metadata, picture, settings
+from campaign.contents import config_cases, mode_cases, work_cases
 from campaign.nasty import DEEP, NUMBERS, SETTINGS, mutated_bytes, mutated_json
 from campaign.process import Outcome, run
 from campaign.results import Results, Try
-
-Prepare = Callable[[Path], None]
-
-
-@dataclass(frozen=True)
-class Case:
-    """Arguments of the command, files to be made for it, and whether it has to refuse."""
-
-    kind: str
-    what: str
-    arguments: tuple[object, ...]
-    prepare: Prepare = lambda _: None
-    refused: bool = False  # success would be silence
-
-
-@dataclass(frozen=True)
-class Materials:
-    """Good files, of which bad ones are made: a model of each system and data sets."""
-
-    segmentation: Path
-    detection: Path
-    video: Path
-    folder: Path
-    coco: Path
-    videos: Path
-
-
-QUICK = ("data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=1", "training.evaluate_every=1")
 
 
 def all_cases(materials: Materials, seed: int) -> list[Case]:
@@ -59,6 +32,9 @@ def all_cases(materials: Materials, seed: int) -> list[Case]:
         video_cases(materials, rng, 20),
         checkpoint_cases(materials, rng, 30),
         place_cases(materials),
+        config_cases(rng, 40),
+        mode_cases(materials, rng, 60),
+        work_cases(materials, rng, 40),
     )
     return [case for part in parts for case in part]
 
@@ -68,7 +44,7 @@ def setting_cases(rng: random.Random, count: int) -> Iterator[Case]:
     from dnlnet.systems import find_recipe
 
     base = ("train", "scenes-tiny-dnl", "--workers", 0, "--out", "run")
-    quick = tuple(part for setting in QUICK for part in ("--set", setting))
+    quick = settings(*QUICK)
     content = find_recipe("scenes-tiny-dnl").model_dump(mode="json")
     keys = [
         key
@@ -96,7 +72,7 @@ def option_cases(materials: Materials, rng: random.Random, count: int) -> Iterat
 
     model = materials.segmentation
     arguments: dict[tuple[str, ...], tuple[object, ...]] = {
-        ("train",): ("scenes-tiny-dnl", "--out", "run", *(p for setting in QUICK for p in ("--set", setting))),
+        ("train",): ("scenes-tiny-dnl", "--out", "run", *settings(*QUICK)),
         ("eval",): (model, "--workers", 0),
         ("predict",): (model, "a.png"),
         ("attend",): (model, "a.png", "-o", "figures"),
@@ -124,7 +100,7 @@ def option_cases(materials: Materials, rng: random.Random, count: int) -> Iterat
             "options",
             f"{' '.join(command)} {option} {value}",
             (*command, *base, f"{option}={value}"),
-            _picture,
+            picture,
             refused=value in ("nan", "inf", "-inf", "1e400", "abc", ""),
         )
 
@@ -145,11 +121,10 @@ def coco_cases(materials: Materials, rng: random.Random, count: int) -> Iterator
                 path.write_text(mutated_json(good, random.Random(kept)))
 
         if number % 15 == 0:
-            settings = ("model.backbone=resnet18", "model.weights=null", "training.frozen=[]", "data.short_side=32")
-            settings += ("data.long_side=48", "schedule.iterations=1", "schedule.batch=1", "schedule.milestones=[]")
+            small = ("model.backbone=resnet18", "model.weights=null", "training.frozen=[]", "data.short_side=32")
+            small += ("data.long_side=48", "schedule.iterations=1", "schedule.batch=1", "schedule.milestones=[]")
             command: tuple[object, ...] = ("train", "coco-micro-dnl-c4", "--data", "coco", "--out", "run")
-            command += ("--workers", 0, "--set", "schedule.warmup=0")
-            command += tuple(part for setting in settings for part in ("--set", setting))
+            command += ("--workers", 0, *settings(*small, "schedule.warmup=0"))
         else:
             command = ("data", "check", "coco", "coco", "--json", "report.json")
         yield Case("COCO files", f"{command[0]} with damage {kept}", command, damage)
@@ -161,22 +136,20 @@ def model_cases(materials: Materials, rng: random.Random, count: int) -> Iterato
         kept = rng.getrandbits(32)
 
         def damage(folder: Path, kept: int = kept, number: int = number) -> None:
-            _picture(folder)
+            picture(folder)
             rng = random.Random(kept)
             content = materials.segmentation.read_bytes()
             if number % 6 == 5:
                 (folder / "model.safetensors").write_bytes(mutated_bytes(content[:4000], rng) + content[4000:])
                 return
-            length = int.from_bytes(content[:8], "little")
-            header = json.loads(content[8 : 8 + length])
-            metadata = header["__metadata__"]
-            key = rng.choice(sorted(metadata))
-            metadata[key] = mutated_json(json.loads(metadata[key]), rng) if key != "dnlnet" else "0"
-            if rng.random() < 0.1:
-                del metadata[key]
-            text = json.dumps(header).encode()
-            text += b" " * (-len(text) % 8)
-            (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
+
+            def change(metadata: dict[str, str]) -> None:
+                key = rng.choice(sorted(metadata))
+                metadata[key] = mutated_json(json.loads(metadata[key]), rng) if key != "dnlnet" else "0"
+                if rng.random() < 0.1:
+                    del metadata[key]
+
+            change_metadata(materials.segmentation, folder / "model.safetensors", change)
 
         command = (("info",), ("predict",), ("eval",))[number % 3]
         more = {"predict": ("a.png",), "eval": ("--workers", "0")}.get(command[0], ())
@@ -221,7 +194,7 @@ def picture_cases(materials: Materials, rng: random.Random, count: int) -> Itera
 
         def both(folder: Path, prepare: Prepare = prepare) -> None:
             prepare(folder)
-            _picture(folder)
+            picture(folder)
 
         yield Case("pictures", f"predict {what}", ("predict", materials.segmentation, "."), both)
         yield Case("pictures", f"attend {what}", ("attend", materials.segmentation, ".", "-o", "figures"), both)
@@ -275,9 +248,9 @@ def list_cases(materials: Materials, rng: random.Random, count: int) -> Iterator
 
         command: tuple[object, ...] = ("data", "check", "folder", "data")
         if number % 2:
-            settings = ("model.backbone=mobilenetv2_100", "model.weights=null", *QUICK, "data.name=folder")
+            small = ("model.backbone=mobilenetv2_100", "model.weights=null", *QUICK, "data.name=folder")
             command = ("train", "camvid-mbv2-dnl", "--data", "data", "--out", "run", "--workers", 0)
-            command += tuple(part for setting in settings for part in ("--set", setting))
+            command += settings(*small)
         yield Case("lists", f"{command[0]}, a damaged file {kept}", command, damage)
 
 
@@ -341,7 +314,7 @@ def place_cases(materials: Materials) -> Iterator[Case]:
 
     def file(folder: Path) -> None:
         (folder / "out").write_text("a file")
-        _picture(folder)
+        picture(folder)
 
     model = materials.segmentation
     commands: dict[str, tuple[object, ...]] = {
@@ -387,7 +360,8 @@ def attempt(case: Case, results: Results) -> None:
         done = run(case.arguments, folder)
         new = sorted(_listing(folder) - before)
         new += [f"a temporary {path.name}" for path in scratch.iterdir() if not path.name.startswith("dnlnet-error-")]
-        results.add(Try("bad input", case.kind, case.what, fault(case, done, new)))
+        found = fault(case, done, new) or case.check(folder, done)
+        results.add(Try("bad input", case.kind, case.what, found))
 
 
 def fault(case: Case, done: Outcome, new: Sequence[str]) -> str | None:
@@ -414,9 +388,3 @@ def fault(case: Case, done: Outcome, new: Sequence[str]) -> str | None:
 
 def _listing(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
-
-
-def _picture(folder: Path) -> None:
-    from PIL import Image
-
-    Image.new("RGB", (48, 32), "green").save(folder / "a.png")

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from campaign.cases import settings
 from campaign.process import Outcome
 from campaign.process import run as run_command
 from campaign.results import Results, Try
@@ -27,10 +28,6 @@ class System:
     kills: int
 
 
-def _settings(*settings: str) -> tuple[str, ...]:
-    return tuple(part for setting in settings for part in ("--set", setting))
-
-
 def systems(folder: Path) -> list[System]:
     """One run each of segmentation, detection and video, on generated data."""
     from coco_trees import shapes_tree
@@ -39,8 +36,8 @@ def systems(folder: Path) -> list[System]:
     shapes = shapes_tree(folder / "shapes")
     videos = moving_shapes(folder / "videos", videos=4)
     every = ("training.save_every=2", "training.evaluate_every=4")
-    segmentation = _settings("data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=24", *every)
-    detection = _settings(
+    segmentation = settings("data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=24", *every)
+    detection = settings(
         "model.backbone=resnet18",
         "model.weights=null",
         "model.boxes=16",
@@ -56,7 +53,7 @@ def systems(folder: Path) -> list[System]:
         "training.evaluate_every=3",
         "training.keep=1",
     )
-    video = _settings(
+    video = settings(
         "model.backbone=slow_only_tiny",
         "model.weights=null",
         "data.name=video_folder",
