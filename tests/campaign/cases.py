@@ -37,7 +37,7 @@ class Materials:
 
 
 def settings(*values: str) -> tuple[str, ...]:
-    """Settings as options of the command."""
+    """Return settings as options of the command."""
     return tuple(part for value in values for part in ("--set", value))
 
 

@@ -200,7 +200,7 @@ def _write_pair(materials: Materials, folder: Path, mode: str, suffix: str, turn
 
 
 def _disagreement(folder: Path, command: str, done: Outcome) -> str | None:
-    """How a command's reading of the image differs from that of the others."""
+    """Return how a command's reading of the image differs from that of the others, or None."""
     import numpy as np
     from PIL import Image
 
@@ -280,7 +280,7 @@ def work_cases(materials: Materials, rng: random.Random, count: int) -> Iterator
 
 
 def _of_recipe(model: Path, name: str, parts: dict[str, dict[str, Any]]) -> Prepare:
-    """A model file that says it is of this recipe, with other values."""
+    """Return a function that writes a model file of this recipe with other values."""
     from dnlnet.systems import find_recipe
 
     def change(metadata: dict[str, str]) -> None:
