@@ -95,10 +95,12 @@ def _require_folder(option: str, folder: Path) -> None:
 
 def _require_ours(option: str, path: Path, kind: Kind, inputs: list[Path], force: bool) -> None:
     """Raise if an existing file is an input, part of an input folder or of a run, or not a result of this kind."""
+    from dnlnet.runs.run_folder import RUN_FILE
+
     if path in inputs:
         raise ValueError(f"{option}: is an input of this command; choose another file")
     ours = is_result(path, kind)
-    for folder in [*inputs, *([path.parent] if (path.parent / "run.yaml").exists() else [])]:
+    for folder in [*inputs, *([path.parent] if (path.parent / RUN_FILE).exists() else [])]:
         if folder in path.parents and (kind == "model" or not ours):
             raise ValueError(f"{option}: is part of {folder}; choose another file")
     if not ours and not force:
