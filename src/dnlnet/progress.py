@@ -1,0 +1,157 @@
+"""Progress of long work: a protocol for messages and counted steps, and its two implementations.
+
+Library functions take `progress: Progress = SILENT`; the functions of `dnlnet` and the command show `Bars`.
+"""
+
+import os
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+_LINES_IN_A_FILE = 50  # a moving bar needs a terminal
+_NAME_WIDTH = len("evaluating")  # bars stay aligned when another one appears
+
+
+class Tracker(Protocol):
+    """Counted work in progress, used as a context manager."""
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        """Count finished steps; `note` is shown beside the bar."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Progress(Protocol):
+    """Observer of long work."""
+
+    def say(self, text: str) -> None:
+        """Show one message to the user."""
+        ...
+
+    def track(self, name: str, total: int | None = None, *, start: int = 0, unit: str | None = None) -> Tracker:
+        """Track work of `total` steps, `start` of which are done.
+
+        With a `unit`, such as "iteration", a log file gets a line every few steps.
+        """
+        ...
+
+
+class _Unseen:
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Silent:
+    """Shows nothing."""
+
+    def say(self, text: str) -> None:
+        """Drop the message."""
+
+    def track(self, name: str, total: int | None = None, *, start: int = 0, unit: str | None = None) -> Tracker:
+        """Track nothing."""
+        return _Unseen()
+
+
+SILENT = Silent()
+
+
+class Bars:
+    """Progress bars in a terminal or notebook, lines in a log file; nothing outside the main process.
+
+    Bars and messages go to standard error, so that results can be piped.
+    """
+
+    def __init__(self, console: "Console | None" = None) -> None:
+        self._console, self._bars = console, None
+        self._open = 0
+
+    @property
+    def console(self) -> "Console":
+        """Console that everything is printed to."""
+        if self._console is None:
+            from rich.console import Console
+
+            in_notebook = "ipykernel" in sys.modules
+            self._console = Console(
+                stderr=not in_notebook, quiet=os.environ.get("RANK", "0") != "0", force_jupyter=in_notebook or None
+            )
+        return self._console
+
+    def say(self, text: str) -> None:
+        """Print a line above the bars."""
+        self.console.print(text, highlight=False, soft_wrap=not self.console.is_terminal, markup=False)
+
+    def track(self, name: str, total: int | None = None, *, start: int = 0, unit: str | None = None) -> Tracker:
+        """Return a bar that appears with its context and disappears when it is full."""
+        return _Bar(self, name, total, start, unit)
+
+    def _enter(self) -> "RichProgress":
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        if self._bars is None:
+            self._bars = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}", markup=False),
+                TimeRemainingColumn(),
+                console=self.console,
+            )
+            self._bars.start()
+        self._open += 1
+        return self._bars
+
+    def _exit(self) -> None:
+        self._open -= 1
+        if not self._open and self._bars is not None:
+            self._bars.stop()
+            self._bars = None
+
+
+class _Bar:
+    """One bar of `Bars`."""
+
+    def __init__(self, owner: Bars, name: str, total: int | None, start: int, unit: str | None) -> None:
+        self._owner, self._name, self._total, self._done, self._unit = owner, name, total, start, unit
+        self._bars: RichProgress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self._bars = self._owner._enter()
+        self._task = self._bars.add_task(
+            f"{self._name:{_NAME_WIDTH}}", total=self._total, completed=self._done, note=""
+        )
+        return self
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        """Count finished steps; `note` is shown beside the bar."""
+        assert self._bars is not None and self._task is not None, "a tracker is used as a context manager"
+        self._done += steps
+        self._bars.update(self._task, completed=self._done, note=note)
+        if self._unit is not None and not self._owner.console.is_terminal:
+            total = self._total or 0
+            if self._done % max(1, total // _LINES_IN_A_FILE) == 0:
+                self._owner.say(f"{self._unit} {self._done} of {total}: {note}")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        assert self._bars is not None and self._task is not None
+        full = self._total is not None and self._done >= self._total
+        if self._owner._open > 1 or not full or kind is not None:
+            self._bars.update(self._task, visible=kind is None and full and self._owner._open == 1)
+        self._owner._exit()
