@@ -78,7 +78,8 @@ class Bars:
     """
 
     def __init__(self, console: "Console | None" = None) -> None:
-        self._console, self._bars = console, None
+        self._console = console
+        self._bars: RichProgress | None = None
         self._open = 0
 
     @property
@@ -141,7 +142,8 @@ class _Bar:
 
     def advance(self, steps: int = 1, note: str = "") -> None:
         """Count finished steps; `note` is shown beside the bar."""
-        assert self._bars is not None and self._task is not None, "a tracker is used as a context manager"
+        if self._bars is None or self._task is None:
+            raise RuntimeError("use a tracker as a context manager")
         self._done += steps
         self._bars.update(self._task, completed=self._done, note=note)
         if self._unit is not None and not self._owner.console.is_terminal:
@@ -150,7 +152,8 @@ class _Bar:
                 self._owner.say(f"{self._unit} {self._done} of {total}: {note}")
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        assert self._bars is not None and self._task is not None
+        if self._bars is None or self._task is None:
+            return
         full = self._total is not None and self._done >= self._total
         if self._owner._open > 1 or not full or kind is not None:
             self._bars.update(self._task, visible=kind is None and full and self._owner._open == 1)
