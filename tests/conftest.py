@@ -39,7 +39,7 @@ SLOW = (
     "test_notebooks.py",
     "test_site.py",
     "segmentation/test_system.py",
-    "cli/test_demo.py",
+    "cli/commands/test_demo.py",
     "segmentation/test_frozen.py",
     "runs/test_study.py",
     "runs/test_demo.py",

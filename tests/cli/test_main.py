@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from dnlnet import files
 from dnlnet.cli import main as cli
-from dnlnet.cli.tables import choose
+from dnlnet.cli.terminal.tables import choose
 from dnlnet.files import write_json
 from dnlnet.lens import theory
 

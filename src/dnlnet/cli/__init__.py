@@ -1,1 +1,1 @@
-"""The `dnlnet` command: one file per subcommand."""
+"""The `dnlnet` command: `commands` has one file per subcommand, `terminal` what they share."""

@@ -10,26 +10,26 @@ from typing import Annotated
 import typer
 
 from dnlnet import __version__
-from dnlnet.cli.ablate import ablate
-from dnlnet.cli.attend import attend
-from dnlnet.cli.bench import bench
-from dnlnet.cli.complexity import complexity
-from dnlnet.cli.consistency import consistency
-from dnlnet.cli.convert import convert
-from dnlnet.cli.data import data
-from dnlnet.cli.demo import demo
-from dnlnet.cli.evaluate import evaluate
-from dnlnet.cli.explore import explore
-from dnlnet.cli.export import export
-from dnlnet.cli.help import PlainHelp, show_version, version
-from dnlnet.cli.info import info
-from dnlnet.cli.models import models
-from dnlnet.cli.predict import predict
-from dnlnet.cli.profile import profile
-from dnlnet.cli.recipes import recipes
-from dnlnet.cli.study import study
-from dnlnet.cli.train import train
-from dnlnet.cli.verify import verify
+from dnlnet.cli.commands.ablate import ablate
+from dnlnet.cli.commands.attend import attend
+from dnlnet.cli.commands.bench import bench
+from dnlnet.cli.commands.complexity import complexity
+from dnlnet.cli.commands.consistency import consistency
+from dnlnet.cli.commands.convert import convert
+from dnlnet.cli.commands.data import data
+from dnlnet.cli.commands.demo import demo
+from dnlnet.cli.commands.evaluate import evaluate
+from dnlnet.cli.commands.explore import explore
+from dnlnet.cli.commands.export import export
+from dnlnet.cli.commands.info import info
+from dnlnet.cli.commands.models import models
+from dnlnet.cli.commands.predict import predict
+from dnlnet.cli.commands.profile import profile
+from dnlnet.cli.commands.recipes import recipes
+from dnlnet.cli.commands.study import study
+from dnlnet.cli.commands.train import train
+from dnlnet.cli.commands.verify import verify
+from dnlnet.cli.terminal.help import PlainHelp, show_version, version
 from dnlnet.errors import is_lost_connection, is_out_of_memory
 from dnlnet.signals import StopSignal, exit_on_stop_signals, ignore_stop_signals
 

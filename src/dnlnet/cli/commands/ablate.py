@@ -1,0 +1,207 @@
+"""`dnlnet ablate`: what a model loses without a term of its attention."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dnlnet.cli.terminal.outputs import writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dnlnet.lens.ablate import Term
+    from dnlnet.runs.ablate import Ablation
+
+
+@writes("json")
+def ablate(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A model file, a run folder, a name; or timm:NAME, torchvision:NAME, transformers:NAME.",
+        ),
+    ],
+    pictures: Annotated[
+        list[Path] | None, typer.Argument(metavar="PICTURES...", help="For a transformer without --data.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of a labelled data set.")] = None,
+    data_set: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Its name, for a transformer: camvid, oxford_pets, folder, ...")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split to score on. Default: that of the recipe; for a transformer, val.")
+    ] = None,
+    training_split: Annotated[
+        str, typer.Option(metavar="SPLIT", help="For a transformer: what the classifier of its patches learns from.")
+    ] = "train",
+    weights: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For a transformer: a local state dict. Default: its library's own."),
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(min=1, max=100_000, metavar="PIXELS", help="Shorter side at which a transformer sees pictures."),
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option(metavar="5,8", help="Layers by number, from 0, or by name. Default: each of them.")
+    ] = None,
+    terms: Annotated[str, typer.Option(help="What to take out, with commas between them.")] = "unary,pairwise,both",
+    images: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000_000, help="Score on the first N images only.")
+    ] = None,
+    training_images: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000_000, help="Learn from the first N images only.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Also write the numbers to this file.")] = None,
+) -> None:
+    """Measure what a trained model loses without one term of its attention, in all layers and in each.
+
+    Nothing is retrained. Without the unary term, attention is softmax((q - mean q).k); without the pairwise term,
+    softmax((mean q).k) for all queries; without both, the plain mean. For our models, the score is shown; for a
+    transformer, how far the last features of its patches move: the relative change of their length, and the cosine.
+    With --data, also the mean IoU of a linear classifier of patches that has learnt from the whole model's features,
+    each patch with its most frequent label; its logits are resized to the labels, and every pixel counts.
+
+    Example: dnlnet ablate timm:vit_small_patch14_dinov2 --weights vit.safetensors --data ~/camvid --data-set camvid
+    """
+    from dnlnet.cli.terminal.options import layers_of
+    from dnlnet.cli.terminal.tables import choose
+    from dnlnet.files import write_json
+    from dnlnet.lens.ablate import TERMS
+    from dnlnet.lens.foreign import is_foreign
+
+    chosen: list[Term] = [term for term in TERMS if term in choose("term", terms, dict.fromkeys(TERMS))]
+    numbered = layers_of(layers)
+    if is_foreign(model):
+        result = _transformer(
+            model,
+            pictures or [],
+            data,
+            data_set,
+            split,
+            training_split,
+            weights,
+            size,
+            chosen,
+            numbered,
+            images,
+            training_images,
+        )
+    else:
+        from dnlnet.cli.terminal.options import given
+
+        for option in given(
+            pictures=pictures or None, data_set=data_set, weights=weights, size=size, training_images=training_images
+        ):
+            raise ValueError(
+                f"{option.replace('_', '-')}: is for transformers of other libraries, such as timm:NAME; {model} is "
+                "scored on its own data set: give --data DIR"
+            )
+        result = _ours(model, data, split, chosen, numbered, images)
+    print_ablation(result, chosen, model)
+    if json is not None:
+        rows = [{"layer": e.layer or "all", "term": e.term, **e.values} for e in result.effects]
+        write_json(json, {"model": model, "images": result.images, "whole": result.whole, "rows": rows})
+        typer.echo(f"written: {json}")
+
+
+def _ours(
+    model: str,
+    data: Path | None,
+    split: str | None,
+    terms: "list[Term]",
+    layers: list[int | str] | None,
+    images: int | None,
+) -> "Ablation":
+    from dnlnet.cli.terminal.progress import counting_progress
+    from dnlnet.runs.ablate import ablate_model
+
+    with counting_progress() as progress:
+
+        def start(name: str, count: int) -> "Callable[[], None]":
+            task = progress.add_task(name, total=count)
+            return lambda: progress.advance(task)
+
+        return ablate_model(model, data, split=split, terms=terms, layers=layers, images=images, start=start)
+
+
+def _transformer(
+    name: str,
+    pictures: list[Path],
+    data: Path | None,
+    data_set: str | None,
+    split: str | None,
+    training_split: str,
+    weights: Path | None,
+    size: int | None,
+    terms: "list[Term]",
+    layers: list[int | str] | None,
+    images: int | None,
+    training_images: int | None,
+) -> "Ablation":
+    from dnlnet.cli.terminal.progress import counting_progress
+    from dnlnet.data.catalog import find_data_set
+    from dnlnet.data.inputs import find_pictures
+    from dnlnet.data.pictures import read_picture
+    from dnlnet.lens.foreign import load_foreign
+    from dnlnet.runs.ablate import ablate_features
+    from dnlnet.runs.probe import pictures_of, train_probe
+    from dnlnet.segmentation.data.sets import DATA_SETS
+
+    if (data is None) == (not pictures):
+        raise ValueError(f"{name}: give pictures to see how far its features move, or --data DIR with labels")
+    if (data is None) != (data_set is None):
+        raise ValueError("--data DIR and --data-set NAME belong together: the folder, and which data set it is")
+    with counting_progress() as progress:
+        if data is None:
+            found = find_pictures(pictures)
+            for problem in found.problems:
+                raise ValueError(str(problem))
+            paths = list(found.paths.values())[:images]
+            foreign = load_foreign(name, weights, size)
+            task = progress.add_task("pictures", total=len(paths))
+            result = ablate_features(
+                foreign,
+                ((read_picture(path), None) for path in paths),
+                terms=terms,
+                layers=layers,
+                progress=lambda: progress.advance(task),
+            )
+        else:
+            row = find_data_set(DATA_SETS, data_set or "")
+            training = row.open(data, training_split).require_complete()
+            test = row.open(data, split or "val").require_complete()
+            foreign = load_foreign(name, weights, size)
+            task = progress.add_task("features to learn from", total=min(training_images or 10**9, len(training)))
+            probe = train_probe(foreign, training, training_images, lambda: progress.advance(task))
+            tested = progress.add_task("images to score", total=min(images or 10**9, len(test)))
+            result = ablate_features(
+                foreign,
+                pictures_of(test, images),
+                probe=probe,
+                terms=terms,
+                layers=layers,
+                progress=lambda: progress.advance(tested),
+            )
+    for note in foreign.notes:
+        typer.echo(note, err=True)
+    return result
+
+
+def print_ablation(result: "Ablation", terms: "list[Term]", model: str) -> None:
+    """A table for each of the first measures: layers down, terms across."""
+    from dnlnet.cli.terminal.tables import print_table
+    from dnlnet.engine.scores import number
+
+    for measure, whole in result.whole.items():
+        print_table(
+            f"{model}: {measure}",
+            [
+                {"taken out of": layer or "all layers"}
+                | {f"without {term}": number(result.value(layer, term, measure)) for term in terms}
+                for layer in result.layers
+            ],
+            f"{number(whole)} with all terms; {result.images} images",
+        )

@@ -1,0 +1,77 @@
+"""`dnlnet complexity`: size and cost of the networks of recipes, beside the paper's."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dnlnet.cli.terminal.complete import complete_recipe
+from dnlnet.cli.terminal.outputs import writes
+
+# The rows of the paper's table.
+_DEFAULT = ["cityscapes-r101-baseline", "cityscapes-r101-nl", "cityscapes-r101-dnl"]
+
+
+@writes("json")
+def complexity(
+    recipe: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RECIPE",
+            help="Names, or patterns such as 'ade20k-*'. Default: the paper's table.",
+            autocompletion=complete_recipe,
+        ),
+    ] = None,
+    latency: Annotated[
+        bool, typer.Option("--latency", help="Also measure the time for an image on this machine.")
+    ] = False,
+    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+) -> None:
+    """Show parameters and multiply-accumulates of the networks of recipes, and what the paper says.
+
+    Counting needs no weights and computes nothing. An image has the size of the recipe's crop, a
+    clip that of its tests.
+
+    Example: dnlnet complexity 'cityscapes-r101-*' --latency
+    """
+    from dnlnet.cli.terminal.tables import print_table
+    from dnlnet.files import write_json
+    from dnlnet.systems import match_recipes
+
+    for name in recipe or _DEFAULT:
+        match_recipes(name)
+
+    from dnlnet.lens.complexity import CONVENTION
+    from dnlnet.runs.complexity import measure_complexity
+
+    rows = measure_complexity(recipe or _DEFAULT, latency=latency)
+    print_table("Size and cost of networks", [_cost(row) for row in rows], caption=CONVENTION)
+    if latency:
+        print_table("Seconds for an image or clip", [_time(row) for row in rows])
+    if json is not None:
+        write_json(json, {"convention": CONVENTION, "rows": rows})
+        typer.echo(f"written: {json}")
+
+
+def _cost(row: dict[str, Any]) -> dict[str, str]:
+    paper = row["paper"]
+    return {
+        "recipe": row["recipe"],
+        "input": "x".join(map(str, row["size"])),
+        "parameters": f"{row['parameters']:,}",
+        "paper": _number(paper["parameters"], ".3f", " M"),
+        "MACs": _number(row["macs"] / 1e9, ",.3f", " G"),
+        "paper's": _number(paper["macs"], ".2f", " G"),
+    }
+
+
+def _time(row: dict[str, Any]) -> dict[str, str]:
+    return {
+        "recipe": row["recipe"],
+        "here": _number(row["seconds"], ".3f"),
+        "paper's GPU": _number(row["paper"]["latency"], ".3f"),
+    }
+
+
+def _number(value: float | None, form: str, unit: str = "") -> str:
+    return "-" if value is None else format(value, form) + unit

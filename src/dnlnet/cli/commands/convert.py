@@ -1,0 +1,67 @@
+"""`dnlnet convert`: trained models of other code bases."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dnlnet.cli.terminal.outputs import writes
+
+
+@writes("out", "json")
+def convert(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint: .pth, .pt or .safetensors.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="MODEL", help="The model file to write, .safetensors.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Replace what was found or assumed; may be repeated."),
+    ] = None,
+    partial: Annotated[
+        bool,
+        typer.Option("--partial", help="Ignore unknown tensors that are not part of the network."),
+    ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="The configuration it was trained with, if the checkpoint does not contain it.",
+        ),
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Also write what was done to this file.")] = None,
+) -> None:
+    """Turn a checkpoint of another code base into a model file, for predict, eval, attend and the rest.
+
+    Nothing in the checkpoint is executed. What its weights do not show, such as how logits are resized, is taken from
+    the configuration in it or from its name; what has to be assumed is printed, and --set changes it. A tensor that
+    is missing or unknown is an error, and nothing is written.
+
+    Example: dnlnet convert dnl_r50-d8_769x769_80k_cityscapes.pth -o dnl.safetensors
+    """
+    from dnlnet.convert import convert as convert_file
+    from dnlnet.convert.checking import describe
+    from dnlnet.data.names import printable
+    from dnlnet.files import write_json
+
+    converted = convert_file(file, out, settings or [], partial=partial, config=config)
+    names = list(converted.classes.names)
+    typer.echo(f"{file}: {converted.family}")
+    typer.echo(f"{describe(converted.recipe)}, {len(names)} classes ({printable(', '.join(names[:3]))}, ...)")
+    for note in converted.notes:
+        typer.echo(printable(f"note: {note}"))
+    for name in converted.unused:
+        typer.echo(f"unused: {name}")
+    typer.echo(f"{len(converted.state)} tensors written: {out}")
+    if json is not None:
+        content = {
+            "file": str(file),
+            "family": converted.family,
+            "model": str(out),
+            "tensors": len(converted.state),
+            "classes": names,
+            "notes": converted.notes,
+            "unused": converted.unused,
+            "recipe": converted.recipe.stored(),
+        }
+        write_json(json, content)
+        typer.echo(f"written: {json}")

@@ -1,0 +1,123 @@
+"""`dnlnet data`: which data sets can be read, and whether a folder holds one without faults."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dnlnet.cli.terminal.complete import complete_data_set
+from dnlnet.cli.terminal.outputs import writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dnlnet.data.check import Report
+
+data = typer.Typer(help="List the data sets, and check the files of one.", no_args_is_help=True)
+
+_BAR_WIDTH = 24
+_SIZES_SHOWN = 6
+
+
+@data.command("list")
+def list_data_sets() -> None:
+    """Show the data sets that can be read, with their splits and the folders they expect.
+
+    Example: dnlnet data list
+    """
+    from dnlnet.cli.terminal.tables import print_table
+    from dnlnet.systems import data_sets
+
+    rows = [row for _, row in data_sets().values()]
+    print_table(
+        "Data sets",
+        [
+            {
+                "name": row.name,
+                "splits": ", ".join(row.splits) or "as in its folder",
+                "classes": "-" if row.classes is None else len(row.classes),
+            }
+            for row in rows
+        ],
+    )
+    typer.echo("Expected folders:")
+    for row in rows:
+        typer.echo(f"  {row.name}: {row.layout}")  # not a cell of the table, which would cut off long paths
+
+
+@data.command()
+@writes("json")
+def check(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A name of: dnlnet data list.", autocompletion=complete_data_set)
+    ],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Its folder; for coco also a JSON file of your own.")
+    ],
+    split: Annotated[list[str] | None, typer.Option(help="A split; may be repeated. Default: all there are.")] = None,
+    images: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the pictures of that JSON file. Default: its own.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Also write the report to this file.")] = None,
+) -> None:
+    """Read every image, label file and video of a data set; show what it holds and all that is wrong with it.
+
+    Exit code 1 if anything is wrong. The folders that each data set expects: dnlnet data list
+
+    Example: dnlnet data check cityscapes ~/cityscapes --split val
+    """
+    from dnlnet.cli.terminal.progress import counting_progress
+    from dnlnet.files import write_json
+    from dnlnet.runs.check import check_data
+    from dnlnet.systems import data_sets
+
+    typer.echo(f"opening {name} in {directory}", err=True)  # which may take a minute, if its lists are long
+    with counting_progress() as progress:
+
+        def start(text: str, count: int) -> "Callable[[], None]":
+            task = progress.add_task(text, total=count)
+            return lambda: progress.advance(task)
+
+        reports, missing = check_data(name, directory, split or (), images, start)
+    for number, report in enumerate(reports.values()):
+        if number:
+            typer.echo()
+        _show(report)
+    for one, reason in missing.items():
+        typer.echo(f"{name} {one} is not there: {reason}")
+    if json is not None:
+        splits = {one: report.to_json() for one, report in reports.items()}
+        write_json(json, {"data_set": name, "folder": str(directory), "splits": splits, "not_there": missing})
+        typer.echo(f"written: {json}")
+    own = not data_sets()[name][1].splits  # the folder itself named those that are not there
+    if any(report.problems for report in reports.values()) or (missing and own):
+        raise typer.Exit(1)
+
+
+def _show(report: "Report") -> None:
+    from dnlnet.cli.terminal.tables import print_table
+    from dnlnet.data.check import count_of, grouped
+
+    contents = report.contents()
+    largest = max(contents.amounts, default=0) or 1
+    rows = [
+        {
+            "class": index,
+            "name": name,
+            **{column: cells[index] for column, cells in contents.columns.items()},
+            "": "█" * round(_BAR_WIDTH * contents.amounts[index] / largest),
+        }
+        for index, name in enumerate(report.class_names)
+    ]
+    if rows:
+        print_table(f"{report.name}: {contents.title}", rows, contents.caption)
+    else:
+        typer.echo(f"{report.name}: {contents.title}, no class")  # lists of which no line can be understood
+    for line in contents.lines:
+        typer.echo(line)
+    sizes = [f"{width} x {height} ({count})" for (width, height), count in report.sizes.items()]
+    more = f" and {len(sizes) - _SIZES_SHOWN} more" if len(sizes) > _SIZES_SHOWN else ""
+    typer.echo(f"sizes (width x height): {', '.join(sizes[:_SIZES_SHOWN]) or 'none'}{more}")
+    typer.echo(f"{count_of(len(report.problems), 'problem')}{':' if report.problems else ''}")
+    for line in grouped(report.problems):
+        typer.echo(f"  {line}")

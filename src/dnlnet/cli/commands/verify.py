@@ -1,0 +1,107 @@
+"""`dnlnet verify`: the paper's claims checked by computation, and the block's promises on a device."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dnlnet.cli.terminal.numbers import LARGEST_SEED
+from dnlnet.cli.terminal.outputs import writes
+
+
+@writes("json")
+def verify(
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="cpu|cuda|mps|xpu", help="Check the block on this device instead, in about a minute."),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random data the claims are checked on.")
+    ] = 0,
+    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+) -> None:
+    """Check each claim of the paper that can be computed, and show how far it is from holding.
+
+    Exit code 1 only if an identity that the block relies on fails. Claims of the paper that do not hold are
+    reported as they are, with what does hold.
+
+    With --device, check that the block computes there what its equations say: all variants in 1d, 2d and 3d, outputs
+    and gradients, in every precision, under autocast and compiled, and that it never holds an attention map. The
+    table can be pasted into a report; exit code 1 if a check fails.
+
+    Example: dnlnet verify --device cuda
+    """
+    if device is not None:
+        _verify_device(device, json)
+        return
+    from dataclasses import asdict
+
+    from dnlnet.cli.terminal.tables import print_table
+    from dnlnet.files import write_json
+    from dnlnet.lens.theory import check_claims
+
+    claims = check_claims(seed)
+    print_table(
+        "Claims of the paper, checked in float64",
+        [
+            {
+                "paper": claim.where,
+                "claim": f"{claim.text}\n→ {claim.remark}" if claim.remark else claim.text,
+                "residual": f"{claim.residual:.1e}",
+                "verdict": "holds" if claim.holds else "does not hold",
+                "relied on": "yes" if claim.relied_on else "",
+            }
+            for claim in claims
+        ],
+    )
+    broken = [claim for claim in claims if claim.relied_on and not claim.holds]
+    refuted = [claim for claim in claims if not claim.relied_on and not claim.holds]
+    relied = sum(claim.relied_on for claim in claims)
+    typer.echo(f"{relied - len(broken)} of {relied} identities that the block relies on hold.")
+    typer.echo(f"{len(refuted)} printed claims do not hold as printed; the block needs none of them.")
+    if json is not None:
+        write_json(json, [{**asdict(claim), "holds": claim.holds} for claim in claims])
+        typer.echo(f"written: {json}")
+    if broken:
+        raise typer.Exit(1)
+
+
+def _verify_device(device: str, json: Path | None) -> None:
+    """Run every check on a device, and print a table in Markdown, to be pasted."""
+    import platform
+    from dataclasses import asdict
+
+    from dnlnet import __version__
+    from dnlnet.bench.equalities import CHECKS, TITLES, describe_device, run_check
+    from dnlnet.cli.terminal.progress import counting_progress
+    from dnlnet.files import write_json
+
+    described = describe_device(device)
+    checks = []
+    with counting_progress() as progress:
+        task = progress.add_task("checks", total=len(CHECKS))
+        for name in CHECKS:
+            progress.update(task, description=TITLES[name])
+            checks.append(run_check(name, device))
+            progress.advance(task)
+    versions = f"dnlnet {__version__}, Python {platform.python_version()}, {platform.system()}"
+    typer.echo(f"{described}; {versions}\n")
+    typer.echo("| check | cases | largest error | allowed | verdict |\n|---|---:|---:|---:|---|")
+    for check in checks:
+        verdict = "holds" if check.holds else check.note or "does not hold"
+        error = "-" if check.error is None else f"{check.error:.1e}"
+        typer.echo(f"| {TITLES[check.name]} | {check.cases} | {error} | {check.allowed:.0e} | {verdict} |")
+    failed = [check for check in checks if not (check.holds or check.skipped)]
+    skipped = sum(check.skipped for check in checks)
+    left_out = f" ({skipped} left out)" if skipped else ""
+    typer.echo(
+        f"\n{len(failed)} of {len(checks)} checks failed{left_out}: do not rely on the block on this device as it is."
+        if failed
+        else f"\nThe block computes on {device} what its equations say{left_out}."
+    )
+    if json is not None:
+        rows = [{**asdict(check), "holds": check.holds} for check in checks]
+        write_json(json, {"device": described, "versions": versions, "checks": rows})
+        typer.echo(f"written: {json}")
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""Options, tables, completion and checks that the commands share."""

@@ -1,0 +1,203 @@
+import json
+import os
+import re
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
+
+import pytest
+import torch
+import yaml
+from safetensors import safe_open
+from safetensors.torch import save_file
+from typer.testing import CliRunner, Result
+
+from dnlnet.artifacts.model_file import find_model, read_model_file
+from dnlnet.backbones import Backbone
+from dnlnet.cli.main import app
+from dnlnet.runs.export import export
+
+STORED = Path(__file__).parents[2] / "artifacts" / "stored" / "model.safetensors"
+
+
+def info(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["info", *map(str, arguments)], env={"COLUMNS": "120"})
+
+
+def described(*arguments: object) -> dict:
+    done = info(*arguments)
+    assert done.exit_code == 0, done.output
+    return yaml.safe_load(done.output)
+
+
+def test_a_model_is_described_and_written_as_json(run: Path, tmp_path: Path) -> None:
+    assert info(run, "--json", tmp_path / "a.json").exit_code == 0
+    content = json.loads((tmp_path / "a.json").read_text())
+    assert content["kind"] == "a segmentation model of dnlnet"
+    assert content["recipe"]["name"] == "scenes-tiny-dnl"
+    assert content["iteration"] == 20
+    assert set(content["scores"]) == {"miou", "accuracy"}
+
+
+def test_the_state_of_a_run_is_told_from_its_models(run: Path) -> None:
+    state = next((run / "checkpoints").glob("*.safetensors"))
+    assert described(state)["kind"] == "the state of a run after 20 iterations; its models lie a folder above"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("form", "ending", "kind"), [("onnx", ".onnx", "ONNX"), ("torch", ".pt2", "PyTorch program")]
+)
+def test_exported_files_tell_what_goes_in_and_out(
+    run: Path, tmp_path: Path, form: str, ending: str, kind: str
+) -> None:
+    path = tmp_path / f"model{ending}"
+    export(read_model_file(find_model(str(run))), path, form, size=(32, 32))
+    content = described(path)
+    assert kind in content["kind"]
+    assert [int(length) for length in next(iter(_listed(content["inputs"])))[1:]] == [1, 3, 32, 32]
+    assert list(content["outputs"]) == ["logits"]
+    assert content["recipe"]["name"] == "scenes-tiny-dnl"
+    assert content["classes"][0] == "sky"
+
+
+def _listed(values: dict | list) -> list:
+    return list(values.values()) if isinstance(values, dict) else values
+
+
+def test_weights_of_a_backbone_are_recognised(tmp_path: Path) -> None:
+    state = Backbone("resnet18").body.state_dict()
+    torch.save({"state_dict": {f"module.{name}": tensor for name, tensor in state.items()}}, tmp_path / "a.pth")
+    save_file(state, tmp_path / "a.safetensors")
+    for name in ("a.pth", "a.safetensors"):
+        content = described(tmp_path / name)
+        assert content["kind"] == "weights of resnet18, for model.weights"
+        assert content["tensors"] == len(state)
+
+
+def test_a_foreign_checkpoint_is_named_with_what_convert_makes_of_it(tmp_path: Path) -> None:
+    torch.save({"s1.pathway0_stem.conv.weight": torch.ones(8, 3, 1, 7, 7)}, tmp_path / "a.pth")
+    content = described(tmp_path / "a.pth")
+    assert content["kind"] == "a checkpoint of slowfast"
+    assert content["dnlnet convert"].startswith("does not take it: ")
+
+
+def test_strange_and_damaged_files_are_refused_in_words(tmp_path: Path) -> None:
+    torch.save({"strange": torch.ones(2)}, tmp_path / "a.pth")
+    assert described(tmp_path / "a.pth")["kind"] == "weights of an unknown network"
+    for ending, message in (
+        (".onnx", "is not an ONNX file"),
+        (".pt2", "is not a PyTorch program"),
+        (".safetensors", "not a safetensors file"),
+        (".pth", "is damaged"),
+    ):
+        path = tmp_path / f"b{ending}"
+        path.write_bytes(b"nothing of the kind")
+        assert message in str(info(path).exception), ending
+
+
+class _Trap:
+    """Whose unpickling makes a folder."""
+
+    def __init__(self, made: Path) -> None:
+        self.made = made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.made),)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A PyTorch program with free lengths, as `dnlnet export` writes them."""
+    path = tmp_path_factory.mktemp("program") / "model.pt2"
+    export(read_model_file(STORED), path, "torch", size=(32, 32), free=("batch",))
+    return path
+
+
+def _changed(program: Path, path: Path, change: dict[str, bytes], compression: int = ZIP_STORED) -> Path:
+    """A copy of an archive in which the parts whose names end so have other contents."""
+    with ZipFile(program) as old, ZipFile(path, "w", compression) as new:
+        for name in old.namelist():
+            ending = next((ending for ending in change if name.endswith(ending)), None)
+            new.writestr(name, old.read(name) if ending is None else change[ending])
+    return path
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_code_in_a_program_does_not_run(program: Path, tmp_path: Path) -> None:
+    """A pickle in the place of the example inputs, and an expression in the place of a free length."""
+    pickled, evaluated = tmp_path / "pickled", tmp_path / "evaluated"
+    buffer = BytesIO()
+    torch.save(((_Trap(pickled),), {}), buffer)
+    with ZipFile(program) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("models/model.json"))
+        graph = archive.read(name).decode()
+    expression = json.dumps(f"__import__('os').mkdir({str(evaluated)!r})")[1:-1]
+    poisoned = re.sub(r"Symbol\('s\d+', positive=True, integer=True\)", lambda _: expression, graph)
+    assert poisoned != graph
+    path = _changed(
+        program,
+        tmp_path / "trap.pt2",
+        {"sample_inputs/model.pt": buffer.getvalue(), "models/model.json": poisoned.encode()},
+    )
+    content = described(path)
+    assert content["inputs"] == [["torch.float32", "free", "3", "32", "32"]]
+    assert content["recipe"]["name"] == "scenes-tiny-dnl"
+    assert not pickled.exists()
+    assert not evaluated.exists()
+
+
+def test_code_in_a_checkpoint_does_not_run(tmp_path: Path) -> None:
+    torch.save({"weight": torch.ones(2), "beside": _Trap(tmp_path / "pickled")}, tmp_path / "trap.pth")
+    info(tmp_path / "trap.pth")
+    assert not (tmp_path / "pickled").exists()
+
+
+def test_free_lengths_of_a_program_are_named(program: Path) -> None:
+    (lengths,) = described(program)["inputs"]
+    assert re.fullmatch(r"s\d+", lengths[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"models/model.json": b"nothing"}, "is not a PyTorch program, or is damaged (is not JSON"),
+        ({"models/model.json": b"[" * 100_000}, "is not a PyTorch program, or is damaged (is nested too deeply"),
+        ({"models/model.json": b"[]"}, "is not a PyTorch program, or is damaged"),
+        ({"models/model.json": b'{"graph_module": null}'}, "is not a PyTorch program, or is damaged"),
+        ({"models/model.json": b"\xff"}, "is not a PyTorch program, or is damaged"),
+        ({"extra/recipe": b"{}"}, "its recipe cannot be read by this version of dnlnet: name: is missing"),
+        ({"extra/classes": b"[]"}, "cannot be read by this version of dnlnet: classes=[]: expected a mapping"),
+    ],
+)
+def test_a_program_with_damaged_parts_is_refused_in_words(
+    program: Path, tmp_path: Path, change: dict[str, bytes], message: str
+) -> None:
+    assert message in str(info(_changed(program, tmp_path / "a.pt2", change)).exception)
+
+
+def test_a_program_that_unpacks_to_far_more_than_its_size_is_refused(program: Path, tmp_path: Path) -> None:
+    path = _changed(program, tmp_path / "a.pt2", {"models/model.json": b" " * 10_000_000}, ZIP_DEFLATED)
+    assert "unpacks to 10," in str(info(path).exception)
+
+
+def test_an_onnx_file_does_not_open_the_files_that_it_names(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 3])
+    weight = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[1])
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="../../etc/passwd")
+    graph = onnx.helper.make_graph([], "g", [value], [value], [weight])
+    (tmp_path / "a.onnx").write_bytes(onnx.helper.make_model(graph).SerializeToString())
+    content = described(tmp_path / "a.onnx")
+    assert content["inputs"] == {"x": ["tensor(float)", "batch", 3]}
+    assert content["written by"] == "another program than dnlnet export"
+
+
+def test_a_model_file_with_weights_of_another_network_is_described_with_its_problem(tmp_path: Path) -> None:
+    with safe_open(STORED, "pt") as file:
+        metadata, state = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    state.pop("block.saliency.bias")
+    save_file(state, tmp_path / "a.safetensors", metadata)
+    assert "missing block.saliency.bias" in described(tmp_path / "a.safetensors", "--check")["problem"]

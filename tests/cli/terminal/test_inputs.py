@@ -1,0 +1,54 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import dnlnet
+from dnlnet.cli.main import app
+from dnlnet.cli.terminal.inputs import open_inputs
+from dnlnet.data.pictures import read_picture
+from trees import write_image
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_a_picture_at_an_address_is_predicted_and_named_by_it(run: Path, address: str, tmp_path: Path) -> None:
+    write_image(tmp_path / "a photo.png", size=(40, 56))
+    given = f"{address}/a%20photo.png"
+    result = command("predict", run, given, "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[0] == f"downloading {given}"
+    assert lines[1].startswith(f"{given}: ")
+    assert read_picture(tmp_path / "out" / "labels" / "a photo.png").shape == (40, 56, 3)
+    assert "1 done before" in command("predict", run, given, "-o", tmp_path / "out").output
+
+
+def test_a_figure_of_a_picture_at_an_address(run: Path, address: str, tmp_path: Path) -> None:
+    write_image(tmp_path / "a.png", size=(40, 56))
+    result = command("attend", run, f"{address}/a.png", "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "out" / "a.json").read_text())["width"] == 56
+
+
+def test_what_is_wrong_with_a_downloaded_file_is_said_of_its_address(run: Path, address: str, tmp_path: Path) -> None:
+    write_image(tmp_path / "a.png", size=(40, 56))
+    (tmp_path / "text.png").write_text("no picture")
+    result = command("predict", run, f"{address}/text.png", tmp_path / "a.png", "-o", tmp_path / "out")
+    assert result.exit_code == 1
+    assert f"not done: {address}/text.png: is not a picture" in result.output
+    twice = command("predict", run, f"{address}/a.png", f"{address}/a.png?again", "-o", tmp_path / "other")
+    assert str(twice.exception).startswith(f"{address}/a.png and {address}/a.png?again would be written to the same")
+    with (
+        pytest.raises(FileNotFoundError, match=f"{address}/none.png: cannot be downloaded"),
+        open_inputs([f"{address}/none.png"]),
+    ):
+        pass
+
+
+def test_python_says_how_an_address_is_predicted(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"call the model with the address: model\('https://example.org/a.jpg'\)"):
+        dnlnet.predict(run, ["https://example.org/a.jpg"], tmp_path)
