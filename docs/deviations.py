@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dnlnet.recipes.schema import Recipe
 from dnlnet.recipes.sources import ANY, Source, trace
-from dnlnet.systems import match_recipes
+from dnlnet.registry import match_recipes
 
 PAGE = Path(__file__).with_suffix(".md")
 TITLES = {"segmentation": "Semantic segmentation", "detection": "Detection", "video": "Action recognition"}

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import torch
 
-from dnlnet import systems
+from dnlnet import registry
 from dnlnet.backbones import BACKBONES
 from dnlnet.recipes.override import override
+from dnlnet.registry import find_recipe
 from dnlnet.runs.train import train
-from dnlnet.systems import find_recipe
 
 # Two pytest workers with two threads each would wait for each other more than compute.
 torch.set_num_threads(1)
@@ -32,7 +32,7 @@ SLOW = (
     "engine/test_distributed.py",
     "engine/test_hosts.py",
     "runs/test_export.py",
-    "deployed/test_runtimes.py",
+    "export/test_runtimes.py",
     "video/test_system.py",
     "runs/test_train.py",
     "test_examples.py",
@@ -50,7 +50,7 @@ SLOW = (
     "fuzz/test_fuzz_settings.py",
     "fuzz/test_fuzz_data.py",
     "test_docs.py",
-    "test_systems.py",
+    "test_registry.py",
     "detection/test_network.py",
     "cli/test_main.py",
     "attention/test_contexts.py",
@@ -110,7 +110,7 @@ def other_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def registries() -> Iterator[None]:
     """What a test registers is forgotten after it."""
-    known = [systems.SYSTEMS, systems.RECIPES, BACKBONES, *(one.data_sets for one in systems.SYSTEMS.values())]
+    known = [registry.SYSTEMS, registry.RECIPES, BACKBONES, *(one.data_sets for one in registry.SYSTEMS.values())]
     before = [dict(registry) for registry in known]
     yield
     for registry, content in zip(known, before, strict=True):

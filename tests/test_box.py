@@ -17,8 +17,8 @@ from dnlnet.artifacts.model_file import find_model, read_header, read_model_file
 from dnlnet.box import BOX, PHOTOS, WEIGHTS
 from dnlnet.cli.main import app
 from dnlnet.recipes.model import build_backbone
+from dnlnet.registry import find_recipe
 from dnlnet.runs.consistency import measure_consistency
-from dnlnet.systems import find_recipe
 
 CAMVID = Path(os.environ["DNLNET_DATA"], "camvid") if "DNLNET_DATA" in os.environ else None
 needs_camvid = pytest.mark.skipif(CAMVID is None, reason="DNLNET_DATA is not set: no real data")

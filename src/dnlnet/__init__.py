@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from dnlnet.lens.ablate import ablate as ablate
     from dnlnet.lens.capture import capture as capture
     from dnlnet.recipes.override import override as override
+    from dnlnet.registry import create_model as create_model
+    from dnlnet.registry import find_recipe as find_recipe
+    from dnlnet.registry import list_recipes as list_recipes
+    from dnlnet.registry import register_backbone as register_backbone
+    from dnlnet.registry import register_data_set as register_data_set
+    from dnlnet.registry import register_system as register_system
     from dnlnet.runs.attend import attend as attend
     from dnlnet.runs.evaluate import evaluate as evaluate
     from dnlnet.runs.export import export as export
     from dnlnet.runs.predict import predict as predict
     from dnlnet.runs.train import train as train
-    from dnlnet.systems import create_model as create_model
-    from dnlnet.systems import find_recipe as find_recipe
-    from dnlnet.systems import list_recipes as list_recipes
-    from dnlnet.systems import register_backbone as register_backbone
-    from dnlnet.systems import register_data_set as register_data_set
-    from dnlnet.systems import register_system as register_system
 
 # Imported when first used, so that `dnlnet --help` need not wait for torch.
 _MODULES = {
@@ -55,7 +55,7 @@ _MODULES = {
     "dnlnet.runs.export": "export",
     "dnlnet.runs.predict": "predict",
     "dnlnet.runs.train": "train",
-    "dnlnet.systems": "create_model find_recipe list_recipes register_backbone register_data_set register_system",
+    "dnlnet.registry": "create_model find_recipe list_recipes register_backbone register_data_set register_system",
 }
 _PUBLIC = " ".join(_MODULES.values()).split()
 

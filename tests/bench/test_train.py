@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 from dnlnet.bench.train import PARTS, bench_train
 from dnlnet.cli.main import app
 from dnlnet.recipes.override import override
-from dnlnet.systems import find_recipe
+from dnlnet.registry import find_recipe
 
 SMALL = ["data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=4"]
 

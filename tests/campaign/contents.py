@@ -281,7 +281,7 @@ def work_cases(materials: Materials, rng: random.Random, count: int) -> Iterator
 
 def _of_recipe(model: Path, name: str, parts: dict[str, dict[str, Any]]) -> Prepare:
     """Return a function that writes a model file of this recipe with other values."""
-    from dnlnet.systems import find_recipe
+    from dnlnet.registry import find_recipe
 
     def change(metadata: dict[str, str]) -> None:
         recipe = find_recipe(name).stored()

@@ -44,7 +44,7 @@ def all_cases(materials: Materials, seed: int) -> list[Case]:
 
 def setting_cases(rng: random.Random, count: int) -> Iterator[Case]:
     """Nonsense for every field of a recipe, one at a time."""
-    from dnlnet.systems import find_recipe
+    from dnlnet.registry import find_recipe
 
     base = ("train", "scenes-tiny-dnl", "--workers", 0, "--out", "run")
     quick = settings(*QUICK)

@@ -16,9 +16,9 @@ from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import Converted, ForeignCheckpoint
 from dnlnet.convert.mmdet import FAMILY
 from dnlnet.detection.network import Detector
+from dnlnet.detection.recipe import SYSTEM
 from dnlnet.detection.schema import DetectionRecipe
-from dnlnet.detection.system import SYSTEM
-from dnlnet.systems import find_recipe, parse_recipe
+from dnlnet.registry import find_recipe, parse_recipe
 
 State = dict[str, Tensor]
 STRIDES = (4, 8, 16, 32, 64)

@@ -17,8 +17,8 @@ from dnlnet.convert import convert
 from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import Converted, ForeignCheckpoint
 from dnlnet.convert.slowfast import FAMILY, caffe2_problem, matches
+from dnlnet.video.recipe import SYSTEM
 from dnlnet.video.schema import VideoRecipe
-from dnlnet.video.system import SYSTEM
 from foreign_video import R50, TINY, Network, Shapes, State, conv, filled, norm, norm_shapes, without_numbers
 
 TINY_BLOCKS = ("s3.pathway0_nonlocal1", "s4.pathway0_nonlocal1")

@@ -7,7 +7,7 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from dnlnet.attention import NonLocalBlock
 from dnlnet.backbones import Backbone
 from dnlnet.detection.network import PLACEMENTS, Detector, insert_blocks
-from dnlnet.systems import find_recipe
+from dnlnet.registry import find_recipe
 
 BLOCKS = {
     "c4_one": (1, 0),

@@ -75,8 +75,8 @@ from safetensors.torch import load_file
 from dnlnet.engine.distributed import in_main, process_group, is_main, rank
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.recipes.override import override
-from dnlnet.systems import find_recipe
-from dnlnet.segmentation.system import SYSTEM
+from dnlnet.registry import find_recipe
+from dnlnet.segmentation.recipe import SYSTEM
 recipe = override(find_recipe("scenes-tiny-dnl"), ["data.crop=[32, 32]"])
 def refuse():
     raise ValueError("refused")

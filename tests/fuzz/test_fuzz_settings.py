@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.recipes.override import override
-from dnlnet.systems import RECIPES, parse_recipe
+from dnlnet.registry import RECIPES, parse_recipe
 
 STORED = Path(__file__).parents[1] / "artifacts" / "stored" / "model.safetensors"
 # Of Python, its libraries and their types: no part of a sentence for users.

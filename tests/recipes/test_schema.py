@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from dnlnet.detection.schema import MOST_DETECTED, DetectionRecipe
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Model
-from dnlnet.systems import RECIPES, find_recipe, parse_recipe
+from dnlnet.registry import RECIPES, find_recipe, parse_recipe
 from dnlnet.video.schema import MOST_SEEN, VideoRecipe
 
 STORED = Path(__file__).parents[1] / "artifacts" / "stored"

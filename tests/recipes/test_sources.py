@@ -9,7 +9,7 @@ import pytest
 
 from dnlnet.recipes.schema import Recipe
 from dnlnet.recipes.sources import ANY, Source, trace
-from dnlnet.systems import match_recipes
+from dnlnet.registry import match_recipes
 
 RECIPES = [recipe for recipe in match_recipes("*") if recipe.paper is not None]
 ROWS = {id(row): row for recipe in RECIPES for row in type(recipe).sources}.values()

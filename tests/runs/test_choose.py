@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from coco_trees import coco_tree
+from dnlnet.registry import find_recipe
 from dnlnet.runs.choose import choose_recipe, require_ready, require_suitable
-from dnlnet.systems import find_recipe
 from trees import ade20k_tree, camvid_tree, cityscapes_tree, folder_tree, oxford_pets_tree, pascal_context_tree
 from video_trees import kinetics_tree, ucf101_tree, video_folder_tree
 

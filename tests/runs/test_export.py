@@ -18,19 +18,19 @@ from dnlnet.attention import PRESETS, VARIANTS
 from dnlnet.backbones.pixels import normalised
 from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
-from dnlnet.deployed import portable
-from dnlnet.deployed.programs import computed, largest_difference, read_onnx, write_onnx
-from dnlnet.detection.system import SYSTEM as DETECTION
+from dnlnet.detection.recipe import SYSTEM as DETECTION
+from dnlnet.export import portable
+from dnlnet.export.programs import computed, largest_difference, read_onnx, write_onnx
 from dnlnet.lens import capture
 from dnlnet.recipes.override import override
+from dnlnet.registry import find_recipe
 from dnlnet.runs.export import DifferenceError, export
 from dnlnet.segmentation.data.scenes import scene
-from dnlnet.segmentation.deploy import DeployedSegmentor
+from dnlnet.segmentation.export import DeployedSegmentor
 from dnlnet.segmentation.network import SegmentorOutput
-from dnlnet.segmentation.system import SYSTEM as SEGMENTATION
-from dnlnet.systems import find_recipe
+from dnlnet.segmentation.recipe import SYSTEM as SEGMENTATION
 from dnlnet.video.data.videos import named_classes
-from dnlnet.video.system import SYSTEM as VIDEO
+from dnlnet.video.recipe import SYSTEM as VIDEO
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's exporters warn about themselves
 QUERIES = [(0.5, 0.5), (0.1, 0.9)]

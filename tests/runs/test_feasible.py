@@ -7,11 +7,11 @@ import torch
 from dnlnet.engine import memory
 from dnlnet.engine.memory import installed_bytes, step_bytes
 from dnlnet.recipes.override import override
+from dnlnet.registry import find_recipe
 from dnlnet.runs.feasible import require_feasible
 from dnlnet.runs.train import train
-from dnlnet.segmentation.system import SYSTEM
+from dnlnet.segmentation.recipe import SYSTEM
 from dnlnet.segmentation.tiny import TinySegmentor
-from dnlnet.systems import find_recipe
 
 QUICK = ["data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=2"]
 

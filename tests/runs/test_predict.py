@@ -20,7 +20,7 @@ from dnlnet.cli.main import app
 from dnlnet.engine import distributed
 from dnlnet.engine.log import read_log
 from dnlnet.runs.predict import predict
-from dnlnet.segmentation.system import SYSTEM
+from dnlnet.segmentation.recipe import SYSTEM
 from trees import truncate, write_image
 
 

@@ -25,11 +25,11 @@ from dnlnet.engine.log import read_log
 from dnlnet.engine.train import Progress
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Measured, PaperRow
+from dnlnet.registry import find_recipe
 from dnlnet.runs.report import write_report
 from dnlnet.runs.run_folder import read_run
 from dnlnet.runs.train import train
-from dnlnet.segmentation.system import SYSTEM
-from dnlnet.systems import find_recipe
+from dnlnet.segmentation.recipe import SYSTEM
 from trees import camvid_tree, cityscapes_tree, colour_folder_tree
 
 QUICK = ["data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=3", "training.evaluate_every=2"]

@@ -16,7 +16,7 @@ from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
 from dnlnet.data.outputs import Outputs, Targets
 from dnlnet.data.pictures import read_pixels
-from dnlnet.deployed import Axes, WithMaps
+from dnlnet.export import Axes, WithMaps
 from dnlnet.files import atomic_write
 from dnlnet.lens.views import View, views_of_blocks
 

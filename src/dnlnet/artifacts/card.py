@@ -10,7 +10,7 @@ from dnlnet.artifacts.model_file import ModelFile, shareable
 from dnlnet.box import BOX, Boxed
 from dnlnet.data.names import fenced, in_markdown
 from dnlnet.lens.consistency import STATISTICS
-from dnlnet.systems import system_of
+from dnlnet.registry import system_of
 
 PAPER = "https://arxiv.org/abs/2006.06668"
 

@@ -19,7 +19,7 @@ from dnlnet.data.validated import validated
 from dnlnet.errors import require_printable, suggestion
 from dnlnet.files import json_text
 from dnlnet.recipes.schema import Recipe
-from dnlnet.systems import parse_recipe
+from dnlnet.registry import parse_recipe
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from dnlnet.backbones.fold import first_tensor, fold_batch_norms
 from dnlnet.bench.memory import measured_in_child, peak_of
 from dnlnet.bench.timing import compare_times
-from dnlnet.deployed import FREE_AXES, Attention, portable
-from dnlnet.deployed.programs import read_onnx, read_program, write_onnx, write_program
-from dnlnet.deployed.runtimes import FirstOutput
+from dnlnet.export import FREE_AXES, Attention, portable
+from dnlnet.export.programs import read_onnx, read_program, write_onnx, write_program
+from dnlnet.export.runtimes import FirstOutput
 from dnlnet.layout import convert_to_channels_last, to_channels_last
-from dnlnet.systems import find_recipe, network_of
+from dnlnet.registry import find_recipe, network_of
 
 _SMALL = 64  # side of the picture that files are traced with, and that loads what any call needs
 _FILES: Mapping[str, tuple[Any, Any]] = {"onnx": (write_onnx, read_onnx), "torch": (write_program, read_program)}

@@ -22,7 +22,7 @@ from dnlnet.engine.train import training_step
 from dnlnet.layout import convert_to_channels_last, to_channels_last
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
-from dnlnet.systems import system_of
+from dnlnet.registry import system_of
 
 PARTS = ("reading", "forward", "backward", "update")
 _CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from dnlnet.engine import distributed
 from dnlnet.engine.run import Run
 from dnlnet.engine.train import training_step
 from dnlnet.recipes.schema import Recipe
-from dnlnet.systems import parse_recipe, system_of
+from dnlnet.registry import parse_recipe, system_of
 
 
 def seconds_per_step(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dnlnet.convert.names import their_name
 from dnlnet.recipes.schema import Recipe
-from dnlnet.systems import system_of
+from dnlnet.registry import system_of
 
 # Counters that only cumulative averages use, and that older checkpoints lack.
 _COUNTERS = "num_batches_tracked"
@@ -60,7 +60,7 @@ def match_network(
 def describe(recipe: Recipe) -> str:
     """The network of a recipe in a few words.
 
-    >>> from dnlnet.systems import find_recipe
+    >>> from dnlnet.registry import find_recipe
     >>> describe(find_recipe("cityscapes-r101-dnl"))
     'a network for segmentation: resnet101s with dnl (preset paper)'
     """

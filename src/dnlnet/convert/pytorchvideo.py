@@ -4,7 +4,7 @@ from dnlnet.convert.family import Assumption, Converted, Family, ForeignCheckpoi
 from dnlnet.convert.known_classes import number_classes
 from dnlnet.convert.names import State, rename_tensors, size
 from dnlnet.convert.videos import find_video_backbone, residual_names
-from dnlnet.systems import find_recipe
+from dnlnet.registry import find_recipe
 from dnlnet.video.data.videos import named_classes
 
 _STEM = "blocks.0.conv.weight"

@@ -13,7 +13,7 @@ from dnlnet.convert.known_classes import number_classes
 from dnlnet.convert.names import State, flatten_convolutions, rename_tensors, size
 from dnlnet.convert.slowfast_config import Config
 from dnlnet.convert.videos import STAGES, find_video_backbone, residual_names
-from dnlnet.systems import find_recipe
+from dnlnet.registry import find_recipe
 from dnlnet.video.data.videos import named_classes
 
 _STEM = "s1.pathway0_stem.conv.weight"

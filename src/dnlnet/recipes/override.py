@@ -35,7 +35,7 @@ def override(recipe: AnyRecipe, settings: Sequence[str]) -> AnyRecipe:
 
     A changed recipe is no longer that of the paper's row, nor the one we measured: it has neither score.
 
-    >>> from dnlnet.systems import find_recipe
+    >>> from dnlnet.registry import find_recipe
     >>> changed = override(find_recipe("camvid-mbv2-dnl"), ["optim.lr=0.02", "data.crop=[65, 97]"])
     >>> changed.optim.lr, changed.data.crop
     (0.02, (65, 97))
@@ -63,7 +63,7 @@ def shorthands(
 
     With the number of iterations, everything else that the schedule counts changes in proportion.
 
-    >>> from dnlnet.systems import find_recipe
+    >>> from dnlnet.registry import find_recipe
     >>> shorthands(find_recipe("camvid-mbv2_frozen-dnl"), iterations=184, weights="none")
     ['model.weights=null', 'schedule.iterations=184', 'schedule.warmup=5']
     """
@@ -93,7 +93,7 @@ def shorthands(
 def setting_keys(kind: type[BaseModel], beginning: str = "") -> list[str]:
     """All keys that a setting of this kind of recipe can have, with dots.
 
-    >>> from dnlnet.systems import find_recipe
+    >>> from dnlnet.registry import find_recipe
     >>> [key for key in setting_keys(type(find_recipe("camvid-mbv2-dnl"))) if key.endswith("iterations")]
     ['schedule.iterations']
     """

@@ -269,7 +269,7 @@ class Recipe(Part):
     def stored(self) -> dict[str, Any]:
         """As plain data, for a run or a trained model: without the scores of its row, which are not theirs.
 
-        >>> from dnlnet.systems import find_recipe
+        >>> from dnlnet.registry import find_recipe
         >>> {"paper", "measured"} & find_recipe("camvid-mbv2-dnl").stored().keys()
         set()
         """

@@ -68,7 +68,7 @@ def trace(recipe: "Recipe") -> dict[str, tuple[Any, Source | None]]:
 def fields_of(recipe: "Recipe") -> dict[str, Any]:
     """Return every value of a recipe by its dotted name; the block's options are those that its preset gives.
 
-    >>> from dnlnet.systems import find_recipe
+    >>> from dnlnet.registry import find_recipe
     >>> fields = fields_of(find_recipe("cityscapes-r101-dnl"))
     >>> fields["data.crop"], fields["loss.ohem.threshold"], fields["block.embed_reduction"]
     ([769, 769], 0.7, 2)

@@ -20,10 +20,10 @@ from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.lens.ablate import TERMS, Term, ablate
 from dnlnet.lens.capture import capture
 from dnlnet.lens.layers import number_of
+from dnlnet.registry import system_of
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.probe import Looker, Patches, Probe
 from dnlnet.segmentation.metric import ConfusionMatrix
-from dnlnet.systems import system_of
 
 CHANGE, COSINE, MIOU = "relative change", "cosine", "miou"
 Start = Callable[[str, int], Callable[[], None]]

@@ -6,7 +6,7 @@ from typing import Any
 
 from dnlnet.data.catalog import DataSet, find_data_set
 from dnlnet.data.check import Report
-from dnlnet.systems import data_sets
+from dnlnet.registry import data_sets
 
 
 def check_data(

@@ -8,8 +8,8 @@ from dnlnet.data.catalog import DataSet
 from dnlnet.errors import require_package
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
+from dnlnet.registry import RECIPES, System, data_sets, find_recipe, system_of
 from dnlnet.runs.run_folder import RUN_FILE, require_run_folder
-from dnlnet.systems import RECIPES, System, data_sets, find_recipe, system_of
 
 _FEW_ITERATIONS = 10_000
 _OWN = (

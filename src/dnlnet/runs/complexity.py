@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dnlnet.lens.complexity import count_complexity, measure_latency
-from dnlnet.systems import match_recipes, network_of
+from dnlnet.registry import match_recipes, network_of
 
 
 def measure_complexity(patterns: Sequence[str], *, latency: bool = False) -> list[dict[str, Any]]:

@@ -22,12 +22,12 @@ from dnlnet.lens.panels import save_figure
 from dnlnet.lens.views import Picture
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
+from dnlnet.registry import find_recipe, system_of
 from dnlnet.runs.consistency import measure_consistency
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.train import train
 from dnlnet.segmentation.metric import ConfusionMatrix
 from dnlnet.segmentation.predictor import Prediction
-from dnlnet.systems import find_recipe, system_of
 
 STEPS = 400
 BOXED = "street"  # the model that looks at the photographs

@@ -10,8 +10,8 @@ from dnlnet.data.catalog import Samples
 from dnlnet.engine import distributed
 from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.engine.scores import Scores
+from dnlnet.registry import require_options, system_of
 from dnlnet.runs.run_folder import remembered_data
-from dnlnet.systems import require_options, system_of
 
 
 def evaluate(

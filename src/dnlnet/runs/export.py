@@ -12,8 +12,10 @@ from torch import Tensor
 
 from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import ModelFile, file_metadata, find_model, read_model_file, write_model_file
-from dnlnet.deployed import FREE_AXES, Attention, Deployed, Query, portable
-from dnlnet.deployed.programs import (
+from dnlnet.engine.memory import require_memory
+from dnlnet.errors import unknown
+from dnlnet.export import FREE_AXES, Attention, Deployed, Query, portable
+from dnlnet.export.programs import (
     TOLERANCE,
     Arrays,
     computed,
@@ -23,11 +25,9 @@ from dnlnet.deployed.programs import (
     write_onnx,
     write_program,
 )
-from dnlnet.engine.memory import require_memory
-from dnlnet.errors import unknown
 from dnlnet.files import atomic_write, json_text
+from dnlnet.registry import system_of
 from dnlnet.segmentation.data.scenes import SMALLEST, scene
-from dnlnet.systems import system_of
 
 Format = Literal["onnx", "torch", "safetensors"]
 Part = Literal["whole", "pyramid"]

@@ -6,7 +6,7 @@ from dnlnet.engine import distributed
 from dnlnet.engine.memory import require_memory, step_bytes
 from dnlnet.engine.optim import freeze, set_training_mode
 from dnlnet.recipes.schema import Recipe
-from dnlnet.systems import system_of
+from dnlnet.registry import system_of
 
 _WORKER_BYTES = 100_000_000  # of a process that reads data, at least
 _ADVICE = "lower schedule.batch, the size in data or model.width, or raise schedule.accumulate"
@@ -18,7 +18,7 @@ def require_feasible(recipe: Recipe, classes: int, workers: int = 0, device: tor
     Counted is what a step keeps for its backward pass, of a detector without its heads; the real need is higher.
 
     >>> from dnlnet.recipes.override import override
-    >>> from dnlnet.systems import find_recipe
+    >>> from dnlnet.registry import find_recipe
     >>> large = override(find_recipe("scenes-tiny-dnl"), ["data.crop=[60000, 60000]", "schedule.batch=4096"])
     >>> require_feasible(large, classes=6)  # doctest: +ELLIPSIS
     Traceback (most recent call last):

@@ -15,8 +15,8 @@ from dnlnet.data.outputs import Outputs, Targets, writing_problem
 from dnlnet.engine import distributed
 from dnlnet.errors import TooMuchWorkError, is_out_of_memory
 from dnlnet.files import checksum
+from dnlnet.registry import require_options
 from dnlnet.runs.job import Job, Stamp, content_of, sizes_of
-from dnlnet.systems import require_options
 
 _AHEAD = 2  # pictures read before they are needed
 

@@ -24,11 +24,11 @@ from dnlnet.lens.capture import blocks_of
 from dnlnet.lens.consistency import RANDOM
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
+from dnlnet.registry import match_recipes, parse_recipe
 from dnlnet.runs.consistency import measure_consistency
 from dnlnet.runs.run_folder import CACHE
 from dnlnet.runs.train import train
 from dnlnet.signals import StopSignal, exit_on_stop_signals, handle_stop_signals
-from dnlnet.systems import match_recipes, parse_recipe
 
 RESULTS = "results"  # a file for each run that is done
 RUNS = "runs"

@@ -26,10 +26,10 @@ from dnlnet.engine.train import train as run_stages
 from dnlnet.files import atomic_write
 from dnlnet.recipes.model import load_whole
 from dnlnet.recipes.schema import Recipe
+from dnlnet.registry import find_recipe, parse_recipe, system_of
 from dnlnet.runs.choose import choose_recipe, require_ready
 from dnlnet.runs.feasible import require_feasible
 from dnlnet.runs.run_folder import CACHE, RUN_FILE, read_run, require_run_folder
-from dnlnet.systems import find_recipe, parse_recipe, system_of
 
 
 def train(

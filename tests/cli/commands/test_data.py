@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from coco_trees import annotation, coco_tree, edit, write_coco
 from dnlnet.cli.commands.data import data
-from dnlnet.systems import data_sets
+from dnlnet.registry import data_sets
 from trees import camvid_tree, cityscapes_tree, folder_tree, truncate, write_image, write_labels
 from video_trees import kinetics_tree, video_folder_tree
 

@@ -6,7 +6,7 @@ import yaml
 from typer.testing import CliRunner
 
 from dnlnet.cli.main import app
-from dnlnet.systems import RECIPES
+from dnlnet.registry import RECIPES
 
 RUN = CliRunner()
 

@@ -10,7 +10,7 @@ from dnlnet.cli.commands.train import TrainingBar
 from dnlnet.cli.main import app
 from dnlnet.engine.train import Progress
 from dnlnet.recipes.override import override, shorthands
-from dnlnet.systems import find_recipe
+from dnlnet.registry import find_recipe
 from trees import folder_tree
 
 

@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dnlnet.errors import TooMuchWorkError
+from dnlnet.registry import RECIPES
 from dnlnet.segmentation.inference import Inference
 from dnlnet.segmentation.schema import SegmentationRecipe
 from dnlnet.segmentation.tiny import TinySegmentor
-from dnlnet.systems import RECIPES
 
 
 def network(images: Tensor) -> Tensor:

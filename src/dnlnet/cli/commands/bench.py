@@ -95,7 +95,7 @@ def predict(
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.errors import unknown
     from dnlnet.files import write_json
-    from dnlnet.systems import find_recipe, network_of
+    from dnlnet.registry import find_recipe, network_of
 
     build, shape = network_of(find_recipe(recipe))
     if size is not None:
@@ -185,7 +185,7 @@ def train(
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.files import write_json
     from dnlnet.recipes.override import override
-    from dnlnet.systems import find_recipe
+    from dnlnet.registry import find_recipe
 
     chosen = override(find_recipe(recipe), settings or [])
     typer.echo(f"{recipe}, {chosen.schedule.batch} at a time; this takes a minute or more")

@@ -34,7 +34,7 @@ def export(
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.errors import unknown
     from dnlnet.files import write_json
-    from dnlnet.systems import find_recipe, network_of
+    from dnlnet.registry import find_recipe, network_of
 
     chosen = list(FORMS) if forms == "all" else [form.strip() for form in forms.split(";")]
     for form in chosen:

@@ -36,7 +36,7 @@ def complexity(
     """
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.files import write_json
-    from dnlnet.systems import match_recipes
+    from dnlnet.registry import match_recipes
 
     for name in recipe or _DEFAULT:
         match_recipes(name)

@@ -26,7 +26,7 @@ def list_data_sets() -> None:
     Example: dnlnet data list
     """
     from dnlnet.cli.terminal.tables import print_table
-    from dnlnet.systems import data_sets
+    from dnlnet.registry import data_sets
 
     rows = [row for _, row in data_sets().values()]
     print_table(
@@ -68,8 +68,8 @@ def check(
     """
     from dnlnet.cli.terminal.progress import counting_progress
     from dnlnet.files import write_json
+    from dnlnet.registry import data_sets
     from dnlnet.runs.check import check_data
-    from dnlnet.systems import data_sets
 
     typer.echo(f"opening {name} in {directory}", err=True)  # which may take a minute, if its lists are long
     with counting_progress() as progress:

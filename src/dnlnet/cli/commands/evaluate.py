@@ -52,8 +52,8 @@ def evaluate(
     from dnlnet.cli.terminal.progress import counting_progress
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.files import write_json
+    from dnlnet.registry import require_options, system_of
     from dnlnet.runs.run_folder import remembered_data
-    from dnlnet.systems import require_options, system_of
 
     file = read_model_file(find_model(model))
     files = given(picture=picture, results=results)

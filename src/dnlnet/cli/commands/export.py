@@ -97,7 +97,7 @@ def export(
         for package in ("onnx", "onnxscript", "onnxruntime"):
             require_package(package, "onnx")
 
-    from dnlnet.deployed import FREE_AXES
+    from dnlnet.export import FREE_AXES
     from dnlnet.runs.export import DifferenceError
     from dnlnet.runs.export import export as export_model
 

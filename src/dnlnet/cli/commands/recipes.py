@@ -32,7 +32,7 @@ def list_recipes(
     """
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.files import write_json
-    from dnlnet.systems import match_recipes, system_of
+    from dnlnet.registry import match_recipes, system_of
 
     found = match_recipes(pattern)
     print_table(
@@ -84,7 +84,7 @@ def show(
     from dnlnet.files import write_json
     from dnlnet.recipes.override import override
     from dnlnet.recipes.sources import trace
-    from dnlnet.systems import find_recipe
+    from dnlnet.registry import find_recipe
 
     recipe = override(find_recipe(name), settings or [])
     content: dict[str, Any] = recipe.model_dump(mode="json")

@@ -67,7 +67,7 @@ def study(
     from dnlnet.cli.terminal.early import require_folder
     from dnlnet.cli.terminal.problems import say
     from dnlnet.cli.terminal.tables import print_table
-    from dnlnet.systems import match_recipes
+    from dnlnet.registry import match_recipes
 
     for name in recipes:
         match_recipes(name)

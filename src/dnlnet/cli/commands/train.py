@@ -85,8 +85,8 @@ def train(
     """
     from dnlnet.cli.terminal.options import given
     from dnlnet.recipes.override import override, shorthands
+    from dnlnet.registry import find_recipe, system_of
     from dnlnet.runs.choose import choose_recipe, require_ready
-    from dnlnet.systems import find_recipe, system_of
 
     if recipe is None and data is None:
         raise ValueError("give a RECIPE, a name of dnlnet recipes list, or --data DIR, for which one is chosen")

@@ -11,7 +11,7 @@ def complete_recipe(incomplete: str) -> list[str]:
     >>> complete_recipe("ade20k-r101-")
     ['ade20k-r101-nl', 'ade20k-r101-dnl']
     """
-    from dnlnet.systems import RECIPES
+    from dnlnet.registry import RECIPES
 
     return _beginning(incomplete, RECIPES)
 
@@ -22,7 +22,7 @@ def complete_data_set(incomplete: str) -> list[str]:
     >>> complete_data_set("coco")
     ['coco', 'coco_folder']
     """
-    from dnlnet.systems import data_sets
+    from dnlnet.registry import data_sets
 
     return _beginning(incomplete, data_sets())
 
@@ -55,7 +55,7 @@ def settings_of(given: Sequence[str], incomplete: str) -> list[str]:
     """
     from dnlnet.attention.spec import PRESETS, VARIANTS
     from dnlnet.recipes.override import setting_keys
-    from dnlnet.systems import RECIPES, SYSTEMS, list_recipes
+    from dnlnet.registry import RECIPES, SYSTEMS, list_recipes
 
     tasks = {RECIPES[name].task for text in given for name in list_recipes(text)}
     systems = [system for task, system in SYSTEMS.items() if task in tasks or not tasks]

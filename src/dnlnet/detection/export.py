@@ -5,8 +5,8 @@
 from torch import Tensor
 
 from dnlnet.backbones.pixels import normalised
-from dnlnet.deployed import Axes, Deployed
 from dnlnet.detection.network import Detector
+from dnlnet.export import Axes, Deployed
 
 
 class DeployedDetector(Deployed):

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from dnlnet.backbones.fold import fold_batch_norms
 from dnlnet.data.catalog import required_folder
 from dnlnet.data.classes import Classes
-from dnlnet.deployed import Query
 from dnlnet.engine.scores import Scores, Table, class_bars
+from dnlnet.export import Query
 from dnlnet.lens.attend import Attended, Request, attend_pictures
 from dnlnet.recipes.schema import DataPart, Model, Optim, Recipe, Schedule, Training
 from shapes import data

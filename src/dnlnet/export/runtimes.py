@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from dnlnet.backbones.fold import first_tensor
-from dnlnet.deployed.attend import portable
-from dnlnet.deployed.network import FREE_AXES, Axes, Deployed
-from dnlnet.deployed.programs import TOLERANCE, largest_difference, read_onnx, write_onnx
 from dnlnet.errors import require_package, unknown
+from dnlnet.export.attend import portable
+from dnlnet.export.network import FREE_AXES, Axes, Deployed
+from dnlnet.export.programs import TOLERANCE, largest_difference, read_onnx, write_onnx
 
 Run = Callable[[Tensor], Tensor]
 _TRACED, _TRIED = (65, 67), (96, 80)  # heights and widths

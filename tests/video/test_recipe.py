@@ -17,12 +17,12 @@ from dnlnet.backbones.pixels import MEAN, Pixels
 from dnlnet.cli.main import app
 from dnlnet.engine.log import read_log
 from dnlnet.recipes.override import override
+from dnlnet.registry import RECIPES, find_recipe, parse_recipe
 from dnlnet.runs.train import train
-from dnlnet.systems import RECIPES, find_recipe, parse_recipe
 from dnlnet.video.data.samples import TrainingClips
 from dnlnet.video.predictor import VideoModel
+from dnlnet.video.recipe import SYSTEM
 from dnlnet.video.schema import VideoRecipe
-from dnlnet.video.system import SYSTEM
 from dnlnet.video.views import view_logits
 from video_trees import moving_shapes, write_sound
 

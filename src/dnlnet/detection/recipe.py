@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from dnlnet.deployed import Deployed, Query
     from dnlnet.detection.data.samples import WholeInstances
     from dnlnet.detection.metric import AveragePrecision, Kind
     from dnlnet.detection.network import Detector
     from dnlnet.detection.outputs import DetectionOutputs
     from dnlnet.detection.predictor import DetectionModel
     from dnlnet.detection.task import DetectionTask
+    from dnlnet.export import Deployed, Query
     from dnlnet.lens.attend import Attended, Request
 
 OUTPUT_STRIDE = 32
@@ -251,7 +251,7 @@ class Detection:
 
     def deployed(self, recipe: DetectionRecipe, network: Detector, queries: Sequence[Query], part: str) -> Deployed:
         """The detector, or its backbone and pyramid, as other programs get it."""
-        from dnlnet.detection.deploy import DeployedDetector, DeployedPyramid
+        from dnlnet.detection.export import DeployedDetector, DeployedPyramid
 
         if queries:
             raise ValueError("a detector is written without maps; dnlnet attend shows them")

@@ -13,13 +13,13 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
 import dnlnet
-from dnlnet import systems
+from dnlnet import registry
 from dnlnet.backbones import BACKBONES, BackboneRow
 from dnlnet.cli.main import app
 from dnlnet.data.catalog import DataSet
 from dnlnet.segmentation.data.folder import folder
 from shapes.data import draw_shapes
-from shapes.system import SYSTEM
+from shapes.recipe import SYSTEM
 from trees import folder_tree
 
 SOURCE = Path(dnlnet.__file__).parent
@@ -36,9 +36,9 @@ def command(*arguments: object) -> Result:
 def registered() -> Iterator[None]:
     dnlnet.register_system(SYSTEM)
     yield
-    del systems.SYSTEMS[SYSTEM.name]
+    del registry.SYSTEMS[SYSTEM.name]
     for recipe in SYSTEM.recipes():
-        del systems.RECIPES[recipe.name]
+        del registry.RECIPES[recipe.name]
 
 
 @pytest.fixture(scope="module")
@@ -146,11 +146,11 @@ def test_a_backbone_from_outside_is_built() -> None:
 
 
 def elsewhere() -> list[Path]:
-    """Every file outside of the three folders and `systems.py`."""
+    """Every file outside of the three folders and `registry.py`."""
     return [
         path
         for path in SOURCE.rglob("*.py")
-        if path.relative_to(SOURCE).parts[0] not in FOLDERS and path != SOURCE / "systems.py"
+        if path.relative_to(SOURCE).parts[0] not in FOLDERS and path != SOURCE / "registry.py"
     ]
 
 

@@ -25,13 +25,13 @@ from dnlnet.detection.data.coco import open_coco
 from dnlnet.detection.network import Detector
 from dnlnet.detection.outputs import DetectionOutputs
 from dnlnet.detection.predictor import DetectionModel, Detections
+from dnlnet.detection.recipe import SYSTEM
 from dnlnet.detection.schema import DetectionRecipe
-from dnlnet.detection.system import SYSTEM
 from dnlnet.engine.log import read_log
 from dnlnet.engine.train import Progress
 from dnlnet.recipes.override import override
+from dnlnet.registry import RECIPES, find_recipe, parse_recipe
 from dnlnet.runs.train import train
-from dnlnet.systems import RECIPES, find_recipe, parse_recipe
 
 SMALL = [
     "model.backbone=resnet18",

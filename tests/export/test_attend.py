@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from cost import Multiplied
 from dnlnet import NonLocalBlock
 from dnlnet.attention import VARIANTS
-from dnlnet.deployed import Attention, Axes, Deployed, attend, portable
-from dnlnet.deployed.programs import Arrays, computed, read_onnx, write_onnx, write_program
+from dnlnet.export import Attention, Axes, Deployed, attend, portable
+from dnlnet.export.programs import Arrays, computed, read_onnx, write_onnx, write_program
 from dnlnet.signals import StopSignal, exit_on_stop_signals
 from equations import randomise, sharp_operands
 

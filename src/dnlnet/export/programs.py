@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dnlnet.deployed.network import Deployed
 from dnlnet.errors import load_extra
+from dnlnet.export.network import Deployed
 from dnlnet.signals import hold_stop_signals
 
 Arrays = dict[str, NDArray[Any]]

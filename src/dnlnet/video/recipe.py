@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from dnlnet.backbones import SlowOnly
-    from dnlnet.deployed import Deployed, Query
+    from dnlnet.export import Deployed, Query
     from dnlnet.lens.attend import Attended, Request
     from dnlnet.video.metric import TopK
     from dnlnet.video.network import VideoClassifier
@@ -244,7 +244,7 @@ class VideoClassification:
 
     def deployed(self, recipe: VideoRecipe, network: nn.Module, queries: Sequence[Query], part: str) -> Deployed:
         """The network as other programs get it."""
-        from dnlnet.video.deploy import DeployedVideo
+        from dnlnet.video.export import DeployedVideo
 
         if part != "whole":
             raise ValueError(f"only a detector has the part {part}; this is a video model")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from dnlnet.backbones.pixels import normalised
-from dnlnet.deployed import Axes, Query, WithMaps
+from dnlnet.export import Axes, Query, WithMaps
 
 
 class DeployedSegmentor(WithMaps):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from dnlnet.backbones.pixels import Pixels
-from dnlnet.deployed import Axes, Query, WithMaps
+from dnlnet.export import Axes, Query, WithMaps
 
 
 class DeployedVideo(WithMaps):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from dnlnet.backbones import Backbone, SlowOnly
 from dnlnet.backbones.fold import first_tensor
-from dnlnet.deployed import runtimes
-from dnlnet.deployed.runtimes import InRuntime, require_backend
+from dnlnet.export import runtimes
+from dnlnet.export.runtimes import InRuntime, require_backend
 from dnlnet.segmentation.frozen import FrozenSegmentor
 from dnlnet.segmentation.network import Segmentor
 from dnlnet.segmentation.tiny import TinySegmentor
@@ -72,7 +72,7 @@ def test_a_signal_finds_its_stack_when_networks_in_openvino_are_gone() -> None:
     script = """
 import signal, torch
 from torch import nn
-from dnlnet.deployed.runtimes import InRuntime
+from dnlnet.export.runtimes import InRuntime
 first, second = (InRuntime(nn.Conv2d(3, 4, 3), "openvino") for _ in range(2))
 del first
 del second

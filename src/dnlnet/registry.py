@@ -13,11 +13,11 @@ from dnlnet.data.catalog import DataSet, Samples
 from dnlnet.data.classes import Classes
 from dnlnet.data.parsing import parse_json
 from dnlnet.data.validated import validated
-from dnlnet.detection.system import SYSTEM as DETECTION
+from dnlnet.detection.recipe import SYSTEM as DETECTION
 from dnlnet.errors import shown, unknown
 from dnlnet.recipes.schema import Recipe
-from dnlnet.segmentation.system import SYSTEM as SEGMENTATION
-from dnlnet.video.system import SYSTEM as VIDEO
+from dnlnet.segmentation.recipe import SYSTEM as SEGMENTATION
+from dnlnet.video.recipe import SYSTEM as VIDEO
 
 if TYPE_CHECKING:
     import torch
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from dnlnet.data.check import Report
     from dnlnet.data.outputs import Outputs
-    from dnlnet.deployed import Deployed, Query
     from dnlnet.engine.scores import Scores
     from dnlnet.engine.task import Task
+    from dnlnet.export import Deployed, Query
     from dnlnet.lens.attend import Attended, Request
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)

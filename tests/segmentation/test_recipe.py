@@ -10,13 +10,13 @@ from torch.utils.data import DataLoader
 
 from dnlnet.data.classes import Classes
 from dnlnet.recipes.override import override
+from dnlnet.registry import RECIPES, find_recipe, match_recipes
 from dnlnet.segmentation.data.samples import Draw, Sample
 from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES
 from dnlnet.segmentation.data.sets import DATA_SETS
 from dnlnet.segmentation.network import SegmentorOutput
+from dnlnet.segmentation.recipe import SYSTEM
 from dnlnet.segmentation.schema import SegmentationRecipe
-from dnlnet.segmentation.system import SYSTEM
-from dnlnet.systems import RECIPES, find_recipe, match_recipes
 from trees import ade20k_tree, camvid_tree, cityscapes_tree, folder_tree, pascal_context_tree
 
 TREES: dict[str, Callable[[Path], Path]] = {

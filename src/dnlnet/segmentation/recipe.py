@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from dnlnet.deployed import Deployed, Query
+    from dnlnet.export import Deployed, Query
     from dnlnet.lens.attend import Attended, Request
     from dnlnet.segmentation.metric import ConfusionMatrix
     from dnlnet.segmentation.outputs import SegmentationOutputs
@@ -335,7 +335,7 @@ class Segmentation:
         self, recipe: SegmentationRecipe, network: nn.Module, queries: Sequence[Query], part: str
     ) -> Deployed:
         """The network as other programs get it."""
-        from dnlnet.segmentation.deploy import DeployedSegmentor
+        from dnlnet.segmentation.export import DeployedSegmentor
 
         if part != "whole":
             raise ValueError(f"only a detector has the part {part}; this is a segmentation model")
