@@ -14,7 +14,7 @@ import dnlnet
 from dnlnet.artifacts.model_file import read_model_file, write_model_file
 from dnlnet.box import BOX
 from dnlnet.files import write_json
-from dnlnet.lens.consistency import average_overlaps, overlaps_json
+from dnlnet.lens.measure.consistency import average_overlaps, overlaps_json
 from dnlnet.runs.consistency import measure_consistency
 
 WIDTH = 2  # pixels to a contour, of pictures of 360 x 480; the paper's 5 are of 1024 x 2048

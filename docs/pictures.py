@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from dnlnet.lens.panels import save_figure
+from dnlnet.lens.show.panels import save_figure
 from dnlnet.runs.study import read_results
 from dnlnet.runs.study_report import study_figure, summarise
 

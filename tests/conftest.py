@@ -28,23 +28,23 @@ torch.set_num_threads(1)
 # Files whose tests train, start processes or browsers, or try hundreds of cases: `make quick` leaves them out. Those
 # at the top take longest, and begin first, so that no process of a parallel run is left alone with one at the end.
 SLOW = (
-    "detection/test_system.py",
+    "detection/test_recipe.py",
     "engine/test_distributed.py",
     "engine/test_hosts.py",
     "runs/test_export.py",
     "export/test_runtimes.py",
-    "video/test_system.py",
+    "video/test_recipe.py",
     "runs/test_train.py",
     "test_examples.py",
     "test_notebooks.py",
     "test_site.py",
-    "segmentation/test_system.py",
+    "segmentation/test_recipe.py",
     "cli/commands/test_demo.py",
     "segmentation/test_frozen.py",
     "runs/test_study.py",
     "runs/test_demo.py",
-    "lens/test_app.py",
-    "lens/test_explorer_browser.py",
+    "lens/show/test_app.py",
+    "lens/show/test_explorer_browser.py",
     "engine/test_train.py",
     "campaign/test_campaign.py",
     "fuzz/test_fuzz_settings.py",
@@ -111,11 +111,11 @@ def other_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def registries() -> Iterator[None]:
     """What a test registers is forgotten after it."""
     known = [registry.SYSTEMS, registry.RECIPES, BACKBONES, *(one.data_sets for one in registry.SYSTEMS.values())]
-    before = [dict(registry) for registry in known]
+    before = [dict(rows) for rows in known]
     yield
-    for registry, content in zip(known, before, strict=True):
-        registry.clear()
-        registry.update(content)
+    for rows, content in zip(known, before, strict=True):
+        rows.clear()
+        rows.update(content)
 
 
 @pytest.fixture

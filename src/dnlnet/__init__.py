@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from dnlnet.attention import Variant as Variant
     from dnlnet.attention import insert as insert
     from dnlnet.box import PHOTOS as PHOTOS
-    from dnlnet.lens.ablate import ablate as ablate
-    from dnlnet.lens.capture import capture as capture
+    from dnlnet.lens.measure.ablate import ablate as ablate
+    from dnlnet.lens.trace.capture import capture as capture
     from dnlnet.recipes.override import override as override
     from dnlnet.registry import create_model as create_model
     from dnlnet.registry import find_recipe as find_recipe
@@ -47,8 +47,8 @@ _MODULES = {
     "dnlnet.attention": "PRESETS VARIANTS AttentionMaps NonLocal1d NonLocal2d NonLocal3d NonLocalBlock Settings "
     "Variant insert",
     "dnlnet.box": "PHOTOS",
-    "dnlnet.lens.ablate": "ablate",
-    "dnlnet.lens.capture": "capture",
+    "dnlnet.lens.measure.ablate": "ablate",
+    "dnlnet.lens.trace.capture": "capture",
     "dnlnet.recipes.override": "override",
     "dnlnet.runs.attend": "attend",
     "dnlnet.runs.evaluate": "evaluate",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dnlnet.engine.scores import Scores
     from dnlnet.engine.task import Task
     from dnlnet.export import Deployed, Query
-    from dnlnet.lens.attend import Attended, Request
+    from dnlnet.lens.show.attend import Attended, Request
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 

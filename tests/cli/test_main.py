@@ -19,7 +19,7 @@ from dnlnet import files
 from dnlnet.cli import main as cli
 from dnlnet.cli.terminal.tables import choose
 from dnlnet.files import write_json
-from dnlnet.lens import theory
+from dnlnet.lens.measure import theory
 
 
 def _walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[list[str], bool]]:

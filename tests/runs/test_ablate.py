@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import dnlnet
 from dnlnet.cli.main import app
-from dnlnet.lens.ablate import TERMS, ablate
+from dnlnet.lens.measure.ablate import TERMS, ablate
 from dnlnet.runs.ablate import ablate_features, ablate_model
 from families import family
 from trees import camvid_tree, write_image
@@ -43,7 +43,7 @@ def pictures() -> list[tuple[np.ndarray, None]]:
 @pytest.fixture
 def foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     module = SimpleNamespace(is_foreign=lambda name: name.startswith("timm:"), load_foreign=lambda *_: Looker())
-    monkeypatch.setitem(sys.modules, "dnlnet.lens.foreign", module)
+    monkeypatch.setitem(sys.modules, "dnlnet.lens.trace.foreign", module)
 
 
 def run(*arguments: object) -> str:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dnlnet.lens.consistency import RANDOM
+from dnlnet.lens.measure.consistency import RANDOM
 from dnlnet.runs.consistency import measure_consistency
 from dnlnet.runs.profile import profile_model
 from trees import camvid_tree

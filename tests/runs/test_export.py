@@ -21,7 +21,7 @@ from dnlnet.data.classes import Classes
 from dnlnet.detection.recipe import SYSTEM as DETECTION
 from dnlnet.export import portable
 from dnlnet.export.programs import computed, largest_difference, read_onnx, write_onnx
-from dnlnet.lens import capture
+from dnlnet.lens.trace.capture import capture
 from dnlnet.recipes.override import override
 from dnlnet.registry import find_recipe
 from dnlnet.runs.export import DifferenceError, export

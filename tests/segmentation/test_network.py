@@ -4,7 +4,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dnlnet import VARIANTS, NonLocalBlock
 from dnlnet.backbones import Backbone
-from dnlnet.lens import capture
+from dnlnet.lens.trace.capture import capture
 from dnlnet.segmentation.network import ContextHead, Segmentor
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from dnlnet import VARIANTS
-from dnlnet.lens import capture
+from dnlnet.lens.trace.capture import capture
 from dnlnet.segmentation.tiny import TinySegmentor
 
 

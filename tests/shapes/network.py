@@ -18,7 +18,7 @@ from dnlnet.data.outputs import Outputs, Targets
 from dnlnet.data.pictures import read_pixels
 from dnlnet.export import Axes, WithMaps
 from dnlnet.files import atomic_write
-from dnlnet.lens.views import View, views_of_blocks
+from dnlnet.lens.show.views import View, views_of_blocks
 
 
 class ShapeNet(nn.Module):

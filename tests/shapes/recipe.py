@@ -12,7 +12,7 @@ from dnlnet.data.catalog import required_folder
 from dnlnet.data.classes import Classes
 from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.export import Query
-from dnlnet.lens.attend import Attended, Request, attend_pictures
+from dnlnet.lens.show.attend import Attended, Request, attend_pictures
 from dnlnet.recipes.schema import DataPart, Model, Optim, Recipe, Schedule, Training
 from shapes import data
 from shapes.network import Accuracy, DeployedShapeNet, ShapeModel, ShapeNet, ShapeOutputs, ShapeTask

@@ -31,7 +31,7 @@ from dnlnet.data.outputs import Outputs
 from dnlnet.export.runtimes import InRuntime, require_backend
 from dnlnet.files import atomic_write
 from dnlnet.layout import convert_to_channels_last
-from dnlnet.lens.attend import Attended, Query, Request
+from dnlnet.lens.show.attend import Attended, Query, Request
 from dnlnet.registry import System, system_of
 
 _FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors names them

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from dnlnet.lens.map_figure import DrawnMaps
+    from dnlnet.lens.show.map_figure import DrawnMaps
 
 Positions = Iterable[int | Sequence[int]] | Tensor
 Term = Literal["pairwise", "unary", "combined"]
@@ -73,7 +73,7 @@ class AttentionMaps:
 
     def _drawn(self, over: Any = None) -> "DrawnMaps":
         # Loaded when somebody asks for a figure: nothing else in this package needs more than torch.
-        from dnlnet.lens.map_figure import DrawnMaps
+        from dnlnet.lens.show.map_figure import DrawnMaps
 
         return DrawnMaps(self, over)
 

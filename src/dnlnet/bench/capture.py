@@ -14,9 +14,9 @@ from torch import nn
 
 from dnlnet.bench.memory import measured_in_child, peak_of
 from dnlnet.bench.timing import compare_times
-from dnlnet.lens.ablate import ablate
-from dnlnet.lens.capture import Captured, capture
-from dnlnet.lens.recorded import Recorded
+from dnlnet.lens.measure.ablate import ablate
+from dnlnet.lens.trace.capture import Captured, capture
+from dnlnet.lens.trace.recorded import Recorded
 
 NAME, PATCH = "vit_small_patch14_dinov2", 14
 FORMS: dict[str, Callable[[nn.Module], AbstractContextManager[Any]]] = {

@@ -20,10 +20,10 @@ from dnlnet.detection.data.samples import resized_size
 from dnlnet.detection.metric import run_lengths
 from dnlnet.detection.network import Detector
 from dnlnet.detection.task import MASK_THRESHOLD
-from dnlnet.lens.capture import capture_blocks
-from dnlnet.lens.drawn import DrawnOver
-from dnlnet.lens.panels import result_figure
-from dnlnet.lens.views import Box, View, views_of_blocks
+from dnlnet.lens.show.drawn import DrawnOver
+from dnlnet.lens.show.panels import result_figure
+from dnlnet.lens.show.views import Box, View, views_of_blocks
+from dnlnet.lens.trace.capture import capture_blocks
 
 SCORE_THRESHOLD = 0.5
 

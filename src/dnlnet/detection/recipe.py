@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dnlnet.detection.predictor import DetectionModel
     from dnlnet.detection.task import DetectionTask
     from dnlnet.export import Deployed, Query
-    from dnlnet.lens.attend import Attended, Request
+    from dnlnet.lens.show.attend import Attended, Request
 
 OUTPUT_STRIDE = 32
 _DIVISOR = 32  # of the sides of the batches that a detector is given
@@ -235,7 +235,7 @@ class Detection:
         self, models: Mapping[str, DetectionModel], request: Request, data: Path | None, name: str
     ) -> Attended:
         """Show what the models attend to in pictures."""
-        from dnlnet.lens.attend import attend_pictures
+        from dnlnet.lens.show.attend import attend_pictures
 
         if data is not None:
             raise ValueError("--data shows the labels of pixels; that of a detection model has none: leave it out")

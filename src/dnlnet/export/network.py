@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dnlnet.attention import Terms
-from dnlnet.lens.capture import capture_blocks, find_blocks
+from dnlnet.lens.trace.capture import capture_blocks, find_blocks
 
 FREE_AXES = ("batch", "height", "width")  # those that may have other lengths than in the example
 Query = tuple[float, ...]  # x, y, and in a clip the time, each as a share of the whole in 0..1

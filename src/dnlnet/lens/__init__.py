@@ -1,5 +1,1 @@
-"""Look inside attention: maps, statistics, figures, an explorer page, and checks of the paper's equations."""
-
-from dnlnet.lens.capture import Captured, capture
-
-__all__ = ["Captured", "capture"]
+"""The lens: `trace` records attention as it runs, `measure` turns it into numbers, `show` draws it."""

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from dnlnet.artifacts.load import TrainedModel
-from dnlnet.lens.attend import MAX_PIXELS, Attended, Query, Request, attend_pictures
-from dnlnet.lens.foreign import ForeignModel
-from dnlnet.lens.recorded import Heads
+from dnlnet.lens.show.attend import MAX_PIXELS, Attended, Query, Request, attend_pictures
+from dnlnet.lens.trace.foreign import ForeignModel
+from dnlnet.lens.trace.recorded import Heads
 from dnlnet.runs.look import load_to_look, picture_models
 
 

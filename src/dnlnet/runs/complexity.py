@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dnlnet.lens.complexity import count_complexity, measure_latency
+from dnlnet.lens.measure.complexity import count_complexity, measure_latency
 from dnlnet.registry import match_recipes, network_of
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from dnlnet.artifacts.load import TrainedModel, read_together
 from dnlnet.artifacts.model_file import ModelFile
 from dnlnet.attention import Terms
-from dnlnet.lens.consistency import (
+from dnlnet.lens.measure.consistency import (
     BOUNDARY_WIDTH,
     RANDOM,
     Average,
@@ -21,8 +21,8 @@ from dnlnet.lens.consistency import (
     block_looker,
     measure_overlaps,
 )
-from dnlnet.lens.foreign import ForeignModel, is_foreign, load_foreign
-from dnlnet.lens.layers import Choice
+from dnlnet.lens.trace.foreign import ForeignModel, is_foreign, load_foreign
+from dnlnet.lens.trace.layers import Choice
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.labelled import labelled_data_set, open_split
 from dnlnet.segmentation.data.samples import WholeImages

@@ -15,11 +15,11 @@ from dnlnet.data.pictures import read_pixels
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.engine.train import Outcome, Progress
 from dnlnet.files import atomic_write, write_json
-from dnlnet.lens.consistency import RANDOM, Average, overlaps_json
-from dnlnet.lens.explorer import explorer_page
-from dnlnet.lens.figures import attention_figure
-from dnlnet.lens.panels import save_figure
-from dnlnet.lens.views import Picture
+from dnlnet.lens.measure.consistency import RANDOM, Average, overlaps_json
+from dnlnet.lens.show.explorer import explorer_page
+from dnlnet.lens.show.figures import attention_figure
+from dnlnet.lens.show.panels import save_figure
+from dnlnet.lens.show.views import Picture
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
 from dnlnet.registry import find_recipe, system_of

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dnlnet.lens.app import MAX_MEGABYTES, MAX_PIXELS, MOST_VIEWS, Explorer
-from dnlnet.lens.foreign import ForeignModel
-from dnlnet.lens.layers import left_out, with_few_layers
-from dnlnet.lens.recorded import Heads
-from dnlnet.lens.views import Picture
+from dnlnet.lens.show.app import MAX_MEGABYTES, MAX_PIXELS, MOST_VIEWS, Explorer
+from dnlnet.lens.show.views import Picture
+from dnlnet.lens.trace.foreign import ForeignModel
+from dnlnet.lens.trace.layers import left_out, with_few_layers
+from dnlnet.lens.trace.recorded import Heads
 from dnlnet.runs.look import load_to_look, picture_models
 
 _TRIAL = np.zeros((64, 64, 3), dtype=np.uint8)
@@ -27,7 +27,7 @@ def open_explorer(
     max_pixels: int = MAX_PIXELS,
     report: Callable[[str], None] = print,
 ) -> Explorer:
-    """What the application does, for these models; `dnlnet.lens.app.launch` starts it.
+    """What the application does, for these models; `dnlnet.lens.show.app.launch` starts it.
 
     Args:
         model, against, weights, size, layers, heads: as `dnlnet.attend` takes them.

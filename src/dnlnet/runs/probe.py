@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dnlnet.data.classes import IGNORE
 from dnlnet.data.labelled import LabelledImages, Labels
-from dnlnet.lens.features import FeatureSource, find_features, watch_features
+from dnlnet.lens.measure.features import FeatureSource, find_features, watch_features
 
 _STEPS, _DECAY = 100, 1e-4
 

@@ -15,13 +15,13 @@ from dnlnet.attention import Terms
 from dnlnet.data.inputs import find_pictures
 from dnlnet.data.labelled import BadFileError, LabelledImages, Labels, Problem
 from dnlnet.data.pictures import read_picture
-from dnlnet.lens.attend import MAX_PIXELS, made_smaller
-from dnlnet.lens.consistency import Truth
-from dnlnet.lens.foreign import ForeignModel
-from dnlnet.lens.layers import Choice
-from dnlnet.lens.profile import Profile, profile
-from dnlnet.lens.recorded import Recorded
-from dnlnet.lens.views import PictureModel
+from dnlnet.lens.measure.consistency import Truth
+from dnlnet.lens.measure.profile import Profile, profile
+from dnlnet.lens.show.attend import MAX_PIXELS, made_smaller
+from dnlnet.lens.show.views import PictureModel
+from dnlnet.lens.trace.foreign import ForeignModel
+from dnlnet.lens.trace.layers import Choice
+from dnlnet.lens.trace.recorded import Recorded
 from dnlnet.runs.labelled import labelled_data_set, open_split
 from dnlnet.runs.look import load_to_look
 from dnlnet.segmentation.data.sets import DATA_SETS, find_labels

@@ -20,8 +20,8 @@ from dnlnet.artifacts.model_file import read_model_file, shareable
 from dnlnet.engine.log import read_log
 from dnlnet.engine.train import Progress
 from dnlnet.files import make_folder, write_json
-from dnlnet.lens.capture import blocks_of
-from dnlnet.lens.consistency import RANDOM
+from dnlnet.lens.measure.consistency import RANDOM
+from dnlnet.lens.trace.capture import blocks_of
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
 from dnlnet.registry import match_recipes, parse_recipe

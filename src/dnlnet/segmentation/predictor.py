@@ -19,10 +19,10 @@ from dnlnet.data.classes import Classes
 from dnlnet.data.names import printable
 from dnlnet.data.outputs import Progress
 from dnlnet.data.pictures import PictureLike, read_pixels
-from dnlnet.lens.capture import capture_blocks
-from dnlnet.lens.drawn import DrawnOver
-from dnlnet.lens.panels import result_figure
-from dnlnet.lens.views import View, views_of_blocks
+from dnlnet.lens.show.drawn import DrawnOver
+from dnlnet.lens.show.panels import result_figure
+from dnlnet.lens.show.views import View, views_of_blocks
+from dnlnet.lens.trace.capture import capture_blocks
 from dnlnet.segmentation.inference import MARGIN, Inference, Network, tiled_labels, tiles
 
 MAX_PIXELS = 4_000_000

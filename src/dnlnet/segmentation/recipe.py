@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from dnlnet.export import Deployed, Query
-    from dnlnet.lens.attend import Attended, Request
+    from dnlnet.lens.show.attend import Attended, Request
     from dnlnet.segmentation.metric import ConfusionMatrix
     from dnlnet.segmentation.outputs import SegmentationOutputs
     from dnlnet.segmentation.predictor import SegmentationModel
@@ -274,8 +274,8 @@ class Segmentation:
 
     def scores(self, metric: ConfusionMatrix, classes: Classes, title: str) -> Scores:
         """IoU of each class, their mean, and pixel accuracy."""
-        from dnlnet.lens.confusion import confusion_figure
-        from dnlnet.lens.panels import save_figure
+        from dnlnet.lens.show.confusion import confusion_figure
+        from dnlnet.lens.show.panels import save_figure
 
         by_class = dict(zip(classes.names, metric.known_iou(), strict=True))
         caption = ", ".join(f"{name} {value:.4f}" for name, value in metric.scores().items())
@@ -316,7 +316,7 @@ class Segmentation:
         self, models: Mapping[str, SegmentationModel], request: Request, data: Path | None, name: str
     ) -> Attended:
         """Show what the models attend to in pictures, with the labels of those that are of the data set."""
-        from dnlnet.lens.attend import attend_pictures
+        from dnlnet.lens.show.attend import attend_pictures
 
         labels = None
         if data is not None:

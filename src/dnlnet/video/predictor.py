@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.data.classes import Classes
 from dnlnet.data.names import in_figure, printable
-from dnlnet.lens.drawn import Drawn
+from dnlnet.lens.show.drawn import Drawn
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.frame_folder import FOLDER_RATE
 from dnlnet.video.data.given import VideoLike, open_any

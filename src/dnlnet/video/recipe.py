@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from dnlnet.backbones import SlowOnly
     from dnlnet.export import Deployed, Query
-    from dnlnet.lens.attend import Attended, Request
+    from dnlnet.lens.show.attend import Attended, Request
     from dnlnet.video.metric import TopK
     from dnlnet.video.network import VideoClassifier
     from dnlnet.video.outputs import VideoOutputs

@@ -10,7 +10,7 @@ from dnlnet.cli.terminal.outputs import writes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dnlnet.lens.ablate import Term
+    from dnlnet.lens.measure.ablate import Term
     from dnlnet.runs.ablate import Ablation
 
 
@@ -69,8 +69,8 @@ def ablate(
     from dnlnet.cli.terminal.options import layers_of
     from dnlnet.cli.terminal.tables import choose
     from dnlnet.files import write_json
-    from dnlnet.lens.ablate import TERMS
-    from dnlnet.lens.foreign import is_foreign
+    from dnlnet.lens.measure.ablate import TERMS
+    from dnlnet.lens.trace.foreign import is_foreign
 
     chosen: list[Term] = [term for term in TERMS if term in choose("term", terms, dict.fromkeys(TERMS))]
     numbered = layers_of(layers)
@@ -145,7 +145,7 @@ def _transformer(
     from dnlnet.data.catalog import find_data_set
     from dnlnet.data.inputs import find_pictures
     from dnlnet.data.pictures import read_picture
-    from dnlnet.lens.foreign import load_foreign
+    from dnlnet.lens.trace.foreign import load_foreign
     from dnlnet.runs.ablate import ablate_features
     from dnlnet.runs.probe import pictures_of, train_probe
     from dnlnet.segmentation.data.sets import DATA_SETS

@@ -41,7 +41,7 @@ def complexity(
     for name in recipe or _DEFAULT:
         match_recipes(name)
 
-    from dnlnet.lens.complexity import CONVENTION
+    from dnlnet.lens.measure.complexity import CONVENTION
     from dnlnet.runs.complexity import measure_complexity
 
     rows = measure_complexity(recipe or _DEFAULT, latency=latency)

@@ -11,7 +11,7 @@ from dnlnet.cli.terminal.outputs import writes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from dnlnet.lens.consistency import Average
+    from dnlnet.lens.measure.consistency import Average
 
     Table = Mapping[str, Mapping[str, Average | None]]
 
@@ -60,9 +60,9 @@ def consistency(
     require_models(models)
     require_folder(data)
 
-    from dnlnet.lens.consistency import overlaps_json
-    from dnlnet.lens.consistency_figure import consistency_figure
-    from dnlnet.lens.panels import save_figure
+    from dnlnet.lens.measure.consistency import overlaps_json
+    from dnlnet.lens.show.consistency_figure import consistency_figure
+    from dnlnet.lens.show.panels import save_figure
     from dnlnet.runs.consistency import measure_consistency
 
     with counting_progress() as progress:
@@ -109,7 +109,7 @@ def consistency(
 def print_overlaps(table: "Table", caption: str) -> None:
     """The averages of each row of a table of overlaps."""
     from dnlnet.cli.terminal.tables import print_table
-    from dnlnet.lens.consistency import STATISTICS
+    from dnlnet.lens.measure.consistency import STATISTICS
 
     print_table(
         "Overlaps of attention with the ground truth (Table 1 of the paper)",

@@ -57,7 +57,7 @@ def explore(
         max_pixels=max_pixels,
         report=say,
     )
-    from dnlnet.lens.app import launch
+    from dnlnet.lens.show.app import launch
 
     typer.echo(f"starting; then open http://127.0.0.1:{port} (Ctrl-C stops it)")
     launch(explorer, port, browser)

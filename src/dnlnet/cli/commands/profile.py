@@ -20,8 +20,8 @@ from dnlnet.cli.terminal.options import (
 from dnlnet.cli.terminal.outputs import writes
 
 if TYPE_CHECKING:
-    from dnlnet.lens.consistency import Average
-    from dnlnet.lens.profile import HeadProfile
+    from dnlnet.lens.measure.consistency import Average
+    from dnlnet.lens.measure.profile import HeadProfile
     from dnlnet.runs.profile import Profiled
 
 
@@ -122,8 +122,8 @@ def profile(
         write_json(json, content | found.profile.to_json())
         typer.echo(f"written: {json}")
     if found.images and picture is not None:
-        from dnlnet.lens.panels import save_figure
-        from dnlnet.lens.profile_figure import profile_figure
+        from dnlnet.lens.show.panels import save_figure
+        from dnlnet.lens.show.profile_figure import profile_figure
 
         save_figure(profile_figure(found.profile, f"{found.title}, mean over {_pictures(found)}"), picture)
         typer.echo(f"written: {picture}")
@@ -133,8 +133,8 @@ def profile(
 def _print(found: "Profiled", boundary: str, *, every_head: bool) -> None:
     """The tables: statistics, and with labels overlaps."""
     from dnlnet.cli.terminal.tables import print_table
-    from dnlnet.lens.profile import OVERLAPS
-    from dnlnet.lens.statistics import STATISTICS
+    from dnlnet.lens.measure.profile import OVERLAPS
+    from dnlnet.lens.measure.statistics import STATISTICS
 
     rows = list(found.profile) if every_head else found.profile.layers()
     over = _pictures(found) + ("; mean ± standard error over them" if len(found.images) > 1 else "")

@@ -38,7 +38,7 @@ def verify(
 
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.files import write_json
-    from dnlnet.lens.theory import check_claims
+    from dnlnet.lens.measure.theory import check_claims
 
     claims = check_claims(seed)
     print_table(

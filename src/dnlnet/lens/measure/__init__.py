@@ -1,0 +1,1 @@
+"""Turn recorded attention into numbers. Needs only torch and numpy."""

@@ -1,0 +1,1 @@
+"""Draw attention: figures, pages and the explorer."""

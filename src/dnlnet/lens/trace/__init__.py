@@ -1,0 +1,1 @@
+"""Record attention as it runs, in any network. Needs only torch."""

@@ -1,0 +1,196 @@
+"""See every dot-product attention of a model while it runs, whoever wrote it, and change its queries if asked.
+
+Fused attention goes through `scaled_dot_product_attention`. Attention that is written out is a matrix product, then
+scales, biases, masks and changes of shape, then a softmax: each step is noted, and the softmax makes it an attention.
+Both are seen by one `TorchFunctionMode`. `nn.MultiheadAttention` is opened, so that its steps are seen as well.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from dnlnet.lens.trace.steps import (
+    PRODUCTS,
+    SOFTMAXES,
+    TRACES,
+    Call,
+    Seen,
+    Step,
+    biased,
+    covered,
+    hide_later,
+    query_and_key,
+    scaled,
+)
+
+Callback = Callable[[Seen], Tensor | None]  # may give other queries, for the model to go on with
+
+
+@contextmanager
+def watch_attention(model: nn.Module, callback: Callback) -> Iterator[None]:
+    """Call `callback` with every attention of the model that runs inside of the `with` block.
+
+    The model's output stays the same to the bit unless the callback gives other queries. The native fast path of
+    PyTorch's `nn.TransformerEncoderLayer` and `nn.MultiheadAttention`, which hides its attention, is off meanwhile.
+    """
+    places = _Places(model)
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with places, _Watch(places, callback):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+class _Places:
+    """Which modules run, by their names in the model; a second attention in one run of a module gets a number."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model, self.counts = model, dict[str, int]()
+        self.running: list[tuple[str, tuple[int, ...]]] = []
+        self.hooks: list[Any] = []
+
+    def __enter__(self) -> None:
+        for name, module in self.model.named_modules():
+            self.hooks += [
+                module.register_forward_pre_hook(self._begin(name), with_kwargs=True),
+                module.register_forward_hook(self._end(name), always_call=True),
+            ]
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self.hooks:
+            hook.remove()
+
+    def _begin(self, name: str) -> Callable[..., None]:
+        def begin(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+            given = next((x for x in (*args, *named.values()) if isinstance(x, Tensor)), None)
+            self.running.append((name, () if given is None else tuple(given.shape)))
+            self.counts[name] = 0
+
+        return begin
+
+    def _end(self, name: str) -> Callable[..., None]:
+        def end(*_: object) -> None:
+            if self.running and self.running[-1][0] == name:  # not if an error came before it began
+                self.running.pop()
+
+        return end
+
+    @property
+    def name(self) -> str:
+        """Of the innermost module that runs."""
+        return self.running[-1][0] if self.running else ""
+
+    def numbered(self, name: str) -> str:
+        """The name for the next attention that is seen in this module."""
+        self.counts[name] = count = self.counts.get(name, 0) + 1
+        return (name or "attention") + (f"#{count}" if count > 1 else "")
+
+
+class _Watch(TorchFunctionMode):
+    def __init__(self, places: _Places, callback: Callback) -> None:
+        super().__init__()
+        self.places, self.callback = places, callback
+        self.traced = WeakTensorKeyDictionary()  # logits on their way to a softmax
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        if func is F.scaled_dot_product_attention:
+            return self._fused(*args, **named)
+        if func is F.multi_head_attention_forward:
+            with self:
+                return _opened_multi_head_attention(*args, **named)
+        if func in SOFTMAXES:
+            return self._softmax(func, args, named)
+        found = [x for x in args if isinstance(x, Tensor) and x in self.traced] if func in TRACES else []
+        shapes = [x.shape for x in found]
+        result = func(*args, **named)
+        if func in PRODUCTS:
+            self._product(result, args, named)
+        elif func is torch.einsum:
+            self._einsum(result, args)
+        elif len(found) == 1 and isinstance(result, Tensor):
+            after = TRACES[func](self.traced[found[0]], Call(found[0], shapes[0], args, named, result))
+            self.traced.pop(result, None)  # of a step in place
+            if after is not None:
+                self.traced[result] = after
+        return result
+
+    def _fused(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        factor = query.shape[-1] ** -0.5 if scale is None else scale
+        steps: tuple[Step, ...] = (scaled(factor), hide_later) if is_causal else (scaled(factor),)
+        hides = None
+        if is_causal and key.shape[-2] > query.shape[-2]:
+            hides = torch.arange(key.shape[-2], device=key.device) >= query.shape[-2]
+        name, around = self.places.numbered(self.places.name), tuple(self.places.running)
+        seen = Seen(name, query, key, steps, factor, hides, around)
+        if attn_mask is not None:
+            seen = covered(seen, ~attn_mask) if attn_mask.dtype == torch.bool else biased(seen, attn_mask)
+        other = self.callback(seen)
+        return F.scaled_dot_product_attention(
+            query if other is None else other,
+            key,
+            value,
+            attn_mask=attn_mask,
+            dropout_p=dropout_p,
+            is_causal=is_causal,
+            scale=scale,
+            enable_gqa=enable_gqa,
+        )
+
+    def _product(self, result: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:
+        bias, *factors = args if len(args) == 3 else (None, *args)
+        if len(factors) == 2 and not named and all(isinstance(x, Tensor) and x.dim() > 2 for x in factors):
+            query, key = factors
+            seen = Seen(self.places.name, query, key.mT, around=tuple(self.places.running))
+            self.traced[result] = seen if bias is None else biased(seen, bias)
+
+    def _einsum(self, result: Any, args: Sequence[Any]) -> None:
+        found = query_and_key(*args)
+        if found is not None:
+            self.traced[result] = Seen(self.places.name, *found, around=tuple(self.places.running))
+
+    def _softmax(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        logits: Any = args[0] if args else named.get("input")
+        seen: Seen | None = self.traced.get(logits) if isinstance(logits, Tensor) else None
+        dim = named.get("dim", args[1] if len(args) > 1 else None)
+        if seen is None or dim not in (-1, logits.dim() - 1):
+            return func(*args, **named)
+        seen = replace(seen.led(logits.shape[:-2], seen.query.shape[:-2]), name=self.places.numbered(seen.name))
+        other = self.callback(seen)
+        if other is not None:
+            args = (seen.logits(query=other).to(logits.dtype).reshape(logits.shape), *args[1:])
+            named.pop("input", None)
+        return func(*args, **named)
+
+
+def _opened(function: Any) -> Any:
+    """A function of `torch.nn.functional` that does not ask who overrides it, but lets its own steps be seen."""
+    names = {**vars(F), "has_torch_function": lambda _: False}
+    opened = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    opened.__kwdefaults__ = function.__kwdefaults__
+    return opened
+
+
+_opened_multi_head_attention = _opened(F.multi_head_attention_forward)

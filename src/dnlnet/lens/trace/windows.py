@@ -1,0 +1,145 @@
+"""Attention inside of windows, put back into the picture that they were cut out of."""
+
+# L windows of an image, n queries and m keys of a window, H heads, P positions of the picture, Q chosen queries
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dnlnet.attention import Terms
+from dnlnet.attention.maps import AttentionMaps, Term
+from dnlnet.attention.terms import Logits
+from dnlnet.lens.trace.steps import row_blocks, shared
+
+if TYPE_CHECKING:
+    from dnlnet.lens.trace.recorded import Heads, Recorded
+
+
+@dataclass(frozen=True, repr=False)
+class WindowTerms(Terms):
+    """Terms of heads that see one window each; a map is 0 outside of its query's window.
+
+    The mean query is that of the window. The unary map is made of those of all windows, each with the same share.
+
+    Attributes:
+        recorded: that they are of.
+        numbers: of the heads.
+        image: in the batch.
+        averaged: the maps are means over the heads.
+    """
+
+    recorded: "Recorded | None" = None
+    numbers: tuple[int, ...] = ()
+    image: int = 0
+    averaged: bool = False
+
+    @torch.no_grad()
+    def maps_of_rows(self, rows: Tensor) -> AttentionMaps:
+        """Maps of positions given as indices into the flattened picture."""
+        assert self.recorded is not None
+        assert self.pairwise is not None
+        assert self.unary is not None
+        places, keys = _places(self.recorded)
+        outside = keys < 0
+        of_window, of_token = _lookup(places, rows)
+        tokens, which = of_token.unique(return_inverse=True)
+        first = self.image * len(places)
+        logits = self.recorded.widened().logits(tokens)[first : first + len(places), list(self.numbers)]
+        combined = logits.masked_fill(outside[:, None, None], -torch.inf).softmax(dim=-1)
+        whole = [self._put(combined[w, :, t], keys[w]) for w, t in zip(of_window, which, strict=True)]
+        query, key = self.pairwise.query, self.pairwise.key  # (H, L, n, D), (H, L, m, D)
+        products = [query[:, w, t, None] @ key[:, w].mT for w, t in zip(of_window, of_token, strict=True)]
+        pair = [
+            self._put(x[:, 0].masked_fill(outside[w], -torch.inf).softmax(dim=-1), keys[w])
+            for x, w in zip(products, of_window, strict=True)
+        ]
+        unary = self._put(self._unary_shares(outside).flatten(1), keys.flatten())
+        maps = AttentionMaps(torch.stack(pair, dim=1), unary, torch.stack(whole, dim=1))
+        if not self.averaged:
+            return maps
+        return AttentionMaps(*(x.mean(dim=0, keepdim=True) for x in (maps.pairwise, maps.unary, maps.combined)))  # type: ignore[union-attr,arg-type]
+
+    @torch.no_grad()
+    def applied(self, term: Term, values: Tensor) -> Tensor:
+        """sum_j A_ij v_j for every query i, (H, P, C), or (H, 1, C) of the unary term; values (P of keys, C)."""
+        assert self.recorded is not None
+        assert self.pairwise is not None
+        places, keys = _places(self.recorded)
+        outside = keys < 0
+        query, key = self.pairwise.query, self.pairwise.key  # (H, L, n, D), (H, L, m, D)
+        values = values.to(query)
+        of_windows = values[keys.clamp(min=0)]  # (L, m, C)
+        if term == "unary":
+            found = torch.einsum("hlm,lmc->hc", self._unary_shares(outside), of_windows)[:, None]
+        else:
+            found = values.new_zeros(len(query), prod(self.size), values.shape[1])
+            part = slice(self.image * len(places), (self.image + 1) * len(places))
+            for tokens in row_blocks(places.shape[1], keys.numel() * len(query)):
+                if term == "pairwise":
+                    logits = query[:, :, tokens] @ key.mT
+                else:
+                    seen = self.recorded.widened().logits(tokens.to(query.device))
+                    logits = seen[part, list(self.numbers)].transpose(0, 1)
+                weights = logits.masked_fill(outside[:, None], -torch.inf).softmax(dim=-1)  # (H, L, rows, m)
+                at = places[:, tokens]
+                found[:, at[at >= 0]] = (weights @ of_windows)[:, at >= 0]
+        return found.mean(dim=0, keepdim=True) if self.averaged else found
+
+    def _unary_shares(self, outside: Tensor) -> Tensor:
+        """The unary map by windows, (H, L, m), each with the same share."""
+        assert self.unary is not None
+        logits = (self.unary.query @ self.unary.key.mT).squeeze(2).masked_fill(outside, -torch.inf)
+        return logits.softmax(dim=-1) / len(outside)
+
+    def _put(self, values: Tensor, places: Tensor) -> Tensor:
+        """Values (H, m) of keys in an empty picture, (H, *S)."""
+        inside = places >= 0
+        whole = values.new_zeros(len(values), prod(self.key_size))
+        whole[:, places[inside]] = values[:, inside]
+        return whole.view(len(values), *self.key_size)
+
+
+def window_terms(recorded: "Recorded", head: "Heads", image: int) -> WindowTerms:
+    """The terms of one head, or of all, of an attention inside of windows."""
+    layout = recorded.placed()
+    numbers = recorded.numbers(head)
+    places, _ = _places(recorded)
+    seen = recorded.widened()
+    part = slice(image * len(places), (image + 1) * len(places))
+    factor = torch.as_tensor(seen.factor, dtype=seen.query.dtype, device=seen.query.device)
+    query, key = seen.query * factor, shared(seen.key, seen.query)
+    query, key = (x[part, numbers].transpose(0, 1) for x in (query, key))  # (H, L, n or m, D)
+    inside = (places >= 0)[..., None].to(query.dtype)
+    mean = (query * inside).sum(dim=2, keepdim=True) / inside.sum(dim=1, keepdim=True)
+    return WindowTerms(
+        Logits(query - mean, key),
+        Logits(mean, key),
+        Logits(query, key),
+        layout.size,
+        layout.key_size,
+        recorded,
+        tuple(numbers),
+        image,
+        head == "mean",
+    )
+
+
+def _places(recorded: "Recorded") -> tuple[Tensor, Tensor]:
+    """(L, n) positions of the queries and (L, m) of the keys; -1 for padding."""
+    layout, device = recorded.placed(), recorded.seen.query.device
+    assert layout.places is not None
+    assert layout.places_of_keys is not None
+    return layout.places.to(device), layout.places_of_keys.to(device)
+
+
+def _lookup(places: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The window and the token of each position."""
+    count = places.shape[1]
+    order = torch.full((int(places.max()) + 1,), -1, dtype=torch.int64, device=places.device)
+    flat = places.flatten()
+    order[flat[flat >= 0]] = torch.arange(len(flat), device=places.device)[flat >= 0]
+    found = order[rows.to(places.device)]
+    return found // count, found % count

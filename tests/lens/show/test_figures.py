@@ -1,0 +1,249 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+
+from dnlnet import NonLocalBlock
+from dnlnet.attention import Terms
+from dnlnet.attention.terms import Logits
+from dnlnet.data.classes import Classes
+from dnlnet.lens.measure.consistency import RANDOM, STATISTICS, Average
+from dnlnet.lens.show.clip_figure import clip_figure
+from dnlnet.lens.show.confusion import confusion_figure
+from dnlnet.lens.show.consistency_figure import consistency_figure
+from dnlnet.lens.show.figures import attention_figure
+from dnlnet.lens.show.panels import overlay_heat, save_figure
+from dnlnet.lens.show.views import Picture, View
+from dnlnet.runs.report import loss_figure, score_figure
+
+TWO = Classes(["left", "right"], [(255, 0, 0), (0, 0, 255)])
+LABELS = np.zeros((24, 32), dtype=np.uint8)
+LABELS[:, 20:] = 1
+POINTS = [(4, 6), (12, 28)]
+PIXELS = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
+
+
+def view_of(variant: str, **options: object) -> View:
+    torch.manual_seed(0)
+    return View(variant, NonLocalBlock(8, variant).terms(200 * torch.rand(1, 8, 6, 8)), **options)
+
+
+def titles(figure: Figure) -> list[str]:
+    return [axes.get_title() for part in figure.subfigs for axes in part.axes if axes.get_title()]
+
+
+@pytest.mark.parametrize(
+    ("variant", "expected"),
+    [
+        ("dnl", ["unary: one map for all queries", "pairwise of 1", "pairwise of 2", "pairwise + unary of 1"]),
+        ("nl", ["unary: one map for all queries", "pairwise of 1", "pairwise of 2", "attention of 1"]),
+        ("nl_pairwise", ["pairwise of 1", "pairwise of 2"]),
+        ("gc", ["unary: one map for all queries"]),
+    ],
+)
+def test_each_term_of_the_variant_has_its_panels(variant: str, expected: list[str]) -> None:
+    figure = attention_figure(Picture("p", PIXELS, [view_of(variant)]), POINTS)
+    assert titles(figure)[: 1 + len(expected)] == ["p and query points", *expected]
+
+
+def test_a_map_that_is_nearly_uniform_is_called_so_and_painted_dark() -> None:
+    terms = NonLocalBlock(8, "dnl").terms(torch.full((1, 8, 6, 8), 0.5))
+    figure = attention_figure(Picture("p", PIXELS, [View("dnl", terms)]), POINTS)
+    assert titles(figure)[1:3] == [
+        "unary: one map for all queries\nnearly uniform: this block\nhas learnt little yet",
+        "pairwise of 1\nnearly uniform: this block\nhas learnt little yet",
+    ]
+    white = np.full((6, 8, 3), 255, dtype=np.uint8)
+    flat, peak = torch.ones(6, 8), torch.ones(6, 8)
+    peak[0] = 4.0
+    assert overlay_heat(white, flat).max() < 0.6
+    assert overlay_heat(white, peak).max() > 0.9
+
+
+def test_labels_edges_and_predictions_are_drawn_when_given() -> None:
+    picture = Picture("p", PIXELS, [view_of("dnl", prediction=LABELS), view_of("gc")], LABELS, TWO)
+    figure = attention_figure(picture, POINTS, title="all")
+    assert titles(figure)[:3] == ["p and query points", "ground truth", "its edges"]
+    assert "prediction" in titles(figure)
+    assert [part.get_suptitle() for part in figure.subfigs] == ["", "dnl", "gc"]
+    assert figure.get_suptitle() == "all"
+
+
+def test_places_without_a_picture_stay_blank() -> None:
+    figure = attention_figure(Picture("p", PIXELS, [view_of("dnl"), view_of("dnl")]), POINTS)
+    scale = "<colorbar>"
+    empty = [a for part in figure.subfigs for a in part.axes if not a.images and a.get_label() != scale]
+    assert empty
+    for axes in empty:
+        assert not axes.get_frame_on()
+        assert not len(axes.get_xticks()) + len(axes.get_yticks())
+
+
+def test_a_figure_of_one_view_leaves_no_place_empty() -> None:
+    picture = Picture("p", PIXELS, [view_of("dnl", prediction=LABELS)], classes=TWO)
+    (part,) = attention_figure(picture, POINTS).subfigs
+    places = [axes for axes in part.axes if axes.get_label() != "<colorbar>"]
+    assert len(places) == 2 * (2 + len(POINTS))
+    assert all(axes.images or axes.get_legend() for axes in places)
+
+
+@pytest.mark.parametrize("shape", [(48, 48), (48, 96), (96, 48)])
+@pytest.mark.parametrize("views", [1, 2])
+@pytest.mark.parametrize("labelled", [True, False])
+def test_no_title_is_cut_off(shape: tuple[int, int], views: int, labelled: bool) -> None:
+    labels = np.zeros(shape, np.uint8) if labelled else None
+    pixels = np.zeros((*shape, 3), np.uint8)
+    picture = Picture("p", pixels, [view_of("dnl", prediction=labels) for _ in range(views)], labels, TWO)
+    figure = attention_figure(picture, [(10, 10), (20, 20), (30, 30)])
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    for axes in (axes for part in figure.subfigs for axes in part.axes if axes.get_title()):
+        box = axes.title.get_window_extent(canvas.get_renderer())
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.width, axes.get_title()
+        assert 0 <= box.y0 < box.y1 <= figure.bbox.height, axes.get_title()
+
+
+def test_a_figure_of_a_long_clip_is_no_larger_than_a_screen() -> None:
+    terms = NonLocalBlock(8, "dnl", dims=3).terms(torch.randn(1, 8, 32, 3, 5))
+    figure = clip_figure(np.zeros((64, 12, 20, 3), np.uint8), {"a": terms, "b": terms}, [(0, 6, 10), (7, 0, 19)])
+    width, height = figure.get_size_inches()
+    assert width <= 13
+    assert height <= 9
+    many = {str(number): terms for number in range(5)}  # as many blocks as the paper's network has
+    tall = clip_figure(np.zeros((8, 15, 20, 3), np.uint8), many, [(0, 6, 10), (7, 0, 19)])
+    assert tall.get_size_inches()[1] <= 8
+
+
+def test_scores_fill_their_axis() -> None:
+    axes = score_figure([{"iteration": 10, "miou": 0.04}, {"iteration": 20, "miou": 0.05}]).axes[0]
+    assert axes.get_ylim() == pytest.approx((0, 0.055))
+
+
+def test_a_prediction_of_nothing_is_not_drawn() -> None:
+    nothing = np.full_like(LABELS, 255)
+    figure = attention_figure(Picture("p", PIXELS, [view_of("dnl", prediction=nothing)], classes=TWO), POINTS)
+    assert "prediction" not in titles(figure)
+
+
+def test_the_share_on_the_query_class_is_the_attention_there() -> None:
+    attention = torch.full((6, 8), 1e-30)
+    attention[0, 0], attention[0, 7] = 0.75, 0.25
+    logits = Logits(attention.flatten().log().expand(1, 48, 48), torch.eye(48)[None])
+    picture = Picture("p", PIXELS, [View("v", Terms(logits, None, None, (6, 8), (6, 8)))], LABELS, TWO)
+    assert "75% of it on left (62% of picture)" in titles(attention_figure(picture, [(4, 6)]))[-1]
+
+
+def test_queries_snap_to_the_grid_and_their_cell_is_marked() -> None:
+    figure = attention_figure(Picture("p", PIXELS, [view_of("nl_pairwise")]), [(5, 7)])
+    axes = next(a for a in figure.subfigs[0].axes if a.get_title() == "pairwise of 1")
+    (cell,) = axes.patches
+    assert (cell.get_x(), cell.get_y(), cell.get_width(), cell.get_height()) == (3.5, 3.5, 4, 4)
+    assert [float(line.get_xdata()[0]) for line in axes.lines] == [5.5]  # the middle of columns 4..7
+
+
+def test_padding_is_cut_off_and_positions_count_from_the_padded_map() -> None:
+    view = view_of("dnl", covered=(0.5, 0.75))
+    picture = Picture("p", PIXELS, [view])
+    assert view.position((23, 31), picture) == (2, 5)
+    ramp = torch.arange(8.0).expand(6, 8)
+    over = view.over_picture(ramp, picture)
+    assert over.shape == (24, 32)
+    assert float(over.max()) < 6  # columns 6 and 7 are padding, but for the way to the middle of the first
+
+
+@pytest.mark.parametrize("value", [0.0, 1 / 48])
+def test_a_constant_map_can_be_drawn(value: float) -> None:
+    assert np.isfinite(overlay_heat(PIXELS, torch.full((24, 32), value))).all()
+
+
+@pytest.mark.parametrize("ending", ["png", "pdf"])
+def test_the_figure_is_written_whole_and_nothing_is_left_beside_it(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"attention.{ending}"
+    save_figure(attention_figure(Picture("p", PIXELS, [view_of("dnl")]), POINTS), path)
+    if ending == "png":
+        with Image.open(path) as picture:
+            picture.load()
+            assert min(picture.size) > 300
+    else:
+        content = path.read_bytes()
+        assert content.startswith(b"%PDF")
+        assert b"/Type3" not in content  # printers refuse such fonts
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_write_keeps_the_old_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "attention.png"
+    path.write_bytes(b"old")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Figure, "savefig", fail)
+    with pytest.raises(OSError, match="disk full"):
+        save_figure(Figure(), path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_points_outside_are_refused() -> None:
+    picture = Picture("p", PIXELS, [view_of("dnl")])
+    with pytest.raises(ValueError, match=r"point x=0, y=24 is outside of p: it is 32 x 24 pixels"):
+        attention_figure(picture, [(0, 0), (24, 0)])
+    with pytest.raises(ValueError, match="no query points"):
+        attention_figure(picture, [])
+
+
+CLIP = np.random.default_rng(1).integers(0, 256, (8, 12, 20, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(("variant", "rows"), [("dnl", 4), ("nl_pairwise", 3), ("gc", 2)])
+def test_a_clip_has_a_row_for_each_map_and_a_column_for_each_time(variant: str, rows: int, tmp_path: Path) -> None:
+    terms = NonLocalBlock(8, variant, dims=3).terms(torch.randn(1, 8, 4, 3, 5))
+    figure = clip_figure(CLIP, {variant: terms}, [(0, 6, 10), (7, 0, 19)])
+    assert len(figure.axes) == 4 * rows + 1  # and the colour bar
+    assert [axes.get_title() for axes in figure.axes[:4]] == ["frame 2", "frame 4", "frame 6", "frame 8"]
+    marked = [len(axes.lines) for axes in figure.axes[:4]]
+    assert marked == [1, 0, 0, 1]  # each query in the frame it is in
+    save_figure(figure, tmp_path / "clip.png")
+
+
+def test_clips_that_do_not_fit_are_refused() -> None:
+    terms = NonLocalBlock(8, dims=3).terms(torch.randn(1, 8, 4, 3, 5))
+    with pytest.raises(ValueError, match=r"\(8, 0, 0\) is outside the clip of \(8, 12, 20\)"):
+        clip_figure(CLIP, {"a": terms}, [(8, 0, 0)])
+    with pytest.raises(ValueError, match="a is not a 3d block"):
+        clip_figure(CLIP, {"a": NonLocalBlock(8).terms(torch.randn(1, 8, 3, 5))}, [(0, 0, 0)])
+    with pytest.raises(ValueError, match=r"frames must be \(T, H, W, 3\)"):
+        clip_figure(CLIP[0], {"a": terms}, [(0, 0, 0)])
+
+
+def test_bars_leave_out_what_a_variant_does_not_have() -> None:
+    bar = Average(0.5, 0.1, 3)
+    rows = {"gc": dict.fromkeys(STATISTICS) | {"unary_boundary": bar}, RANDOM: dict.fromkeys(STATISTICS, bar)}
+    assert len(consistency_figure(rows).axes[0].patches) == 1
+
+
+@pytest.mark.parametrize("name", ["$x^$", "_background_", "a\nb\x1b\udcff", "道路", "<b>", "n" * 300, "\\frac$$"])
+def test_any_name_can_stand_in_a_figure(name: str, tmp_path: Path) -> None:
+    """Matplotlib takes what is between dollars for a formula, and fails where it is none."""
+    classes = Classes([name, "road"], [(255, 0, 0), (0, 0, 255)])
+    labels = np.zeros(PIXELS.shape[:2], np.uint8)
+    picture = Picture(name, PIXELS, [replace(view_of("dnl"), title=name)], labels, classes)
+    clip = NonLocalBlock(8, dims=3).terms(torch.randn(1, 8, 2, 3, 5))
+    bar = Average(0.5, 0.1, 3)
+    step = {"event": "train", "iteration": 1, "lr": 0.1, name: 1.0}
+    figures = (
+        attention_figure(picture, [(3, 4)], title=name),
+        clip_figure(CLIP, {name: clip}, [(0, 6, 10)], title=name),
+        confusion_figure(torch.eye(2), classes),
+        consistency_figure({name: dict.fromkeys(STATISTICS, bar)}),
+        loss_figure([step]),
+        score_figure([{"event": "evaluation", "iteration": 1, name: 0.5}]),
+    )
+    for number, figure in enumerate(figures):
+        save_figure(figure, tmp_path / f"{number}.png", 40)

@@ -1,0 +1,132 @@
+"""Which layers and heads of a transformer are shown, and what is said of the others."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import timm
+import torch
+from matplotlib.figure import Figure
+
+from dnlnet import NonLocalBlock
+from dnlnet.lens.show.layer_figure import layer_figure
+from dnlnet.lens.show.record import record
+from dnlnet.lens.show.views import Picture, View
+from dnlnet.lens.trace.capture import Captured, capture
+from dnlnet.lens.trace.layers import Choice, layer_views, left_out, with_few_layers
+from dnlnet.lens.trace.layout import Layout
+from dnlnet.lens.trace.recorded import Recorded
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (32, 48, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def captured() -> Captured:
+    torch.manual_seed(0)
+    vit = timm.create_model("vit_tiny_patch16_224", img_size=(32, 48), embed_dim=24, depth=9, num_heads=3).eval()
+    with capture(vit) as attention, torch.no_grad():
+        vit(torch.rand(1, 3, 32, 48))
+    return attention
+
+
+def picture_of(captured: Captured, choice: Choice, *views: View) -> Picture:
+    return Picture("sea", PIXELS, [*layer_views("vit", captured, choice), *views])
+
+
+def layers_of(picture: Picture) -> list[int]:
+    return [int(view.place.layer.split()[0]) for view in picture.views if view.place is not None]
+
+
+@pytest.mark.parametrize(
+    ("heads", "most", "most_layers", "shown"),
+    [
+        ("mean", 12, 4, [1, 3, 5, 8]),
+        ("mean", 12, None, list(range(9))),
+        ("mean", 5, None, [0, 2, 4, 6, 8]),
+        ("all", 12, 4, [2] * 4 + [5] * 4 + [8] * 4),
+        ("all", 3, None, [8] * 4),  # those of one layer are never torn apart
+    ],
+)
+def test_few_layers_are_spread_over_the_depth_and_end_with_the_last(
+    captured: Captured, heads: str, most: int, most_layers: int | None, shown: list[int]
+) -> None:
+    picture = picture_of(captured, Choice(heads=heads))  # type: ignore[arg-type]
+    assert layers_of(with_few_layers(picture, most, most_layers)) == shown
+
+
+def test_views_of_our_blocks_all_stay(captured: Captured) -> None:
+    ours = View("dnl", NonLocalBlock(8, "dnl").terms(torch.rand(1, 8, 4, 6)))
+    few = with_few_layers(picture_of(captured, Choice(), ours), 2)
+    assert few.views[-1] is ours
+    assert layers_of(few) == [3, 8]
+
+
+def test_what_is_left_out_is_said(captured: Captured) -> None:
+    picture = picture_of(captured, Choice())
+    few = with_few_layers(picture, 2)
+    means = "the mean over heads is shown, single ones with --heads 3 or --heads all"
+    assert left_out(picture.views, few.views) == (
+        f"layers 3, 8 of the 9 of vit are shown, others with --layers; {means}"
+    )
+    assert left_out(picture.views, picture.views) == means
+    every = picture_of(captured, Choice(heads="all"))
+    assert left_out(every.views, every.views) == ""
+
+
+def test_layers_without_maps_of_a_picture_are_left_out(captured: Captured) -> None:
+    layer = captured["blocks.0.attn"]
+    assert isinstance(layer, Recorded)
+    row, one = Layout((6,), (6,), 1, 1), Layout((1, 1), (2, 3), 6, 1)  # text, and the class token's own attention
+    found = Captured(a=layer, b=layer.laid_out(row), c=layer.laid_out(one), d=replace(layer, layout="windows"))
+    assert list(Choice().of(found)) == [0]
+    assert list(Choice([3, 0]).of(found)) == [3, 0]
+
+
+def titles_of(figure: Figure) -> list[str]:
+    """Maps of random weights are nearly uniform, which is said below their titles, and left out here."""
+    return [axes.get_title().partition("nearly uniform")[0].strip() for axes in figure.axes]
+
+
+def names_of_rows(figure: Figure) -> list[str]:
+    return [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()]
+
+
+def test_a_figure_has_a_row_for_each_view_and_columns_for_its_terms(captured: Captured) -> None:
+    figure = layer_figure(picture_of(captured, Choice([0, 5])), [(3, 4), (20, 40)], title="a vit")
+    assert figure.axes[-1].get_label() == "<colorbar>"
+    columns = ["attention of 1", "attention of 2", "unary, for all queries", "pairwise of 1", "pairwise of 2"]
+    assert [title for title in titles_of(figure) if title] == ["sea", *columns]
+    assert names_of_rows(figure) == [f"layer {number}\n(blocks.{number}.attn)\nmean of 3 heads" for number in (0, 5)]
+
+
+@pytest.mark.parametrize("layers", [[0], [0, 5], [0, 2, 5, 8]])
+@pytest.mark.parametrize("points", [[(3, 4)], [(3, 4), (20, 40)]])
+def test_no_place_of_a_figure_is_empty(captured: Captured, layers: list[int], points: list[tuple[int, int]]) -> None:
+    """Pictures and words fill the grid, but for the rows of a column that holds the picture and the words."""
+    figure = layer_figure(picture_of(captured, Choice(layers)), points)
+    *places, _ = figure.axes
+    assert all(axes.images or axes.texts for axes in places)
+    spans = [axes.get_subplotspec() for axes in places]
+    taken = sum(len(span.rowspan) * len(span.colspan) for span in spans if span is not None)
+    rows, columns = spans[0].get_gridspec().get_geometry()  # type: ignore[union-attr]
+    beside = columns > 1 + 2 * len(points)
+    assert rows * columns - taken == (max(0, rows - 2) if beside else 0)
+    assert beside == (len(layers) < 1 + 2 * len(points))
+
+
+def test_a_figure_names_models_where_there_are_several_and_takes_our_blocks(captured: Captured) -> None:
+    ours = View("mine", NonLocalBlock(8, "gc").terms(torch.rand(1, 8, 4, 6)))
+    views = [*layer_views("one", captured, Choice([0])), *layer_views("two", captured, Choice([0])), ours]
+    figure = layer_figure(Picture("sea", PIXELS, views), [(3, 4)])
+    assert [name.split("\n")[0] for name in names_of_rows(figure)] == ["one", "two", "mine"]
+    assert not figure.axes[-2].images  # it has no pairwise term
+    with pytest.raises(ValueError, match="no query points"):
+        layer_figure(Picture("sea", PIXELS, views), [])
+
+
+def test_layer_and_head_are_part_of_what_is_written(captured: Captured) -> None:
+    content, maps = record(picture_of(captured, Choice([8], 2)), [(0, 0)])
+    (view,) = content["views"]
+    assert (view["layer"], view["head"]) == ("8 (blocks.8.attn)", "head 2")
+    expected = captured["blocks.8.attn"].maps([(0, 0)], 2).pairwise  # type: ignore[union-attr]
+    np.testing.assert_array_equal(maps["0/pairwise"], expected[0])
