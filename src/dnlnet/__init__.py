@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from dnlnet.attention import PRESETS as PRESETS
     from dnlnet.attention import VARIANTS as VARIANTS
     from dnlnet.attention import AttentionMaps as AttentionMaps
+    from dnlnet.attention import BlockSettings as BlockSettings
     from dnlnet.attention import NonLocal1d as NonLocal1d
     from dnlnet.attention import NonLocal2d as NonLocal2d
     from dnlnet.attention import NonLocal3d as NonLocal3d
     from dnlnet.attention import NonLocalBlock as NonLocalBlock
-    from dnlnet.attention import Settings as Settings
     from dnlnet.attention import Variant as Variant
     from dnlnet.attention import insert as insert
     from dnlnet.box import PHOTOS as PHOTOS
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # Imported when first used, so that `dnlnet --help` need not wait for torch.
 _MODULES = {
     "dnlnet.artifacts.load": "TrainedModel load",
-    "dnlnet.attention": "PRESETS VARIANTS AttentionMaps NonLocal1d NonLocal2d NonLocal3d NonLocalBlock Settings "
+    "dnlnet.attention": "PRESETS VARIANTS AttentionMaps NonLocal1d NonLocal2d NonLocal3d NonLocalBlock BlockSettings "
     "Variant insert",
     "dnlnet.box": "PHOTOS",
     "dnlnet.lens.measure.ablate": "ablate",

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from dnlnet.attention.spec import PRESETS, VARIANTS, Settings, Variant
+from dnlnet.attention.spec import PRESETS, VARIANTS, BlockSettings, Variant
 from dnlnet.lazy import importer
 
 if TYPE_CHECKING:
@@ -14,11 +14,11 @@ __all__ = [
     "PRESETS",
     "VARIANTS",
     "AttentionMaps",
+    "BlockSettings",
     "NonLocal1d",
     "NonLocal2d",
     "NonLocal3d",
     "NonLocalBlock",
-    "Settings",
     "Terms",
     "Variant",
     "insert",

@@ -41,7 +41,7 @@ class NonLocalBlock(nn.Module):
         variant: a row of `dnlnet.VARIANTS`: nl, nl_pairwise, nl_unary, dnl_star, dnl_dagger, dnl, gc.
         dims: 1 for (B, C, L), 2 for (B, C, H, W), 3 for (B, C, T, H, W).
         preset: a row of `dnlnet.PRESETS`: paper, authors, authors_temperature, authors_detection, mmseg, slowfast.
-        **options: fields of `dnlnet.Settings` that override the preset.
+        **options: fields of `dnlnet.BlockSettings` that override the preset.
 
     >>> block = NonLocalBlock(64, "dnl", gate="scalar")
     >>> block(torch.randn(2, 64, 12, 20)).shape
@@ -89,7 +89,7 @@ class NonLocalBlock(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw weights as `Settings.initial` says; set biases and gates to 0."""
+        """Draw weights as `BlockSettings.initial` says; set biases and gates to 0."""
         for name, layer in self.named_children():
             if isinstance(layer, nn.Linear):
                 initialise(layer, name, self.settings.initial)

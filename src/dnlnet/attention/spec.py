@@ -63,7 +63,7 @@ VARIANTS: Mapping[str, Variant] = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class BlockSettings:
     """Everything about a block except its attention variant. Defaults are the paper's.
 
     Args:
@@ -138,7 +138,7 @@ class Settings:
 
 
 class Options(TypedDict, total=False):
-    """The fields of `Settings` as optional keyword arguments that override the preset."""
+    """The fields of `BlockSettings` as optional keyword arguments that override the preset."""
 
     embed_reduction: int
     value_reduction: int
@@ -161,16 +161,16 @@ class Options(TypedDict, total=False):
 class Preset:
     """The settings of one code base, with its exceptions for single variants."""
 
-    settings: Settings
+    settings: BlockSettings
     exceptions: Mapping[str, Options] = field(default_factory=dict)
 
 
 # Their term mu_q.k has neither scale nor temperature.
-_AUTHORS = Settings(gate="scalar_pairwise", centring="sample", unary_scaled=False)
+_AUTHORS = BlockSettings(gate="scalar_pairwise", centring="sample", unary_scaled=False)
 _AUTHORS_NL: Mapping[str, Options] = {"nl": {"scaled": True, "temperature": 1.0}}
 
 PRESETS: Mapping[str, Preset] = {
-    "paper": Preset(Settings()),
+    "paper": Preset(BlockSettings()),
     # The authors' segmentation code: its README recipe, and its configurations with a temperature.
     "authors": Preset(_AUTHORS, _AUTHORS_NL),
     "authors_temperature": Preset(replace(_AUTHORS, centring="channel", scaled=True, temperature=0.05), _AUTHORS_NL),
@@ -179,7 +179,7 @@ PRESETS: Mapping[str, Preset] = {
         replace(_AUTHORS, embed_reduction=4, centring="channel", scaled=True, temperature=0.05), _AUTHORS_NL
     ),
     "mmseg": Preset(
-        Settings(
+        BlockSettings(
             value_reduction=2,
             value_bias=True,
             projection=True,
@@ -192,7 +192,7 @@ PRESETS: Mapping[str, Preset] = {
         {"nl": {"temperature": 1.0, "pool_projected": True}, "nl_pairwise": {"pool_projected": True}},
     ),
     "slowfast": Preset(
-        Settings(
+        BlockSettings(
             value_reduction=2,
             value_bias=True,
             projection=True,
@@ -220,7 +220,7 @@ def find_variant(name: str) -> Variant:
     return VARIANTS[name]
 
 
-def resolve_settings(variant: Variant, preset: str = "paper", /, **options: Unpack[Options]) -> Settings:
+def resolve_settings(variant: Variant, preset: str = "paper", /, **options: Unpack[Options]) -> BlockSettings:
     """The preset's settings for this variant, overridden by `options`.
 
     >>> resolve_settings(VARIANTS["dnl"], "mmseg", pool=2).temperature
@@ -228,7 +228,7 @@ def resolve_settings(variant: Variant, preset: str = "paper", /, **options: Unpa
     """
     if preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
-    names = [f.name for f in fields(Settings)]
+    names = [f.name for f in fields(BlockSettings)]
     for name in options:
         if name not in names:
             raise unknown("option", name, names)

@@ -90,7 +90,7 @@ class Model(Part):
     whole: Flag = False  # those of a trained model are for all of the network, where they fit, not the backbone alone
     variant: str | None = None  # None is the baseline, without a block
     preset: str = "paper"
-    block: Mapping[str, Any] = {}  # fields of `dnlnet.Settings`
+    block: Mapping[str, Any] = {}  # fields of `dnlnet.BlockSettings`
 
     @model_validator(mode="after")
     def _whole_is_of_a_trained_model(self) -> Self:
