@@ -17,7 +17,7 @@ from families import family
 from trees import camvid_tree, write_image
 
 
-class Looker:
+class PatchModel:
     """A small transformer in the place of one with weights."""
 
     notes = ("weights are random",)
@@ -42,7 +42,9 @@ def pictures() -> list[tuple[np.ndarray, None]]:
 
 @pytest.fixture
 def foreign(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = SimpleNamespace(is_foreign=lambda name: name.startswith("timm:"), load_foreign=lambda *_: Looker())
+    module = SimpleNamespace(
+        is_transformer_name=lambda name: name.startswith("timm:"), load_transformer=lambda *_: PatchModel()
+    )
     monkeypatch.setitem(sys.modules, "dnlnet.libraries.transformer", module)
 
 
@@ -56,7 +58,7 @@ def run(*arguments: object) -> str:
 
 
 def test_how_far_features_move(pictures: list[tuple[np.ndarray, None]]) -> None:
-    model = Looker()
+    model = PatchModel()
     found = ablate_features(model, pictures)
     assert found.images == 2
     assert found.layers == [None, "blocks.0.attn", "blocks.1.attn"]
@@ -76,14 +78,14 @@ def test_how_far_features_move(pictures: list[tuple[np.ndarray, None]]) -> None:
 
 
 def test_chosen_layers_and_terms(pictures: list[tuple[np.ndarray, None]]) -> None:
-    found = ablate_features(Looker(), pictures[:1], terms=["unary"], layers=[1])
+    found = ablate_features(PatchModel(), pictures[:1], terms=["unary"], layers=[1])
     assert [(effect.layer, effect.term) for effect in found.effects] == [(None, "unary"), ("blocks.1.attn", "unary")]
     with pytest.raises(ValueError, match="there is no attention layer 2; the model has 2"):
-        ablate_features(Looker(), pictures, layers=[2])
+        ablate_features(PatchModel(), pictures, layers=[2])
     with pytest.raises(ValueError, match=r"unknown attention layer 'blocks\.1'"):
-        ablate_features(Looker(), pictures, layers=["blocks.1"])
+        ablate_features(PatchModel(), pictures, layers=["blocks.1"])
     with pytest.raises(ValueError, match="there are no pictures"):
-        ablate_features(Looker(), [])
+        ablate_features(PatchModel(), [])
 
 
 @pytest.mark.usefixtures("foreign")

@@ -16,7 +16,7 @@ from dnlnet.bench.memory import measured_in_child, peak_of
 from dnlnet.bench.timing import compare_times
 from dnlnet.lens.measure.ablate import ablate
 from dnlnet.lens.trace.capture import Captured, capture
-from dnlnet.lens.trace.recorded import Recorded
+from dnlnet.lens.trace.recorded import RecordedAttention
 
 NAME, PATCH = "vit_small_patch14_dinov2", 14
 FORMS: dict[str, Callable[[nn.Module], AbstractContextManager[Any]]] = {
@@ -92,12 +92,12 @@ def bench_capture(size: int = 518, *, rounds: int = 10, threads: int = 2) -> lis
 
 def _bytes(captured: Captured) -> tuple[int, int]:
     """Bytes of queries and keys, and of the memory that all tensors kept take."""
-    layers = [layer for layer in captured.values() if isinstance(layer, Recorded)]
-    tensors = [tensor for layer in layers for tensor in (layer.seen.query, layer.seen.key)]
+    layers = [layer for layer in captured.values() if isinstance(layer, RecordedAttention)]
+    tensors = [tensor for layer in layers for tensor in (layer.call.query, layer.call.key)]
     inside = [
         cell.cell_contents
         for layer in layers
-        for step in layer.seen.steps
+        for step in layer.call.steps
         for cell in getattr(step, "__closure__", None) or ()
     ]
     held = {

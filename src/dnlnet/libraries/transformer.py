@@ -15,33 +15,34 @@ from PIL import Image
 from torch import Tensor, nn
 
 from dnlnet.errors import is_out_of_memory, unknown
-from dnlnet.lens.show.layers import Choice, layer_views
+from dnlnet.lens.show.layers import layer_views
 from dnlnet.lens.show.views import View
 from dnlnet.lens.trace.capture import Captured, capture
-from dnlnet.lens.trace.recorded import Recorded
+from dnlnet.lens.trace.choice import LayerChoice
+from dnlnet.lens.trace.recorded import RecordedAttention
 from dnlnet.libraries.network import Network, Size
 from dnlnet.libraries.readers import LIBRARIES
 
 _SIZES_TOLD = 3
 
 
-def is_foreign(name: str | Path) -> bool:
+def is_transformer_name(name: str | Path) -> bool:
     """Whether a model is named as one of another library.
 
-    >>> is_foreign("timm:vit_tiny_patch16_224"), is_foreign("runs/dnl")
+    >>> is_transformer_name("timm:vit_tiny_patch16_224"), is_transformer_name("runs/dnl")
     (True, False)
     """
     return str(name).partition(":")[0] in LIBRARIES and ":" in str(name)
 
 
-def load_foreign(
+def load_transformer(
     name: str | Path,
     weights: Path | str | None = None,
     size: int | Size | None = None,
     *,
-    choice: Choice | None = None,
+    choice: LayerChoice | None = None,
     device: torch.device | str = "cpu",
-) -> "ForeignModel":
+) -> "Transformer":
     """A transformer of another library, ready to look at pictures.
 
     Args:
@@ -53,7 +54,7 @@ def load_foreign(
         choice: of layers and heads for `views`; default: the mean over the heads of every layer.
         device: where it runs.
 
-    >>> vit = load_foreign("timm:vit_tiny_patch16_224", "none")
+    >>> vit = load_transformer("timm:vit_tiny_patch16_224", "none")
     >>> attention = vit.look(np.zeros((40, 64, 3), np.uint8))
     >>> attention["blocks.11.attn"].maps([(1, 2)], "mean").pairwise.shape  # resized to 48 x 80 pixels
     torch.Size([1, 1, 3, 5])
@@ -65,17 +66,17 @@ def load_foreign(
         raise ValueError(f"{name} names no model; expected {library}:NAME")
     network = LIBRARIES[library](rest, None if weights is None else Path(weights))
     network.module.to(device)
-    return ForeignModel(str(name), network, _size_asked(str(name), network, size), choice or Choice(), device)
+    return Transformer(str(name), network, _size_asked(str(name), network, size), choice or LayerChoice(), device)
 
 
 @dataclass
-class ForeignModel:
+class Transformer:
     """A transformer of another library that looks at pictures.
 
     Args:
         name: that it was asked for by.
         source: the network, and how it takes pictures.
-        size: at which it sees them; see `load_foreign`.
+        size: at which it sees them; see `load_transformer`.
         choice: of layers and heads for `views`.
         device: where it runs.
     """
@@ -83,7 +84,7 @@ class ForeignModel:
     name: str
     source: Network
     size: int | Size | None = None
-    choice: Choice = field(default_factory=Choice)
+    choice: LayerChoice = field(default_factory=LayerChoice)
     device: torch.device | str = "cpu"
     classes: None = None
     _resized: dict[Size, Size] = field(default_factory=dict)
@@ -149,7 +150,7 @@ class ForeignModel:
         captured = self.look(pixels)
         views = layer_views(title, captured, self.choice)
         if not views:
-            found = [layer for layer in captured.values() if isinstance(layer, Recorded)]
+            found = [layer for layer in captured.values() if isinstance(layer, RecordedAttention)]
             why = next((layer.layout for layer in found if isinstance(layer.layout, str)), "no picture has one query")
             raise ValueError(f"{self.name}: its attention has no maps of a picture: {why}")
         return views

@@ -18,11 +18,11 @@ from dnlnet.artifacts.load import default_device, load_network
 from dnlnet.artifacts.model_file import find_model, read_model_file
 from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.lens.measure.ablate import TERMS, Term, ablate
-from dnlnet.lens.show.layers import number_of
 from dnlnet.lens.trace.capture import capture
+from dnlnet.lens.trace.choice import layer_number
 from dnlnet.registry import system_of
 from dnlnet.runs.evaluate import open_test_data
-from dnlnet.runs.probe import Looker, Patches, Probe
+from dnlnet.runs.probe import LinearProbe, PatchFeatures, PatchModel
 from dnlnet.segmentation.metric import ConfusionMatrix
 
 CHANGE, COSINE, MIOU = "relative change", "cosine", "miou"
@@ -30,7 +30,7 @@ Start = Callable[[str, int], Callable[[], None]]
 
 
 @dataclass(frozen=True)
-class Effect:
+class AblationEffect:
     """What a model measures with a term taken out of a layer, or of all; None where there is nothing to measure."""
 
     layer: str | None
@@ -50,7 +50,7 @@ class Ablation:
 
     images: int
     whole: dict[str, float | None]
-    effects: list[Effect] = field(default_factory=list)
+    effects: list[AblationEffect] = field(default_factory=list)
 
     @property
     def layers(self) -> list[str | None]:
@@ -111,16 +111,16 @@ def ablate_model(
     for layer, term in _conditions(layers, list(attention), terms):
         with ablate(network, term, layer):
             values = score(count, start(_title(layer, term), count))
-        result.effects.append(Effect(layer, term, values))
+        result.effects.append(AblationEffect(layer, term, values))
     return result
 
 
 @torch.no_grad()
 def ablate_features(
-    model: Looker,
+    model: PatchModel,
     pictures: Iterable[tuple[NDArray[np.uint8], Any]],
     *,
-    probe: Probe | None = None,
+    probe: LinearProbe | None = None,
     terms: Sequence[Term] = TERMS,
     layers: Sequence[int | str] | None = None,
     progress: Callable[[], None] = lambda: None,
@@ -131,7 +131,7 @@ def ablate_features(
     the mean cosine of the angle between G and F of a patch; both are means over pictures.
 
     Args:
-        model: a transformer, such as `dnlnet.libraries.transformer.load_foreign` gives.
+        model: a transformer, such as `dnlnet.libraries.transformer.load_transformer` gives.
         pictures: pixels (H, W, 3), and labels (H, W) or None.
         probe: a linear classifier of patches, to be scored on every pixel that has a label.
         terms: to take out.
@@ -147,7 +147,7 @@ def ablate_features(
         matrix = matrices.setdefault(condition, ConfusionMatrix(len(probe.weight)))
         matrix.update(probe.predict(features, (labels.shape[0], labels.shape[1])).cpu(), torch.from_numpy(labels))
 
-    patches = Patches(model)
+    patches = PatchFeatures(model)
     for pixels, labels in pictures:
         image = model.prepare(pixels)
         whole = patches.of(image)
@@ -171,7 +171,9 @@ def ablate_features(
         return {MIOU: matrices[condition].known_scores()["miou"]} if probe is not None else {}
 
     effects = [
-        Effect(layer, term, {**{name: value / count for name, value in total.items()}, **scores((layer, term))})
+        AblationEffect(
+            layer, term, {**{name: value / count for name, value in total.items()}, **scores((layer, term))}
+        )
         for (layer, term), total in sums.items()
     ]
     return Ablation(count, {CHANGE: 0.0, COSINE: 1.0, **scores(None)}, effects)
@@ -187,7 +189,7 @@ def _conditions(
 
 def _chosen(layers: Sequence[int | str] | None, names: Sequence[str]) -> list[str]:
     """Names of the layers that were asked for."""
-    return list(names) if layers is None else [names[number_of(layer, names)] for layer in layers]
+    return list(names) if layers is None else [names[layer_number(layer, names)] for layer in layers]
 
 
 def _title(layer: str | None, term: Term) -> str:

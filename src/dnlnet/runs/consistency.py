@@ -21,8 +21,8 @@ from dnlnet.lens.measure.consistency import (
     block_looker,
     measure_overlaps,
 )
-from dnlnet.lens.show.layers import Choice
-from dnlnet.libraries.transformer import ForeignModel, is_foreign, load_foreign
+from dnlnet.lens.trace.choice import LayerChoice
+from dnlnet.libraries.transformer import Transformer, is_transformer_name, load_transformer
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.labelled import labelled_data_set, open_split
 from dnlnet.segmentation.data.samples import WholeImages
@@ -73,14 +73,14 @@ def measure_consistency(
         images: only the first so many.
         start: called with a model's name and the number of its images; gives what is called after each of them.
     """
-    if len({is_foreign(model) for model in models}) > 1:
+    if len({is_transformer_name(model) for model in models}) > 1:
         raise ValueError("compare our models, or transformers of other libraries, not both at once")
     measure = partial(_measure, images=images, start=start, width=width, void_edges=void_edges)
     rows: dict[str, list[Overlaps]] = {}
     names: list[str] = []
     paths: dict[str, Path | str] = {}
     sources: Iterator[_Source]
-    if is_foreign(models[0]):
+    if is_transformer_name(models[0]):
         sources = _transformers(list(map(str, models)), data, data_set, split, weights)
     elif data_set is not None or weights is not None:
         raise ValueError("--data-set and --weights: are for transformers of other libraries; our models know theirs")
@@ -136,14 +136,14 @@ def _transformers(
         raise ValueError("--weights: are of one transformer; measure them one after the other")
     images = open_split(labelled_data_set(Path(data), data_set), Path(data), split)
     for name in models:
-        look = partial(_layer_terms, load_foreign(name, weights))
+        look = partial(_layer_terms, load_transformer(name, weights))
         yield _Source(name, name if weights is None else str(weights), look, WholeImages(images), len(images.classes))
 
 
-def _layer_terms(model: ForeignModel, image: Tensor) -> dict[str, Terms]:
+def _layer_terms(model: Transformer, image: Tensor) -> dict[str, Terms]:
     """The terms of all heads of every layer whose tokens lie in the picture."""
     captured = model.look(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
-    found = {layer.seen.name: layer.terms("all") for layer in Choice().of(captured).values()}
+    found = {layer.call.name: layer.terms("all") for layer in LayerChoice().of(captured).values()}
     if not found:
         raise ValueError(f"{model.name}: the tokens of none of its layers lie in the picture")
     return found

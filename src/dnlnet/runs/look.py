@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from dnlnet.artifacts.load import TrainedModel, default_device, load_together
-from dnlnet.lens.show.layers import Choice
 from dnlnet.lens.show.views import PictureModel
-from dnlnet.lens.trace.recorded import Heads
-from dnlnet.libraries.transformer import ForeignModel, is_foreign, load_foreign
+from dnlnet.lens.trace.choice import LayerChoice
+from dnlnet.lens.trace.recorded import HeadChoice
+from dnlnet.libraries.transformer import Transformer, is_transformer_name, load_transformer
 
 
 def load_to_look(
@@ -17,8 +17,8 @@ def load_to_look(
     weights: Path | str | None = None,
     size: int | None = None,
     layers: Sequence[int | str] | None = None,
-    heads: Heads | None = None,
-) -> dict[str, TrainedModel | ForeignModel]:
+    heads: HeadChoice | None = None,
+) -> dict[str, TrainedModel | Transformer]:
     """Models to be looked into, by what to call them, in their order.
 
     Args:
@@ -26,9 +26,9 @@ def load_to_look(
             `transformers:NAME_OR_FOLDER`.
         weights: of the first, if it is a transformer of another library: a file, or "none".
         size: at which transformers see pictures, the shorter side in pixels.
-        layers, heads: of them; see `Choice`.
+        layers, heads: of them; see `LayerChoice`.
     """
-    foreign = [not isinstance(model, TrainedModel) and is_foreign(model) for model in models]
+    foreign = [not isinstance(model, TrainedModel) and is_transformer_name(model) for model in models]
     if len(set(map(str, models))) < len(models) and any(foreign):
         raise ValueError("a model is named twice; compare different ones")
     if not any(foreign):
@@ -42,22 +42,22 @@ def load_to_look(
         raise ValueError(f"--weights: are of the first model, and {models[0]} brings its own")
     ours = [model for model, other in zip(models, foreign, strict=True) if not other]
     trained = iter((load_together(ours) if ours else {}).items())
-    choice, device = Choice(layers, "mean" if heads is None else heads), default_device()
-    found: dict[str, TrainedModel | ForeignModel] = {}
+    choice, device = LayerChoice(layers, "mean" if heads is None else heads), default_device()
+    found: dict[str, TrainedModel | Transformer] = {}
     for number, model in enumerate(models):
         if foreign[number]:
             own = weights if number == 0 else None
-            found[str(model)] = load_foreign(str(model), own, size, choice=choice, device=device)
+            found[str(model)] = load_transformer(str(model), own, size, choice=choice, device=device)
         else:
             title, loaded = next(trained)
             found[title] = loaded
     return found
 
 
-def picture_models(models: dict[str, TrainedModel | ForeignModel]) -> dict[str, Any]:
+def picture_models(models: dict[str, TrainedModel | Transformer]) -> dict[str, Any]:
     """What looks at pictures, or videos, in each of the models."""
-    found = {title: model if isinstance(model, ForeignModel) else model.predictor for title, model in models.items()}
-    if any(isinstance(model, ForeignModel) for model in models.values()):
+    found = {title: model if isinstance(model, Transformer) else model.predictor for title, model in models.items()}
+    if any(isinstance(model, Transformer) for model in models.values()):
         for title, model in found.items():
             if not isinstance(model, PictureModel):
                 raise ValueError(f"{title} does not look at pictures, as {next(iter(found))} does; compare others")

@@ -19,7 +19,7 @@ from dnlnet.lens.measure.features import FeatureSource, find_features, watch_fea
 _STEPS, _DECAY = 100, 1e-4
 
 
-class Looker(Protocol):
+class PatchModel(Protocol):
     """A network that looks at pictures, such as a transformer of another library."""
 
     @property
@@ -37,7 +37,7 @@ class Looker(Protocol):
 
 
 @dataclass(frozen=True)
-class Probe:
+class LinearProbe:
     """Multinomial logistic regression: W ((x - mean) / deviation) + b."""
 
     weight: Tensor  # (K, C)
@@ -55,7 +55,7 @@ class Probe:
         return F.interpolate(logits, size=size, mode="bilinear", align_corners=False)[0].argmax(dim=0)
 
 
-def fit_probe(features: Tensor, labels: Tensor, classes: int) -> Probe:
+def fit_probe(features: Tensor, labels: Tensor, classes: int) -> LinearProbe:
     """The classifier of patches, features (n, C) and labels (n,), by L-BFGS from zero: the same on every run.
 
     Its loss is the mean cross-entropy and 1e-4 times the squared length of W; features are standardised.
@@ -82,7 +82,7 @@ def fit_probe(features: Tensor, labels: Tensor, classes: int) -> Probe:
 
     with torch.enable_grad():
         optimiser.step(loss)
-    return Probe(weight.detach(), bias.detach(), mean, deviation)
+    return LinearProbe(weight.detach(), bias.detach(), mean, deviation)
 
 
 def patch_labels(labels: Labels, size: tuple[int, int]) -> NDArray[np.int64]:
@@ -99,10 +99,10 @@ def patch_labels(labels: Labels, size: tuple[int, int]) -> NDArray[np.int64]:
 
 
 def train_probe(
-    model: Looker, images: LabelledImages, count: int | None = None, progress: Callable[[], None] = lambda: None
-) -> Probe:
+    model: PatchModel, images: LabelledImages, count: int | None = None, progress: Callable[[], None] = lambda: None
+) -> LinearProbe:
     """The classifier of a model's patches, learnt on labelled images, or on the first so many."""
-    patches, features, labels = Patches(model), [], []
+    patches, features, labels = PatchFeatures(model), [], []
     for pixels, truth in pictures_of(images, count):
         found = patches.of(model.prepare(pixels))
         wanted = torch.from_numpy(patch_labels(truth, (found.shape[0], found.shape[1])))
@@ -114,10 +114,10 @@ def train_probe(
     return fit_probe(together, torch.cat(labels).to(together.device), len(images.classes))
 
 
-class Patches:
+class PatchFeatures:
     """Features of the patches of pictures; where they are found is found out once for each size."""
 
-    def __init__(self, model: Looker) -> None:
+    def __init__(self, model: PatchModel) -> None:
         self.model = model
         self._known: dict[torch.Size, tuple[FeatureSource, list[str]]] = {}
 

@@ -15,13 +15,13 @@ from dnlnet.attention import Terms
 from dnlnet.data.inputs import find_pictures
 from dnlnet.data.labelled import BadFileError, LabelledImages, Labels, Problem
 from dnlnet.data.pictures import read_picture
-from dnlnet.lens.measure.consistency import Truth
+from dnlnet.lens.measure.ground_truth import GroundTruth
 from dnlnet.lens.measure.profile import Profile, profile
 from dnlnet.lens.show.attend import MAX_PIXELS, made_smaller
-from dnlnet.lens.show.layers import Choice
 from dnlnet.lens.show.views import PictureModel
-from dnlnet.lens.trace.recorded import Recorded
-from dnlnet.libraries.transformer import ForeignModel
+from dnlnet.lens.trace.choice import LayerChoice
+from dnlnet.lens.trace.recorded import RecordedAttention
+from dnlnet.libraries.transformer import Transformer
 from dnlnet.runs.labelled import labelled_data_set, open_split
 from dnlnet.runs.look import load_to_look
 from dnlnet.segmentation.data.sets import DATA_SETS, find_labels
@@ -122,30 +122,32 @@ def profile_model(
             pixels, labels = made_smaller(name, pixels, labels, MAX_PIXELS, report)
             truths = None
             if labels is not None and source.classes is not None:
-                truths = [Truth.of(torch.from_numpy(labels.astype(np.int64)), source.classes, width, void_edges)]
+                truths = [
+                    GroundTruth.of(torch.from_numpy(labels.astype(np.int64)), source.classes, width, void_edges)
+                ]
             measured = profile(look(pixels), truths)
             found.append(measured if head is None else measured.of_head(head))
             names.append(name)
         advance()
-    for note in loaded.notes if isinstance(loaded, ForeignModel) else ():
+    for note in loaded.notes if isinstance(loaded, Transformer) else ():
         report(note)
     return Profiled(title, Profile.joined(found) if found else Profile(()), source.data, names, problems)
 
 
 def _looker(
-    title: str, loaded: TrainedModel | ForeignModel, layers: Sequence[int | str] | None, *, labelled: bool
-) -> Callable[[Pixels], Mapping[str, Terms | Recorded]]:
+    title: str, loaded: TrainedModel | Transformer, layers: Sequence[int | str] | None, *, labelled: bool
+) -> Callable[[Pixels], Mapping[str, Terms | RecordedAttention]]:
     """A function from a picture to what the model attends to in it, by the names of its layers."""
-    if isinstance(loaded, ForeignModel):
+    if isinstance(loaded, Transformer):
         if layers is None:
             return loaded.look
-        choice = Choice(layers)
-        return lambda pixels: {layer.seen.name: layer for layer in choice.of(loaded.look(pixels)).values()}
+        choice = LayerChoice(layers)
+        return lambda pixels: {layer.call.name: layer for layer in choice.of(loaded.look(pixels)).values()}
     predictor = loaded.predictor
     if not isinstance(predictor, PictureModel):
         raise ValueError(f"{title} looks at videos, and profiles are of pictures; choose another model")
 
-    def look(pixels: Pixels) -> dict[str, Terms | Recorded]:
+    def look(pixels: Pixels) -> dict[str, Terms | RecordedAttention]:
         views = predictor.views(title, pixels)
         if labelled and any(view.covered != (1, 1) for view in views):
             raise ValueError(f"{title}: pads pictures of this size, so that labels do not lie on its maps")
@@ -155,7 +157,7 @@ def _looker(
 
 
 def _open(
-    loaded: TrainedModel | ForeignModel,
+    loaded: TrainedModel | Transformer,
     pictures: Sequence[Path],
     data: Path | str | None,
     data_set: str | None,

@@ -8,9 +8,9 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from dnlnet.cli.main import app
-from dnlnet.lens.measure.consistency import Truth
+from dnlnet.lens.measure.ground_truth import GroundTruth
 from dnlnet.lens.measure.profile import OVERLAPS, STATISTICS, profile
-from dnlnet.libraries.transformer import load_foreign
+from dnlnet.libraries.transformer import load_transformer
 from dnlnet.runs.profile import profile_model
 from trees import camvid_tree, folder_tree, oxford_pets_tree, pascal_context_tree, save, truncate, write_image
 
@@ -65,7 +65,7 @@ def test_labelled_pictures_of_a_data_set_give_overlaps(tmp_path: Path) -> None:
         pixels, labels = np.asarray(picture.convert("RGB")), torch.from_numpy(np.array(raw)).long()
     labels[labels == 11] = 255
     torch.manual_seed(0)  # for the same random weights
-    own = profile(load_foreign(VIT[0], "none").look(pixels), [Truth.of(labels, 11, 3)])
+    own = profile(load_transformer(VIT[0], "none").look(pixels), [GroundTruth.of(labels, 11, 3)])
     assert found.profile.statistics == [*STATISTICS, *OVERLAPS]
     assert {name: values[0] for name, values in found.profile[1].values.items()} == {
         name: values[0] for name, values in own[1].values.items()

@@ -70,11 +70,11 @@ def ablate(
     from dnlnet.cli.terminal.tables import choose
     from dnlnet.files import write_json
     from dnlnet.lens.measure.ablate import TERMS
-    from dnlnet.libraries.transformer import is_foreign
+    from dnlnet.libraries.transformer import is_transformer_name
 
     chosen: list[Term] = [term for term in TERMS if term in choose("term", terms, dict.fromkeys(TERMS))]
     numbered = layers_of(layers)
-    if is_foreign(model):
+    if is_transformer_name(model):
         result = _transformer(
             model,
             pictures or [],
@@ -145,7 +145,7 @@ def _transformer(
     from dnlnet.data.catalog import find_data_set
     from dnlnet.data.inputs import find_pictures
     from dnlnet.data.pictures import read_picture
-    from dnlnet.libraries.transformer import load_foreign
+    from dnlnet.libraries.transformer import load_transformer
     from dnlnet.runs.ablate import ablate_features
     from dnlnet.runs.probe import pictures_of, train_probe
     from dnlnet.segmentation.data.sets import DATA_SETS
@@ -160,7 +160,7 @@ def _transformer(
             for problem in found.problems:
                 raise ValueError(str(problem))
             paths = list(found.paths.values())[:images]
-            foreign = load_foreign(name, weights, size)
+            foreign = load_transformer(name, weights, size)
             task = progress.add_task("pictures", total=len(paths))
             result = ablate_features(
                 foreign,
@@ -173,7 +173,7 @@ def _transformer(
             row = find_data_set(DATA_SETS, data_set or "")
             training = row.open(data, training_split).require_complete()
             test = row.open(data, split or "val").require_complete()
-            foreign = load_foreign(name, weights, size)
+            foreign = load_transformer(name, weights, size)
             task = progress.add_task("features to learn from", total=min(training_images or 10**9, len(training)))
             probe = train_probe(foreign, training, training_images, lambda: progress.advance(task))
             tested = progress.add_task("images to score", total=min(images or 10**9, len(test)))

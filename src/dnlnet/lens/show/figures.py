@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dnlnet.data.classes import Classes
 from dnlnet.data.names import in_figure
-from dnlnet.lens.measure.consistency import boundary_map
+from dnlnet.lens.measure.ground_truth import boundary_map
 from dnlnet.lens.show.panels import (
     SCALE,
     SIDE,
