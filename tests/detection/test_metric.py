@@ -43,7 +43,7 @@ def find(metric: AveragePrecision, image: int, *found: Found) -> None:
     )
 
 
-def pycocotools_scores(truth: dict[str, Any], results: list[dict[str, Any]]) -> dict[str, float]:
+def reference_scores(truth: dict[str, Any], results: list[dict[str, Any]]) -> dict[str, float]:
     """Score boxes, and masks without boxes, with pycocotools alone, as for COCO."""
     scores: dict[str, float] = {}
     with redirect_stdout(StringIO()):
@@ -187,7 +187,7 @@ def test_scores_are_those_of_pycocotools(seed: int) -> None:
     for image, detections in found.items():
         find(metric, image, *detections)
     scores = metric.scores()
-    assert scores == pytest.approx(pycocotools_scores(truth, metric.results()), nan_ok=True, abs=1e-12)
+    assert scores == pytest.approx(reference_scores(truth, metric.results()), nan_ok=True, abs=1e-12)
     assert 0.05 < scores["box AP"] < 0.95
 
 
@@ -295,5 +295,5 @@ def test_real_objects_score_one_against_themselves(real_data: Path) -> None:
     assert metric.scores() == pytest.approx(dict.fromkeys(metric.scores(), 1.0))
     path = real_data / "coco_micro" / "annotations" / "instances_val2017.json"
     assert metric.scores() == pytest.approx(
-        pycocotools_scores(json.loads(path.read_text()), metric.results()), abs=1e-12
+        reference_scores(json.loads(path.read_text()), metric.results()), abs=1e-12
     )

@@ -102,7 +102,7 @@ class AveragePrecision:
         self._evaluated.clear()
 
     def scores(self) -> dict[str, float]:
-        """Return AP, AP50, AP75, and AP of small, medium and large objects, for boxes and masks; nan without objects."""
+        """Return AP, AP50, AP75 and AP by size (APs, APm, APl) of boxes and masks; nan if there are no objects."""
         return {
             f"{kind} {name}": math.nan if value == _ABSENT else float(value)
             for kind in _KINDS
@@ -137,7 +137,7 @@ class AveragePrecision:
         return self._evaluated[kind]
 
     def _found(self, kind: Kind) -> list[dict[str, Any]]:
-        """Return the detections with the areas of what is scored, box or mask, which decide whether they are small."""
+        """Return the detections with the area of the box or mask, which decides whether they are small."""
         results = self.results()
         if kind == "mask":
             area = load_extra("pycocotools.mask", "detection").area  # singly, because it fails on more than 255
