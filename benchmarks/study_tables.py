@@ -1,7 +1,7 @@
 """Write the tables of docs/study.md and docs/study/ from the results in benchmarks/study.
 
 A comment marks the place of each table: `<!-- all studies -->`, `<!-- study NAME -->` for means over seeds, or
-`<!-- study NAME beside OTHER: LABEL -->` for the values of each seed next to those of the same seeds in another study.
+`<!-- study NAME beside OTHER: LABEL -->` for the values of each seed next to the same seeds in another study.
 
 Example: python benchmarks/study_tables.py
 """
