@@ -10,7 +10,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 # A comment that gives the value of its statement: (1, 512, 33, 33), ['a', ...], Prediction(...).
@@ -39,7 +39,7 @@ def run_and_compare(code: str, name: str) -> int:
     lines = code.splitlines()
     compared = 0
 
-    def compare(line: int, value: object) -> None:
+    def compare(line: int, value: object) -> object:
         nonlocal compared
         compared += 1
         found = VALUE.search(lines[line - 1])
@@ -48,6 +48,7 @@ def run_and_compare(code: str, name: str) -> int:
         wanted = found[1], found[1].partition("): ")[0] + ")"  # an explanation may follow
         check = doctest.OutputChecker().check_output
         assert any(check(want, got, doctest.ELLIPSIS) for want in wanted), f"{lines[line - 1].strip()} gives {got}"
+        return value
 
     class Insert(ast.NodeTransformer):
         """Wrap commented expressions in a comparison."""
@@ -62,8 +63,7 @@ def run_and_compare(code: str, name: str) -> int:
             line = value.end_lineno or 1
             if not VALUE.search(lines[line - 1]):
                 return value
-            expression = f"(__value := {ast.unparse(value)}, compare({line}, __value))[0]"
-            return ast.parse(expression, mode="eval").body
+            return ast.parse(f"compare({line}, {ast.unparse(value)})", mode="eval").body
 
     tree = ast.fix_missing_locations(Insert().visit(ast.parse(code)))
     exec(compile(tree, name, "exec"), {"compare": compare})
@@ -86,10 +86,13 @@ def test_the_tables_of_the_benchmarks_are_those_of_their_results() -> None:
 
 
 def test_the_tables_of_the_study_are_those_of_its_results() -> None:
-    page = (ROOT / "docs/study.md").read_text()
-    filled, count = runpy.run_path(str(ROOT / "benchmarks/study_tables.py"))["fill"](page)
+    script = runpy.run_path(str(ROOT / "benchmarks/study_tables.py"))
+    count = 0
+    for page in script["PAGES"]:
+        filled, tables = script["fill"](page.read_text())
+        assert filled == page.read_text(), f"{page.name}: run python benchmarks/study_tables.py"
+        count += tables
     assert count == 11
-    assert filled == page, "run: python benchmarks/study_tables.py"
 
 
 def test_the_page_of_deviations_is_made_from_the_sources_of_recipes() -> None:
