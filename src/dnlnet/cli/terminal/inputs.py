@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from dnlnet.progress import Bars
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -29,6 +31,22 @@ class Inputs:
         for path, address in self.addresses.items():
             said = said.replace(str(path), address)
         return said
+
+    def bars(self) -> Bars:
+        """Return progress bars whose messages name downloaded files by their address."""
+        return _NamedBars(self)
+
+
+class _NamedBars(Bars):
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__()
+        self._inputs = inputs
+
+    def say(self, text: str) -> None:
+        """Print a line in which names of files are text."""
+        from dnlnet.data.names import printable
+
+        super().say(printable(self._inputs.named(text)))
 
 
 @contextmanager

@@ -81,11 +81,15 @@ def measure_overlaps(
         truth: Ground truth of the image.
         random: Also measure a uniform map on the first grid, under the name `RANDOM`.
     """
-    terms = {name: on_image for name, found in captured.items() if (on_image := terms_on_image(found)) is not None}
-    measured = {name: _mean_over_heads(overlaps_of_heads(each, truth)) for name, each in terms.items()}
-    if random and terms:
-        first = next(iter(terms.values()))
-        measured[RANDOM] = uniform_overlaps(first.size, first.key_size, truth)
+    measured: dict[str, Overlaps] = {}
+    grids = []
+    for name, found in captured.items():
+        terms = terms_on_image(found)
+        if terms is not None and prod(terms.size) > 1:  # attention of the class token alone has one query
+            measured[name] = _mean_over_heads(overlaps_of_heads(terms, truth))
+            grids.append((terms.size, terms.key_size))
+    if random and grids:
+        measured[RANDOM] = uniform_overlaps(*grids[0], truth)
     return measured
 
 
