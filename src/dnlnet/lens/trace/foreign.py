@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from dnlnet.errors import is_out_of_memory, unknown
-from dnlnet.lens.show.views import View
+from dnlnet.lens.show.attended_image import AttentionView
 from dnlnet.lens.trace.capture import Captured, capture
 from dnlnet.lens.trace.layers import Choice, layer_views
 from dnlnet.lens.trace.libraries import LIBRARIES
@@ -144,7 +144,7 @@ class ForeignModel:
             )
         return attention
 
-    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[View]:
+    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
         """Views of the chosen layers and heads, of one pass over the whole picture (H, W, 3)."""
         captured = self.look(pixels)
         views = layer_views(title, captured, self.choice)
