@@ -16,7 +16,7 @@ from torch import Tensor
 from dnlnet.data.classes import Classes
 from dnlnet.data.names import in_figure
 from dnlnet.lens.measure.consistency import boundary_map
-from dnlnet.lens.show.attended_image import AttendedImage, AttentionView, Point
+from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
 from dnlnet.lens.show.panels import (
     SCALE,
     SIDE,
@@ -28,6 +28,7 @@ from dnlnet.lens.show.panels import (
     overlay_heat,
     panel_height,
 )
+from dnlnet.lens.show.query_points import Point
 
 
 def attention_figure(picture: AttendedImage, points: Sequence[Point], *, title: str | None = None) -> Figure:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from dnlnet.data.labelled import BadFileError, Problem
 from dnlnet.data.outputs import writing_problem
 from dnlnet.files import atomic_write, write_json
-from dnlnet.lens.show.attended_image import AttendedImage, Point
+from dnlnet.lens.show.attended_image import AttendedImage
 from dnlnet.lens.show.panels import PRINT_DOTS, save_figure
+from dnlnet.lens.show.query_points import Point
 from dnlnet.results import Kind, is_result
 from dnlnet.signals import hold_stop_signals
 
