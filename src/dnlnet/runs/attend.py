@@ -7,8 +7,8 @@ from typing import Any
 from dnlnet.artifacts.load import TrainedModel
 from dnlnet.lens.show.attend_images import attend_images
 from dnlnet.lens.show.attend_request import MAX_PIXELS, AttendRequest, AttendResult, Query
-from dnlnet.lens.trace.foreign import ForeignModel
 from dnlnet.lens.trace.recorded import Heads
+from dnlnet.libraries.transformer import ForeignModel
 from dnlnet.runs.look import load_to_look, picture_models
 
 

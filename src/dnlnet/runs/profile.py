@@ -20,9 +20,9 @@ from dnlnet.lens.measure.profile import Profile, profile
 from dnlnet.lens.show.attend_images import limit_pixels
 from dnlnet.lens.show.attend_request import MAX_PIXELS
 from dnlnet.lens.show.attended_image import ImageModel
-from dnlnet.lens.trace.foreign import ForeignModel
-from dnlnet.lens.trace.layers import Choice
+from dnlnet.lens.show.layers import Choice
 from dnlnet.lens.trace.recorded import Recorded
+from dnlnet.libraries.transformer import ForeignModel
 from dnlnet.runs.labelled import labelled_data_set, open_split
 from dnlnet.runs.look import load_to_look
 from dnlnet.segmentation.data.sets import DATA_SETS, find_labels

@@ -34,11 +34,11 @@ from dnlnet.lens.show.attended_image import (
     classes_of,
     is_nearly_uniform,
 )
+from dnlnet.lens.show.layers import with_few_layers
 from dnlnet.lens.show.local_only import LocalOnly
 from dnlnet.lens.show.page.fit import shrink
 from dnlnet.lens.show.panels import overlay_heat
 from dnlnet.lens.show.query_points import Point
-from dnlnet.lens.trace.layers import with_few_layers
 
 if TYPE_CHECKING:
     from gradio import Blocks

@@ -20,9 +20,9 @@ from dnlnet.lens.show.attended_image import AttendedImage, ImageModel, classes_o
 from dnlnet.lens.show.attention_figure import attention_figure
 from dnlnet.lens.show.attention_files import record, require_free, shown_files, write_shown
 from dnlnet.lens.show.layer_figure import layer_figure
+from dnlnet.lens.show.layers import left_out, with_few_layers
 from dnlnet.lens.show.page.html import write_page
 from dnlnet.lens.show.query_points import Point
-from dnlnet.lens.trace.layers import left_out, with_few_layers
 
 MOST_ROWS, MOST_LAYERS = 12, 4  # in a figure of a transformer, unless layers are chosen
 

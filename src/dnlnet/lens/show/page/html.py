@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from dnlnet.files import atomic_write, json_text
 from dnlnet.lens.show.attended_image import LEARNT_LITTLE, UNIFORM, AttendedImage, AttentionView
+from dnlnet.lens.show.layers import left_out, with_few_layers
 from dnlnet.lens.show.page.fit import Parts, fit_maps, jpeg_data_url, pack, shrink, shrink_labels
 from dnlnet.lens.show.page.grid import CoarseMaps, Grid
-from dnlnet.lens.trace.layers import left_out, with_few_layers
 
 BUDGET = 4_000_000
 PAGE_VIEWS = 32  # of transformers, in all images, unless layers are chosen
