@@ -39,7 +39,7 @@ def run_and_compare(code: str, name: str) -> int:
     lines = code.splitlines()
     compared = 0
 
-    def compare(line: int, value: object) -> None:
+    def compare(line: int, value: object) -> object:
         nonlocal compared
         compared += 1
         found = VALUE.search(lines[line - 1])
@@ -48,6 +48,7 @@ def run_and_compare(code: str, name: str) -> int:
         wanted = found[1], found[1].partition("): ")[0] + ")"  # an explanation may follow
         check = doctest.OutputChecker().check_output
         assert any(check(want, got, doctest.ELLIPSIS) for want in wanted), f"{lines[line - 1].strip()} gives {got}"
+        return value
 
     class Insert(ast.NodeTransformer):
         """Wrap commented expressions in a comparison."""
@@ -62,8 +63,7 @@ def run_and_compare(code: str, name: str) -> int:
             line = value.end_lineno or 1
             if not VALUE.search(lines[line - 1]):
                 return value
-            expression = f"(__value := {ast.unparse(value)}, compare({line}, __value))[0]"
-            return ast.parse(expression, mode="eval").body
+            return ast.parse(f"compare({line}, {ast.unparse(value)})", mode="eval").body
 
     tree = ast.fix_missing_locations(Insert().visit(ast.parse(code)))
     exec(compile(tree, name, "exec"), {"compare": compare})
