@@ -8,7 +8,7 @@ import typer
 from dnlnet.cli.commands.bench_block import block
 from dnlnet.cli.commands.bench_export import export
 from dnlnet.cli.terminal.complete import complete_recipe, complete_setting
-from dnlnet.cli.terminal.numbers import MOST_THREADS
+from dnlnet.cli.terminal.options import MOST_THREADS, parse_size, within
 from dnlnet.cli.terminal.outputs import writes
 
 bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
@@ -19,9 +19,13 @@ bench.command()(export)
 @bench.command()
 @writes("json")
 def data(
-    pictures: Annotated[int, typer.Option(min=1, max=200, help="Pictures to make and read.")] = 6,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 5,
-    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+    pictures: Annotated[
+        int, typer.Option(metavar="N", callback=within(1, 200), help="Pictures to make and read.")
+    ] = 6,
+    rounds: Annotated[
+        int, typer.Option(metavar="N", callback=within(1, 10_000), help="Interleaved runs; the best of each counts.")
+    ] = 5,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table to this file.")] = None,
 ) -> None:
     """Compare training samples made from the needed window alone with resizing whole pictures, on one core.
 
@@ -73,13 +77,20 @@ def predict(
     size: Annotated[
         str | None, typer.Option(help="Height x width of the image, frames x height x width of a clip.")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, max=65_536, help="Images or clips at a time.")] = 1,
+    batch: Annotated[
+        int, typer.Option(metavar="N", callback=within(1, 65_536), help="Images or clips at a time.")
+    ] = 1,
     forms: Annotated[
         str, typer.Option(help="Names of rows, separated by semicolons. Default: all whose programs are installed.")
     ] = "",
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs: best times, median ratios.")] = 10,
-    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
-    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+    rounds: Annotated[
+        int,
+        typer.Option(metavar="N", callback=within(1, 10_000), help="Interleaved runs: best times, median ratios."),
+    ] = 10,
+    threads: Annotated[
+        int, typer.Option(metavar="N", callback=within(1, MOST_THREADS), help="Threads of the network.")
+    ] = 2,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table to this file.")] = None,
 ) -> None:
     """Compare forms of the same network: memory order, folded batch norms, compiled, and other runtimes.
 
@@ -91,7 +102,6 @@ def predict(
     from dataclasses import asdict
     from math import prod
 
-    from dnlnet.cli.terminal.sizes import parse_size
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.errors import unknown
     from dnlnet.files import write_json
@@ -164,14 +174,23 @@ def train(
         ),
     ] = None,
     cache: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of features.")] = None,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs: best times, median ratios.")] = 5,
-    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
+    rounds: Annotated[
+        int,
+        typer.Option(metavar="N", callback=within(1, 10_000), help="Interleaved runs: best times, median ratios."),
+    ] = 5,
+    threads: Annotated[
+        int, typer.Option(metavar="N", callback=within(1, MOST_THREADS), help="Threads of the network.")
+    ] = 2,
     compiled: Annotated[bool, typer.Option(help="Also measure torch.compile, which takes a minute.")] = True,
     processes: Annotated[
         int,
-        typer.Option(min=1, max=MOST_THREADS, help="Also measure N processes, which share batch and threads."),
+        typer.Option(
+            metavar="N",
+            callback=within(1, MOST_THREADS),
+            help="Also measure N processes, which share batch and threads.",
+        ),
     ] = 1,
-    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table to this file.")] = None,
 ) -> None:
     """Compare the engine's training step with a plain loop of the same network, and show where the time goes.
 
@@ -218,10 +237,17 @@ def train(
 @bench.command()
 @writes("json")
 def capture(
-    size: Annotated[int, typer.Option(min=28, max=10_000, help="Side of the picture, a multiple of 14.")] = 518,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs: best times, median ratios.")] = 10,
-    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
-    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+    size: Annotated[
+        int, typer.Option(metavar="N", callback=within(28, 10_000), help="Side of the picture, a multiple of 14.")
+    ] = 518,
+    rounds: Annotated[
+        int,
+        typer.Option(metavar="N", callback=within(1, 10_000), help="Interleaved runs: best times, median ratios."),
+    ] = 10,
+    threads: Annotated[
+        int, typer.Option(metavar="N", callback=within(1, MOST_THREADS), help="Threads of the network.")
+    ] = 2,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table to this file.")] = None,
 ) -> None:
     """Compare a pass of ViT-S/14 in which attention is recorded, or changed, with a plain one: time and memory.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dnlnet.cli.terminal.complete import complete_variant
-from dnlnet.cli.terminal.numbers import MOST_THREADS, parse_counts
+from dnlnet.cli.terminal.options import MOST_THREADS, choose, parse_counts, within
 from dnlnet.cli.terminal.outputs import writes
 
 if TYPE_CHECKING:
@@ -20,16 +20,26 @@ def block(
     ] = "all",
     sizes: Annotated[str, typer.Option(help="Feature map sizes, separated by commas.")] = "all",
     batch: Annotated[str, typer.Option(help="Images at a time, separated by commas.")] = "1",
-    channels: Annotated[int, typer.Option(min=2, max=65_536, help="Channels of the feature map.")] = 512,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs: best times, median ratios.")] = 5,
-    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the matrix multiply.")] = 2,
+    channels: Annotated[
+        int, typer.Option(metavar="N", callback=within(2, 65_536), help="Channels of the feature map.")
+    ] = 512,
+    rounds: Annotated[
+        int,
+        typer.Option(metavar="N", callback=within(1, 10_000), help="Interleaved runs: best times, median ratios."),
+    ] = 5,
+    threads: Annotated[
+        int, typer.Option(metavar="N", callback=within(1, MOST_THREADS), help="Threads of the matrix multiply.")
+    ] = 2,
     device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps, xpu.")] = "cpu",
     peers: Annotated[bool, typer.Option(help="Also time PyTorch's own attention inside the block.")] = False,
     temperature: Annotated[
-        float, typer.Option(min=1e-6, max=1e6, help="Divide the logits by this; 0.02 makes sharp attention.")
+        float,
+        typer.Option(
+            metavar="N", callback=within(1e-6, 1e6), help="Divide the logits by this; 0.02 makes sharp attention."
+        ),
     ] = 1.0,
     memory: Annotated[bool, typer.Option(help="Also measure memory, which takes seconds a row.")] = True,
-    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table to this file.")] = None,
 ) -> None:
     """Compare the fused block with the explicit one: time, share of the matrix-multiply limit, memory.
 
@@ -44,7 +54,7 @@ def block(
     from dnlnet.bench.block import SIZES, bench_block, describe_machine
     from dnlnet.bench.timing import find_device
     from dnlnet.cli.terminal.progress import measuring_progress
-    from dnlnet.cli.terminal.tables import choose, print_table
+    from dnlnet.cli.terminal.tables import print_table
     from dnlnet.engine.memory import require_memory
     from dnlnet.files import write_json
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dnlnet.cli.terminal.numbers import MOST_THREADS
+from dnlnet.cli.terminal.options import MOST_THREADS, parse_size, within
 from dnlnet.cli.terminal.outputs import writes
 
 
@@ -16,9 +16,14 @@ def export(
     forms: Annotated[
         str, typer.Option(help="Of dnlnet; onnx, torch; each blocked or plain: separated by semicolons.")
     ] = "all",
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs: best times, median ratios.")] = 3,
-    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
-    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+    rounds: Annotated[
+        int,
+        typer.Option(metavar="N", callback=within(1, 10_000), help="Interleaved runs: best times, median ratios."),
+    ] = 3,
+    threads: Annotated[
+        int, typer.Option(metavar="N", callback=within(1, MOST_THREADS), help="Threads of the network.")
+    ] = 2,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table to this file.")] = None,
 ) -> None:
     """Compare exported files, with attention in blocks and plain, with the network itself: time and peak memory.
 
@@ -30,7 +35,6 @@ def export(
 
     from dnlnet.bench.block import describe_machine
     from dnlnet.bench.export import FORMS, bench_export
-    from dnlnet.cli.terminal.sizes import parse_size
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.errors import unknown
     from dnlnet.files import write_json
