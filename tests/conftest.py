@@ -91,7 +91,7 @@ def real_data() -> Path:
 
 def _train(folder: Path, recipe: str) -> Path:
     settings = ["data.crop=[32, 32]", "schedule.batch=4", "schedule.iterations=20", "training.evaluate_every=20"]
-    train(override(find_recipe(recipe), settings), None, folder, report=lambda _: None)
+    train(override(find_recipe(recipe), settings), None, folder)
     return folder
 
 

@@ -19,8 +19,6 @@ from dnlnet.cli.terminal.options import (
 from dnlnet.cli.terminal.outputs import writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dnlnet.lens.measure.ablate import Term
     from dnlnet.runs.ablate import Ablation
 
@@ -78,7 +76,7 @@ def ablate(
     """
     from dnlnet.files import write_json
     from dnlnet.lens.measure.ablate import TERMS
-    from dnlnet.lens.trace.foreign import is_foreign
+    from dnlnet.libraries.transformer import is_foreign
 
     chosen: list[Term] = [term for term in TERMS if term in choose("term", terms, dict.fromkeys(TERMS))]
     numbered = parse_layers(layers)
@@ -121,16 +119,10 @@ def _ours(
     layers: list[int | str] | None,
     images: int | None,
 ) -> "Ablation":
-    from dnlnet.cli.terminal.progress import counting_progress
+    from dnlnet.progress import Bars
     from dnlnet.runs.ablate import ablate_model
 
-    with counting_progress() as progress:
-
-        def start(name: str, count: int) -> "Callable[[], None]":
-            task = progress.add_task(name, total=count)
-            return lambda: progress.advance(task)
-
-        return ablate_model(model, data, split=split, terms=terms, layers=layers, images=images, start=start)
+    return ablate_model(model, data, split=split, terms=terms, layers=layers, images=images, progress=Bars())
 
 
 def _transformer(
@@ -151,7 +143,7 @@ def _transformer(
     from dnlnet.data.catalog import find_data_set
     from dnlnet.data.inputs import find_pictures
     from dnlnet.data.pictures import read_picture
-    from dnlnet.lens.trace.foreign import load_foreign
+    from dnlnet.libraries.transformer import load_foreign
     from dnlnet.runs.ablate import ablate_features
     from dnlnet.runs.probe import pictures_of, train_probe
     from dnlnet.segmentation.data.sets import DATA_SETS

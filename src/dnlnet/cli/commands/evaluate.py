@@ -54,9 +54,9 @@ def evaluate(
     Example: dnlnet eval runs/camvid --json scores.json --picture confusion.png
     """
     from dnlnet.artifacts.model_file import find_model, read_model_file
-    from dnlnet.cli.terminal.progress import counting_progress
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.files import write_json
+    from dnlnet.progress import Bars
     from dnlnet.registry import require_options, system_of
     from dnlnet.runs.run_folder import remembered_data
 
@@ -69,18 +69,15 @@ def evaluate(
 
     from dnlnet.runs.evaluate import evaluate as evaluate_model
 
-    with counting_progress() as progress:
-        task = progress.add_task("evaluating", total=None, visible=False)
-        scores = evaluate_model(
-            file,
-            data,
-            split=split,
-            options=given(whole=whole or None, window=window, scales=scales, flip=flip),
-            workers=workers,
-            device=device,
-            start=lambda count: progress.update(task, total=count, visible=True),
-            progress=lambda: progress.advance(task),
-        )
+    scores = evaluate_model(
+        file,
+        data,
+        split=split,
+        options=given(whole=whole or None, window=window, scales=scales, flip=flip),
+        workers=workers,
+        device=device,
+        progress=Bars(),
+    )
     if scores is None:
         return  # the main process prints
     for table in scores.tables:
