@@ -12,10 +12,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dnlnet.data.names import in_figure, in_markdown
 from dnlnet.files import atomic_write, write_json
 from dnlnet.lens.measure.consistency import STATISTICS
 from dnlnet.lens.show.panels import save_figure
+from dnlnet.names import in_figure, in_markdown
 from dnlnet.recipes.methods import METHODS
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom, as every table prints them; beyond, the normal's.
