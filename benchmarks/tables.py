@@ -1,6 +1,6 @@
-"""The tables of benchmarks/README.md, written anew from the results that they name.
+"""Write the tables of benchmarks/README.md from the results that they name.
 
-A line such as `<!-- results/train.json -->` stands above each table that is made.
+A comment such as `<!-- results/train.json -->` marks the place of each table.
 
 Example: python benchmarks/tables.py
 """
@@ -17,7 +17,7 @@ Result = Mapping[str, Any]
 
 
 def main() -> None:
-    """Write the tables, and say how many."""
+    """Write the tables and print their number."""
     page = FOLDER / "README.md"
     text, count = fill(page.read_text())
     page.write_text(text)
@@ -25,12 +25,12 @@ def main() -> None:
 
 
 def fill(text: str) -> tuple[str, int]:
-    """The page with the tables of today's results, and how many there are."""
+    """Return the page with new tables, and their number."""
     return _PLACE.subn(lambda place: f"<!-- {place[1]} -->\n{table(FOLDER / place[1])}", text)
 
 
 def table(path: Path) -> str:
-    """The table of one file of results; columns in which nothing was measured are left out."""
+    """Return the table of one result file, without columns in which nothing was measured."""
     rows = json.loads(path.read_text())["rows"]
     made = [_row(row, rows[0]) for row in rows]
     columns = [name for name in made[0] if any(row[name] for row in made)]
