@@ -1,6 +1,6 @@
-"""Write the tables of benchmarks/README.md from the results that they name.
+"""Write the tables of the pages in benchmarks/ from the results that they name.
 
-A comment such as `<!-- results/train.json -->` marks the place of each table.
+A line such as `<!-- results/train.json -->` stands above each table that is made.
 
 Example: python benchmarks/tables.py
 """
@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
+PAGES = sorted(FOLDER.glob("*.md"))
 _PLACE = re.compile(r"^<!-- (results/\S+\.json) -->\n(?:\|.*\n)*", re.MULTILINE)
 Result = Mapping[str, Any]
 
 
 def main() -> None:
-    """Write the tables and print their number."""
-    page = FOLDER / "README.md"
-    text, count = fill(page.read_text())
-    page.write_text(text)
-    print(f"{count} tables written: {page.name}")
+    """Write the tables into the pages and print their number."""
+    for page in PAGES:
+        text, count = fill(page.read_text())
+        page.write_text(text)
+        print(f"{page.name}: {count} tables written")
 
 
 def fill(text: str) -> tuple[str, int]:
@@ -30,7 +31,7 @@ def fill(text: str) -> tuple[str, int]:
 
 
 def table(path: Path) -> str:
-    """Return the table of one result file, without columns in which nothing was measured."""
+    """The table of one file of results; columns in which nothing was measured are left out."""
     rows = json.loads(path.read_text())["rows"]
     made = [_row(row, rows[0]) for row in rows]
     columns = [name for name in made[0] if any(row[name] for row in made)]

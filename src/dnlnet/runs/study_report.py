@@ -9,10 +9,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dnlnet.data.names import in_figure, in_markdown
 from dnlnet.files import atomic_write, write_json
 from dnlnet.lens.measure.consistency import STATISTICS
 from dnlnet.lens.show.panels import save_figure
+from dnlnet.names import in_figure, in_markdown
 from dnlnet.runs.study_summary import OVERLAPS, PAPER_OVERLAPS, STUDY_METHODS, RecipeSummary, SeedMean, summarise
 
 

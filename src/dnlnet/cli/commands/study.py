@@ -1,4 +1,4 @@
-"""`dnlnet study`: several recipes with several seeds, side by side."""
+"""`dnlnet study`: comparison of recipes over several seeds."""
 
 import shlex
 from pathlib import Path
@@ -6,12 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dnlnet.cli.terminal.complete import complete_recipe, complete_setting, complete_variant
-from dnlnet.cli.terminal.numbers import LARGEST_SEED, MOST_THREADS
-from dnlnet.cli.terminal.options import BoundaryWidth, VoidEdges
+from dnlnet.cli.terminal.complete import complete_recipe, complete_variant
+from dnlnet.cli.terminal.inputs import require_folder, say
+from dnlnet.cli.terminal.options import (
+    LARGEST_SEED,
+    MOST_THREADS,
+    BoundaryWidth,
+    Data,
+    Settings,
+    VoidEdges,
+    within,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
 
 
 def study(
@@ -23,24 +32,21 @@ def study(
             autocompletion=complete_recipe,
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="STUDY", help="Folder of the study. An existing one resumes.")],
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Number of seeds.")] = 5,
-    first_seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="First seed.")] = 0,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Replace a setting of every recipe; may be repeated.",
-            autocompletion=complete_setting,
-        ),
-    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="STUDY", help="Folder of the study. If it holds a stopped study, it resumes.")
+    ],
+    data: Data = None,
+    seeds: Annotated[
+        int, typer.Option(metavar="N", callback=within(1, 1000), help="Number of seeds per recipe.")
+    ] = 5,
+    first_seed: Annotated[int, typer.Option(metavar="N", callback=within(0, LARGEST_SEED), help="First seed.")] = 0,
+    settings: Settings = None,
     cache: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for features of frozen backbones. Default: in STUDY.")
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, max=MOST_THREADS, help="Number of simultaneous runs. Default: one per core.")
+        int | None,
+        typer.Option(metavar="N", callback=within(1, MOST_THREADS), help="Runs at a time. Default: one per core."),
     ] = None,
     width: BoundaryWidth = 2,
     void_edges: VoidEdges = False,
@@ -51,17 +57,16 @@ def study(
         ),
     ] = "nl",
 ) -> None:
-    """Train every recipe with every seed, and compare what they learned.
+    """Train every recipe with every seed, and compare the results.
 
-    Each core trains one run at a time. After an interruption, the same command resumes; finished runs are not
-    repeated. STUDY contains the runs, a result for each (results/*.json), and study.md, study.json, study.png and
-    study.html: means and standard deviations over seeds, paired differences with confidence intervals, and the
-    overlaps of attention with the ground truth, beside those of the paper. study.json includes all results.
+    Runs are spread over the cores. Run the same command again to resume a stopped study; finished runs are kept.
+
+    STUDY gets the runs, a result per run (results/*.json), and study.md, study.json, study.png and study.html. They
+    show the mean score and its standard deviation over seeds, paired differences with confidence intervals, and the
+    overlaps of attention with the ground truth, next to the paper's numbers. study.json includes all results.
 
     Example: dnlnet study 'camvid-mbv2_frozen-*' --seeds 5 --data ~/camvid --out study
     """
-    from dnlnet.cli.terminal.early import require_folder
-    from dnlnet.cli.terminal.problems import say
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.registry import match_recipes
 
@@ -80,10 +85,10 @@ def study(
     results = [result for result in read_results(out) if result["recipe"] in {job.recipe.name for job in jobs}]
     if results:
         score, rows = summarise(results, against)
+        table = table_of(rows, score, against)
         counts = sorted({row.seeds for row in rows})
         over = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
-        table = _shown(table_of(rows, score, against))
-        print_table("Study", table, f"± standard deviation over {over}; more in study.md")
+        print_table("Study", _shown(table), f"± standard deviation over {over}; more in study.md")
         changed = "".join(f" --set {shlex.quote(setting)}" for setting in _shareable(settings or []))
         edges = " --void-edges" if void_edges else ""
         command = f"dnlnet study {shlex.join(recipes)} --seeds {seeds} --width {width}{edges}{changed}"
@@ -95,18 +100,18 @@ def study(
         raise typer.Exit(1)
 
 
-_ONLY_IN_FILE = ("seeds", "pair ∩ boundary", "gamma", "minutes")
+_IN_FILE_ALONE = ("seeds", "pair ∩ boundary", "gamma", "minutes")
 
 
 def _shown(table: "Sequence[Mapping[str, str]]") -> list[dict[str, str]]:
-    """Return the columns that fit 80 characters; rows are named by recipe if several have the same method.
+    """Return the columns that fit into 80 characters, with recipes as row names if methods repeat.
 
     >>> row = {"recipe": "camvid-nl", "method": "NL", "seeds": "2", "miou": "0.650 ± 0.005", "paper: miou": "0.8"}
     >>> _shown([row])
     [{'method': 'NL', 'miou': '0.650±0.005'}]
     """
     same = len({row["method"] for row in table}) < len(table)
-    left_out = (*_ONLY_IN_FILE, "method" if same else "recipe")
+    left_out = (*_IN_FILE_ALONE, "method" if same else "recipe")
     return [
         {key: text.replace(" ± ", "±") for key, text in row.items() if key not in left_out and "paper:" not in key}
         for row in table
@@ -114,7 +119,7 @@ def _shown(table: "Sequence[Mapping[str, str]]") -> list[dict[str, str]]:
 
 
 def _shareable(settings: "Sequence[str]") -> list[str]:
-    """Return the settings without the folders of files."""
+    """Strip folders from file names in settings."""
     return [
         f"{key}={Path(value).name}" if "/" in value else setting
         for setting in settings

@@ -3,7 +3,7 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from dnlnet.data.names import fenced, in_figure, in_html, in_markdown, printable
+from dnlnet.names import fenced, in_figure, in_html, in_markdown, printable
 
 BAD_NAMES = (
     "<img src=x onerror=alert(1)>",
