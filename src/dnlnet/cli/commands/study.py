@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-
 def study(
     recipes: Annotated[
         list[str],
