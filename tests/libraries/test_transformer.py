@@ -102,12 +102,12 @@ def test_pictures_keep_their_aspect_in_multiples_of_the_patch(
 ) -> None:
     model = load_transformer(f"timm:{TINY}", "none", size)
     assert tuple(model.prepare(noise(*picture)).shape) == (1, 3, *seen)
-    told = f"sees pictures of {picture[1]} x {picture[0]} pixels as {seen[1]} x {seen[0]}, multiples of 16"
+    told = f"sees images of {picture[1]} x {picture[0]} pixels as {seen[1]} x {seen[0]}, multiples of 16"
     assert [told in note for note in model.notes] == [False, *([True] if picture != seen else [])]
 
 
 def test_views_are_of_the_whole_picture_and_name_layer_and_head() -> None:
-    model = load_transformer(f"timm:{TINY}", "none", choice=LayerChoice([2, "blocks.11.attn"], "all"))
+    model = load_transformer(f"timm:{TINY}", "none", layers=[2, "blocks.11.attn"], heads="all")
     views = model.views("vit", noise(32, 48))
     assert [view.title for view in views[:2]] == [
         "vit: layer 2 (blocks.2.attn), mean of 3 heads",
@@ -121,11 +121,11 @@ def test_views_are_of_the_whole_picture_and_name_layer_and_head() -> None:
 
 @pytest.mark.parametrize("name", ["timm:swin_tiny_patch4_window7_224", "torchvision:vit_b_32"])
 def test_networks_of_one_size_see_every_picture_at_it_and_say_so(name: str) -> None:
-    model = load_transformer(name, "none", choice=LayerChoice([0]))
+    model = load_transformer(name, "none", layers=[0])
     (view,) = model.views("net", noise(40, 100))
     assert view.terms.size in ((56, 56), (7, 7))
-    assert model.notes[-1] == f"{name}: sees pictures of 100 x 40 pixels as 224 x 224, the only size that it takes"
-    with pytest.raises(ValueError, match="takes pictures of 224 x 224 pixels alone, not of 64"):
+    assert model.notes[-1] == f"{name}: sees images of 100 x 40 pixels as 224 x 224, the only size that it takes"
+    with pytest.raises(ValueError, match="takes images of 224 x 224 pixels alone, not of 64"):
         load_transformer(name, "none", 64)
 
 
@@ -134,7 +134,7 @@ def test_many_sizes_are_told_in_few_lines() -> None:
     for width in range(20, 30):
         model.prepare(noise(16, width))
     assert len(model.notes) == 5
-    assert model.notes[-1].endswith("and pictures of 7 other sizes accordingly")
+    assert model.notes[-1].endswith("and images of 7 other sizes accordingly")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_network_without_attention_says_so() -> None:
 )
 def test_layers_and_heads_that_are_not_there_are_told(choice: LayerChoice, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        load_transformer(f"timm:{TINY}", "none", choice=choice).views("vit", noise(32, 32))
+        load_transformer(f"timm:{TINY}", "none", layers=choice.layers, heads=choice.heads).views("vit", noise(32, 32))
 
 
 @pytest.mark.parametrize(("size", "message"), [(0, "above 0"), ((20, 32), "multiples of"), (-3, "above 0")])
@@ -299,7 +299,7 @@ def test_other_families_see_pictures_of_any_aspect(name: str, folder: Path) -> N
     model = load_transformer(f"transformers:{folder / name}")
     views = model.views(name, noise(24, 40))
     assert [view.terms.size for view in views] == [(3, 5), (3, 5)]  # no more pixels than it was made for
-    assert "does not say how pixels are normalised" in model.notes[0]
+    assert "does not declare how pixels are normalised" in model.notes[0]
 
 
 def test_weights_of_a_file_are_put_into_a_folder_s_network(folder: Path) -> None:
@@ -317,14 +317,14 @@ def test_weights_of_a_file_are_put_into_a_folder_s_network(folder: Path) -> None
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("bert", "takes input_ids, no pictures"),
+        ("bert", "takes input_ids, not images"),
         ("damaged", "cannot be loaded from this folder"),
         ("other", "these are not weights of transformers.* missing"),
         ("", "cannot be loaded from this folder"),
         ("untyped", "cannot be loaded from this folder: .*hidden_size.* expected int, got str"),
         ("zero", "cannot be loaded from this folder: .*zero"),
         ("unsaid", "cannot be loaded from this folder"),
-        ("colourless", "pixels cannot be divided by a deviation of 0"),
+        ("colourless", "cannot be divided by a std of 0"),
     ],
 )
 def test_folders_that_will_not_do_are_told(name: str, message: str, folder: Path) -> None:

@@ -20,9 +20,10 @@ from dnlnet.data.pictures import PictureLike, read_pixels
 from dnlnet.data.sizes import Size
 from dnlnet.errors import is_out_of_memory, unknown
 from dnlnet.lens.measure.profile import Profile
-from dnlnet.lens.show.attend import Attended, Query, Request, attend_pictures
+from dnlnet.lens.show.attend_images import attend_images
+from dnlnet.lens.show.attend_request import AttendRequest, AttendResult, Query
+from dnlnet.lens.show.attended_image import AttentionView
 from dnlnet.lens.show.layers import layer_views
-from dnlnet.lens.show.views import View
 from dnlnet.lens.trace.capture import Captured, capture
 from dnlnet.lens.trace.choice import LayerChoice
 from dnlnet.lens.trace.recorded import HeadChoice, RecordedAttention
@@ -135,15 +136,15 @@ class Transformer:
         """Measure every head's attention on an image; `dnlnet.profile` does so over many, with labels."""
         return self.look(image).profile()
 
-    def attend(self, source: Any, queries: Sequence[Query] = (), **options: Any) -> Attended:
+    def attend(self, source: Any, queries: Sequence[Query] = (), **options: Any) -> AttendResult:
         """Draw what the network attends to in an image, a folder or a list of them, as `dnlnet.attend` does.
 
         Args:
             source: Image as `read_pixels` takes it, a folder, or a list of both.
             queries: Points (x, y) in pixels. Default: the middle.
-            options: Further fields of `Request`, such as `out` and `page`.
+            options: Further fields of `AttendRequest`, such as `out` and `page`.
         """
-        return attend_pictures({self.name: self}, Request.of(source, queries, **options))
+        return attend_images({self.name: self}, AttendRequest.of(source, queries, **options))
 
     def prepare(self, pixels: NDArray[np.uint8]) -> Tensor:
         """Resize and normalise an image (H, W, 3) in 0..255 to the network's input (1, 3, h, w)."""
@@ -167,7 +168,7 @@ class Transformer:
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise ValueError(f"{self.name}: cannot see images of {width} x {height} pixels: {reason}") from error
 
-    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[View]:
+    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
         """Return views of the chosen layers and heads, from one pass over the whole image (H, W, 3)."""
         captured = self.look(pixels)
         views = layer_views(title, captured, self.choice)

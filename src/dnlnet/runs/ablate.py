@@ -16,14 +16,18 @@ from torch.utils.data import Subset
 
 from dnlnet.artifacts.load import default_device, load_network
 from dnlnet.artifacts.model_file import find_model, read_model_file
+from dnlnet.data.inputs import find_pictures
+from dnlnet.data.pictures import read_picture
 from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.lens.measure.ablate import TERMS, Term, ablate
 from dnlnet.lens.trace.capture import capture
 from dnlnet.lens.trace.choice import layer_number
+from dnlnet.libraries.transformer import Transformer, load_transformer
 from dnlnet.progress import SILENT, Progress
 from dnlnet.registry import system_of
 from dnlnet.runs.evaluate import open_test_data
-from dnlnet.runs.probe import LinearProbe, PatchFeatures, PatchModel
+from dnlnet.runs.labelled import labelled_data_set, open_split
+from dnlnet.runs.probe import LinearProbe, PatchFeatures, PatchModel, images_of, train_probe
 from dnlnet.segmentation.metric import ConfusionMatrix
 
 CHANGE, COSINE, MIOU = "relative change", "cosine", "miou"
@@ -109,6 +113,74 @@ def ablate_model(
             values = score(count, _title(layer, term))
         result.effects.append(AblationEffect(layer, term, values))
     return result
+
+
+def ablate_transformer(
+    model: str | Transformer,
+    images: Sequence[Path] = (),
+    *,
+    data: Path | None = None,
+    data_set: str | None = None,
+    split: str | None = None,
+    training_split: str = "train",
+    weights: Path | str | None = None,
+    size: int | None = None,
+    terms: Sequence[Term] = TERMS,
+    layers: Sequence[int | str] | None = None,
+    limit: int | None = None,
+    training_limit: int | None = None,
+    progress: Progress = SILENT,
+) -> Ablation:
+    """Measure a transformer without each term, on images or on a labelled data set; see `ablate_features`.
+
+    Args:
+        model: Transformer of another library, or its name.
+        images: Images and folders of images.
+        data: Folder of a data set with a class for each pixel, for a linear classifier of patches.
+        data_set: Name of the data set. Default: the only one with such folders.
+        split: Split to score on. Default: val, or else test.
+        training_split: Split that the classifier is trained on.
+        weights, size: Options of `load_transformer`.
+        terms: Terms to remove.
+        layers: Attention layers by name, or by number in the order in which they run. Default: all.
+        limit, training_limit: Maximum number of images to score and to train on.
+        progress: Observer, told what the user should know about the transformer.
+    """
+    if (data is None) == (not images):
+        raise ValueError(f"{model}: give images to see how far its features move, or --data DIR with labels")
+    if data is None and data_set is not None:
+        raise ValueError(f"--data-set {data_set}: is of a data set; give its folder with --data DIR")
+    if data is None:
+        found = find_pictures(images)
+        for problem in found.problems:
+            raise ValueError(str(problem))
+        paths = list(found.paths.values())[:limit]
+        transformer = _loaded(model, weights, size)
+        pixels = ((read_picture(path), None) for path in paths)
+        result = ablate_features(transformer, pixels, terms=terms, layers=layers, total=len(paths), progress=progress)
+    else:
+        row = labelled_data_set(data, data_set)
+        training, test = row.open(data, training_split).require_complete(), open_split(row, data, split)
+        transformer = _loaded(model, weights, size)
+        probe = train_probe(transformer, training, training_limit, progress)
+        result = ablate_features(
+            transformer,
+            images_of(test, limit),
+            probe=probe,
+            terms=terms,
+            layers=layers,
+            total=min(len(test), limit or len(test)),
+            progress=progress,
+        )
+    for note in transformer.notes:
+        progress.say(note)
+    return result
+
+
+def _loaded(model: str | Transformer, weights: Path | str | None, size: int | None) -> Transformer:
+    if isinstance(model, Transformer):
+        return model
+    return load_transformer(model, weights, size, device=default_device())
 
 
 @torch.no_grad()

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from dnlnet.artifacts.load import TrainedModel
-from dnlnet.lens.show.attend import MAX_PIXELS, Attended, Query, Request, attend_pictures
+from dnlnet.lens.show.attend_images import attend_images
+from dnlnet.lens.show.attend_request import MAX_PIXELS, AttendRequest, AttendResult, Query
 from dnlnet.lens.trace.recorded import HeadChoice
 from dnlnet.libraries.transformer import Transformer
 from dnlnet.runs.look import load_to_look, picture_models
@@ -29,7 +30,7 @@ def attend(
     report: Callable[[str], None] = print,
     start: Callable[[int], None] = lambda _: None,
     advance: Callable[[], None] = lambda: None,
-) -> Attended:
+) -> AttendResult:
     """What models attend to in pictures or videos: the maps of query points, the unary map, both together.
 
     With neither `out` nor `page` nothing is written: the result has ``show()``, ``save("maps.png")`` for the figure,
@@ -42,7 +43,7 @@ def attend(
         queries: points in pixels, (x, y), or (x, y, frame) in a clip; default: points well inside the regions.
         against: further models to compare with.
         weights: of a transformer: a local state dict, or "none"; default: its library downloads them.
-        size: at which a transformer sees pictures, the shorter side in pixels; default: see `load_transformer`.
+        size: at which a transformer sees pictures, the shorter side in pixels; default: see `load_foreign`.
         layers: of a transformer, by number or name; default: some in figures, and all that fit in a page.
         heads: of a transformer: the mean over them (default), the number of one, or all.
         data: folder of the data set that the pictures are of: their labels are shown.
@@ -55,7 +56,7 @@ def attend(
     """
     models = load_to_look([model, *against], weights=weights, size=size, layers=layers, heads=heads)
     known = next((each for each in models.values() if isinstance(each, TrainedModel)), None)
-    make_request = Request.of if known is None else known.request
+    make_request = AttendRequest.of if known is None else known.request
     request = make_request(
         inputs,
         queries,
@@ -74,7 +75,7 @@ def attend(
     elif data is not None:
         raise ValueError(f"--data: {model} knows no classes of pixels, so labels cannot be shown")
     else:
-        result = attend_pictures(picture_models(models), request)
+        result = attend_images(picture_models(models), request)
     for transformer in models.values():
         for note in transformer.notes if isinstance(transformer, Transformer) else ():
             report(note)

@@ -21,7 +21,7 @@ from dnlnet.lens.measure.consistency import (
 )
 from dnlnet.lens.measure.ground_truth import BOUNDARY_WIDTH, GroundTruth
 from dnlnet.lens.show.consistency_figure import consistency_figure
-from dnlnet.lens.show.drawn import Drawn
+from dnlnet.lens.show.drawable import Drawable
 from dnlnet.libraries.transformer import Transformer, load_transformer
 from dnlnet.progress import BARS, Progress
 from dnlnet.runs.evaluate import open_test_data
@@ -31,7 +31,7 @@ from dnlnet.segmentation.data.samples import WholeImages
 
 
 @dataclass(frozen=True, repr=False)
-class Consistency(Drawn):
+class Consistency(Drawable):
     """Overlaps of models' attention with the ground truth.
 
     ``table()`` gives averages over images, ``plot()``, ``show()`` and ``save("overlaps.png")`` draw them as bars.
@@ -101,7 +101,7 @@ def consistency(
         limit: Maximum number of images.
         progress: Observer of each model's images.
     """
-    given = list(models) if isinstance(models, list | tuple) else [models]
+    given = [models] if isinstance(models, str | Path | TrainedModel | Transformer) else list(models)
     root = None if data is None else Path(data)
     if len({is_foreign(model) for model in given}) > 1:
         raise ValueError("compare our models, or transformers of other libraries, not both at once")
@@ -166,10 +166,10 @@ def _measure(
     with progress.track(source.title, count) as measured:
         for index in range(count):
             sample = samples[index]
-            labels = getattr(sample, "labels", None)
-            if not isinstance(labels, Tensor) or labels.shape != sample.image.shape[-2:]:
+            image, labels = getattr(sample, "image", None), getattr(sample, "labels", None)
+            if not isinstance(image, Tensor) or not isinstance(labels, Tensor) or labels.shape != image.shape[1:]:
                 raise ValueError(f"{source.path}: its data has no class for each pixel; choose a segmentation model")
-            seen = look(np.ascontiguousarray(sample.image.permute(1, 2, 0).numpy()))
+            seen = look(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
             truth = GroundTruth.of(labels.to(torch.int64), classes, width, void_edges).padded(seen.covered)
             overlaps = measure_overlaps(seen.attention, truth, random=True)
             if len(overlaps) < 2:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dnlnet.artifacts.load import TrainedModel, default_device, load_together
 from dnlnet.attention import Terms
-from dnlnet.lens.show.views import PictureModel
+from dnlnet.lens.show.attended_image import ImageModel
 from dnlnet.lens.trace.choice import LayerChoice
 from dnlnet.lens.trace.recorded import HeadChoice, RecordedAttention
 from dnlnet.libraries.transformer import Transformer, is_transformer_name, load_transformer
@@ -79,7 +79,7 @@ def picture_models(models: Mapping[str, TrainedModel | Transformer]) -> dict[str
     found = {title: model if isinstance(model, Transformer) else model.predictor for title, model in models.items()}
     if any(isinstance(model, Transformer) for model in models.values()):
         for title, model in found.items():
-            if not isinstance(model, PictureModel):
+            if not isinstance(model, ImageModel):
                 raise ValueError(f"{title} does not look at images, as {next(iter(found))} does; compare others")
     return found
 
@@ -118,7 +118,7 @@ def looker(
 
         return look
     predictor = model.predictor
-    if not isinstance(predictor, PictureModel):
+    if not isinstance(predictor, ImageModel):
         raise ValueError(f"{title} sees videos, not images; choose another model")
 
     def look_at_blocks(pixels: NDArray[np.uint8]) -> Look:

@@ -20,8 +20,9 @@ from dnlnet.data.pictures import PictureLike, read_picture, read_pixels, several
 from dnlnet.lens.measure.ground_truth import BOUNDARY_WIDTH, GroundTruth
 from dnlnet.lens.measure.profile import HeadProfile, Profile
 from dnlnet.lens.measure.profile import profile as measure_profile
-from dnlnet.lens.show.attend import MAX_PIXELS, made_smaller
-from dnlnet.lens.show.drawn import Drawn
+from dnlnet.lens.show.attend_images import limit_pixels
+from dnlnet.lens.show.attend_request import MAX_PIXELS
+from dnlnet.lens.show.drawable import Drawable
 from dnlnet.lens.show.profile_figure import profile_figure
 from dnlnet.libraries.transformer import Transformer
 from dnlnet.progress import BARS, Progress
@@ -30,14 +31,15 @@ from dnlnet.runs.look import AnyModel, load_to_look, looker
 from dnlnet.segmentation.data.sets import DATA_SETS, find_labels
 
 Pixels = NDArray[np.uint8]
+Reader = Callable[[], tuple[Pixels, Labels | None]]
 
 
 @dataclass(frozen=True, repr=False)
-class ModelProfile(Drawn):
+class ModelProfile(Drawable):
     """Profile of a model's attention over images.
 
-    ``table()`` gives averages over images, ``plot()``, ``show()`` and ``save("profile.png")`` draw heat maps of layers
-    and heads.
+    ``table()`` gives averages over images, ``plot()``, ``show()`` and ``save("profile.png")`` draw heat maps of
+    layers and heads.
 
     Args:
         title: Title of the model.
@@ -88,7 +90,7 @@ class ModelProfile(Drawn):
 class _Images:
     """Images to be read, with labels of `classes` classes if there are any."""
 
-    items: Sequence[tuple[str, Callable[[], tuple[Pixels, Labels | None]]]]
+    items: Sequence[tuple[str, Reader]]
     classes: int | None = None
     data: str | None = None
     problems: Sequence[str] = ()
@@ -149,7 +151,7 @@ def profile(
                 problems.append(str(error))
             else:
                 if labels is None:
-                    pixels, _ = made_smaller(name, pixels, None, MAX_PIXELS, progress.say)
+                    pixels, _ = limit_pixels(name, pixels, None, MAX_PIXELS, progress.say)
                 seen = look(pixels)
                 truths = None
                 if labels is not None and source.classes is not None:
@@ -175,7 +177,7 @@ def _open(
     progress: Progress,
 ) -> _Images:
     """Return the images to look at, with their labels if there is a data set."""
-    row = None
+    row, items = None, list[tuple[str, Reader]]()
     if data is not None:
         recipe = model.file.recipe if isinstance(model, TrainedModel) else None
         own = recipe.data.name if recipe is not None and recipe.data.name in DATA_SETS else None
@@ -193,8 +195,8 @@ def _open(
     problems = [str(problem) for problem in found.problems]
     if row is not None and data is not None:
         splits = list(row.open_all(data)[0].values())
-        labelled = [(str(path), partial(_looked_up, splits, row.name, path)) for path in found.paths.values()]
-        return _Images(labelled, len(splits[0].classes), row.name, problems)
+        items = [(str(path), partial(_looked_up, splits, row.name, path)) for path in found.paths.values()]
+        return _Images(items, len(splits[0].classes), row.name, problems)
     items = [(str(path), partial(_unlabelled, path)) for path in found.paths.values()]
     items += [(f"image {number}", partial(_unlabelled, one)) for number, one in enumerate(others, 1)]
     return _Images(items, problems=problems)

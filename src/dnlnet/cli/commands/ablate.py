@@ -1,11 +1,23 @@
-"""`dnlnet ablate`: what a model loses without a term of its attention."""
+"""`dnlnet ablate`: loss of quality without a term of attention."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnlnet.cli.terminal.options import (
+    AnyModel,
+    FirstImages,
+    ImageSize,
+    Json,
+    Weights,
+    choose,
+    given,
+    parse_layers,
+    within,
+)
 from dnlnet.cli.terminal.outputs import writes
+from dnlnet.progress import BARS
 
 if TYPE_CHECKING:
     from dnlnet.lens.measure.ablate import Term
@@ -14,82 +26,79 @@ if TYPE_CHECKING:
 
 @writes("json")
 def ablate(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A model file, a run folder, a name; or timm:NAME, torchvision:NAME, transformers:NAME.",
-        ),
-    ],
+    model: AnyModel,
     pictures: Annotated[
-        list[Path] | None, typer.Argument(metavar="PICTURES...", help="For a transformer without --data.")
+        list[Path] | None, typer.Argument(metavar="IMAGE", help="Images, for a transformer without --data.")
     ] = None,
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of a labelled data set.")] = None,
     data_set: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Its name, for a transformer: camvid, oxford_pets, folder, ...")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Name of the data set, for a transformer: camvid, oxford_pets, folder, ..."
+        ),
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="Split to score on. Default: that of the recipe; for a transformer, val.")
+        str | None,
+        typer.Option(
+            metavar="SPLIT", help="Split to score. Default: the recipe's test split; for a transformer, val."
+        ),
     ] = None,
     training_split: Annotated[
-        str, typer.Option(metavar="SPLIT", help="For a transformer: what the classifier of its patches learns from.")
+        str, typer.Option(metavar="SPLIT", help="Split that a transformer's linear classifier is trained on.")
     ] = "train",
-    weights: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="For a transformer: a local state dict. Default: its library's own."),
-    ] = None,
-    size: Annotated[
-        int | None,
-        typer.Option(min=1, max=100_000, metavar="PIXELS", help="Shorter side at which a transformer sees pictures."),
-    ] = None,
+    weights: Weights = None,
+    size: ImageSize = None,
     layers: Annotated[
-        str | None, typer.Option(metavar="5,8", help="Layers by number, from 0, or by name. Default: each of them.")
+        str | None, typer.Option(metavar="5,8", help="Layers to ablate, by number (from 0) or name. Default: each.")
     ] = None,
-    terms: Annotated[str, typer.Option(help="What to take out, with commas between them.")] = "unary,pairwise,both",
-    images: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000_000, help="Score on the first N images only.")
-    ] = None,
+    terms: Annotated[
+        str, typer.Option(metavar="TERMS", help="Terms to remove, comma-separated.")
+    ] = "unary,pairwise,both",
+    images: FirstImages = None,
     training_images: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000_000, help="Learn from the first N images only.")
+        int | None,
+        typer.Option(
+            metavar="N", callback=within(1, 1_000_000_000), help="Train the classifier on the first N images."
+        ),
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Also write the numbers to this file.")] = None,
+    json: Json = None,
 ) -> None:
     """Measure what a trained model loses without one term of its attention, in all layers and in each.
 
     Nothing is retrained. Without the unary term, attention is softmax((q - mean q).k); without the pairwise term,
-    softmax((mean q).k) for all queries; without both, the plain mean. For our models, the score is shown; for a
-    transformer, how far the last features of its patches move: the relative change of their length, and the cosine.
-    With --data, also the mean IoU of a linear classifier of patches that has learnt from the whole model's features,
-    each patch with its most frequent label; its logits are resized to the labels, and every pixel counts.
+    softmax((mean q).k) for all queries; without both, the plain mean.
+
+    Our models show their score. A transformer shows how far the final features of its patches move: the relative
+    change of their length, and the cosine. With --data it also shows the mean IoU of a linear classifier of patches,
+    trained on the features of the unchanged model. The classifier learns the most frequent label of each patch; its
+    logits are resized to the labels, and every pixel counts.
 
     Example: dnlnet ablate timm:vit_small_patch14_dinov2 --weights vit.safetensors --data ~/camvid --data-set camvid
     """
-    from dnlnet.cli.terminal.options import layers_of
-    from dnlnet.cli.terminal.tables import choose
     from dnlnet.files import write_json
     from dnlnet.lens.measure.ablate import TERMS
     from dnlnet.libraries.transformer import is_transformer_name
+    from dnlnet.runs.ablate import ablate_model, ablate_transformer
 
     chosen: list[Term] = [term for term in TERMS if term in choose("term", terms, dict.fromkeys(TERMS))]
-    numbered = layers_of(layers)
+    numbered = parse_layers(layers)
     if is_transformer_name(model):
-        result = _transformer(
+        result = ablate_transformer(
             model,
-            pictures or [],
-            data,
-            data_set,
-            split,
-            training_split,
-            weights,
-            size,
-            chosen,
-            numbered,
-            images,
-            training_images,
+            pictures or (),
+            data=data,
+            data_set=data_set,
+            split=split,
+            training_split=training_split,
+            weights=weights,
+            size=size,
+            terms=chosen,
+            layers=numbered,
+            limit=images,
+            training_limit=training_images,
+            progress=BARS,
         )
     else:
-        from dnlnet.cli.terminal.options import given
-
         for option in given(
             pictures=pictures or None, data_set=data_set, weights=weights, size=size, training_images=training_images
         ):
@@ -97,7 +106,7 @@ def ablate(
                 f"{option.replace('_', '-')}: is for transformers of other libraries, such as timm:NAME; {model} is "
                 "scored on its own data set: give --data DIR"
             )
-        result = _ours(model, data, split, chosen, numbered, images)
+        result = ablate_model(model, data, split=split, terms=chosen, layers=numbered, limit=images, progress=BARS)
     print_ablation(result, chosen, model)
     if json is not None:
         rows = [{"layer": e.layer or "all", "term": e.term, **e.values} for e in result.effects]
@@ -105,85 +114,8 @@ def ablate(
         typer.echo(f"written: {json}")
 
 
-def _ours(
-    model: str,
-    data: Path | None,
-    split: str | None,
-    terms: "list[Term]",
-    layers: list[int | str] | None,
-    images: int | None,
-) -> "Ablation":
-    from dnlnet.progress import Bars
-    from dnlnet.runs.ablate import ablate_model
-
-    return ablate_model(model, data, split=split, terms=terms, layers=layers, images=images, progress=Bars())
-
-
-def _transformer(
-    name: str,
-    pictures: list[Path],
-    data: Path | None,
-    data_set: str | None,
-    split: str | None,
-    training_split: str,
-    weights: Path | None,
-    size: int | None,
-    terms: "list[Term]",
-    layers: list[int | str] | None,
-    images: int | None,
-    training_images: int | None,
-) -> "Ablation":
-    from dnlnet.cli.terminal.progress import counting_progress
-    from dnlnet.data.catalog import find_data_set
-    from dnlnet.data.inputs import find_pictures
-    from dnlnet.data.pictures import read_picture
-    from dnlnet.libraries.transformer import load_transformer
-    from dnlnet.runs.ablate import ablate_features
-    from dnlnet.runs.probe import pictures_of, train_probe
-    from dnlnet.segmentation.data.sets import DATA_SETS
-
-    if (data is None) == (not pictures):
-        raise ValueError(f"{name}: give pictures to see how far its features move, or --data DIR with labels")
-    if (data is None) != (data_set is None):
-        raise ValueError("--data DIR and --data-set NAME belong together: the folder, and which data set it is")
-    with counting_progress() as progress:
-        if data is None:
-            found = find_pictures(pictures)
-            for problem in found.problems:
-                raise ValueError(str(problem))
-            paths = list(found.paths.values())[:images]
-            foreign = load_transformer(name, weights, size)
-            task = progress.add_task("pictures", total=len(paths))
-            result = ablate_features(
-                foreign,
-                ((read_picture(path), None) for path in paths),
-                terms=terms,
-                layers=layers,
-                progress=lambda: progress.advance(task),
-            )
-        else:
-            row = find_data_set(DATA_SETS, data_set or "")
-            training = row.open(data, training_split).require_complete()
-            test = row.open(data, split or "val").require_complete()
-            foreign = load_transformer(name, weights, size)
-            task = progress.add_task("features to learn from", total=min(training_images or 10**9, len(training)))
-            probe = train_probe(foreign, training, training_images, lambda: progress.advance(task))
-            tested = progress.add_task("images to score", total=min(images or 10**9, len(test)))
-            result = ablate_features(
-                foreign,
-                pictures_of(test, images),
-                probe=probe,
-                terms=terms,
-                layers=layers,
-                progress=lambda: progress.advance(tested),
-            )
-    for note in foreign.notes:
-        typer.echo(note, err=True)
-    return result
-
-
 def print_ablation(result: "Ablation", terms: "list[Term]", model: str) -> None:
-    """A table for each of the first measures: layers down, terms across."""
+    """Print one table per measure, with layers as rows and terms as columns."""
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.engine.scores import number
 

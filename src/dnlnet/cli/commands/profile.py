@@ -1,21 +1,25 @@
-"""`dnlnet profile`: the attention of every head of a model, in numbers."""
+"""`dnlnet profile`: statistics of every attention head of a model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dnlnet.cli.terminal.complete import complete_data_set
+from dnlnet.cli.terminal.inputs import end_with, open_inputs, require_folder, require_models
 from dnlnet.cli.terminal.options import (
+    AnyModel,
     BoundaryWidth,
+    DataSetName,
+    FirstImages,
     Heads,
+    ImageSize,
+    Json,
     Layers,
-    LookModel,
-    LookSize,
+    OptionalInputs,
     VoidEdges,
     Weights,
-    heads_of,
-    layers_of,
+    parse_heads,
+    parse_layers,
 )
 from dnlnet.cli.terminal.outputs import writes
 
@@ -27,57 +31,43 @@ if TYPE_CHECKING:
 
 @writes("json", "picture")
 def profile(
-    model: LookModel,
-    pictures: Annotated[
-        list[str] | None, typer.Argument(metavar="PICTURES...", help="Images, folders of images, or addresses.")
-    ] = None,
+    model: AnyModel,
+    pictures: OptionalInputs = None,
     data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder of a data set with labelled pixels, to measure overlaps with its labels."
-        ),
+        Path | None, typer.Option(metavar="DIR", help="Folder of a labelled data set, to measure overlaps with.")
     ] = None,
-    data_set: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Name of the data set, such as camvid. Default: recognised by its folders.",
-            autocompletion=complete_data_set,
-        ),
+    data_set: DataSetName = None,
+    split: Annotated[
+        str | None, typer.Option(metavar="SPLIT", help="Split of the data set. Default: val, or else test.")
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Split of the data set. Default: val, or else test.")] = None,
     weights: Weights = None,
     layers: Layers = None,
     heads: Heads = None,
-    size: LookSize = None,
-    images: Annotated[int | None, typer.Option(min=1, max=1_000_000_000, help="Maximum number of images.")] = None,
+    size: ImageSize = None,
+    images: FirstImages = None,
     width: BoundaryWidth = 5,
     void_edges: VoidEdges = False,
-    json: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also write all heads, and every image's values, to this file."),
-    ] = None,
+    json: Json = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="PNG", help="Draw heat maps of layers and heads into this file.")
     ] = None,
 ) -> None:
-    """Measure the attention of each layer and head, of our models or of any transformer.
+    """Measure what the attention of each layer and head does, in our models or in any transformer.
 
-    The table shows how much of it is the same for all queries (unary share), how far queries differ (dependence),
-    over how many positions it spreads, and how much the strongest position and prefix tokens take. With a labelled
-    data set, it also shows how much of each term, and of the attention itself, lies within the query's class and on
-    boundaries, as in Table 1 of the paper. Values are means over images with standard errors. Each layer has one row,
-    the mean over its heads; --heads all shows each head.
+    The statistics are the share of attention that all queries have in common (unary share), the difference between
+    queries (dependence), the number of positions that attention spreads over, and the shares of the strongest
+    position and of prefix tokens. A labelled data set adds how much attention lies within the query's class and on
+    boundaries, as in Table 1 of the paper.
+
+    Values are means over images with standard errors, one row per layer (the mean over its heads); --heads all shows
+    each head.
 
     Example: dnlnet profile timm:vit_small_patch14_dinov2 cat.jpg street.jpg --picture profile.png
 
     Example: dnlnet profile timm:vit_small_patch14_dinov2 --data ~/camvid --json profile.json
     """
-    chosen_layers, chosen_heads = layers_of(layers), heads_of(heads)
+    chosen_layers, chosen_heads = parse_layers(layers), parse_heads(heads)
 
-    from dnlnet.cli.terminal.early import require_folder, require_models
-    from dnlnet.cli.terminal.inputs import open_inputs
-    from dnlnet.cli.terminal.problems import end_with
     from dnlnet.files import write_json
 
     require_models([model])
@@ -117,13 +107,15 @@ def profile(
         write_json(json, content | found.profile.to_json())
         typer.echo(f"written: {json}")
     if found.images and picture is not None:
-        found.save(picture)
+        from dnlnet.lens.show.panels import save_figure
+
+        save_figure(found.plot(), picture)
         typer.echo(f"written: {picture}")
     end_with([inputs.named(problem) for problem in found.problems], found.count)
 
 
 def _print(found: "ModelProfile", boundary: str, *, every_head: bool) -> None:
-    """Print the table of statistics, and with labels the one of overlaps."""
+    """Print the table of statistics and, with labels, the table of overlaps."""
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.lens.measure.profile import OVERLAPS
     from dnlnet.lens.measure.statistics import STATISTICS
@@ -139,9 +131,9 @@ def _print(found: "ModelProfile", boundary: str, *, every_head: bool) -> None:
         average = rows[0].average(f"uniform_{region}")
         uniform[_heading(f"attention_{region}")] = _cell(average)
     print_table(
-        "Overlaps with the ground truth (Table 1 of the paper, and those of the attention itself)",
+        "Overlaps with the ground truth, of each term (Table 1 of the paper) and of the whole attention",
         [*(_row(row, shown) for row in rows), uniform],
-        f"{over}; attention on condition that it falls on the image; boundary: {boundary}",
+        f"{over}; of the attention that falls on the image; boundary: {boundary}",
     )
 
 
@@ -151,7 +143,7 @@ def _row(found: "HeadProfile", names: "dict[str, str] | list[str]") -> dict[str,
 
 
 def _heading(name: str) -> str:
-    """Return the heading of a column.
+    """Return the heading of a column, one word per line.
 
     >>> _heading("unary_share")
     'unary\\nshare'
@@ -160,7 +152,7 @@ def _heading(name: str) -> str:
 
 
 def _cell(average: "Average | None") -> str:
-    """Format a mean and its standard error so briefly that five columns fit into a narrow terminal."""
+    """Format a mean and its standard error so that five columns fit into 80 characters."""
     if average is None:
         return "-"
     digits = 1 if average.mean > 1.5 else 3
