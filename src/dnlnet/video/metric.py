@@ -31,8 +31,6 @@ class TopK:
             raise ValueError(f"classes must be at least 1, got {classes}")
         self.classes = classes
         self.counts = torch.zeros(1 + len(RANKS), classes, dtype=torch.int64)  # all samples, then correct ones
-            1 + len(RANKS), classes, dtype=torch.int64
-        )  # all samples per class, then correct ones
         self.skipped: list[str] = []  # samples without a prediction, with the reason
         self.notes: list[str] = []  # defects of samples that count
 
