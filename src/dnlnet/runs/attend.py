@@ -43,7 +43,7 @@ def attend(
         queries: points in pixels, (x, y), or (x, y, frame) in a clip; default: points well inside the regions.
         against: further models to compare with.
         weights: of a transformer: a local state dict, or "none"; default: its library downloads them.
-        size: at which a transformer sees pictures, the shorter side in pixels; default: see `load_foreign`.
+        size: at which a transformer sees pictures, the shorter side in pixels; default: see `load_transformer`.
         layers: of a transformer, by number or name; default: some in figures, and all that fit in a page.
         heads: of a transformer: the mean over them (default), the number of one, or all.
         data: folder of the data set that the pictures are of: their labels are shown.
