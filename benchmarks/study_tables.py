@@ -1,7 +1,7 @@
-"""The tables of docs/study.md, written anew from the results in benchmarks/study.
+"""Write the tables of docs/study.md and docs/study/ from the results in benchmarks/study.
 
-A line stands above each table that is made: `<!-- all studies -->`, `<!-- study NAME -->` for means over seeds, or
-`<!-- study NAME beside OTHER: LABEL -->` for the values of each seed, beside those of the same seeds in another one.
+A comment marks the place of each table: `<!-- all studies -->`, `<!-- study NAME -->` for means over seeds, or
+`<!-- study NAME beside OTHER: LABEL -->` for the values of each seed next to the same seeds in another study.
 
 Example: python benchmarks/study_tables.py
 """
@@ -16,7 +16,8 @@ from dnlnet.runs.study import read_results
 from dnlnet.runs.study_report import PAPER_OVERLAPS, Row, Spread, summarise
 
 FOLDER = Path(__file__).resolve().parent
-PAGE = FOLDER.parent / "docs/study.md"
+DOCS = FOLDER.parent / "docs"
+PAGES = [DOCS / "study.md", *sorted((DOCS / "study").glob("*.md"))]
 _PLACE = re.compile(r"^(<!-- (?:all studies|study (\S+)(?: beside (\S+): (.+))?) -->\n)(?:\|.*\n)*", re.MULTILINE)
 PAIRWISE = ("nl", "nl_pairwise", "dnl_star", "dnl_dagger", "dnl")
 Shares = dict[str, list[tuple[float, float]]]  # of each variant's runs: the pairwise term's share, a uniform map's
@@ -35,14 +36,15 @@ STUDIES = {
 
 
 def main() -> None:
-    """Write the tables into the page, and say how many."""
-    text, count = fill(PAGE.read_text())
-    PAGE.write_text(text)
-    print(f"{count} tables written: {PAGE.name}")
+    """Write the tables into the pages and print their number."""
+    for page in PAGES:
+        text, count = fill(page.read_text())
+        page.write_text(text)
+        print(f"{page.relative_to(DOCS)}: {count} tables written")
 
 
 def fill(text: str) -> tuple[str, int]:
-    """The page with the tables of today's results, and how many there are."""
+    """Return the page with its tables filled in, and their number."""
     return _PLACE.subn(lambda place: place[1] + _table(*place.groups()[1:]), text)
 
 

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from dnlnet.attention import Terms
 from dnlnet.data.inputs import Inputs, find_inputs
-from dnlnet.lens.show.attend import Attended, Query, Request, attend_each, write_shown
+from dnlnet.lens.show.attend_images import attend_each
+from dnlnet.lens.show.attend_request import AttendRequest, AttendResult, Query
+from dnlnet.lens.show.attention_files import write_shown
 from dnlnet.lens.show.clip_figure import ClipPoint, clip_figure, clip_position
 from dnlnet.lens.trace.capture import capture_blocks
 from dnlnet.video.data.opening import is_video, open_any
@@ -22,7 +24,7 @@ from dnlnet.video.predictor import VideoModel
 _DOTS = 150  # per inch: as wide as a screen
 
 
-def attend_clips(models: Mapping[str, VideoModel], request: Request) -> Attended:
+def attend_clips(models: Mapping[str, VideoModel], request: AttendRequest) -> AttendResult:
     """A figure, the maps and their description for the clip in the middle of each video.
 
     Queries are (x, y) in pixels of the video, in the middle frame, or (x, y, frame) with frames of the clip counted

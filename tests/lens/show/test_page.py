@@ -17,10 +17,10 @@ from cost import LargestTensor
 from dnlnet import VARIANTS, NonLocalBlock
 from dnlnet.attention import Terms
 from dnlnet.data.classes import Classes
-from dnlnet.lens.show.explorer import explorer_page
-from dnlnet.lens.show.explorer.fit import fit_maps
-from dnlnet.lens.show.explorer.grid import Grid, coarse_maps, quantise
-from dnlnet.lens.show.views import Picture, Place, View
+from dnlnet.lens.show.attended_image import AttendedImage, AttentionView, LayerHead
+from dnlnet.lens.show.page.fit import fit_maps
+from dnlnet.lens.show.page.grid import Grid, coarse_maps, quantise
+from dnlnet.lens.show.page.html import attention_page
 
 CLASSES = Classes(["sky", "road"], [(0, 0, 255), (90, 90, 90)])
 
@@ -31,9 +31,9 @@ def terms_of(variant: str, size: tuple[int, int] = (9, 13), pool: int = 1, scale
     return block.terms(scale * torch.randn(1, 8, *size))
 
 
-def picture_of(*views: View, size: tuple[int, int] = (36, 52), name: str = "street.jpg") -> Picture:
+def picture_of(*views: AttentionView, size: tuple[int, int] = (36, 52), name: str = "street.jpg") -> AttendedImage:
     pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
-    return Picture(name, pixels, views)
+    return AttendedImage(name, pixels, views)
 
 
 def content_of(page: str) -> Any:
@@ -128,17 +128,17 @@ def test_sharp_attention_is_not_stored_finer_than_a_browser_can_hold() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_has_a_page(variant: str) -> None:
-    (picture,) = content_of(explorer_page([picture_of(View(variant, terms_of(variant)))]))["pictures"]
+    (picture,) = content_of(attention_page([picture_of(AttentionView(variant, terms_of(variant)))]))["pictures"]
     (view,) = picture["views"]
     assert view["coupled"] == VARIANTS[variant].coupled
     assert ("pairwise" in view["parts"]) == VARIANTS[variant].pairwise
 
 
 def test_a_page_of_two_views_of_97_by_97_positions_is_within_its_budget() -> None:
-    views = [View(name, terms_of(name, (97, 97), scale=20)) for name in ("nl", "dnl")]
+    views = [AttentionView(name, terms_of(name, (97, 97), scale=20)) for name in ("nl", "dnl")]
     picture = picture_of(*views, size=(97, 97))
     with LargestTensor() as largest:
-        page = explorer_page([picture], budget=1_500_000)
+        page = attention_page([picture], budget=1_500_000)
     assert 500_000 < len(page.encode()) <= 1_500_000
     assert largest.elements < 97**4 // 30
     for view in content_of(page)["pictures"][0]["views"]:
@@ -146,14 +146,14 @@ def test_a_page_of_two_views_of_97_by_97_positions_is_within_its_budget() -> Non
 
 
 def test_many_pictures_share_the_budget() -> None:
-    pictures = [picture_of(View("dnl", terms_of("dnl", (20, 20))), size=(300, 400)) for _ in range(4)]
-    assert len(explorer_page(pictures, budget=500_000).encode()) <= 500_000
+    pictures = [picture_of(AttentionView("dnl", terms_of("dnl", (20, 20))), size=(300, 400)) for _ in range(4)]
+    assert len(attention_page(pictures, budget=500_000).encode()) <= 500_000
     with pytest.raises(ValueError, match="fewer pictures"):
-        explorer_page(pictures, budget=60_000)
+        attention_page(pictures, budget=60_000)
 
 
 def test_the_page_asks_for_nothing_from_outside() -> None:
-    page = explorer_page([picture_of(View("dnl", terms_of("dnl")))])
+    page = attention_page([picture_of(AttentionView("dnl", terms_of("dnl")))])
     assert "http://" not in page
     assert "https://" not in page
     assert re.findall(r'(?:src|href)="(?!data:)[^"]*"', page) == []
@@ -162,10 +162,12 @@ def test_the_page_asks_for_nothing_from_outside() -> None:
 
 def test_names_cannot_become_part_of_the_page() -> None:
     nasty = "</script><script>alert(1)</script><!-- {{content}} \\u2028 \"'&"
-    picture = picture_of(View(nasty, terms_of("dnl")), name=nasty)
-    page = explorer_page([picture], title=nasty)
+    picture = picture_of(AttentionView(nasty, terms_of("dnl")), name=nasty)
+    page = attention_page([picture], title=nasty)
     assert "<script>alert" not in page
-    assert page.count("</script>") == explorer_page([picture_of(View("a", terms_of("dnl")))]).count("</script>")
+    assert page.count("</script>") == attention_page([picture_of(AttentionView("a", terms_of("dnl")))]).count(
+        "</script>"
+    )
     (stored,) = content_of(page)["pictures"]
     assert stored["name"] == stored["views"][0]["title"] == nasty
 
@@ -173,9 +175,9 @@ def test_names_cannot_become_part_of_the_page() -> None:
 def test_labels_and_predictions_are_stored_once_each() -> None:
     rng = np.random.default_rng(1)
     labels, prediction = (rng.integers(0, 2, (36, 52), dtype=np.uint8) for _ in range(2))
-    views = [View(name, terms_of("dnl"), prediction) for name in ("first block", "second block")]
+    views = [AttentionView(name, terms_of("dnl"), prediction) for name in ("first block", "second block")]
     pixels = np.zeros((36, 52, 3), dtype=np.uint8)
-    (stored,) = content_of(explorer_page([Picture("a", pixels, views, labels, CLASSES)]))["pictures"]
+    (stored,) = content_of(attention_page([AttendedImage("a", pixels, views, labels, CLASSES)]))["pictures"]
     assert [view["prediction"] for view in stored["views"]] == [0, 0]
     first, second = (
         np.frombuffer(decompress(b64decode(text)), np.uint8).reshape(stored["labelSize"]) for text in stored["labels"]
@@ -186,23 +188,23 @@ def test_labels_and_predictions_are_stored_once_each() -> None:
 
 
 def test_the_covered_share_of_a_map_is_told() -> None:
-    view = View("detector", terms_of("dnl"), covered=(0.75, 1.0))
-    assert content_of(explorer_page([picture_of(view)]))["pictures"][0]["views"][0]["covered"] == [0.75, 1.0]
+    view = AttentionView("detector", terms_of("dnl"), covered=(0.75, 1.0))
+    assert content_of(attention_page([picture_of(view)]))["pictures"][0]["views"][0]["covered"] == [0.75, 1.0]
 
 
 def test_without_pictures_there_is_no_page() -> None:
     with pytest.raises(ValueError, match="at least one"):
-        explorer_page([])
+        attention_page([])
 
 
 def test_a_page_begins_with_the_point_that_was_asked_for_and_a_transformer_deep_inside() -> None:
-    def layers(head: str) -> list[View]:
-        places = [Place("vit", str(number), head) for number in range(12)]
-        return [View(place.title, terms_of("nl", (3, 4)), place=place) for place in places]
+    def layers(head: str) -> list[AttentionView]:
+        places = [LayerHead("vit", str(number), head) for number in range(12)]
+        return [AttentionView(place.title, terms_of("nl", (3, 4)), place=place) for place in places]
 
     asked = replace(picture_of(*layers("mean of 6 heads")), start=(20, 11))
     heads = picture_of(*layers("head 0"), *layers("head 1"))
-    ours = picture_of(View("nl", terms_of("nl")), View("dnl", terms_of("dnl")))
-    found = content_of(explorer_page([asked, heads, ours]))["pictures"]
+    ours = picture_of(AttentionView("nl", terms_of("nl")), AttentionView("dnl", terms_of("dnl")))
+    found = content_of(attention_page([asked, heads, ours]))["pictures"]
     assert [(part["view"], part["compare"]) for part in found] == [(7, False), (0, False), (0, True)]
     assert found[0]["start"] == [20, 11]

@@ -6,18 +6,21 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
-from dnlnet.files import json_text
-from dnlnet.lens.show.explorer.fit import Parts, fit_maps, jpeg_data_url, pack, shrink, shrink_labels
-from dnlnet.lens.show.explorer.grid import CoarseMaps, Grid
-from dnlnet.lens.show.views import LEARNT_LITTLE, UNIFORM, Picture, View
+from dnlnet.files import atomic_write, json_text
+from dnlnet.lens.show.attended_image import LEARNT_LITTLE, UNIFORM, AttendedImage, AttentionView
+from dnlnet.lens.show.layers import left_out, with_few_layers
+from dnlnet.lens.show.page.fit import Parts, fit_maps, jpeg_data_url, pack, shrink, shrink_labels
+from dnlnet.lens.show.page.grid import CoarseMaps, Grid
 
 BUDGET = 4_000_000
+PAGE_VIEWS = 32  # of transformers, in all images, unless layers are chosen
 COLOURS = ("inferno", "magma", "viridis", "turbo", "greys")
 # Longest side of a picture in the page, smaller for pages with many pictures.
 _SIDES = (1024, 768, 512, 384, 256)
@@ -28,8 +31,8 @@ _VIEW_TEXT = 1000
 Json = dict[str, Any]
 
 
-def explorer_page(
-    pictures: Sequence[Picture],
+def attention_page(
+    pictures: Sequence[AttendedImage],
     *,
     title: str = "Attention explorer",
     budget: int = BUDGET,
@@ -50,7 +53,8 @@ def explorer_page(
     >>> import torch
     >>> from dnlnet.attention import NonLocalBlock
     >>> terms = NonLocalBlock(8, "dnl").terms(torch.rand(1, 8, 6, 8))
-    >>> page = explorer_page([Picture("a.jpg", np.zeros((48, 64, 3), dtype=np.uint8), [View("dnl", terms)])])
+    >>> image = AttendedImage("a.jpg", np.zeros((48, 64, 3), dtype=np.uint8), [AttentionView("dnl", terms)])
+    >>> page = attention_page([image])
     >>> page[:15], len(page) < 100_000
     ('<!doctype html>', True)
     """
@@ -70,6 +74,16 @@ def explorer_page(
         entry |= _describe_view(view, maps, parts)
         room -= sum(len(text) for part in parts.values() for text in part.values())
     return _fill_template(title, content)
+
+
+def write_page(path: Path, pictures: Sequence[AttendedImage], *, every_layer: bool = False) -> str:
+    """Write the page that explores pictures, and return what it leaves out, in words."""
+    most = max(1, PAGE_VIEWS // len(pictures))
+    few = pictures if every_layer else [with_few_layers(picture, most) for picture in pictures]
+    missing = left_out(pictures[0].views, few[0].views)
+    with atomic_write(path) as temporary:
+        temporary.write_text(attention_page(few, note=missing), encoding="utf-8")
+    return missing
 
 
 def describe_maps(maps: CoarseMaps) -> str:
@@ -99,12 +113,12 @@ def _square(grid: Grid) -> str:
     return _by((grid.factor, grid.factor))
 
 
-def _weight(view: View) -> int:
+def _weight(view: AttentionView) -> int:
     """Weight of a view in sharing out the page: one map needs far less room than one per query."""
     return 1 if view.terms.pairwise is None else 16 * (1 + (view.terms.coupled is not None))
 
 
-def _describe_pictures(pictures: Sequence[Picture], room: int) -> list[Json]:
+def _describe_pictures(pictures: Sequence[AttendedImage], room: int) -> list[Json]:
     """Everything but the maps, with pictures as large as fit."""
     for side in _SIDES:
         parts = [_describe_picture(picture, side) for picture in pictures]
@@ -116,7 +130,7 @@ def _describe_pictures(pictures: Sequence[Picture], room: int) -> list[Json]:
     )
 
 
-def _describe_picture(picture: Picture, side: int) -> Json:
+def _describe_picture(picture: AttendedImage, side: int) -> Json:
     image = shrink(picture.pixels, side)
     stored: list[str] = []
 
@@ -141,7 +155,7 @@ def _describe_picture(picture: Picture, side: int) -> Json:
     return {
         "name": picture.name,
         "size": picture.size,
-        "start": picture.telling_point(),
+        "start": picture.start_point(),
         # Layers of a transformer are many, and looked at one by one.
         "compare": len(picture.views) > 1 and all(view.place is None for view in picture.views),
         "view": _first_view(picture),
@@ -156,7 +170,7 @@ def _describe_picture(picture: Picture, side: int) -> Json:
     }
 
 
-def _first_view(picture: Picture) -> int:
+def _first_view(picture: AttendedImage) -> int:
     """The view that is seen first: of the layers of one transformer one at two thirds of the depth.
 
     Maps of the first layers are of edges and colours, those of later ones of things.
@@ -165,7 +179,7 @@ def _first_view(picture: Picture) -> int:
     return 2 * (len(picture.views) - 1) // 3 if len(one) == 1 and None not in one else 0
 
 
-def _describe_view(view: View, maps: CoarseMaps, parts: Parts) -> Json:
+def _describe_view(view: AttentionView, maps: CoarseMaps, parts: Parts) -> Json:
     return {
         "covered": view.covered,
         "coupled": view.terms.coupled is not None,

@@ -16,6 +16,7 @@ from torch import Tensor
 from dnlnet.data.classes import Classes
 from dnlnet.data.names import in_figure
 from dnlnet.lens.measure.consistency import boundary_map
+from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
 from dnlnet.lens.show.panels import (
     SCALE,
     SIDE,
@@ -27,10 +28,10 @@ from dnlnet.lens.show.panels import (
     overlay_heat,
     panel_height,
 )
-from dnlnet.lens.show.views import Picture, Point, View
+from dnlnet.lens.show.query_points import Point
 
 
-def attention_figure(picture: Picture, points: Sequence[Point], *, title: str | None = None) -> Figure:
+def attention_figure(picture: AttendedImage, points: Sequence[Point], *, title: str | None = None) -> Figure:
     """The picture with its query points, its labels, and the attention of each term of each view.
 
     Args:
@@ -41,7 +42,8 @@ def attention_figure(picture: Picture, points: Sequence[Point], *, title: str | 
 
     >>> from dnlnet import NonLocalBlock
     >>> terms = NonLocalBlock(8, "dnl").terms(30 * torch.randn(1, 8, 4, 6))
-    >>> figure = attention_figure(Picture("sea", np.zeros((16, 24, 3), np.uint8), [View("dnl", terms)]), [(8, 12)])
+    >>> image = AttendedImage("sea", np.zeros((16, 24, 3), np.uint8), [AttentionView("dnl", terms)])
+    >>> figure = attention_figure(image, [(8, 12)])
     >>> [axes.get_title() for axes in figure.subfigs[0].axes if axes.get_title()]
     ['sea and query points', 'unary: one map for all queries', 'pairwise of 1', 'pairwise + unary of 1']
     """
@@ -66,7 +68,7 @@ def attention_figure(picture: Picture, points: Sequence[Point], *, title: str | 
     return figure
 
 
-def _figure_of_one_view(picture: Picture, points: Sequence[Point], title: str | None) -> Figure:
+def _figure_of_one_view(picture: AttendedImage, points: Sequence[Point], title: str | None) -> Figure:
     """The picture and its maps in a row; below, prediction, legend and combined maps: no place is left empty."""
     (view,) = picture.views
     positions = [view.position(point, picture) for point in points]
@@ -124,13 +126,13 @@ def _draw_nothing(axes: Axes) -> None:
 
 
 def _draw_heat(
-    axes: Axes, picture: Picture, view: View, attention: Tensor, title: str, marks: Sequence[Mark] = ()
+    axes: Axes, picture: AttendedImage, view: AttentionView, attention: Tensor, title: str, marks: Sequence[Mark] = ()
 ) -> None:
     over = view.over_picture(attention, picture)
     draw_panel(axes, overlay_heat(picture.pixels, over), noted(title, over), marks)
 
 
-def _draw_classes(axes: Axes, picture: Picture) -> None:
+def _draw_classes(axes: Axes, picture: AttendedImage) -> None:
     """A legend of the classes that the picture or a prediction has."""
     assert picture.classes is not None
     seen = [picture.labels, *(view.prediction for view in picture.views)]
@@ -138,7 +140,7 @@ def _draw_classes(axes: Axes, picture: Picture) -> None:
     draw_legend(axes, picture.classes, [k for k in shown if k < len(picture.classes)])
 
 
-def _draw_truth(part: SubFigure, picture: Picture, points: Sequence[Point], columns: int) -> None:
+def _draw_truth(part: SubFigure, picture: AttendedImage, points: Sequence[Point], columns: int) -> None:
     """Draw the picture with its points, the labels and their edges if known, and the legend."""
     # A last column as wide as the colour bars below: panels that took its place would be too high for their titles.
     axes = _places(part, 1, columns + 1, [SIDE] * columns + [SCALE])
@@ -152,7 +154,9 @@ def _draw_truth(part: SubFigure, picture: Picture, points: Sequence[Point], colu
         _draw_classes(next(axes), picture)
 
 
-def _draw_view(part: SubFigure, picture: Picture, view: View, points: Sequence[Point], columns: int) -> None:
+def _draw_view(
+    part: SubFigure, picture: AttendedImage, view: AttentionView, points: Sequence[Point], columns: int
+) -> None:
     """Draw the unary and pairwise maps, and below them the prediction and the combined maps."""
     part.suptitle(in_figure(view.title), fontsize=10, fontweight="bold")
     positions = [view.position(point, picture) for point in points]
@@ -180,7 +184,7 @@ def _draw_view(part: SubFigure, picture: Picture, view: View, points: Sequence[P
     draw_scale(part, drawn)
 
 
-def _rows_of(view: View) -> list[str]:
+def _rows_of(view: AttentionView) -> list[str]:
     """Which maps to show; the combined ones only if there are two terms."""
     has_both = view.terms.pairwise is not None and view.terms.unary is not None
     if has_both:
@@ -190,14 +194,14 @@ def _rows_of(view: View) -> list[str]:
     return ["unary"]
 
 
-def _draw_prediction(axes: Axes, picture: Picture, view: View) -> None:
+def _draw_prediction(axes: Axes, picture: AttendedImage, view: AttentionView) -> None:
     if view.prediction is None or picture.classes is None:
         return
     if (view.prediction < len(picture.classes)).any():  # a detector may have found nothing
         draw_panel(axes, picture.classes.paint(view.prediction), "prediction")
 
 
-def position_mark(number: int, position: Point, view: View, picture: Picture) -> Mark:
+def position_mark(number: int, position: Point, view: AttentionView, picture: AttendedImage) -> Mark:
     """A mark on the position's cell, in pixels of the picture."""
     height, width = (
         length / share / count
@@ -216,7 +220,7 @@ def _places(part: SubFigure, rows: int, columns: int, widths: Sequence[float] | 
     return iter(places)
 
 
-def _share(attention: Tensor, labels: NDArray[np.uint8], point: Point, classes: Classes, view: View) -> str:
+def _share(attention: Tensor, labels: NDArray[np.uint8], point: Point, classes: Classes, view: AttentionView) -> str:
     """The share of the attention, and of the picture, on the query's class, in words."""
     label = int(labels[point])
     if label >= len(classes) or view.covered != (1, 1):

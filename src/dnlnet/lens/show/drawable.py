@@ -16,7 +16,7 @@ from dnlnet.lens.show.panels import PRINT_DOTS, save_figure, write_figure
 SCREEN_DOTS = 110  # per inch
 
 
-class Drawn(ABC):
+class Drawable(ABC):
     """A result that draws itself: ``show()``, ``save("result.png")``, ``plot()``; a notebook shows it by itself."""
 
     @abstractmethod
@@ -43,7 +43,7 @@ class Drawn(ABC):
         return figure_png(self.plot())
 
 
-class DrawnOver(Drawn):
+class DrawableOverlay(Drawable):
     """A result that is drawn over the picture that it is of."""
 
     @abstractmethod

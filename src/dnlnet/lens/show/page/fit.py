@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dnlnet.attention import Terms
-from dnlnet.lens.show.explorer.grid import CoarseMaps, Grid, coarse_maps
+from dnlnet.lens.show.page.grid import CoarseMaps, Grid, coarse_maps
 
 QUALITY = 88
 # Maps that are compressed first, to estimate the size of all.

@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.attention import Terms
-from dnlnet.data.classes import IGNORE, Classes
+from dnlnet.data.classes import Classes
+from dnlnet.lens.show.query_points import Point, interior_points
 
 UNIFORM = 1.2  # times its mean that the strongest value of a map reaches which says nothing
 LEARNT_LITTLE = "nearly uniform: this block has learnt little yet"
-Point = tuple[int, int]  # (row, column) in pixels of the picture
 _TRIED = 6  # points, to find a telling one
 
 
 @dataclass(frozen=True)
-class Place:
+class LayerHead:
     """Where in a transformer an attention is.
 
     Args:
@@ -31,7 +31,7 @@ class Place:
         layer: its number among the attentions of the model, and its name there.
         head: which one, or that it is the mean of all.
 
-    >>> Place("vit", "5 (blocks.5.attn)", "mean of 6 heads").title
+    >>> LayerHead("vit", "5 (blocks.5.attn)", "mean of 6 heads").title
     'vit: layer 5 (blocks.5.attn), mean of 6 heads'
     """
 
@@ -51,7 +51,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Box:
+class DetectedBox:
     """An object that a detector found: its class, how sure that is, and left, top, right, bottom in pixels."""
 
     label: int
@@ -60,7 +60,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class View:
+class AttentionView:
     """What one block, or head, of one model made of a picture.
 
     Args:
@@ -77,8 +77,8 @@ class View:
     terms: Terms
     prediction: NDArray[np.uint8] | None = None
     covered: tuple[float, float] = (1.0, 1.0)
-    place: Place | None = None
-    boxes: Sequence[Box] = ()
+    place: LayerHead | None = None
+    boxes: Sequence[DetectedBox] = ()
 
     def __post_init__(self) -> None:
         if len(self.terms.size) != 2:
@@ -86,7 +86,7 @@ class View:
         if not all(0 < share <= 1 for share in self.covered):
             raise ValueError(f"a picture covers a share of the map in 0..1, got {self.covered}")
 
-    def position(self, point: Point, picture: "Picture") -> Point:
+    def position(self, point: Point, picture: "AttendedImage") -> Point:
         """The position on the block's map in whose cell a pixel of the picture lies.
 
         Position i of n covers the i-th n-th of the map, as when labels are averaged over it.
@@ -97,7 +97,7 @@ class View:
         )
         return row, column
 
-    def over_picture(self, attention: Tensor, picture: "Picture") -> Tensor:
+    def over_picture(self, attention: Tensor, picture: "AttendedImage") -> Tensor:
         """A map (h, w) brought to the pixels of the picture, (H, W), linearly between the centres of its cells."""
         height, width = picture.size
         whole = [ceil(length / share) for length, share in zip(picture.size, self.covered, strict=True)]
@@ -106,7 +106,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Picture:
+class AttendedImage:
     """A picture and the views of it.
 
     Args:
@@ -115,12 +115,12 @@ class Picture:
         views: of blocks of one or several models.
         labels: (H, W), the true classes, if they are known; IGNORE where not.
         classes: what labels and predictions mean.
-        start: the point to begin with; None leaves it to `telling_point`.
+        start: the point to begin with; None leaves it to `start_point`.
     """
 
     name: str
     pixels: NDArray[np.uint8]
-    views: Sequence[View]
+    views: Sequence[AttentionView]
     labels: NDArray[np.uint8] | None = None
     classes: Classes | None = None
     start: Point | None = None
@@ -148,7 +148,7 @@ class Picture:
             return [(self.size[0] // 2, self.size[1] // 2)]
         return interior_points(torch.from_numpy(labels), count, len(self.classes))
 
-    def telling_point(self) -> Point:
+    def start_point(self) -> Point:
         """Of some points well inside regions, that whose attention prefers its own class most.
 
         That is the share of the pairwise map of the first view on the class, less the class's share of the picture.
@@ -186,7 +186,7 @@ class Picture:
 
 
 @runtime_checkable
-class PictureModel(Protocol):
+class ImageModel(Protocol):
     """A trained network that looks at pictures."""
 
     @property
@@ -194,12 +194,12 @@ class PictureModel(Protocol):
         """What its outputs mean, if it looks for classes of pixels."""
         ...
 
-    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[View]:
+    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
         """Views of every block, of one pass over the whole picture (H, W, 3)."""
         ...
 
 
-def classes_of(models: Iterable[PictureModel]) -> Classes | None:
+def classes_of(models: Iterable[ImageModel]) -> Classes | None:
     """The classes of the first model that knows any."""
     return next((model.classes for model in models if model.classes is not None), None)
 
@@ -222,52 +222,14 @@ def cell_of(index: int, length: int, count: int, covered: float = 1.0) -> int:
     return min(int((index + 0.5) / length * covered * count), count - 1)
 
 
-def interior_points(labels: Tensor, count: int = 3, classes: int = IGNORE) -> list[Point]:
-    """For the `count` classes with the thickest regions, the pixel farthest from any border, thickest first.
-
-    Labels from `classes` on are none. Where there is no class at all, the middle.
-
-    >>> labels = torch.zeros(9, 9, dtype=torch.int64)
-    >>> labels[:, 6:] = 1
-    >>> interior_points(labels, count=2)
-    [(2, 2), (1, 7)]
-    """
-    found: list[tuple[int, Point]] = []
-    for label in (label for label in labels.unique().tolist() if label < classes):
-        radius, point = _deepest(labels == label)
-        found.append((-radius, point))
-    return [point for _, point in sorted(found)[:count]] or [(labels.shape[0] // 2, labels.shape[1] // 2)]
-
-
-def _deepest(inside: Tensor) -> tuple[int, Point]:
-    """The largest square inside of a region (H, W), by its radius, and the middle of the first such square.
-
-    The number of pixels in a square follows from four sums over all above and on the left; the radius is halved in.
-    """
-    sums = F.pad(inside.cumsum(dim=0).cumsum(dim=1), (1, 0, 1, 0))
-
-    def squares(radius: int) -> Tensor:
-        side = 2 * radius + 1
-        count = sums[side:, side:] - sums[:-side, side:] - sums[side:, :-side] + sums[:-side, :-side]
-        return count == side**2
-
-    smallest, largest = 0, (min(inside.shape) - 1) // 2
-    while smallest < largest:
-        middle = (smallest + largest + 1) // 2
-        smallest, largest = (middle, largest) if squares(middle).any() else (smallest, middle - 1)
-    full = squares(smallest)
-    row, column = divmod(int(full.flatten().float().argmax()), full.shape[1])
-    return smallest, (row + smallest, column + smallest)
-
-
-def views_of_blocks(
+def block_views(
     title: str,
     blocks: Mapping[str, Terms],
     prediction: NDArray[np.uint8] | None,
     covered: tuple[float, float] = (1.0, 1.0),
-) -> list[View]:
+) -> list[AttentionView]:
     """A view of each block, named where there are several."""
     return [
-        View(title if len(blocks) == 1 else f"{title}: {name}", terms, prediction, covered)
+        AttentionView(title if len(blocks) == 1 else f"{title}: {name}", terms, prediction, covered)
         for name, terms in blocks.items()
     ]

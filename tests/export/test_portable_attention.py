@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from cost import Multiplied
 from dnlnet import NonLocalBlock
 from dnlnet.attention import VARIANTS
-from dnlnet.export import Attention, Axes, Deployed, attend, portable
+from dnlnet.export import Attention, Axes, Deployed, portable, portable_attention
 from dnlnet.export.programs import Arrays, computed, read_onnx, write_onnx, write_program
 from dnlnet.signals import StopSignal, exit_on_stop_signals
 from equations import randomise, sharp_operands
@@ -49,7 +49,7 @@ class Beside(Deployed):
 @pytest.fixture
 def blocks(monkeypatch: pytest.MonkeyPatch) -> nn.ModuleList:
     """One of each variant, and one with fewer keys than queries."""
-    monkeypatch.setattr(attend, "ROWS", ROWS)
+    monkeypatch.setattr(portable_attention, "ROWS", ROWS)
     made = [*(NonLocalBlock(6, variant) for variant in VARIANTS), NonLocalBlock(6, "dnl", pool=2)]
     return nn.ModuleList(randomise(block, seed) for seed, block in enumerate(made))
 
@@ -159,13 +159,13 @@ def in_a_plain_loop(step: Step, carried: Tensor, items: Tensor) -> tuple[Tensor,
 def test_no_subnormal_number_is_multiplied(traced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of logits spread over some hundred units, and nothing is lost by it."""
     monkeypatch.setattr(import_module("torch._higher_order_ops.scan"), "scan", in_a_plain_loop)
-    monkeypatch.setattr(attend, "ROWS", ROWS)
+    monkeypatch.setattr(portable_attention, "ROWS", ROWS)
     query, key, value = (operand.detach() for operand in sharp_operands())
     with Multiplied() as seen:
         if traced:
-            found = attend._attend_in_traced_blocks(query, key, value, ROWS, attend.TINY)
+            found = portable_attention._attend_in_traced_blocks(query, key, value, ROWS, portable_attention.TINY)
         else:
-            found = attend.attend_in_blocks(query, key, value)
+            found = portable_attention.attend_in_blocks(query, key, value)
     assert seen.multiplies >= 4  # two of each block
     assert seen.subnormal == 0
     # Eq. 2 in float64

@@ -15,8 +15,8 @@ from torch import Tensor
 from dnlnet import NonLocalBlock
 from dnlnet.attention import Terms
 from dnlnet.data.classes import Classes
-from dnlnet.lens.show.explorer import explorer_page
-from dnlnet.lens.show.views import Box, Picture, Place, View
+from dnlnet.lens.show.attended_image import AttendedImage, AttentionView, DetectedBox, LayerHead
+from dnlnet.lens.show.page.html import attention_page
 
 CLASSES = Classes(["sky", "<b>road</b>"], [(80, 120, 255), (90, 90, 90)])
 HEIGHT, WIDTH = 144, 208
@@ -30,29 +30,35 @@ def terms_of(variant: str, pool: int = 1, seed: int = 5) -> Terms:
     return NonLocalBlock(8, variant, pool=pool).terms(40 * torch.randn(1, 8, *SIZE))
 
 
-def street() -> Picture:
+def street() -> AttendedImage:
     pixels = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
     views = [
-        View("dnl", terms_of("dnl"), LABELS),
-        View("nl", terms_of("nl"), LABELS[::-1].copy()),
-        View("gc", terms_of("gc"), boxes=[Box(1, 0.75, (90, 60, 120, 90)), Box(0, 0.5, (80, 50, 200, 140))]),
-        View("padded", terms_of("dnl", pool=2), covered=(0.7, 0.9)),
+        AttentionView("dnl", terms_of("dnl"), LABELS),
+        AttentionView("nl", terms_of("nl"), LABELS[::-1].copy()),
+        AttentionView(
+            "gc",
+            terms_of("gc"),
+            boxes=[DetectedBox(1, 0.75, (90, 60, 120, 90)), DetectedBox(0, 0.5, (80, 50, 200, 140))],
+        ),
+        AttentionView("padded", terms_of("dnl", pool=2), covered=(0.7, 0.9)),
     ]
-    return Picture("street.jpg", pixels, views, LABELS, CLASSES)
+    return AttendedImage("street.jpg", pixels, views, LABELS, CLASSES)
 
 
-def flat() -> View:
+def flat() -> AttentionView:
     torch.manual_seed(0)
-    return View("flat", NonLocalBlock(8, "dnl").terms(0.01 * torch.randn(1, 8, *SIZE)))
+    return AttentionView("flat", NonLocalBlock(8, "dnl").terms(0.01 * torch.randn(1, 8, *SIZE)))
 
 
-def transformer() -> Picture:
+def transformer() -> AttendedImage:
     """Two models, of two layers with three heads, and of one layer without."""
     heads = ["mean of 2 heads", "head 0", "head 1"]
-    places = [Place("vit", layer, head) for layer in ("0 (first)", "1 (second)") for head in heads]
-    places.append(Place("swin", "0 (only)", "head 0"))
-    views = [View(place.title, terms_of("nl", seed=number), place=place) for number, place in enumerate(places)]
-    return Picture("cat.jpg", np.zeros((HEIGHT, WIDTH, 3), dtype=np.uint8), views)
+    places = [LayerHead("vit", layer, head) for layer in ("0 (first)", "1 (second)") for head in heads]
+    places.append(LayerHead("swin", "0 (only)", "head 0"))
+    views = [
+        AttentionView(place.title, terms_of("nl", seed=number), place=place) for number, place in enumerate(places)
+    ]
+    return AttendedImage("cat.jpg", np.zeros((HEIGHT, WIDTH, 3), dtype=np.uint8), views)
 
 
 @dataclass
@@ -88,12 +94,14 @@ class Opened:
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Addresses of a page with all positions, and of one so small that it has only some."""
     folder: Path = tmp_path_factory.mktemp("explorer")
-    second = Picture("wide.jpg", np.zeros((40, 120, 3), dtype=np.uint8), [View("only", terms_of("dnl_star"))])
+    second = AttendedImage(
+        "wide.jpg", np.zeros((40, 120, 3), dtype=np.uint8), [AttentionView("only", terms_of("dnl_star"))]
+    )
     pages = {
-        "fine": explorer_page([street(), second]),
-        "coarse": explorer_page([street()], budget=240_000),
-        "flat": explorer_page([Picture("night.jpg", np.zeros((40, 120, 3), dtype=np.uint8), [flat()])]),
-        "transformer": explorer_page([transformer()], note="layers 0, 1 of 12 are shown"),
+        "fine": attention_page([street(), second]),
+        "coarse": attention_page([street()], budget=240_000),
+        "flat": attention_page([AttendedImage("night.jpg", np.zeros((40, 120, 3), dtype=np.uint8), [flat()])]),
+        "transformer": attention_page([transformer()], note="layers 0, 1 of 12 are shown"),
     }
     for name, page in pages.items():
         (folder / f"{name}.html").write_text(page, encoding="utf-8")
@@ -312,7 +320,7 @@ def test_it_opens_with_two_views_at_a_telling_point(fine: Opened) -> None:
     fine.go("")
     state = fine.state()
     assert [state[name] for name in ("a", "b", "compare", "pinned")] == [0, 1, True, False]
-    assert (state["y"], state["x"]) == street().telling_point()
+    assert (state["y"], state["x"]) == street().start_point()
 
 
 def test_a_sentence_says_how_much_of_a_map_lies_on_which_class(fine: Opened) -> None:
@@ -425,7 +433,7 @@ def test_heat_is_where_the_attention_is(fine: Opened, index: int) -> None:
     height, width, opacities = fine.page.evaluate(script, [index, WIDTH / HEIGHT])
     unary = view.terms.maps([(0, 0)]).unary
     assert unary is not None
-    of_that_size = Picture("", np.zeros((height, width, 3), dtype=np.uint8), [replace(view, prediction=None)])
+    of_that_size = AttendedImage("", np.zeros((height, width, 3), dtype=np.uint8), [replace(view, prediction=None)])
     wanted = 255 * view.over_picture(unary[0] / unary.max(), of_that_size)
     np.testing.assert_allclose(np.array(opacities).reshape(height, width), wanted, atol=4)
 

@@ -11,7 +11,7 @@ from PIL import Image, ImageShow
 from dnlnet import AttentionMaps, NonLocalBlock
 from dnlnet.data.classes import Classes
 from dnlnet.detection.predictor import Detections
-from dnlnet.lens.show.drawn import Drawn
+from dnlnet.lens.show.drawable import Drawable
 from dnlnet.segmentation.predictor import Prediction
 from dnlnet.video.predictor import Action
 
@@ -22,7 +22,7 @@ LABELS[18:] = 1
 MASKS = np.stack([LABELS == 0, LABELS == 1, LABELS == 1])
 BOXES = np.array([[0, 0, 31, 17], [0, 18, 31, 23], [0, 18, 31, 23]], np.float32)
 
-RESULTS: dict[str, tuple[Drawn, str]] = {
+RESULTS: dict[str, tuple[Drawable, str]] = {
     "prediction": (Prediction(PIXELS, LABELS, TWO), "Prediction(32 x 24: sky 75%, <b>road</b> 25%)"),
     "detections": (
         Detections(PIXELS, BOXES, np.array([0, 1, 1]), np.array([0.9, 0.8, 0.7], np.float32), MASKS, TWO),

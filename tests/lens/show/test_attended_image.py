@@ -5,8 +5,9 @@ import torch
 from dnlnet import NonLocalBlock
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.lens.show.record import record
-from dnlnet.lens.show.views import Picture, View, interior_points
+from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
+from dnlnet.lens.show.attention_files import record
+from dnlnet.lens.show.query_points import interior_points
 from dnlnet.segmentation.inference import Inference
 from dnlnet.segmentation.predictor import SegmentationModel
 from dnlnet.segmentation.tiny import TinySegmentor
@@ -20,16 +21,16 @@ def terms(variant: str = "dnl", size: tuple[int, int] = (8, 12)):
 
 
 def test_a_point_belongs_to_the_cell_it_lies_in() -> None:
-    view = View("v", terms())
-    picture = Picture("p", PIXELS, [view])
+    view = AttentionView("v", terms())
+    picture = AttendedImage("p", PIXELS, [view])
     for point, position in {(0, 0): (0, 0), (3, 4): (0, 1), (4, 3): (1, 0), (31, 47): (7, 11)}.items():
         assert view.position(point, picture) == position
 
 
 def test_a_map_over_the_picture_keeps_its_values_at_the_middles() -> None:
-    view = View("v", terms(size=(4, 6)))
+    view = AttentionView("v", terms(size=(4, 6)))
     attention = torch.rand(4, 6)
-    over = view.over_picture(attention, Picture("p", np.zeros((20, 30, 3), np.uint8), [view]))
+    over = view.over_picture(attention, AttendedImage("p", np.zeros((20, 30, 3), np.uint8), [view]))
     torch.testing.assert_close(over[2::5, 2::5], attention)
 
 
@@ -49,9 +50,9 @@ def test_views_of_a_segmentation_model_are_of_one_pass_over_the_whole_picture() 
 def test_a_record_has_the_maps_and_where_each_query_snapped_to() -> None:
     labels = np.zeros((32, 48), np.uint8)
     labels[:, 24:] = IGNORE
-    view = View("mine", terms(), prediction=np.ones((32, 48), np.uint8))
+    view = AttentionView("mine", terms(), prediction=np.ones((32, 48), np.uint8))
     content, maps = record(
-        Picture("p", PIXELS, [view, View("other", terms("gc"))], labels, CLASSES), [(5, 7), (0, 40)]
+        AttendedImage("p", PIXELS, [view, AttentionView("other", terms("gc"))], labels, CLASSES), [(5, 7), (0, 40)]
     )
     first, second = content["views"][0]["queries"]
     assert first == {"x": 7, "y": 5, "row": 1, "column": 1, "true": "a", "predicted": "b"}
@@ -71,22 +72,22 @@ def test_interior_points_are_of_different_classes_and_never_of_none() -> None:
 
 
 def test_a_picture_without_classes_is_looked_at_in_its_middle() -> None:
-    assert Picture("p", PIXELS, [View("v", terms())]).interior_points() == [(16, 24)]
+    assert AttendedImage("p", PIXELS, [AttentionView("v", terms())]).interior_points() == [(16, 24)]
 
 
 def test_pictures_and_views_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match=r"pixels must be \(H, W, 3\) of uint8"):
-        Picture("p", PIXELS[0], [View("v", terms())])
+        AttendedImage("p", PIXELS[0], [AttentionView("v", terms())])
     with pytest.raises(ValueError, match=r"labels: \(31, 48\) labels for a picture of \(32, 48\)"):
-        Picture("p", PIXELS, [View("v", terms())], np.zeros((31, 48), np.uint8), CLASSES)
+        AttendedImage("p", PIXELS, [AttentionView("v", terms())], np.zeros((31, 48), np.uint8), CLASSES)
     with pytest.raises(ValueError, match="no classes to say what they mean"):
-        Picture("p", PIXELS, [View("v", terms(), prediction=np.zeros((32, 48), np.uint8))])
+        AttendedImage("p", PIXELS, [AttentionView("v", terms(), prediction=np.zeros((32, 48), np.uint8))])
     with pytest.raises(ValueError, match="has no views"):
-        Picture("p", PIXELS, [])
+        AttendedImage("p", PIXELS, [])
     with pytest.raises(ValueError, match="a view is of a 2d block"):
-        View("v", NonLocalBlock(4, dims=1).terms(torch.randn(1, 4, 9)))
+        AttentionView("v", NonLocalBlock(4, dims=1).terms(torch.randn(1, 4, 9)))
     with pytest.raises(ValueError, match=r"covers a share of the map in 0\.\.1"):
-        View("v", terms(), covered=(0.0, 1.0))
+        AttentionView("v", terms(), covered=(0.0, 1.0))
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (7, 5), (20, 31)])
@@ -116,6 +117,6 @@ def test_a_picture_of_one_row_is_not_asked_about_its_padding() -> None:
     pixels = PIXELS[:1]
     (view,) = model.views("v", pixels)
     assert view.terms.size == (2, 12)
-    picture = Picture("p", pixels, [view], classes=CLASSES)
+    picture = AttendedImage("p", pixels, [view], classes=CLASSES)
     assert [view.position((0, column), picture) for column in (0, 47)] == [(0, 0), (0, 11)]
     assert view.over_picture(view.terms.maps([(0, 0)]).combined[0, 0], picture).shape == (1, 48)

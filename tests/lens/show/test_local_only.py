@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dnlnet.lens.show.guard import LocalOnly, refusal_reason
+from dnlnet.lens.show.local_only import LocalOnly, refusal_reason
 
 HOST = {"Host": "localhost:7860"}
 PAGE = HOST | {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
