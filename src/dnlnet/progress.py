@@ -138,6 +138,7 @@ class Bars:
     def _exit(self) -> None:
         self._open -= 1
         if not self._open and self._bars is not None:
+            self._bars.live.transient = not any(task.visible for task in self._bars.tasks)  # no empty line
             self._bars.stop()
             self._bars = None
 
