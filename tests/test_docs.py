@@ -71,28 +71,24 @@ def run_and_compare(code: str, name: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/README.md"], ids=lambda p: p.name
+    "page",
+    sorted({*PAGES, *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("examples/*.md")}),
+    ids=lambda p: p.name,
 )
 def test_links_to_files_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_the_tables_of_the_benchmarks_are_those_of_their_results() -> None:
-    page = (ROOT / "benchmarks/README.md").read_text()
-    filled, count = runpy.run_path(str(ROOT / "benchmarks/tables.py"))["fill"](page)
-    assert count >= 6
-    assert filled == page, "run: python benchmarks/tables.py"
-
-
-def test_the_tables_of_the_study_are_those_of_its_results() -> None:
-    script = runpy.run_path(str(ROOT / "benchmarks/study_tables.py"))
+@pytest.mark.parametrize(("name", "expected"), [("tables.py", 13), ("study_tables.py", 11)])
+def test_tables_are_those_of_the_results(name: str, expected: int) -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / name))
     count = 0
     for page in script["PAGES"]:
         filled, tables = script["fill"](page.read_text())
-        assert filled == page.read_text(), f"{page.name}: run python benchmarks/study_tables.py"
+        assert filled == page.read_text(), f"{page.name}: run python benchmarks/{name}"
         count += tables
-    assert count == 11
+    assert count == expected
 
 
 def test_the_page_of_deviations_is_made_from_the_sources_of_recipes() -> None:

@@ -26,12 +26,12 @@ from dnlnet.artifacts.model_file import (
 from dnlnet.data.classes import Classes
 from dnlnet.data.downloads import is_url
 from dnlnet.data.labelled import BadFileError
-from dnlnet.data.names import in_html, printable
 from dnlnet.data.outputs import Outputs
 from dnlnet.export.runtimes import InRuntime, require_backend
 from dnlnet.files import atomic_write
 from dnlnet.layout import convert_to_channels_last
 from dnlnet.lens.show.attend_request import AttendRequest, AttendResult, Query
+from dnlnet.names import in_html, printable
 from dnlnet.registry import System, system_of
 
 _FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors names them

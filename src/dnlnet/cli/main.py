@@ -121,7 +121,7 @@ def main() -> None:
 
 def _as_text(message: object) -> str:
     """Escape control characters in each line of a message; they can come from names in files."""
-    from dnlnet.data.names import printable
+    from dnlnet.names import printable
 
     return "\n".join(map(printable, str(message).split("\n")))
 

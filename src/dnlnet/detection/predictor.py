@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
 
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.data.names import printable
 from dnlnet.data.pictures import PictureLike, read_pixels, resized_picture
 from dnlnet.detection.data.samples import resized_size
 from dnlnet.detection.metric import run_lengths
@@ -24,6 +23,7 @@ from dnlnet.lens.show.attended_image import AttentionView, DetectedBox, block_vi
 from dnlnet.lens.show.drawable import DrawableOverlay
 from dnlnet.lens.show.panels import result_figure
 from dnlnet.lens.trace.capture import capture_blocks
+from dnlnet.names import printable
 
 SCORE_THRESHOLD = 0.5
 

@@ -16,13 +16,13 @@ from torch import nn
 from dnlnet.backbones.fold import first_tensor
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
-from dnlnet.data.names import printable
 from dnlnet.data.outputs import Progress
 from dnlnet.data.pictures import PictureLike, read_pixels
 from dnlnet.lens.show.attended_image import AttentionView, block_views
 from dnlnet.lens.show.drawable import DrawableOverlay
 from dnlnet.lens.show.panels import result_figure
 from dnlnet.lens.trace.capture import capture_blocks
+from dnlnet.names import printable
 from dnlnet.segmentation.inference import MARGIN, Inference, Network, tiled_labels, tiles
 
 MAX_PIXELS = 4_000_000

@@ -38,8 +38,8 @@ def convert(
     """
     from dnlnet.convert import convert as convert_file
     from dnlnet.convert.checking import describe
-    from dnlnet.data.names import printable
     from dnlnet.files import write_json
+    from dnlnet.names import printable
 
     converted = convert_file(file, out, settings or [], partial=partial, config=config)
     names = list(converted.classes.names)

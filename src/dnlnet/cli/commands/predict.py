@@ -67,7 +67,7 @@ def predict(
     Example: dnlnet predict street photos/ street.jpg -o predicted
     """
     from dnlnet.cli.terminal.progress import counting_progress
-    from dnlnet.data.names import printable
+    from dnlnet.names import printable
 
     require_models([model])
     with open_inputs(inputs) as found:

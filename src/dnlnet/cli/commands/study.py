@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,10 +20,6 @@ from dnlnet.cli.terminal.options import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from rich.table import Table
-
-    from dnlnet.runs.study import Job, State
 
 
 def study(
@@ -66,7 +62,7 @@ def study(
 
     STUDY gets the runs, a result per run (results/*.json), and study.md, study.json, study.png and study.html. They
     show the mean score and its standard deviation over seeds, paired differences with confidence intervals, and the
-    overlaps of attention with the ground truth, next to the paper's numbers.
+    overlaps of attention with the ground truth, next to the paper's numbers. study.json includes all results.
 
     Example: dnlnet study 'camvid-mbv2_frozen-*' --seeds 5 --data ~/camvid --out study
     """
@@ -77,25 +73,18 @@ def study(
         match_recipes(name)
     require_folder(data)
 
-    from dnlnet.runs.study import plan, read_results, run_study
-    from dnlnet.runs.study_report import cells, summarise, write_study
+    from dnlnet.cli.terminal.study_table import StudyTable
+    from dnlnet.runs.study import Study, plan, read_results
+    from dnlnet.runs.study_report import table_of, write_study
+    from dnlnet.runs.study_summary import summarise
 
     jobs = plan(recipes, seeds, settings or [], first_seed=first_seed)
-    with _Live(jobs, out) as live:
-        problems = run_study(
-            jobs,
-            data,
-            out,
-            cache=cache,
-            processes=processes,
-            width=width,
-            void_edges=void_edges,
-            done=live.tell,
-        )
+    studied = Study(out, data, cache, width, void_edges)
+    problems = studied.run(jobs, processes=processes, progress=StudyTable(studied, jobs))
     results = [result for result in read_results(out) if result["recipe"] in {job.recipe.name for job in jobs}]
     if results:
         score, rows = summarise(results, against)
-        table = cells(rows, score, against)
+        table = table_of(rows, score, against)
         counts = sorted({row.seeds for row in rows})
         over = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
         print_table("Study", _shown(table), f"± standard deviation over {over}; more in study.md")
@@ -135,64 +124,3 @@ def _shareable(settings: "Sequence[str]") -> list[str]:
         for setting in settings
         for key, _, value in [setting.partition("=")]
     ]
-
-
-class _Live:
-    """Live table of all runs; without a terminal, one line per finished run."""
-
-    def __init__(self, jobs: "Sequence[Job]", out: Path) -> None:
-        from rich.live import Live
-
-        from dnlnet.cli.terminal.progress import main_process_console
-
-        self.jobs, self.out = jobs, out
-        self.console = main_process_console()
-        self.live: Any = Live(
-            get_renderable=self._table, console=self.console, refresh_per_second=0.5, transient=True
-        )
-
-    def __enter__(self) -> "_Live":
-        if self.console.is_terminal:
-            self.live.start()
-        else:
-            self._say(_count(self._states()))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.live.stop()
-
-    def tell(self, job: "Job", problem: str | None) -> None:
-        """Report that a run has ended."""
-        if self.console.is_terminal:
-            self.live.refresh()
-            return
-        found = self._states()
-        score = next(state.score for state in found if state.job == job)
-        ended = "failed" if problem else "-" if score is None else f"{score:.3f}"
-        self._say(f"{_count(found)}; {job.recipe.name}, seed {job.seed}: {ended}")
-
-    def _say(self, text: str) -> None:
-        self.console.print(text, soft_wrap=True, markup=False, highlight=False)
-
-    def _states(self) -> "list[State]":
-        from dnlnet.runs.study import states
-
-        return states(self.jobs, self.out)
-
-    def _table(self) -> "Table":
-        from rich.table import Table
-
-        found = self._states()
-        table = Table(title=_count(found))
-        for column in ("recipe", "seed", "iteration", "score"):
-            table.add_column(column)
-        for state in found:
-            if state.done or state.begun:
-                done = "done" if state.done else f"{state.iteration} of {state.iterations}"
-                score = "-" if state.score is None else f"{state.score:.3f}"
-                table.add_row(state.job.recipe.name, str(state.job.seed), done, score)
-        return table
-
-
-def _count(found: "Sequence[State]") -> str:
-    return f"{sum(state.done for state in found)} of {len(found)} runs done"

@@ -88,6 +88,6 @@ def end_with(problems: Sequence[str], count: int) -> None:
 
 def say(text: str) -> None:
     """Print a line to standard error, with control characters in file names escaped."""
-    from dnlnet.data.names import printable
+    from dnlnet.names import printable
 
     typer.echo(printable(text), err=True)

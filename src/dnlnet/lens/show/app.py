@@ -23,7 +23,6 @@ from PIL import Image
 
 from dnlnet.box import PHOTOS
 from dnlnet.data.labelled import open_picture
-from dnlnet.data.names import in_html, printable
 from dnlnet.data.pictures import read_picture
 from dnlnet.errors import load_extra
 from dnlnet.files import make_folder
@@ -39,6 +38,7 @@ from dnlnet.lens.show.local_only import LocalOnly
 from dnlnet.lens.show.page.fit import shrink
 from dnlnet.lens.show.panels import overlay_heat
 from dnlnet.lens.show.query_points import Point
+from dnlnet.names import in_html, printable
 
 if TYPE_CHECKING:
     from gradio import Blocks

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.data.classes import Classes
-from dnlnet.data.names import in_figure
 from dnlnet.lens.measure.consistency import boundary_map
 from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
 from dnlnet.lens.show.panels import (
@@ -29,6 +28,7 @@ from dnlnet.lens.show.panels import (
     panel_height,
 )
 from dnlnet.lens.show.query_points import Point
+from dnlnet.names import in_figure
 
 
 def attention_figure(picture: AttendedImage, points: Sequence[Point], *, title: str | None = None) -> Figure:

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from dnlnet.data.classes import Classes
-from dnlnet.data.names import in_figure
+from dnlnet.names import in_figure
 
 _WRITTEN = 30  # most classes for which numbers are written into the cells
 

@@ -7,7 +7,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from dnlnet.data.names import in_figure
 from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
 from dnlnet.lens.show.attention_figure import position_mark
 from dnlnet.lens.show.panels import (
@@ -22,6 +21,7 @@ from dnlnet.lens.show.panels import (
     panel_height,
 )
 from dnlnet.lens.show.query_points import Point
+from dnlnet.names import in_figure
 
 _LABEL = 0.45  # inches for the name of a row
 _LETTERS = 17  # of it in an inch
