@@ -464,7 +464,7 @@ def test_the_update_is_pytorchs_sgd(tmp_path: Path) -> None:
 def test_the_update_is_pytorchs_adamw_over_named_groups(tmp_path: Path) -> None:
     """With the statistics of the norm frozen: else the bias before it has a gradient of rounding errors alone."""
     model, reference = network(dropout=0), network(dropout=0).eval()
-    options = {"algorithm": "adamw", "weight_decay": 0.1, "decay_norms": False, "no_decay": (r"3\.bias",)}
+    options = {"optimizer": "adamw", "weight_decay": 0.1, "decay_norms": False, "no_decay": (r"3\.bias",)}
     fit(tmp_path, 6, model=model, batch=20, frozen_statistics=True, **options)
     named = dict(reference.named_parameters())
     decaying, constant = ["0.weight", "0.bias", "3.weight"], ["1.weight", "1.bias", "3.bias"]
@@ -519,8 +519,8 @@ def test_averaged_weights_are_what_is_kept(tmp_path: Path) -> None:
         {"precision": "bfloat16"},
         {"precision": "float16"},
         {"clip": 1.0},
-        {"algorithm": "adamw", "weight_decay": 0.01},
-        {"algorithm": "adamw", "average": 0.9, "precision": "float16"},
+        {"optimizer": "adamw", "weight_decay": 0.01},
+        {"optimizer": "adamw", "average": 0.9, "precision": "float16"},
     ],
 )
 def test_every_way_of_computing_resumes_exactly(options: dict[str, Any], tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -70,7 +70,9 @@ def network(dropout: float = 0.3) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(dropout), nn.Linear(8, 1))
 
 
-def settings(first: int = 30, *later: int, lr: float = 0.05, **options: Any) -> RunSettings:
+def settings(
+    first: int = 30, *later: int, lr: float = 0.05, optimizer: Literal["sgd", "adamw"] = "sgd", **options: Any
+) -> RunSettings:
     """Return settings by field name, whichever part they belong to; `lr` may be any number."""
     options = {"batch": 4, "weight_decay": 0.0, "save_every": 5, "evaluate_every": 10, **options}
     optim, schedule, training = (
@@ -79,7 +81,7 @@ def settings(first: int = 30, *later: int, lr: float = 0.05, **options: Any) -> 
     )
     then = tuple(Phase(train="train", iterations=n, lr=lr) for n in later)
     return RunSettings(
-        Optim(lr=1.0, **optim).model_copy(update={"lr": lr}),
+        Optim(kind=optimizer, lr=1.0, **optim).model_copy(update={"lr": lr}),
         Schedule(iterations=first, then=then, **schedule),
         Training(**training),
         **options,
