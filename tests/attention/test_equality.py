@@ -21,9 +21,9 @@ each_dims = pytest.mark.parametrize("dims", [1, 2, 3])
 # Small blocks, so that small maps take several of them, the last one incomplete.
 FORMS = {
     "the whole batch at once": {},
-    "softmax kept, parts of images": {"AT_ONCE": 0, "MIN_LOGITS": 1},
-    "softmax kept, several images": {"AT_ONCE": 0, "MIN_LOGITS": 1, "FORWARD_ROWS": 250, "BACKWARD_ROWS": 150},
-    "softmax computed again": {"AT_ONCE": 0, "MIN_LOGITS": 1, "MAX_LOGITS": 100},
+    "softmax kept, parts of images": {"MIN_LOGITS": 1},
+    "softmax kept, several images": {"MIN_LOGITS": 1, "FORWARD_ROWS": 250, "BACKWARD_ROWS": 150},
+    "softmax computed again": {"MIN_LOGITS": 1, "MAX_LOGITS": 100},
 }
 
 
