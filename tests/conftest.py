@@ -44,7 +44,7 @@ SLOW = (
     "runs/test_study.py",
     "runs/test_demo.py",
     "lens/show/test_app.py",
-    "lens/show/test_explorer_browser.py",
+    "lens/show/test_page_browser.py",
     "engine/test_train.py",
     "campaign/test_campaign.py",
     "fuzz/test_fuzz_settings.py",
@@ -91,7 +91,7 @@ def real_data() -> Path:
 
 def _train(folder: Path, recipe: str) -> Path:
     settings = ["data.crop=[32, 32]", "schedule.batch=4", "schedule.iterations=20", "training.evaluate_every=20"]
-    train(override(find_recipe(recipe), settings), None, folder, report=lambda _: None)
+    train(override(find_recipe(recipe), settings), None, folder)
     return folder
 
 

@@ -131,7 +131,7 @@ def test_a_data_set_from_outside_is_trained_on(tmp_path: Path) -> None:
     dnlnet.register_data_set("segmentation", DataSet("mine", ("train", "val"), folder, "images/ and masks/"))
     settings = ["data.name=mine", "data.crop=[16, 16]", "schedule.iterations=1", "schedule.batch=2"]
     recipe = dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), settings)
-    outcome = dnlnet.train(recipe, folder_tree(tmp_path / "data"), tmp_path / "run", report=lambda _: None)
+    outcome = dnlnet.train(recipe, folder_tree(tmp_path / "data"), tmp_path / "run")
     assert outcome.finished
     assert dnlnet.load(tmp_path / "run").classes.names == ("sky", "road", "car")
 

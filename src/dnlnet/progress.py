@@ -1,6 +1,6 @@
 """Progress of long work: a protocol for messages and counted steps, and its two implementations.
 
-Library functions take `progress: Progress = SILENT`; the functions of `dnlnet` and the command show `Bars`.
+Library functions take `progress: Progress = SILENT`; the functions that `dnlnet` exports take `BARS`.
 """
 
 import os
@@ -8,12 +8,15 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from dnlnet.names import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
 _LINES_IN_A_FILE = 50  # a moving bar needs a terminal
+_SECONDS_OF_A_SPEED = 600.0  # steps may take a minute, and the time left needs two of them
 _NAME_WIDTH = len("evaluating")  # bars stay aligned when another one appears
 
 
@@ -71,6 +74,21 @@ class Silent:
 SILENT = Silent()
 
 
+class Prefixed:
+    """Observer that puts a name before each message and bar, and passes them on."""
+
+    def __init__(self, progress: Progress, name: str) -> None:
+        self._progress, self._name = progress, name
+
+    def say(self, text: str) -> None:
+        """Pass a message on."""
+        self._progress.say(f"{self._name}: {text}")
+
+    def track(self, name: str, total: int | None = None, *, start: int = 0, unit: str | None = None) -> Tracker:
+        """Track work under the longer name."""
+        return self._progress.track(f"{self._name} {name}", total, start=start, unit=unit)
+
+
 class Bars:
     """Progress bars in a terminal or notebook, lines in a log file; nothing outside the main process.
 
@@ -95,8 +113,9 @@ class Bars:
         return self._console
 
     def say(self, text: str) -> None:
-        """Print a line above the bars."""
-        self.console.print(text, highlight=False, soft_wrap=not self.console.is_terminal, markup=False)
+        """Print a message above the bars, with control characters in each line escaped."""
+        lines = "\n".join(map(printable, text.split("\n")))
+        self.console.print(lines, highlight=False, soft_wrap=not self.console.is_terminal, markup=False)
 
     def track(self, name: str, total: int | None = None, *, start: int = 0, unit: str | None = None) -> Tracker:
         """Return a bar that appears with its context and disappears when it is full."""
@@ -113,6 +132,7 @@ class Bars:
                 TextColumn("{task.fields[note]}", markup=False),
                 TimeRemainingColumn(),
                 console=self.console,
+                speed_estimate_period=_SECONDS_OF_A_SPEED,
             )
             self._bars.start()
         self._open += 1
@@ -123,6 +143,9 @@ class Bars:
         if not self._open and self._bars is not None:
             self._bars.stop()
             self._bars = None
+
+
+BARS = Bars()
 
 
 class _Bar:
@@ -136,7 +159,7 @@ class _Bar:
     def __enter__(self) -> Self:
         self._bars = self._owner._enter()
         self._task = self._bars.add_task(
-            f"{self._name:{_NAME_WIDTH}}", total=self._total, completed=self._done, note=""
+            f"{printable(self._name):{_NAME_WIDTH}}", total=self._total, completed=self._done, note=""
         )
         return self
 
@@ -145,7 +168,7 @@ class _Bar:
         if self._bars is None or self._task is None:
             raise RuntimeError("use a tracker as a context manager")
         self._done += steps
-        self._bars.update(self._task, completed=self._done, note=note)
+        self._bars.update(self._task, completed=self._done, note=printable(note))
         if self._unit is not None and not self._owner.console.is_terminal:
             total = self._total or 0
             if self._done % max(1, total // _LINES_IN_A_FILE) == 0:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dnlnet.engine.scores import Scores
     from dnlnet.engine.task import Task
     from dnlnet.export import Deployed, Query
-    from dnlnet.lens.show.attend import Attended, Request
+    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 
@@ -204,7 +204,7 @@ class System(Protocol[AnyRecipe]):
         """The files that predictions become."""
         ...
 
-    def attend(self, models: Mapping[str, Any], request: Request, data: Path | None, name: str) -> Attended:
+    def attend(self, models: Mapping[str, Any], request: AttendRequest, data: Path | None, name: str) -> AttendResult:
         """Show what predictors attend to; `data` is the folder of the data set `name`, for labels."""
         ...
 

@@ -28,10 +28,10 @@ from dnlnet.detection.predictor import DetectionModel, Detections
 from dnlnet.detection.recipe import SYSTEM
 from dnlnet.detection.schema import DetectionRecipe
 from dnlnet.engine.log import read_log
-from dnlnet.engine.train import Progress
 from dnlnet.recipes.override import override
 from dnlnet.registry import RECIPES, find_recipe, parse_recipe
 from dnlnet.runs.train import train
+from observer import Recorder
 
 SMALL = [
     "model.backbone=resnet18",
@@ -69,7 +69,7 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(shapes: Path) -> Path:
     """A detector that has seen two pictures so often that it knows them by heart."""
     recipe = small(42, "schedule.milestones=[34]", "schedule.warmup=10", "schedule.batch=2")
-    train(recipe, shapes, shapes.parent / "run", report=lambda _: None)
+    train(recipe, shapes, shapes.parent / "run")
     return shapes.parent / "run"
 
 
@@ -193,14 +193,14 @@ def test_a_stopped_run_goes_on_exactly(shapes: Path, tmp_path: Path) -> None:
     """Batches of one shape each, random flips and sampled boxes included."""
     recipe = small(3, "schedule.batch=2", "training.save_every=1", "data.test=null")
 
-    def stop(progress: Progress) -> None:
-        if progress.iteration == 2:
+    def stop(done: int) -> None:
+        if done == 2:
             raise InterruptedError("power cut")
 
-    train(recipe, shapes, tmp_path / "whole", report=lambda _: None)
+    train(recipe, shapes, tmp_path / "whole")
     with pytest.raises(InterruptedError):
-        train(recipe, shapes, tmp_path / "parts", report=lambda _: None, progress=stop)
-    train(recipe, shapes, tmp_path / "parts", report=lambda _: None)
+        train(recipe, shapes, tmp_path / "parts", progress=Recorder(stop))
+    train(recipe, shapes, tmp_path / "parts")
     first, second = (load_file(tmp_path / name / "last.safetensors") for name in ("whole", "parts"))
     for name, value in first.items():
         assert torch.equal(value, second[name]), name

@@ -35,7 +35,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(
 ) -> None:
     recipe = override(find_recipe("scenes-tiny-dnl"), [*QUICK, *settings])
     with pytest.raises(ValueError, match=re.escape(message)) as raised:
-        train(recipe, None, tmp_path / "run", workers=workers, report=lambda _: None)
+        train(recipe, None, tmp_path / "run", workers=workers)
     assert "\n" not in str(raised.value)
     assert not list(tmp_path.iterdir())
 

@@ -18,7 +18,7 @@ from dnlnet.data.outputs import Outputs, Targets
 from dnlnet.data.pictures import read_pixels
 from dnlnet.export import Axes, WithMaps
 from dnlnet.files import atomic_write
-from dnlnet.lens.show.views import View, views_of_blocks
+from dnlnet.lens.show.attended_image import AttentionView, block_views
 
 
 class ShapeNet(nn.Module):
@@ -85,10 +85,10 @@ class ShapeModel:
         name: str = self.classes.names[int(self.network(normalised(pixels[None])).argmax())]
         return name
 
-    def views(self, title: str, pixels: np.ndarray) -> list[View]:
+    def views(self, title: str, pixels: np.ndarray) -> list[AttentionView]:
         with capture(self.network) as blocks:
             self.predict(pixels)
-        return views_of_blocks(title, blocks, None)
+        return block_views(title, blocks, None)
 
 
 @dataclass(frozen=True)

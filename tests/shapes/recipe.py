@@ -12,7 +12,8 @@ from dnlnet.data.catalog import required_folder
 from dnlnet.data.classes import Classes
 from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.export import Query
-from dnlnet.lens.show.attend import Attended, Request, attend_pictures
+from dnlnet.lens.show.attend_images import attend_images
+from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
 from dnlnet.recipes.schema import DataPart, Model, Optim, Recipe, Schedule, Training
 from shapes import data
 from shapes.network import Accuracy, DeployedShapeNet, ShapeModel, ShapeNet, ShapeOutputs, ShapeTask
@@ -140,8 +141,10 @@ class Shapes:
     def outputs(self, predictor: ShapeModel, **options: Any) -> ShapeOutputs:
         return ShapeOutputs(predictor)
 
-    def attend(self, models: Mapping[str, ShapeModel], request: Request, data: Path | None, name: str) -> Attended:
-        return attend_pictures(models, request)
+    def attend(
+        self, models: Mapping[str, ShapeModel], request: AttendRequest, data: Path | None, name: str
+    ) -> AttendResult:
+        return attend_images(models, request)
 
     def single_pass(self, predictor: ShapeModel) -> Callable[[Tensor], Tensor]:
         raise ValueError("is a shapes model; this is for models with a class for each pixel")

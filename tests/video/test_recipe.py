@@ -24,6 +24,7 @@ from dnlnet.video.predictor import VideoModel
 from dnlnet.video.recipe import SYSTEM
 from dnlnet.video.schema import VideoRecipe
 from dnlnet.video.views import view_logits
+from observer import Recorder
 from video_trees import moving_shapes, write_sound
 
 TINY = [
@@ -62,7 +63,7 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(shapes: Path) -> Path:
-    train(tiny(100), shapes, shapes.parent / "run", report=lambda _: None)
+    train(tiny(100), shapes, shapes.parent / "run")
     return shapes.parent / "run"
 
 
@@ -161,7 +162,7 @@ def test_frames_in_memory_are_the_video_that_they_were_decoded_from(trained: Pat
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (np.zeros((32, 32, 3), np.uint8), r"or a list of pictures; got shape \(32, 32, 3\)"),
+        (np.zeros((32, 32, 3), np.uint8), r"got shape \(32, 32, 3\)"),
         (Image.new("RGB", (8, 8)), "got Image"),
         (np.zeros((0, 32, 32, 3), np.uint8), "got shape"),
         (np.zeros((4, 32, 32, 3), np.int64), "must be of uint8"),
@@ -217,14 +218,14 @@ def test_a_shared_video_model_comes_back(trained: Path, shapes: Path, tmp_path: 
 def test_a_stopped_run_goes_on_to_the_bit(shapes: Path, tmp_path: Path) -> None:
     recipe = tiny(4, "training.save_every=2", "schedule.batch=4", "training.evaluate_every=9")
 
-    def stop(now) -> None:
-        if now.iteration == 3:
+    def stop(done: int) -> None:
+        if done == 3:
             raise InterruptedError
 
-    train(recipe, shapes, tmp_path / "whole", report=lambda _: None)
+    train(recipe, shapes, tmp_path / "whole")
     with pytest.raises(InterruptedError):
-        train(recipe, shapes, tmp_path / "parts", report=lambda _: None, progress=stop)
-    train(recipe, shapes, tmp_path / "parts", report=lambda _: None)
+        train(recipe, shapes, tmp_path / "parts", progress=Recorder(stop))
+    train(recipe, shapes, tmp_path / "parts")
     first, second = (load_file(tmp_path / name / "last.safetensors") for name in ("whole", "parts"))
     for name, value in first.items():
         assert torch.equal(value, second[name]), name

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dnlnet.detection.predictor import DetectionModel
     from dnlnet.detection.task import DetectionTask
     from dnlnet.export import Deployed, Query
-    from dnlnet.lens.show.attend import Attended, Request
+    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
 
 OUTPUT_STRIDE = 32
 _DIVISOR = 32  # of the sides of the batches that a detector is given
@@ -232,14 +232,14 @@ class Detection:
         return DetectionOutputs(predictor, **options)
 
     def attend(
-        self, models: Mapping[str, DetectionModel], request: Request, data: Path | None, name: str
-    ) -> Attended:
+        self, models: Mapping[str, DetectionModel], request: AttendRequest, data: Path | None, name: str
+    ) -> AttendResult:
         """Show what the models attend to in pictures."""
-        from dnlnet.lens.show.attend import attend_pictures
+        from dnlnet.lens.show.attend_images import attend_images
 
         if data is not None:
             raise ValueError("--data shows the labels of pixels; that of a detection model has none: leave it out")
-        return attend_pictures(models, request)
+        return attend_images(models, request)
 
     def single_pass(self, predictor: DetectionModel) -> Callable[[Tensor], Tensor]:
         """An error: a detector has no class for each pixel."""

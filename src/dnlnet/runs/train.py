@@ -21,9 +21,10 @@ from dnlnet.data.fingerprint import fingerprint
 from dnlnet.engine import distributed
 from dnlnet.engine.optim import MOMENTS
 from dnlnet.engine.ownership import lock_run_folder
-from dnlnet.engine.train import CHECKPOINTS, Outcome, Progress, Stage, resume_point
+from dnlnet.engine.train import CHECKPOINTS, Outcome, Stage, resume_point
 from dnlnet.engine.train import train as run_stages
 from dnlnet.files import atomic_write
+from dnlnet.progress import BARS, SILENT, Progress, Tracker
 from dnlnet.recipes.model import load_whole
 from dnlnet.recipes.schema import Recipe
 from dnlnet.registry import find_recipe, parse_recipe, system_of
@@ -43,10 +44,7 @@ def train(
     cache: Path | str | None = None,
     skip_nonfinite: int = 0,
     device: str | None = None,
-    progress: Callable[[Progress], None] = lambda _: None,
-    preparing: Callable[[int, int], None] = lambda done, total: None,
-    evaluating: Callable[[int, int], None] = lambda done, total: None,
-    report: Callable[[str], None] = print,
+    progress: Progress = BARS,
 ) -> Outcome:
     """Train, evaluate and keep the models of a recipe.
 
@@ -60,27 +58,27 @@ def train(
         cache: folder for features of a frozen backbone, which several runs may share; default: in the run's own.
         skip_nonfinite: iterations that may be left out because their loss is not finite.
         device: where it computes, such as `cpu`; default: a graphics card, if there is one.
-        progress, evaluating, report: see `dnlnet.engine.train.train`.
-        preparing: called while features are computed, with how many are done and of how many.
+        progress: Observer of the run.
     """
     out, root = Path(out), None if data is None else Path(data)
     if recipe is None:
         if root is None:
             raise ValueError("give a recipe, or the folder of data that one is chosen for")
         recipe, why = choose_recipe(root)
-        report(why)
+        progress.say(why)
     recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
     require_ready(recipe, root, out)
     with distributed.process_group(device) as place, ExitStack() as stack:
-        say = report if distributed.is_main() else lambda _: None
+        watch = progress if distributed.is_main() else SILENT
         distributed.in_main(lambda: require_run_folder(out))
-        stack.enter_context(lock_run_folder(out, say))
+        stack.enter_context(lock_run_folder(out, watch))
         system = system_of(recipe)
         count = system.class_count(recipe)
         if count is not None:  # before the data are opened, which may take long
             require_feasible(recipe, count, workers, place)
         splits = [recipe.data.train, *(phase.train for phase in recipe.schedule.then)]
         kept = _cache_folder(recipe, out, cache)
+        features = _tracked(watch, "features", stack)
         draw = partial(
             system.training_data,
             recipe,
@@ -88,8 +86,8 @@ def train(
             seed=seed,
             unpacked=unpacked,
             cache=kept,
-            report=say,
-            progress=preparing,
+            report=watch.say,
+            progress=features,
         )
         training = [draw(split=split, phase=phase) for phase, split in enumerate(splits)]
         classes = training[0].classes
@@ -98,25 +96,25 @@ def train(
         validation = None
         if recipe.data.test is not None:
             validation = system.validation_data(
-                recipe, root, recipe.data.test, cache=kept, report=say, progress=preparing
+                recipe, root, recipe.data.test, cache=kept, report=watch.say, progress=features
             )
         _require_same_classes(recipe, training, validation)
         description: dict[str, Any] = {}
 
         def compare() -> None:
             description.update(_description(recipe, seed, root, _fingerprints(root, training, validation)))
-            _require_same_run(out, description, say)
+            _require_same_run(out, description, watch.say)
 
         distributed.in_main(compare)
-        start = resume_point(out, say)
+        start = resume_point(out, watch)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = system.build_model(recipe.model, len(classes), weights=start is None, report=say)
+            model = system.build_model(recipe.model, len(classes), weights=start is None, report=watch.say)
             if start is None and recipe.model.whole:
-                say(f"{recipe.model.weights}, whole: {load_whole(model, recipe.model)}")
+                watch.say(f"{recipe.model.weights}, whole: {load_whole(model, recipe.model)}")
         distributed.in_main(lambda: _require_space(out, model, recipe))
         task = system.training_task(
-            recipe, classes, validation, average=distributed.mean_over_processes, device=place, report=report
+            recipe, classes, validation, average=distributed.mean_over_processes, device=place, report=progress.say
         )
         distributed.in_main(lambda: _create_or_verify_run(out, description))
         return run_stages(
@@ -129,10 +127,28 @@ def train(
             start=start,
             validation=validation,
             metadata=file_metadata(recipe, classes),
-            progress=progress,
-            evaluating=evaluating,
-            report=say,
+            unit=system.unit,
+            progress=watch,
         )
+
+
+def _tracked(progress: Progress, name: str, stack: ExitStack) -> Callable[[int, int], None]:
+    """Return a callback that tracks counted work under a name until it is done."""
+    bar, before = stack.enter_context(ExitStack()), 0
+    tracker: Tracker | None = None
+
+    def show(done: int, total: int) -> None:
+        nonlocal tracker, before
+        if tracker is None and done < total:
+            tracker, before = bar.enter_context(progress.track(name, total)), 0
+        if tracker is not None and done > before:
+            tracker.advance(done - before)
+            before = done
+        if done == total:
+            bar.close()
+            tracker = None
+
+    return show
 
 
 def _stages(recipe: Recipe, training: Sequence[Samples]) -> list[Stage]:

@@ -16,13 +16,13 @@ from torch import nn
 from dnlnet.backbones.fold import first_tensor
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
-from dnlnet.data.names import printable
 from dnlnet.data.outputs import Progress
 from dnlnet.data.pictures import PictureLike, read_pixels
-from dnlnet.lens.show.drawn import DrawnOver
+from dnlnet.lens.show.attended_image import AttentionView, block_views
+from dnlnet.lens.show.drawable import DrawableOverlay
 from dnlnet.lens.show.panels import result_figure
-from dnlnet.lens.show.views import View, views_of_blocks
 from dnlnet.lens.trace.capture import capture_blocks
+from dnlnet.names import printable
 from dnlnet.segmentation.inference import MARGIN, Inference, Network, tiled_labels, tiles
 
 MAX_PIXELS = 4_000_000
@@ -30,7 +30,7 @@ TILE_PIXELS = 1_048_576  # attention takes time quadratic in them, and networks 
 
 
 @dataclass(frozen=True, repr=False)
-class Prediction(DrawnOver):
+class Prediction(DrawableOverlay):
     """The classes of a picture's pixels.
 
     Args:
@@ -151,10 +151,10 @@ class SegmentationModel:
         once = replace(self.inference, window=None, stride=None, scales=(1.0,), flip=False)
         return SegmentationModel(self.network, self.classes, once, self.device)
 
-    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[View]:
+    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
         """Views of every block, of one pass over the whole picture (H, W, 3)."""
         once = self.single_pass()
         height, width = pixels.shape[:2]
         with capture_blocks(self.network) as blocks:
             prediction = once.predict(pixels, max_pixels=height * width)
-        return views_of_blocks(title, blocks, prediction.labels, once.inference.covered((height, width)))
+        return block_views(title, blocks, prediction.labels, once.inference.covered((height, width)))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from dnlnet.export import Deployed, Query
-    from dnlnet.lens.show.attend import Attended, Request
+    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
     from dnlnet.segmentation.metric import ConfusionMatrix
     from dnlnet.segmentation.outputs import SegmentationOutputs
     from dnlnet.segmentation.predictor import SegmentationModel
@@ -274,7 +274,7 @@ class Segmentation:
 
     def scores(self, metric: ConfusionMatrix, classes: Classes, title: str) -> Scores:
         """IoU of each class, their mean, and pixel accuracy."""
-        from dnlnet.lens.show.confusion import confusion_figure
+        from dnlnet.lens.show.confusion_figure import confusion_figure
         from dnlnet.lens.show.panels import save_figure
 
         by_class = dict(zip(classes.names, metric.known_iou(), strict=True))
@@ -313,15 +313,15 @@ class Segmentation:
         return SegmentationOutputs(predictor, **options)
 
     def attend(
-        self, models: Mapping[str, SegmentationModel], request: Request, data: Path | None, name: str
-    ) -> Attended:
+        self, models: Mapping[str, SegmentationModel], request: AttendRequest, data: Path | None, name: str
+    ) -> AttendResult:
         """Show what the models attend to in pictures, with the labels of those that are of the data set."""
-        from dnlnet.lens.show.attend import attend_pictures
+        from dnlnet.lens.show.attend_images import attend_images
 
         labels = None
         if data is not None:
             labels = partial(find_labels, list(_data_set(name).open_all(data)[0].values()))
-        return attend_pictures(models, request, labels)
+        return attend_images(models, request, labels)
 
     def single_pass(self, predictor: SegmentationModel) -> Callable[[Tensor], Tensor]:
         """A function to the logits (1, K, H, W) of an image (3, H, W) in 0..255, of one pass over the whole image."""

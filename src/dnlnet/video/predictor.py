@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.data.classes import Classes
-from dnlnet.data.names import in_figure, printable
-from dnlnet.lens.show.drawn import Drawn
+from dnlnet.lens.show.drawable import Drawable
+from dnlnet.names import in_figure, printable
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.frames import FOLDER_RATE
 from dnlnet.video.data.opening import VideoLike, open_any
@@ -25,7 +25,7 @@ from dnlnet.video.views import VIEWS_PER_BATCH, view_logits
 
 
 @dataclass(frozen=True, repr=False)
-class Action(Drawn):
+class Action(Drawable):
     """The classes of a video.
 
     Args:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from dnlnet.backbones import SlowOnly
     from dnlnet.export import Deployed, Query
-    from dnlnet.lens.show.attend import Attended, Request
+    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
     from dnlnet.video.metric import TopK
     from dnlnet.video.network import VideoClassifier
     from dnlnet.video.outputs import VideoOutputs
@@ -226,9 +226,11 @@ class VideoClassification:
 
         return VideoOutputs(predictor, **options)
 
-    def attend(self, models: Mapping[str, VideoModel], request: Request, data: Path | None, name: str) -> Attended:
+    def attend(
+        self, models: Mapping[str, VideoModel], request: AttendRequest, data: Path | None, name: str
+    ) -> AttendResult:
         """Show what the models attend to in the clip in the middle of each video."""
-        from dnlnet.video.attend import attend_clips
+        from dnlnet.video.attend_clips import attend_clips
 
         if data is not None:
             raise ValueError("--data shows the labels of pixels; that of a video model has none: leave it out")

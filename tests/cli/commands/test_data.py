@@ -178,7 +178,7 @@ def test_objects_are_counted_and_their_faults_shown(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "coco train2017: 3 images" in result.stdout
     assert "4 objects" in result.stdout
-    assert "not learnt from: crowds 1, images without objects 1" in result.stdout.splitlines()
+    assert "not used for training: crowds 1, images without objects 1" in result.stdout.splitlines()
     assert "sizes (width x height): 60 x 40 (2), 40 x 60 (1)" in result.stdout
     edit(root / "annotations" / "instances_val2017.json", "annotations", 0, segmentation=[[1, 1, 2]])
     path = tmp_path / "report.json"
@@ -242,8 +242,8 @@ def test_videos_are_counted_and_their_faults_shown(tmp_path: Path) -> None:
         "video_folder train: 4 videos",
         "video_folder val: 1 video",
         "4 can be read",
-        "seconds: 0.2 to 0.2, 0.2 in the middle",
-        "frames a second: 30.0 to 30.0, 30.0 in the middle",
+        "seconds: 0.2 to 0.2, median 0.2",
+        "frames per second: 30.0 to 30.0, median 30.0",
         "sizes (width x height): 64 x 48 (4)",
         "0 problems",
     ):
