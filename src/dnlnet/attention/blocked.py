@@ -156,8 +156,8 @@ def _buffer(query: Tensor, keys: int, block: Block) -> Tensor:
 def _bound_logits(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor | None, bool]:
     """Shrink queries whose logits could overflow; return them, the factors, and whether the attention is sharp.
 
-    It is sharp if weights, or their products with gradients, could be subnormal. A weight is at least exp(-spread) / M,
-    and the spread of a row of logits is at most 2 max|q_i| max|k_j|.
+    It is sharp if weights, or their products with gradients, could be subnormal. A weight is at least
+    exp(-spread) / M, and the spread of a row of logits is at most 2 max|q_i| max|k_j|.
     """
     if query.numel() == 0 or key.numel() == 0:
         return query, None, False
