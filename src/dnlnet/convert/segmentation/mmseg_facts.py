@@ -208,7 +208,7 @@ class MmsegFacts:
             self._check_rest(part, where, _HEAD, "head")
         if head.get("in_index", -1) not in (3, -1):
             raise ValueError(f"its decode_head.in_index is {shown(head['in_index'])}; supported: the last map, 3")
-        dilations = head.get("dilation", 1), auxiliary.get("dilation", 1)
+        dilations = (head.get("dilation", 1), auxiliary.get("dilation", 1))
         if not all(map(is_count, dilations)):
             raise ValueError(f"its heads have the dilations {shown(dilations)}; expected whole numbers")
         self.head_dilation, other = dilations
