@@ -10,7 +10,8 @@ from dnlnet.convert.names import State, check_context, flatten_convolutions, ren
 from dnlnet.convert.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
 from dnlnet.convert.segmentation.data_sets import find_data
 from dnlnet.convert.segmentation.mmseg_facts import MmsegFacts
-from dnlnet.recipes.schema import Optim, Schedule, pixel_fields
+from dnlnet.engine.settings import Optim, Schedule
+from dnlnet.recipes.schema import pixel_fields
 from dnlnet.segmentation.schema import Data, Evaluation, Loss, SegmentationRecipe, SegmentorModel
 
 # Their names and ours.

@@ -188,7 +188,7 @@ class MmsegFacts:
                 "numbers"
             )
         contract = part.get("contract_dilation") is True
-        stages = [(rate // 2 if contract and rate > 1 else rate, rate) for rate in dilations]
+        stages: list[tuple[int, ...]] = [(rate // 2 if contract and rate > 1 else rate, rate) for rate in dilations]
         if grid is not None:
             stages[-1] = grid  # in place of the stage's own
         self.output_stride = _STRIDES[strides]
