@@ -25,8 +25,8 @@ from dnlnet.libraries.readers import LIBRARIES
 _SIZES_TOLD = 3
 
 
-def is_foreign(name: str | Path) -> bool:
-    """Whether a model is named as one of another library.
+def is_foreign(name: object) -> bool:
+    """Return whether a model is given as LIBRARY:NAME, a model of another library.
 
     >>> is_foreign("timm:vit_tiny_patch16_224"), is_foreign("runs/dnl")
     (True, False)

@@ -48,7 +48,7 @@ class Consistency:
 
 
 def measure_consistency(
-    models: Sequence[str | Path],
+    models: Sequence[str | Path | ModelFile],
     data: Path | str | None = None,
     *,
     data_set: str | None = None,
@@ -107,7 +107,7 @@ class _Source:
     classes: int
 
 
-def _ours(models: Sequence[str | Path], data: Path | str | None, split: str | None) -> Iterator[_Source]:
+def _ours(models: Sequence[str | Path | ModelFile], data: Path | str | None, split: str | None) -> Iterator[_Source]:
     for title, file in read_together(models).items():
         look = _block_look(file)
         samples = open_test_data(file, None if data is None else Path(data), split)

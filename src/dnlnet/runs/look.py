@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dnlnet.artifacts.load import TrainedModel, default_device, load_together
+from dnlnet.artifacts.model_file import ModelFile
 from dnlnet.lens.show.attended_image import ImageModel
 from dnlnet.lens.show.layers import Choice
 from dnlnet.lens.trace.recorded import Heads
@@ -12,7 +13,7 @@ from dnlnet.libraries.transformer import ForeignModel, is_foreign, load_foreign
 
 
 def load_to_look(
-    models: Sequence[str | Path | TrainedModel],
+    models: Sequence[str | Path | ModelFile | TrainedModel],
     *,
     weights: Path | str | None = None,
     size: int | None = None,
@@ -28,7 +29,7 @@ def load_to_look(
         size: at which transformers see pictures, the shorter side in pixels.
         layers, heads: of them; see `Choice`.
     """
-    foreign = [not isinstance(model, TrainedModel) and is_foreign(model) for model in models]
+    foreign = [is_foreign(model) for model in models]
     if len(set(map(str, models))) < len(models) and any(foreign):
         raise ValueError("a model is named twice; compare different ones")
     if not any(foreign):

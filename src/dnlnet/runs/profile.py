@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from dnlnet.artifacts.load import TrainedModel
+from dnlnet.artifacts.model_file import ModelFile
 from dnlnet.attention import Terms
 from dnlnet.data.inputs import find_pictures
 from dnlnet.data.labelled import BadFileError, LabelledImages, Labels, Problem
@@ -68,7 +69,7 @@ class _Source:
 
 
 def profile_model(
-    model: str | Path,
+    model: str | Path | ModelFile,
     pictures: Sequence[Path | str] = (),
     *,
     data: Path | str | None = None,

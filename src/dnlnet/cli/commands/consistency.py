@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dnlnet.cli.terminal.inputs import require_folder, require_models
+from dnlnet.cli.terminal.inputs import open_models, require_folder
 from dnlnet.cli.terminal.options import BoundaryWidth, Data, DataSetName, FirstImages, Json, VoidEdges, Weights
 from dnlnet.cli.terminal.outputs import writes
 
@@ -57,7 +57,7 @@ def consistency(
     from dnlnet.cli.terminal.progress import counting_progress
     from dnlnet.files import write_json
 
-    require_models(models)
+    opened = open_models(models)
     require_folder(data)
 
     from dnlnet.lens.measure.consistency import overlaps_json
@@ -72,7 +72,7 @@ def consistency(
             return lambda: progress.advance(task)
 
         found = measure_consistency(
-            models,
+            opened,
             data,
             data_set=data_set,
             split=split,

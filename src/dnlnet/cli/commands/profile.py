@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dnlnet.cli.terminal.inputs import end_with, open_inputs, require_folder, require_models, say
+from dnlnet.cli.terminal.inputs import end_with, open_inputs, open_models, require_folder, say
 from dnlnet.cli.terminal.options import (
     AnyModel,
     BoundaryWidth,
@@ -71,7 +71,7 @@ def profile(
     from dnlnet.cli.terminal.progress import counting_progress
     from dnlnet.files import write_json
 
-    require_models([model])
+    (ours,) = open_models([model])
     require_folder(data)
     with open_inputs(pictures or ()) as inputs:
         from dnlnet.runs.profile import profile_model
@@ -79,7 +79,7 @@ def profile(
         with counting_progress() as progress:
             task = progress.add_task("looking", total=None, visible=False)
             found = profile_model(
-                model,
+                ours,
                 inputs.paths,
                 data=data,
                 data_set=data_set,
