@@ -156,7 +156,7 @@ def test_a_transformer_has_a_figure_of_some_layers_maps_of_all_and_a_page(photo:
     assert "figure: layers 2, 5, 8, 11 of the 12 of timm:vit_tiny_patch16_224 are shown" in result.output
     assert "page: the mean over heads is shown" in result.output
     assert "its weights are random (--weights none)" in result.output
-    assert "sees pictures of 56 x 40 pixels as 64 x 48, multiples of 16" in result.output
+    assert "sees images of 56 x 40 pixels as 64 x 48, multiples of 16" in result.output
     views = json.loads((out / "a.json").read_text())["views"]
     assert [view["layer"] for view in views] == [f"{number} (blocks.{number}.attn)" for number in range(12)]
     with np.load(out / "a.npz") as maps:

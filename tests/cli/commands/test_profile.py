@@ -8,10 +8,11 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from dnlnet.cli.main import app
-from dnlnet.lens.measure.consistency import Truth
-from dnlnet.lens.measure.profile import OVERLAPS, STATISTICS, profile
-from dnlnet.libraries.transformer import load_foreign
-from dnlnet.runs.profile import profile_model
+from dnlnet.lens.measure.ground_truth import GroundTruth
+from dnlnet.lens.measure.profile import OVERLAPS, STATISTICS
+from dnlnet.lens.measure.profile import profile as profile_captured
+from dnlnet.libraries.transformer import load_transformer
+from dnlnet.runs.profile import profile
 from trees import camvid_tree, folder_tree, oxford_pets_tree, pascal_context_tree, save, truncate, write_image
 
 VIT = ("timm:vit_tiny_patch16_224", "--weights", "none")
@@ -57,7 +58,7 @@ def test_layers_and_heads_are_chosen(photo: Path) -> None:
 def test_labelled_images_of_a_data_set_give_overlaps(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     torch.manual_seed(0)
-    found = profile_model(VIT[0], data=root, weights="none", layers=[0], width=3, report=lambda _: None)
+    found = profile(VIT[0], data=root, weights="none", layers=[0], width=3)
     assert (found.data, found.problems) == ("camvid val", [])
     assert found.images == [str(path) for path in sorted((root / "val").iterdir())]
     path = Path(found.images[0])
@@ -65,7 +66,7 @@ def test_labelled_images_of_a_data_set_give_overlaps(tmp_path: Path) -> None:
         pixels, labels = np.asarray(picture.convert("RGB")), torch.from_numpy(np.array(raw)).long()
     labels[labels == 11] = 255
     torch.manual_seed(0)  # for the same random weights
-    own = profile(load_foreign(VIT[0], "none").look(pixels), [Truth.of(labels, 11, 3)])
+    own = profile_captured(load_transformer(VIT[0], "none").look(pixels), [GroundTruth.of(labels, 11, 3)])
     assert found.profile.statistics == [*STATISTICS, *OVERLAPS]
     assert {name: values[0] for name, values in found.profile[1].values.items()} == {
         name: values[0] for name, values in own[1].values.items()
@@ -84,13 +85,13 @@ def test_both_tables_are_printed_with_labels(tmp_path: Path) -> None:
         assert "1 image of oxford_pets test" in result.output
         assert "uniform" in result.output
         found.append(json.loads(out.read_text())["layers"][0]["uniform_boundary"]["mean"])
-    assert found == pytest.approx([0, 8 / 32], abs=0.02)  # two contours, two pixels on each side
+    assert found == pytest.approx([0, 16 / 32], abs=0.02)  # five pixels on each side of two contours, 6 pixels apart
 
 
 def test_given_images_get_the_labels_of_their_data_set(tmp_path: Path, photo: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     known = sorted((root / "train").iterdir())[0]
-    found = profile_model(VIT[0], [known, photo], data=root, weights="none", layers=[0], report=lambda _: None)
+    found = profile(VIT[0], [known, photo], data=root, weights="none", layers=[0])
     assert found.images == [str(known)]
     (problem,) = found.problems
     assert str(photo) in problem
@@ -154,6 +155,6 @@ def test_bad_input_is_reported(arguments: list[str], fact: str, photo: Path, tmp
 
 def test_the_data_set_is_known_by_its_folders(tmp_path: Path) -> None:
     root = folder_tree(tmp_path / "mine")
-    found = profile_model(VIT[0], data=root, weights="none", layers=[0], images=1, report=lambda _: None)
+    found = profile(VIT[0], data=root, weights="none", layers=[0], limit=1)
     assert found.data is not None
     assert len(found.images) == 1

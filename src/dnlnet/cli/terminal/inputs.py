@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from dnlnet.progress import Bars
+
 if TYPE_CHECKING:
     from dnlnet.artifacts.model_file import ModelFile
 
@@ -51,6 +53,20 @@ class Inputs:
         for path, address in self.addresses.items():
             message = message.replace(str(path), address)
         return message
+
+    def bars(self) -> Bars:
+        """Return progress bars whose messages name downloaded files by their addresses."""
+        return _NamedBars(self)
+
+
+class _NamedBars(Bars):
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__()
+        self._inputs = inputs
+
+    def say(self, text: str) -> None:
+        """Print a line above the bars."""
+        super().say(self._inputs.named(text))
 
 
 @contextmanager
