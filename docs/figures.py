@@ -1,7 +1,7 @@
 """Write the figures of the README and the documentation, from what `dnlnet demo` writes and the study found.
 
-Screenshots of the page need Chromium. The figures of a transformer need its weights, an image and CamVid, which are not
-part of this package; without them, these figures stay as they are.
+Screenshots of the page need Chromium. The figures of a transformer need its weights, an image and CamVid, which are
+not part of this package; without them, these figures stay as they are.
 
 Example: python docs/figures.py --demo demo
 """
