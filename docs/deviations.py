@@ -24,10 +24,10 @@ Tests compare every value of every such recipe with these tables, and every quot
 
 Some differences have no setting:
 
-- **Detection**: pyramid and heads start from torchvision's initial values; the release draws the pyramid's from Xavier's
-  uniform distribution. Norms are plain (synchronised) batch norms; the release uses InPlaceABN.
-- **Action recognition**: batch norms are synchronised over all GPUs and use running statistics; PySlowFast has separate
-  norms on each GPU and computes their statistics from 200 batches.
+- **Detection**: pyramid and heads start from torchvision's initial values; the release draws the pyramid's from
+  Xavier's uniform distribution. Norms are plain (synchronised) batch norms; the release uses InPlaceABN.
+- **Action recognition**: batch norms are synchronised over all GPUs and use running statistics; PySlowFast has
+  separate norms on each GPU and computes their statistics from 200 batches.
 """
 
 
