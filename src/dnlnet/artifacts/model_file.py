@@ -90,9 +90,8 @@ def find_model(model: str, **options: Any) -> Path:
         )
     if _HUB_NAME.fullmatch(model) and path.suffix not in _FILE_SUFFIXES:
         return _from_hub(model, options)
-    raise FileNotFoundError(
-        f"{model}: no such model file or run folder{suggestion(model, MODELS) or ';'} bundled models: {', '.join(MODELS)}"
-    )
+    near, known = suggestion(model, MODELS) or ";", ", ".join(MODELS)
+    raise FileNotFoundError(f"{model}: no such model file or run folder{near} bundled models: {known}")
 
 
 def open_model(model: "str | Path | ModelFile") -> ModelFile:
