@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
 
 import dnlnet
-from dnlnet.box import BOX
+from dnlnet.bundled import MODELS
 from dnlnet.data.classes import Classes
 from dnlnet.data.parsing import parse_json
 from dnlnet.data.validated import validated
@@ -44,12 +44,12 @@ class ModelFile:
 
     @property
     def title(self) -> str:
-        """Name of a bundled model, or else of the recipe.
+        """Name of the bundled model, or else of the recipe.
 
         >>> read_model_file(find_model("street")).title
         'street'
         """
-        return next((name for name, bundled in BOX.items() if bundled.file == self.path), self.recipe.name)
+        return next((name for name, bundled in MODELS.items() if bundled.file == self.path), self.recipe.name)
 
 
 class _Texts(BaseModel):
@@ -83,17 +83,16 @@ def find_model(model: str, **options: Any) -> Path:
         for name in ("best.safetensors", "last.safetensors", HUB_FILE):
             if (path / name).is_file():
                 return path / name
-    if model in BOX:
-        return BOX[model].file
+    if model in MODELS:
+        return MODELS[model].file
     if path.is_dir():
         raise FileNotFoundError(
             f"{path}: no best.safetensors or last.safetensors in it; has the run been evaluated yet?"
         )
     if _HUB_NAME.fullmatch(model) and path.suffix not in _FILE_SUFFIXES:
         return _from_hub(model, options)
-    raise FileNotFoundError(
-        f"{model}: no such model file or run folder{suggestion(model, BOX) or ';'} bundled models: {', '.join(BOX)}"
-    )
+    near, known = suggestion(model, MODELS) or ";", ", ".join(MODELS)
+    raise FileNotFoundError(f"{model}: no such model file or run folder{near} bundled models: {known}")
 
 
 def open_model(model: "str | Path | ModelFile") -> ModelFile:

@@ -56,7 +56,7 @@ class Model(Part):
     ceil_pool: Flag = False
     caffe_pixels: Flag = False  # blue first, minus Caffe's mean
     pixels: PixelNumbers | None = None  # None is ImageNet's, red first, unless `caffe_pixels`
-    weights: Text | None = IMAGENET  # `imagenet`: the box's, or else timm's own; a name in the box; or a file
+    weights: Text | None = IMAGENET  # `imagenet` (bundled, or else timm's own), a bundled model, or a file
     whole: Flag = False  # those of a trained model are for all of the network, where they fit, not the backbone alone
     variant: str | None = None  # None is the baseline, without a block
     preset: str = "paper"
