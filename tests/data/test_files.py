@@ -13,7 +13,7 @@ from dnlnet.segmentation.data.camvid import camvid
 from dnlnet.segmentation.data.folder import read_classes
 from dnlnet.segmentation.data.scenes import CLASSES
 from dnlnet.video.data.kinetics import kinetics
-from dnlnet.video.data.video import open_video
+from dnlnet.video.data.opening import open_video
 from trees import camvid_tree
 
 

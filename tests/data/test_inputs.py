@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dnlnet.data.inputs import find_inputs, find_pictures
-from dnlnet.video.data.video import is_video
+from dnlnet.video.data.opening import is_video
 from trees import write_image
 
 

@@ -18,7 +18,7 @@ from dnlnet.segmentation.data.features import Extractor, WholeFeatures, maps_and
 from dnlnet.segmentation.data.samples import WholeImages
 from dnlnet.segmentation.data.unpacked import unpack_into
 from dnlnet.segmentation.data.views import View
-from dnlnet.video.data.frame_folder import FrameFolder
+from dnlnet.video.data.frames import FrameFolder
 
 Pixels = NDArray[np.uint8]
 SIZE = (6, 9)

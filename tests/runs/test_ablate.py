@@ -43,7 +43,7 @@ def pictures() -> list[tuple[np.ndarray, None]]:
 @pytest.fixture
 def foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     module = SimpleNamespace(is_foreign=lambda name: name.startswith("timm:"), load_foreign=lambda *_: Looker())
-    monkeypatch.setitem(sys.modules, "dnlnet.lens.trace.foreign", module)
+    monkeypatch.setitem(sys.modules, "dnlnet.libraries.transformer", module)
 
 
 def run(*arguments: object) -> str:

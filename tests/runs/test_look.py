@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from dnlnet.artifacts.load import TrainedModel
-from dnlnet.lens.trace.foreign import ForeignModel
+from dnlnet.libraries.transformer import ForeignModel
 from dnlnet.runs.explore import open_explorer
 from dnlnet.runs.look import load_to_look
 from trees import write_image

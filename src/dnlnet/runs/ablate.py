@@ -18,8 +18,8 @@ from dnlnet.artifacts.load import default_device, load_network
 from dnlnet.artifacts.model_file import find_model, read_model_file
 from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.lens.measure.ablate import TERMS, Term, ablate
+from dnlnet.lens.show.layers import number_of
 from dnlnet.lens.trace.capture import capture
-from dnlnet.lens.trace.layers import number_of
 from dnlnet.registry import system_of
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.probe import Looker, Patches, Probe
@@ -131,7 +131,7 @@ def ablate_features(
     the mean cosine of the angle between G and F of a patch; both are means over pictures.
 
     Args:
-        model: a transformer, such as `dnlnet.lens.trace.foreign.load_foreign` gives.
+        model: a transformer, such as `dnlnet.libraries.transformer.load_foreign` gives.
         pictures: pixels (H, W, 3), and labels (H, W) or None.
         probe: a linear classifier of patches, to be scored on every pixel that has a label.
         terms: to take out.

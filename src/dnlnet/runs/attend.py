@@ -6,8 +6,8 @@ from typing import Any
 
 from dnlnet.artifacts.load import TrainedModel
 from dnlnet.lens.show.attend import MAX_PIXELS, Attended, Query, Request, attend_pictures
-from dnlnet.lens.trace.foreign import ForeignModel
 from dnlnet.lens.trace.recorded import Heads
+from dnlnet.libraries.transformer import ForeignModel
 from dnlnet.runs.look import load_to_look, picture_models
 
 

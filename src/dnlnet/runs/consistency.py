@@ -21,8 +21,8 @@ from dnlnet.lens.measure.consistency import (
     block_looker,
     measure_overlaps,
 )
-from dnlnet.lens.trace.foreign import ForeignModel, is_foreign, load_foreign
-from dnlnet.lens.trace.layers import Choice
+from dnlnet.lens.show.layers import Choice
+from dnlnet.libraries.transformer import ForeignModel, is_foreign, load_foreign
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.labelled import labelled_data_set, open_split
 from dnlnet.segmentation.data.samples import WholeImages

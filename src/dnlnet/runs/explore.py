@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from dnlnet.lens.show.app import MAX_MEGABYTES, MAX_PIXELS, MOST_VIEWS, Explorer
+from dnlnet.lens.show.layers import left_out, with_few_layers
 from dnlnet.lens.show.views import Picture
-from dnlnet.lens.trace.foreign import ForeignModel
-from dnlnet.lens.trace.layers import left_out, with_few_layers
 from dnlnet.lens.trace.recorded import Heads
+from dnlnet.libraries.transformer import ForeignModel
 from dnlnet.runs.look import load_to_look, picture_models
 
 _TRIAL = np.zeros((64, 64, 3), dtype=np.uint8)

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from dnlnet.artifacts.load import TrainedModel, default_device, load_together
+from dnlnet.lens.show.layers import Choice
 from dnlnet.lens.show.views import PictureModel
-from dnlnet.lens.trace.foreign import ForeignModel, is_foreign, load_foreign
-from dnlnet.lens.trace.layers import Choice
 from dnlnet.lens.trace.recorded import Heads
+from dnlnet.libraries.transformer import ForeignModel, is_foreign, load_foreign
 
 
 def load_to_look(

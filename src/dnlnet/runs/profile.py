@@ -18,10 +18,10 @@ from dnlnet.data.pictures import read_picture
 from dnlnet.lens.measure.consistency import Truth
 from dnlnet.lens.measure.profile import Profile, profile
 from dnlnet.lens.show.attend import MAX_PIXELS, made_smaller
+from dnlnet.lens.show.layers import Choice
 from dnlnet.lens.show.views import PictureModel
-from dnlnet.lens.trace.foreign import ForeignModel
-from dnlnet.lens.trace.layers import Choice
 from dnlnet.lens.trace.recorded import Recorded
+from dnlnet.libraries.transformer import ForeignModel
 from dnlnet.runs.labelled import labelled_data_set, open_split
 from dnlnet.runs.look import load_to_look
 from dnlnet.segmentation.data.sets import DATA_SETS, find_labels

@@ -16,8 +16,7 @@ from dnlnet.data.inputs import Inputs, find_inputs
 from dnlnet.lens.show.attend import Attended, Query, Request, attend_each, write_shown
 from dnlnet.lens.show.clip_figure import ClipPoint, clip_figure, clip_position
 from dnlnet.lens.trace.capture import capture_blocks
-from dnlnet.video.data.given import open_any
-from dnlnet.video.data.video import is_video
+from dnlnet.video.data.opening import is_video, open_any
 from dnlnet.video.predictor import VideoModel
 
 _DOTS = 150  # per inch: as wide as a screen

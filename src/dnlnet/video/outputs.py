@@ -10,8 +10,7 @@ from torch import Tensor
 from dnlnet.data.inputs import Inputs, find_inputs
 from dnlnet.data.outputs import Outputs, Progress, Targets
 from dnlnet.files import atomic_write, json_text
-from dnlnet.video.data.given import several_videos
-from dnlnet.video.data.video import VIDEO_SUFFIXES, is_video
+from dnlnet.video.data.opening import VIDEO_SUFFIXES, is_video, several_videos
 from dnlnet.video.predictor import Action, VideoModel
 
 

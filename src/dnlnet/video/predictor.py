@@ -16,8 +16,8 @@ from dnlnet.data.classes import Classes
 from dnlnet.data.names import in_figure, printable
 from dnlnet.lens.show.drawn import Drawn
 from dnlnet.video.data.clips import Clip
-from dnlnet.video.data.frame_folder import FOLDER_RATE
-from dnlnet.video.data.given import VideoLike, open_any
+from dnlnet.video.data.frames import FOLDER_RATE
+from dnlnet.video.data.opening import VideoLike, open_any
 from dnlnet.video.data.samples import views_of
 from dnlnet.video.data.video import Video
 from dnlnet.video.metric import averaged

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from dnlnet.cli.main import app
 from dnlnet.lens.measure.consistency import Truth
 from dnlnet.lens.measure.profile import OVERLAPS, STATISTICS, profile
-from dnlnet.lens.trace.foreign import load_foreign
+from dnlnet.libraries.transformer import load_foreign
 from dnlnet.runs.profile import profile_model
 from trees import camvid_tree, folder_tree, oxford_pets_tree, pascal_context_tree, save, truncate, write_image
 

@@ -11,11 +11,11 @@ import equations
 from cost import LargestTensor
 from dnlnet import VARIANTS, NonLocalBlock
 from dnlnet.data.classes import IGNORE
-from dnlnet.lens import Captured, capture
-from dnlnet.lens import steps as lens_steps
 from dnlnet.lens.measure.consistency import Truth
 from dnlnet.lens.measure.profile import OVERLAPS, STATISTICS, HeadProfile, Profile, profile
 from dnlnet.lens.show.profile_figure import profile_figure
+from dnlnet.lens.trace import steps as lens_steps
+from dnlnet.lens.trace.capture import Captured, capture
 
 
 class Plain(nn.Module):

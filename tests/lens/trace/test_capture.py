@@ -9,8 +9,7 @@ from torchvision.models.detection import fasterrcnn_mobilenet_v3_large_320_fpn
 import dnlnet
 from dnlnet import VARIANTS, NonLocalBlock
 from dnlnet.attention import Terms
-from dnlnet.lens import capture
-from dnlnet.lens.trace.capture import capture_blocks, find_blocks
+from dnlnet.lens.trace.capture import capture, capture_blocks, find_blocks
 from dnlnet.lens.trace.recorded import Recorded
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dnlnet.lens import capture
+from dnlnet.lens.trace.capture import capture
 from dnlnet.lens.trace.layout import Layout, find_layout, prefix_tokens
 from families import family
 

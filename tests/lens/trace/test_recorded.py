@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from dnlnet.lens import capture
+from dnlnet.lens.trace.capture import capture
 from dnlnet.lens.trace.recorded import Recorded
 from families import family
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dnlnet.lens import capture
 from dnlnet.lens.measure.ablate import ablate
+from dnlnet.lens.trace.capture import capture
 from dnlnet.lens.trace.recorded import Recorded
 from families import family
 

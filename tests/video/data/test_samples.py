@@ -9,9 +9,10 @@ from torch.utils.data import DataLoader
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.segmentation.data.samples import Draw
 from dnlnet.video.data.clips import Clip
+from dnlnet.video.data.opening import open_video
 from dnlnet.video.data.samples import ClipSample, TestViews, TrainingClips, crop_places
 from dnlnet.video.data.ucf101 import ucf101
-from dnlnet.video.data.video import Video, open_video
+from dnlnet.video.data.video import Video
 from dnlnet.video.data.video_folder import video_folder
 from dnlnet.video.data.videos import LabelledVideos, VideoEntry, find_existing, named_classes
 from dnlnet.video.task import VideoTask

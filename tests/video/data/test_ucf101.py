@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from dnlnet.video.data.opening import open_video
 from dnlnet.video.data.ucf101 import own_splits, ucf101
-from dnlnet.video.data.video import open_video
 from video_trees import ucf101_tree
 
 PLACES = [("ucfTrainTestlist", "UCF-101"), (".", "videos"), (".", ".")]

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from dnlnet.video.data.video import open_video
+from dnlnet.video.data.opening import open_video
 from dnlnet.video.data.video_folder import own_splits, video_folder
 from video_trees import video_folder_tree
 

@@ -70,7 +70,7 @@ def ablate(
     from dnlnet.cli.terminal.tables import choose
     from dnlnet.files import write_json
     from dnlnet.lens.measure.ablate import TERMS
-    from dnlnet.lens.trace.foreign import is_foreign
+    from dnlnet.libraries.transformer import is_foreign
 
     chosen: list[Term] = [term for term in TERMS if term in choose("term", terms, dict.fromkeys(TERMS))]
     numbered = layers_of(layers)
@@ -145,7 +145,7 @@ def _transformer(
     from dnlnet.data.catalog import find_data_set
     from dnlnet.data.inputs import find_pictures
     from dnlnet.data.pictures import read_picture
-    from dnlnet.lens.trace.foreign import load_foreign
+    from dnlnet.libraries.transformer import load_foreign
     from dnlnet.runs.ablate import ablate_features
     from dnlnet.runs.probe import pictures_of, train_probe
     from dnlnet.segmentation.data.sets import DATA_SETS

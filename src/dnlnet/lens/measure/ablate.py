@@ -15,7 +15,7 @@ from dnlnet.attention import NonLocalBlock
 from dnlnet.errors import unknown
 from dnlnet.lens.trace.capture import blocks_of, find_heads, require_eager
 from dnlnet.lens.trace.steps import Seen
-from dnlnet.lens.trace.tracing import watch_attention
+from dnlnet.lens.trace.watch import watch_attention
 
 Term = Literal["unary", "pairwise", "both"]
 TERMS: tuple[Term, ...] = get_args(Term)

@@ -29,9 +29,9 @@ from dnlnet.errors import load_extra
 from dnlnet.files import make_folder
 from dnlnet.lens.show.explorer.fit import shrink
 from dnlnet.lens.show.guard import LocalOnly
+from dnlnet.lens.show.layers import with_few_layers
 from dnlnet.lens.show.panels import overlay_heat
 from dnlnet.lens.show.views import LEARNT_LITTLE, Picture, PictureModel, Point, classes_of, is_nearly_uniform
-from dnlnet.lens.trace.layers import with_few_layers
 
 if TYPE_CHECKING:
     from gradio import Blocks

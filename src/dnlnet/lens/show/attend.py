@@ -23,10 +23,10 @@ from dnlnet.lens.show.drawn import Drawn
 from dnlnet.lens.show.explorer import explorer_page
 from dnlnet.lens.show.figures import attention_figure
 from dnlnet.lens.show.layer_figure import layer_figure
+from dnlnet.lens.show.layers import left_out, with_few_layers
 from dnlnet.lens.show.panels import PRINT_DOTS, save_figure
 from dnlnet.lens.show.record import record
 from dnlnet.lens.show.views import Picture, PictureModel, Point, classes_of
-from dnlnet.lens.trace.layers import left_out, with_few_layers
 from dnlnet.results import Kind, is_result
 from dnlnet.signals import hold_stop_signals
 

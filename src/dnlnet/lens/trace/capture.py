@@ -13,7 +13,7 @@ from dnlnet.attention import NonLocalBlock, Terms
 from dnlnet.lens.trace.layout import HEADS_FIRST, find_layout, is_a
 from dnlnet.lens.trace.recorded import Recorded
 from dnlnet.lens.trace.steps import Seen
-from dnlnet.lens.trace.tracing import watch_attention
+from dnlnet.lens.trace.watch import watch_attention
 
 if TYPE_CHECKING:
     from dnlnet.lens.measure.profile import Profile

@@ -102,7 +102,7 @@ class Recorded:
         if not 0 <= image < images:
             raise ValueError(f"{self.seen.name}: there is no image {image}; the batch has {images}, counted from 0")
         if layout.places is not None:
-            from dnlnet.lens.trace.windows import window_terms
+            from dnlnet.lens.trace.window_terms import window_terms
 
             return window_terms(self, head, image)
         return self.terms_of([(image, number) for number in self.numbers(head)], averaged=head == "mean")

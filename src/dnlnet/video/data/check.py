@@ -18,7 +18,7 @@ from dnlnet.data.check import (
     sizes_and_problems,
 )
 from dnlnet.data.labelled import Problem
-from dnlnet.video.data.video import open_video
+from dnlnet.video.data.opening import open_video
 from dnlnet.video.data.videos import LabelledVideos, VideoEntry
 
 

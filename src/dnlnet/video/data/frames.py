@@ -1,131 +1,90 @@
-"""Videos, and their frames at any times.
+"""Frames as videos: lists of pictures, and folders of them."""
 
-A frame is shown from its own time stamp to that of the next, so a variable frame rate needs no special care.
-"""
+# H, W size of a picture
 
-# F frames of the video; T requested times; H, W size of a picture
-
-from abc import ABC, abstractmethod
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dnlnet.data.labelled import BadFileError, Problem
-from dnlnet.data.sizes import size_fault
+from dnlnet.data.labelled import IMAGE_SUFFIXES, BadFileError
+from dnlnet.data.pictures import PictureLike, read_pixels, resized_picture
+from dnlnet.video.data.video import Video, VideoError, resized_size
 
-Size = tuple[int, int]  # height, width
-Frames = NDArray[np.uint8]  # (T, H, W, 3)
-
-_ROUNDING = 0.001  # seconds; some containers round time stamps to milliseconds
+FOLDER_RATE = 30.0  # default frames per second
 
 
-class VideoError(BadFileError):
-    """A video that cannot be used, described in one sentence with its path."""
+class FrameList(Video):
+    """Pictures as a video.
 
-    def __init__(self, path: Path, text: str) -> None:
-        super().__init__(Problem(path, text))
-
-    def __reduce__(self) -> tuple[type["VideoError"], tuple[Path, str]]:  # type: ignore[override]
-        return VideoError, (self.problem.path, self.problem.text)  # workers of a DataLoader send it to the parent
-
-
-class Video(ABC):
-    """An open video; a `with` block closes it.
-
-    Attributes:
-        path: the file or folder.
-        times: start of each frame, in seconds from the first one, (F,).
-        duration: in seconds, including the last frame.
-        notes: problems that do not prevent its use, such as being truncated.
-        decoded: number of frames decoded so far.
+    Args:
+        path: what errors call it.
+        pictures: its frames, each as `read_pixels` takes it; one at least.
+        rate: frames per second.
     """
 
-    def __init__(self, path: Path, times: NDArray[np.float64], duration: float) -> None:
-        self.path, self.times, self.duration = path, times, duration
-        self.notes: list[str] = []
-        self.decoded = 0
+    def __init__(self, path: Path, pictures: Sequence[PictureLike], rate: float = FOLDER_RATE) -> None:
+        if not 0 < rate < float("inf"):
+            raise ValueError(f"the rate of frames must be above 0, got {rate}")
+        self.pictures, count = pictures, len(pictures)
+        super().__init__(path, np.arange(count) / rate, count / rate)
 
-    def __len__(self) -> int:
-        return len(self.times)
-
-    def __enter__(self) -> "Video":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """The notes, with the path."""
-        return tuple(Problem(self.path, note) for note in self.notes)
-
-    @property
-    def rate(self) -> float:
-        """Average frames per second."""
-        return len(self) / self.duration
-
-    def frame_numbers(self, times: Sequence[float] | NDArray[np.float64]) -> NDArray[np.int64]:
-        """The number of the frame shown at each time, (T,)."""
-        numbers = np.searchsorted(self.times, np.asarray(times, dtype=np.float64) + _ROUNDING, side="right") - 1
-        return numbers.clip(0, len(self) - 1)
-
-    def frames(self, times: Sequence[float] | NDArray[np.float64], short_side: int | None = None) -> Frames:
-        """The frames shown at these times, (T, H, W, 3), in any order; repeated ones are decoded once.
-
-        Args:
-            times: in seconds from the first frame; after the end, the last frame is shown.
-            short_side: resize the shorter side to this length; None does not resize.
-        """
-        if not len(times):
-            raise ValueError(f"{self.path}: no times requested; pass at least one")
-        wanted, places = np.unique(self.frame_numbers(times), return_inverse=True)
-        try:
-            pictures = self._pictures(wanted.tolist(), short_side)
-        except BadFileError:
-            raise
-        except ValueError as error:
-            raise VideoError(self.path, str(error)) from None
-        return np.stack(pictures)[places]
-
-    @property
-    def size(self) -> Size:
-        """Height and width as displayed."""
-        height, width, _ = self.frames([0.0]).shape[1:]
-        return height, width
-
-    @abstractmethod
     def _pictures(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
-        """Decode the frames of these ascending numbers, (H, W, 3) each, all of one size."""
+        pictures = [self._read(number) for number in wanted]
+        size = resized_size(pictures[0].shape[:2], short_side)
+        return [resized_picture(picture, size) for picture in pictures]
 
-    @abstractmethod
     def count_decodable(self) -> int:
-        """Decode every frame and count those that are decodable."""
+        """Read every picture and count those that are readable; `notes` names the first that is not."""
+        good = 0
+        for number in range(len(self)):
+            try:
+                self._read(number)
+                good += 1
+            except VideoError as error:
+                if good == number:  # the first one
+                    self.notes.append(error.problem.text)
+        return good
 
-    @abstractmethod
     def close(self) -> None:
-        """Close the file."""
+        """Do nothing: no file stays open."""
+
+    def _read(self, number: int) -> NDArray[np.uint8]:
+        try:
+            picture = read_pixels(self.pictures[number])
+        except BadFileError as error:
+            raise VideoError(self.path, f"{error.problem.path.name} {error.problem.text}") from None
+        self.decoded += 1
+        return picture
 
 
-def resized_size(size: tuple[int, ...], short_side: int | None) -> Size:
-    """The height and width after resizing the shorter side.
+class FrameFolder(FrameList):
+    """A folder of pictures as a video, in the order of the numbers in their names.
 
-    >>> resized_size((240, 320), 256), resized_size((240, 320), None)
-    ((256, 341), (240, 320))
-    >>> resized_size((1, 4000), 256)
-    Traceback (most recent call last):
-    ValueError: is 1 x 4000 (height x width): too long to be resized to a shorter side of 256
+    Args:
+        path: the folder.
+        rate: frames per second.
     """
-    height, width = size
-    if short_side is None:
-        return height, width
-    scale = short_side / min(height, width)
-    shown = round(height * scale), round(width * scale)
-    if size_fault(shown):
-        what = f"is {height} x {width} (height x width)"
-        raise ValueError(f"{what}: too long to be resized to a shorter side of {short_side}")
-    return shown
+
+    def __init__(self, path: Path, rate: float = FOLDER_RATE) -> None:
+        pictures = frame_files(path)
+        if not pictures:
+            raise VideoError(path, f"is a folder without pictures ({', '.join(IMAGE_SUFFIXES)})")
+        super().__init__(path, pictures, rate)
+
+
+def frame_files(folder: Path) -> list[Path]:
+    """The pictures in a folder, in the order of the numbers in their names: 2 before 10."""
+    return sorted((path for path in folder.iterdir() if is_frame(path)), key=_by_numbers)
+
+
+def is_frame(path: Path) -> bool:
+    """Whether a file is a picture, judged by its suffix, and not hidden."""
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
+
+
+def _by_numbers(path: Path) -> list[tuple[int, str]]:
+    """A sort key in which digits count as numbers."""
+    return [(int(part), part) if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]

@@ -21,8 +21,8 @@ from dnlnet.data.fingerprint import Listed
 from dnlnet.data.labelled import Problem
 from dnlnet.data.samples import require_seed
 from dnlnet.video.data.clips import Clip
-from dnlnet.video.data.frames import Frames, Size
-from dnlnet.video.data.video import Video, VideoError, open_video
+from dnlnet.video.data.opening import open_video
+from dnlnet.video.data.video import Frames, Size, Video, VideoError
 from dnlnet.video.data.videos import LabelledVideos
 
 _MOST_SKIPPED = 32  # videos one after the other; as many as that are not damaged files but a missing disk

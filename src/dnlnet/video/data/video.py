@@ -1,38 +1,131 @@
-"""Open videos of any kind: files or folders of frames."""
+"""Videos, and their frames at any times.
 
+A frame is shown from its own time stamp to that of the next, so a variable frame rate needs no special care.
+"""
+
+# F frames of the video; T requested times; H, W size of a picture
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
 
-from dnlnet.data.files import file_fault
-from dnlnet.video.data.frame_folder import FOLDER_RATE, FrameFolder, is_frame
-from dnlnet.video.data.frames import Video, VideoError
-from dnlnet.video.data.video_file import VideoFile
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["VIDEO_SUFFIXES", "Video", "VideoError", "is_video", "open_video"]
+from dnlnet.data.labelled import BadFileError, Problem
+from dnlnet.data.sizes import size_fault
 
-VIDEO_SUFFIXES = (".mp4", ".avi", ".webm", ".mkv", ".mov", ".m4v", ".mpg", ".mpeg", ".wmv", ".flv", ".3gp", ".ts")
+Size = tuple[int, int]  # height, width
+Frames = NDArray[np.uint8]  # (T, H, W, 3)
+
+_ROUNDING = 0.001  # seconds; some containers round time stamps to milliseconds
 
 
-def open_video(path: Path, *, threads: int = 1, folder_rate: float = FOLDER_RATE) -> Video:
-    """Open a video file or a folder of frames; raises `VideoError` if it cannot be used.
+class VideoError(BadFileError):
+    """A video that cannot be used, described in one sentence with its path."""
 
-    Args:
+    def __init__(self, path: Path, text: str) -> None:
+        super().__init__(Problem(path, text))
+
+    def __reduce__(self) -> tuple[type["VideoError"], tuple[Path, str]]:  # type: ignore[override]
+        return VideoError, (self.problem.path, self.problem.text)  # workers of a DataLoader send it to the parent
+
+
+class Video(ABC):
+    """An open video; a `with` block closes it.
+
+    Attributes:
         path: the file or folder.
-        threads: decoding threads per file; one by default, since several files are read in parallel.
-        folder_rate: frames per second of a folder.
-
-    >>> open_video(Path("/nowhere/a.mp4"))
-    Traceback (most recent call last):
-    dnlnet.video.data.frames.VideoError: /nowhere/a.mp4: no such file or folder
+        times: start of each frame, in seconds from the first one, (F,).
+        duration: in seconds, including the last frame.
+        notes: problems that do not prevent its use, such as being truncated.
+        decoded: number of frames decoded so far.
     """
-    if path.is_dir():
-        return FrameFolder(path, folder_rate)
-    if fault := file_fault(path):
-        raise VideoError(path, "no such file or folder" if fault == "no such file" else fault)
-    return VideoFile(path, threads)
+
+    def __init__(self, path: Path, times: NDArray[np.float64], duration: float) -> None:
+        self.path, self.times, self.duration = path, times, duration
+        self.notes: list[str] = []
+        self.decoded = 0
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def __enter__(self) -> "Video":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The notes, with the path."""
+        return tuple(Problem(self.path, note) for note in self.notes)
+
+    @property
+    def rate(self) -> float:
+        """Average frames per second."""
+        return len(self) / self.duration
+
+    def frame_numbers(self, times: Sequence[float] | NDArray[np.float64]) -> NDArray[np.int64]:
+        """The number of the frame shown at each time, (T,)."""
+        numbers = np.searchsorted(self.times, np.asarray(times, dtype=np.float64) + _ROUNDING, side="right") - 1
+        return numbers.clip(0, len(self) - 1)
+
+    def frames(self, times: Sequence[float] | NDArray[np.float64], short_side: int | None = None) -> Frames:
+        """The frames shown at these times, (T, H, W, 3), in any order; repeated ones are decoded once.
+
+        Args:
+            times: in seconds from the first frame; after the end, the last frame is shown.
+            short_side: resize the shorter side to this length; None does not resize.
+        """
+        if not len(times):
+            raise ValueError(f"{self.path}: no times requested; pass at least one")
+        wanted, places = np.unique(self.frame_numbers(times), return_inverse=True)
+        try:
+            pictures = self._pictures(wanted.tolist(), short_side)
+        except BadFileError:
+            raise
+        except ValueError as error:
+            raise VideoError(self.path, str(error)) from None
+        return np.stack(pictures)[places]
+
+    @property
+    def size(self) -> Size:
+        """Height and width as displayed."""
+        height, width, _ = self.frames([0.0]).shape[1:]
+        return height, width
+
+    @abstractmethod
+    def _pictures(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
+        """Decode the frames of these ascending numbers, (H, W, 3) each, all of one size."""
+
+    @abstractmethod
+    def count_decodable(self) -> int:
+        """Decode every frame and count those that are decodable."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the file."""
 
 
-def is_video(path: Path) -> bool:
-    """Whether this is a file with a video's suffix or a folder with pictures, and not hidden."""
-    if path.name.startswith("."):
-        return False
-    return any(map(is_frame, path.iterdir())) if path.is_dir() else path.suffix.lower() in VIDEO_SUFFIXES
+def resized_size(size: tuple[int, ...], short_side: int | None) -> Size:
+    """The height and width after resizing the shorter side.
+
+    >>> resized_size((240, 320), 256), resized_size((240, 320), None)
+    ((256, 341), (240, 320))
+    >>> resized_size((1, 4000), 256)
+    Traceback (most recent call last):
+    ValueError: is 1 x 4000 (height x width): too long to be resized to a shorter side of 256
+    """
+    height, width = size
+    if short_side is None:
+        return height, width
+    scale = short_side / min(height, width)
+    shown = round(height * scale), round(width * scale)
+    if size_fault(shown):
+        what = f"is {height} x {width} (height x width)"
+        raise ValueError(f"{what}: too long to be resized to a shorter side of {short_side}")
+    return shown

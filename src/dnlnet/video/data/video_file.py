@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dnlnet.errors import load_extra
-from dnlnet.video.data.frames import Video, VideoError, resized_size
+from dnlnet.video.data.video import Video, VideoError, resized_size
 
 _LEAST_SKIP = 4  # fewest skipped frames for which seeking is faster than decoding
 _MISSING_SECONDS, _MISSING_SHARE = 0.25, 0.02  # of the stated duration, tolerated without a note

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 
 from dnlnet import NonLocalBlock
 from dnlnet.lens.show.layer_figure import layer_figure
+from dnlnet.lens.show.layers import Choice, layer_views, left_out, with_few_layers
 from dnlnet.lens.show.record import record
 from dnlnet.lens.show.views import Picture, View
 from dnlnet.lens.trace.capture import Captured, capture
-from dnlnet.lens.trace.layers import Choice, layer_views, left_out, with_few_layers
 from dnlnet.lens.trace.layout import Layout
 from dnlnet.lens.trace.recorded import Recorded
 

@@ -19,9 +19,9 @@ from timm.data import create_transform, resolve_model_data_config
 from torch import Tensor, nn
 from torchvision import models
 
+from dnlnet.lens.show.layers import Choice
 from dnlnet.lens.trace.capture import capture
-from dnlnet.lens.trace.foreign import is_foreign, load_foreign
-from dnlnet.lens.trace.layers import Choice
+from dnlnet.libraries.transformer import is_foreign, load_foreign
 
 TINY = "vit_tiny_patch16_224"
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from dnlnet.backbones.weights import LoadReport, read_state_dict
 from dnlnet.errors import load_extra, unknown
 from dnlnet.lens.trace.layout import pair
-from dnlnet.lens.trace.network import (
+from dnlnet.libraries.network import (
     NO_WEIGHTS,
     STRIDE,
     Network,

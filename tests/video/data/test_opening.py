@@ -6,7 +6,8 @@ import av
 import numpy as np
 import pytest
 
-from dnlnet.video.data.video import Video, VideoError, is_video, open_video
+from dnlnet.video.data.opening import is_video, open_video
+from dnlnet.video.data.video import Video, VideoError
 from trees import truncate
 from video_trees import (
     CODECS,

@@ -3,7 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dnlnet.video.data.video import VideoError, open_video
+from dnlnet.video.data.opening import open_video
+from dnlnet.video.data.video import VideoError
 from trees import save, truncate
 from video_trees import SIZE, Frames, numbered_frame, shown_number, write_frames
 

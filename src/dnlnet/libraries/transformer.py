@@ -15,12 +15,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from dnlnet.errors import is_out_of_memory, unknown
+from dnlnet.lens.show.layers import Choice, layer_views
 from dnlnet.lens.show.views import View
 from dnlnet.lens.trace.capture import Captured, capture
-from dnlnet.lens.trace.layers import Choice, layer_views
-from dnlnet.lens.trace.libraries import LIBRARIES
-from dnlnet.lens.trace.network import Network, Size
 from dnlnet.lens.trace.recorded import Recorded
+from dnlnet.libraries.network import Network, Size
+from dnlnet.libraries.readers import LIBRARIES
 
 _SIZES_TOLD = 3
 

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dnlnet.lens import capture
+from dnlnet.lens.trace.capture import capture
 from dnlnet.lens.trace.recorded import Recorded
-from dnlnet.lens.trace.tracing import watch_attention
+from dnlnet.lens.trace.watch import watch_attention
 from families import FAMILIES, family, random, unchanged
 
 # transformers takes written-out softmaxes in single precision
