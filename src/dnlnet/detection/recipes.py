@@ -9,7 +9,8 @@ the paper). Nothing in section 5.2 is about the widths, the scale or the gate of
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dnlnet.detection.schema import DetectionRecipe, DetectorModel, InstanceData
+from dnlnet.detection.recipe import DetectionRecipe
+from dnlnet.detection.schema import DetectorModel, InstanceData
 from dnlnet.recipes.methods import METHODS
 from dnlnet.recipes.schema import Measured, Optim, PaperRow, Schedule, Training
 

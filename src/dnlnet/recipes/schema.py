@@ -56,11 +56,11 @@ class Part(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    def build(self, kind: type[Built], *others: "Part", **more: Any) -> Built:
+    def make(self, kind: type[Built], *others: "Part", **more: Any) -> Built:
         """An object of a dataclass whose fields are those of the same name here, in other parts, and in `more`.
 
         >>> from dnlnet.engine.optim import LearningRate
-        >>> Schedule(iterations=100, batch=8, power=1.0).build(LearningRate)(25)
+        >>> Schedule(iterations=100, batch=8, power=1.0).make(LearningRate)(25)
         0.75
         """
         found = dict(more)
@@ -254,7 +254,7 @@ class Schedule(Part):
         """How the learning rate goes in a round of so many iterations."""
         from dnlnet.engine.optim import LearningRate
 
-        return self.build(LearningRate, iterations=iterations)
+        return self.make(LearningRate, iterations=iterations)
 
 
 class Training(Part):
@@ -444,7 +444,7 @@ class Recipe(Part):
         """How the engine trains it."""
         from dnlnet.engine.run import Settings
 
-        return self.optim.build(
+        return self.optim.make(
             Settings,
             self.training,
             algorithm=self.optim.kind,

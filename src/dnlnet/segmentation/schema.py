@@ -173,12 +173,14 @@ def _network(model: Any) -> str:
     name = model.get("network", "segmentor") if isinstance(model, Mapping) else getattr(model, "network", "segmentor")
     if not isinstance(name, str) or name not in _KINDS:
         raise unknown("model.network", shown(name), _KINDS)
-    return name
+    return f"network={name}"
 
 
-SegmentationNetwork = FCN | Tiny | Frozen
-SegmentorModel = Annotated[
-    Annotated[FCN, Tag("segmentor")] | Annotated[Tiny, Tag("tiny")] | Annotated[Frozen, Tag("frozen")],
+SegmentorModel = FCN | Tiny | Frozen
+AnySegmentorModel = Annotated[  # the tags are no keys of a recipe: see `validated`
+    Annotated[FCN, Tag("network=segmentor")]
+    | Annotated[Tiny, Tag("network=tiny")]
+    | Annotated[Frozen, Tag("network=frozen")],
     Discriminator(_network),
 ]
 
@@ -254,7 +256,7 @@ class Evaluation(Part):
                     raise ValueError(f"a stride of {step} leaves gaps between windows of {length}")
         return self
 
-    def inference(self, model: SegmentationNetwork) -> "Inference":
+    def inference(self, model: SegmentorModel) -> "Inference":
         """Return how images are fed to the network of this model."""
         from dnlnet.segmentation.inference import Inference
 
