@@ -22,7 +22,7 @@ from dnlnet.engine.train import training_step
 from dnlnet.layout import convert_to_channels_last, to_channels_last
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
-from dnlnet.registry import system_of
+from dnlnet.recipes.context import RunContext
 
 PARTS = ("reading", "forward", "backward", "update")
 _CPU = torch.device("cpu")
@@ -66,10 +66,10 @@ def bench_train(
     """
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    system, batch = system_of(recipe), recipe.schedule.batch
-    samples = system.training_data(recipe, data, cache=cache if recipe.training.cache else None)
-    model = system.build_model(recipe.model, len(samples.classes), weights=False)
-    task = system.training_task(recipe, samples.classes)
+    batch, context = recipe.schedule.batch, RunContext(data, cache=cache if recipe.training.cache else None)
+    samples = recipe.training_samples(context, recipe.data.train)
+    model = recipe.build(len(samples.classes), pretrained=False)
+    task = recipe.training_task(samples.classes, context)
     if compiled is None:
         compiled = any(shutil.which(name) for name in ("g++", "clang++", "c++"))
     plain = {
@@ -81,7 +81,7 @@ def bench_train(
     calls: dict[str, Callable[[], object]] = {form: loop.step for form, loop in plain.items()}
     calls["engine"] = _engine_step(recipe, deepcopy(model), task, samples)
     if recipe.training.cache and cache is not None:
-        uncached = system.training_data(override(recipe, ["training.cache=false"]), data)
+        uncached = recipe.training_samples(RunContext(data), recipe.data.train)
         plain["plain loop, without the cache"] = _Loop(recipe, deepcopy(model), task, uncached)
         calls["plain loop, without the cache"] = plain["plain loop, without the cache"].step
     for call in calls.values():  # the first step compiles, allocates, and opens files

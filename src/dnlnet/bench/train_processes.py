@@ -13,7 +13,8 @@ from dnlnet.engine import distributed
 from dnlnet.engine.run import Run
 from dnlnet.engine.train import training_step
 from dnlnet.recipes.schema import Recipe
-from dnlnet.registry import parse_recipe, system_of
+from dnlnet.recipes.context import RunContext
+from dnlnet.registry import parse_recipe
 
 
 def seconds_per_step(
@@ -52,11 +53,11 @@ def _measure(text: str) -> None:
     recipe = parse_recipe(task["recipe"])
     data, cache = (None if task[name] is None else Path(task[name]) for name in ("data", "cache"))
     with distributed.process_group() as device:
-        system, settings = system_of(recipe), recipe.settings()
-        samples = system.training_data(recipe, data, cache=cache)
+        settings, run_context = recipe.settings(), RunContext(data, cache=cache)
+        samples = recipe.training_samples(run_context, recipe.data.train)
         torch.manual_seed(0)
-        model = system.build_model(recipe.model, len(samples.classes), weights=False)
-        losses, run = system.training_task(recipe, samples.classes), Run(model, settings, device)
+        model = recipe.build(len(samples.classes), pretrained=False)
+        losses, run = recipe.training_task(samples.classes, run_context), Run(model, settings, device)
         share = settings.batch // distributed.world_size()
 
         def step() -> None:

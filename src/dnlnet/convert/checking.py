@@ -7,7 +7,6 @@ from torch import Tensor
 
 from dnlnet.convert.names import their_name
 from dnlnet.recipes.schema import Recipe
-from dnlnet.registry import system_of
 
 # Counters that only cumulative averages use, and that older checkpoints lack.
 _COUNTERS = "num_batches_tracked"
@@ -27,7 +26,7 @@ def match_network(
         names: prefixes of the original names, and ours.
     """
     with torch.device("meta"):
-        network = system_of(recipe).build_model(recipe.model, classes, weights=False)
+        network = recipe.build(classes, pretrained=False)
     own: dict[str, Tensor] = network.state_dict()
     missing = [_both_names(name, names) for name in own if name not in state and not name.endswith(_COUNTERS)]
     misshapen = [

@@ -136,7 +136,7 @@ class DetectionModel:
 
     def __init__(
         self,
-        network: nn.Module,
+        network: Detector,
         classes: Classes,
         short_side: int = 800,
         long_side: int = 1333,

@@ -129,8 +129,10 @@ class DetectionRecipe(Recipe):
         self, network: "nn.Module", classes: Classes, device: "torch.device | str" = "cpu"
     ) -> "DetectionModel":
         """Return what detects objects in images of the recipe's size."""
+        from dnlnet.detection.network import Detector
         from dnlnet.detection.predictor import DetectionModel
 
+        assert isinstance(network, Detector)
         return DetectionModel(network, classes, self.data.short_side, self.data.long_side, device)
 
     def exportable(

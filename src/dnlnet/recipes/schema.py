@@ -339,6 +339,20 @@ class Recipe(Part):
     card: ClassVar[HubCard]
     sources: ClassVar[Sequence[Source]] = ()
 
+    @property
+    def uses_features(self) -> bool:
+        """Whether training uses features of a frozen backbone, which can be kept."""
+        return False
+
+    @model_validator(mode="after")
+    def _only_features_can_be_kept(self) -> Self:
+        if self.training.cache and not self.uses_features:
+            raise ValueError(
+                "training.cache=true keeps the features of a frozen backbone, and this recipe trains on none; set it to "
+                "false"
+            )
+        return self
+
     @abstractmethod
     def build(self, classes: int, *, pretrained: bool = True, progress: Progress = SILENT) -> "nn.Module":
         """Build the network; `pretrained` loads the weights that the recipe names."""

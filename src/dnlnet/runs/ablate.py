@@ -20,7 +20,6 @@ from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.lens.measure.ablate import TERMS, Term, ablate
 from dnlnet.lens.show.layers import number_of
 from dnlnet.lens.trace.capture import capture
-from dnlnet.registry import system_of
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.probe import Looker, Patches, Probe
 from dnlnet.segmentation.metric import ConfusionMatrix
@@ -89,17 +88,16 @@ def ablate_model(
         start: called with what is measured and the number of samples; gives what is called after each of them.
     """
     file = read_model_file(find_model(str(model)))
-    system = system_of(file.recipe)
     samples = open_test_data(file, None if data is None else Path(data), split)
     count = len(samples) if images is None else min(images, len(samples))
-    task = system.test_task(file.recipe, file.classes, samples, {})
+    task = file.recipe.test_task(file.classes, samples)
     device = torch.device(default_device())
     network = load_network(file).to(device).eval()
 
     def score(number: int, progress: Callable[[], None]) -> dict[str, float | None]:
         part: Subset[Any] = Subset(samples, range(number))  # type: ignore[arg-type]
         metric = evaluate_task(task, network, part, device=device, progress=progress)
-        return dict(system.scores(metric, file.classes, file.recipe.name).values)
+        return dict(task.summarize(metric, file.recipe.name).values)
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="no attention was seen")

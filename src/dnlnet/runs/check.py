@@ -28,9 +28,9 @@ def check_data(
     """
     known = data_sets()
     row = find_data_set({one: row for one, (_, row) in known.items()}, name)
-    system, _ = known[name]
+    kind, _ = known[name]
     chosen, missing = _open(row, root, splits, images)
-    reports = {split: system.check(opened, start(opened.name, len(opened))) for split, opened in chosen.items()}
+    reports = {split: kind.check_data(opened, start(opened.name, len(opened))) for split, opened in chosen.items()}
     return reports, missing
 
 

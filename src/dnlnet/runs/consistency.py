@@ -116,11 +116,13 @@ def _ours(models: Sequence[str | Path], data: Path | str | None, split: str | No
 
 def _block_look(file: ModelFile) -> Callable[[Tensor], Mapping[str, Terms]]:
     trained = TrainedModel(file)
-    try:
-        logits = trained.system.single_pass(trained.predictor)
-    except ValueError as error:
-        raise ValueError(f"{file.path}: {error}") from None
-    return block_looker(trained.network, logits)
+    single_pass = getattr(trained.predictor, "single_pass", None)
+    if single_pass is None:
+        raise ValueError(
+            f"{file.path}: is a {file.recipe.task} model; overlaps with classes of pixels are measured on segmentation "
+            "models"
+        )
+    return block_looker(trained.network, single_pass().logits)
 
 
 def _transformers(

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,9 @@ from dnlnet.engine.ownership import lock_run_folder
 from dnlnet.engine.train import CHECKPOINTS, Outcome, Progress, Stage, resume_point
 from dnlnet.engine.train import train as run_stages
 from dnlnet.files import atomic_write
-from dnlnet.recipes.model import load_whole
+from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.schema import Recipe
-from dnlnet.registry import find_recipe, parse_recipe, system_of
+from dnlnet.registry import find_recipe, parse_recipe
 from dnlnet.runs.choose import choose_recipe, require_ready
 from dnlnet.runs.feasible import require_feasible
 from dnlnet.runs.run_folder import CACHE, RUN_FILE, read_run, require_run_folder
@@ -75,31 +74,23 @@ def train(
         say = report if distributed.is_main() else lambda _: None
         distributed.in_main(lambda: require_run_folder(out))
         stack.enter_context(lock_run_folder(out, say))
-        system = system_of(recipe)
-        count = system.class_count(recipe)
+        count = recipe.class_count
         if count is not None:  # before the data are opened, which may take long
             require_feasible(recipe, count, workers, place)
-        splits = [recipe.data.train, *(phase.train for phase in recipe.schedule.then)]
-        kept = _cache_folder(recipe, out, cache)
-        draw = partial(
-            system.training_data,
-            recipe,
+        context = RunContext(
             root,
-            seed=seed,
+            seed,
+            place,
+            cache=_cache_folder(recipe, out, cache),
             unpacked=unpacked,
-            cache=kept,
-            report=say,
-            progress=preparing,
+            progress=_Callbacks(say, preparing),
         )
-        training = [draw(split=split, phase=phase) for phase, split in enumerate(splits)]
+        splits = [recipe.data.train, *(phase.train for phase in recipe.schedule.then)]
+        training = [recipe.training_samples(context, split, phase) for phase, split in enumerate(splits)]
         classes = training[0].classes
         if count is None:
             require_feasible(recipe, len(classes), workers, place)
-        validation = None
-        if recipe.data.test is not None:
-            validation = system.validation_data(
-                recipe, root, recipe.data.test, cache=kept, report=say, progress=preparing
-            )
+        validation = None if recipe.data.test is None else recipe.validation_samples(context, recipe.data.test)
         _require_same_classes(recipe, training, validation)
         description: dict[str, Any] = {}
 
@@ -109,15 +100,9 @@ def train(
 
         distributed.in_main(compare)
         start = resume_point(out, say)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = system.build_model(recipe.model, len(classes), weights=start is None, report=say)
-            if start is None and recipe.model.whole:
-                say(f"{recipe.model.weights}, whole: {load_whole(model, recipe.model)}")
+        model = recipe.first_network(context, len(classes), pretrained=start is None)
         distributed.in_main(lambda: _require_space(out, model, recipe))
-        task = system.training_task(
-            recipe, classes, validation, average=distributed.mean_over_processes, device=place, report=report
-        )
+        task = recipe.training_task(classes, context, validation)
         distributed.in_main(lambda: _create_or_verify_run(out, description))
         return run_stages(
             task,

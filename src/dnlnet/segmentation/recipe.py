@@ -60,6 +60,11 @@ class SegmentationRecipe(Recipe):
     )
     sources = SOURCES
 
+    @property
+    def uses_features(self) -> bool:
+        """Whether training uses features of a frozen backbone, which can be kept."""
+        return isinstance(self.model, Frozen)
+
     @model_validator(mode="after")
     def _only_frozen_networks_learn_from_features(self) -> Self:
         frozen = isinstance(self.model, Frozen)
@@ -67,11 +72,6 @@ class SegmentationRecipe(Recipe):
             raise ValueError(
                 "a frozen network learns from features in data.views, such as [1.0], and no other network does; "
                 f"got network={self.model.network} with views={list(self.data.views)}"
-            )
-        if self.training.cache and not frozen:
-            raise ValueError(
-                f"training.cache keeps features of a backbone that is not trained; {self.model.network} networks "
-                "train theirs: set model.network=frozen"
             )
         if frozen and "backbone." not in self.training.frozen:
             raise ValueError(
@@ -87,7 +87,7 @@ class SegmentationRecipe(Recipe):
 
     @property
     def class_count(self) -> int | None:
-        """Number of classes, None if only the data say it."""
+        """Number of classes of the recipe's data, None if only the data say it."""
         if self.data.name == SCENES:
             from dnlnet.segmentation.data.scenes import CLASSES
 

@@ -11,7 +11,8 @@ from typing import Any
 from dnlnet.backbones.pixels import UNIT_DEVIATION, UNIT_MEAN
 from dnlnet.recipes.methods import METHODS
 from dnlnet.recipes.schema import Measured, Optim, PaperRow, Schedule, Training
-from dnlnet.video.schema import VideoClassifierModel, VideoData, VideoRecipe, Views
+from dnlnet.video.recipe import VideoRecipe
+from dnlnet.video.schema import VideoClassifierModel, VideoData, Views
 
 _EPOCH = 240_000 // 64
 # By variant, as Table 7 prints them.

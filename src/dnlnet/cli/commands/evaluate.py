@@ -52,12 +52,12 @@ def evaluate(
     from dnlnet.cli.terminal.progress import counting_progress
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.files import write_json
-    from dnlnet.registry import require_options, system_of
+    from dnlnet.registry import require_score_files
     from dnlnet.runs.run_folder import remembered_data
 
     file = read_model_file(find_model(model))
     files = given(picture=picture, results=results)
-    require_options(file.recipe.task, system_of(file.recipe).score_files, files)
+    require_score_files(file.recipe, files)
     require_folder(data)
     if data is None and (data := remembered_data(file.path)) is not None:
         say(f"data: {data}, which the run was trained on")

@@ -32,7 +32,7 @@ def list_recipes(
     """
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.files import write_json
-    from dnlnet.registry import match_recipes, system_of
+    from dnlnet.registry import match_recipes
 
     found = match_recipes(pattern)
     print_table(
@@ -41,7 +41,7 @@ def list_recipes(
             {
                 "recipe": recipe.name,
                 "iterations": f"{_iterations(recipe):,}",
-                "image": system_of(recipe).image_text(recipe),
+                "image": recipe.size_text,
                 "the paper's": _first(recipe.paper.scores if recipe.paper else {}),
                 "ours": _first(recipe.measured.scores if recipe.measured else {}),
             }

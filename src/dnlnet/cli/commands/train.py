@@ -85,7 +85,7 @@ def train(
     """
     from dnlnet.cli.terminal.options import given
     from dnlnet.recipes.override import override, shorthands
-    from dnlnet.registry import find_recipe, system_of
+    from dnlnet.registry import find_recipe
     from dnlnet.runs.choose import choose_recipe, require_ready
 
     if recipe is None and data is None:
@@ -98,7 +98,7 @@ def train(
     from dnlnet.engine import distributed
     from dnlnet.runs.train import train as train_recipe
 
-    with TrainingBar(chosen.schedule.batch, system_of(chosen).unit) as bar:
+    with TrainingBar(chosen.schedule.batch, chosen.unit) as bar:
         if why is not None:
             bar.say(why)
         if data is not None:
