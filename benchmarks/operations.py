@@ -13,7 +13,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from dnlnet.attention import VARIANTS
-from dnlnet.bench.block import MULTIPLY, SIZES, describe_machine, make_call
+from dnlnet.bench.block import MULTIPLY, SIZES, describe_machine, make_calls
 from dnlnet.files import write_json
 
 SHOWN = 0.005  # of the time; what takes less is "other"
@@ -44,7 +44,7 @@ def main() -> None:
 
 def _profile(variant: str, size: str, training: bool, rounds: int) -> list[dict[str, object]]:
     """Medians over rounds, of which each has a call and a stretch of multiplies; the longest operation first."""
-    call = make_call(variant, 512, SIZES[size], form="fused", training=training)
+    call = make_calls(variant, 512, SIZES[size], ["fused"], training=training)["fused"]
     left, right, out = (torch.randn(MULTIPLY, MULTIPLY) for _ in range(3))
     call()
     seconds, shares, parts = (defaultdict[str, list[float]](list) for _ in range(3))

@@ -11,7 +11,7 @@ import dnlnet
 # A model to begin with. Yours comes from `dnlnet train`, or from `dnlnet.load("a name on the hub")`.
 short = ["schedule.iterations=10", "schedule.batch=4", "training.evaluate_every=10", "data.crop=[64, 64]"]
 recipe = dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), short)
-dnlnet.train(recipe, None, "run", report=lambda _: None)
+dnlnet.train(recipe, None, "run")
 model = dnlnet.load("run")
 
 # A folder with the weights, the recipe and a card; model.push_to_hub("you/scenes") would put the same on the hub.

@@ -32,14 +32,8 @@ settings = ["data.name=folder", "data.crop=[48, 48]", "schedule.iterations=20", 
 recipe = dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), settings)
 
 
-def tell(step):
-    """Called after every iteration."""
-    if step.iteration % 5 == 0:
-        print(f"iteration {step.iteration} of {step.iterations}: loss {step.losses['main']:.3f}")
-
-
-# Writes the models and a log. Called again, it goes on where it stopped, or sees that all is done.
-outcome = dnlnet.train(recipe, data, "my_run", progress=tell)
+# Writes the models and a log, and shows a progress bar. Called again, it resumes where it stopped.
+outcome = dnlnet.train(recipe, data, "my_run")
 print(f"mIoU on val: {outcome.best:.2f}")
 
 model = dnlnet.load("my_run")  # the best model of the run

@@ -91,7 +91,7 @@ def real_data() -> Path:
 
 def _train(folder: Path, recipe: str) -> Path:
     settings = ["data.crop=[32, 32]", "schedule.batch=4", "schedule.iterations=20", "training.evaluate_every=20"]
-    train(override(find_recipe(recipe), settings), None, folder, report=lambda _: None)
+    train(override(find_recipe(recipe), settings), None, folder)
     return folder
 
 
@@ -110,7 +110,7 @@ def other_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def registries() -> Iterator[None]:
     """What a test registers is forgotten after it."""
-    known = [registry.SYSTEMS, registry.RECIPES, BACKBONES, *(one.data_sets for one in registry.SYSTEMS.values())]
+    known = [registry.TASKS, registry.RECIPES, BACKBONES, *(one.data_sets for one in registry.TASKS.values())]
     before = [dict(rows) for rows in known]
     yield
     for rows, content in zip(known, before, strict=True):

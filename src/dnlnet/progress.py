@@ -1,6 +1,6 @@
 """Progress of long work: a protocol for messages and counted steps, and its two implementations.
 
-Library functions take `progress: Progress = SILENT`; the functions of `dnlnet` and the command show `Bars`.
+Library functions take `progress: Progress = SILENT`; the functions that `dnlnet` exports take `BARS`.
 """
 
 import os
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _LINES_IN_A_FILE = 50  # a moving bar needs a terminal
+_SECONDS_OF_A_SPEED = 600.0  # steps may take a minute, and the time left needs two of them
 _NAME_WIDTH = len("evaluating")  # bars stay aligned when another one appears
 
 
@@ -71,6 +72,21 @@ class Silent:
 SILENT = Silent()
 
 
+class Prefixed:
+    """Observer that puts a name before each message and bar, and passes them on."""
+
+    def __init__(self, progress: Progress, name: str) -> None:
+        self._progress, self._name = progress, name
+
+    def say(self, text: str) -> None:
+        """Pass a message on."""
+        self._progress.say(f"{self._name}: {text}")
+
+    def track(self, name: str, total: int | None = None, *, start: int = 0, unit: str | None = None) -> Tracker:
+        """Track work under the longer name."""
+        return self._progress.track(f"{self._name} {name}", total, start=start, unit=unit)
+
+
 class Bars:
     """Progress bars in a terminal or notebook, lines in a log file; nothing outside the main process.
 
@@ -113,6 +129,7 @@ class Bars:
                 TextColumn("{task.fields[note]}", markup=False),
                 TimeRemainingColumn(),
                 console=self.console,
+                speed_estimate_period=_SECONDS_OF_A_SPEED,
             )
             self._bars.start()
         self._open += 1
@@ -123,6 +140,9 @@ class Bars:
         if not self._open and self._bars is not None:
             self._bars.stop()
             self._bars = None
+
+
+BARS = Bars()
 
 
 class _Bar:

@@ -1,5 +1,4 @@
 import json
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -7,7 +6,7 @@ import torch
 from typer.testing import CliRunner
 
 from dnlnet.bench import block as bench
-from dnlnet.bench.block import Row, bench_block, describe_machine
+from dnlnet.bench.block import BlockCost, describe_machine, measure_block
 from dnlnet.bench.memory import peak_extra_bytes
 from dnlnet.bench.timing import find_device
 from dnlnet.cli import main as cli
@@ -19,9 +18,9 @@ def test_rows_hold_measurements_of_both_forms(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         bench, "peak_extra_bytes", lambda *_, **asked: (asked["form"], asked["training"], asked["batch"])
     )
-    rows = list(bench_block(["dnl"], ["6x7"], batches=[1, 3], channels=8, rounds=2, threads=1))
-    assert [(row.size, row.batch, row.training) for row in rows] == list(product(["6x7"], [1, 3], [False, True]))
-    for row in rows:
+    for batch, training in ((1, False), (3, True)):
+        row = measure_block("dnl", "6x7", training=training, batch=batch, channels=8, rounds=2, threads=1)
+        assert (row.size, row.batch, row.training) == ("6x7", batch, training)
         assert min(row.fused_seconds, row.explicit_seconds, row.limit_seconds) > 0
         assert min(row.time_ratio, row.control_ratio) > 0
         assert min(row.share_of_limit, row.share_of_single_limit) > 0
@@ -33,8 +32,8 @@ def test_rows_hold_measurements_of_both_forms(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("variant", ["dnl", "gc"])
 def test_a_peer_computes_the_same(variant: str) -> None:
-    calls = (bench.make_call(variant, 8, (6, 7), form=form, training=False, batch=2) for form in ("fused", "sdpa"))
-    torch.testing.assert_close(*(call() for call in calls))
+    calls = bench.make_calls(variant, 8, (6, 7), ["fused", "sdpa"], training=False, batch=2)
+    torch.testing.assert_close(calls["fused"](), calls["sdpa"]())
 
 
 def test_explicit_is_left_out_where_it_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,12 +48,12 @@ def test_explicit_is_left_out_where_it_cannot_fit(monkeypatch: pytest.MonkeyPatc
 def test_memory_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(bench.SIZES, "6x7", (6, 7))
     monkeypatch.setattr(bench, "MULTIPLY", 64)
-    for row in bench_block(["gc"], ["6x7"], channels=8, rounds=1, threads=1, memory=False):
-        assert row.fused_bytes is row.explicit_bytes is None
+    row = measure_block("gc", "6x7", training=True, channels=8, rounds=1, threads=1, memory=False)
+    assert row.fused_bytes is row.explicit_bytes is None
 
 
 def test_ratios_are_absent_where_explicit_is() -> None:
-    row = Row("s", 1, "dnl", True, 1.0, None, None, None, 0.5, 0.4, 0.5, 0.4, None, None, 10, None)
+    row = BlockCost("s", 1, "dnl", True, 1.0, None, None, None, 0.5, 0.4, 0.5, 0.4, None, None, 10, None)
     assert row.memory_ratio is None
 
 
@@ -64,8 +63,10 @@ def test_a_form_that_takes_half_as_long_in_every_round_has_the_ratio_one_half(
     monkeypatch.setitem(bench.SIZES, "6x7", (6, 7))
     seconds = {"fused": [1.0, 4.0, 2.0], "explicit": [2.0, 8.0, 4.0], "control": [2.2, 8.0, 3.0]}
     limits = {"stretch": [0.5, 0.4, 0.5], "single": [0.1, 0.1, 0.1]}
-    monkeypatch.setattr(bench, "turn_times", lambda calls, rounds: {name: (seconds | limits)[name] for name in calls})
-    row, _ = bench_block(["nl"], ["6x7"], channels=8, rounds=3, threads=1, memory=False)
+    monkeypatch.setattr(
+        bench, "time_rounds", lambda calls, rounds: {name: (seconds | limits)[name] for name in calls}
+    )
+    row = measure_block("nl", "6x7", training=False, channels=8, rounds=3, threads=1, memory=False)
     assert (row.time_ratio, row.control_ratio, row.fused_seconds) == (0.5, 1.0, 1.0)
     # The stretch is one multiply here, so both shares are of the same work: 0.25 and 0.05 of the fused time.
     assert row.share_of_limit / row.share_of_single_limit == pytest.approx(0.25 / 0.05)
@@ -75,9 +76,9 @@ def test_the_control_of_a_long_call_is_left_out(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(bench.SIZES, "6x7", (6, 7))
     monkeypatch.setattr(bench, "MULTIPLY", 64)
     monkeypatch.setattr(bench, "LONGEST_CONTROL", 0.0)
-    for row in bench_block(["nl"], ["6x7"], channels=8, rounds=1, threads=1, memory=False):
-        assert row.time_ratio is not None
-        assert row.control_ratio is None
+    row = measure_block("nl", "6x7", training=True, channels=8, rounds=1, threads=1, memory=False)
+    assert row.time_ratio is not None
+    assert row.control_ratio is None
 
 
 def test_a_failing_measurement_says_why() -> None:
@@ -98,7 +99,7 @@ def test_a_device_that_is_not_there_is_named() -> None:
 def test_batches_and_peers_fit_80_columns_and_a_form_that_does_not_fit_in_memory_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    explicit = Row(
+    explicit = BlockCost(
         "128x256",
         1,
         "nl_pairwise",
@@ -116,10 +117,10 @@ def test_batches_and_peers_fit_80_columns_and_a_form_that_does_not_fit_in_memory
         310e6,
         8732e6,
     )
-    alone = Row(
+    alone = BlockCost(
         "128x256", 8, "nl_pairwise", True, 48.395, None, None, None, 40.0, 39.0, 0.83, 0.81, None, None, 488e6, None
     )
-    monkeypatch.setattr(bench, "bench_block", lambda *arguments, **options: iter([explicit, alone]))
+    monkeypatch.setattr(bench, "measure_block", lambda *_, batch, **__: explicit if batch == 1 else alone)
     monkeypatch.setenv("COLUMNS", "80")
     path = tmp_path / "block.json"
     arguments = ["bench", "block", "--variants", "nl_pairwise", "--sizes", "128x256", "--batch", "1,8", "--peers"]
@@ -134,9 +135,9 @@ def test_batches_and_peers_fit_80_columns_and_a_form_that_does_not_fit_in_memory
     assert "without the explicit form, which does not fit in memory: 8 x 128x256" in lines
     assert max(len(line) for line in lines if not line.startswith("written")) <= 80
     rows = json.loads(path.read_text())["rows"]
-    assert [row["batch"] for row in rows] == [1, 8]
+    assert [row["batch"] for row in rows] == [1, 1, 8, 8]
     assert rows[0]["flex_seconds"] == 45.25
-    assert rows[1]["time_ratio"] is None
+    assert rows[2]["time_ratio"] is None
 
 
 def test_a_small_temperature_makes_sharp_attention(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Calls take turns, in another order in each round, and ratios are of the same round."""
+"""Rounds are shuffled, and ratios compare calls of the same round."""
 
 from itertools import pairwise, permutations
 
@@ -11,7 +11,7 @@ def test_every_call_follows_every_other_one(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(timing, "TURN", 0.0)
     seen: list[str] = []
     calls = {name: lambda name=name: seen.append(name) for name in "abcd"}
-    times = timing.turn_times(calls, rounds=12)
+    times = timing.time_rounds(calls, rounds=12)
     assert [len(times[name]) for name in "abcd"] == [12] * 4
     assert all(sorted(seen[start : start + 4]) == list("abcd") for start in range(0, 48, 4))
     assert {(one, other) for one, other in pairwise(seen) if one != other} == set(permutations("abcd", 2))
@@ -19,7 +19,7 @@ def test_every_call_follows_every_other_one(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_call_is_compared_with_the_first_one_of_its_round(monkeypatch: pytest.MonkeyPatch) -> None:
     times = {"eager": [2.0, 8.0, 4.0], "folded": [1.0, 6.0, 2.0]}
-    monkeypatch.setattr(timing, "turn_times", lambda calls, rounds: times)
+    monkeypatch.setattr(timing, "time_rounds", lambda calls, rounds: times)
     found = timing.compare_times(dict.fromkeys(times, lambda: None), rounds=3)
     assert found == {"eager": (2.0, 1.0), "folded": (1.0, 0.5)}
 

@@ -9,6 +9,7 @@ import torch
 
 from dnlnet.engine import checkpoint as module
 from dnlnet.engine.checkpoint import Checkpoint, Checkpoints, random_states, restore_random_states
+from observer import Recorder
 
 
 def made(iteration: int) -> Checkpoint:
@@ -61,12 +62,12 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(three: Checkpo
         state.write_text(state.read_text()[:50])
     else:
         state.write_text("[]")
-    said: list[str] = []
-    back = three.latest(said.append)
+    observed = Recorder()
+    back = three.latest(observed)
     assert back is not None
     assert back.iteration == 20
-    assert len(said) == 1
-    assert "000030: this checkpoint is damaged" in said[0]
+    assert len(observed.said) == 1
+    assert "000030: this checkpoint is damaged" in observed.said[0]
 
 
 def test_no_flipped_bit_of_the_json_file_changes_what_comes_back(three: Checkpoints) -> None:
@@ -75,10 +76,10 @@ def test_no_flipped_bit_of_the_json_file_changes_what_comes_back(three: Checkpoi
     for place in range(len(content)):
         for bit in (1, 4, 64):
             path.write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
-            said: list[str] = []
-            back = three.latest(said.append)
+            observed = Recorder()
+            back = three.latest(observed)
             assert back is not None
-            assert back.iteration == (20 if said else 30), (place, bit)
+            assert back.iteration == (20 if observed.said else 30), (place, bit)
             assert back.state == made(back.iteration).state, (place, bit)
 
 
@@ -123,9 +124,9 @@ def test_other_files_in_the_folder_are_no_checkpoints(three: Checkpoints) -> Non
 def test_without_a_whole_checkpoint_there_is_none(three: Checkpoints) -> None:
     for path in three.folder.glob("*.safetensors"):
         path.write_bytes(b"")
-    said: list[str] = []
-    assert three.latest(said.append) is None
-    assert len(said) == 3
+    observed = Recorder()
+    assert three.latest(observed) is None
+    assert len(observed.said) == 3
 
 
 def test_a_full_disk_says_so_and_leaves_the_earlier_ones(three: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:

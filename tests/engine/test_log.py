@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dnlnet.engine.log import RunLog, read_log
+from observer import Recorder
 
 
 def log_of(folder: Path, iterations: int) -> Path:
@@ -21,10 +22,10 @@ def test_damaged_lines_are_named_and_the_whole_ones_kept(flip: bytes, tmp_path: 
     for damaged in (2, 6):
         lines[damaged] = lines[damaged][:10] + flip + lines[damaged][11:]
     path.write_bytes(b"\n".join(lines) + b"\n" + lines[8][:-7])  # and the last one cut off
-    said: list[str] = []
-    with RunLog(tmp_path, after=8, tensorboard=False, report=said.append):
-        assert [line["iteration"] for line in read_log(tmp_path, pytest.fail)] == [1, 2, 4, 5, 6, 8]
-    assert said == [
+    observed = Recorder()
+    with RunLog(tmp_path, after=8, tensorboard=False, progress=observed):
+        assert [line["iteration"] for line in read_log(tmp_path, observed)] == [1, 2, 4, 5, 6, 8]
+    assert observed.said == [
         f"{path}: lines 3, 7 are damaged and left out",
         f"{path}: removed 1 lines after the point of resuming",
     ]
@@ -34,9 +35,9 @@ def test_damaged_lines_are_named_and_the_whole_ones_kept(flip: bytes, tmp_path: 
 def test_a_line_that_is_no_event_is_damaged(line: str, tmp_path: Path) -> None:
     path = log_of(tmp_path, 1)
     path.write_text(line + "\n" + path.read_text())
-    said: list[str] = []
-    assert [event["iteration"] for event in read_log(tmp_path, said.append)] == [1]
-    assert said == [f"{path}: line 1 is damaged and left out"]
+    observed = Recorder()
+    assert [event["iteration"] for event in read_log(tmp_path, observed)] == [1]
+    assert observed.said == [f"{path}: line 1 is damaged and left out"]
 
 
 def test_the_log_is_json_also_for_numbers_that_are_none(tmp_path: Path) -> None:
@@ -73,4 +74,4 @@ def test_a_line_for_which_there_is_no_space_is_one_sentence(tmp_path: Path) -> N
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
-    assert [line["iteration"] for line in read_log(tmp_path, pytest.fail)] == [1, 2, 3]
+    assert [line["iteration"] for line in read_log(tmp_path)] == [1, 2, 3]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dnlnet.engine.ownership import lock_run_folder
+from observer import Recorder
 
 OWNER = """
 import sys
@@ -35,12 +36,12 @@ def test_a_second_run_is_told_who_owns_the_folder_and_has_it_once_the_owner_is_d
     leftover = folder / "checkpoints" / ".writing-0123456789abcdef-0"
     (leftover / "content").mkdir(parents=True)
     (leftover / "content" / "000010.safetensors").write_bytes(bytes(100))
-    said: list[str] = []
-    with lock_run_folder(folder, said.append):
+    observed = Recorder()
+    with lock_run_folder(folder, observed):
         assert not leftover.exists()
         assert json.loads((folder / "run.lock").read_text())["pid"] == os.getpid()
-    assert len(said) == 1
-    assert re.search(f"taken over from {who}, which died without releasing it", said[0])
+    assert len(observed.said) == 1
+    assert re.search(f"taken over from {who}, which died without releasing it", observed.said[0])
     assert [path.name for path in folder.iterdir()] == ["checkpoints"]
 
 
@@ -68,8 +69,8 @@ def test_where_there_are_no_locks_a_run_goes_on_and_says_so(tmp_path: Path, monk
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    said: list[str] = []
-    with lock_run_folder(tmp_path, said.append):
+    observed = Recorder()
+    with lock_run_folder(tmp_path, observed):
         pass
-    assert "cannot be locked" in said[0]
+    assert "cannot be locked" in observed.said[0]
     assert list(tmp_path.iterdir()) == []

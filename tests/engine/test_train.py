@@ -3,6 +3,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -20,12 +21,15 @@ from dnlnet.engine.batches import Batches
 from dnlnet.engine.log import read_log
 from dnlnet.engine.optim import LearningRate
 from dnlnet.engine.run import Run, Settings
-from dnlnet.engine.train import NonFiniteError, Outcome, Progress, training_step
+from dnlnet.engine.train import NonFiniteError, Outcome, training_step
 
 sys.path.insert(0, str(Path(__file__).parent))
 from toy import Error, Fit, Line, Points, fit, network
 
+from observer import Recorder
+
 ITERATIONS = 30
+TESTS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +51,12 @@ class CrashError(Exception):
     pass
 
 
-def crash_at(iteration: int) -> Any:
-    def progress(now: Progress) -> None:
-        if now.iteration == iteration:
+def crash_at(iteration: int) -> Recorder:
+    def crash(done: int) -> None:
+        if done == iteration:
             raise CrashError
 
-    return progress
+    return Recorder(crash)
 
 
 @pytest.mark.parametrize("points", [[1], [7], [5, 6], [29], [3, 11, 12, 26]])
@@ -72,10 +76,10 @@ def test_a_killed_process_started_again_ends_like_one_that_was_not(
 ) -> None:
     """SIGKILL at a moment that nobody chose."""
     code = (
-        f"import sys, time, torch; sys.path.insert(0, {str(Path(__file__).parent)!r}); torch.set_num_threads(1)\n"
-        "from pathlib import Path\nfrom toy import fit\n"
+        f"import sys, time, torch; sys.path[:0] = {TESTS!r}; torch.set_num_threads(1)\n"
+        "from pathlib import Path\nfrom observer import Recorder\nfrom toy import fit\n"
         "print('ready', flush=True)\n"
-        f"fit(Path({str(tmp_path)!r}), {ITERATIONS}, progress=lambda _: time.sleep(0.02))"
+        f"fit(Path({str(tmp_path)!r}), {ITERATIONS}, progress=Recorder(lambda _: time.sleep(0.02)))"
     )
     delay = random.Random(attempt).uniform(0.05, 0.6)
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -92,12 +96,12 @@ def test_a_killed_process_started_again_ends_like_one_that_was_not(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_saves_first_and_the_run_goes_on(number: int, uninterrupted: Path, tmp_path: Path) -> None:
-    def progress(now: Progress) -> None:
-        if now.iteration == 13:
+    def act(done: int) -> None:
+        if done == 13:
             os.kill(os.getpid(), number)
 
     usual = signal.signal(number, signal.default_int_handler)  # it may be ignored here, as SIGHUP under nohup
-    outcome = fit(tmp_path, ITERATIONS, progress=progress)
+    outcome = fit(tmp_path, ITERATIONS, progress=Recorder(act))
     signal.signal(number, usual)
     assert (outcome.finished, outcome.signal, outcome.iteration) == (False, number, 14)
     assert (tmp_path / "checkpoints" / "000014.json").exists()
@@ -112,10 +116,10 @@ def test_a_damaged_checkpoint_costs_only_the_iterations_since_the_one_before(
         fit(tmp_path, ITERATIONS, progress=crash_at(12))
     path = tmp_path / "checkpoints" / "000010.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
-    said: list[str] = []
-    assert fit(tmp_path, ITERATIONS, report=said.append).finished
-    assert "000010: this checkpoint is damaged" in said[0]
-    assert said[1] == "resuming from iteration 5 of 30"
+    observed = Recorder()
+    assert fit(tmp_path, ITERATIONS, progress=observed).finished
+    assert "000010: this checkpoint is damaged" in observed.said[0]
+    assert observed.said[1] == "resuming from iteration 5 of 30"
     assert_same_run(tmp_path, uninterrupted)
 
 
@@ -170,12 +174,12 @@ def test_a_signal_during_an_evaluation_stops_at_the_next_sample(
 def test_a_signal_before_an_evaluation_does_not_begin_it(
     uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def progress(now: Progress) -> None:
-        if now.iteration == 29:
+    def act(done: int) -> None:
+        if done == 29:
             os.kill(os.getpid(), signal.SIGTERM)
 
     scored: list[int] = []
-    outcome = fit_with(monkeypatch, scored.append, tmp_path, progress=progress)
+    outcome = fit_with(monkeypatch, scored.append, tmp_path, progress=Recorder(act))
     assert (outcome.finished, outcome.iteration, len(scored)) == (False, 30, 20)
     assert fit(tmp_path, ITERATIONS).finished
     assert_same_run(tmp_path, uninterrupted)
@@ -212,9 +216,9 @@ def test_a_run_without_a_whole_checkpoint_says_that_it_starts_anew(uninterrupted
         fit(tmp_path, ITERATIONS, progress=crash_at(12))
     for path in (tmp_path / "checkpoints").glob("*.json"):
         path.write_text("{}")
-    said: list[str] = []
-    assert fit(tmp_path, ITERATIONS, report=said.append).finished
-    assert [line.partition(": ")[2] for line in said[2:4]] == [
+    observed = Recorder()
+    assert fit(tmp_path, ITERATIONS, progress=observed).finished
+    assert [line.partition(": ")[2] for line in observed.said[2:4]] == [
         "no intact checkpoint to resume from; starting anew",
         "removed 13 lines after the point of resuming",
     ]
@@ -228,9 +232,9 @@ def test_damaged_lines_of_the_log_do_not_stop_the_run(uninterrupted: Path, tmp_p
     lines = path.read_bytes().splitlines()
     lines[3] = lines[3][:-1] + b"\xff"
     path.write_bytes(b"\n".join(lines) + b"\n")
-    said: list[str] = []
-    assert fit(tmp_path, ITERATIONS, report=said.append).finished
-    assert said[1] == f"{path}: line 4 is damaged and left out"
+    observed = Recorder()
+    assert fit(tmp_path, ITERATIONS, progress=observed).finished
+    assert observed.said[1] == f"{path}: line 4 is damaged and left out"
     expected = list(read_log(uninterrupted))
     assert list(read_log(tmp_path)) == [*expected[:3], *expected[4:]]
 
@@ -276,14 +280,14 @@ def test_a_log_that_cannot_grow_is_one_sentence_and_the_run_goes_on_later(
 
 
 def test_a_killed_reader_of_data_is_one_sentence_and_the_run_goes_on(uninterrupted: Path, tmp_path: Path) -> None:
-    def progress(now: Progress) -> None:
-        if now.iteration == 13:
+    def act(done: int) -> None:
+        if done == 13:
             reader = multiprocessing.active_children()[0]
             os.kill(reader.pid or 0, signal.SIGKILL)
             reader.join()
 
     with pytest.raises(OSError, match=r"a process that reads data \(pid \d+\) .*run the same command again"):
-        fit(tmp_path, ITERATIONS, workers=2, progress=progress)
+        fit(tmp_path, ITERATIONS, workers=2, progress=Recorder(act))
     assert multiprocessing.active_children() == []
     assert (tmp_path / "checkpoints" / "000010.json").exists()
     assert fit(tmp_path, ITERATIONS).finished
@@ -360,16 +364,17 @@ class Spoilt(Line):
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, 3e38])
 def test_a_skipped_iteration_leaves_no_trace_in_the_statistics(value: float, tmp_path: Path) -> None:
-    said: list[str] = []
-    shown: list[Progress] = []
-    options = {"skip_nonfinite": 100, "average": 0.5, "report": said.append, "progress": shown.append}
+    observed = Recorder()
+    options = {"skip_nonfinite": 100, "average": 0.5, "progress": observed}
     assert fit(tmp_path, 30, data=Spoilt(value), **options).finished
     for name in ("last.safetensors", "best.safetensors"):
         assert all(tensor.isfinite().all() for tensor in load_file(tmp_path / name).values())
     skipped = [line for line in read_log(tmp_path) if "skipped" in line]
     assert 3 <= len(skipped) <= 12  # each of six epochs has the point once
-    assert [now.iteration for now in shown if not now.losses] == [line["iteration"] for line in skipped]
-    assert f"iteration {skipped[0]['iteration']}: skipped, not finite; at most 99 more may be" in said
+    assert [done for _, done, _, note in observed.steps if note.startswith("skipped")] == [
+        line["iteration"] for line in skipped
+    ]
+    assert f"iteration {skipped[0]['iteration']}: skipped, not finite; at most 99 more may be" in observed.said
 
 
 def test_skipping_an_iteration_is_training_without_it(tmp_path: Path) -> None:
@@ -403,12 +408,12 @@ def test_a_gradient_that_is_not_finite_does_not_reach_the_weights(tmp_path: Path
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
-    said: list[str] = []
+    observed = Recorder()
     with pytest.raises(
         NonFiniteError, match=r"iteration \d+: \d\.\w+ is no longer finite; the last checkpoint is intact"
     ):
-        fit(tmp_path, 60, lr=3e38, skip_nonfinite=1000, momentum=0, report=said.append)
-    assert any("skipped, not finite" in line for line in said)
+        fit(tmp_path, 60, lr=3e38, skip_nonfinite=1000, momentum=0, progress=observed)
+    assert any("skipped, not finite" in line for line in observed.said)
     for path in (*tmp_path.glob("*.safetensors"), *tmp_path.glob("checkpoints/*.safetensors")):
         assert all(tensor.isfinite().all() for name, tensor in load_file(path).items() if "optimizer" not in name)
 
@@ -497,11 +502,11 @@ def test_averaged_weights_are_what_is_kept(tmp_path: Path) -> None:
     first = model[0].weight.detach().clone()
     expected, seen = first.clone(), []
 
-    def progress(_: Progress) -> None:
+    def act(done: int) -> None:
         expected.mul_(0.75).add_(model[0].weight.detach(), alpha=0.25)
         seen.append(expected)
 
-    fit(tmp_path, 3, model=model, average=0.75, progress=progress)
+    fit(tmp_path, 3, model=model, average=0.75, progress=Recorder(act))
     kept = load_file(tmp_path / "last.safetensors")
     assert len(seen) == 3
     torch.testing.assert_close(kept["0.weight"], expected)
@@ -568,8 +573,20 @@ def test_a_changed_number_in_the_log_is_told_of(uninterrupted: Path, tmp_path: P
     lines = path.read_text().splitlines(keepends=True)
     changed = {**json.loads(lines[3]), "lr": 7.0}
     path.write_text("".join([*lines[:3], json.dumps(changed) + "\n", *lines[4:]]))
-    said: list[str] = []
-    assert fit(tmp_path, ITERATIONS, report=said.append).finished
-    assert any(f"{path}: lines have changed or are missing" in line for line in said)
-    assert fit(uninterrupted, ITERATIONS, report=said.append).finished
-    assert not any(f"{uninterrupted / 'log.jsonl'}" in line for line in said)
+    observed = Recorder()
+    assert fit(tmp_path, ITERATIONS, progress=observed).finished
+    assert any(f"{path}: lines have changed or are missing" in line for line in observed.said)
+    assert fit(uninterrupted, ITERATIONS, progress=observed).finished
+    assert not any(f"{uninterrupted / 'log.jsonl'}" in line for line in observed.said)
+
+
+def test_the_progress_of_a_run_is_observed(tmp_path: Path) -> None:
+    observed = Recorder()
+    outcome = fit(tmp_path, ITERATIONS, progress=observed)
+    assert outcome.began == 0
+    assert observed.done("training") == list(range(1, 31))
+    assert observed.done("evaluating") == list(range(1, 11)) * 3
+    assert re.fullmatch(r"loss \d+\.\d{3}  lr \S+  \S+ samples/s", observed.steps[0][3])
+    again = Recorder()
+    assert fit(tmp_path, ITERATIONS, progress=again).began == 30
+    assert again.steps == []

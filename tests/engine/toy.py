@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 from dnlnet.engine.optim import LearningRate
 from dnlnet.engine.run import Settings
 from dnlnet.engine.train import Outcome, Stage, resume_point, train
+from dnlnet.progress import SILENT
 
 CPU = torch.device("cpu")
 
@@ -77,8 +78,7 @@ def stages(*iterations: int, data: Line | None = None, lr: float = 0.05) -> list
 def fit(
     folder: Path, *iterations: int, data: Line | None = None, model: nn.Module | None = None, **options: Any
 ) -> Outcome:
-    run = {name: options.pop(name) for name in ("progress", "report") if name in options}
-    report = run.get("report", lambda _: None)
+    progress = options.pop("progress", SILENT)
     task, lr = options.pop("task", Fit()), options.pop("lr", 0.05)
     settings = Settings(**{"batch": 4, "save_every": 5, "evaluate_every": 10, **options})
     return train(
@@ -88,7 +88,7 @@ def fit(
         settings,
         folder,
         device=CPU,
-        start=resume_point(folder, report),
+        start=resume_point(folder, progress),
         validation=Line(10),
-        **{**run, "report": report},
+        progress=progress,
     )

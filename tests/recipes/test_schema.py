@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from dnlnet.detection.schema import MOST_DETECTED, DetectionRecipe
+from dnlnet.detection.recipe import DetectionRecipe
+from dnlnet.detection.schema import MOST_DETECTED
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Model
 from dnlnet.registry import RECIPES, find_recipe, parse_recipe
-from dnlnet.video.schema import MOST_SEEN, VideoRecipe
+from dnlnet.video.recipe import VideoRecipe
+from dnlnet.video.schema import MOST_SEEN
 
 STORED = Path(__file__).parents[1] / "artifacts" / "stored"
 RECIPE = find_recipe("cityscapes-r101-dnl")

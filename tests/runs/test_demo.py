@@ -12,6 +12,7 @@ from dnlnet.engine.train import Outcome, Stage
 from dnlnet.runs.demo import Demo, StoppedError, run_demo
 from dnlnet.segmentation.data.samples import SceneSamples
 from dnlnet.segmentation.metric import ConfusionMatrix
+from observer import Recorder
 
 
 @pytest.fixture(scope="module")
@@ -21,9 +22,9 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def first(out: Path) -> Demo:
-    seen: list[tuple[str, int]] = []
-    found = run_demo(out, ["dnl"], steps=2, progress=lambda variant, now: seen.append((variant, now.iteration)))
-    assert seen == [("dnl", 1), ("dnl", 2)]
+    observed = Recorder()
+    found = run_demo(out, ["dnl"], steps=2, progress=observed)
+    assert observed.done("dnl training") == [1, 2]
     return found
 
 
@@ -63,7 +64,9 @@ def test_the_untrained_net_is_the_one_that_the_run_begins_with(
 def test_a_finished_run_is_not_trained_again(first: Demo, out: Path) -> None:
     path = out / "runs" / "dnl-2-0" / "last.safetensors"
     before = load_file(path)
-    again = run_demo(out, ["dnl"], steps=2, progress=lambda *_: pytest.fail("trained again"))
+    observed = Recorder()
+    again = run_demo(out, ["dnl"], steps=2, progress=observed)
+    assert observed.done("dnl training") == []
     assert all(torch.equal(value, before[name]) for name, value in load_file(path).items())
     assert again.nets["dnl"].seconds is None
     assert torch.equal(again.nets["dnl"].after.counts, first.nets["dnl"].after.counts)

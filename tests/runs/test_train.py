@@ -22,14 +22,14 @@ import dnlnet
 from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
 from dnlnet.engine.log import read_log
-from dnlnet.engine.train import Progress
+from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Measured, PaperRow
 from dnlnet.registry import find_recipe
 from dnlnet.runs.report import write_report
 from dnlnet.runs.run_folder import read_run
 from dnlnet.runs.train import train
-from dnlnet.segmentation.recipe import SYSTEM
+from observer import Recorder
 from trees import camvid_tree, cityscapes_tree, colour_folder_tree
 
 QUICK = ["data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=3", "training.evaluate_every=2"]
@@ -45,10 +45,8 @@ def quiet(_: object) -> None:
 def test_training_on_scenes_gets_far_above_the_untrained_net(variant: str, tmp_path: Path) -> None:
     settings = ["schedule.iterations=100", "training.evaluate_every=99", "data.crop=[64, 64]"]
     recipe = override(find_recipe(f"scenes-tiny-{variant}"), settings)
-    untrained = train(
-        override(recipe, ["schedule.iterations=1", "optim.lr=1.0e-9"]), None, tmp_path / "0", report=quiet
-    )
-    outcome = train(recipe, None, tmp_path / "1", report=quiet)
+    untrained = train(override(recipe, ["schedule.iterations=1", "optim.lr=1.0e-9"]), None, tmp_path / "0")
+    outcome = train(recipe, None, tmp_path / "1")
     assert untrained.best is not None
     assert outcome.best is not None
     assert untrained.best < 0.2
@@ -56,7 +54,7 @@ def test_training_on_scenes_gets_far_above_the_untrained_net(variant: str, tmp_p
 
 
 def test_a_run_leaves_all_that_is_needed_to_know_what_it_was(tmp_path: Path) -> None:
-    train(RECIPE, None, tmp_path / "run", seed=5, report=quiet)
+    train(RECIPE, None, tmp_path / "run", seed=5)
     run = yaml.safe_load((tmp_path / "run" / "run.yaml").read_text())
     assert run["recipe"] == json.loads(RECIPE.model_dump_json(exclude={"paper", "measured"}))
     assert run["seed"] == 5
@@ -72,7 +70,7 @@ def test_a_trained_model_does_not_carry_the_score_of_its_recipe(tmp_path: Path) 
     measured = Measured(scores={"val": 58.2}, command="dnlnet train another", machine="a machine")
     paper = PaperRow(table="Table 2", method="DNL", scores={"val": 80.5})
     run, shared = tmp_path / "run", tmp_path / "shared"
-    train(RECIPE.model_copy(update={"measured": measured, "paper": paper}), None, run, report=quiet)
+    train(RECIPE.model_copy(update={"measured": measured, "paper": paper}), None, run)
     write_report(run)
     dnlnet.load(run).save_pretrained(shared)
     info = CliRunner().invoke(app, ["info", str(run)]).output
@@ -90,7 +88,7 @@ def test_a_seed_is_one_run_whatever_was_drawn_before(tmp_path: Path) -> None:
         np.random.seed(number)
         torch.manual_seed(number)
         out = tmp_path / str(number)
-        train(RECIPE, None, out, seed=seed, report=quiet)
+        train(RECIPE, None, out, seed=seed)
         runs.append((list(read_log(out)), load_file(out / "last.safetensors")))
     (log, first), (same_log, again), (other_log, other) = runs
     assert log == same_log
@@ -101,7 +99,7 @@ def test_a_seed_is_one_run_whatever_was_drawn_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_no_run_trains_on_the_scenes_that_all_are_scored_on(seed: int) -> None:
-    training, held_out = SYSTEM.training_data(RECIPE, None, seed=seed), SYSTEM.test_data(RECIPE, None, "val")
+    training, held_out = RECIPE.training_samples(RunContext(seed=seed), "train"), RECIPE.test_samples(None, "val")
     assert len(held_out) == 64
     assert held_out[3].name == "scene 3 of seed 0"
     assert {training[index].name for index in range(6)} == {f"scene {index} of seed {seed + 1}" for index in range(6)}
@@ -144,21 +142,21 @@ def test_a_signal_to_all_processes_saves_and_the_command_goes_on(tmp_path: Path)
 
 
 def test_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:
-    train(RECIPE, None, tmp_path / "run", report=quiet)
+    train(RECIPE, None, tmp_path / "run")
     before = (tmp_path / "run" / "log.jsonl").read_text()
     with pytest.raises(
         ValueError, match=r"holds another run: its recipe.optim.lr is 0.004, not 0.1; choose another --out"
     ):
-        train(override(RECIPE, ["optim.lr=0.1"]), None, tmp_path / "run", report=quiet)
+        train(override(RECIPE, ["optim.lr=0.1"]), None, tmp_path / "run")
     with pytest.raises(ValueError, match="holds another run: its seed is 0, not 1"):
-        train(RECIPE, None, tmp_path / "run", seed=1, report=quiet)
+        train(RECIPE, None, tmp_path / "run", seed=1)
     assert (tmp_path / "run" / "log.jsonl").read_text() == before
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("do not touch")
     with pytest.raises(ValueError, match="exists and is not the folder of a run"):
-        train(RECIPE, None, tmp_path, report=quiet)
+        train(RECIPE, None, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -166,19 +164,18 @@ def test_a_start_without_data_is_refused_before_anything_is_written(tmp_path: Pa
     recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null"])
     out = tmp_path / "run"
     with pytest.raises(ValueError, match="needs the folder of its data set"):
-        train(recipe, None, out, report=quiet)
+        train(recipe, None, out)
     with pytest.raises(FileNotFoundError, match="nowhere: no such folder"):
-        train(recipe, tmp_path / "nowhere", out, report=quiet)
+        train(recipe, tmp_path / "nowhere", out)
     broken = camvid_tree(tmp_path / "camvid")
     next((broken / "valannot").iterdir()).unlink()
     with pytest.raises(ValueError, match="has no label file"):
-        train(recipe, broken, out, report=quiet)
+        train(recipe, broken, out)
     with pytest.raises(FileNotFoundError, match="no such file"):
         train(
             override(recipe, [f"model.weights={tmp_path / 'w.pth'}"]),
             camvid_tree(tmp_path / "whole"),
             out,
-            report=quiet,
         )
     assert not out.exists()
 
@@ -190,7 +187,7 @@ def test_a_bad_file_stops_training_with_one_sentence(workers: int, tmp_path: Pat
         Image.fromarray(np.full((24, 32), 77, dtype=np.uint8)).save(path)
     recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null", "model.width=16", *QUICK])
     with pytest.raises(ValueError, match=r"0001TP_\d+\.png: label 77 at row 0, column 0; expected") as raised:
-        train(recipe, root, tmp_path / "run", workers=workers, report=quiet)
+        train(recipe, root, tmp_path / "run", workers=workers)
     assert "\n" not in str(raised.value)
 
 
@@ -198,11 +195,11 @@ def test_what_became_of_pretrained_weights_is_said(tmp_path: Path) -> None:
     weights = tmp_path / "weights.pth"
     torch.save({**Backbone("mobilenetv2").body.state_dict(), "classifier.weight": torch.zeros(1)}, weights)
     settings = [f"model.weights={weights}", "model.width=16", "loss.ohem=null", *QUICK]
-    said: list[str] = []
+    observed = Recorder()
     recipe = override(find_recipe("camvid-mbv2-dnl"), settings)
-    train(recipe, camvid_tree(tmp_path / "camvid"), tmp_path / "run", report=said.append)
-    assert said[0] == "camvid train: 2 images to train on"
-    assert said[1] == f"{weights}: 306 tensors loaded; 1 of a classifier left out (classifier.weight)"
+    train(recipe, camvid_tree(tmp_path / "camvid"), tmp_path / "run", progress=observed)
+    assert observed.said[0] == "camvid train: 2 images to train on"
+    assert observed.said[1] == f"{weights}: 306 tensors loaded; 1 of a classifier left out (classifier.weight)"
 
 
 @pytest.mark.parametrize("damage", ["no json", "all damaged", "no folder"])
@@ -215,7 +212,7 @@ def test_a_run_without_a_whole_checkpoint_loads_the_pretrained_weights_again(dam
         camvid_tree(tmp_path / "a"),
         tmp_path / "b",
     )
-    train(recipe, data, out, report=quiet)
+    train(recipe, data, out)
     expected, log = load_file(out / "last.safetensors"), list(read_log(out))
     for path in (out / "checkpoints").glob("*.json"):
         if damage == "all damaged":
@@ -224,10 +221,10 @@ def test_a_run_without_a_whole_checkpoint_loads_the_pretrained_weights_again(dam
             path.unlink()
     if damage == "no folder":
         shutil.rmtree(out / "checkpoints")
-    said: list[str] = []
-    train(recipe, data, out, report=said.append)
-    assert f"{weights}: 306 tensors loaded" in "\n".join(said)
-    assert f"{out}: no intact checkpoint to resume from; starting anew" in said
+    observed = Recorder()
+    train(recipe, data, out, progress=observed)
+    assert f"{weights}: 306 tensors loaded" in "\n".join(observed.said)
+    assert f"{out}: no intact checkpoint to resume from; starting anew" in observed.said
     assert list(read_log(out)) == log
     assert all(torch.equal(value, expected[name]) for name, value in load_file(out / "last.safetensors").items())
 
@@ -238,8 +235,8 @@ def test_after_a_start_that_failed_the_corrected_command_works(tmp_path: Path) -
 
     for wrong, message in ((FROZEN, "every parameter is frozen"), (["optim.lr=0.1"], "first iter")):
         with pytest.raises(ValueError, match=message):
-            train(override(RECIPE, wrong), None, tmp_path / "run", progress=crash, report=quiet)
-    assert train(RECIPE, None, tmp_path / "run", report=quiet).finished
+            train(override(RECIPE, wrong), None, tmp_path / "run", progress=Recorder(crash))
+    assert train(RECIPE, None, tmp_path / "run").finished
     assert yaml.safe_load((tmp_path / "run" / "run.yaml").read_text())["recipe"]["optim"]["lr"] == RECIPE.optim.lr
     assert [line["iteration"] for line in read_log(tmp_path / "run") if line["event"] == "train"] == [1, 2, 3]
 
@@ -248,7 +245,7 @@ def test_a_start_that_fails_leaves_no_folder(tmp_path: Path) -> None:
     (tmp_path / "weights.pth").write_bytes(b"no weights")
     recipe = override(find_recipe("camvid-mbv2-dnl"), [f"model.weights={tmp_path / 'weights.pth'}", *QUICK])
     with pytest.raises((ValueError, OSError)):
-        train(recipe, camvid_tree(tmp_path / "camvid"), tmp_path / "runs" / "a", report=quiet)
+        train(recipe, camvid_tree(tmp_path / "camvid"), tmp_path / "runs" / "a")
     assert not (tmp_path / "runs").exists()
 
 
@@ -256,21 +253,21 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
     recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null", "model.width=16", *QUICK])
     out = tmp_path / "run"
     data = camvid_tree(tmp_path / "camvid")
-    train(recipe, data, out, report=quiet)
+    train(recipe, data, out)
     run = (out / "run.yaml").read_text()
     assert yaml.safe_load(run)["data"]["train"]["files"] == 4  # two images and their labels
     assert yaml.safe_load(run)["folder"] == str(data)
     shutil.copytree(data, tmp_path / "moved")
-    assert train(recipe, tmp_path / "moved", out, report=quiet).finished
+    assert train(recipe, tmp_path / "moved", out).finished
     lines = (data / "train.txt").read_text().splitlines()
     for change in (lines[:1], lines[::-1]):
         (data / "train.txt").write_text("\n".join(change))
         with pytest.raises(ValueError, match=r"holds a run on other data: its data.train\.\w+ is \w+, not \w+; give"):
-            train(recipe, data, out, report=quiet)
+            train(recipe, data, out)
     picture = next((tmp_path / "moved" / "val").iterdir())
     picture.write_bytes(picture.read_bytes() + b"x")
     with pytest.raises(ValueError, match=r"holds a run on other data: its data.test.sha256"):
-        train(recipe, tmp_path / "moved", out, report=quiet)
+        train(recipe, tmp_path / "moved", out)
     assert yaml.safe_load((out / "run.yaml").read_text()) == {
         **yaml.safe_load(run),
         "folder": str(tmp_path / "moved"),
@@ -305,24 +302,25 @@ def test_a_run_does_not_resume_when_its_labels_change(
     data = colour_folder_tree(tmp_path / "mine")
     mask = data / "masks" / "train" / "a.png"
     Image.open(mask).save(mask, compress_level=0)
-    train(recipe, data, tmp_path / "run", report=quiet)
+    train(recipe, data, tmp_path / "run")
     change(data)
     with pytest.raises(ValueError, match=f"holds a run on other data: its data.train.{said} is"):
-        train(recipe, data, tmp_path / "run", report=quiet)
+        train(recipe, data, tmp_path / "run")
 
 
 def test_a_run_of_the_first_versions_goes_on_without_a_check_of_its_data(tmp_path: Path) -> None:
     recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null", "model.width=16", *QUICK])
     out, data = tmp_path / "run", camvid_tree(tmp_path / "camvid")
-    train(recipe, data, out, report=quiet)
+    train(recipe, data, out)
     run = yaml.safe_load((out / "run.yaml").read_text())
     older = {name: {"files": part["files"], "sha256": part["sha256"]} for name, part in run["data"].items()}
     for noted in (str(data), older):
         (out / "run.yaml").write_text(yaml.safe_dump({**run, "data": noted}))
-        said: list[str] = []
-        assert train(recipe, data, out, report=said.append).finished
+        observed = Recorder()
+        assert train(recipe, data, out, progress=observed).finished
         assert any(
-            "a version that did not note its labels; whether the data are the same is not" in line for line in said
+            "a version that did not note its labels; whether the data are the same is not" in line
+            for line in observed.said
         )
 
 
@@ -332,7 +330,7 @@ def test_a_damaged_description_of_a_run_is_one_sentence(content: str, tmp_path: 
     (tmp_path / "run" / "checkpoints" / "000001.json").write_text("{}")
     (tmp_path / "run" / "run.yaml").write_text(content)
     with pytest.raises(ValueError, match=r"^[^\n]*run\.yaml: [^\n]*; choose another --out$"):
-        train(RECIPE, None, tmp_path / "run", report=quiet)
+        train(RECIPE, None, tmp_path / "run")
 
 
 def test_a_folder_in_which_a_run_goes_on_is_refused(tmp_path: Path) -> None:
@@ -342,11 +340,11 @@ def test_a_folder_in_which_a_run_goes_on_is_refused(tmp_path: Path) -> None:
     def second(_: object) -> None:
         log = (out / "log.jsonl").read_text()
         with pytest.raises(OSError, match=f"in use by process {os.getpid()} on "):
-            train(RECIPE, None, out, report=quiet)
+            train(RECIPE, None, out)
         assert (out / "log.jsonl").read_text() == log
         tried.append(log)
 
-    assert train(RECIPE, None, out, progress=second, report=quiet).finished
+    assert train(RECIPE, None, out, progress=Recorder(second)).finished
     assert len(tried) == 3
     assert not (out / "run.lock").exists()
 
@@ -357,7 +355,7 @@ def test_the_test_protocol_runs_through_its_phases_without_validation(tmp_path: 
     settings = ["model.weights=null", "model.backbone=resnet18", "model.width=16", "model.auxiliary=false", *QUICK]
     settings += ["model.output_stride=16", f"schedule.then=[{phases}]"]
     recipe = override(find_recipe("cityscapes_test-r101-dnl"), settings)
-    outcome = train(recipe, cityscapes_tree(tmp_path / "cityscapes"), tmp_path / "run", report=quiet)
+    outcome = train(recipe, cityscapes_tree(tmp_path / "cityscapes"), tmp_path / "run")
     assert (outcome.iteration, outcome.best) == (7, None)
     assert sorted(path.name for path in (tmp_path / "run").glob("*.safetensors")) == ["last.safetensors"]
     assert write_report(tmp_path / "run").exists()
@@ -367,7 +365,7 @@ def test_a_start_without_space_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with pytest.raises(OSError, match=r"0\.0 MB free, but checkpoints and models may take"):
-        train(RECIPE, None, tmp_path / "run", report=quiet)
+        train(RECIPE, None, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -375,13 +373,13 @@ def test_a_start_leaves_room_for_both_moments_of_adamw(tmp_path: Path, monkeypat
     """Three checkpoints of weights, moments and an average, and three models: 12 or 15 times the weights."""
     usage = shutil.disk_usage(tmp_path)
     recipe = override(RECIPE, ["training.keep=2", "optim.lr=0.001"])
-    train(recipe, None, tmp_path / "run", report=quiet)
+    train(recipe, None, tmp_path / "run")
     model = load_file(tmp_path / "run" / "last.safetensors")
     weights = sum(value.numel() * value.element_size() for value in model.values())
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=13 * weights))
-    train(override(recipe, ["optim.kind=sgd"]), None, tmp_path / "sgd", report=quiet)
+    train(override(recipe, ["optim.kind=sgd"]), None, tmp_path / "sgd")
     with pytest.raises(OSError, match="MB free, but checkpoints and models may take"):
-        train(override(recipe, ["optim.kind=adamw"]), None, tmp_path / "adamw", report=quiet)
+        train(override(recipe, ["optim.kind=adamw"]), None, tmp_path / "adamw")
 
 
 def test_a_stopped_run_resumes_on_a_disk_that_it_has_nearly_filled(
@@ -391,19 +389,19 @@ def test_a_stopped_run_resumes_on_a_disk_that_it_has_nearly_filled(
     recipe = override(RECIPE, ["training.keep=2", "training.save_every=1", "optim.kind=sgd", "optim.lr=0.001"])
     out, usage = tmp_path / "run", shutil.disk_usage(tmp_path)
 
-    def stop(now: Progress) -> None:
-        if now.iteration == 3:
+    def stop(done: int) -> None:
+        if done == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(recipe, None, out, progress=stop, report=quiet)
+        train(recipe, None, out, progress=Recorder(stop))
     weights = sum(value.numel() * value.element_size() for value in load_file(out / "best.safetensors").values())
     held = sum(path.stat().st_size for path in [*(out / "checkpoints").iterdir(), out / "best.safetensors"])
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=11 * weights - held))
     with pytest.raises(OSError, match=r"MB free, but checkpoints and models may take .* MB more"):
-        train(recipe, None, out, report=quiet)
+        train(recipe, None, out)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=12 * weights - held))
-    assert train(recipe, None, out, report=quiet).finished
+    assert train(recipe, None, out).finished
 
 
 def test_camvid_files_train_with_unpacked_pictures(tmp_path: Path) -> None:
@@ -411,20 +409,20 @@ def test_camvid_files_train_with_unpacked_pictures(tmp_path: Path) -> None:
     recipe = override(find_recipe("camvid-mbv2-dnl"), settings)
     root = camvid_tree(tmp_path / "camvid")
     runs = [tmp_path / "packed", tmp_path / "unpacked"]
-    train(recipe, root, runs[0], report=quiet)
-    train(recipe, root, runs[1], unpacked=tmp_path / "pictures", report=quiet)
+    train(recipe, root, runs[0])
+    train(recipe, root, runs[1], unpacked=tmp_path / "pictures")
     assert list(read_log(runs[0])) == list(read_log(runs[1]))
 
 
 def test_a_run_begun_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
     begun = override(RECIPE, ["optim.kind=sgd"])
-    train(begun, None, tmp_path / "run", report=quiet)
+    train(begun, None, tmp_path / "run")
     path = tmp_path / "run" / "run.yaml"
     description = yaml.safe_load(path.read_text())
     recipe = description["recipe"]
     del recipe["model"]["head_dilation"], recipe["training"]["channels_last"], recipe["optim"]["kind"]
     path.write_text(yaml.safe_dump(description))
-    assert train(begun, None, tmp_path / "run", report=quiet).finished
+    assert train(begun, None, tmp_path / "run").finished
 
 
 @pytest.mark.parametrize(

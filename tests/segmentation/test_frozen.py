@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from dnlnet.segmentation.caching import in_positions
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -16,15 +17,14 @@ from dnlnet.backbones import Backbone
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.labelled import BadFileError
 from dnlnet.engine.log import read_log
-from dnlnet.engine.train import Progress
 from dnlnet.recipes.schema import Recipe
-from dnlnet.segmentation.caching import in_positions
 from dnlnet.segmentation.data.features import Extractor, FeatureCache, FeatureCrops, WholeFeatures
 from dnlnet.segmentation.data.folder import folder
 from dnlnet.segmentation.data.scenes import CLASSES, scene
 from dnlnet.segmentation.data.views import View
 from dnlnet.segmentation.frozen import FrozenSegmentor
 from dnlnet.segmentation.stages import Features, join_stages
+from observer import Recorder
 
 
 def quiet(_: object) -> None:
@@ -75,7 +75,7 @@ def recipe(weights: Path, *settings: str) -> Recipe:
 def cached(weights: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, with its cache."""
     run = tmp_path_factory.mktemp("runs") / "cached"
-    dnlnet.train(recipe(weights), data, run, report=quiet)
+    dnlnet.train(recipe(weights), data, run)
     return run
 
 
@@ -92,7 +92,7 @@ def losses(run: Path) -> list[float]:
 def test_training_on_the_cache_is_training_without_it(
     cached: Path, weights: Path, data: Path, tmp_path: Path
 ) -> None:
-    dnlnet.train(recipe(weights, "training.cache=false"), data, tmp_path / "plain", report=quiet)
+    dnlnet.train(recipe(weights, "training.cache=false"), data, tmp_path / "plain")
     assert losses(cached) == losses(tmp_path / "plain")
     ours, plain = (load_file(run / "last.safetensors") for run in (cached, tmp_path / "plain"))
     assert all(torch.equal(ours[name], plain[name]) for name in plain)
@@ -105,18 +105,18 @@ def test_a_run_that_is_stopped_resumes_to_the_bit_and_shares_a_cache(
     class StoppedError(Exception):
         pass
 
-    def stop(now: Progress) -> None:
-        if now.iteration == 3:
+    def stop(done: int) -> None:
+        if done == 3:
             raise StoppedError
 
     shared = shutil.copytree(cached / "cache", tmp_path / "features")
     before = {path: path.stat().st_mtime_ns for path in shared.rglob("*.safetensors")}
-    said: list[str] = []
+    observed = Recorder()
     with pytest.raises(StoppedError):
-        dnlnet.train(recipe(weights), data, tmp_path / "run", cache=shared, progress=stop, report=quiet)
-    dnlnet.train(recipe(weights), data, tmp_path / "run", cache=shared, report=said.append)
-    assert any("resuming from iteration 2 of 4" in text for text in said)
-    assert any("all 24 maps of 6 pictures are in the cache" in text for text in said)
+        dnlnet.train(recipe(weights), data, tmp_path / "run", cache=shared, progress=Recorder(stop))
+    dnlnet.train(recipe(weights), data, tmp_path / "run", cache=shared, progress=observed)
+    assert any("resuming from iteration 2 of 4" in text for text in observed.said)
+    assert any("all 24 maps of 6 pictures are in the cache" in text for text in observed.said)
     assert {path: path.stat().st_mtime_ns for path in shared.rglob("*.safetensors")} == before
     ours, whole = (load_file(run / "last.safetensors") for run in (tmp_path / "run", cached))
     assert all(torch.equal(ours[name], whole[name]) for name in whole)
@@ -127,12 +127,12 @@ def test_detail_is_learnt_for_a_trained_model_whose_attention_stays(
 ) -> None:
     trained = cached / "last.safetensors"
     fine = ["model.stages=[0, 1, 2, 3]", "model.detail=6", "training.frozen=['backbone.', 'mix.', 'block.']"]
-    said: list[str] = []
+    observed = Recorder()
     run = tmp_path / "fine"
-    dnlnet.train(recipe(trained, "model.whole=true", *fine), data, run, report=said.append)
+    dnlnet.train(recipe(trained, "model.whole=true", *fine), data, run, progress=observed)
     assert any(
         "whole:" in text and "missing (detail.0.weight" in text and "1 misshapen (classifier.weight" in text
-        for text in said
+        for text in observed.said
     )
     ours, theirs = load_file(run / "last.safetensors"), load_file(trained)
     kept = [name for name in theirs if name.startswith(("backbone.", "mix.", "block."))]
@@ -143,7 +143,7 @@ def test_detail_is_learnt_for_a_trained_model_whose_attention_stays(
     with np.load(tmp_path / "maps" / "0.npz") as maps:
         assert maps["0/pairwise"].shape[1:] == (8, 9)  # on the grid of the block, not of the detail
     with pytest.raises(ValueError, match=r"nothing of it but the backbone fits .* set model\.whole=false"):
-        dnlnet.train(recipe(weights, "model.whole=true"), data, tmp_path / "none", report=quiet)
+        dnlnet.train(recipe(weights, "model.whole=true"), data, tmp_path / "none")
     with pytest.raises(ValueError, match=r"model\.whole=true needs a trained model as model\.weights, got imagenet"):
         dnlnet.override(recipe(weights), ["model.weights=imagenet", "model.whole=true"])
 
@@ -151,7 +151,7 @@ def test_detail_is_learnt_for_a_trained_model_whose_attention_stays(
 def test_a_later_phase_may_train_the_last_stages(weights: Path, data: Path, tmp_path: Path) -> None:
     phase = "{train: train, iterations: 3, lr: 0.001, unfrozen: [backbone.body.layer4]}"
     longer = recipe(weights, f"schedule.then=[{phase}]", "training.save_every=1")
-    dnlnet.train(longer, data, tmp_path / "whole", report=quiet)
+    dnlnet.train(longer, data, tmp_path / "whole")
     kept = load_file(tmp_path / "whole" / "last.safetensors")
     for name, tensor in torch.load(weights).items():
         if name.endswith("weight") and "bn" not in name and "downsample.1" not in name:
@@ -160,13 +160,13 @@ def test_a_later_phase_may_train_the_last_stages(weights: Path, data: Path, tmp_
     class StoppedError(Exception):
         pass
 
-    def stop(now: Progress) -> None:
-        if now.iteration == 6:
+    def stop(done: int) -> None:
+        if done == 6:
             raise StoppedError
 
     with pytest.raises(StoppedError):
-        dnlnet.train(longer, data, tmp_path / "stopped", progress=stop, report=quiet)
-    dnlnet.train(longer, data, tmp_path / "stopped", report=quiet)
+        dnlnet.train(longer, data, tmp_path / "stopped", progress=Recorder(stop))
+    dnlnet.train(longer, data, tmp_path / "stopped")
     resumed = load_file(tmp_path / "stopped" / "last.safetensors")
     assert all(torch.equal(resumed[name], kept[name]) for name in kept)
 
@@ -403,10 +403,10 @@ def test_bad_wishes_are_refused_before_anything_is_computed(weights: Path, data:
     with pytest.raises(ValueError, match="a crop of 50 x 50 pixels is no whole number of positions of 8"):
         in_positions((50, 50), 8)
     with pytest.raises(ValueError, match=r"give model\.weights=FILE"):
-        dnlnet.train(recipe(weights, "model.weights=null"), data, tmp_path / "none", report=quiet)
+        dnlnet.train(recipe(weights, "model.weights=null"), data, tmp_path / "none")
     plain = dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), ["schedule.iterations=1"])
     with pytest.raises(ValueError, match=r"--cache is for recipes with training\.cache=true"):
-        dnlnet.train(plain, None, tmp_path / "plain", cache=tmp_path / "cache", report=quiet)
+        dnlnet.train(plain, None, tmp_path / "plain", cache=tmp_path / "cache")
 
 
 def test_transformers_give_maps_too() -> None:

@@ -126,7 +126,7 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         self.file = file
         require_backend(backend)
         network = load_for_inference(file)
-        self.predictor = file.recipe.predictor(network, file.classes, device or default_device())
+        self.predictor: Any = file.recipe.predictor(network, file.classes, device or default_device())
         self.runtime_predictor = self.predictor if backend == "torch" else self._in_runtime(backend, network)
 
     def _in_runtime(self, runtime: str, network: nn.Module) -> Predictor:
@@ -178,7 +178,8 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
 
     @property
     def _outputs(self) -> Outputs:
-        return self.predictor.outputs()
+        outputs: Outputs = self.predictor.outputs()
+        return outputs
 
     def attend(self, source: Any, queries: Sequence[Query] = (), **options: Any) -> Attended:
         """What the model attends to in a picture or video; the result has ``show()``, ``save(path)`` and ``plot()``.
@@ -191,7 +192,8 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
             options: of `Request`: where files go, if any are to be written.
         """
         request = self.request(source, queries, **options)
-        return self.predictor.attend({self.file.title: self.predictor}, request)
+        attended: Attended = self.predictor.attend({self.file.title: self.predictor}, request)
+        return attended
 
     def request(self, source: Any, queries: Sequence[Query] = (), **options: Any) -> Request:
         """A request to look at what `predict` takes."""

@@ -1,10 +1,9 @@
-"""The fused block against the explicit one and its peers: time, share of the matrix-multiply limit, and memory."""
+"""Time and memory of the fused block beside the explicit one, its peers and the matrix-multiply limit."""
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import product
 from math import inf
 from pathlib import Path
 from time import perf_counter
@@ -16,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dnlnet.attention import VARIANTS, NonLocalBlock
 from dnlnet.bench.memory import peak_extra_bytes
-from dnlnet.bench.timing import paired_ratio, turn_times
+from dnlnet.bench.timing import paired_ratio, time_rounds
 from dnlnet.engine.memory import available_bytes
 
 SIZES: dict[str, tuple[int, ...]] = {
@@ -28,22 +27,22 @@ SIZES: dict[str, tuple[int, ...]] = {
     "128x256": (128, 256),
     "8x28x28": (8, 28, 28),
 }
-MULTIPLY = 2048
-LONGEST_CONTROL = 1.0  # seconds; noise matters less to what takes longer, and time more
+MULTIPLY = 2048  # side of the multiplied matrices
+LONGEST_CONTROL = 1.0  # seconds; noise matters less in longer calls, and a control costs more
 Form = Literal["fused", "explicit", "sdpa", "flex"]
 
 
 @dataclass(frozen=True)
-class Row:
-    """One variant at one size, forward or forward and backward; times in seconds, memory in bytes.
+class BlockCost:
+    """Time and memory of one variant at one size, forward or in training.
 
-    Explicit values are None if the explicit form does not fit in memory, those of peers if they were not asked for
-    or do not run. There are two limits: `limit_seconds` is timed as one stretch of multiplies as long as the block,
-    `single_limit_seconds` from the best single multiply, which hits quieter moments than the block can.
+    Explicit values are None if the explicit form does not fit in memory, values of peers if they were not requested
+    or cannot run. `limit_seconds` is timed as one stretch of multiplies as long as the block, and
+    `single_limit_seconds` comes from the best single multiply, which hits quieter moments than the block can.
 
-    `time_ratio` is the median over rounds of fused over explicit time, and the shares are those of a limit over fused
-    time. `control_ratio` is the same for the explicit form against itself, which tells how far noise moves such a
-    ratio; None for calls of more than a second.
+    `time_ratio` is the median over rounds of fused over explicit time, and the shares are those of a limit over the
+    fused time. `control_ratio` compares the explicit form with itself, which shows how far noise moves such a ratio;
+    it is None for calls of more than a second.
     """
 
     size: str
@@ -69,24 +68,6 @@ class Row:
         return self.explicit_bytes and self.fused_bytes and self.fused_bytes / self.explicit_bytes
 
 
-def make_call(
-    variant: str,
-    channels: int,
-    size: Sequence[int],
-    *,
-    form: Form,
-    training: bool,
-    batch: int = 1,
-    device: str = "cpu",
-) -> Callable[[], torch.Tensor]:
-    """A closure that runs a form of the block once on a fixed random input.
-
-    >>> make_call("dnl", 8, (4, 5), form="fused", training=True)().shape
-    torch.Size([1, 8, 4, 5])
-    """
-    return make_calls(variant, channels, size, [form], training=training, batch=batch, device=device)[form]
-
-
 def make_calls(
     variant: str,
     channels: int,
@@ -98,7 +79,11 @@ def make_calls(
     device: str = "cpu",
     temperature: float = 1.0,
 ) -> dict[Form, Callable[[], torch.Tensor]]:
-    """Closures that run forms of one block on one input: where tensors lie in memory is worth several per cent."""
+    """Return calls that run forms of one block on the same tensors, whose place in memory is worth several per cent.
+
+    >>> make_calls("dnl", 8, (4, 5), ["fused"], training=True)["fused"]().shape
+    torch.Size([1, 8, 4, 5])
+    """
     torch.manual_seed(0)
     block = NonLocalBlock(channels, variant, dims=len(size), temperature=temperature).to(device)
     x = torch.randn(batch, channels, *size, device=device, requires_grad=training)
@@ -118,7 +103,7 @@ def make_calls(
 
 
 def _forward_of(block: NonLocalBlock, form: Form) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The block in one of its own forms, or with another implementation of attention inside."""
+    """Return the block's forward pass in one of its own forms, or with a peer's attention inside."""
     if form == "fused":
         return block.forward
     if form == "explicit":
@@ -140,11 +125,12 @@ def _compiled_flex_attention() -> Callable[..., torch.Tensor]:
     return torch.compile(flex_attention, dynamic=True)
 
 
-def bench_block(
-    variants: Iterable[str],
-    sizes: Iterable[str],
+def measure_block(
+    variant: str,
+    size: str,
     *,
-    batches: Sequence[int] = (1,),
+    training: bool,
+    batch: int = 1,
     channels: int = 512,
     rounds: int = 5,
     threads: int = 2,
@@ -152,39 +138,22 @@ def bench_block(
     peers: bool = False,
     memory: bool = True,
     temperature: float = 1.0,
-) -> Iterator[Row]:
-    """Measure each size, batch and variant in turn, forward and in training; rows are yielded as they finish.
+) -> BlockCost:
+    """Measure all forms of the block and plain matrix multiplies in interleaved rounds.
 
-    Within a row, all forms and the plain matrix multiply take turns, `rounds` times. The best of each counts, and for
-    ratios the median over rounds. Memory is measured on the CPU alone, in two more processes for each row. A small
-    temperature makes sharp attention, as training does: the logits of new weights are within a few units.
+    The best time of each form counts, and for ratios the median over rounds. Memory is measured on the CPU only, in
+    two more processes. A small temperature makes attention as sharp as after training: the logits of new weights are
+    within a few units.
     """
     torch.set_num_threads(threads)
-    for size, batch, variant, training in product(sizes, batches, variants, (False, True)):
-        yield _measure(variant, channels, size, batch, training, rounds, threads, device, peers, memory, temperature)
-
-
-def _measure(
-    variant: str,
-    channels: int,
-    size: str,
-    batch: int,
-    training: bool,
-    rounds: int,
-    threads: int,
-    device: str,
-    peers: bool,
-    memory: bool,
-    temperature: float,
-) -> Row:
     shape = SIZES[size]
     forms: list[Form] = ["fused"]
     if _explicit_fits(variant, shape, batch):
         forms.append("explicit")
         if peers:
-            forms.append("sdpa")  # which forms the map on a CPU
+            forms.append("sdpa")  # forms the map on a CPU
     if peers and not training:
-        forms.append("flex")  # which has no backward pass on a CPU
+        forms.append("flex")  # has no backward pass on a CPU
     calls = make_calls(
         variant, channels, shape, forms, training=training, batch=batch, device=device, temperature=temperature
     )
@@ -198,13 +167,13 @@ def _measure(
         "stretch": _synchronised(_multiply_call(count, device), device),
         "single": _synchronised(_multiply_call(1, device), device),
     }
-    first = {form: _seconds(timed[form]) for form in forms[1:]}  # which compiles and loads libraries
+    first = {form: _seconds(timed[form]) for form in forms[1:]}  # compiles and loads libraries
     if first.get("explicit", inf) < LONGEST_CONTROL:
         timed["control"] = timed["explicit"]
-    times = turn_times(timed, rounds)
-    best = {name: min(turns) for name, turns in times.items()}
+    times = time_rounds(timed, rounds)
+    best = {name: min(seconds) for name, seconds in times.items()}
 
-    limit, single = flops / (count * multiply), flops / multiply  # of what was timed, what the block amounts to
+    limit, single = flops / (count * multiply), flops / multiply  # operations of the block over those timed
 
     def ratio(form: str) -> float | None:
         return paired_ratio(times[form], times["explicit"]) if form in times and "explicit" in times else None
@@ -214,7 +183,7 @@ def _measure(
             return None
         return peak_extra_bytes(variant, channels, shape, form=form, training=training, batch=batch, threads=threads)
 
-    return Row(
+    return BlockCost(
         size=size,
         batch=batch,
         variant=variant,
@@ -241,7 +210,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def _synchronised(call: Callable[[], torch.Tensor], device: str) -> Callable[[], torch.Tensor]:
-    """The call, waiting for the device to finish it."""
+    """Return the call followed by waiting for the device."""
     if torch.device(device).type == "cpu":
         return call
 
@@ -254,7 +223,7 @@ def _synchronised(call: Callable[[], torch.Tensor], device: str) -> Callable[[],
 
 
 def _multiply_call(count: int, device: str) -> Callable[[], torch.Tensor]:
-    """A closure that multiplies two large matrices `count` times."""
+    """Return a call that multiplies two large matrices `count` times."""
     left, right, out = (torch.randn(MULTIPLY, MULTIPLY, device=device) for _ in range(3))
 
     def multiply() -> torch.Tensor:
@@ -266,15 +235,15 @@ def _multiply_call(count: int, device: str) -> Callable[[], torch.Tensor]:
 
 
 def _explicit_fits(variant: str, size: Sequence[int], batch: int = 1) -> bool:
-    """Three float32 maps live at once in the explicit backward pass; a unary variant has none."""
+    """Return whether three float32 maps fit in memory: the explicit backward pass holds as many."""
     if not VARIANTS[variant].pairwise:
-        return True
+        return True  # no map
     available = available_bytes()
     return available is None or 3.5 * 4 * batch * torch.Size(size).numel() ** 2 < available
 
 
 def describe_machine(threads: int) -> str:
-    """Processor, threads and versions, for the caption of a table."""
+    """Return the processor, number of threads and version of PyTorch, for the caption of a table."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

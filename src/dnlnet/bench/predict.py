@@ -1,4 +1,4 @@
-"""Speed of a network's prediction, in several equivalent forms."""
+"""Prediction time of equivalent forms of a network."""
 
 import shutil
 import tempfile
@@ -17,7 +17,7 @@ from dnlnet.bench.timing import compare_times
 from dnlnet.export.runtimes import open_network, require_backend, write_network
 from dnlnet.layout import convert_to_channels_last, to_channels_last
 
-# Those with free sizes are what `dnlnet predict --backend` uses.
+# `dnlnet predict --backend` uses the forms with free sizes.
 FORMS = (
     "eager",
     "channels_last",
@@ -33,8 +33,15 @@ _RUNTIMES = ("onnxruntime", "openvino")
 
 
 @dataclass(frozen=True)
-class Row:
-    """Best seconds per image or clip, what it takes of the first form's time, and how far its logits are from it."""
+class FormTime:
+    """Time of one form of a network.
+
+    Args:
+        form: one of `FORMS`.
+        seconds: best time for the whole batch.
+        ratio: time over that of the first form.
+        difference: largest difference of its logits from those of the first form.
+    """
 
     form: str
     seconds: float
@@ -43,16 +50,16 @@ class Row:
 
 
 def require_form(form: str) -> None:
-    """An error if what the form needs is not installed: a runtime, or a compiler."""
+    """Raise unless the runtime or compiler that the form needs is installed."""
     runtime = form.partition(",")[0]
     if runtime in _RUNTIMES:
         require_backend(runtime)
     if form == "folded, inductor" and not any(shutil.which(name) for name in ("g++", "clang++", "c++")):
-        raise ModuleNotFoundError("torch.compile needs a C++ compiler, and there is none; install g++")
+        raise ModuleNotFoundError("torch.compile needs a C++ compiler; install g++")
 
 
 def available_forms() -> list[str]:
-    """The forms that can be measured here.
+    """Return the forms that can be measured on this machine.
 
     >>> available_forms()[:2]
     ['eager', 'channels_last']
@@ -68,7 +75,7 @@ def available_forms() -> list[str]:
 def equivalent_form(
     form: str, network: nn.Module, folded: nn.Module, image: Tensor, folder: Path, threads: int
 ) -> Callable[[], Tensor]:
-    """A call that runs the network on an image or clip in this form; `folder` keeps exported files."""
+    """Return a call that runs the network on an image or clip in this form; `folder` holds exported files."""
     runtime, _, free = form.partition(", ")
     if runtime in _RUNTIMES:
         path = folder / f"{free or 'fixed'}.onnx"
@@ -86,8 +93,8 @@ def equivalent_form(
 @torch.inference_mode()
 def bench_predict(
     network: nn.Module, image: Tensor, forms: Sequence[str], *, rounds: int = 5, threads: int = 2
-) -> list[Row]:
-    """Measure these forms in turn, `rounds` times; differences are from the first of them."""
+) -> list[FormTime]:
+    """Measure these forms in interleaved rounds and compare them with the first."""
     torch.set_num_threads(threads)
     folded = fold_batch_norms(network.eval(), image)
     with tempfile.TemporaryDirectory() as folder:
@@ -95,4 +102,4 @@ def bench_predict(
     outputs = {form: call() for form, call in calls.items()}
     reference = outputs[forms[0]]
     times = compare_times(calls, rounds)
-    return [Row(form, *times[form], float((outputs[form] - reference).abs().max())) for form in forms]
+    return [FormTime(form, *times[form], float((outputs[form] - reference).abs().max())) for form in forms]

@@ -1,4 +1,4 @@
-"""Time several calls in turn."""
+"""Timing of several calls in interleaved rounds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import torch
 
-TURN = 0.05  # seconds
+TURN = 0.05  # seconds of one call in one round
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
 def find_device(name: str) -> str:
-    """The name of a device on which a tensor can be made, such as cpu or cuda:1.
+    """Return a device name, such as cpu or cuda:1, after creating a tensor there.
 
     >>> find_device("cpu")
     'cpu'
@@ -23,62 +23,53 @@ def find_device(name: str) -> str:
         try:
             torch.empty(1, device=name)
             return name
-        except (RuntimeError, AssertionError):  # the latter where PyTorch was built without the device
+        except (RuntimeError, AssertionError):  # AssertionError: PyTorch was built without the device
             pass
     raise ValueError(
         f"device {name[:60]!r} cannot be used here; expected one of {', '.join(DEVICES)} that PyTorch finds"
     )
 
 
-def turn_times(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each call in each of `rounds` rounds, in which the calls take turns; each turn's best counts.
+def time_rounds(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each call in each round.
 
-    Taking turns spreads disturbances over all calls. Each round has another order, since what a call finds in caches
-    depends on the one before it: behind a large multiply it takes a few per cent longer than behind its like. A short
-    call is repeated during its turn.
+    Rounds spread disturbances over all calls. Their order is shuffled in every round, because a call depends on what
+    the previous one left in the caches: after a large multiply it takes a few per cent longer than after its like.
+    A short call is repeated within a round, and its best time counts.
 
-    >>> [len(times) for times in turn_times({"nothing": lambda: None, "zero": lambda: 0}, rounds=3).values()]
+    >>> [len(times) for times in time_rounds({"nothing": lambda: None, "zero": lambda: 0}, rounds=3).values()]
     [3, 3]
     """
     times: dict[str, list[float]] = {name: [] for name in calls}
-    draw = Random(0)
+    random = Random(0)
     for _ in range(rounds):
-        for name in draw.sample(list(calls), len(calls)):
-            times[name].append(_best_of_turn(calls[name]))
+        for name in random.sample(list(calls), len(calls)):
+            times[name].append(_best_time(calls[name]))
     return times
 
 
-def best_times(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Best seconds of each call: on a busy machine the minimum is the cost of the call itself.
-
-    >>> list(best_times({"nothing": lambda: None}, rounds=2))
-    ['nothing']
-    """
-    return {name: min(times) for name, times in turn_times(calls, rounds).items()}
-
-
-class Compared(NamedTuple):
-    """A call's best seconds, and the median over rounds of its time over that of the first call."""
+class ComparedTime(NamedTuple):
+    """Best seconds of a call, and the median over rounds of its time over that of the first call."""
 
     seconds: float
     ratio: float
 
 
-def compare_times(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Compared]:
-    """Each call's time, and what it is of the first one's.
+def compare_times(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, ComparedTime]:
+    """Return the time of each call, absolute and relative to the first call.
 
     >>> compare_times({"nothing": lambda: None, "zero": lambda: 0}, rounds=2)["nothing"].ratio
     1.0
     """
-    times = turn_times(calls, rounds)
+    times = time_rounds(calls, rounds)
     first = next(iter(times.values()))
-    return {name: Compared(min(turns), paired_ratio(turns, first)) for name, turns in times.items()}
+    return {name: ComparedTime(min(seconds), paired_ratio(seconds, first)) for name, seconds in times.items()}
 
 
 def paired_ratio(times: Sequence[float], others: Sequence[float]) -> float:
-    """The median over rounds of one call's time over another's: what disturbs a round disturbs both.
+    """Return the median over rounds of the ratio of two calls' times: a disturbed round disturbs both.
 
-    The ratio of their best times would compare the quietest moment of one with that of the other.
+    The ratio of their best times would compare different moments.
 
     >>> paired_ratio([1.0, 2.0, 9.0], [2.0, 4.0, 10.0])
     0.5
@@ -86,7 +77,7 @@ def paired_ratio(times: Sequence[float], others: Sequence[float]) -> float:
     return median(ours / theirs for ours, theirs in zip(times, others, strict=True))
 
 
-def _best_of_turn(call: Callable[[], object]) -> float:
+def _best_time(call: Callable[[], object]) -> float:
     best, end = inf, perf_counter() + TURN
     while True:
         start = perf_counter()

@@ -65,7 +65,7 @@ def describe(recipe: Recipe) -> str:
     """
     model = recipe.model
     block = "no block" if model.variant is None else f"{model.variant} (preset {model.preset})"
-    return f"a network for {recipe.task}: {model.backbone} with {block}"
+    return f"a network for {recipe.task}: {model.layers} with {block}"
 
 
 def list_names(what: str, names: list[str]) -> str:

@@ -8,10 +8,9 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dnlnet.data.catalog import Samples, find_data_set, required_folder
+from dnlnet.data.catalog import Samples
 from dnlnet.data.classes import Classes
 from dnlnet.detection.data.check import InstanceReport, check_instances
-from dnlnet.detection.data.objects import InstanceImages
 from dnlnet.detection.data.sets import DATA_SETS
 from dnlnet.detection.schema import DetectorModel, InstanceData
 from dnlnet.detection.sources import SOURCES
@@ -84,7 +83,7 @@ class DetectionRecipe(Recipe):
         if run.unpacked is not None:
             raise ValueError("--unpack is for crops of labelled images; images with objects are read whole")
         data = self.data
-        images = self._open(run.data, split)
+        images = self.open(run.data, split)
         samples = TrainingInstances(images, data.short_side, data.long_side, data.flip, run.seed)
         left_out = ", ".join(f"{reason} {count}" for reason, count in samples.images.left_out.items())
         run.progress.say(f"{images.name}: {len(samples)} images to train on; not learnt from: {left_out or 'none'}")
@@ -94,7 +93,7 @@ class DetectionRecipe(Recipe):
         """Return the images of a split, resized as for training."""
         from dnlnet.detection.data.samples import WholeInstances
 
-        return WholeInstances(self._open(root, split), self.data.short_side, self.data.long_side)
+        return WholeInstances(self.open(root, split), self.data.short_side, self.data.long_side)
 
     def training_task(self, classes: Classes, run: RunContext, validation: Samples | None = None) -> "DetectionTask":
         """Return the losses, and the metric against the objects of the validation data."""
@@ -148,7 +147,3 @@ class DetectionRecipe(Recipe):
     def check_data(cls, opened: Any, progress: Callable[[], None] | None = None) -> InstanceReport:
         """Read every file of a split, and look at every object."""
         return check_instances(opened, progress)
-
-    def _open(self, root: Path | None, split: str) -> InstanceImages:
-        name = self.data.name
-        return find_data_set(DATA_SETS, name).open(required_folder(self.name, name, root), split)

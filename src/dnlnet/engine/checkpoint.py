@@ -7,7 +7,7 @@ the checksum of the first file and its own. The first file counts only together 
 import json
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dnlnet.files import NotWrittenError, atomic_write, checksum
+from dnlnet.progress import SILENT, Progress
 
 _CONTENT = {"iteration", "sha256", "state"}  # keys of the JSON file, besides their checksum
 
@@ -77,7 +78,7 @@ class Checkpoints:
             old.unlink()  # first: without it, the other file does not count
             old.with_suffix(".safetensors").unlink(missing_ok=True)
 
-    def latest(self, report: Callable[[str], None] = print) -> Checkpoint | None:
+    def latest(self, progress: Progress = SILENT) -> Checkpoint | None:
         """The newest intact checkpoint, or None; damaged newer ones are reported."""
         for path in reversed(self.paths()):
             try:
@@ -85,7 +86,9 @@ class Checkpoints:
             except PermissionError:
                 raise  # it may well be intact
             except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
-                report(f"{path.with_suffix('')}: this checkpoint is damaged ({error}); trying the one before it")
+                progress.say(
+                    f"{path.with_suffix('')}: this checkpoint is damaged ({error}); trying the one before it"
+                )
         return None
 
 

@@ -11,6 +11,7 @@ from dnlnet.engine.distributed import any_process, broadcast_buffers, gather, sh
 from dnlnet.engine.loading import explain_worker_death, load_batches
 from dnlnet.engine.move import to_device
 from dnlnet.engine.task import Data, Task
+from dnlnet.progress import SILENT, Progress
 
 
 @torch.no_grad()
@@ -21,28 +22,32 @@ def evaluate(
     *,
     device: torch.device,
     workers: int = 0,
-    progress: Callable[[], None] | None = None,
+    name: str = "evaluating",
+    progress: Progress = SILENT,
     stop: Callable[[], bool] | None = None,
 ) -> Any:
-    """The task's metric over all samples, the same in every process and for any number of processes.
+    """Return the task's metric over all samples, the same in every process and for any number of processes.
 
     Images may differ in size, so each is a batch of its own. `stop` is called before each; if it returns True in one
-    process, all of them stop and the result is None.
+    process, all of them stop and the result is None. The progress of this process's share is tracked under `name`.
     """
     mode = model.training
     model.eval()
     broadcast_buffers(model)
     metric = task.metric()
-    count = len(data)
+    mine = shard(range(len(data)))
     try:
-        with explain_worker_death(), closing(load_batches(data, workers, sampler=shard(range(count)))) as batches:
-            for _ in range(-(-count // world_size())):  # the same in every process: they call `stop` together
+        with (
+            explain_worker_death(),
+            closing(load_batches(data, workers, sampler=mine)) as batches,
+            progress.track(name, len(mine)) as scored,
+        ):
+            for _ in range(-(-len(data) // world_size())):  # the same in every process: they call `stop` together
                 if stop is not None and any_process(stop(), device):
                     return None
                 if (batch := next(batches, None)) is not None:
                     task.score(model, to_device(batch, device), metric)
-                    if progress is not None:
-                        progress()
+                    scored.advance()
         metric.merge(gather)
         return metric
     finally:

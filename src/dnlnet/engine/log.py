@@ -4,7 +4,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from importlib import import_module
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dnlnet.files import atomic_write, explain_write_errors, json_text, make_folder
+from dnlnet.progress import SILENT, Progress
 
 LOG_FILE = "log.jsonl"
 
@@ -26,7 +27,7 @@ class RunLog:
         written: `digest` of the log when the run was saved, if known; a log that has changed since is reported.
         tensorboard: also write event files.
         quiet: write nothing, as in all processes but the main one.
-        report: called with a message about removed, damaged or changed lines.
+        progress: Observer, told about removed, damaged or changed lines.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder, RunLog(Path(folder), tensorboard=False) as log:
@@ -44,7 +45,7 @@ class RunLog:
         written: str | None = None,
         tensorboard: bool = True,
         quiet: bool = False,
-        report: Callable[[str], None] = lambda _: None,
+        progress: Progress = SILENT,
     ) -> None:
         self._file: TextIO | None = None
         self._event_file: _EventFile | None = None
@@ -52,15 +53,15 @@ class RunLog:
         if quiet:
             return
         self._path = folder / LOG_FILE
-        lines = list(read_log(folder, report))
+        lines = list(read_log(folder, progress))
         last = after if evaluated else after - 1
         kept = [line for line in lines if line["iteration"] <= (last if line["event"] == "evaluation" else after)]
         if len(kept) < len(lines):
-            report(f"{self._path}: removed {len(lines) - len(kept)} lines after the point of resuming")
+            progress.say(f"{self._path}: removed {len(lines) - len(kept)} lines after the point of resuming")
         text = "".join(json_text(line) + "\n" for line in kept)
         self._digest.update(text.encode())
         if written is not None and written != self.digest:
-            report(f"{self._path}: lines have changed or are missing since the run was saved; the rest is kept")
+            progress.say(f"{self._path}: lines have changed or are missing since the run was saved; the rest is kept")
         with atomic_write(self._path) as temporary:
             temporary.write_text(text)
         self._file = self._path.open("a", buffering=1)  # written line by line
@@ -93,7 +94,7 @@ class RunLog:
                     open_file.close()
 
 
-def read_log(folder: Path, report: Callable[[str], None] = lambda _: None) -> Iterator[dict[str, Any]]:
+def read_log(folder: Path, progress: Progress = SILENT) -> Iterator[dict[str, Any]]:
     """The events of a run; damaged lines are reported and left out, an unfinished last one silently."""
     path = folder / LOG_FILE
     if not path.exists():
@@ -109,7 +110,7 @@ def read_log(folder: Path, report: Callable[[str], None] = lambda _: None) -> It
     if damaged:
         several = len(damaged) > 1
         numbers = ", ".join(damaged[:8]) + (", ..." if len(damaged) > 8 else "")
-        report(f"{path}: line{'s' * several} {numbers} {'are' if several else 'is'} damaged and left out")
+        progress.say(f"{path}: line{'s' * several} {numbers} {'are' if several else 'is'} damaged and left out")
 
 
 def _parse_event(line: bytes) -> dict[str, Any] | None:

@@ -3,19 +3,20 @@
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from dnlnet.files import acquire_lock, json_text, make_folder, release_lock, remove_leftovers
+from dnlnet.progress import SILENT, Progress
 from dnlnet.signals import hold_stop_signals
 
 LOCK_FILE = "run.lock"
 
 
 @contextmanager
-def lock_run_folder(folder: Path, report: Callable[[str], None] = print) -> Iterator[None]:
+def lock_run_folder(folder: Path, progress: Progress = SILENT) -> Iterator[None]:
     """Lock the folder of a run, creating it if needed; if it stays empty, it is removed again.
 
     The main process holds the lock for all. A second run is refused with the name of the first; a run that has died
@@ -36,7 +37,7 @@ def lock_run_folder(folder: Path, report: Callable[[str], None] = print) -> Iter
         nonlocal lock
         make_folder(folder)
         with hold_stop_signals():
-            lock = _acquire(path, report)
+            lock = _acquire(path, progress)
         remove_leftovers(folder)
         for place in folder.iterdir():
             if place.is_dir():
@@ -52,7 +53,7 @@ def lock_run_folder(folder: Path, report: Callable[[str], None] = print) -> Iter
             _remove_empty(made)
 
 
-def _acquire(path: Path, report: Callable[[str], None]) -> int | None:
+def _acquire(path: Path, progress: Progress) -> int | None:
     before = _owner(path)
     try:
         lock = acquire_lock(path)
@@ -64,10 +65,10 @@ def _acquire(path: Path, report: Callable[[str], None]) -> int | None:
     except PermissionError:
         raise
     except OSError as error:
-        report(f"{path}: cannot be locked ({error}); make sure that no second run writes to this folder")
+        progress.say(f"{path}: cannot be locked ({error}); make sure that no second run writes to this folder")
         return None
     if before is not None:
-        report(f"{path.parent}: taken over from {before}, which died without releasing it")
+        progress.say(f"{path.parent}: taken over from {before}, which died without releasing it")
     os.truncate(lock, 0)
     since = datetime.now().astimezone().isoformat(" ", "seconds")
     os.write(lock, json_text({"host": socket.gethostname(), "pid": os.getpid(), "since": since}).encode())

@@ -1,5 +1,6 @@
 """The training loop: batch, losses, backward, step, log, evaluate, save."""
 
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,9 +23,11 @@ from dnlnet.engine.optim import LearningRate, set_training_mode
 from dnlnet.engine.run import Run, Settings, save_model
 from dnlnet.engine.task import Data, Task
 from dnlnet.files import json_text
+from dnlnet.progress import SILENT, Progress
 from dnlnet.signals import catch_stop_signals
 
 CHECKPOINTS = "checkpoints"
+_ITERATIONS_OF_A_SPEED = 20
 
 
 @dataclass(frozen=True)
@@ -39,24 +42,14 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a run is, as a progress bar shows it."""
-
-    iteration: int
-    iterations: int
-    lr: float
-    losses: Mapping[str, float]  # none if the iteration was skipped
-    seconds: float  # that the iteration took, with the wait for its batch
-
-
-@dataclass(frozen=True)
 class Outcome:
-    """How a run ended: its last iteration, whether it finished, its best score, the signal that stopped it."""
+    """End of a run: its last iteration, whether it finished, its best score, and the signal that stopped it."""
 
     iteration: int
     finished: bool
     best: float | None
     signal: int | None
+    began: int = 0  # the iteration that it resumed from
 
 
 class NonFiniteError(ValueError):
@@ -74,9 +67,8 @@ def train(
     start: Checkpoint | None = None,
     validation: Data | None = None,
     metadata: Mapping[str, str] | None = None,
-    progress: Callable[[Progress], None] = lambda _: None,
-    evaluating: Callable[[int, int], None] = lambda done, total: None,
-    report: Callable[[str], None] = print,
+    unit: str = "samples",
+    progress: Progress = SILENT,
 ) -> Outcome:
     """Train until the last stage ends or a signal asks to stop; a stopped run can resume from its last checkpoint.
 
@@ -90,9 +82,8 @@ def train(
         start: the checkpoint to resume from; see `resume_point`.
         validation: data to evaluate on; without it there is no best model.
         metadata: stored in the model files to describe them.
-        progress: called after every iteration.
-        evaluating: called during evaluations, with how many samples of this process are scored, and of how many.
-        report: called with each message for the user.
+        unit: Name of the samples, for the speed beside the progress bar.
+        progress: Observer of iterations, evaluations and messages.
     """
     total = sum(stage.iterations for stage in stages)
     checkpoints = Checkpoints(folder / CHECKPOINTS, settings.keep)
@@ -102,14 +93,21 @@ def train(
         run.unfreeze(stage.unfrozen)
     if start is not None:
         run.restore(start)
-        report(f"resuming from iteration {run.iteration} of {total}")
+        progress.say(f"resuming from iteration {run.iteration} of {total}")
     elif (folder / LOG_FILE).exists():
-        report(f"{folder}: no intact checkpoint to resume from; starting anew")
+        progress.say(f"{folder}: no intact checkpoint to resume from; starting anew")
     distributed.barrier()  # all have read before one writes
     main = distributed.is_main()
-    log = RunLog(folder, run.iteration, evaluated=not run.unscored, written=run.log, quiet=not main, report=report)
-    iterations = _iterations(stages, settings, run.iteration)
-    with log, explain_worker_death(), catch_stop_signals() as stop, closing(iterations):
+    began = run.iteration
+    log = RunLog(folder, began, evaluated=not run.unscored, written=run.log, quiet=not main, progress=progress)
+    iterations = _iterations(stages, settings, began)
+    with (
+        log,
+        explain_worker_death(),
+        catch_stop_signals() as stop,
+        closing(iterations),
+        progress.track("training", total, start=began, unit="iteration") as done,
+    ):
 
         def conclude(stopping: bool) -> bool:
             """Evaluate and save if due after an iteration; whether to stop there."""
@@ -118,9 +116,7 @@ def train(
             if run.unscored or due or stopping:
                 _require_finite_weights(run)
             if run.unscored and validation is not None and not stopping:
-                found = _evaluate_run(
-                    task, run, validation, log, report, evaluating, lambda: stop.received is not None
-                )
+                found = _evaluate_run(task, run, validation, log, progress, lambda: stop.received is not None)
                 stopping = found is None
                 if found is not None and run.is_best(next(iter(found[0].values()))):
                     scores, details = found
@@ -136,7 +132,8 @@ def train(
             return stopping and (run.unscored or not last)
 
         stopped = run.unscored and conclude(False)
-        began = perf_counter()
+        seconds: deque[float] = deque(maxlen=_ITERATIONS_OF_A_SPEED)
+        start_time = perf_counter()
         for number, lr, micro_batches in () if stopped else iterations:
             if number >= reached:
                 run.unfreeze(stages[number].unfrozen)
@@ -146,24 +143,38 @@ def train(
             log.write("train", run.iteration, {**(losses or {"skipped": float(run.skipped)}), "lr": lr})
             if not losses:
                 left = settings.skip_nonfinite - run.skipped
-                report(f"iteration {run.iteration}: skipped, not finite; at most {left} more may be")
-            progress(Progress(run.iteration, total, lr, losses, perf_counter() - began))
+                progress.say(f"iteration {run.iteration}: skipped, not finite; at most {left} more may be")
+            seconds.append(perf_counter() - start_time)
+            speed = settings.batch * len(seconds) / sum(seconds)
+            loss = f"loss {sum(losses.values()):.3f}" if losses else "skipped"
+            done.advance(note=f"{loss}  lr {lr:.2g}  {speed_text(speed)} {unit}/s")
             due = run.iteration == total or run.iteration % settings.evaluate_every == 0
             run.unscored = due and validation is not None
             if stopped := conclude(stopping):
                 break
-            began = perf_counter()
+            start_time = perf_counter()
         if stopped:
-            return Outcome(run.iteration, False, run.best, stop.received)
+            return Outcome(run.iteration, False, run.best, stop.received, began)
     if run.skipped:
-        report(f"{run.skipped} of {total} iterations were skipped: a loss, statistic or gradient was not finite")
+        progress.say(
+            f"{run.skipped} of {total} iterations were skipped: a loss, statistic or gradient was not finite"
+        )
     save_model(folder / "last.safetensors", run, metadata or {})
-    return Outcome(run.iteration, True, run.best, None)
+    return Outcome(run.iteration, True, run.best, None, began)
 
 
-def resume_point(folder: Path, report: Callable[[str], None] = print) -> Checkpoint | None:
-    """The newest intact checkpoint of the run in a folder, the same in every process, or None."""
-    checkpoint = Checkpoints(folder / CHECKPOINTS).latest(report)
+def speed_text(speed: float) -> str:
+    """Format a speed with two significant digits, however slow it is.
+
+    >>> speed_text(123.4), speed_text(2.345), speed_text(0.0123)
+    ('123', '2.3', '0.012')
+    """
+    return f"{speed:.0f}" if speed >= 10 else f"{speed:.1f}" if speed >= 1 else f"{speed:.2g}"
+
+
+def resume_point(folder: Path, progress: Progress = SILENT) -> Checkpoint | None:
+    """Return the newest intact checkpoint of the run in a folder, the same in every process, or None."""
+    checkpoint = Checkpoints(folder / CHECKPOINTS).latest(progress)
     found = distributed.gather(None if checkpoint is None else checkpoint.iteration)
     if any(iteration != found[0] for iteration in found):
         raise OSError(f"{folder}: the processes found checkpoints of different iterations, {found}; share the folder")
@@ -175,21 +186,18 @@ def _evaluate_run(
     run: Run,
     validation: Data,
     log: RunLog,
-    report: Callable[[str], None],
-    evaluating: Callable[[int, int], None],
+    progress: Progress,
     stop: Callable[[], bool],
 ) -> tuple[dict[str, float], Mapping[str, Any]] | None:
     """Evaluate and log; the scores and details, or if interrupted, None, with the run as it was before."""
     before = random_states(run.device)
-    count = len(distributed.shard(range(len(validation))))
-    done = iter(range(1, count + 1))
     metric = evaluate(
         task,
         run.model_to_save(),
         validation,
         device=run.device,
         workers=run.settings.workers,
-        progress=lambda: evaluating(next(done), count),
+        progress=progress,
         stop=stop,
     )
     if metric is None:
@@ -199,7 +207,7 @@ def _evaluate_run(
     scores: dict[str, float] = metric.scores()
     details = task.details(metric)
     log.write("evaluation", run.iteration, {**scores, **details})
-    report(f"iteration {run.iteration}: " + ", ".join(f"{name} {value:.4f}" for name, value in scores.items()))
+    progress.say(f"iteration {run.iteration}: " + ", ".join(f"{name} {value:.4f}" for name, value in scores.items()))
     return scores, details
 
 

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from torch import nn
 
     from dnlnet.data.check import Report
+    from dnlnet.engine.optim import LearningRate
+    from dnlnet.engine.run import Settings
     from dnlnet.engine.task import Task
     from dnlnet.export import Exportable
     from dnlnet.recipes.predictor import Predictor
-    from dnlnet.engine.optim import LearningRate
-    from dnlnet.engine.run import Settings
 
 Built = TypeVar("Built")
 Number = TypeVar("Number", int, float)
@@ -348,8 +348,8 @@ class Recipe(Part):
     def _only_features_can_be_kept(self) -> Self:
         if self.training.cache and not self.uses_features:
             raise ValueError(
-                "training.cache=true keeps the features of a frozen backbone, and this recipe trains on none; set it to "
-                "false"
+                "training.cache=true keeps the features of a frozen backbone, and this recipe trains on none; set it "
+                "to false"
             )
         return self
 
@@ -427,6 +427,14 @@ class Recipe(Part):
         """Number of classes of the recipe's data, None if only the data say it."""
         row = find_data_set(self.data_sets, self.data.name)
         return row.class_count if row.classes is None else len(row.classes)
+
+    def open(self, root: Path | None, split: str) -> Any:
+        """Open a split of the recipe's data set in this folder."""
+        if root is None:
+            raise ValueError(
+                f"{self.name} needs the folder of its data set, {self.data.name}: give it with --data DIR"
+            )
+        return find_data_set(self.data_sets, self.data.name).open(root, split)
 
     def measured_part(self, network: "nn.Module") -> "nn.Module":
         """Return the part of the network that runs on a batch of training size; its memory is estimated."""

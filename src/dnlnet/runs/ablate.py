@@ -20,12 +20,12 @@ from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.lens.measure.ablate import TERMS, Term, ablate
 from dnlnet.lens.show.layers import number_of
 from dnlnet.lens.trace.capture import capture
+from dnlnet.progress import SILENT, Progress
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.probe import Looker, Patches, Probe
 from dnlnet.segmentation.metric import ConfusionMatrix
 
 CHANGE, COSINE, MIOU = "relative change", "cosine", "miou"
-Start = Callable[[str, int], Callable[[], None]]
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,6 @@ class Ablation:
         return found.values[measure]
 
 
-def _silent(name: str, count: int) -> Callable[[], None]:
-    return lambda: None
-
-
 def ablate_model(
     model: str | Path,
     data: Path | str | None = None,
@@ -74,7 +70,7 @@ def ablate_model(
     terms: Sequence[Term] = TERMS,
     layers: Sequence[int | str] | None = None,
     images: int | None = None,
-    start: Start = _silent,
+    progress: Progress = SILENT,
 ) -> Ablation:
     """Score one of our models with all terms, and with each taken out of all its attention and of each layer.
 
@@ -85,7 +81,7 @@ def ablate_model(
         terms: to take out.
         layers: names of blocks and other attention, or numbers in the order in which they run; default: all.
         images: only the first so many samples. A detector's score is over all, as if nothing were found in others.
-        start: called with what is measured and the number of samples; gives what is called after each of them.
+        progress: Observer of each measurement.
     """
     file = read_model_file(find_model(str(model)))
     samples = open_test_data(file, None if data is None else Path(data), split)
@@ -94,21 +90,21 @@ def ablate_model(
     device = torch.device(default_device())
     network = load_network(file).to(device).eval()
 
-    def score(number: int, progress: Callable[[], None]) -> dict[str, float | None]:
+    def score(number: int, name: str, progress: Progress = progress) -> dict[str, float | None]:
         part: Subset[Any] = Subset(samples, range(number))  # type: ignore[arg-type]
-        metric = evaluate_task(task, network, part, device=device, progress=progress)
+        metric = evaluate_task(task, network, part, device=device, name=name, progress=progress)
         return dict(task.summarize(metric, file.recipe.name).values)
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="no attention was seen")
         with capture(network) as attention:
-            score(1, lambda: None)
+            score(1, "", SILENT)
     if not attention:
         raise ValueError(f"{file.path}: has no attention, so there is nothing to take out")
-    result = Ablation(count, score(count, start("all terms", count)))
+    result = Ablation(count, score(count, "all terms"))
     for layer, term in _conditions(layers, list(attention), terms):
         with ablate(network, term, layer):
-            values = score(count, start(_title(layer, term), count))
+            values = score(count, _title(layer, term))
         result.effects.append(Effect(layer, term, values))
     return result
 

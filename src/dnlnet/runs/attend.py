@@ -75,8 +75,8 @@ def attend(
             raise ValueError(
                 f"--data shows the labels of pixels, and the data of a {recipe.task} model have none: leave it out"
             )
-        labels = {} if data is None else {"labels": finder(Path(data))}
-        result = known.predictor.attend(picture_models(models), request, **labels)
+        labels = {} if data is None or finder is None else {"labels": finder(Path(data))}
+        result: Attended = known.predictor.attend(picture_models(models), request, **labels)
     elif data is not None:
         raise ValueError(f"--data: {model} knows no classes of pixels, so labels cannot be shown")
     else:

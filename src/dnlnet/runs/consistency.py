@@ -118,10 +118,7 @@ def _block_look(file: ModelFile) -> Callable[[Tensor], Mapping[str, Terms]]:
     trained = TrainedModel(file)
     single_pass = getattr(trained.predictor, "single_pass", None)
     if single_pass is None:
-        raise ValueError(
-            f"{file.path}: is a {file.recipe.task} model; overlaps with classes of pixels are measured on segmentation "
-            "models"
-        )
+        raise ValueError(f"{file.path}: is a {file.recipe.task} model; overlaps need a segmentation model")
     return block_looker(trained.network, single_pass().logits)
 
 

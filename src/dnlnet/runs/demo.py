@@ -1,6 +1,6 @@
 """The demo: a trained network on photographs, small ones trained on generated scenes, and what they attend to."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -13,13 +13,14 @@ from dnlnet.attention.spec import find_variant
 from dnlnet.box import PHOTOS
 from dnlnet.data.pictures import read_pixels
 from dnlnet.engine.evaluate import evaluate
-from dnlnet.engine.train import Outcome, Progress
+from dnlnet.engine.train import Outcome
 from dnlnet.files import atomic_write, write_json
 from dnlnet.lens.measure.consistency import RANDOM, Average, overlaps_json
 from dnlnet.lens.show.explorer import explorer_page
 from dnlnet.lens.show.figures import attention_figure
 from dnlnet.lens.show.panels import save_figure
 from dnlnet.lens.show.views import Picture
+from dnlnet.progress import SILENT, Prefixed, Progress
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
 from dnlnet.registry import find_recipe
@@ -79,8 +80,7 @@ def run_demo(
     *,
     steps: int = STEPS,
     seed: int = 0,
-    progress: Callable[[str, Progress], None] = lambda variant, now: None,
-    report: Callable[[str], None] = lambda _: None,
+    progress: Progress = SILENT,
 ) -> Demo:
     """Show the model `street` on two photographs; then train networks on generated scenes, score and show them.
 
@@ -95,8 +95,7 @@ def run_demo(
         variants: attention of each network's block, rows of `dnlnet.VARIANTS`.
         steps: batches to train on.
         seed: of the first weights and of the training scenes; the held-out scenes are the same for all.
-        progress: called after each step, with the variant that is trained.
-        report: told what is worth saying.
+        progress: Observer of the trainings.
 
     Raises:
         StoppedError: if a signal asked to stop; the same call goes on from there.
@@ -114,11 +113,11 @@ def run_demo(
     runs = {name: out / "runs" / f"{name}-{steps}-{seed}" for name in names}
     street, page = out / "street.png", out / "explore.html"
     boxed = load(BOXED)
-    photographs = [_look_at_photograph(photo, boxed, report) for photo in PHOTOS]
+    photographs = [_look_at_photograph(photo, boxed, progress) for photo in PHOTOS]
     save_figure(attention_figure(photographs[0], photographs[0].interior_points()), street)
     _write_page(page, photographs)
-    report(f"written: {street}, {page}; now two small networks learn from nothing, and join them")
-    nets = {name: _train(name, recipes[name], runs[name], seed, progress, report) for name in names}
+    progress.say(f"written: {street}, {page}; now two small networks learn from nothing, and join them")
+    nets = {name: _train(name, recipes[name], runs[name], seed, progress) for name in names}
     overlaps = _overlaps(nets)
     scenes = [_look(nets, index) for index in _PICTURED]
     demo = Demo(street, nets, overlaps, out / "attention.png", page, out / "scores.json")
@@ -128,12 +127,13 @@ def run_demo(
     return demo
 
 
-def _look_at_photograph(photo: Path, model: TrainedModel, report: Callable[[str], None]) -> Picture:
+def _look_at_photograph(photo: Path, model: TrainedModel, progress: Progress) -> Picture:
     """A photograph with what the model in the box makes of it."""
     pixels = read_pixels(photo)
     views = model.predictor.views(BOXED, pixels)
     shares = Prediction(pixels, views[0].prediction, model.classes).shares()
-    report(f"{BOXED}: {photo.name}: " + ", ".join(f"{name} {share:.0%}" for name, share in list(shares.items())[:4]))
+    largest = ", ".join(f"{name} {share:.0%}" for name, share in list(shares.items())[:4])
+    progress.say(f"{BOXED}: {photo.name}: {largest}")
     return Picture(photo.name, pixels, views, classes=model.classes)
 
 
@@ -142,23 +142,10 @@ def _write_page(page: Path, pictures: Sequence[Picture], start: int = 0) -> None
         temporary.write_text(explorer_page(pictures, title="What attention learnt", start=start), encoding="utf-8")
 
 
-def _train(
-    variant: str,
-    recipe: Recipe,
-    run: Path,
-    seed: int,
-    progress: Callable[[str, Progress], None],
-    report: Callable[[str], None],
-) -> Net:
-    trained: list[int] = []
-
-    def show(now: Progress) -> None:
-        trained.append(now.iteration)
-        progress(variant, now)
-
+def _train(variant: str, recipe: Recipe, run: Path, seed: int, progress: Progress) -> Net:
     start = perf_counter()
-    outcome = train(recipe, None, run, seed=seed, progress=show, report=lambda text: report(f"{variant}: {text}"))
-    seconds = perf_counter() - start if trained[:1] == [1] else None
+    outcome = train(recipe, None, run, seed=seed, progress=Prefixed(progress, variant))
+    seconds = None if outcome.began else perf_counter() - start
     if not outcome.finished:
         raise StoppedError(outcome)
     # Not the best: that one is chosen by the scenes that are scored here.

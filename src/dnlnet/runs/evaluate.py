@@ -1,6 +1,6 @@
 """Score a trained model on a data set."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from dnlnet.data.catalog import Samples
 from dnlnet.engine import distributed
 from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.engine.scores import Scores
+from dnlnet.progress import BARS, Progress
 from dnlnet.registry import require_options
 from dnlnet.runs.run_folder import remembered_data
 
@@ -22,8 +23,7 @@ def evaluate(
     options: Mapping[str, Any] | None = None,
     workers: int = 0,
     device: str | None = None,
-    start: Callable[[int], None] = lambda _: None,
-    progress: Callable[[], None] = lambda: None,
+    progress: Progress = BARS,
 ) -> Scores | None:
     """Score a trained model; under torchrun the processes share the samples, and all but the main one get None.
 
@@ -37,8 +37,7 @@ def evaluate(
             `whole`, `window`, `scales` and `flip`.
         workers: processes that read data.
         device: where it computes; default: a graphics card, if there is one.
-        start: called with the number of samples of this process.
-        progress: called after each of them.
+        progress: Observer of the samples of this process.
     """
     file = model if isinstance(model, ModelFile) else read_model_file(find_model(str(model)))
     recipe, changed = file.recipe, getattr(file.recipe, "tested", None)
@@ -49,7 +48,6 @@ def evaluate(
     with distributed.process_group(device) as place:
         network = load_for_inference(file)
         task = recipe.test_task(file.classes, samples)
-        start(len(distributed.shard(range(len(samples)))))
         metric = evaluate_task(task, network.to(place), samples, device=place, workers=workers, progress=progress)
         if not distributed.is_main():
             return None

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import ModelFile, file_metadata, find_model, read_model_file, write_model_file
@@ -110,7 +110,7 @@ def export(
     recipe, path = file.recipe, Path(path)
     asked = ({"queries": queries} if queries else {}) | ({"part": part} if part != "whole" else {})
     require_options(recipe.task, recipe.exportable, asked)
-    exportable = partial(recipe.exportable, **asked)
+    exportable: Callable[[nn.Module], Exportable] = partial(recipe.exportable, **asked)  # type: ignore[arg-type]
     if path.exists() and path.samefile(file.path):
         raise ValueError(f"{path}: is the model itself; choose another file")
     network = load_network(file).eval()

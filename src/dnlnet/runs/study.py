@@ -18,10 +18,10 @@ import torch
 from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import read_model_file, shareable
 from dnlnet.engine.log import read_log
-from dnlnet.engine.train import Progress
 from dnlnet.files import make_folder, write_json
 from dnlnet.lens.measure.consistency import RANDOM
 from dnlnet.lens.trace.capture import blocks_of
+from dnlnet.progress import SILENT
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
 from dnlnet.registry import match_recipes, parse_recipe
@@ -199,21 +199,17 @@ def _run_job(
         raise StudyStoppedError("not begun; the same command does it")
     job = Job(parse_recipe(recipe_text), seed)
     folder = out / RUNS / job.name
-    seen: list[int] = []
-
-    def note(now: Progress) -> None:
-        if not seen:
-            seen.append(now.iteration)
-
     start = perf_counter()
     kept = cache if job.recipe.training.cache else None
-    outcome = train(job.recipe, data, folder, seed=seed, progress=note, cache=kept, report=lambda _: None)
+    outcome = train(job.recipe, data, folder, seed=seed, cache=kept, progress=SILENT)
     if not outcome.finished:
         _note_stop()
         raise StudyStoppedError(f"stopped after iteration {outcome.iteration}; the same command resumes it")
     path = out / RESULTS / f"{job.name}.json"
-    earlier = json.loads(path.read_text())["seconds"] if path.is_file() and not seen else None
-    seconds = perf_counter() - start if seen[:1] == [1] else earlier
+    earlier = (
+        json.loads(path.read_text())["seconds"] if path.is_file() and outcome.began == outcome.iteration else None
+    )
+    seconds = perf_counter() - start if not outcome.began else earlier
     result = {"recipe": job.recipe.name, "variant": job.recipe.model.variant, "seed": seed, "seconds": seconds}
     result["settings"] = job.settings
     write_json(path, result | measure_run(folder, data, width, void_edges))

@@ -20,9 +20,10 @@ from dnlnet.data.fingerprint import fingerprint
 from dnlnet.engine import distributed
 from dnlnet.engine.optim import MOMENTS
 from dnlnet.engine.ownership import lock_run_folder
-from dnlnet.engine.train import CHECKPOINTS, Outcome, Progress, Stage, resume_point
+from dnlnet.engine.train import CHECKPOINTS, Outcome, Stage, resume_point
 from dnlnet.engine.train import train as run_stages
 from dnlnet.files import atomic_write
+from dnlnet.progress import BARS, SILENT, Progress
 from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.schema import Recipe
 from dnlnet.registry import find_recipe, parse_recipe
@@ -42,10 +43,7 @@ def train(
     cache: Path | str | None = None,
     skip_nonfinite: int = 0,
     device: str | None = None,
-    progress: Callable[[Progress], None] = lambda _: None,
-    preparing: Callable[[int, int], None] = lambda done, total: None,
-    evaluating: Callable[[int, int], None] = lambda done, total: None,
-    report: Callable[[str], None] = print,
+    progress: Progress = BARS,
 ) -> Outcome:
     """Train, evaluate and keep the models of a recipe.
 
@@ -59,32 +57,24 @@ def train(
         cache: folder for features of a frozen backbone, which several runs may share; default: in the run's own.
         skip_nonfinite: iterations that may be left out because their loss is not finite.
         device: where it computes, such as `cpu`; default: a graphics card, if there is one.
-        progress, evaluating, report: see `dnlnet.engine.train.train`.
-        preparing: called while features are computed, with how many are done and of how many.
+        progress: Observer of the run.
     """
     out, root = Path(out), None if data is None else Path(data)
     if recipe is None:
         if root is None:
             raise ValueError("give a recipe, or the folder of data that one is chosen for")
         recipe, why = choose_recipe(root)
-        report(why)
+        progress.say(why)
     recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
     require_ready(recipe, root, out)
     with distributed.process_group(device) as place, ExitStack() as stack:
-        say = report if distributed.is_main() else lambda _: None
+        watch = progress if distributed.is_main() else SILENT
         distributed.in_main(lambda: require_run_folder(out))
-        stack.enter_context(lock_run_folder(out, say))
+        stack.enter_context(lock_run_folder(out, watch))
         count = recipe.class_count
         if count is not None:  # before the data are opened, which may take long
             require_feasible(recipe, count, workers, place)
-        context = RunContext(
-            root,
-            seed,
-            place,
-            cache=_cache_folder(recipe, out, cache),
-            unpacked=unpacked,
-            progress=_Callbacks(say, preparing),
-        )
+        context = RunContext(root, seed, place, _cache_folder(recipe, out, cache), unpacked, watch)
         splits = [recipe.data.train, *(phase.train for phase in recipe.schedule.then)]
         training = [recipe.training_samples(context, split, phase) for phase, split in enumerate(splits)]
         classes = training[0].classes
@@ -96,10 +86,10 @@ def train(
 
         def compare() -> None:
             description.update(_description(recipe, seed, root, _fingerprints(root, training, validation)))
-            _require_same_run(out, description, say)
+            _require_same_run(out, description, watch.say)
 
         distributed.in_main(compare)
-        start = resume_point(out, say)
+        start = resume_point(out, watch)
         model = recipe.first_network(context, len(classes), pretrained=start is None)
         distributed.in_main(lambda: _require_space(out, model, recipe))
         task = recipe.training_task(classes, context, validation)
@@ -114,9 +104,8 @@ def train(
             start=start,
             validation=validation,
             metadata=file_metadata(recipe, classes),
-            progress=progress,
-            evaluating=evaluating,
-            report=say,
+            unit=recipe.unit,
+            progress=watch,
         )
 
 

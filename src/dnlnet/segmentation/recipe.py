@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import model_validator
 
-from dnlnet.data.catalog import Samples, required_folder
+from dnlnet.data.catalog import Samples
 from dnlnet.data.classes import Classes
 from dnlnet.data.validated import validated
 from dnlnet.errors import unknown
@@ -116,7 +116,7 @@ class SegmentationRecipe(Recipe):
             _require_scenes(split, "train")
             count = self.schedule.iterations * self.schedule.batch
             return SceneSamples(count, data.crop, HELD_OUT_SEED + 1 + run.seed)
-        images = self._open(run.data, split)
+        images = self.open(run.data, split)
         self._require_class_weights(images.classes)
         require_labels(images.require_complete(), run.progress.say)
         run.progress.say(f"{images.name}: {len(images)} images to train on")
@@ -148,12 +148,12 @@ class SegmentationRecipe(Recipe):
         if self.data.name == SCENES:
             _require_scenes(split, "val")
             return SceneSamples(HELD_OUT_COUNT, self.data.crop, HELD_OUT_SEED)
-        return WholeImages(self._open(root, split))
+        return WholeImages(self.open(root, split))
 
     def training_task(
         self, classes: Classes, run: RunContext, validation: Samples | None = None
     ) -> "SegmentationTask":
-        """Return the losses and the metric; images are tested as by `test_task`, but at one scale and not mirrored."""
+        """Return the losses and the metric, which sees images at one scale and not mirrored."""
         import torch
 
         from dnlnet.engine.distributed import mean_over_processes
@@ -224,11 +224,12 @@ class SegmentationRecipe(Recipe):
         """Read every file of a split."""
         return check_pixels(opened, progress)
 
-    def _open(self, root: Path | None, split: str) -> "LabelledImages":
-        name = self.data.name
-        if name not in DATA_SETS:
-            raise unknown("data set", name, [*DATA_SETS, SCENES])
-        return DATA_SETS[name].open(required_folder(self.name, name, root), split)
+    def open(self, root: Path | None, split: str) -> "LabelledImages":
+        """Open a split of the recipe's data set in this folder."""
+        if self.data.name not in DATA_SETS:
+            raise unknown("data set", self.data.name, [*DATA_SETS, SCENES])
+        images: LabelledImages = super().open(root, split)
+        return images
 
     def _features(
         self, images: "LabelledImages", views: Sequence[View], run: RunContext
@@ -259,7 +260,7 @@ class SegmentationRecipe(Recipe):
         return cache, network.strides
 
     def _trains_backbone(self, phase: int | None = None) -> bool:
-        """Return whether part of the backbone is trained in or before this phase of the schedule; default: the last."""
+        """Return whether part of the backbone is trained by the end of this phase; default: the last."""
         then = self.schedule.then[:phase]
         return any(prefix.startswith("backbone") for earlier in then for prefix in earlier.unfrozen)
 

@@ -189,6 +189,7 @@ def _released() -> Iterator[SegmentationRecipe]:
         stem, variant = name.rsplit("-", 1)
         row = rows[f"{stem.split('_authors')[0]}-{'nl_unary' if variant == 'gc' else variant}"]
         assert row.paper is not None
+        assert isinstance(row.model, FCN)
         changed = {"block": {}, "weights": _RELEASE_WEIGHTS[row.model.backbone], **_RELEASE, **model}
         weights = _CLASS_WEIGHTS if row.data.name == "cityscapes" else None
         rest = {

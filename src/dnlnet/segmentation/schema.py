@@ -98,6 +98,7 @@ class FCN(_Dilated):
         )
 
 
+_OF_ALL = {"network", "width", "align_corners"}
 _HEADS = {"head_dilation", "auxiliary_dilation", "join_input", "head", "fused_width"}
 _AUXILIARY = {"auxiliary", "auxiliary_width", "auxiliary_bias"}
 
@@ -105,7 +106,7 @@ _AUXILIARY = {"auxiliary", "auxiliary_width", "auxiliary_bias"}
 class Tiny(Model):
     """Four convolutions, the block and a classifier."""
 
-    unused = (FCN.model_fields.keys() | FCN.unused) - Model.model_fields.keys() - {"network", "width", "align_corners"}
+    unused = frozenset((FCN.model_fields.keys() | FCN.unused) - Model.model_fields.keys() - _OF_ALL)
 
     network: Literal["tiny"] = "tiny"
     weights: None = None

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import model_validator
 
-from dnlnet.data.catalog import Samples, find_data_set, required_folder
+from dnlnet.data.catalog import Samples
 from dnlnet.data.classes import Classes
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.schema import HubCard, Recipe
 from dnlnet.video.data.check import VideoReport, check_videos
 from dnlnet.video.data.sets import DATA_SETS
-from dnlnet.video.data.videos import LabelledVideos
 from dnlnet.video.schema import MOST_SEEN, VideoClassifierModel, VideoData, Views
 from dnlnet.video.sources import SOURCES
 
@@ -92,7 +91,7 @@ class VideoRecipe(Recipe):
         if run.unpacked is not None:
             raise ValueError("--unpack is for crops of labelled images; of videos only the needed frames are decoded")
         data = self.data
-        videos = self._open(run.data, split)
+        videos = self.open(run.data, split)
         missing = f"; {len(videos.missing)} listed videos are not there" if videos.missing else ""
         run.progress.say(f"{videos.name}: {len(videos)} videos to train on{missing}")
         return TrainingClips(videos, data.clip(), data.short_sides, data.crop, data.flip, run.seed)
@@ -102,7 +101,7 @@ class VideoRecipe(Recipe):
         from dnlnet.video.data.samples import TestViews
 
         views = self.evaluation
-        return TestViews(self._open(root, split), self.data.clip(), views.clips, views.crops, views.short_side)
+        return TestViews(self.open(root, split), self.data.clip(), views.clips, views.crops, views.short_side)
 
     def training_task(self, classes: Classes, run: RunContext, validation: Samples | None = None) -> "VideoTask":
         """Return the loss and the metric; videos that cannot be read are reported."""
@@ -110,9 +109,7 @@ class VideoRecipe(Recipe):
 
         return VideoTask(classes, self.data.pixels(), self.evaluation.views_per_batch, run.progress)
 
-    def predictor(
-        self, network: "nn.Module", classes: Classes, device: "torch.device | str" = "cpu"
-    ) -> "VideoModel":
+    def predictor(self, network: "nn.Module", classes: Classes, device: "torch.device | str" = "cpu") -> "VideoModel":
         """Return what classifies videos as the recipe says."""
         from dnlnet.video.predictor import VideoModel
 
@@ -140,7 +137,3 @@ class VideoRecipe(Recipe):
     def check_data(cls, opened: Any, progress: Callable[[], None] | None = None) -> VideoReport:
         """Decode every video of a split."""
         return check_videos(opened, progress)
-
-    def _open(self, root: Path | None, split: str) -> LabelledVideos:
-        name = self.data.name
-        return find_data_set(DATA_SETS, name).open(required_folder(self.name, name, root), split)

@@ -8,8 +8,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from dnlnet.cli.main import app
-from dnlnet.engine.train import Progress
 from dnlnet.runs import demo
+from observer import Recorder
 
 
 def fail_if_trained(*_: object, **__: object) -> None:
@@ -50,13 +50,13 @@ def test_demo_writes_a_picture_a_page_and_scores(variant: str, against: str, net
 
 
 def test_a_stopped_demo_goes_on_with_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(_: object, variant: str, now: Progress) -> None:
-        if now.iteration == 1:
+    def interrupt(done: int) -> None:
+        if done == 1:
             os.kill(os.getpid(), signal.SIGINT)
 
     command = ["demo", "--steps", "3", "--against", "none", "--out", str(tmp_path)]
     with monkeypatch.context() as patched:
-        patched.setattr("dnlnet.cli.commands.demo._show", interrupt)
+        patched.setattr("dnlnet.progress.Bars", lambda: Recorder(interrupt, "dnl training"))
         stopped = CliRunner().invoke(app, command)
     assert stopped.exit_code == 128 + signal.SIGINT
     assert "stopped after iteration 2, which is saved; the same command resumes from there" in stopped.output

@@ -44,7 +44,6 @@ STORED = Path(__file__).parents[2] / "artifacts" / "stored" / "model.safetensors
         ("bench block --channels 10000000", "--channels"),
         ("bench block --rounds 0", "--rounds"),
         ("bench block --threads 100000", "--threads"),
-        ("bench data --pictures 100000", "--pictures"),
         ("bench predict --batch 100000", "--batch"),
         ("bench predict --rounds inf", "--rounds"),
     ],

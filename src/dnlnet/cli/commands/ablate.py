@@ -8,8 +8,6 @@ import typer
 from dnlnet.cli.terminal.outputs import writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dnlnet.lens.measure.ablate import Term
     from dnlnet.runs.ablate import Ablation
 
@@ -115,16 +113,10 @@ def _ours(
     layers: list[int | str] | None,
     images: int | None,
 ) -> "Ablation":
-    from dnlnet.cli.terminal.progress import counting_progress
+    from dnlnet.progress import Bars
     from dnlnet.runs.ablate import ablate_model
 
-    with counting_progress() as progress:
-
-        def start(name: str, count: int) -> "Callable[[], None]":
-            task = progress.add_task(name, total=count)
-            return lambda: progress.advance(task)
-
-        return ablate_model(model, data, split=split, terms=terms, layers=layers, images=images, start=start)
+    return ablate_model(model, data, split=split, terms=terms, layers=layers, images=images, progress=Bars())
 
 
 def _transformer(

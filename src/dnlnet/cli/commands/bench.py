@@ -1,66 +1,110 @@
 """`dnlnet bench`: measure speed and memory on this machine."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dnlnet.cli.commands.bench_block import block
-from dnlnet.cli.commands.bench_export import export
-from dnlnet.cli.terminal.complete import complete_recipe, complete_setting
-from dnlnet.cli.terminal.numbers import MOST_THREADS
+from dnlnet.cli.terminal.complete import complete_recipe, complete_variant
+from dnlnet.cli.terminal.numbers import MOST_THREADS, parse_counts
 from dnlnet.cli.terminal.outputs import writes
 
+if TYPE_CHECKING:
+    from dnlnet.bench.block import BlockCost
+
 bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
-bench.command()(block)
-bench.command()(export)
+_ROUNDS = typer.Option(min=1, max=10_000, help="Interleaved rounds: best times, median ratios.")
+_THREADS = typer.Option(min=1, max=MOST_THREADS, help="Number of threads.")
+_JSON = typer.Option(help="Also write the table to this file.")
 
 
 @bench.command()
 @writes("json")
-def data(
-    pictures: Annotated[int, typer.Option(min=1, max=200, help="Pictures to make and read.")] = 6,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs; the best of each counts.")] = 5,
-    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+def block(
+    variants: Annotated[
+        str, typer.Option(help="Variants, separated by commas.", autocompletion=complete_variant)
+    ] = "all",
+    sizes: Annotated[str, typer.Option(help="Feature map sizes, separated by commas.")] = "all",
+    batch: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "1",
+    channels: Annotated[int, typer.Option(min=2, max=65_536, help="Channels of the feature map.")] = 512,
+    rounds: Annotated[int, _ROUNDS] = 5,
+    threads: Annotated[int, _THREADS] = 2,
+    device: Annotated[str, typer.Option(help="Device: cpu, cuda, mps or xpu.")] = "cpu",
+    peers: Annotated[bool, typer.Option(help="Also time PyTorch's attention inside the block.")] = False,
+    temperature: Annotated[
+        float, typer.Option(min=1e-6, max=1e6, help="Divisor of the logits; 0.02 makes attention sharp.")
+    ] = 1.0,
+    memory: Annotated[bool, typer.Option(help="Also measure memory, which takes seconds per row.")] = True,
+    json: Annotated[Path | None, _JSON] = None,
 ) -> None:
-    """Compare training samples made from the needed window alone with resizing whole pictures, on one core.
+    """Compare the fused block with the explicit one: time, share of the matrix-multiply limit, memory.
 
-    Pictures of 2048 x 1024 pixels are generated; each sample is read, augmented, cropped to 769 x 769 and normalised.
+    The largest size takes minutes per variant; --sizes and --variants select less. Memory is measured in a child
+    process (Linux, CPU only). The peers are scaled_dot_product_attention and, forward only, compiled flex_attention.
 
-    Example: dnlnet bench data --json data.json
+    Example: dnlnet bench block --variants nl,dnl --sizes 65x65,97x97 --batch 1,8 --peers
     """
-    from dataclasses import asdict
+    from itertools import product
+    from math import prod
 
-    from dnlnet.bench.block import describe_machine
-    from dnlnet.bench.data import SOURCES, bench_data
-    from dnlnet.cli.terminal.progress import measuring_progress
-    from dnlnet.cli.terminal.tables import print_table
+    from dnlnet.attention import VARIANTS
+    from dnlnet.bench.block import SIZES, describe_machine, measure_block
+    from dnlnet.bench.timing import find_device
+    from dnlnet.cli.terminal.tables import choose, print_table
+    from dnlnet.engine.memory import require_memory
     from dnlnet.files import write_json
+    from dnlnet.progress import Bars
 
-    rows = []
-    with measuring_progress() as progress:
-        task = progress.add_task("measuring", total=len(SOURCES))
-        for row in bench_data(pictures, rounds):
+    chosen_variants = choose("variant", variants, VARIANTS)
+    chosen_sizes = choose("size", sizes, SIZES)
+    batches, chosen_device = parse_counts("--batch", batch), find_device(device)
+    for name in chosen_sizes:  # input, output, embeddings, weights, and their gradients
+        values = 2 * (3 * max(batches) * channels * prod(SIZES[name]) + 2 * channels**2)
+        require_memory(4 * values, f"a block of {channels} channels on {name}", "lower --channels or choose --sizes")
+    machine = describe_machine(threads)
+    about = {
+        "machine": machine,
+        "device": device,
+        "channels": channels,
+        "rounds": rounds,
+        "temperature": temperature,
+    }
+    rows: list[BlockCost] = []
+    cases = list(product(chosen_sizes, batches, chosen_variants, (False, True)))
+    with Bars().track("measuring", len(cases)) as bar:
+        for size, count, variant, training in cases:
+            row = measure_block(
+                variant,
+                size,
+                training=training,
+                batch=count,
+                channels=channels,
+                rounds=rounds,
+                threads=threads,
+                device=chosen_device,
+                peers=peers,
+                memory=memory,
+                temperature=temperature,
+            )
             rows.append(row)
-            progress.update(task, advance=1, description=f"measured {row.source}")
-    machine = describe_machine(threads=1)
-    print_table(
-        "Training samples per second and core, from 2048 x 1024 pictures",
-        [
-            {
-                "files": row.source,
-                "MB each": f"{row.file_megabytes:.2f}",
-                "resize, then crop": f"{row.plain_per_second:.1f}",
-                "window alone": f"{row.ours_per_second:.1f}",
-                "faster": f"{row.speedup:.1f}x",
-            }
-            for row in rows
-        ],
-        caption=machine,
-    )
+            if json is not None:  # after every row, because the whole table takes long
+                write_json(json, {**about, "rows": [_numbers(row) for row in rows]})
+            bar.advance(note=f"{size} {variant}")
+    title = f"Milliseconds, C = {channels}; ratio: fused over explicit, median of rounds"
+    print_table(title, [_times(row, peers=peers) for row in rows], caption=machine)
+    controls = [row.control_ratio for row in rows if row.control_ratio is not None]
+    if controls:
+        typer.echo(
+            f"noise: the explicit form against itself has ratios of {min(controls):.2f} to {max(controls):.2f}"
+        )
+    title = "Share of the matrix-multiply limit (in one stretch; best single multiply)"
+    if memory:
+        title += ", MB beyond input and weights"
+    print_table(title, [_limit_and_memory(row, memory=memory) for row in rows], caption=machine)
+    left_out = dict.fromkeys(_map_name(row) for row in rows if row.explicit_seconds is None)
+    if left_out:
+        typer.echo(f"without the explicit form, which does not fit in memory: {', '.join(left_out)}")
     if json is not None:
-        content = [{**asdict(row), "speedup": row.speedup} for row in rows]
-        write_json(json, {"machine": machine, "pictures": pictures, "rounds": rounds, "rows": content})
         typer.echo(f"written: {json}")
 
 
@@ -68,23 +112,28 @@ def data(
 @writes("json")
 def predict(
     recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="Whose network to time.", autocompletion=complete_recipe)
+        str,
+        typer.Argument(
+            metavar="RECIPE",
+            help="Recipe of the network (see `dnlnet recipes list`).",
+            autocompletion=complete_recipe,
+        ),
     ] = "camvid-mbv2-dnl",
     size: Annotated[
-        str | None, typer.Option(help="Height x width of the image, frames x height x width of a clip.")
+        str | None, typer.Option(help="Height x width of an image, or frames x height x width of a clip.")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, max=65_536, help="Images or clips at a time.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, max=65_536, help="Images or clips per batch.")] = 1,
     forms: Annotated[
-        str, typer.Option(help="Names of rows, separated by semicolons. Default: all whose programs are installed.")
+        str, typer.Option(help="Rows to measure, separated by semicolons. Default: all that can run here.")
     ] = "",
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs: best times, median ratios.")] = 10,
-    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
-    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+    rounds: Annotated[int, _ROUNDS] = 10,
+    threads: Annotated[int, _THREADS] = 2,
+    json: Annotated[Path | None, _JSON] = None,
 ) -> None:
     """Compare forms of the same network: memory order, folded batch norms, compiled, and other runtimes.
 
-    ONNX Runtime and OpenVINO are compared if they are installed: pip install "dnlnet[onnx,bench]". With free sizes
-    they compute what dnlnet predict --backend uses; without, a graph for this size alone.
+    ONNX Runtime and OpenVINO are compared if they are installed: pip install "dnlnet[onnx,bench]". The forms with
+    free sizes are those of dnlnet predict --backend; the others are graphs for this size only.
 
     Example: dnlnet bench predict camvid-mbv2-dnl --size 360x480
     """
@@ -107,9 +156,8 @@ def predict(
     from dnlnet.bench.predict import FORMS, available_forms, bench_predict, require_form
     from dnlnet.engine.memory import require_memory
 
-    what = (
-        f"{batch} {'image' if len(shape) == 2 else 'clip'}{'s' if batch > 1 else ''} of {' x '.join(map(str, shape))}"
-    )
+    kind = "image" if len(shape) == 2 else "clip"
+    what = f"{batch} {kind}{'s' * (batch > 1)} of {' x '.join(map(str, shape))}"
     require_memory(4 * batch * 3 * prod(shape), what, "lower --size or --batch")
     chosen = [form.strip() for form in forms.split(";")] if forms else available_forms()
     for form in chosen:
@@ -117,7 +165,7 @@ def predict(
             raise unknown("form", form, FORMS)
         require_form(form)
     torch.manual_seed(0)
-    typer.echo(f"{recipe} on {what}; compiling and exporting some of the forms takes minutes")
+    typer.echo(f"{recipe} on {what}; compiling and exporting take minutes")
     rows = bench_predict(build(), torch.randn(batch, 3, *shape), chosen, rounds=rounds, threads=threads)
     machine = describe_machine(threads)
     print_table(
@@ -134,125 +182,56 @@ def predict(
         caption=machine,
     )
     if json is not None:
-        write_json(
-            json,
-            {
-                "machine": machine,
-                "recipe": recipe,
-                "batch": batch,
-                "size": shape,
-                "rows": [asdict(row) for row in rows],
-            },
-        )
+        content = {"machine": machine, "recipe": recipe, "batch": batch, "size": shape}
+        write_json(json, {**content, "rows": [asdict(row) for row in rows]})
         typer.echo(f"written: {json}")
 
 
-@bench.command()
-@writes("json")
-def train(
-    recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="Whose training step to time.", autocompletion=complete_recipe)
-    ] = "scenes-tiny-dnl",
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Replace a value of the recipe; may be repeated.",
-            autocompletion=complete_setting,
-        ),
-    ] = None,
-    cache: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of features.")] = None,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs: best times, median ratios.")] = 5,
-    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
-    compiled: Annotated[bool, typer.Option(help="Also measure torch.compile, which takes a minute.")] = True,
-    processes: Annotated[
-        int,
-        typer.Option(min=1, max=MOST_THREADS, help="Also measure N processes, which share batch and threads."),
-    ] = 1,
-    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
-) -> None:
-    """Compare the engine's training step with a plain loop of the same network, and show where the time goes.
+def _number(value: float | None, form: str, scale: float = 1) -> str:
+    return "-" if value is None else format(value * scale, form)
 
-    Example: dnlnet bench train camvid-mbv2_frozen-dnl --data ~/camvid --cache features
+
+def _milliseconds(seconds: float | None) -> str:
+    """Format a time with three digits or more, in at most 6 characters up to a minute.
+
+    >>> [_milliseconds(seconds) for seconds in (0.000423, 0.0118, 48.395, None)]
+    ['0.42', '11.8', '48,395', '-']
     """
+    decimals = 0 if seconds is None or seconds >= 0.1 else 1 if seconds >= 0.01 else 2
+    return _number(seconds, f",.{decimals}f", 1e3)
+
+
+def _map_name(row: "BlockCost") -> str:
+    return row.size if row.batch == 1 else f"{row.batch} x {row.size}"
+
+
+def _about(row: "BlockCost") -> dict[str, str]:
+    """Return the first columns, short enough for a table of 80 columns."""
+    return {"size": _map_name(row), "variant": row.variant, "pass": "fwd + bwd" if row.training else "fwd"}
+
+
+def _times(row: "BlockCost", *, peers: bool) -> dict[str, str]:
+    others = {"sdpa": row.sdpa_seconds, "flex": row.flex_seconds} if peers else {}
+    seconds = {"fused": row.fused_seconds, "explicit": row.explicit_seconds, **others}
+    return {
+        **_about(row),
+        **{name: _milliseconds(value) for name, value in seconds.items()},
+        "ratio": _number(row.time_ratio, ".2f"),
+    }
+
+
+def _limit_and_memory(row: "BlockCost", *, memory: bool) -> dict[str, str]:
+    shares = {"limit": row.share_of_limit, "single": row.share_of_single_limit}
+    megabytes = {"fused": row.fused_bytes, "explicit": row.explicit_bytes} if memory else {}
+    return {
+        **_about(row),
+        **{name: _number(value, ".2f") for name, value in shares.items()},
+        **{name: _number(value, ",.0f", 1e-6) for name, value in megabytes.items()},
+        **({"ratio": _number(row.memory_ratio, ".3f")} if memory else {}),
+    }
+
+
+def _numbers(row: "BlockCost") -> dict[str, object]:
     from dataclasses import asdict
 
-    from dnlnet.bench.block import describe_machine
-    from dnlnet.bench.train import PARTS, Row, bench_train
-    from dnlnet.bench.train_processes import seconds_per_step
-    from dnlnet.cli.terminal.tables import print_table
-    from dnlnet.files import write_json
-    from dnlnet.recipes.override import override
-    from dnlnet.registry import find_recipe
-
-    chosen = override(find_recipe(recipe), settings or [])
-    typer.echo(f"{recipe}, {chosen.schedule.batch} at a time; this takes a minute or more")
-    rows = list(
-        bench_train(chosen, data, cache=cache, rounds=rounds, threads=threads, compiled=None if compiled else False)
-    )
-    for count in (1, processes) if processes > 1 else ():
-        seconds = seconds_per_step(chosen, data, cache=cache, processes=count, threads=threads, rounds=rounds)
-        form = f"engine, {count} process{'es' if count > 1 else ''}"
-        rows.append(Row(form, chosen.schedule.batch / seconds))
-    machine = describe_machine(threads)
-    print_table(
-        f"Training step of {recipe}, {chosen.schedule.batch} images",
-        [
-            {
-                "form": row.form,
-                "images/s": f"{row.images_per_second:.1f}",
-                "time": "-" if row.ratio is None else f"{row.ratio:.2f}",
-                **{f"{part} ms": "-" if row.parts is None else f"{1e3 * row.parts[part]:.1f}" for part in PARTS},
-            }
-            for row in rows
-        ],
-        caption=f"time: of the plain loop's, median of rounds; {machine}",
-    )
-    if json is not None:
-        write_json(json, {"machine": machine, "recipe": recipe, "rows": [asdict(row) for row in rows]})
-        typer.echo(f"written: {json}")
-
-
-@bench.command()
-@writes("json")
-def capture(
-    size: Annotated[int, typer.Option(min=28, max=10_000, help="Side of the picture, a multiple of 14.")] = 518,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Interleaved runs: best times, median ratios.")] = 10,
-    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the network.")] = 2,
-    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
-) -> None:
-    """Compare a pass of ViT-S/14 in which attention is recorded, or changed, with a plain one: time and memory.
-
-    Weights are random. Peak memory is measured in child processes (Linux only).
-
-    Example: dnlnet bench capture --json capture.json
-    """
-    from dataclasses import asdict
-
-    from dnlnet.bench.block import describe_machine
-    from dnlnet.bench.capture import bench_capture
-    from dnlnet.cli.terminal.tables import print_table
-    from dnlnet.files import write_json
-
-    rows = bench_capture(size, rounds=rounds, threads=threads)
-    machine = describe_machine(threads)
-    print_table(
-        f"ViT-S/14 on {size} x {size} pixels",
-        [
-            {
-                "pass": row.form,
-                "ms": f"{1e3 * row.seconds:.1f}",
-                "of plain": f"{row.ratio:.2f}",
-                "q and k MB": f"{1e-6 * row.asked_bytes:.1f}",
-                "kept MB": f"{1e-6 * row.kept_bytes:.1f}",
-                "peak MB": "-" if row.peak_bytes is None else f"{1e-6 * row.peak_bytes:.1f}",
-            }
-            for row in rows
-        ],
-        caption=f"peak: beyond that of a plain pass; {machine}",
-    )
-    if json is not None:
-        write_json(json, {"machine": machine, "size": size, "rounds": rounds, "rows": [asdict(row) for row in rows]})
-        typer.echo(f"written: {json}")
+    return {**asdict(row), "memory_ratio": row.memory_ratio}

@@ -1,6 +1,5 @@
 """`dnlnet demo`: a trained network on photographs, then two small ones trained on generated scenes."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +11,6 @@ from dnlnet.cli.terminal.numbers import LARGEST_SEED
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rich.progress import Progress
-
-    from dnlnet.engine.train import Progress as TrainingProgress
     from dnlnet.runs.demo import Net
 
 
@@ -44,14 +40,12 @@ def demo(
     """
     from dnlnet.cli.commands.consistency import print_overlaps
     from dnlnet.cli.commands.train import stopped
+    from dnlnet.progress import Bars
     from dnlnet.runs.demo import BOUNDARY_WIDTH, StoppedError, run_demo
 
     variants = [variant] if against == "none" else [variant, against]
     try:
-        with _bar() as bar:
-            soft = not bar.console.is_terminal
-            say = partial(bar.console.print, highlight=False, soft_wrap=soft, markup=False)
-            found = run_demo(out, variants, steps=steps, seed=seed, progress=partial(_show, bar), report=say)
+        found = run_demo(out, variants, steps=steps, seed=seed, progress=Bars())
     except StoppedError as error:
         raise stopped(error.outcome) from None
     _print_scores(found.nets)
@@ -62,26 +56,6 @@ def demo(
     typer.echo(f"trained in {sum(seconds):.0f} s" if seconds else f"trained before: {out / 'runs'}")
     typer.echo(f"written: {found.street}, {found.figure}, {found.scores}")
     typer.echo(f"open {found.page} in a browser, and point at a pixel")
-
-
-def _bar() -> "Progress":
-    """A bar for each training, with the loss and the time left."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-
-    from dnlnet.cli.terminal.bars import LateProgress
-    from dnlnet.cli.terminal.progress import main_process_console
-
-    loss = TextColumn("loss {task.fields[loss]:.3f}, time left")
-    columns = TextColumn("training {task.description}"), BarColumn(), MofNCompleteColumn(), loss
-    return LateProgress(*columns, TimeRemainingColumn(), console=main_process_console())
-
-
-def _show(bar: "Progress", variant: str, now: "TrainingProgress") -> None:
-    loss = sum(now.losses.values())
-    task = next((task.id for task in bar.tasks if task.description == variant), None)
-    if task is None:  # a run that goes on starts with what it has
-        task = bar.add_task(variant, total=now.iterations, completed=now.iteration - 1, loss=loss)
-    bar.update(task, completed=now.iteration, loss=loss)
 
 
 def _print_scores(nets: "Mapping[str, Net]") -> None:

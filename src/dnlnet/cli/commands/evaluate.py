@@ -49,9 +49,9 @@ def evaluate(
     from dnlnet.cli.terminal.early import require_folder
     from dnlnet.cli.terminal.options import given
     from dnlnet.cli.terminal.problems import say
-    from dnlnet.cli.terminal.progress import counting_progress
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.files import write_json
+    from dnlnet.progress import Bars
     from dnlnet.registry import require_score_files
     from dnlnet.runs.run_folder import remembered_data
 
@@ -64,18 +64,15 @@ def evaluate(
 
     from dnlnet.runs.evaluate import evaluate as evaluate_model
 
-    with counting_progress() as progress:
-        task = progress.add_task("evaluating", total=None, visible=False)
-        scores = evaluate_model(
-            file,
-            data,
-            split=split,
-            options=given(whole=whole or None, window=window, scales=scales, flip=flip),
-            workers=workers,
-            device=device,
-            start=lambda count: progress.update(task, total=count, visible=True),
-            progress=lambda: progress.advance(task),
-        )
+    scores = evaluate_model(
+        file,
+        data,
+        split=split,
+        options=given(whole=whole or None, window=window, scales=scales, flip=flip),
+        workers=workers,
+        device=device,
+        progress=Bars(),
+    )
     if scores is None:
         return  # another process speaks
     for table in scores.tables:

@@ -1,7 +1,5 @@
 """`dnlnet train`: train a recipe, and resume it where it stopped."""
 
-from collections import deque
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,14 +9,7 @@ from dnlnet.cli.terminal.complete import complete_recipe, complete_setting
 from dnlnet.cli.terminal.numbers import LARGEST_SEED, MOST_THREADS, finite
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
-
     from dnlnet.engine.train import Outcome
-    from dnlnet.engine.train import Progress as TrainingProgress
-
-_LINES_IN_A_FILE = 50  # a bar that moves needs a terminal
-_ITERATIONS_OF_A_SPEED = 20
-_LONGEST = len("evaluating")  # of what bars are called: nothing moves aside when another one comes
 
 
 def train(
@@ -96,28 +87,26 @@ def train(
     require_ready(chosen, data, out)
 
     from dnlnet.engine import distributed
+    from dnlnet.progress import Bars
     from dnlnet.runs.train import train as train_recipe
 
-    with TrainingBar(chosen.schedule.batch, chosen.unit) as bar:
-        if why is not None:
-            bar.say(why)
-        if data is not None:
-            bar.say(f"opening {chosen.data.name} in {data}")  # which may take a minute, if its lists are long
-        outcome = train_recipe(
-            chosen,
-            data,
-            out,
-            seed=seed,
-            workers=workers,
-            unpacked=unpack,
-            cache=cache,
-            skip_nonfinite=skip_nonfinite,
-            device=device,
-            progress=bar.show,
-            preparing=bar.prepare,
-            evaluating=bar.evaluate,
-            report=bar.say,
-        )
+    progress = Bars()
+    if why is not None:
+        progress.say(why)
+    if data is not None:
+        progress.say(f"opening {chosen.data.name} in {data}")  # which may take a minute, if its lists are long
+    outcome = train_recipe(
+        chosen,
+        data,
+        out,
+        seed=seed,
+        workers=workers,
+        unpacked=unpack,
+        cache=cache,
+        skip_nonfinite=skip_nonfinite,
+        device=device,
+        progress=progress,
+    )
     if not distributed.is_main():
         return
     if not outcome.finished:
@@ -134,78 +123,3 @@ def stopped(outcome: "Outcome") -> typer.Exit:
     """Say how a training that a signal stopped goes on; how the command ends then."""
     typer.echo(f"stopped after iteration {outcome.iteration}, which is saved; the same command resumes from there")
     return typer.Exit(128 + (outcome.signal or 0))
-
-
-class TrainingBar:
-    """Progress of a run on the terminal: loss, learning rate, images or clips per second, time left.
-
-    Args:
-        batch: images or clips of an iteration.
-        unit: what these are.
-    """
-
-    def __init__(self, batch: int, unit: str) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-
-        from dnlnet.cli.terminal.bars import LateProgress
-        from dnlnet.cli.terminal.progress import main_process_console
-
-        self.batch, self.unit = batch, unit
-        self.console = main_process_console()
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
-        )
-        self.progress = LateProgress(*columns, console=self.console)
-        self.tasks: dict[str, TaskID] = {}
-        self.seconds: deque[float] = deque(maxlen=_ITERATIONS_OF_A_SPEED)
-
-    def __enter__(self) -> "TrainingBar":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.progress.__exit__(*error)
-
-    def prepare(self, done: int, total: int) -> None:
-        """Features are computed."""
-        self._show_beside("features", done, total)
-
-    def evaluate(self, done: int, total: int) -> None:
-        """The model is scored."""
-        self._show_beside("evaluating", done, total)
-
-    def say(self, text: str) -> None:
-        """A line above the bars."""
-        self.console.print(text, highlight=False, soft_wrap=not self.console.is_terminal, markup=False)
-
-    def show(self, now: "TrainingProgress") -> None:
-        """An iteration is done."""
-        self.seconds.append(now.seconds)
-        mean = sum(self.seconds) / len(self.seconds)
-        loss = f"loss {sum(now.losses.values()):.3f}" if now.losses else "skipped"
-        state = f"{loss}  lr {now.lr:.2g}  {speed_text(self.batch / mean)} {self.unit}/s"
-        left = timedelta(seconds=round(mean * (now.iterations - now.iteration)))
-        self._update("training", now.iteration, now.iterations, f"{state}  {left} left")
-        if not self.console.is_terminal and now.iteration % max(1, now.iterations // _LINES_IN_A_FILE) == 0:
-            self.say(f"iteration {now.iteration} of {now.iterations}: {state}")
-
-    def _show_beside(self, name: str, done: int, total: int) -> None:
-        """A bar of its own, until it is full."""
-        self._update(name, done, total, "")
-        self.progress.update(self.tasks[name], visible=done < total)
-
-    def _update(self, name: str, done: int, total: int, state: str) -> None:
-        if name not in self.tasks:
-            self.tasks[name] = self.progress.add_task(f"{name:{_LONGEST}}", total=total, state=state)
-        self.progress.update(self.tasks[name], completed=done, total=total, state=state)
-
-
-def speed_text(speed: float) -> str:
-    """A speed with two digits that mean something, however slow.
-
-    >>> speed_text(123.4), speed_text(2.345), speed_text(0.0123)
-    ('123', '2.3', '0.012')
-    """
-    return f"{speed:.0f}" if speed >= 10 else f"{speed:.1f}" if speed >= 1 else f"{speed:.2g}"

@@ -3,10 +3,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from dnlnet.bench import data as bench
-from dnlnet.bench.data import bench_data, make_files, plain_sample, window_sample
+from benchmark_scripts import load_script
 from dnlnet.data.transforms import Augmentation
 from dnlnet.segmentation.data.samples import TrainingCrops
+
+bench = load_script("data")
 
 
 @pytest.fixture(autouse=True)
@@ -17,18 +18,18 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_both_ways_make_the_same_samples(tmp_path: Path) -> None:
     augmentation = Augmentation((97, 97))
-    files = make_files(tmp_path / "files", 4, "png")
+    files = bench.make_files(tmp_path / "files", 4, "png")
     crops = TrainingCrops(files, augmentation)
     for index in range(4):
-        plain_image, plain_labels = plain_sample(files, index, augmentation)
-        image, labels = window_sample(crops, index)
+        plain_image, plain_labels = bench.plain_sample(files, index, augmentation)
+        image, labels = bench.window_sample(crops, index)
         assert (image - plain_image).abs().max() < 0.03  # one step of 255, or of the padding's colour
         # A row exactly between two rows of the file may fall to either.
         assert (labels != plain_labels).float().mean() < 0.03
 
 
 def test_every_kind_of_file_is_measured() -> None:
-    rows = list(bench_data(pictures=2, rounds=1))
+    rows = list(bench.bench_data(images=2, rounds=1))
     assert [row.source for row in rows] == list(bench.SOURCES)
     for row in rows:
         assert row.file_megabytes > 0
