@@ -11,7 +11,7 @@ from dnlnet.export import Query
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.schema import DataPart, HubCard, Model, Optim, Recipe, Schedule, Training
-from shapes import data
+from shapes.data import DATA_SETS, Pictures, Report, Samples, check
 from shapes.network import ExportableShapeNet, ShapeModel, ShapeNet, ShapeTask
 
 
@@ -22,20 +22,23 @@ class ShapesRecipe(Recipe):
     model: Model
     data: DataPart = DataPart(name="shapes")
 
-    data_sets = data.DATA_SETS
+    data_sets = DATA_SETS
     starter = "shapes-dnl"
     class_score = "accuracy"
     card = HubCard("image-classification", "image.png", 'model.predict("image.png")  # the name of its shape')
-    training_size = (32, 32)
+
+    @property
+    def training_size(self) -> tuple[int, int]:
+        return 32, 32
 
     def build(self, classes: int, *, pretrained: bool = True, progress: Progress = SILENT) -> nn.Module:
         return ShapeNet(classes, self.model.variant)
 
-    def training_samples(self, run: RunContext, split: str, phase: int = 0) -> data.Samples:
+    def training_samples(self, run: RunContext, split: str, phase: int = 0) -> Samples:
         return self.test_samples(run.data, split)
 
-    def test_samples(self, root: Path | None, split: str) -> data.Samples:
-        return data.Samples(self.open(root, split))
+    def test_samples(self, root: Path | None, split: str) -> Samples:
+        return Samples(self.open(root, split))
 
     def training_task(self, classes: Classes, run: RunContext, validation: Any = None) -> ShapeTask:
         return ShapeTask(classes)
@@ -47,8 +50,8 @@ class ShapesRecipe(Recipe):
         return ExportableShapeNet(network, self.training_size, queries)
 
     @classmethod
-    def check_data(cls, opened: data.Pictures, progress: Callable[[], None] | None = None) -> data.Report:
-        return data.check(opened, progress)
+    def check_data(cls, opened: Pictures, progress: Callable[[], None] | None = None) -> Report:
+        return check(opened, progress)
 
 
 RECIPES = [
