@@ -21,7 +21,7 @@ from dnlnet.backbones.fold import first_tensor, fold_batch_norms
 from dnlnet.bench.block import describe_machine
 from dnlnet.bench.memory import measure_in_child, peak_of
 from dnlnet.bench.timing import compare_times
-from dnlnet.cli.terminal.sizes import parse_size
+from dnlnet.cli.terminal.options import parse_size
 from dnlnet.cli.terminal.tables import print_table
 from dnlnet.export import FREE_AXES, Attention, portable
 from dnlnet.export.programs import read_onnx, read_program, write_onnx, write_program

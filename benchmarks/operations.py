@@ -1,4 +1,4 @@
-"""Where the time of the fused block goes, operation by operation, and how near its multiplies come to large ones.
+"""Profile the fused block by operation, and compare its matrix multiplies with large ones.
 
 Example: python benchmarks/operations.py dnl 97x97 --json benchmarks/results/operations.json
 """
@@ -16,12 +16,12 @@ from dnlnet.attention import VARIANTS
 from dnlnet.bench.block import MULTIPLY, SIZES, describe_machine, make_calls
 from dnlnet.files import write_json
 
-SHOWN = 0.005  # of the time; what takes less is "other"
-COUNT = 8  # multiplies in a row, which a whole call can be compared with better than with a single one
+SHOWN = 0.005  # smallest share of the time; the rest is "other"
+COUNT = 8  # multiplies per round; a stretch is more comparable to a whole call than a single one
 
 
 def main() -> None:
-    """Profile a call and multiply large matrices in turn; print the medians."""
+    """Profile calls between multiplies of large matrices; print the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("variant", choices=list(VARIANTS))
     parser.add_argument("size", choices=list(SIZES))
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _profile(variant: str, size: str, training: bool, rounds: int) -> list[dict[str, object]]:
-    """Medians over rounds, of which each has a call and a stretch of multiplies; the longest operation first."""
+    """Return medians over rounds of a call and a stretch of multiplies; the longest operation comes first."""
     call = make_calls(variant, 512, SIZES[size], ["fused"], training=training)["fused"]
     left, right, out = (torch.randn(MULTIPLY, MULTIPLY) for _ in range(3))
     call()

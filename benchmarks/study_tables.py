@@ -1,7 +1,7 @@
-"""The tables of docs/study.md, written anew from the results in benchmarks/study.
+"""Write the tables of docs/study.md and docs/study/ from the results in benchmarks/study.
 
-A line stands above each table that is made: `<!-- all studies -->`, `<!-- study NAME -->` for means over seeds, or
-`<!-- study NAME beside OTHER: LABEL -->` for the values of each seed, beside those of the same seeds in another one.
+A comment marks the place of each table: `<!-- all studies -->`, `<!-- study NAME -->` for means over seeds, or
+`<!-- study NAME beside OTHER: LABEL -->` for the values of each seed next to the same seeds in another study.
 
 Example: python benchmarks/study_tables.py
 """
@@ -13,13 +13,14 @@ from typing import Any
 
 from dnlnet.recipes.methods import METHODS
 from dnlnet.runs.study import read_results
-from dnlnet.runs.study_report import PAPER_OVERLAPS, Row, Spread, summarise
+from dnlnet.runs.study_summary import PAPER_OVERLAPS, RecipeSummary, SeedMean, summarise
 
 FOLDER = Path(__file__).resolve().parent
-PAGE = FOLDER.parent / "docs/study.md"
+DOCS = FOLDER.parent / "docs"
+PAGES = [DOCS / "study.md", *sorted((DOCS / "study").glob("*.md"))]
 _PLACE = re.compile(r"^(<!-- (?:all studies|study (\S+)(?: beside (\S+): (.+))?) -->\n)(?:\|.*\n)*", re.MULTILINE)
 PAIRWISE = ("nl", "nl_pairwise", "dnl_star", "dnl_dagger", "dnl")
-Shares = dict[str, list[tuple[float, float]]]  # of each variant's runs: the pairwise term's share, a uniform map's
+Shares = dict[str, list[tuple[float, float]]]  # per variant and run: shares of the pairwise term and of a uniform map
 GATED = ("camvid-mbv2-10-gate", "camvid-mbv2-10-scalar")
 STUDIES = {
     "camvid-mbv2-10": "CamVid, MobileNetV2, 10 epochs",
@@ -35,14 +36,15 @@ STUDIES = {
 
 
 def main() -> None:
-    """Write the tables into the page, and say how many."""
-    text, count = fill(PAGE.read_text())
-    PAGE.write_text(text)
-    print(f"{count} tables written: {PAGE.name}")
+    """Write the tables into the pages and print their number."""
+    for page in PAGES:
+        text, count = fill(page.read_text())
+        page.write_text(text)
+        print(f"{page.relative_to(DOCS)}: {count} tables written")
 
 
 def fill(text: str) -> tuple[str, int]:
-    """The page with the tables of today's results, and how many there are."""
+    """Return the page with its tables filled in, and their number."""
     return _PLACE.subn(lambda place: place[1] + _table(*place.groups()[1:]), text)
 
 
@@ -58,14 +60,14 @@ def _table(study: str | None, other: str | None, label: str | None) -> str:
 
 
 def _results(study: str) -> list[dict[str, Any]]:
-    results = read_results(FOLDER / "study" / study)
+    results = read_results(FOLDER / "study" / f"{study}.json")
     if not results:
-        raise SystemExit(f"benchmarks/study/{study}: no results; docs/study.md names it above a table")
+        raise SystemExit(f"benchmarks/study/{study}.json: no results; a page names it above a table")
     return results
 
 
 def _overview() -> list[list[str]]:
-    """A row for each study: the lowest and the highest share of any seed, and that of a uniform map."""
+    """Return a row per study: the lowest and highest share of any seed, and that of a uniform map."""
     found = {study: _shares(study) for study in STUDIES}
     ungated = [shares for study, shares in found.items() if study not in GATED]
     head = ["", "seeds", *(METHODS[variant] for variant in PAIRWISE), "uniform"]
@@ -99,12 +101,12 @@ def _span(shares: list[float]) -> str:
 
 
 def _means(results: Sequence[Mapping[str, Any]], paper: bool) -> list[list[str]]:
-    """Means and deviations over seeds, and the pairwise share of each seed."""
+    """Return means and standard deviations over seeds, and the pairwise share of each seed."""
     head = ["", "mIoU", "difference to NL (95 %)", "pair ∩ within-category", "of each seed", "unary ∩ boundary"]
     found, uniform = summarise(results)[1], _uniform(results)
     rows = [_mean_row(row) for row in found]
     rows.append(["uniform map", "", "", uniform["pair_within"], "", uniform["unary_boundary"]])
-    if paper:  # of a data set of street scenes as well
+    if paper:  # the paper's data set has street scenes, too
         head += ["paper: pair ∩ within", "paper: unary ∩ boundary"]
         for cells, variant in zip(rows, [*(row.variant for row in found), "random"], strict=True):
             within, _, boundary = PAPER_OVERLAPS.get(variant or "", (None, None, None))
@@ -112,14 +114,14 @@ def _means(results: Sequence[Mapping[str, Any]], paper: bool) -> list[list[str]]
     return [head, *rows]
 
 
-def _mean_row(row: Row) -> list[str]:
+def _mean_row(row: RecipeSummary) -> list[str]:
     pair, unary = row.overlaps["pair_within"], row.overlaps["unary_boundary"]
     means = [str(value or "-") for value in (row.score, row.difference, pair)]
     return [row.method, *means, _values(pair, 2), str(unary or "-")]
 
 
 def _beside(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]], label: str) -> list[list[str]]:
-    """The values of each seed, and those of the same seeds and recipes in another study."""
+    """Return the values of each seed, and those of the same seeds and recipes in another study."""
     done = {(result["recipe"], result["seed"]) for result in ours}
     rows = summarise(ours)[1]
     others = {row.recipe: row for row in summarise([r for r in theirs if (r["recipe"], r["seed"]) in done])[1]}
@@ -135,7 +137,7 @@ def _beside(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any
     return [head, *lines]
 
 
-def _side_by_side(ours: Row, theirs: Row) -> list[str]:
+def _side_by_side(ours: RecipeSummary, theirs: RecipeSummary) -> list[str]:
     both = (ours, theirs)
     return [
         *(_values(row.score, 3) for row in both),
@@ -144,8 +146,8 @@ def _side_by_side(ours: Row, theirs: Row) -> list[str]:
     ]
 
 
-def _values(spread: Spread | None, digits: int) -> str:
-    return "-" if spread is None else ", ".join(f"{value:.{digits}f}" for value in spread.values)
+def _values(mean: SeedMean | None, digits: int) -> str:
+    return "-" if mean is None else ", ".join(f"{value:.{digits}f}" for value in mean.values)
 
 
 def _uniform(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:

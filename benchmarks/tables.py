@@ -1,4 +1,4 @@
-"""The tables of benchmarks/README.md, written anew from the results that they name.
+"""Write the tables of the pages in benchmarks/ from the results that they name.
 
 A line such as `<!-- results/train.json -->` stands above each table that is made.
 
@@ -12,20 +12,21 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
+PAGES = sorted(FOLDER.glob("*.md"))
 _PLACE = re.compile(r"^<!-- (results/\S+\.json) -->\n(?:\|.*\n)*", re.MULTILINE)
 Result = Mapping[str, Any]
 
 
 def main() -> None:
-    """Write the tables, and say how many."""
-    page = FOLDER / "README.md"
-    text, count = fill(page.read_text())
-    page.write_text(text)
-    print(f"{count} tables written: {page.name}")
+    """Write the tables into the pages and print their number."""
+    for page in PAGES:
+        text, count = fill(page.read_text())
+        page.write_text(text)
+        print(f"{page.name}: {count} tables written")
 
 
 def fill(text: str) -> tuple[str, int]:
-    """The page with the tables of today's results, and how many there are."""
+    """Return the page with new tables, and their number."""
     return _PLACE.subn(lambda place: f"<!-- {place[1]} -->\n{table(FOLDER / place[1])}", text)
 
 

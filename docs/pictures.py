@@ -16,10 +16,11 @@ from playwright.sync_api import sync_playwright
 
 from dnlnet.lens.show.panels import save_figure
 from dnlnet.runs.study import read_results
-from dnlnet.runs.study_report import study_figure, summarise
+from dnlnet.runs.study_report import study_figure
+from dnlnet.runs.study_summary import summarise
 
 IMAGES = Path(__file__).parent / "images"
-# Folders of benchmarks/study.
+# Files of benchmarks/study.
 STUDIES = {
     "study.png": "camvid-mbv2-10",
     "study_pets.png": "pets-mbv2-5",
@@ -55,7 +56,7 @@ def main() -> None:
         for source, name in FIGURES.items():
             shutil.copyfile(demo / source, given.out / name)
         for name, study in STUDIES.items():
-            results = read_results(Path(__file__).parent.parent / "benchmarks" / "study" / study)
+            results = read_results(Path(__file__).parent.parent / "benchmarks" / "study" / f"{study}.json")
             score, rows = summarise(results)
             save_figure(study_figure(rows, score, results[-1]["random"]), given.out / name)
         photograph(demo / "explore.html", given.out)

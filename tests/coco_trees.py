@@ -1,4 +1,4 @@
-"""Small generated data sets of objects in COCO's format."""
+"""Small generated detection data sets in COCO's format."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ Box = tuple[float, float, float, float]
 
 
 def coco_tree(root: Path) -> Path:
-    """Three images of train2017, of which one has no object, with four objects, and one image of val2017."""
+    """Write three images with four objects to train2017, one of them without any, and one image to val2017."""
     write_coco(
         root / "annotations" / "instances_train2017.json",
         root / "train2017",
@@ -47,7 +47,7 @@ def write_coco(
     annotations: Sequence[dict[str, Any]],
     categories: Sequence[dict[str, Any]] = CATEGORIES,
 ) -> Path:
-    """A JSON file with pictures of noise; `images` are sizes by number."""
+    """Write a JSON file and noise images. `images` maps ids to sizes."""
     for number, size in images.items():
         write_image(folder / f"{number:012}.png", seed=number, size=size)
     entries = [
@@ -61,7 +61,7 @@ def write_coco(
 
 
 def annotation(number: int, image: int, category: int, box: Box, **changes: Any) -> dict[str, Any]:
-    """A rectangle (left, top, width, height), as a polygon if `changes` do not say otherwise."""
+    """Return the annotation of a rectangle (left, top, width, height), as a polygon unless `changes` replace it."""
     x, y, width, height = box
     return {
         "id": number,
@@ -76,7 +76,7 @@ def annotation(number: int, image: int, category: int, box: Box, **changes: Any)
 
 
 def rectangle(size: tuple[int, int], box: Box) -> Mask:
-    """The mask of a rectangle of whole pixels."""
+    """Return the mask of a rectangle of whole pixels."""
     x, y, width, height = (int(value) for value in box)
     mask = np.zeros(size, dtype=np.uint8)
     mask[y : y + height, x : x + width] = 1
@@ -84,7 +84,7 @@ def rectangle(size: tuple[int, int], box: Box) -> Mask:
 
 
 def run_lengths(mask: Mask) -> dict[str, Any]:
-    """A mask as COCO's uncompressed run lengths."""
+    """Return a mask as COCO's uncompressed run lengths."""
     flat = np.concatenate([[0], mask.ravel(order="F"), [2]])
     changes = np.flatnonzero(np.diff(flat)).tolist()
     starts = [0, *changes]
@@ -92,13 +92,13 @@ def run_lengths(mask: Mask) -> dict[str, Any]:
 
 
 def compressed(mask: Mask) -> dict[str, Any]:
-    """A mask as COCO's compressed run lengths, by pycocotools."""
+    """Return a mask as run lengths compressed by pycocotools."""
     rle = coco_mask.encode(np.asfortranarray(mask))
     return {"size": list(mask.shape), "counts": rle["counts"].decode("ascii")}
 
 
 def edit(path: Path, key: str, position: int, **changes: Any) -> None:
-    """Change one entry of a JSON file; None removes a value."""
+    """Change one entry of a JSON file. None removes a value."""
     content = json.loads(path.read_text())
     entry = {**content[key][position], **changes}
     content[key][position] = {name: value for name, value in entry.items() if value is not None}
@@ -106,12 +106,11 @@ def edit(path: Path, key: str, position: int, **changes: Any) -> None:
 
 
 def shapes_tree(root: Path, count: int = 4) -> Path:
-    """Pictures of two or three coloured squares and discs on noise, the same ones in train2017 and val2017."""
+    """Write images of two or three coloured squares and discs on noise, the same in train2017 and val2017."""
     rng = np.random.default_rng(0)
     height, width = 96, 128
     y, x = np.mgrid[:height, :width]
-    entries, annotations = [], []
-    pictures = {}
+    entries, annotations, images = [], [], {}
     for image in range(1, count + 1):
         pixels = rng.integers(90, 130, (height, width, 3), dtype=np.uint8)
         for place in range(2 + image % 2):
@@ -129,11 +128,11 @@ def shapes_tree(root: Path, count: int = 4) -> Path:
                     len(annotations) + 1, image, category, (left, top, side, side), segmentation=compressed(drawn)
                 )
             )
-        pictures[image] = pixels
+        images[image] = pixels
         entries.append({"id": image, "file_name": f"{image:012}.png", "height": height, "width": width})
     categories = [{"id": 3, "name": "square"}, {"id": 9, "name": "disc"}]
     for split in ("train2017", "val2017"):
-        for image, pixels in pictures.items():
+        for image, pixels in images.items():
             save(root / split / f"{image:012}.png", pixels)
         path = root / "annotations" / f"instances_{split}.json"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,7 @@ SLOW = (
     "runs/test_study.py",
     "runs/test_demo.py",
     "lens/show/test_app.py",
-    "lens/show/test_explorer_browser.py",
+    "lens/show/test_page_browser.py",
     "engine/test_train.py",
     "campaign/test_campaign.py",
     "fuzz/test_fuzz_settings.py",

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 # A comment that gives the value of its statement: (1, 512, 33, 33), ['a', ...], Prediction(...).
@@ -39,7 +39,7 @@ def run_and_compare(code: str, name: str) -> int:
     lines = code.splitlines()
     compared = 0
 
-    def compare(line: int, value: object) -> None:
+    def compare(line: int, value: object) -> object:
         nonlocal compared
         compared += 1
         found = VALUE.search(lines[line - 1])
@@ -48,6 +48,7 @@ def run_and_compare(code: str, name: str) -> int:
         wanted = found[1], found[1].partition("): ")[0] + ")"  # an explanation may follow
         check = doctest.OutputChecker().check_output
         assert any(check(want, got, doctest.ELLIPSIS) for want in wanted), f"{lines[line - 1].strip()} gives {got}"
+        return value
 
     class Insert(ast.NodeTransformer):
         """Wrap commented expressions in a comparison."""
@@ -62,8 +63,7 @@ def run_and_compare(code: str, name: str) -> int:
             line = value.end_lineno or 1
             if not VALUE.search(lines[line - 1]):
                 return value
-            expression = f"(__value := {ast.unparse(value)}, compare({line}, __value))[0]"
-            return ast.parse(expression, mode="eval").body
+            return ast.parse(f"compare({line}, {ast.unparse(value)})", mode="eval").body
 
     tree = ast.fix_missing_locations(Insert().visit(ast.parse(code)))
     exec(compile(tree, name, "exec"), {"compare": compare})
@@ -71,25 +71,24 @@ def run_and_compare(code: str, name: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/README.md"], ids=lambda p: p.name
+    "page",
+    sorted({*PAGES, *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("examples/*.md")}),
+    ids=lambda p: p.name,
 )
 def test_links_to_files_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_the_tables_of_the_benchmarks_are_those_of_their_results() -> None:
-    page = (ROOT / "benchmarks/README.md").read_text()
-    filled, count = runpy.run_path(str(ROOT / "benchmarks/tables.py"))["fill"](page)
-    assert count >= 6
-    assert filled == page, "run: python benchmarks/tables.py"
-
-
-def test_the_tables_of_the_study_are_those_of_its_results() -> None:
-    page = (ROOT / "docs/study.md").read_text()
-    filled, count = runpy.run_path(str(ROOT / "benchmarks/study_tables.py"))["fill"](page)
-    assert count == 11
-    assert filled == page, "run: python benchmarks/study_tables.py"
+@pytest.mark.parametrize(("name", "expected"), [("tables.py", 13), ("study_tables.py", 11)])
+def test_tables_are_those_of_the_results(name: str, expected: int) -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / name))
+    count = 0
+    for page in script["PAGES"]:
+        filled, tables = script["fill"](page.read_text())
+        assert filled == page.read_text(), f"{page.name}: run python benchmarks/{name}"
+        count += tables
+    assert count == expected
 
 
 def test_the_page_of_deviations_is_made_from_the_sources_of_recipes() -> None:

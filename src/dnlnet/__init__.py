@@ -6,7 +6,9 @@
 torch.Size([1, 64, 8, 8])
 """
 
-from typing import TYPE_CHECKING
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from dnlnet.lazy import importer
 
@@ -66,3 +68,14 @@ __getattr__ = importer(__name__, _MODULES)
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_PUBLIC})
+
+
+class _Package(ModuleType):
+    """Keep `dnlnet.export` a function when the folder of that name is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _PUBLIC and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

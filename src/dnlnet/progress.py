@@ -8,6 +8,8 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from dnlnet.names import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as RichProgress
@@ -111,8 +113,9 @@ class Bars:
         return self._console
 
     def say(self, text: str) -> None:
-        """Print a line above the bars."""
-        self.console.print(text, highlight=False, soft_wrap=not self.console.is_terminal, markup=False)
+        """Print a message above the bars, with control characters in each line escaped."""
+        lines = "\n".join(map(printable, text.split("\n")))
+        self.console.print(lines, highlight=False, soft_wrap=not self.console.is_terminal, markup=False)
 
     def track(self, name: str, total: int | None = None, *, start: int = 0, unit: str | None = None) -> Tracker:
         """Return a bar that appears with its context and disappears when it is full."""
@@ -156,7 +159,7 @@ class _Bar:
     def __enter__(self) -> Self:
         self._bars = self._owner._enter()
         self._task = self._bars.add_task(
-            f"{self._name:{_NAME_WIDTH}}", total=self._total, completed=self._done, note=""
+            f"{printable(self._name):{_NAME_WIDTH}}", total=self._total, completed=self._done, note=""
         )
         return self
 
@@ -165,7 +168,7 @@ class _Bar:
         if self._bars is None or self._task is None:
             raise RuntimeError("use a tracker as a context manager")
         self._done += steps
-        self._bars.update(self._task, completed=self._done, note=note)
+        self._bars.update(self._task, completed=self._done, note=printable(note))
         if self._unit is not None and not self._owner.console.is_terminal:
             total = self._total or 0
             if self._done % max(1, total // _LINES_IN_A_FILE) == 0:

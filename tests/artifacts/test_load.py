@@ -44,9 +44,8 @@ def test_a_saved_model_comes_back_the_same(run: Path, tmp_path: Path) -> None:
 
 def test_what_is_shared_names_no_folder_of_this_machine(run: Path, tmp_path: Path) -> None:
     model = dnlnet.load(run)
-    recipe = model.file.recipe
-    weights = recipe.model.model_copy(update={"weights": "/home/me/secret/mobilenet.pth"})
-    file = replace(model.file, recipe=recipe.model_copy(update={"model": weights}))
+    recipe = dnlnet.override(dnlnet.find_recipe("camvid-mbv2-dnl"), ["model.weights=/home/me/secret/mobilenet.pth"])
+    file = replace(model.file, recipe=recipe)
     write_model_file(tmp_path / "mine.safetensors", load_file(file.path), file)
     assert b"secret" not in (tmp_path / "mine.safetensors").read_bytes()
     assert b"mobilenet.pth" in (tmp_path / "mine.safetensors").read_bytes()
@@ -131,7 +130,7 @@ def test_what_a_model_attends_to_is_a_figure_or_a_page_in_one_line(
 ) -> None:
     model = dnlnet.load(run)
     attended = model.attend(PIXELS, queries=[(3, 5), (40, 50)])
-    assert repr(attended) == "Attended(1 of 1 shown)"
+    assert repr(attended) == "AttendResult(1 of 1 shown)"
     titles = [axes.get_title() for part in attended.plot().subfigs for axes in part.axes]
     assert "pairwise of 2" in titles
     attended.save(tmp_path / "maps.png")
@@ -159,7 +158,7 @@ def test_another_backend_predicts_the_same_and_still_shows_attention(run: Path) 
         assert sure.mean() > 0.99
         np.testing.assert_array_equal(found.labels[sure], expected.labels[sure])
     assert repr(other) == repr(model)
-    assert repr(other.attend(PIXELS, queries=[(3, 5)])) == "Attended(1 of 1 shown)"
+    assert repr(other.attend(PIXELS, queries=[(3, 5)])) == "AttendResult(1 of 1 shown)"
 
 
 def test_an_unknown_backend_is_refused_and_the_known_ones_are_named(run: Path) -> None:

@@ -32,7 +32,7 @@ def truth_of(*annotations: dict[str, Any], images: int = 3) -> dict[str, Any]:
 
 
 def find(metric: AveragePrecision, image: int, *found: Found) -> None:
-    """Give the metric detections that are rectangles."""
+    """Update the metric with rectangles."""
     masks = [torch.from_numpy(rectangle(SIZE, box)) for _, _, box in found]
     metric.update(
         image,
@@ -43,8 +43,8 @@ def find(metric: AveragePrecision, image: int, *found: Found) -> None:
     )
 
 
-def directly(truth: dict[str, Any], results: list[dict[str, Any]]) -> dict[str, float]:
-    """What pycocotools says by itself, of boxes and of masks without boxes, as it is used for COCO."""
+def reference_scores(truth: dict[str, Any], results: list[dict[str, Any]]) -> dict[str, float]:
+    """Score boxes, and masks without boxes, with pycocotools alone, as for COCO."""
     scores: dict[str, float] = {}
     with redirect_stdout(StringIO()):
         for kind, name in (("bbox", "box"), ("segm", "mask")):
@@ -70,7 +70,7 @@ BOXES: dict[str, tuple[float, float, float, float]] = {
 
 @pytest.fixture
 def truth() -> dict[str, Any]:
-    """A small cat and a large dog in image 1, a medium cat in image 2, a crowd of cats in image 3."""
+    """Return a small cat and a large dog in image 1, a medium cat in image 2, and a crowd of cats in image 3."""
     return truth_of(
         annotation(1, 1, 3, BOXES["small"]),
         annotation(2, 1, 9, BOXES["large"]),
@@ -80,6 +80,7 @@ def truth() -> dict[str, Any]:
 
 
 def perfect(truth: dict[str, Any]) -> AveragePrecision:
+    """Find every object exactly."""
     metric = AveragePrecision(truth)
     find(metric, 1, (1, 0.9, BOXES["small"]), (2, 0.8, BOXES["large"]))
     find(metric, 2, (1, 0.7, BOXES["medium"]))
@@ -109,21 +110,21 @@ def test_a_box_of_iou_06_counts_up_to_06() -> None:
     assert [scores[f"mask {name}"] for name in ("AP", "AP50", "AP75")] == pytest.approx([0.3, 1, 0])
 
 
-def test_box_and_mask_are_judged_apart(truth: dict[str, Any]) -> None:
+def test_box_and_mask_are_scored_separately() -> None:
     metric = AveragePrecision(truth_of(annotation(1, 1, 3, BOXES["medium"])))
     mask = torch.from_numpy(rectangle(SIZE, BOXES["large"]))[None]
     metric.update(1, torch.tensor([[40.0, 20, 100, 70]]), torch.tensor([1]), torch.tensor([0.5]), mask)
     assert (metric.scores()["box AP"], metric.scores()["mask AP"]) == (pytest.approx(1), 0)
 
 
-def test_crowds_are_neither_missed_nor_a_fault_to_find(truth: dict[str, Any]) -> None:
+def test_detections_in_crowds_do_not_count(truth: dict[str, Any]) -> None:
     metric = perfect(truth)
     del metric.detections[3]
     find(metric, 3, (1, 0.95, (70, 50, 30, 30)), (1, 0.94, (100, 60, 40, 40)))  # both in the crowd
     assert metric.scores()["box AP"] == metric.scores()["mask AP"] == pytest.approx(1)
 
 
-def test_small_medium_and_large_objects_are_scored_apart(truth: dict[str, Any]) -> None:
+def test_small_medium_and_large_objects_are_scored_separately(truth: dict[str, Any]) -> None:
     metric = AveragePrecision(truth)
     find(metric, 1, (2, 0.8, BOXES["large"]))
     find(metric, 2, (1, 0.7, BOXES["medium"]))
@@ -131,7 +132,7 @@ def test_small_medium_and_large_objects_are_scored_apart(truth: dict[str, Any]) 
     assert [scores[f"box {name}"] for name in ("APs", "APm", "APl")] == pytest.approx([0, 1, 1])
 
 
-def test_sizes_that_do_not_occur_are_nan_and_none(truth: dict[str, Any]) -> None:
+def test_absent_sizes_are_nan_and_none() -> None:
     metric = AveragePrecision(truth_of(annotation(1, 1, 3, BOXES["medium"])))
     find(metric, 1, (1, 0.9, BOXES["medium"]))
     assert [math.isnan(metric.scores()[f"mask {name}"]) for name in STATISTICS] == [False] * 3 + [True, False, True]
@@ -155,7 +156,7 @@ def test_nothing_to_find_is_nan() -> None:
 
 
 def random_case(seed: int) -> tuple[dict[str, Any], dict[int, list[Found]]]:
-    """Objects, and detections of which some are near them and some are not."""
+    """Return objects, and detections both near and far from them."""
     rng = np.random.default_rng(seed)
 
     def box() -> tuple[float, float, float, float]:
@@ -186,12 +187,12 @@ def test_scores_are_those_of_pycocotools(seed: int) -> None:
     for image, detections in found.items():
         find(metric, image, *detections)
     scores = metric.scores()
-    assert scores == pytest.approx(directly(truth, metric.results()), nan_ok=True, abs=1e-12)
+    assert scores == pytest.approx(reference_scores(truth, metric.results()), nan_ok=True, abs=1e-12)
     assert 0.05 < scores["box AP"] < 0.95
 
 
 @pytest.mark.parametrize("processes", [2, 3, 5])
-def test_processes_merged_are_all_at_once(processes: int) -> None:
+def test_merged_processes_score_like_one(processes: int) -> None:
     truth, found = random_case(seed=9)
     whole = AveragePrecision(truth)
     for image in reversed(found):
@@ -221,7 +222,7 @@ def test_more_detections_change_the_score(truth: dict[str, Any]) -> None:
     assert metric.scores()["box AP"] > first
 
 
-def test_objects_numbered_from_0_or_twice_or_not_at_all_count(truth: dict[str, Any]) -> None:
+def test_objects_count_whatever_their_ids(truth: dict[str, Any]) -> None:
     for numbers in ((0, 1, 2, 3), (5, 5, 5, 5)):
         for entry, number in zip(truth["annotations"], numbers, strict=True):
             entry["id"] = number
@@ -230,7 +231,7 @@ def test_objects_numbered_from_0_or_twice_or_not_at_all_count(truth: dict[str, A
         del entry["id"]
     before = deepcopy(truth)
     assert perfect(truth).scores()["mask AP"] == pytest.approx(1)
-    assert truth == before  # pycocotools writes into what it is given
+    assert truth == before  # which pycocotools would modify
 
 
 def test_results_are_in_cocos_format(truth: dict[str, Any]) -> None:
@@ -258,18 +259,18 @@ def test_masks_may_have_a_channel_and_be_bool(truth: dict[str, Any]) -> None:
     assert metric.results()[0]["segmentation"] == compressed(rectangle(SIZE, BOXES["medium"]))
 
 
-def test_what_does_not_fit_is_refused(truth: dict[str, Any]) -> None:
+def test_inconsistent_detections_are_refused(truth: dict[str, Any]) -> None:
     metric = AveragePrecision(truth)
-    with pytest.raises(ValueError, match="image 99 is not among the 3 images of the truth"):
+    with pytest.raises(ValueError, match=r"image 99 .* 3 images"):
         find(metric, 99)
     with pytest.raises(ValueError, match=r"label 3 is outside 1\.\.2"):
         find(metric, 1, (3, 0.5, BOXES["small"]))
-    with pytest.raises(ValueError, match=r"masks of 4 x 5 for image 1 of 160 x 200 \(height x width\): resize them"):
+    with pytest.raises(ValueError, match=r"masks of 4 x 5 for image 1 of 160 x 200"):
         metric.update(1, torch.zeros(1, 4), torch.ones(1), torch.ones(1), torch.zeros(1, 4, 5))
     with pytest.raises(ValueError, match="image 1 has 2 boxes, 1 labels, 1 scores, 1 masks"):
         metric.update(1, torch.zeros(2, 4), torch.ones(1), torch.ones(1), torch.zeros(1, *SIZE))
     find(metric, 1)
-    with pytest.raises(ValueError, match="image 1 was given twice; all its detections must come at once"):
+    with pytest.raises(ValueError, match="image 1 was given twice"):
         find(metric, 1)
     with pytest.raises(ValueError, match="image 1 was given twice"):
         metric.merge(lambda mine: [mine, mine])
@@ -281,7 +282,7 @@ def test_without_pycocotools_the_extra_is_named(truth: dict[str, Any], monkeypat
         perfect(truth).scores()
 
 
-def test_the_real_objects_score_one_against_themselves(real_data: Path) -> None:
+def test_real_objects_score_one_against_themselves(real_data: Path) -> None:
     from dnlnet.detection.data.coco import open_coco
 
     images = open_coco(real_data / "coco_micro", "val2017")
@@ -290,7 +291,9 @@ def test_the_real_objects_score_one_against_themselves(real_data: Path) -> None:
         target = images.target(index)
         real = ~target.crowd
         parts = (target.boxes, target.labels, np.ones(len(target), dtype=np.float32), target.masks)
-        metric.update(image.number, *(torch.from_numpy(part[real]) for part in parts))
+        metric.update(image.id, *(torch.from_numpy(part[real]) for part in parts))
     assert metric.scores() == pytest.approx(dict.fromkeys(metric.scores(), 1.0))
     path = real_data / "coco_micro" / "annotations" / "instances_val2017.json"
-    assert metric.scores() == pytest.approx(directly(json.loads(path.read_text()), metric.results()), abs=1e-12)
+    assert metric.scores() == pytest.approx(
+        reference_scores(json.loads(path.read_text()), metric.results()), abs=1e-12
+    )

@@ -18,7 +18,7 @@ BLOCKS = {
 INNER = ("query", "key", "value")
 
 
-def made(variant: str | None, placement: str = "c4_one", **options) -> Detector:
+def build(variant: str | None, placement: str = "c4_one", **options) -> Detector:
     with torch.device("meta"):
         return Detector(Backbone("resnet50", 32), 80, variant, placement, **options)
 
@@ -28,39 +28,39 @@ def parameters(model: nn.Module) -> int:
 
 
 def block_parameters(variant: str, channels: int) -> int:
-    """By hand: q and k to a quarter of the width with bias, v without, the mask's weights and bias, gamma."""
+    """Count by hand: query and key of a quarter of the width with bias, value without, saliency with bias, gamma."""
     embed = channels // 4
-    qk, value, mask = 2 * (channels * embed + embed), channels * channels, channels + 1
+    qk, value, saliency = 2 * (channels * embed + embed), channels * channels, channels + 1
     return {
         "nl": qk + value + 1,
         "nl_pairwise": qk + value + 1,
         "nl_unary": qk + value,
-        "dnl": qk + value + mask + 1,
-        "gc": value + mask,
+        "dnl": qk + value + saliency + 1,
+        "gc": value + saliency,
     }[variant]
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("variant", ["nl", "nl_pairwise", "nl_unary", "dnl", "gc"])
 def test_every_row_has_its_blocks_in_place_and_their_parameters(variant: str, placement: str) -> None:
-    model = made(variant, placement)
+    model = build(variant, placement)
     blocks = {name: module for name, module in model.named_modules() if isinstance(module, NonLocalBlock)}
     c4, c5 = BLOCKS[placement]
     stages = [name.split(".")[3] for name in blocks]
     assert (stages.count("layer3"), stages.count("layer4")) == (c4, c5)
     added = c4 * block_parameters(variant, 1024) + c5 * block_parameters(variant, 2048)
-    assert parameters(model) - parameters(made(None)) == added
+    assert parameters(model) - parameters(build(None)) == added
 
 
-def nl_of_the_recipe() -> NonLocalBlock:
+def recipe_block() -> NonLocalBlock:
     model = find_recipe("coco-r50-nl-c4").model
     torch.manual_seed(0)
     return NonLocalBlock(64, "nl", preset=model.preset, **model.block)
 
 
-def test_the_nl_block_is_that_of_the_release() -> None:
+def test_the_nl_block_equals_the_release() -> None:
     """mmdetection 1.0's NonLocal2D: x + W_o softmax(theta.phi / sqrt(C/4)) g, all four with bias."""
-    block, x = nl_of_the_recipe().double(), torch.randn(2, 64, 5, 7, dtype=torch.float64)
+    block, x = recipe_block().double(), torch.randn(2, 64, 5, 7, dtype=torch.float64)
     shapes = {name: tuple(parameter.shape) for name, parameter in block.named_parameters()}
     inner = {f"{name}.{part}": (16, 64)[: 1 + (part == "weight")] for name in INNER for part in ("weight", "bias")}
     assert shapes == {**inner, "projection.weight": (64, 16), "projection.bias": (64,)}
@@ -72,7 +72,7 @@ def test_the_nl_block_is_that_of_the_release() -> None:
 
 
 def test_the_nl_block_starts_as_the_identity_and_learns_from_its_projection() -> None:
-    block, x = nl_of_the_recipe(), torch.randn(1, 64, 5, 7)
+    block, x = recipe_block(), torch.randn(1, 64, 5, 7)
     assert torch.equal(block(x), x)
     for name in INNER:
         assert getattr(block, name).weight.std().item() == pytest.approx(0.01, rel=0.1)
@@ -80,18 +80,18 @@ def test_the_nl_block_starts_as_the_identity_and_learns_from_its_projection() ->
     assert block.projection.weight.grad.abs().sum() > 0
 
 
-def test_the_parts_are_those_of_the_paper() -> None:
-    model = made("dnl")
+def test_heads_and_batch_norms_are_those_of_the_authors_code() -> None:
+    model = build("dnl")
     assert sum(isinstance(layer, nn.Conv2d) for layer in model.roi_heads.box_head.modules()) == 4
     assert sum(isinstance(layer, nn.Linear) for layer in model.roi_heads.box_head.modules()) == 1
     for part in (model.backbone.body, model.backbone.pyramid, model.roi_heads.box_head, model.roi_heads.mask_head):
         assert any(isinstance(layer, nn.BatchNorm2d) for layer in part.modules())
 
 
-def test_anchors_and_levels_are_torchvisions_and_go_down_with_the_images() -> None:
+def test_anchors_and_levels_are_torchvisions_and_scale_with_the_images() -> None:
     with torch.device("meta"):
         torchvisions = MaskRCNN(resnet_fpn_backbone(backbone_name="resnet50", weights=None), num_classes=2)
-    ours, small = made("dnl"), made("dnl", anchor=8)
+    ours, small = build("dnl"), build("dnl", anchor=8)
     assert ours.rpn.anchor_generator.sizes == torchvisions.rpn.anchor_generator.sizes
     assert ours.rpn.anchor_generator.aspect_ratios == torchvisions.rpn.anchor_generator.aspect_ratios
     assert small.rpn.anchor_generator.sizes == ((8,), (16,), (32,), (64,), (128,))
@@ -102,12 +102,12 @@ def test_anchors_and_levels_are_torchvisions_and_go_down_with_the_images() -> No
         assert 4 * getattr(small.roi_heads, pool).canonical_scale == theirs.canonical_scale
 
 
-def test_one_block_is_right_before_the_last_residual_block_of_c4() -> None:
+def test_one_block_is_before_the_last_residual_block_of_c4() -> None:
     assert insert_blocks(Backbone("resnet50", 32), "dnl", "c4_one") == ["body.layer3.4"]
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_block_is_between_the_addition_and_the_activation_unless_asked_otherwise(after: bool) -> None:
+def test_a_block_is_before_or_after_the_last_activation(after: bool) -> None:
     torch.manual_seed(0)
     backbone = Backbone("resnet50", 32).eval()
     insert_blocks(backbone, "dnl", after_activation=after, gate="none")
@@ -143,7 +143,7 @@ def test_zero_gated_blocks_change_nothing_to_the_bit(placement: str) -> None:
         assert torch.equal(found[name], expected[name]), name
 
 
-def test_nothing_is_resized_and_detections_come_at_the_size_asked_for() -> None:
+def test_images_are_not_resized_and_detections_have_the_requested_size() -> None:
     torch.manual_seed(0)
     model = Detector(Backbone("resnet50", 32), 3, "gc", proposals=20).eval()
     model.roi_heads.score_thresh = 0.0
@@ -171,20 +171,18 @@ def test_training_gives_the_five_losses_and_gradients_to_the_block() -> None:
     assert block.saliency.weight.grad.abs().sum() > 0
 
 
-def test_impossible_detectors_are_refused() -> None:
+def test_invalid_detectors_are_refused() -> None:
     with torch.device("meta"):
-        with pytest.raises(ValueError, match="output stride 32, got resnet50"):
+        with pytest.raises(ValueError, match=r"32.* resnet50"):
             Detector(Backbone("resnet50", 8), 3)
-        with pytest.raises(ValueError, match="unknown placement 'c4_all'"):
+        with pytest.raises(ValueError, match="'c4_all'"):
             Detector(Backbone("resnet50", 32), 3, "dnl", "c4_all")
-        with pytest.raises(ValueError, match="got classes=0"):
+        with pytest.raises(ValueError, match="classes=0"):
             Detector(Backbone("resnet50", 32), 0)
 
 
-def test_masks_of_unsure_objects_are_never_brought_to_the_size_of_the_picture(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of a large picture they would take gigabytes."""
+def test_masks_below_the_threshold_are_never_resized(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a large image they would take gigabytes."""
     torch.manual_seed(0)
     detector = Detector(Backbone("resnet18", 32), 2, None, proposals=20).eval()
     image = torch.rand(3, 64, 96)

@@ -25,7 +25,7 @@ from dnlnet.recipes.override import override
 from dnlnet.registry import find_recipe
 from dnlnet.runs.export import DifferenceError, export
 from dnlnet.segmentation.data.scenes import scene
-from dnlnet.segmentation.export import DeployedSegmentor
+from dnlnet.segmentation.export import ExportableSegmentor
 from dnlnet.segmentation.network import SegmentorOutput
 from dnlnet.video.data.videos import named_classes
 
@@ -125,8 +125,8 @@ def test_every_variant_and_preset_stays_exact(tmp_path: Path) -> None:
     torch.manual_seed(0)
     network = Blocks().eval()
     x = torch.rand(2, 3, 48, 64) * 255
-    write_onnx(DeployedSegmentor(portable(network), QUERIES), tmp_path / "blocks.onnx", x, (), {})
-    expected = computed(DeployedSegmentor(network, QUERIES))(x)
+    write_onnx(ExportableSegmentor(portable(network), (64, 64), QUERIES), tmp_path / "blocks.onnx", x, (), {})
+    expected = computed(ExportableSegmentor(network, (64, 64), QUERIES))(x)
     differences = largest_difference(expected, read_onnx(tmp_path / "blocks.onnx")(x))
     assert len(differences) == 1 + 5 + 6  # the logits, the variants with a pairwise term, those with a unary one
     assert max(differences.values()) < 1e-4

@@ -1,4 +1,4 @@
-"""A study of small runs, and the arithmetic of its table."""
+"""A study of small runs."""
 
 import json
 import re
@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 from dnlnet.cli.main import app
 from dnlnet.engine.train import Outcome
 from dnlnet.runs import study as study_module
-from dnlnet.runs.study import RESULTS, StudyStoppedError, plan, read_results, run_job, run_study
-from dnlnet.runs.study_report import PAPER_OVERLAPS, Difference, Spread, student_quantile, summarise, write_study
+from dnlnet.runs.study import RESULTS, Study, StudyStoppedError, plan, read_results, run_job
+from dnlnet.runs.study_report import write_study
+from dnlnet.runs.study_summary import summarise
 from dnlnet.signals import StopSignal
 
 SHORT = ["data.crop=[32, 32]", "schedule.iterations=2", "schedule.batch=2", "training.evaluate_every=2"]
@@ -33,9 +34,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     assert "DNL" in result.output
-    lines = result.stderr.splitlines()  # no terminal: a log says what has ended, not how far the rest is
-    assert [line.split(";")[0] for line in lines] == [f"{count} of 4 runs done" for count in range(5)]
-    assert re.fullmatch(r"4 of 4 runs done; scenes-tiny-(nl|dnl), seed [01]: 0\.\d{3}", lines[-1])
+    lines = [line for line in result.stderr.splitlines() if line.startswith("run ")]
+    assert [line.split(":")[0] for line in lines] == [f"run {count} of 4" for count in range(1, 5)]
+    assert re.fullmatch(r"run 4 of 4: scenes-tiny-(nl|dnl), seed [01]: 0\.\d{3}", lines[-1])
     return out
 
 
@@ -70,7 +71,7 @@ def test_a_result_is_that_of_the_run(study: Path) -> None:
 
 def test_a_network_without_a_block_has_scores_alone(tmp_path: Path) -> None:
     jobs = plan(["scenes-tiny-baseline"], 1, SHORT)
-    assert run_study(jobs, None, tmp_path, processes=1) == []
+    assert Study(tmp_path).run(jobs, processes=1) == []
     (result,) = read_results(tmp_path)
     assert 0 < result["scores"]["miou"] < 1
     assert (result["variant"], result["overlaps"], result["gamma"]) == (None, None, {})
@@ -81,14 +82,15 @@ def test_a_network_without_a_block_has_scores_alone(tmp_path: Path) -> None:
 def test_what_is_done_is_not_run_again(study: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (study / RESULTS).iterdir()}
     jobs = plan(["scenes-tiny-nl", "scenes-tiny-dnl"], 2, SHORT)
-    assert run_study(jobs, None, study, done=lambda *_: pytest.fail("run again")) == []
+    progress = Mock(track=Mock(side_effect=lambda *_, **__: pytest.fail("run again")))
+    assert Study(study).run(jobs, progress=progress) == []
     assert {path: path.stat().st_mtime_ns for path in (study / RESULTS).iterdir()} == before
 
 
 def test_other_boundaries_are_measured_anew_without_training(study: Path, tmp_path: Path) -> None:
     shutil.copytree(study, tmp_path / "copy")
     jobs = plan(["scenes-tiny-dnl"], 1, SHORT)
-    assert run_study(jobs, None, tmp_path / "copy", processes=1, width=4, void_edges=True) == []
+    assert Study(tmp_path / "copy", width=4, void_edges=True).run(jobs, processes=1) == []
     before, after = (
         json.loads((folder / RESULTS / "scenes-tiny-dnl-0.json").read_text()) for folder in (study, tmp_path / "copy")
     )
@@ -101,7 +103,7 @@ def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) 
     jobs = plan(["scenes-tiny-nl", "scenes-tiny-dnl"], 1, SHORT)
     (tmp_path / "runs" / "scenes-tiny-nl-0").mkdir(parents=True)
     (tmp_path / "runs" / "scenes-tiny-nl-0" / "diary.txt").write_text("mine")
-    (problem,) = run_study(jobs, None, tmp_path, processes=1)
+    (problem,) = Study(tmp_path).run(jobs, processes=1)
     assert problem.startswith("scenes-tiny-nl-0: ")
     assert "is not the folder of a run" in problem
     assert [result["variant"] for result in read_results(tmp_path)] == ["dnl"]
@@ -109,7 +111,7 @@ def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) 
 
 def test_a_run_that_a_signal_stops_ends_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (job,) = plan(["scenes-tiny-nl"], 1, SHORT)
-    arguments = (job.recipe.model_dump_json(), 0, None, tmp_path, tmp_path / "cache", 2)
+    arguments = (job, Study(tmp_path))
     for train, said in (
         (lambda *_, **__: Outcome(1, False, None, 15), "stopped after iteration 1; the same command resumes it"),
         (lambda *_, **__: signal.raise_signal(signal.SIGTERM), "stopped; the same command resumes it"),  # no training
@@ -119,7 +121,7 @@ def test_a_run_that_a_signal_stops_ends_the_study(tmp_path: Path, monkeypatch: p
         with pytest.raises(StudyStoppedError, match=said):
             run_job(*arguments)
         monkeypatch.setattr(study_module, "train", lambda *_, **__: pytest.fail("began another run"))
-        with pytest.raises(StudyStoppedError, match="not begun"):
+        with pytest.raises(StudyStoppedError, match="not started"):
             run_job(*arguments)
 
 
@@ -131,7 +133,7 @@ def test_a_signal_to_the_study_alone_is_passed_on_to_its_runs(
     monkeypatch.setattr(study_module, "as_completed", Mock(side_effect=StopSignal(143)))
     monkeypatch.setattr(study_module.multiprocessing, "active_children", lambda: [process])
     with pytest.raises(StopSignal):
-        run_study(plan(["scenes-tiny-nl"], 1, SHORT), None, tmp_path)
+        Study(tmp_path).run(plan(["scenes-tiny-nl"], 1, SHORT))
     process.terminate.assert_called_once_with()
 
 
@@ -163,8 +165,8 @@ def _children(parent: int) -> list[str]:
 
 def test_a_result_of_other_settings_is_not_taken_for_this_one(study: Path) -> None:
     jobs = plan(["scenes-tiny-nl"], 1, [*SHORT, "optim.lr=0.001"])
-    with pytest.raises(ValueError, match=r"scenes-tiny-nl-0\.json: this run was done with other settings"):
-        run_study(jobs, None, study)
+    with pytest.raises(ValueError, match=r"scenes-tiny-nl-0\.json: this run has other settings"):
+        Study(study).run(jobs)
 
 
 def test_recipes_of_two_tasks_are_no_study() -> None:
@@ -172,47 +174,12 @@ def test_recipes_of_two_tasks_are_no_study() -> None:
         plan(["scenes-tiny-nl", "ucf6-r50-nl"], 1)
 
 
+def test_results_are_read_from_the_folder_and_from_study_json(study: Path) -> None:
+    results = read_results(study)
+    assert [f"{result['variant']} {result['seed']}" for result in results] == ["dnl 0", "dnl 1", "nl 0", "nl 1"]
+    assert read_results(study / "study.json") == results
+
+
 def test_an_empty_study_says_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no run is done yet"):
         write_study(tmp_path, [], "dnlnet study")
-
-
-@pytest.mark.parametrize(
-    ("freedom", "published"),  # any table of Student's distribution, two-sided 95 %
-    [(1, 12.706), (4, 2.776), (15, 2.131), (16, 2.120), (20, 2.086), (30, 2.042), (60, 2.000), (120, 1.980)],
-)
-def test_quantiles_are_those_of_published_tables(freedom: int, published: float) -> None:
-    assert student_quantile(freedom) == pytest.approx(published, abs=6e-4)
-
-
-def test_intervals_are_students() -> None:
-    """The sleep data of Student (1908), whose paired interval textbooks and R print: 0.70 to 2.46 hours."""
-    first = dict(enumerate([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]))
-    second = dict(enumerate([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]))
-    found = Difference.of(second, first)
-    assert found is not None
-    assert found.mean == pytest.approx(1.58)
-    assert found.low == pytest.approx(0.7001142, abs=2e-4)
-    assert found.high == pytest.approx(2.4598858, abs=2e-4)
-    assert Difference.of({0: 1.0}, {1: 1.0}) is None
-    assert str(Difference.of({0: 1.0}, {0: 0.5})) == "+0.500"
-    assert str(Spread.of([0.5])) == "0.500"
-
-
-def test_only_seeds_that_both_have_are_paired() -> None:
-    def result(variant: str, seed: int, miou: float) -> dict[str, object]:
-        content = {"recipe": f"a-{variant}", "variant": variant, "seed": seed, "scores": {"miou": miou}}
-        return content | {"overlaps": None, "random": None, "gamma": {}, "seconds": None, "width": 2}
-
-    runs = [result("nl", 0, 0.5), result("nl", 1, 0.6), result("dnl", 1, 0.7), result("dnl", 2, 0.9)]
-    score, (nl, dnl) = summarise(runs)
-    assert (score, nl.method, nl.difference) == ("miou", "NL", None)
-    assert dnl.difference is not None
-    assert (dnl.difference.pairs, dnl.difference.mean) == (1, pytest.approx(0.1))
-
-
-def test_the_papers_numbers_are_those_of_its_text() -> None:
-    """Section 3.2 and 4: DNL 0.759 and 0.696 against NL's 0.318 and 0.172; random 0.259."""
-    assert PAPER_OVERLAPS["dnl"][::2] == (0.759, 0.696)
-    assert PAPER_OVERLAPS["nl"][::2] == (0.318, 0.172)
-    assert PAPER_OVERLAPS["random"][0] == 0.259

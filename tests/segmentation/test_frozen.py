@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from dnlnet.segmentation.caching import in_positions
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -23,6 +22,7 @@ from dnlnet.segmentation.data.folder import folder
 from dnlnet.segmentation.data.scenes import CLASSES, scene
 from dnlnet.segmentation.data.views import View
 from dnlnet.segmentation.frozen import FrozenSegmentor
+from dnlnet.segmentation.recipe import _grid_size
 from dnlnet.segmentation.stages import Features, join_stages
 from observer import Recorder
 
@@ -401,7 +401,7 @@ def test_recipes_that_cannot_be_cached_are_refused(settings: list[str], message:
 
 def test_bad_wishes_are_refused_before_anything_is_computed(weights: Path, data: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a crop of 50 x 50 pixels is no whole number of positions of 8"):
-        in_positions((50, 50), 8)
+        _grid_size((50, 50), 8)
     with pytest.raises(ValueError, match=r"give model\.weights=FILE"):
         dnlnet.train(recipe(weights, "model.weights=null"), data, tmp_path / "none")
     plain = dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), ["schedule.iterations=1"])

@@ -3,7 +3,7 @@ from PIL import Image
 from torch import nn
 
 from dnlnet.data.classes import Classes
-from dnlnet.segmentation.drawing import outlined, with_legend
+from dnlnet.segmentation.drawing import add_legend, draw_outlines
 from dnlnet.segmentation.outputs import SegmentationOutputs
 from dnlnet.segmentation.predictor import Prediction, SegmentationModel
 
@@ -24,7 +24,7 @@ def test_a_line_names_the_main_classes_with_their_shares() -> None:
 
 def test_an_overlay_has_outlines_in_full_colours() -> None:
     found = prediction()
-    drawn = outlined(found.overlay(), found.labels, CLASSES)
+    drawn = draw_outlines(found.overlay(), found.labels, CLASSES)
     assert drawn[29, 50].tolist() == [0, 0, 250]
     assert drawn[30, 50].tolist() == [90, 90, 90]
     assert drawn[10, 50].tolist() == [0, 0, 125]  # inside of a region: half of its colour
@@ -32,7 +32,7 @@ def test_an_overlay_has_outlines_in_full_colours() -> None:
 
 def test_the_legend_lies_below_the_picture_and_has_the_classes_that_are_there() -> None:
     found = prediction()
-    drawn = with_legend(found.overlay(), CLASSES, found.shares())
+    drawn = add_legend(found.overlay(), CLASSES, found.shares())
     assert np.array_equal(drawn[:40], found.overlay())
     below = {colour for _, colour in Image.fromarray(drawn[40:]).getcolors(10_000)}
     assert {(0, 0, 250), (90, 90, 90)} <= below

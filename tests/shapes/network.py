@@ -19,8 +19,9 @@ from dnlnet.data.pictures import read_pixels
 from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.export import Axes, WithMaps
 from dnlnet.files import atomic_write
-from dnlnet.lens.show.attend import Attended, Request, attend_pictures
-from dnlnet.lens.show.views import View, views_of_blocks
+from dnlnet.lens.show.attend_images import attend_images
+from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
+from dnlnet.lens.show.attended_image import AttentionView, block_views
 
 
 class ShapeNet(nn.Module):
@@ -94,13 +95,13 @@ class ShapeModel:
     def outputs(self) -> "ShapeOutputs":
         return ShapeOutputs(self)
 
-    def attend(self, models: Mapping[str, Any], request: Request) -> Attended:
-        return attend_pictures(models, request)
+    def attend(self, models: Mapping[str, Any], request: AttendRequest) -> AttendResult:
+        return attend_images(models, request)
 
-    def views(self, title: str, pixels: np.ndarray) -> list[View]:
+    def views(self, title: str, pixels: np.ndarray) -> list[AttentionView]:
         with capture(self.network) as blocks:
             self.predict(pixels)
-        return views_of_blocks(title, blocks, None)
+        return block_views(title, blocks, None)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from dnlnet.artifacts.model_file import ModelFile, shareable
 from dnlnet.box import BOX, Boxed
-from dnlnet.data.names import fenced, in_markdown
 from dnlnet.lens.measure.consistency import STATISTICS
+from dnlnet.names import fenced, in_markdown
 
 PAPER = "https://arxiv.org/abs/2006.06668"
 

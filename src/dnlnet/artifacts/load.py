@@ -26,12 +26,12 @@ from dnlnet.artifacts.model_file import (
 from dnlnet.data.classes import Classes
 from dnlnet.data.downloads import is_url
 from dnlnet.data.labelled import BadFileError
-from dnlnet.data.names import in_html, printable
 from dnlnet.data.outputs import Outputs
 from dnlnet.export.runtimes import InRuntime, require_backend
 from dnlnet.files import atomic_write
 from dnlnet.layout import convert_to_channels_last
-from dnlnet.lens.show.attend import Attended, Query, Request
+from dnlnet.lens.show.attend_request import AttendRequest, AttendResult, Query
+from dnlnet.names import in_html, printable
 from dnlnet.recipes.predictor import Predictor
 
 _FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors names them
@@ -181,7 +181,7 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         outputs: Outputs = self.predictor.outputs()
         return outputs
 
-    def attend(self, source: Any, queries: Sequence[Query] = (), **options: Any) -> Attended:
+    def attend(self, source: Any, queries: Sequence[Query] = (), **options: Any) -> AttendResult:
         """What the model attends to in a picture or video; the result has ``show()``, ``save(path)`` and ``plot()``.
 
         ``save("maps.png")`` writes the figure, ``save("explore.html")`` the page to explore it with.
@@ -189,15 +189,15 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         Args:
             source: as `predict` takes it.
             queries: points in pixels, (x, y), or (x, y, frame) in a clip; default: points well inside the regions.
-            options: of `Request`: where files go, if any are to be written.
+            options: of `AttendRequest`: where files go, if any are to be written.
         """
         request = self.request(source, queries, **options)
-        attended: Attended = self.predictor.attend({self.file.title: self.predictor}, request)
+        attended: AttendResult = self.predictor.attend({self.file.title: self.predictor}, request)
         return attended
 
-    def request(self, source: Any, queries: Sequence[Query] = (), **options: Any) -> Request:
+    def request(self, source: Any, queries: Sequence[Query] = (), **options: Any) -> AttendRequest:
         """A request to look at what `predict` takes."""
-        return Request.of(source, queries, self._outputs.several, **options)
+        return AttendRequest.of(source, queries, self._outputs.several, **options)
 
     def __repr__(self) -> str:
         return printable(f"TrainedModel({', '.join(f'{name} {value}' for name, value in self._facts().items())})")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from dnlnet.lens.show.map_figure import DrawnMaps
+    from dnlnet.lens.show.map_figure import DrawableMaps
 
 Positions = Iterable[int | Sequence[int]] | Tensor
 Term = Literal["pairwise", "unary", "combined"]
@@ -71,11 +71,11 @@ class AttentionMaps:
     def _repr_png_(self) -> bytes:
         return self._drawn()._repr_png_()
 
-    def _drawn(self, over: Any = None) -> "DrawnMaps":
+    def _drawn(self, over: Any = None) -> "DrawableMaps":
         # Loaded when somebody asks for a figure: nothing else in this package needs more than torch.
-        from dnlnet.lens.show.map_figure import DrawnMaps
+        from dnlnet.lens.show.map_figure import DrawableMaps
 
-        return DrawnMaps(self, over)
+        return DrawableMaps(self, over)
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,4 +1,4 @@
-"""The command's entry: its subcommands, and one way to report an error."""
+"""Entry point of the command: its subcommands, and one way to report errors."""
 
 import shlex
 import sys
@@ -29,62 +29,85 @@ from dnlnet.cli.commands.recipes import recipes
 from dnlnet.cli.commands.study import study
 from dnlnet.cli.commands.train import train
 from dnlnet.cli.commands.verify import verify
-from dnlnet.cli.terminal.help import PlainHelp, show_version, version
 from dnlnet.errors import is_lost_connection, is_out_of_memory
 from dnlnet.signals import StopSignal, exit_on_stop_signals, ignore_stop_signals
 
 app = typer.Typer(
     name="dnlnet",
-    cls=PlainHelp,
-    help="Disentangled non-local networks: train, measure and look inside attention.",
+    help="Train disentangled non-local networks, use them, and look inside attention.",
     epilog="Start with: dnlnet demo",
     no_args_is_help=True,
+    rich_markup_mode="markdown",  # wraps paragraphs and keeps brackets
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
-app.command()(train)
-app.command("eval")(evaluate)
-app.command()(predict)
-app.command()(attend)
-app.command()(explore)
-app.command()(profile)
-app.command()(consistency)
-app.command()(ablate)
-app.command()(study)
-app.command()(models)
-app.command()(export)
-app.command()(info)
-app.command()(convert)
-app.command()(verify)
-app.command()(complexity)
-app.command()(version)
-app.add_typer(recipes, name="recipes")
-app.add_typer(data, name="data")
-app.add_typer(bench, name="bench")
+
+_PANEL = "Start here"
+app.command(rich_help_panel=_PANEL)(demo)
+app.command(rich_help_panel=_PANEL)(models)
+app.command(rich_help_panel=_PANEL)(predict)
+app.command(rich_help_panel=_PANEL)(attend)
+app.command(rich_help_panel=_PANEL)(train)
+app.command("eval", rich_help_panel=_PANEL)(evaluate)
+
+_PANEL = "Use a model"
+app.command(rich_help_panel=_PANEL)(info)
+app.command(rich_help_panel=_PANEL)(convert)
+app.command(rich_help_panel=_PANEL)(export)
+
+_PANEL = "Look inside attention"
+app.command(rich_help_panel=_PANEL)(explore)
+app.command(rich_help_panel=_PANEL)(profile)
+app.command(rich_help_panel=_PANEL)(consistency)
+app.command(rich_help_panel=_PANEL)(ablate)
+
+_PANEL = "Train"
+app.command(rich_help_panel=_PANEL)(study)
+app.add_typer(recipes, name="recipes", rich_help_panel=_PANEL)
+app.add_typer(data, name="data", rich_help_panel=_PANEL)
+
+_PANEL = "Reproduce the paper"
+app.command(rich_help_panel=_PANEL)(complexity)
+app.command(rich_help_panel=_PANEL)(verify)
+app.add_typer(bench, name="bench", rich_help_panel=_PANEL)
+
+
+def _show_version(wanted: bool = True) -> None:
+    if wanted:
+        typer.echo(f"dnlnet {__version__}")
+        raise typer.Exit
+
+
+@app.command("version", hidden=True)
+def _version() -> None:
+    """Print the version, like --version.
+
+    Example: dnlnet version
+    """
+    _show_version()
 
 
 @app.callback()
 def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the full traceback of an error.")] = False,
     version: Annotated[
-        bool, typer.Option("-V", "--version", callback=show_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("-V", "--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """Run the command; every error ends with a sentence and an exit code, a traceback only with --debug.
+    """Run the command. An error ends with one sentence and an exit code, and shows a traceback only with --debug.
 
-    Exit codes: 2 for bad usage or input, 70 for a defect of this package, 128 + n for Ctrl-C and other signals.
+    Exit codes: 2 for bad usage or input, 70 for a bug in this package, 128 + n for Ctrl-C and other signals.
     """
     warnings.formatwarning = lambda message, *_: f"warning: {_as_text(message)}\n"
     try:
         with exit_on_stop_signals():
             app()
     except StopSignal:
-        ignore_stop_signals()  # another one, as of a closed terminal, would interrupt the rest of the cleaning up
+        ignore_stop_signals()  # a second one, such as that of a closed terminal, would interrupt the clean-up
         typer.echo("stopped", err=True)
         raise
     except Exception as error:
@@ -97,26 +120,26 @@ def main() -> None:
 
 
 def _as_text(message: object) -> str:
-    """Return the lines of a message without anything that a terminal would obey: names in it come from files."""
-    from dnlnet.data.names import printable
+    """Escape control characters in each line of a message; they can come from names in files."""
+    from dnlnet.names import printable
 
     return "\n".join(map(printable, str(message).split("\n")))
 
 
 def _explain(error: Exception) -> tuple[str, int]:
-    """What to say about an error, and the exit code."""
+    """Return the message and the exit code for an error."""
     if isinstance(error, ValueError | OSError | ModuleNotFoundError):
         return str(error), 2
     if is_out_of_memory(error):
-        return "there is not enough memory for this; try smaller images, crops or batches, or fewer workers", 2
+        return "not enough memory; try smaller images, crops or batches, or fewer workers", 2
     if is_lost_connection(error):
-        return "lost the connection to another process of this run; the same command resumes it when all are back", 2
+        return "lost the connection to another process of this run; rerun the command to resume", 2
     what = f"{type(error).__name__}: {error}".splitlines()[0]
     return f"internal error, please report it: {what}; {_save_traceback(error)}", 70
 
 
 def _save_traceback(error: Exception) -> str:
-    """Write down what a report needs; where that is, in words."""
+    """Save what a bug report needs, and return a clause that names the file."""
     try:
         with NamedTemporaryFile("w", prefix="dnlnet-error-", suffix=".txt", delete=False) as file:
             file.write(f"dnlnet {__version__}, Python {sys.version}\ndnlnet {shlex.join(sys.argv[1:])}\n\n")

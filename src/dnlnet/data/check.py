@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from dnlnet.data.labelled import BadFileError, Problem
-from dnlnet.data.names import printable
+from dnlnet.names import printable
 
 Size = tuple[int, int]  # width, height, as Pillow has them
 Item = TypeVar("Item")

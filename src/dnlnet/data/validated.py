@@ -4,8 +4,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
-from dnlnet.data.names import printable
 from dnlnet.errors import shown
+from dnlnet.names import printable
 
 # By pydantic's names of what may be wrong; its own texts are about types of Python.
 _EXPECTED = {

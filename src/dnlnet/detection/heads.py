@@ -1,6 +1,6 @@
-"""Torchvision's proposals and heads of Mask R-CNN, with settings for what they learn from.
+"""Torchvision's proposals and heads of Mask R-CNN, with the settings in which the authors' code differs.
 
-The thresholds and numbers are the same in torchvision and in the authors' detection code, except for the settings.
+All other thresholds and numbers are the same in both.
 """
 
 # n anchors or boxes of an image
@@ -18,14 +18,14 @@ from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
 
 
 class Proposals(RegionProposalNetwork):  # type: ignore[misc]  # torchvision has no types
-    """Boxes that may hold an object.
+    """Region proposal network.
 
     Args:
-        channels: of the feature maps.
-        anchors: the boxes that offsets are added to.
-        proposals: per image, in testing; twice as many in training.
-        border_anchors: learn from anchors that cross the border of the image, too.
-        min_overlap: objects that overlap less than this with every anchor have no positive one.
+        channels: Channels of the feature maps.
+        anchors: Generator of the anchors.
+        proposals: Proposals per image in testing; twice as many in training.
+        border_anchors: Also train on anchors that cross the border of the image.
+        min_overlap: Minimum IoU of an object with its best anchor for that anchor to be positive.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Proposals(RegionProposalNetwork):  # type: ignore[misc]  # torchvision has
         self.border_anchors, self.min_overlap = border_anchors, min_overlap
 
     def forward(self, images: ImageList, features: dict[str, Tensor], targets: Any = None) -> Any:
-        """Proposals of each image and, in training, the losses."""
+        """Return the proposals of each image and the losses, which are empty in testing."""
         if targets is not None:
             targets = [{**one, "size": size} for one, size in zip(targets, images.image_sizes, strict=True)]
         return super().forward(images, features, targets)
@@ -53,21 +53,21 @@ class Proposals(RegionProposalNetwork):  # type: ignore[misc]  # torchvision has
     def assign_targets_to_anchors(
         self, anchors: Sequence[Tensor], targets: Sequence[Mapping[str, Any]]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return each anchor's label, 1 for an object, 0 for background and -1 to ignore it, and its object's box."""
+        """Return the label of each anchor (1 object, 0 background, -1 ignored) and the box of its object."""
         labels, boxes = [], []
-        for every, target in zip(anchors, targets, strict=True):
-            learnt = self._learnt(every, *target["size"])
+        for image_anchors, target in zip(anchors, targets, strict=True):
+            used = self._used(image_anchors, *target["size"])
             objects = target["boxes"]
             if len(objects) and self.min_overlap > 0:
-                best = self.box_similarity(objects, every[learnt]).amax(dim=1)
+                best = self.box_similarity(objects, image_anchors[used]).amax(dim=1)
                 objects = objects[best >= self.min_overlap]
-            (label,), (box,) = super().assign_targets_to_anchors([every[learnt]], [{"boxes": objects}])
-            labels.append(label.new_full((len(every),), -1).masked_scatter(learnt, label))
-            boxes.append(every.to(box.dtype).masked_scatter(learnt[:, None], box))
+            (label,), (box,) = super().assign_targets_to_anchors([image_anchors[used]], [{"boxes": objects}])
+            labels.append(label.new_full((len(image_anchors),), -1).masked_scatter(used, label))
+            boxes.append(image_anchors.to(box.dtype).masked_scatter(used[:, None], box))
         return labels, boxes
 
-    def _learnt(self, anchors: Tensor, height: int, width: int) -> Tensor:
-        """Return which anchors to learn from, (n,). An image that no anchor fits into keeps all of them."""
+    def _used(self, anchors: Tensor, height: int, width: int) -> Tensor:
+        """Return which anchors to train on, (n,). An image that no anchor fits into keeps all of them."""
         if self.border_anchors:
             return torch.ones_like(anchors[:, 0], dtype=torch.bool)
         inside = ((anchors >= 0) & (anchors <= anchors.new_tensor([width, height] * 2))).all(dim=1)
@@ -75,12 +75,12 @@ class Proposals(RegionProposalNetwork):  # type: ignore[misc]  # torchvision has
 
 
 class Heads(RoIHeads):  # type: ignore[misc]
-    """Classes, offsets and masks of boxes.
+    """Heads for classes, offsets and masks of boxes.
 
     Args:
-        boxes: per image, to learn from.
-        box_beta: of the smooth L1 loss of the offsets d: d^2 / (2 beta) where |d| < beta, else |d| - beta / 2.
-        **parts: pools, heads and predictors.
+        boxes: Boxes per image to train on.
+        box_beta: Beta of the smooth L1 loss of offsets d: d^2 / (2 beta) if |d| < beta, else |d| - beta / 2.
+        **parts: Pools, heads and predictors.
     """
 
     def __init__(self, boxes: int, box_beta: float, **parts: Any) -> None:
@@ -104,25 +104,25 @@ class Heads(RoIHeads):  # type: ignore[misc]
         image_shapes: list[tuple[int, int]],
         targets: Any = None,
     ) -> Any:
-        """Objects of each image or, in training, the losses: torchvision's, which has a fixed beta of 1/9."""
+        """Return the objects of each image, or the losses in training: torchvision's, with `box_beta` for its 1/9."""
         if not self.training:
             return super().forward(features, proposals, image_shapes, targets)
         boxes, matched, labels, offsets = self.select_training_samples(proposals, targets)
-        logits, found = self.box_predictor(self.box_head(self.box_roi_pool(features, boxes, image_shapes)))
-        label = torch.cat(labels)
-        positive = torch.where(label > 0)[0]
+        logits, predicted = self.box_predictor(self.box_head(self.box_roi_pool(features, boxes, image_shapes)))
+        all_labels = torch.cat(labels)
+        positive = torch.where(all_labels > 0)[0]
         loss_box = F.smooth_l1_loss(
-            found.unflatten(1, (-1, 4))[positive, label[positive]],
+            predicted.unflatten(1, (-1, 4))[positive, all_labels[positive]],
             torch.cat(offsets)[positive],
             beta=self.box_beta,
             reduction="sum",
         )
-        boxes = [box[of > 0] for box, of in zip(boxes, labels, strict=True)]
-        matched = [number[of > 0] for number, of in zip(matched, labels, strict=True)]
+        boxes = [box[label > 0] for box, label in zip(boxes, labels, strict=True)]
+        matched = [number[label > 0] for number, label in zip(matched, labels, strict=True)]
         masks = self.mask_predictor(self.mask_head(self.mask_roi_pool(features, boxes, image_shapes)))
         true_masks, true_labels = ([target[name] for target in targets] for name in ("masks", "labels"))
         return [], {
-            "loss_classifier": F.cross_entropy(logits, label),
-            "loss_box_reg": loss_box / len(label),
+            "loss_classifier": F.cross_entropy(logits, all_labels),
+            "loss_box_reg": loss_box / len(all_labels),
             "loss_mask": maskrcnn_loss(masks, boxes, true_masks, true_labels, matched),
         }

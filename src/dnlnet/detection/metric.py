@@ -1,11 +1,10 @@
-"""COCO's average precision of boxes and masks, by pycocotools, over any number of processes."""
+"""COCO's average precision of boxes and masks, computed by pycocotools."""
 
 # n detections of one image; H, W its size; K classes
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from io import StringIO
 from typing import Any, Literal
 
@@ -16,29 +15,19 @@ from dnlnet.errors import load_extra
 
 Kind = Literal["box", "mask"]
 
-_KINDS: dict[Kind, str] = {"box": "bbox", "mask": "segm"}  # our name -> pycocotools'
-_STATISTICS = ("AP", "AP50", "AP75", "APs", "APm", "APl")  # the first ones of pycocotools, in its order
-_ABSENT = -1  # pycocotools' score where there is nothing to find
-
-
-@dataclass(frozen=True)
-class Detection:
-    """An object that was found: its category, how sure that is, its box (left, top, width, height) and its mask."""
-
-    category: int
-    score: float
-    box: tuple[float, float, float, float]
-    mask: str  # pycocotools' compressed run lengths
+_KINDS: dict[Kind, str] = {"box": "bbox", "mask": "segm"}  # our names -> pycocotools' names
+_STATISTICS = ("AP", "AP50", "AP75", "APs", "APm", "APl")  # the first of pycocotools, in its order
+_ABSENT = -1  # pycocotools' score if there is nothing to find
 
 
 class AveragePrecision:
-    """Detections, collected over any number of images, and their scores against the objects that are there.
+    """Average precision of detections in all images of the ground truth.
 
-    The score is over all images of the truth: one that was never updated counts as one in which nothing was found.
+    An image without `update` counts as one without detections.
 
     Args:
-        truth: images, categories and annotations in COCO's format; `InstanceImages.truth` gives them. Label k of a
-            detection is the k-th category in the order of their numbers, from 1.
+        truth: Images, categories and annotations in COCO's format (see `InstanceImages.truth`). Label k of a
+            detection, from 1, is the k-th category in the order of their ids.
 
     >>> import torch
     >>> mask = torch.zeros(1, 8, 8, dtype=torch.bool)
@@ -61,45 +50,51 @@ class AveragePrecision:
             image["id"]: (image["height"], image["width"]) for image in truth["images"]
         }
         self.categories: list[int] = sorted(category["id"] for category in truth["categories"])
-        self.detections: dict[int, list[Detection]] = {}  # by image
+        self.detections: dict[int, list[dict[str, Any]]] = {}  # image id -> rows of COCO's results format
         self._evaluated: dict[Kind, Any] = {}
 
     def update(self, image: int, boxes: Tensor, labels: Tensor, scores: Tensor, masks: Tensor) -> None:
-        """Take in all detections of one image, in the pixels of its file.
+        """Add all detections of one image, in pixels of its file.
 
         Args:
-            image: its number in the truth.
-            boxes: left, top, right, bottom, (n, 4).
+            image: Image id in the ground truth.
+            boxes: Left, top, right, bottom, (n, 4).
             labels: 1..K, (n,).
-            scores: the higher the surer, (n,).
-            masks: not zero inside, (n, H, W) or (n, 1, H, W).
+            scores: Confidence, (n,).
+            masks: Nonzero inside, (n, H, W) or (n, 1, H, W).
         """
         self._require_new(image)
-        height, width = self.sizes[image]
+        size = self.sizes[image]
         masks = masks.reshape(-1, *masks.shape[-2:])
-        if masks.shape[1:] != (height, width):
-            came = f"{masks.shape[1]} x {masks.shape[2]}"
-            raise ValueError(f"masks of {came} for image {image} of {height} x {width} (height x width): resize them")
+        if masks.shape[1:] != size:
+            sizes = "masks of {} x {} for image {} of {} x {} (height x width)"
+            raise ValueError(f"{sizes.format(*masks.shape[1:], image, *size)}; resize them")
         counts = {"boxes": len(boxes), "labels": len(labels), "scores": len(scores), "masks": len(masks)}
         if len(set(counts.values())) > 1:
             raise ValueError(f"image {image} has {', '.join(f'{count} {name}' for name, count in counts.items())}")
-        corners, sureness = boxes.double().tolist(), scores.double().tolist()
+        rows = zip(
+            boxes.double().tolist(), labels.tolist(), scores.double().tolist(), run_lengths(masks), strict=True
+        )
         self.detections[image] = [
-            Detection(self._category(int(label)), score, (left, top, right - left, bottom - top), mask)
-            for (left, top, right, bottom), label, score, mask in zip(
-                corners, labels.tolist(), sureness, run_lengths(masks), strict=True
-            )
+            {
+                "image_id": image,
+                "category_id": self._category(int(label)),
+                "score": score,
+                "bbox": [left, top, right - left, bottom - top],
+                "segmentation": {"size": list(size), "counts": mask},
+            }
+            for (left, top, right, bottom), label, score, mask in rows
         ]
         self._evaluated.clear()
 
     def merge(self, gather: Callable[[Any], list[Any]]) -> None:
-        """Take in what other processes found; `gather` gives the list of every process's detections.
+        """Add the detections of other processes; `gather` returns those of every process.
 
-        They are put in the order of the images, so that the score is the same for any number of processes.
+        Detections are sorted by image, so the scores do not depend on the number of processes.
         """
-        everything: list[dict[int, list[Detection]]] = gather(self.detections)
+        parts: list[dict[int, list[dict[str, Any]]]] = gather(self.detections)
         self.detections = {}
-        for part in everything:
+        for part in parts:
             for image, found in part.items():
                 self._require_new(image)
                 self.detections[image] = found
@@ -107,7 +102,7 @@ class AveragePrecision:
         self._evaluated.clear()
 
     def scores(self) -> dict[str, float]:
-        """AP, AP50, AP75, and AP of small, medium and large objects, of boxes and of masks; nan if there are none."""
+        """Return AP, AP50, AP75 and AP by size (APs, APm, APl) of boxes and masks; nan if there are no objects."""
         return {
             f"{kind} {name}": math.nan if value == _ABSENT else float(value)
             for kind in _KINDS
@@ -115,39 +110,26 @@ class AveragePrecision:
         }
 
     def known_scores(self) -> dict[str, float | None]:
-        """`scores` with None for nan, which JSON does not have."""
+        """Return the scores with None for nan, which JSON does not have."""
         return {name: None if math.isnan(value) else value for name, value in self.scores().items()}
 
     def class_scores(self, kind: Kind) -> list[float | None]:
-        """AP of each class, in the order of the labels; None for a class that is in no image."""
+        """Return AP of each class, in the order of the labels; None for a class without objects."""
         precision = self._evaluation(kind).eval["precision"][:, :, :, 0, -1]  # thresholds, recalls, K
         known = [of_class[of_class > _ABSENT] for of_class in np.moveaxis(precision, 2, 0)]
         return [float(values.mean()) if len(values) else None for values in known]
 
     def results(self) -> list[dict[str, Any]]:
-        """All detections in COCO's format for results, in the order of the images."""
-        return [
-            {
-                "image_id": image,
-                "category_id": one.category,
-                "score": one.score,
-                "bbox": list(one.box),
-                "segmentation": {"size": list(self.sizes[image]), "counts": one.mask},
-            }
-            for image, found in sorted(self.detections.items())
-            for one in found
-        ]
+        """Return all detections in COCO's results format, sorted by image."""
+        return [row for _, found in sorted(self.detections.items()) for row in found]
 
     def _evaluation(self, kind: Kind) -> Any:
-        """pycocotools' own object, after it has done its work."""
+        """Evaluate with pycocotools, once per kind."""
         if kind not in self._evaluated:
             evaluator = load_extra("pycocotools.cocoeval", "detection").COCOeval
             with redirect_stdout(StringIO()):
-                truth, found = (
-                    _indexed(self.truth, self.truth["annotations"]),
-                    _indexed(self.truth, self._found(kind)),
-                )
-                evaluation = evaluator(truth, found, _KINDS[kind])
+                truth = _indexed(self.truth, self.truth["annotations"])
+                evaluation = evaluator(truth, _indexed(self.truth, self._found(kind)), _KINDS[kind])
                 evaluation.evaluate()
                 evaluation.accumulate()
                 evaluation.summarize()
@@ -155,10 +137,10 @@ class AveragePrecision:
         return self._evaluated[kind]
 
     def _found(self, kind: Kind) -> list[dict[str, Any]]:
-        """The detections with their areas: whether one is small is decided by what is scored, its box or its mask."""
+        """Return the detections with the area of the box or mask, which decides whether they are small."""
         results = self.results()
         if kind == "mask":
-            area = load_extra("pycocotools.mask", "detection").area  # one by one: it fails on more than 255
+            area = load_extra("pycocotools.mask", "detection").area  # singly, because it fails on more than 255
             areas = [float(area(result["segmentation"])) for result in results]
         else:
             areas = [result["bbox"][2] * result["bbox"][3] for result in results]
@@ -166,9 +148,9 @@ class AveragePrecision:
 
     def _require_new(self, image: int) -> None:
         if image not in self.sizes:
-            raise ValueError(f"image {image} is not among the {len(self.sizes)} images of the truth")
+            raise ValueError(f"image {image} is not among the {len(self.sizes)} images of the ground truth")
         if image in self.detections:
-            raise ValueError(f"image {image} was given twice; all its detections must come at once")
+            raise ValueError(f"image {image} was given twice; pass all its detections in one update")
 
     def _category(self, label: int) -> int:
         if not 1 <= label <= len(self.categories):
@@ -177,7 +159,7 @@ class AveragePrecision:
 
 
 def run_lengths(masks: Tensor) -> list[str]:
-    """Each of the masks (n, H, W) in pycocotools' compressed form.
+    """Return the masks (n, H, W) as run lengths compressed by pycocotools.
 
     >>> import torch
     >>> run_lengths(torch.tensor([[[0, 1], [0, 1]]]))
@@ -189,9 +171,9 @@ def run_lengths(masks: Tensor) -> list[str]:
 
 
 def _indexed(truth: Mapping[str, Any], annotations: Sequence[Mapping[str, Any]]) -> Any:
-    """pycocotools' object of these annotations, numbered from 1: it takes a match with number 0 for none."""
+    """Return pycocotools' index of annotations, numbered from 1 because it takes a match with 0 for none."""
     coco = load_extra("pycocotools.coco", "detection").COCO()
-    # It writes into what it is given.
+    # A copy, because pycocotools modifies its input.
     numbered = [{**annotation, "id": number} for number, annotation in enumerate(annotations, start=1)]
     coco.dataset = {"images": truth["images"], "categories": truth["categories"], "annotations": numbered}
     coco.createIndex()

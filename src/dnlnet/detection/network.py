@@ -1,4 +1,4 @@
-"""The paper's detector: torchvision's Mask R-CNN on a ResNet with a feature pyramid, with blocks in the backbone."""
+"""The paper's detector: torchvision's Mask R-CNN on a ResNet with a feature pyramid and attention blocks."""
 
 # B images of different sizes, C channels
 
@@ -23,11 +23,11 @@ from dnlnet.detection.heads import Heads, Proposals
 from dnlnet.errors import unknown
 
 PYRAMID_CHANNELS = 256
-LEVELS = ("0", "1", "2", "3")  # of the pyramid, from stride 4 to 32, that boxes are looked at in; a fifth has anchors
+LEVELS = ("0", "1", "2", "3")  # levels that boxes are pooled from, strides 4 to 32; a fifth has only anchors
 
-# Residual blocks that get an attention block, by stage: c4 is layer3, c5 is layer4.
+# Residual blocks that get an attention block, by stage; c4 is layer3, c5 is layer4.
 PLACEMENTS: dict[str, dict[str, tuple[int, ...]]] = {
-    "c4_one": {"layer3": (-2,)},  # right before the last residual block
+    "c4_one": {"layer3": (-2,)},  # before the last residual block
     "c5_all": {"layer4": (0, 1, 2)},
     "c4_one_c5_all": {"layer3": (-2,), "layer4": (0, 1, 2)},
     "c4c5_all": {"layer3": (0, 1, 2, 3, 4, 5), "layer4": (0, 1, 2)},
@@ -35,26 +35,26 @@ PLACEMENTS: dict[str, dict[str, tuple[int, ...]]] = {
 
 
 class Detector(GeneralizedRCNN):  # type: ignore[misc]  # torchvision has no types
-    """Boxes, classes and masks of the objects in images.
+    """Detector of the boxes, classes and masks of objects.
 
-    Images come as they are to be looked at, in 0..1: nothing is resized here. Batch norms are where the authors'
-    code has them: in the backbone, the pyramid, the box head (four convolutions and one linear layer) and the mask
-    head. The paper says only that they are synchronised.
+    It takes images in 0..1 and does not resize them. Batch norms are where the authors' code has them: in the
+    backbone, the pyramid, the box head (four convolutions, one linear layer) and the mask head. The paper only says
+    that they are synchronised.
 
     Args:
-        backbone: a ResNet of output stride 32.
-        classes: number of classes, without the background.
-        variant: attention of the blocks, a row of `dnlnet.VARIANTS`; None leaves them out (the baseline).
-        placement: where the blocks are, a row of `PLACEMENTS`.
-        after_activation: put a block after the last activation of its residual block. The authors' code has it
-            before, right after the addition.
-        boxes: of an image, that the heads are trained on.
-        proposals: of an image, that the heads look at; twice as many in training, to choose `boxes` from.
-        anchor: side of the smallest anchors, in pixels; each level of the pyramid doubles it. 32 is for images of
-            some 800 pixels; for smaller images it goes down with their size.
-        box_beta, border_anchors, min_overlap: what heads and proposals learn from, see `dnlnet.detection.heads`.
-            Defaults are torchvision's; the authors' code has 1.0, False and 0.3.
-        preset, **options: of the blocks, as for `dnlnet.NonLocalBlock`.
+        backbone: ResNet of output stride 32.
+        classes: Number of classes, without the background.
+        variant: Attention variant, a row of `dnlnet.VARIANTS`; None for the baseline without blocks.
+        placement: Placement of the blocks, a row of `PLACEMENTS`.
+        after_activation: Put a block after the last activation of its residual block, not before it as in the
+            authors' code.
+        boxes: Boxes per image that the heads are trained on.
+        proposals: Proposals per image in testing; twice as many in training, to choose `boxes` from.
+        anchor: Side of the smallest anchors in pixels; each pyramid level doubles it. 32 suits images of about 800
+            pixels; scale it with the image size.
+        box_beta, border_anchors, min_overlap: Training settings (see `dnlnet.detection.heads`). Defaults are
+            torchvision's; the authors' code has 1.0, False and 0.3.
+        preset, **options: Settings of the blocks, as for `dnlnet.NonLocalBlock`.
 
     >>> detector = Detector(Backbone("resnet50", 32), classes=3, variant="dnl").eval()
     >>> found = detector.detect([torch.rand(3, 64, 96)], sizes=[(128, 192)])
@@ -114,16 +114,16 @@ class Detector(GeneralizedRCNN):  # type: ignore[misc]  # torchvision has no typ
             pyramid,
             Proposals(width, anchors, proposals, border_anchors, min_overlap),
             heads,
-            _AsGiven(800, 1333, list(UNIT_MEAN), list(UNIT_DEVIATION)),
+            _WithoutResizing(800, 1333, list(UNIT_MEAN), list(UNIT_DEVIATION)),
         )
 
     @torch.no_grad()
     def detect(
         self, images: Sequence[Tensor], sizes: Sequence[tuple[int, int]], threshold: float = 0.0
     ) -> list[dict[str, Tensor]]:
-        """Boxes (n, 4), labels 1..K, scores and masks (n, 1, H, W) in 0..1 of each image, at these sizes.
+        """Return boxes (n, 4), labels 1..K, scores and masks (n, 1, H, W) in 0..1 of each image, at these sizes.
 
-        Objects of scores below the threshold are left out before their masks are brought to the images' sizes.
+        Objects below the threshold are dropped before their masks are resized, which saves memory.
         """
         batch, _ = self.transform(list(images))
         features = self.backbone(batch.tensors)
@@ -142,7 +142,7 @@ def insert_blocks(
     preset: str = "authors_detection",
     **options: Unpack[Options],
 ) -> list[str]:
-    """Put attention blocks into a ResNet, and say after which residual blocks.
+    """Insert attention blocks into a ResNet and return the names of their residual blocks.
 
     >>> insert_blocks(Backbone("resnet50", 32), "dnl")
     ['body.layer3.4']
@@ -159,18 +159,18 @@ def insert_blocks(
 
 
 def _last_activation(backbone: Backbone, place: str) -> str:
-    """The name, in a residual block, of the activation after the addition."""
+    """Return the name of the activation after the addition in a residual block."""
     names = [name for name, _ in backbone.get_submodule(place).named_children() if name.startswith("act")]
     return max(names)
 
 
 def _pool(size: int, anchor: int) -> MultiScaleRoIAlign:
-    """Features of a box, from the level whose anchors are about its size: 224 pixels for anchors of 32 and more."""
+    """Pool a box from the level whose anchors are about its size; 224 pixels for anchors from 32."""
     return MultiScaleRoIAlign(list(LEVELS), size, sampling_ratio=2, canonical_scale=7 * anchor)
 
 
 class _WithPyramid(nn.Module):
-    """A backbone's four maps, all brought to one width from the coarsest to the finest, and a coarser one."""
+    """Backbone with a feature pyramid: its four maps at one width, and a coarser fifth one."""
 
     out_channels = PYRAMID_CHANNELS
 
@@ -182,14 +182,14 @@ class _WithPyramid(nn.Module):
         )
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        """Feature maps by their level, from fine to coarse."""
+        """Return the feature maps by level, from fine to coarse."""
         maps: dict[str, Tensor] = self.pyramid({str(level): x for level, x in enumerate(self.body(images))})
         return maps
 
 
-class _AsGiven(GeneralizedRCNNTransform):  # type: ignore[misc]
-    """Normalises, and pads to a batch; images and masks are given at the size that they are to be looked at."""
+class _WithoutResizing(GeneralizedRCNNTransform):  # type: ignore[misc]
+    """Transform that normalises images and pads them to a batch, without resizing."""
 
     def resize(self, image: Tensor, target: Any = None) -> tuple[Tensor, Any]:
-        """As it is."""
+        """Return the image unchanged."""
         return image, target

@@ -15,26 +15,26 @@ from numpy.typing import NDArray
 from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
 
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.data.names import printable
 from dnlnet.data.pictures import PictureLike, read_pixels, resized_picture
 from dnlnet.detection.data.samples import resized_size
 from dnlnet.detection.metric import run_lengths
 from dnlnet.detection.network import Detector
 from dnlnet.detection.task import MASK_THRESHOLD
-from dnlnet.lens.show.drawn import DrawnOver
+from dnlnet.lens.show.attended_image import AttentionView, DetectedBox, block_views
+from dnlnet.lens.show.drawable import DrawableOverlay
 from dnlnet.lens.show.panels import result_figure
-from dnlnet.lens.show.views import Box, View, views_of_blocks
 from dnlnet.lens.trace.capture import capture_blocks
+from dnlnet.names import printable
 
 if TYPE_CHECKING:
     from dnlnet.detection.outputs import DetectionOutputs
-    from dnlnet.lens.show.attend import Attended, Request
+    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
 
 SCORE_THRESHOLD = 0.5
 
 
 @dataclass(frozen=True, repr=False)
-class Detections(DrawnOver):
+class Detections(DrawableOverlay):
     """The objects found in a picture, the most confident first.
 
     Args:
@@ -98,10 +98,10 @@ class Detections(DrawnOver):
             labels[mask] = label
         return labels
 
-    def drawn_boxes(self) -> list[Box]:
+    def drawn_boxes(self) -> list[DetectedBox]:
         """The boxes as a page draws them."""
         return [
-            Box(int(label), float(score), (float(left), float(top), float(right), float(bottom)))
+            DetectedBox(int(label), float(score), (float(left), float(top), float(right), float(bottom)))
             for label, score, (left, top, right, bottom) in zip(self.labels, self.scores, self.boxes, strict=True)
         ]
 
@@ -171,12 +171,12 @@ class DetectionModel:
         )
         return height, width
 
-    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[View]:
+    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
         """Views of every block, of one pass over the whole picture (H, W, 3)."""
         with capture_blocks(self.network) as blocks:
             found = self.predict(pixels)
         height, width = pixels.shape[:2]
-        views = views_of_blocks(title, blocks, found.label_map(), self.covered((height, width)))
+        views = block_views(title, blocks, found.label_map(), self.covered((height, width)))
         return [replace(view, boxes=found.drawn_boxes()) for view in views]
 
     def outputs(self, *, threshold: float = SCORE_THRESHOLD) -> "DetectionOutputs":
@@ -185,8 +185,8 @@ class DetectionModel:
 
         return DetectionOutputs(self, threshold)
 
-    def attend(self, models: Mapping[str, Any], request: "Request") -> "Attended":
+    def attend(self, models: Mapping[str, Any], request: "AttendRequest") -> "AttendResult":
         """Show what models, of which this is one, attend to in images."""
-        from dnlnet.lens.show.attend import attend_pictures
+        from dnlnet.lens.show.attend_images import attend_images
 
-        return attend_pictures(models, request)
+        return attend_images(models, request)

@@ -1,9 +1,9 @@
-"""The detection rows of the paper, and small recipes that train on a CPU.
+"""Recipes of the paper's detection tables, and small ones that train on a CPU.
 
-Recipes named after the paper follow its text (section 5.2, appendix A) and, where it is silent, the authors' code,
-whose published scores are those of the paper's table: 12 epochs of 7,330 batches, the learning rate divided by 10
-after 8 and 11 of them, a linear warm-up, gradients clipped. Stem and first stage are frozen ("stage1 and stage2" in
-the paper). Nothing in section 5.2 is about the widths, the scale or the gate of a block.
+The paper's recipes follow its text (section 5.2, appendix A) and, where that is silent, the authors' code, whose
+published scores equal the paper's table: 12 epochs of 7,330 batches, a linear warm-up, the learning rate divided by
+10 after epochs 8 and 11, and clipped gradients. Stem and first stage are frozen ("stage1 and stage2" in the paper).
+Section 5.2 does not mention the widths, the scale or the gate of a block.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,13 +12,13 @@ from typing import Any
 from dnlnet.detection.recipe import DetectionRecipe
 from dnlnet.detection.schema import DetectorModel, InstanceData
 from dnlnet.recipes.methods import METHODS
-from dnlnet.recipes.schema import Measured, Optim, PaperRow, Schedule, Training
+from dnlnet.recipes.schema import Optim, PaperRow, Schedule, Training
 
 _EPOCH = 7330
-# What heads and proposals learn from, as in the authors' code.
+# Training settings of heads and proposals in the authors' code.
 _RELEASED: dict[str, Any] = {"box_beta": 1.0, "border_anchors": False, "min_overlap": 0.3}
 _FROZEN = tuple(f"backbone.body.body.{part}" for part in ("conv1", "bn1", "layer1"))
-# Blocks of the authors' code that differ from the preset: the standard one, `nlb`. Those that whiten are `nlgcb`.
+# The standard block of the authors' code, `nlb`, differs from the preset. Whitened blocks are `nlgcb`.
 RELEASED_BLOCKS: Mapping[str | None, Mapping[str, Any]] = {
     "nl": {
         "value_reduction": 4,
@@ -32,7 +32,7 @@ RELEASED_BLOCKS: Mapping[str | None, Mapping[str, Any]] = {
 _PLACES = {"c4": "c4_one", "c5": "c5_all", "c4c5": "c4c5_all"}
 _SCORES = ("box AP", "box AP50", "box AP75", "mask AP", "mask AP50", "mask AP75")
 
-# By variant and place. The first table of the paper has those of c4, its appendix the others.
+# By variant and place: c4 in Table 6, the others in the appendix.
 _PAPER: Mapping[tuple[str | None, str], tuple[float, ...]] = {
     (None, "c4"): (38.8, 59.3, 42.5, 35.1, 56.2, 37.9),
     ("nl", "c4"): (39.6, 60.3, 43.2, 35.8, 57.1, 38.5),
@@ -44,19 +44,19 @@ _PAPER: Mapping[tuple[str | None, str], tuple[float, ...]] = {
     ("dnl", "c5"): (41.2, 62.7, 44.7, 37.0, 59.5, 39.5),
     ("dnl", "c4c5"): (41.4, 63.2, 45.3, 37.3, 59.8, 39.8),
 }
-# The global context block, whose rows the paper does not print.
+# The global context block is not in the paper's tables.
 _UNPRINTED = (("gc", "c4"), ("gc", "c5"), ("gc", "c4c5"))
 
-_WHITENED = "block of the authors' code: query and key of C/4, temperature 0.05, gamma on the pairwise output alone"
+_WHITENED = "block of the authors' code: query and key of C/4, temperature 0.05, gamma on the pairwise output only"
 _REMARKS: Mapping[str, str] = {
-    "nl": "block of the authors' code: query, key and value of C/4, a projection that starts at zero, no gamma",
+    "nl": "block of the authors' code: query, key and value of C/4, zero-initialised projection, no gamma",
     "nl_pairwise": _WHITENED,
-    "nl_unary": "block of Eq. 7, with query and key of C/4; the authors' code has softmax(W_m x), our variant gc",
+    "nl_unary": "block of Eq. 7 with query and key of C/4; the authors' code has softmax(W_m x), our variant gc",
     "dnl": _WHITENED,
 }
 _PLACE = (
-    "placed as in the authors' code, after the addition and before the last ReLU of a residual block; with "
-    "model.after_activation=true it is between residual blocks, as the paper's text reads"
+    "placed as in the authors' code, between the addition and the last ReLU of a residual block; "
+    "model.after_activation=true puts it between residual blocks, as in the paper's text"
 )
 
 _COCO: dict[str, Any] = {
@@ -72,8 +72,8 @@ _COCO: dict[str, Any] = {
     ),
     "training": Training(frozen=_FROZEN, evaluate_every=_EPOCH, save_every=1000),
 }
-# COCO's layout with a few hundred images, at a quarter of the size, with anchors as small and fewer proposals: an
-# hour and a half on two cores.
+# For a few hundred images in COCO's layout, at a quarter of the size, with smaller anchors and fewer proposals.
+# Trains in 1.5 hours on two cores.
 _MICRO_MODEL: dict[str, Any] = {"boxes": 32, "proposals": 100, "anchor": 12}
 _MICRO: dict[str, Any] = {
     "data": InstanceData(short_side=192, long_side=320),
@@ -82,11 +82,9 @@ _MICRO: dict[str, Any] = {
     "training": Training(frozen=_FROZEN, evaluate_every=500, save_every=50, channels_last=True),
 }
 
-_MEASURED: Mapping[str, Measured] = {}
-
 
 def detection_recipes() -> Iterator[DetectionRecipe]:
-    """Every detection recipe, in the order of the paper's tables."""
+    """Yield every detection recipe, in the order of the paper's tables."""
     for (variant, place), scores in _PAPER.items():
         table = "Table 6, Mask R-CNN on COCO" if place == "c4" else "Appendix, more blocks on COCO"
         remark = f"{_REMARKS[variant]}; {_PLACE}" if variant else ""
@@ -110,4 +108,4 @@ def _recipe(
     name = f"{stem}-baseline" if variant is None else f"{stem}-{variant}-{place}"
     block = RELEASED_BLOCKS.get(variant, {})
     network = DetectorModel(variant=variant, placement=_PLACES[place], block=block, **model)  # type: ignore[arg-type]
-    return DetectionRecipe(name=name, model=network, paper=paper, measured=_MEASURED.get(name), **rest)
+    return DetectionRecipe(name=name, model=network, paper=paper, **rest)

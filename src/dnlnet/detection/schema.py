@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     from dnlnet.detection.network import Detector
 
 OUTPUT_STRIDE = 32
-MOST_DETECTED = 2**25  # pixels of an image, resized; those of COCO have 2^20
+MOST_DETECTED = 2**25  # pixels of a resized image; those of COCO have 2^20
 
 
 class DetectorModel(BackboneModel):
-    """A detector: see `dnlnet.detection.network.Detector`."""
+    """Model settings (see `dnlnet.detection.network.Detector`)."""
 
     backbone: str = "resnet50"
     preset: str = "authors_detection"
     placement: Literal["c4_one", "c5_all", "c4_one_c5_all", "c4c5_all"] = "c4_one"
     after_activation: Flag = False
-    boxes: Few = 512  # of an image, that the heads are trained on
-    proposals: Few = 1000  # of an image, that the heads look at
-    anchor: Annotated[int, Field(strict=True, ge=1, le=4096)] = 32  # pixels, the side of the smallest anchors
-    # Defaults are torchvision's, and those of recipes that were stored before there were these settings.
-    box_beta: Positive = 1 / 9  # of the heads' smooth L1 loss of boxes
-    border_anchors: Flag = True  # learn from anchors that cross the image's border
-    min_overlap: Share = 0.0  # of an object with its best anchor, for that anchor to be positive
+    boxes: Few = 512  # per image, that the heads are trained on
+    proposals: Few = 1000  # per image, in testing
+    anchor: Annotated[int, Field(strict=True, ge=1, le=4096)] = 32  # side of the smallest anchors in pixels
+    # Defaults are torchvision's, which recipes stored before these settings existed used.
+    box_beta: Positive = 1 / 9  # of the smooth L1 loss of boxes
+    border_anchors: Flag = True  # also train on anchors that cross the image's border
+    min_overlap: Share = 0.0  # minimum IoU of an object with its best anchor for that anchor to be positive
 
     def build(self, classes: int, pretrained: bool, progress: Progress) -> "Detector":
         """Build the detector for so many classes."""
@@ -53,7 +53,7 @@ class DetectorModel(BackboneModel):
 
 
 class InstanceData(DataPart):
-    """A data set of objects, its splits, and the size that its images are looked at in."""
+    """Data set, its splits, and the size of resized images."""
 
     name: Text = "coco"
     train: Text = "train2017"

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from dnlnet.backbones.fold import first_tensor
 from dnlnet.errors import require_package, unknown
-from dnlnet.export.attend import portable
 from dnlnet.export.network import FREE_AXES, Axes, Exportable
+from dnlnet.export.portable_attention import portable
 from dnlnet.export.programs import TOLERANCE, largest_difference, read_onnx, write_onnx
 
 Run = Callable[[Tensor], Tensor]

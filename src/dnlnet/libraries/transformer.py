@@ -15,8 +15,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from dnlnet.errors import is_out_of_memory, unknown
+from dnlnet.lens.show.attended_image import AttentionView
 from dnlnet.lens.show.layers import Choice, layer_views
-from dnlnet.lens.show.views import View
 from dnlnet.lens.trace.capture import Captured, capture
 from dnlnet.lens.trace.recorded import Recorded
 from dnlnet.libraries.network import Network, Size
@@ -144,7 +144,7 @@ class ForeignModel:
             )
         return attention
 
-    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[View]:
+    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
         """Views of the chosen layers and heads, of one pass over the whole picture (H, W, 3)."""
         captured = self.look(pixels)
         views = layer_views(title, captured, self.choice)

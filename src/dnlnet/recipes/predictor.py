@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
     from dnlnet.data.classes import Classes
     from dnlnet.data.outputs import Outputs
-    from dnlnet.lens.show.attend import Attended, Request
+    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
 
 
 class Predictor(Protocol):
@@ -32,6 +32,6 @@ class Predictor(Protocol):
         """Return the writer of files of predictions."""
         ...
 
-    def attend(self, models: Mapping[str, Any], request: "Request") -> "Attended":
+    def attend(self, models: Mapping[str, Any], request: "AttendRequest") -> "AttendResult":
         """Show what models, of which this is one, attend to, by title."""
         ...

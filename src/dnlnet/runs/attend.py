@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from dnlnet.artifacts.load import TrainedModel
-from dnlnet.lens.show.attend import MAX_PIXELS, Attended, Query, Request, attend_pictures
+from dnlnet.lens.show.attend_images import attend_images
+from dnlnet.lens.show.attend_request import MAX_PIXELS, AttendRequest, AttendResult, Query
 from dnlnet.lens.trace.recorded import Heads
 from dnlnet.libraries.transformer import ForeignModel
 from dnlnet.runs.look import load_to_look, picture_models
@@ -29,7 +30,7 @@ def attend(
     report: Callable[[str], None] = print,
     start: Callable[[int], None] = lambda _: None,
     advance: Callable[[], None] = lambda: None,
-) -> Attended:
+) -> AttendResult:
     """What models attend to in pictures or videos: the maps of query points, the unary map, both together.
 
     With neither `out` nor `page` nothing is written: the result has ``show()``, ``save("maps.png")`` for the figure,
@@ -55,7 +56,7 @@ def attend(
     """
     models = load_to_look([model, *against], weights=weights, size=size, layers=layers, heads=heads)
     known = next((each for each in models.values() if isinstance(each, TrainedModel)), None)
-    make_request = Request.of if known is None else known.request
+    make_request = AttendRequest.of if known is None else known.request
     request = make_request(
         inputs,
         queries,
@@ -76,11 +77,11 @@ def attend(
                 f"--data shows the labels of pixels, and the data of a {recipe.task} model have none: leave it out"
             )
         labels = {} if data is None or finder is None else {"labels": finder(Path(data))}
-        result: Attended = known.predictor.attend(picture_models(models), request, **labels)
+        result: AttendResult = known.predictor.attend(picture_models(models), request, **labels)
     elif data is not None:
         raise ValueError(f"--data: {model} knows no classes of pixels, so labels cannot be shown")
     else:
-        result = attend_pictures(picture_models(models), request)
+        result = attend_images(picture_models(models), request)
     for transformer in models.values():
         for note in transformer.notes if isinstance(transformer, ForeignModel) else ():
             report(note)

@@ -16,10 +16,10 @@ from dnlnet.engine.evaluate import evaluate
 from dnlnet.engine.train import Outcome
 from dnlnet.files import atomic_write, write_json
 from dnlnet.lens.measure.consistency import RANDOM, Average, overlaps_json
-from dnlnet.lens.show.explorer import explorer_page
-from dnlnet.lens.show.figures import attention_figure
+from dnlnet.lens.show.attended_image import AttendedImage
+from dnlnet.lens.show.attention_figure import attention_figure
+from dnlnet.lens.show.page.html import attention_page
 from dnlnet.lens.show.panels import save_figure
-from dnlnet.lens.show.views import Picture
 from dnlnet.progress import SILENT, Prefixed, Progress
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
@@ -127,19 +127,19 @@ def run_demo(
     return demo
 
 
-def _look_at_photograph(photo: Path, model: TrainedModel, progress: Progress) -> Picture:
+def _look_at_photograph(photo: Path, model: TrainedModel, progress: Progress) -> AttendedImage:
     """A photograph with what the model in the box makes of it."""
     pixels = read_pixels(photo)
     views = model.predictor.views(BOXED, pixels)
     shares = Prediction(pixels, views[0].prediction, model.classes).shares()
     largest = ", ".join(f"{name} {share:.0%}" for name, share in list(shares.items())[:4])
     progress.say(f"{BOXED}: {photo.name}: {largest}")
-    return Picture(photo.name, pixels, views, classes=model.classes)
+    return AttendedImage(photo.name, pixels, views, classes=model.classes)
 
 
-def _write_page(page: Path, pictures: Sequence[Picture], start: int = 0) -> None:
+def _write_page(page: Path, pictures: Sequence[AttendedImage], start: int = 0) -> None:
     with atomic_write(page) as temporary:
-        temporary.write_text(explorer_page(pictures, title="What attention learnt", start=start), encoding="utf-8")
+        temporary.write_text(attention_page(pictures, title="What attention learnt", start=start), encoding="utf-8")
 
 
 def _train(variant: str, recipe: Recipe, run: Path, seed: int, progress: Progress) -> Net:
@@ -174,13 +174,13 @@ def _overlaps(nets: Mapping[str, Net]) -> dict[str, dict[str, Average | None]]:
     return rows | random
 
 
-def _look(nets: Mapping[str, Net], index: int) -> Picture:
+def _look(nets: Mapping[str, Net], index: int) -> AttendedImage:
     """A held-out scene, with what each net made of it."""
     first = next(iter(nets.values())).model
     scene = open_test_data(first.file, None)[index]
     pixels = scene.image.permute(1, 2, 0).numpy()
     views = [view for name, net in nets.items() for view in net.model.predictor.views(name, pixels)]
-    return Picture(f"scene {index}", pixels, views, scene.labels.numpy(), first.classes)
+    return AttendedImage(f"scene {index}", pixels, views, scene.labels.numpy(), first.classes)
 
 
 def _content(demo: Demo) -> dict[str, Any]:

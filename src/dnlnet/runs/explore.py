@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from dnlnet.lens.show.app import MAX_MEGABYTES, MAX_PIXELS, MOST_VIEWS, Explorer
+from dnlnet.lens.show.attended_image import AttendedImage
 from dnlnet.lens.show.layers import left_out, with_few_layers
-from dnlnet.lens.show.views import Picture
 from dnlnet.lens.trace.recorded import Heads
 from dnlnet.libraries.transformer import ForeignModel
 from dnlnet.runs.look import load_to_look, picture_models
@@ -38,7 +38,7 @@ def open_explorer(
     for title, each in models.items():
         if isinstance(each, ForeignModel):
             # Without attention, or such layers, there is nothing to start.
-            trial = Picture(title, _TRIAL, each.views(title, _TRIAL))
+            trial = AttendedImage(title, _TRIAL, each.views(title, _TRIAL))
             few = trial if layers is not None else with_few_layers(trial, MOST_VIEWS)
             for note in (*each.source.notes, left_out(trial.views, few.views)):
                 if note:

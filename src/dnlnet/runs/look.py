@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from dnlnet.artifacts.load import TrainedModel, default_device, load_together
+from dnlnet.lens.show.attended_image import ImageModel
 from dnlnet.lens.show.layers import Choice
-from dnlnet.lens.show.views import PictureModel
 from dnlnet.lens.trace.recorded import Heads
 from dnlnet.libraries.transformer import ForeignModel, is_foreign, load_foreign
 
@@ -59,6 +59,6 @@ def picture_models(models: dict[str, TrainedModel | ForeignModel]) -> dict[str, 
     found = {title: model if isinstance(model, ForeignModel) else model.predictor for title, model in models.items()}
     if any(isinstance(model, ForeignModel) for model in models.values()):
         for title, model in found.items():
-            if not isinstance(model, PictureModel):
+            if not isinstance(model, ImageModel):
                 raise ValueError(f"{title} does not look at pictures, as {next(iter(found))} does; compare others")
     return found

@@ -17,9 +17,10 @@ from dnlnet.data.labelled import BadFileError, LabelledImages, Labels, Problem
 from dnlnet.data.pictures import read_picture
 from dnlnet.lens.measure.consistency import Truth
 from dnlnet.lens.measure.profile import Profile, profile
-from dnlnet.lens.show.attend import MAX_PIXELS, made_smaller
+from dnlnet.lens.show.attend_images import limit_pixels
+from dnlnet.lens.show.attend_request import MAX_PIXELS
+from dnlnet.lens.show.attended_image import ImageModel
 from dnlnet.lens.show.layers import Choice
-from dnlnet.lens.show.views import PictureModel
 from dnlnet.lens.trace.recorded import Recorded
 from dnlnet.libraries.transformer import ForeignModel
 from dnlnet.runs.labelled import labelled_data_set, open_split
@@ -119,7 +120,7 @@ def profile_model(
         except BadFileError as error:
             problems.append(str(error))
         else:
-            pixels, labels = made_smaller(name, pixels, labels, MAX_PIXELS, report)
+            pixels, labels = limit_pixels(name, pixels, labels, MAX_PIXELS, report)
             truths = None
             if labels is not None and source.classes is not None:
                 truths = [Truth.of(torch.from_numpy(labels.astype(np.int64)), source.classes, width, void_edges)]
@@ -142,7 +143,7 @@ def _looker(
         choice = Choice(layers)
         return lambda pixels: {layer.seen.name: layer for layer in choice.of(loaded.look(pixels)).values()}
     predictor = loaded.predictor
-    if not isinstance(predictor, PictureModel):
+    if not isinstance(predictor, ImageModel):
         raise ValueError(f"{title} looks at videos, and profiles are of pictures; choose another model")
 
     def look(pixels: Pixels) -> dict[str, Terms | Recorded]:

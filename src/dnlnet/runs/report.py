@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from dnlnet.artifacts.model_file import without_folders
-from dnlnet.data.names import fenced, in_figure, in_markdown
 from dnlnet.engine.log import read_log
 from dnlnet.files import atomic_write
 from dnlnet.lens.show.panels import save_figure
+from dnlnet.names import fenced, in_figure, in_markdown
 from dnlnet.registry import recipe_kind
 from dnlnet.runs.run_folder import RUN_FILE, read_run
 

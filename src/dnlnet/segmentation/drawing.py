@@ -14,12 +14,12 @@ _LEAST_SHARE = 0.005  # of a class in the legend
 _TEXT, _PAPER = (30, 30, 30), (255, 255, 255)
 
 
-def outlined(overlay: NDArray[np.uint8], labels: NDArray[np.uint8], classes: Classes) -> NDArray[np.uint8]:
+def draw_outlines(overlay: NDArray[np.uint8], labels: NDArray[np.uint8], classes: Classes) -> NDArray[np.uint8]:
     """A picture (H, W, 3) with the borders of regions in the full colours of their classes.
 
     >>> flat = np.zeros((4, 6, 3), np.uint8)
     >>> halves = np.array([[0, 0, 0, 1, 1, 1]] * 4, np.uint8)
-    >>> outlined(flat, halves, Classes(["a", "b"], [(9, 9, 9), (7, 7, 7)]))[0, :, 0].tolist()
+    >>> draw_outlines(flat, halves, Classes(["a", "b"], [(9, 9, 9), (7, 7, 7)]))[0, :, 0].tolist()
     [0, 0, 9, 7, 0, 0]
     """
     border = np.zeros(labels.shape, dtype=bool)
@@ -43,12 +43,12 @@ def _widened(border: NDArray[np.bool_], labels: NDArray[np.uint8]) -> NDArray[np
     return wide
 
 
-def with_legend(
+def add_legend(
     picture: NDArray[np.uint8], classes: Classes, shares: Mapping[str, float], least: float = _LEAST_SHARE
 ) -> NDArray[np.uint8]:
     """A picture (H, W, 3) with a strip below it that names the colours and how much of it each class takes.
 
-    >>> with_legend(np.zeros((90, 120, 3), np.uint8), Classes(["sky"], [(0, 0, 255)]), {"sky": 1.0}).shape[1:]
+    >>> add_legend(np.zeros((90, 120, 3), np.uint8), Classes(["sky"], [(0, 0, 255)]), {"sky": 1.0}).shape[1:]
     (120, 3)
     """
     width = picture.shape[1]

@@ -12,7 +12,7 @@ from dnlnet.data.outputs import Outputs, Progress, Targets
 from dnlnet.errors import unknown
 from dnlnet.files import atomic_write
 from dnlnet.segmentation.data.submission import SUBMISSIONS, Submission
-from dnlnet.segmentation.drawing import outlined, share_text, with_legend
+from dnlnet.segmentation.drawing import add_legend, draw_outlines, share_text
 from dnlnet.segmentation.predictor import MAX_PIXELS, Prediction, SegmentationModel
 
 _WORTH_SAYING, _MOST_SAID = 0.01, 5  # share of a picture, and classes in a line
@@ -70,5 +70,5 @@ class SegmentationOutputs(Outputs):
             return prediction.colours()
         if kind == "labels":
             return prediction.labels
-        drawn = outlined(prediction.overlay(), prediction.labels, prediction.classes)
-        return with_legend(drawn, prediction.classes, prediction.shares())
+        drawn = draw_outlines(prediction.overlay(), prediction.labels, prediction.classes)
+        return add_legend(drawn, prediction.classes, prediction.shares())

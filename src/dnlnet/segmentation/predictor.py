@@ -18,18 +18,18 @@ from torch import nn
 from dnlnet.backbones.fold import first_tensor
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
-from dnlnet.data.names import printable
 from dnlnet.data.outputs import Progress
 from dnlnet.data.pictures import PictureLike, read_pixels
-from dnlnet.lens.show.drawn import DrawnOver
+from dnlnet.lens.show.attended_image import AttentionView, block_views
+from dnlnet.lens.show.drawable import DrawableOverlay
 from dnlnet.lens.show.panels import result_figure
-from dnlnet.lens.show.views import View, views_of_blocks
 from dnlnet.lens.trace.capture import capture_blocks
+from dnlnet.names import printable
 from dnlnet.segmentation.inference import MARGIN, Inference, Network, tiled_labels, tiles
 
 if TYPE_CHECKING:
     from dnlnet.data.labelled import Labels
-    from dnlnet.lens.show.attend import Attended, Request
+    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
     from dnlnet.segmentation.outputs import SegmentationOutputs
 
 MAX_PIXELS = 4_000_000
@@ -37,7 +37,7 @@ TILE_PIXELS = 1_048_576  # attention takes time quadratic in them, and networks 
 
 
 @dataclass(frozen=True, repr=False)
-class Prediction(DrawnOver):
+class Prediction(DrawableOverlay):
     """The classes of a picture's pixels.
 
     Args:
@@ -158,13 +158,13 @@ class SegmentationModel:
         once = replace(self.inference, window=None, stride=None, scales=(1.0,), flip=False)
         return SegmentationModel(self.network, self.classes, once, self.device)
 
-    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[View]:
+    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
         """Views of every block, of one pass over the whole picture (H, W, 3)."""
         once = self.single_pass()
         height, width = pixels.shape[:2]
         with capture_blocks(self.network) as blocks:
             prediction = once.predict(pixels, max_pixels=height * width)
-        return views_of_blocks(title, blocks, prediction.labels, once.inference.covered((height, width)))
+        return block_views(title, blocks, prediction.labels, once.inference.covered((height, width)))
 
     def outputs(self, *, submission: str | None = None, max_pixels: int = MAX_PIXELS) -> "SegmentationOutputs":
         """Return the writer of files of predictions, as `submission` wants them if it is given."""
@@ -173,9 +173,12 @@ class SegmentationModel:
         return SegmentationOutputs(self, submission, max_pixels)
 
     def attend(
-        self, models: Mapping[str, Any], request: "Request", labels: "Callable[[Path], Labels | None] | None" = None
-    ) -> "Attended":
+        self,
+        models: Mapping[str, Any],
+        request: "AttendRequest",
+        labels: "Callable[[Path], Labels | None] | None" = None,
+    ) -> "AttendResult":
         """Show what models, of which this is one, attend to in images, with their labels if these can be found."""
-        from dnlnet.lens.show.attend import attend_pictures
+        from dnlnet.lens.show.attend_images import attend_images
 
-        return attend_pictures(models, request, labels)
+        return attend_images(models, request, labels)

@@ -7,7 +7,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.data.transforms import Augmentation
-from dnlnet.errors import shown, unknown
+from dnlnet.errors import unknown
 from dnlnet.progress import Progress
 from dnlnet.recipes.ranges import (
     Count,
@@ -173,7 +173,7 @@ def _network(model: Any) -> str:
     """Return the kind of network; models stored by early versions do not name it."""
     name = model.get("network", "segmentor") if isinstance(model, Mapping) else getattr(model, "network", "segmentor")
     if not isinstance(name, str) or name not in _KINDS:
-        raise unknown("model.network", shown(name), _KINDS)
+        raise unknown("model.network", name, _KINDS)
     return f"network={name}"
 
 

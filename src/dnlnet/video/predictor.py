@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.data.classes import Classes
-from dnlnet.data.names import in_figure, printable
-from dnlnet.lens.show.drawn import Drawn
+from dnlnet.lens.show.drawable import Drawable
+from dnlnet.names import in_figure, printable
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.frames import FOLDER_RATE
 from dnlnet.video.data.opening import VideoLike, open_any
@@ -25,12 +25,12 @@ from dnlnet.video.metric import averaged
 from dnlnet.video.views import VIEWS_PER_BATCH, view_logits
 
 if TYPE_CHECKING:
-    from dnlnet.lens.show.attend import Attended, Request
+    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
     from dnlnet.video.outputs import VideoOutputs
 
 
 @dataclass(frozen=True, repr=False)
-class Action(Drawn):
+class Action(Drawable):
     """The classes of a video.
 
     Args:
@@ -133,8 +133,8 @@ class VideoModel:
 
         return VideoOutputs(self)
 
-    def attend(self, models: Mapping[str, Any], request: "Request") -> "Attended":
+    def attend(self, models: Mapping[str, Any], request: "AttendRequest") -> "AttendResult":
         """Show what models, of which this is one, attend to in the clip in the middle of each video."""
-        from dnlnet.video.attend import attend_clips
+        from dnlnet.video.attend_clips import attend_clips
 
         return attend_clips(models, request)

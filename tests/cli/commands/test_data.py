@@ -178,7 +178,7 @@ def test_objects_are_counted_and_their_faults_shown(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "coco train2017: 3 images" in result.stdout
     assert "4 objects" in result.stdout
-    assert "not learnt from: crowds 1, images without objects 1" in result.stdout.splitlines()
+    assert "not used for training: crowds 1, images without objects 1" in result.stdout.splitlines()
     assert "sizes (width x height): 60 x 40 (2), 40 x 60 (1)" in result.stdout
     edit(root / "annotations" / "instances_val2017.json", "annotations", 0, segmentation=[[1, 1, 2]])
     path = tmp_path / "report.json"

@@ -10,8 +10,8 @@ from dnlnet.detection.data.coco import open_coco, open_coco_file
 from trees import truncate, write_image
 
 
-def of(folder: Path, *entries: dict[str, Any]) -> InstanceReport:
-    """The report on a wide image 7 with these annotations."""
+def check_one(folder: Path, *entries: dict[str, Any]) -> InstanceReport:
+    """Check a wide image 7 with these annotations."""
     return check_instances(open_coco_file(write_coco(folder / "mine.json", folder, {7: WIDE}, entries), folder))
 
 
@@ -30,43 +30,27 @@ def test_a_data_set_without_faults_is_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "faults"),
+    ("changes", "facts"),
     [
-        ({"segmentation": []}, ["has no polygon", "has an outline without a pixel"]),
-        (
-            {"segmentation": [[1, 1, 5, 5]]},
-            ["has a polygon of 2 points; expected at least 3", "has an outline without a pixel"],
-        ),
-        (
-            {"segmentation": [[10, 5, 30, 5, 30, 20, 10, 20], [1, 2, 3]]},
-            ["has a polygon of 3 coordinates; expected an x and a y for each point"],
-        ),
+        ({"segmentation": []}, ["no polygon", "without a pixel"]),
+        ({"segmentation": [[1, 1, 5, 5]]}, ["polygon of 2 points", "without a pixel"]),
+        ({"segmentation": [[10, 5, 30, 5, 30, 20, 10, 20], [1, 2, 3]]}, ["polygon of 3 coordinates"]),
         (
             {"segmentation": [[10, 5, 75, 5, 75, 20, 10, 20]], "bbox": [10, 5, 65, 15]},
-            [
-                "has a polygon with the point (75, 5) outside the 60 x 40 image",
-                "has the box [10.0, 5.0, 65.0, 15.0] (left, top, width, height) outside the 60 x 40 image",
-            ],
+            ["the point (75, 5) outside the 60 x 40 image", "[10.0, 5.0, 65.0, 15.0]"],
         ),
-        (
-            {"bbox": [10, 5, 20, 1]},
-            [
-                "has the box [10.0, 5.0, 20.0, 1.0] (left, top, width, height), of which a side in the image is at "
-                "most 1 pixel",
-                "has the box [10.0, 5.0, 20.0, 1.0] (left, top, width, height), 14 pixels off its outline",
-            ],
-        ),
-        (
-            {"bbox": [10, 5, 20, 25]},
-            ["has the box [10.0, 5.0, 20.0, 25.0] (left, top, width, height), 10 pixels off its outline"],
-        ),
+        ({"bbox": [10, 5, 20, 1]}, ["at most 1 pixel", "14 pixels off its outline"]),
+        ({"bbox": [10, 5, 20, 25]}, ["10 pixels off its outline"]),
         ({"bbox": [10, 5, 20.5, 15]}, []),
         ({"bbox": [10, 5, 20, 25], "iscrowd": 1}, []),
     ],
 )
-def test_faults_of_an_object_are_found(tmp_path: Path, changes: dict[str, Any], faults: list[str]) -> None:
-    report = of(tmp_path, annotation(4, 7, 3, (10, 5, 20, 15), **changes))
-    assert texts(report) == [f"000000000007.png: annotation 4 {fault}" for fault in faults]
+def test_faults_of_an_object_are_found(tmp_path: Path, changes: dict[str, Any], facts: list[str]) -> None:
+    found = texts(check_one(tmp_path, annotation(4, 7, 3, (10, 5, 20, 15), **changes)))
+    assert len(found) == len(facts)
+    for text, fact in zip(found, facts, strict=True):
+        assert text.startswith("000000000007.png: annotation 4 has ")
+        assert fact in text
 
 
 def test_every_kind_of_fault_is_found_in_one_run(tmp_path: Path) -> None:
@@ -88,12 +72,12 @@ def test_every_kind_of_fault_is_found_in_one_run(tmp_path: Path) -> None:
     report = check_instances(open_coco_file(path, tmp_path))
     found = texts(report)
     expected = [
-        "mine.json: annotation 2 has the image_id 99, which is not among the images",
-        "mine.json: annotation 3 has the category_id 8, which is not among the categories",
+        "mine.json: annotation 2 has the image_id 99",
+        "mine.json: annotation 3 has the category_id 8",
         "000000000001.png: no such file",
-        "000000000002.png: cannot be read: ",
-        "000000000003.png: is 9 x 9, but its annotations are for 60 x 40 (width x height)",
-        "000000000004.png: annotation 4 has a polygon of 2 points; expected at least 3",
+        "000000000002.png: cannot be read",
+        "000000000003.png: is 9 x 9",
+        "000000000004.png: annotation 4 has a polygon of 2 points",
         "000000000004.png: annotation 4 has an outline without a pixel",
     ]
     assert len(found) == len(expected)
@@ -103,19 +87,20 @@ def test_every_kind_of_fault_is_found_in_one_run(tmp_path: Path) -> None:
 
 
 def test_repeated_ids_are_found(tmp_path: Path) -> None:
-    report = of(tmp_path, *(annotation(4, 7, 3, (10, 5, 20, 15)) for _ in range(3)))
-    assert texts(report) == ["000000000007.png: annotation 4 has the id of another one, in 000000000007.png"] * 2
+    report = check_one(tmp_path, *(annotation(4, 7, 3, (10, 5, 20, 15)) for _ in range(3)))
+    assert len(texts(report)) == 2
+    assert all(text.startswith("000000000007.png: annotation 4 has the same id") for text in texts(report))
 
 
-def test_the_report_survives_json(tmp_path: Path) -> None:
-    content = json.loads(json.dumps(of(tmp_path, annotation(4, 7, 3, (0, 0, 1, 1), iscrowd=1)).to_json()))
+def test_the_report_can_be_written_as_json(tmp_path: Path) -> None:
+    content = json.loads(json.dumps(check_one(tmp_path, annotation(4, 7, 3, (0, 0, 1, 1), iscrowd=1)).to_json()))
     assert content["classes"][0] == {"name": "cat", "instances": 1, "images": 1}
     assert content["left_out"] == {"crowds": 1, "images without objects": 1}
     assert content["sizes"] == [{"width": 60, "height": 40, "images": 1}]
     assert [problem["path"] for problem in content["problems"]] == [str(tmp_path / "000000000007.png")]
 
 
-def test_real_coco_has_at_most_the_one_wrong_box_it_came_with(real_data: Path) -> None:
+def test_real_coco_has_at_most_one_wrong_box(real_data: Path) -> None:
     reports = [check_instances(open_coco(real_data / "coco_micro", split)) for split in ("train2017", "val2017")]
     assert [sum(report.class_instances) for report in reports] == [2004, 905]
     assert reports[1].problems == ()

@@ -13,12 +13,12 @@ from dnlnet.attention import Terms
 from dnlnet.attention.terms import Logits
 from dnlnet.data.classes import Classes
 from dnlnet.lens.measure.consistency import RANDOM, STATISTICS, Average
+from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
+from dnlnet.lens.show.attention_figure import attention_figure
 from dnlnet.lens.show.clip_figure import clip_figure
-from dnlnet.lens.show.confusion import confusion_figure
+from dnlnet.lens.show.confusion_figure import confusion_figure
 from dnlnet.lens.show.consistency_figure import consistency_figure
-from dnlnet.lens.show.figures import attention_figure
 from dnlnet.lens.show.panels import overlay_heat, save_figure
-from dnlnet.lens.show.views import Picture, View
 from dnlnet.runs.report import loss_figure, score_figure
 
 TWO = Classes(["left", "right"], [(255, 0, 0), (0, 0, 255)])
@@ -28,9 +28,9 @@ POINTS = [(4, 6), (12, 28)]
 PIXELS = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
 
 
-def view_of(variant: str, **options: object) -> View:
+def view_of(variant: str, **options: object) -> AttentionView:
     torch.manual_seed(0)
-    return View(variant, NonLocalBlock(8, variant).terms(200 * torch.rand(1, 8, 6, 8)), **options)
+    return AttentionView(variant, NonLocalBlock(8, variant).terms(200 * torch.rand(1, 8, 6, 8)), **options)
 
 
 def titles(figure: Figure) -> list[str]:
@@ -47,13 +47,13 @@ def titles(figure: Figure) -> list[str]:
     ],
 )
 def test_each_term_of_the_variant_has_its_panels(variant: str, expected: list[str]) -> None:
-    figure = attention_figure(Picture("p", PIXELS, [view_of(variant)]), POINTS)
+    figure = attention_figure(AttendedImage("p", PIXELS, [view_of(variant)]), POINTS)
     assert titles(figure)[: 1 + len(expected)] == ["p and query points", *expected]
 
 
 def test_a_map_that_is_nearly_uniform_is_called_so_and_painted_dark() -> None:
     terms = NonLocalBlock(8, "dnl").terms(torch.full((1, 8, 6, 8), 0.5))
-    figure = attention_figure(Picture("p", PIXELS, [View("dnl", terms)]), POINTS)
+    figure = attention_figure(AttendedImage("p", PIXELS, [AttentionView("dnl", terms)]), POINTS)
     assert titles(figure)[1:3] == [
         "unary: one map for all queries\nnearly uniform: this block\nhas learnt little yet",
         "pairwise of 1\nnearly uniform: this block\nhas learnt little yet",
@@ -66,7 +66,7 @@ def test_a_map_that_is_nearly_uniform_is_called_so_and_painted_dark() -> None:
 
 
 def test_labels_edges_and_predictions_are_drawn_when_given() -> None:
-    picture = Picture("p", PIXELS, [view_of("dnl", prediction=LABELS), view_of("gc")], LABELS, TWO)
+    picture = AttendedImage("p", PIXELS, [view_of("dnl", prediction=LABELS), view_of("gc")], LABELS, TWO)
     figure = attention_figure(picture, POINTS, title="all")
     assert titles(figure)[:3] == ["p and query points", "ground truth", "its edges"]
     assert "prediction" in titles(figure)
@@ -75,7 +75,7 @@ def test_labels_edges_and_predictions_are_drawn_when_given() -> None:
 
 
 def test_places_without_a_picture_stay_blank() -> None:
-    figure = attention_figure(Picture("p", PIXELS, [view_of("dnl"), view_of("dnl")]), POINTS)
+    figure = attention_figure(AttendedImage("p", PIXELS, [view_of("dnl"), view_of("dnl")]), POINTS)
     scale = "<colorbar>"
     empty = [a for part in figure.subfigs for a in part.axes if not a.images and a.get_label() != scale]
     assert empty
@@ -85,7 +85,7 @@ def test_places_without_a_picture_stay_blank() -> None:
 
 
 def test_a_figure_of_one_view_leaves_no_place_empty() -> None:
-    picture = Picture("p", PIXELS, [view_of("dnl", prediction=LABELS)], classes=TWO)
+    picture = AttendedImage("p", PIXELS, [view_of("dnl", prediction=LABELS)], classes=TWO)
     (part,) = attention_figure(picture, POINTS).subfigs
     places = [axes for axes in part.axes if axes.get_label() != "<colorbar>"]
     assert len(places) == 2 * (2 + len(POINTS))
@@ -98,7 +98,7 @@ def test_a_figure_of_one_view_leaves_no_place_empty() -> None:
 def test_no_title_is_cut_off(shape: tuple[int, int], views: int, labelled: bool) -> None:
     labels = np.zeros(shape, np.uint8) if labelled else None
     pixels = np.zeros((*shape, 3), np.uint8)
-    picture = Picture("p", pixels, [view_of("dnl", prediction=labels) for _ in range(views)], labels, TWO)
+    picture = AttendedImage("p", pixels, [view_of("dnl", prediction=labels) for _ in range(views)], labels, TWO)
     figure = attention_figure(picture, [(10, 10), (20, 20), (30, 30)])
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
@@ -126,7 +126,7 @@ def test_scores_fill_their_axis() -> None:
 
 def test_a_prediction_of_nothing_is_not_drawn() -> None:
     nothing = np.full_like(LABELS, 255)
-    figure = attention_figure(Picture("p", PIXELS, [view_of("dnl", prediction=nothing)], classes=TWO), POINTS)
+    figure = attention_figure(AttendedImage("p", PIXELS, [view_of("dnl", prediction=nothing)], classes=TWO), POINTS)
     assert "prediction" not in titles(figure)
 
 
@@ -134,12 +134,12 @@ def test_the_share_on_the_query_class_is_the_attention_there() -> None:
     attention = torch.full((6, 8), 1e-30)
     attention[0, 0], attention[0, 7] = 0.75, 0.25
     logits = Logits(attention.flatten().log().expand(1, 48, 48), torch.eye(48)[None])
-    picture = Picture("p", PIXELS, [View("v", Terms(logits, None, None, (6, 8), (6, 8)))], LABELS, TWO)
+    picture = AttendedImage("p", PIXELS, [AttentionView("v", Terms(logits, None, None, (6, 8), (6, 8)))], LABELS, TWO)
     assert "75% of it on left (62% of picture)" in titles(attention_figure(picture, [(4, 6)]))[-1]
 
 
 def test_queries_snap_to_the_grid_and_their_cell_is_marked() -> None:
-    figure = attention_figure(Picture("p", PIXELS, [view_of("nl_pairwise")]), [(5, 7)])
+    figure = attention_figure(AttendedImage("p", PIXELS, [view_of("nl_pairwise")]), [(5, 7)])
     axes = next(a for a in figure.subfigs[0].axes if a.get_title() == "pairwise of 1")
     (cell,) = axes.patches
     assert (cell.get_x(), cell.get_y(), cell.get_width(), cell.get_height()) == (3.5, 3.5, 4, 4)
@@ -148,7 +148,7 @@ def test_queries_snap_to_the_grid_and_their_cell_is_marked() -> None:
 
 def test_padding_is_cut_off_and_positions_count_from_the_padded_map() -> None:
     view = view_of("dnl", covered=(0.5, 0.75))
-    picture = Picture("p", PIXELS, [view])
+    picture = AttendedImage("p", PIXELS, [view])
     assert view.position((23, 31), picture) == (2, 5)
     ramp = torch.arange(8.0).expand(6, 8)
     over = view.over_picture(ramp, picture)
@@ -164,7 +164,7 @@ def test_a_constant_map_can_be_drawn(value: float) -> None:
 @pytest.mark.parametrize("ending", ["png", "pdf"])
 def test_the_figure_is_written_whole_and_nothing_is_left_beside_it(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"attention.{ending}"
-    save_figure(attention_figure(Picture("p", PIXELS, [view_of("dnl")]), POINTS), path)
+    save_figure(attention_figure(AttendedImage("p", PIXELS, [view_of("dnl")]), POINTS), path)
     if ending == "png":
         with Image.open(path) as picture:
             picture.load()
@@ -191,7 +191,7 @@ def test_a_failed_write_keeps_the_old_picture(tmp_path: Path, monkeypatch: pytes
 
 
 def test_points_outside_are_refused() -> None:
-    picture = Picture("p", PIXELS, [view_of("dnl")])
+    picture = AttendedImage("p", PIXELS, [view_of("dnl")])
     with pytest.raises(ValueError, match=r"point x=0, y=24 is outside of p: it is 32 x 24 pixels"):
         attention_figure(picture, [(0, 0), (24, 0)])
     with pytest.raises(ValueError, match="no query points"):
@@ -233,7 +233,7 @@ def test_any_name_can_stand_in_a_figure(name: str, tmp_path: Path) -> None:
     """Matplotlib takes what is between dollars for a formula, and fails where it is none."""
     classes = Classes([name, "road"], [(255, 0, 0), (0, 0, 255)])
     labels = np.zeros(PIXELS.shape[:2], np.uint8)
-    picture = Picture(name, PIXELS, [replace(view_of("dnl"), title=name)], labels, classes)
+    picture = AttendedImage(name, PIXELS, [replace(view_of("dnl"), title=name)], labels, classes)
     clip = NonLocalBlock(8, dims=3).terms(torch.randn(1, 8, 2, 3, 5))
     bar = Average(0.5, 0.1, 3)
     step = {"event": "train", "iteration": 1, "lr": 0.1, name: 1.0}

@@ -9,10 +9,10 @@ import torch
 from matplotlib.figure import Figure
 
 from dnlnet import NonLocalBlock
+from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
+from dnlnet.lens.show.attention_files import record
 from dnlnet.lens.show.layer_figure import layer_figure
 from dnlnet.lens.show.layers import Choice, layer_views, left_out, with_few_layers
-from dnlnet.lens.show.record import record
-from dnlnet.lens.show.views import Picture, View
 from dnlnet.lens.trace.capture import Captured, capture
 from dnlnet.lens.trace.layout import Layout
 from dnlnet.lens.trace.recorded import Recorded
@@ -29,11 +29,11 @@ def captured() -> Captured:
     return attention
 
 
-def picture_of(captured: Captured, choice: Choice, *views: View) -> Picture:
-    return Picture("sea", PIXELS, [*layer_views("vit", captured, choice), *views])
+def picture_of(captured: Captured, choice: Choice, *views: AttentionView) -> AttendedImage:
+    return AttendedImage("sea", PIXELS, [*layer_views("vit", captured, choice), *views])
 
 
-def layers_of(picture: Picture) -> list[int]:
+def layers_of(picture: AttendedImage) -> list[int]:
     return [int(view.place.layer.split()[0]) for view in picture.views if view.place is not None]
 
 
@@ -55,7 +55,7 @@ def test_few_layers_are_spread_over_the_depth_and_end_with_the_last(
 
 
 def test_views_of_our_blocks_all_stay(captured: Captured) -> None:
-    ours = View("dnl", NonLocalBlock(8, "dnl").terms(torch.rand(1, 8, 4, 6)))
+    ours = AttentionView("dnl", NonLocalBlock(8, "dnl").terms(torch.rand(1, 8, 4, 6)))
     few = with_few_layers(picture_of(captured, Choice(), ours), 2)
     assert few.views[-1] is ours
     assert layers_of(few) == [3, 8]
@@ -115,13 +115,13 @@ def test_no_place_of_a_figure_is_empty(captured: Captured, layers: list[int], po
 
 
 def test_a_figure_names_models_where_there_are_several_and_takes_our_blocks(captured: Captured) -> None:
-    ours = View("mine", NonLocalBlock(8, "gc").terms(torch.rand(1, 8, 4, 6)))
+    ours = AttentionView("mine", NonLocalBlock(8, "gc").terms(torch.rand(1, 8, 4, 6)))
     views = [*layer_views("one", captured, Choice([0])), *layer_views("two", captured, Choice([0])), ours]
-    figure = layer_figure(Picture("sea", PIXELS, views), [(3, 4)])
+    figure = layer_figure(AttendedImage("sea", PIXELS, views), [(3, 4)])
     assert [name.split("\n")[0] for name in names_of_rows(figure)] == ["one", "two", "mine"]
     assert not figure.axes[-2].images  # it has no pairwise term
     with pytest.raises(ValueError, match="no query points"):
-        layer_figure(Picture("sea", PIXELS, views), [])
+        layer_figure(AttendedImage("sea", PIXELS, views), [])
 
 
 def test_layer_and_head_are_part_of_what_is_written(captured: Captured) -> None:

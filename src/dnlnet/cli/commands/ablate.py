@@ -1,10 +1,21 @@
-"""`dnlnet ablate`: what a model loses without a term of its attention."""
+"""`dnlnet ablate`: loss of quality without a term of attention."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dnlnet.cli.terminal.options import (
+    AnyModel,
+    FirstImages,
+    ImageSize,
+    Json,
+    Weights,
+    choose,
+    given,
+    parse_layers,
+    within,
+)
 from dnlnet.cli.terminal.outputs import writes
 
 if TYPE_CHECKING:
@@ -14,64 +25,61 @@ if TYPE_CHECKING:
 
 @writes("json")
 def ablate(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A model file, a run folder, a name; or timm:NAME, torchvision:NAME, transformers:NAME.",
-        ),
-    ],
+    model: AnyModel,
     pictures: Annotated[
-        list[Path] | None, typer.Argument(metavar="PICTURES...", help="For a transformer without --data.")
+        list[Path] | None, typer.Argument(metavar="IMAGE", help="Images, for a transformer without --data.")
     ] = None,
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of a labelled data set.")] = None,
     data_set: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Its name, for a transformer: camvid, oxford_pets, folder, ...")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Name of the data set, for a transformer: camvid, oxford_pets, folder, ..."
+        ),
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="Split to score on. Default: that of the recipe; for a transformer, val.")
+        str | None,
+        typer.Option(
+            metavar="SPLIT", help="Split to score. Default: the recipe's test split; for a transformer, val."
+        ),
     ] = None,
     training_split: Annotated[
-        str, typer.Option(metavar="SPLIT", help="For a transformer: what the classifier of its patches learns from.")
+        str, typer.Option(metavar="SPLIT", help="Split that a transformer's linear classifier is trained on.")
     ] = "train",
-    weights: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="For a transformer: a local state dict. Default: its library's own."),
-    ] = None,
-    size: Annotated[
-        int | None,
-        typer.Option(min=1, max=100_000, metavar="PIXELS", help="Shorter side at which a transformer sees pictures."),
-    ] = None,
+    weights: Weights = None,
+    size: ImageSize = None,
     layers: Annotated[
-        str | None, typer.Option(metavar="5,8", help="Layers by number, from 0, or by name. Default: each of them.")
+        str | None, typer.Option(metavar="5,8", help="Layers to ablate, by number (from 0) or name. Default: each.")
     ] = None,
-    terms: Annotated[str, typer.Option(help="What to take out, with commas between them.")] = "unary,pairwise,both",
-    images: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000_000, help="Score on the first N images only.")
-    ] = None,
+    terms: Annotated[
+        str, typer.Option(metavar="TERMS", help="Terms to remove, comma-separated.")
+    ] = "unary,pairwise,both",
+    images: FirstImages = None,
     training_images: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000_000, help="Learn from the first N images only.")
+        int | None,
+        typer.Option(
+            metavar="N", callback=within(1, 1_000_000_000), help="Train the classifier on the first N images."
+        ),
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Also write the numbers to this file.")] = None,
+    json: Json = None,
 ) -> None:
     """Measure what a trained model loses without one term of its attention, in all layers and in each.
 
     Nothing is retrained. Without the unary term, attention is softmax((q - mean q).k); without the pairwise term,
-    softmax((mean q).k) for all queries; without both, the plain mean. For our models, the score is shown; for a
-    transformer, how far the last features of its patches move: the relative change of their length, and the cosine.
-    With --data, also the mean IoU of a linear classifier of patches that has learnt from the whole model's features,
-    each patch with its most frequent label; its logits are resized to the labels, and every pixel counts.
+    softmax((mean q).k) for all queries; without both, the plain mean.
+
+    Our models show their score. A transformer shows how far the final features of its patches move: the relative
+    change of their length, and the cosine. With --data it also shows the mean IoU of a linear classifier of patches,
+    trained on the features of the unchanged model. The classifier learns the most frequent label of each patch; its
+    logits are resized to the labels, and every pixel counts.
 
     Example: dnlnet ablate timm:vit_small_patch14_dinov2 --weights vit.safetensors --data ~/camvid --data-set camvid
     """
-    from dnlnet.cli.terminal.options import layers_of
-    from dnlnet.cli.terminal.tables import choose
     from dnlnet.files import write_json
     from dnlnet.lens.measure.ablate import TERMS
     from dnlnet.libraries.transformer import is_foreign
 
     chosen: list[Term] = [term for term in TERMS if term in choose("term", terms, dict.fromkeys(TERMS))]
-    numbered = layers_of(layers)
+    numbered = parse_layers(layers)
     if is_foreign(model):
         result = _transformer(
             model,
@@ -88,8 +96,6 @@ def ablate(
             training_images,
         )
     else:
-        from dnlnet.cli.terminal.options import given
-
         for option in given(
             pictures=pictures or None, data_set=data_set, weights=weights, size=size, training_images=training_images
         ):

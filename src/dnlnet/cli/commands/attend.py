@@ -1,69 +1,73 @@
-"""`dnlnet attend`: figures, numbers and a page of what models attend to in pictures."""
+"""`dnlnet attend`: figures, numbers and a page of what models attend to in images."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dnlnet.cli.terminal.options import Heads, Layers, LookModel, LookSize, Weights, heads_of, layers_of
+from dnlnet.cli.terminal.inputs import end_with, open_inputs, require_folder, require_models, say
+from dnlnet.cli.terminal.options import (
+    Against,
+    AnyModel,
+    Heads,
+    ImageSize,
+    Inputs,
+    Layers,
+    Weights,
+    parse_heads,
+    parse_layers,
+    within,
+)
 from dnlnet.cli.terminal.outputs import Force, writes, written
 
 
 @writes("page")
 def attend(
-    model: LookModel,
-    inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT...", help="Pictures or videos, folders of them, or addresses.")
-    ],
+    model: AnyModel,
+    inputs: Inputs,
     query: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="X,Y", help="A query point in pixels; X,Y,FRAME in a clip; may be repeated. Default: chosen."
+            metavar="X,Y",
+            help="Query point in pixels; X,Y,FRAME in a video. Repeat for several. Default: chosen automatically.",
         ),
     ] = None,
-    against: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="Another model to compare with; may be repeated.")
-    ] = None,
+    against: Against = None,
     weights: Weights = None,
     layers: Layers = None,
     heads: Heads = None,
-    size: LookSize = None,
+    size: ImageSize = None,
     data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder of the data set that the pictures belong to; their labels are shown."
-        ),
+        Path | None, typer.Option(metavar="DIR", help="Folder of the images' data set, to show their labels.")
     ] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="OUT", help="Folder for the figures.")] = None,
     page: Annotated[
-        Path | None, typer.Option(metavar="HTML", help="Write one page to explore all pictures with, for a browser.")
+        Path | None, typer.Option(metavar="HTML", help="Write one page to explore all images in a browser.")
     ] = None,
     max_pixels: Annotated[
-        int, typer.Option(min=1024, max=1_000_000_000, help="Larger pictures are made smaller.")
+        int, typer.Option(metavar="N", callback=within(1024, 1_000_000_000), help="Shrink larger images.")
     ] = 4_000_000,
     force: Force = False,
 ) -> None:
-    """Show what a model attends to: the pairwise maps of query points, the unary map, and both together.
+    """Show what a model attends to: the pairwise map of each query point, the unary map, and both together.
 
-    OUT gets, for each picture, a figure as PNG and PDF, the raw maps (.npz), and what is in them (.json). The page is
-    one file that needs no server: point at a pixel to see its maps. Query points snap to the block's grid. Of a video
-    the clip in its middle is shown, frame by frame. What cannot be read is listed at the end; the exit code is then
-    1, or 2 if nothing could be read.
+    For each image, OUT gets a figure as PNG and PDF, the raw maps (.npz), and a description (.json). The page is one
+    file that needs no server: point at a pixel to see its maps.
 
-    For a transformer, the same of its layers and heads: one row for each in a figure, and selectors in the page.
+    Query points snap to the grid of the attention block. A video is represented by the clip in its middle. For a
+    transformer, the figure has one row per layer and head, and the page lets you select them.
+
+    Inputs that cannot be read are listed at the end; the exit code is then 1, or 2 if none could be read.
 
     Example: dnlnet attend runs/dnl street.jpg --query 120,80 --against runs/nl -o figures --page explore.html
 
     Example: dnlnet attend timm:vit_small_patch14_dinov2 cat.jpg --layers 5,8 --heads all -o figures
     """
     if out is None and page is None:
-        raise ValueError("nothing to write: give a folder for figures with -o OUT, a file with --page HTML, or both")
+        raise ValueError("nothing to write; give -o OUT for figures, --page HTML for a page, or both")
     queries = [_query(text) for text in query or []]
-    chosen_layers, chosen_heads = layers_of(layers), heads_of(heads)
+    chosen_layers, chosen_heads = parse_layers(layers), parse_heads(heads)
 
-    from dnlnet.cli.terminal.early import require_folder, require_models
-    from dnlnet.cli.terminal.inputs import open_inputs
-    from dnlnet.cli.terminal.problems import end_with, say
     from dnlnet.cli.terminal.progress import counting_progress
 
     require_models([model, *(against or ())])
@@ -99,7 +103,7 @@ def attend(
 
 
 def _query(text: str) -> tuple[int, ...]:
-    """(x, y) or (x, y, frame)."""
+    """Parse X,Y or X,Y,FRAME."""
     try:
         x, y, *frame = (int(part) for part in text.split(","))
     except ValueError:

@@ -1,41 +1,44 @@
 """`dnlnet bench`: measure speed and memory on this machine."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dnlnet.cli.terminal.complete import complete_recipe, complete_variant
-from dnlnet.cli.terminal.numbers import MOST_THREADS, parse_counts
+from dnlnet.cli.terminal.options import MOST_THREADS, Json, choose, parse_counts, parse_size, within
 from dnlnet.cli.terminal.outputs import writes
 
 if TYPE_CHECKING:
     from dnlnet.bench.block import BlockCost
 
 bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
-_ROUNDS = typer.Option(min=1, max=10_000, help="Interleaved rounds: best times, median ratios.")
-_THREADS = typer.Option(min=1, max=MOST_THREADS, help="Number of threads.")
-_JSON = typer.Option(help="Also write the table to this file.")
+_ROUNDS = typer.Option(metavar="N", callback=within(1, 10_000), help="Interleaved rounds: best times, median ratios.")
+_THREADS = typer.Option(metavar="N", callback=within(1, MOST_THREADS), help="Number of threads.")
 
 
 @bench.command()
 @writes("json")
 def block(
     variants: Annotated[
-        str, typer.Option(help="Variants, separated by commas.", autocompletion=complete_variant)
+        str, typer.Option(metavar="NAMES", help="Variants, comma-separated.", autocompletion=complete_variant)
     ] = "all",
-    sizes: Annotated[str, typer.Option(help="Feature map sizes, separated by commas.")] = "all",
-    batch: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "1",
-    channels: Annotated[int, typer.Option(min=2, max=65_536, help="Channels of the feature map.")] = 512,
+    sizes: Annotated[str, typer.Option(metavar="HxW", help="Feature map sizes, comma-separated.")] = "all",
+    batch: Annotated[str, typer.Option(metavar="1,8", help="Batch sizes, comma-separated.")] = "1",
+    channels: Annotated[
+        int, typer.Option(metavar="N", callback=within(2, 65_536), help="Channels of the feature map.")
+    ] = 512,
     rounds: Annotated[int, _ROUNDS] = 5,
     threads: Annotated[int, _THREADS] = 2,
-    device: Annotated[str, typer.Option(help="Device: cpu, cuda, mps or xpu.")] = "cpu",
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="Device: cpu, cuda, mps or xpu.")] = "cpu",
     peers: Annotated[bool, typer.Option(help="Also time PyTorch's attention inside the block.")] = False,
     temperature: Annotated[
-        float, typer.Option(min=1e-6, max=1e6, help="Divisor of the logits; 0.02 makes attention sharp.")
+        float,
+        typer.Option(
+            metavar="N", callback=within(1e-6, 1e6), help="Divisor of the logits; 0.02 makes attention sharp."
+        ),
     ] = 1.0,
     memory: Annotated[bool, typer.Option(help="Also measure memory, which takes seconds per row.")] = True,
-    json: Annotated[Path | None, _JSON] = None,
+    json: Json = None,
 ) -> None:
     """Compare the fused block with the explicit one: time, share of the matrix-multiply limit, memory.
 
@@ -50,7 +53,7 @@ def block(
     from dnlnet.attention import VARIANTS
     from dnlnet.bench.block import SIZES, describe_machine, measure_block
     from dnlnet.bench.timing import find_device
-    from dnlnet.cli.terminal.tables import choose, print_table
+    from dnlnet.cli.terminal.tables import print_table
     from dnlnet.engine.memory import require_memory
     from dnlnet.files import write_json
     from dnlnet.progress import Bars
@@ -120,15 +123,21 @@ def predict(
         ),
     ] = "camvid-mbv2-dnl",
     size: Annotated[
-        str | None, typer.Option(help="Height x width of an image, or frames x height x width of a clip.")
+        str | None,
+        typer.Option(metavar="HxW", help="Height x width of an image, or frames x height x width of a clip."),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, max=65_536, help="Images or clips per batch.")] = 1,
+    batch: Annotated[
+        int, typer.Option(metavar="N", callback=within(1, 65_536), help="Images or clips per batch.")
+    ] = 1,
     forms: Annotated[
-        str, typer.Option(help="Rows to measure, separated by semicolons. Default: all that can run here.")
+        str,
+        typer.Option(
+            metavar="ROWS", help="Rows to measure, separated by semicolons. Default: all that can run here."
+        ),
     ] = "",
     rounds: Annotated[int, _ROUNDS] = 10,
     threads: Annotated[int, _THREADS] = 2,
-    json: Annotated[Path | None, _JSON] = None,
+    json: Json = None,
 ) -> None:
     """Compare forms of the same network: memory order, folded batch norms, compiled, and other runtimes.
 
@@ -140,9 +149,7 @@ def predict(
     from dataclasses import asdict
     from math import prod
 
-    from dnlnet.cli.terminal.sizes import parse_size
     from dnlnet.cli.terminal.tables import print_table
-    from dnlnet.errors import unknown
     from dnlnet.files import write_json
     from dnlnet.registry import find_recipe, network_of
 
@@ -159,10 +166,8 @@ def predict(
     kind = "image" if len(shape) == 2 else "clip"
     what = f"{batch} {kind}{'s' * (batch > 1)} of {' x '.join(map(str, shape))}"
     require_memory(4 * batch * 3 * prod(shape), what, "lower --size or --batch")
-    chosen = [form.strip() for form in forms.split(";")] if forms else available_forms()
+    chosen = choose("form", forms, dict.fromkeys(FORMS), ";") if forms else available_forms()
     for form in chosen:
-        if form not in FORMS:
-            raise unknown("form", form, FORMS)
         require_form(form)
     torch.manual_seed(0)
     typer.echo(f"{recipe} on {what}; compiling and exporting take minutes")

@@ -1,15 +1,14 @@
-"""`dnlnet complexity`: size and cost of the networks of recipes, beside the paper's."""
+"""`dnlnet complexity`: parameters and cost of networks, next to the paper's numbers."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dnlnet.cli.terminal.complete import complete_recipe
+from dnlnet.cli.terminal.options import Json
 from dnlnet.cli.terminal.outputs import writes
 
-# The rows of the paper's table.
-_DEFAULT = ["cityscapes-r101-baseline", "cityscapes-r101-nl", "cityscapes-r101-dnl"]
+_PAPER_TABLE = ["cityscapes-r101-baseline", "cityscapes-r101-nl", "cityscapes-r101-dnl"]
 
 
 @writes("json")
@@ -18,19 +17,19 @@ def complexity(
         list[str] | None,
         typer.Argument(
             metavar="RECIPE",
-            help="Names, or patterns such as 'ade20k-*'. Default: the paper's table.",
+            help="Recipe names, or patterns such as 'ade20k-*'. Default: the paper's table.",
             autocompletion=complete_recipe,
         ),
     ] = None,
     latency: Annotated[
-        bool, typer.Option("--latency", help="Also measure the time for an image on this machine.")
+        bool, typer.Option("--latency", help="Also measure the time per image on this machine.")
     ] = False,
-    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+    json: Json = None,
 ) -> None:
-    """Show parameters and multiply-accumulates of the networks of recipes, and what the paper says.
+    """Count the parameters and multiply-accumulates of networks, and show the paper's numbers.
 
-    Counting needs no weights and computes nothing. An image has the size of the recipe's crop, a
-    clip that of its tests.
+    Counting needs neither weights nor computation. Images have the size of the recipe's crop, clips that of its
+    tests.
 
     Example: dnlnet complexity 'cityscapes-r101-*' --latency
     """
@@ -38,16 +37,16 @@ def complexity(
     from dnlnet.files import write_json
     from dnlnet.registry import match_recipes
 
-    for name in recipe or _DEFAULT:
+    for name in recipe or _PAPER_TABLE:
         match_recipes(name)
 
     from dnlnet.lens.measure.complexity import CONVENTION
     from dnlnet.runs.complexity import measure_complexity
 
-    rows = measure_complexity(recipe or _DEFAULT, latency=latency)
+    rows = measure_complexity(recipe or _PAPER_TABLE, latency=latency)
     print_table("Size and cost of networks", [_cost(row) for row in rows], caption=CONVENTION)
     if latency:
-        print_table("Seconds for an image or clip", [_time(row) for row in rows])
+        print_table("Seconds per image or clip", [_time(row) for row in rows])
     if json is not None:
         write_json(json, {"convention": CONVENTION, "rows": rows})
         typer.echo(f"written: {json}")

@@ -1,11 +1,12 @@
-"""`dnlnet consistency`: how much of the attention lies within the query's class, and how much on boundaries."""
+"""`dnlnet consistency`: overlaps of attention with the query's class and with boundaries."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dnlnet.cli.terminal.options import BoundaryWidth, VoidEdges, Weights
+from dnlnet.cli.terminal.inputs import require_folder, require_models
+from dnlnet.cli.terminal.options import BoundaryWidth, Data, DataSetName, FirstImages, Json, VoidEdges, Weights
 from dnlnet.cli.terminal.outputs import writes
 
 if TYPE_CHECKING:
@@ -21,39 +22,38 @@ def consistency(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL...",
-            help="Model files, run folders, names; or timm:NAME, torchvision:NAME, transformers:NAME.",
+            metavar="MODEL",
+            help="Model files, run folders, bundled models or names on the Hugging Face hub; or transformers: "
+            "timm:NAME, torchvision:NAME, transformers:NAME.",
         ),
     ],
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
-    data_set: Annotated[
+    data: Data = None,
+    data_set: DataSetName = None,
+    split: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="For a transformer: which data set that is. Default: recognised by its folder."
+            metavar="SPLIT",
+            help="Split to measure on. Default: the recipe's test split; for a transformer, val or test.",
         ),
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Default: the one the recipe is tested on; for a transformer, val or test.")
     ] = None,
     weights: Weights = None,
     width: BoundaryWidth = 5,
     void_edges: VoidEdges = False,
-    images: Annotated[int | None, typer.Option(min=1, max=1_000_000_000, help="Use only the first N images.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Also write the table, and every image's values, here.")] = None,
+    images: FirstImages = None,
+    json: Json = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="PNG", help="Draw the table as bars into this file.")
     ] = None,
 ) -> None:
     """Measure how much attention lies on the query's class and on boundaries, as in Table 1 of the paper.
 
-    The share of each query's pairwise attention on pixels of the query's own class and on boundaries, and the share
-    of the unary attention on boundaries; exact over all queries, averaged over them and then over images, with the
-    standard error over images. The row "random" is a uniform map. A transformer has a row for each layer, the mean
-    over its heads; dnlnet profile shows them one by one, and the attention itself.
+    The table shows which share of each query's pairwise attention lies on pixels of its own class and on boundaries,
+    and which share of the unary attention lies on boundaries. Values are exact over all queries of an image, and
+    averaged over images with standard errors. The row "random" is a uniform map. A transformer has one row per layer,
+    the mean over its heads; dnlnet profile shows each head.
 
     Example: dnlnet consistency runs/nl runs/dnl --data ~/camvid --picture overlaps.png
     """
-    from dnlnet.cli.terminal.early import require_folder, require_models
     from dnlnet.cli.terminal.progress import counting_progress
     from dnlnet.files import write_json
 
@@ -107,7 +107,7 @@ def consistency(
 
 
 def print_overlaps(table: "Table", caption: str) -> None:
-    """The averages of each row of a table of overlaps."""
+    """Print a table of overlaps."""
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.lens.measure.consistency import STATISTICS
 

@@ -5,43 +5,41 @@ from typing import Annotated
 
 import typer
 
+from dnlnet.cli.terminal.options import Json
 from dnlnet.cli.terminal.outputs import writes
 
 
 @writes("out", "json")
 def convert(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint: .pth, .pt or .safetensors.")],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="MODEL", help="The model file to write, .safetensors.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Checkpoint: .pth, .pt or .safetensors.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="MODEL", help="Model file to write (.safetensors).")],
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Replace what was found or assumed; may be repeated."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Replace a detected or assumed value. Repeat for several values."
+        ),
     ] = None,
     partial: Annotated[
-        bool,
-        typer.Option("--partial", help="Ignore unknown tensors that are not part of the network."),
+        bool, typer.Option("--partial", help="Ignore tensors that are not part of the network.")
     ] = False,
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config",
-            metavar="FILE",
-            help="The configuration it was trained with, if the checkpoint does not contain it.",
-        ),
+        typer.Option(metavar="FILE", help="Training configuration, if the checkpoint does not contain it."),
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Also write what was done to this file.")] = None,
+    json: Json = None,
 ) -> None:
-    """Turn a checkpoint of another code base into a model file, for predict, eval, attend and the rest.
+    """Convert a checkpoint of another code base to a model file for predict, eval, attend and the other commands.
 
-    Nothing in the checkpoint is executed. What its weights do not show, such as how logits are resized, is taken from
-    the configuration in it or from its name; what has to be assumed is printed, and --set changes it. A tensor that
-    is missing or unknown is an error, and nothing is written.
+    Nothing in the checkpoint is executed. What the weights do not show, such as how logits are resized, comes from
+    the configuration or the file name. Assumptions are printed, and --set overrides them. A missing or unknown
+    tensor is an error, and then no file is written.
 
     Example: dnlnet convert dnl_r50-d8_769x769_80k_cityscapes.pth -o dnl.safetensors
     """
     from dnlnet.convert import convert as convert_file
     from dnlnet.convert.checking import describe
-    from dnlnet.data.names import printable
     from dnlnet.files import write_json
+    from dnlnet.names import printable
 
     converted = convert_file(file, out, settings or [], partial=partial, config=config)
     names = list(converted.classes.names)

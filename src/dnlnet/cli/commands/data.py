@@ -1,4 +1,4 @@
-"""`dnlnet data`: which data sets can be read, and whether a folder holds one without faults."""
+"""`dnlnet data`: readable data sets, and a check of their files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dnlnet.cli.terminal.complete import complete_data_set
+from dnlnet.cli.terminal.options import Json
 from dnlnet.cli.terminal.outputs import writes
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from dnlnet.data.check import Report
 
-data = typer.Typer(help="List the data sets, and check the files of one.", no_args_is_help=True)
+data = typer.Typer(help="List the data sets, or check the files of one.", no_args_is_help=True)
 
 _BAR_WIDTH = 24
 _SIZES_SHOWN = 6
@@ -21,7 +22,7 @@ _SIZES_SHOWN = 6
 
 @data.command("list")
 def list_data_sets() -> None:
-    """Show the data sets that can be read, with their splits and the folders they expect.
+    """List the data sets with their splits and expected folders.
 
     Example: dnlnet data list
     """
@@ -42,27 +43,31 @@ def list_data_sets() -> None:
     )
     typer.echo("Expected folders:")
     for row in rows:
-        typer.echo(f"  {row.name}: {row.layout}")  # not a cell of the table, which would cut off long paths
+        typer.echo(f"  {row.name}: {row.layout}")  # a table cell would break long paths
 
 
 @data.command()
 @writes("json")
 def check(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A name of: dnlnet data list.", autocompletion=complete_data_set)
+        str,
+        typer.Argument(metavar="NAME", help="Data set (see `dnlnet data list`).", autocompletion=complete_data_set),
     ],
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Its folder; for coco also a JSON file of your own.")
+        Path, typer.Argument(metavar="DIR", help="Folder of the data set; for coco, also your own JSON file.")
     ],
-    split: Annotated[list[str] | None, typer.Option(help="A split; may be repeated. Default: all there are.")] = None,
-    images: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the pictures of that JSON file. Default: its own.")
+    split: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SPLIT", help="Split to check. Repeat for several. Default: all that exist."),
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Also write the report to this file.")] = None,
+    images: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Image folder of your JSON file. Default: that of the file.")
+    ] = None,
+    json: Json = None,
 ) -> None:
-    """Read every image, label file and video of a data set; show what it holds and all that is wrong with it.
+    """Read every image, label file and video of a data set, and report its contents and all problems.
 
-    Exit code 1 if anything is wrong. The folders that each data set expects: dnlnet data list
+    The exit code is 1 if there is any problem. See the expected folders with dnlnet data list.
 
     Example: dnlnet data check cityscapes ~/cityscapes --split val
     """
@@ -71,7 +76,7 @@ def check(
     from dnlnet.registry import data_sets
     from dnlnet.runs.check import check_data
 
-    typer.echo(f"opening {name} in {directory}", err=True)  # which may take a minute, if its lists are long
+    typer.echo(f"opening {name} in {directory}", err=True)  # long lists take a minute
     with counting_progress() as progress:
 
         def start(text: str, count: int) -> "Callable[[], None]":
@@ -89,7 +94,7 @@ def check(
         splits = {one: report.to_json() for one, report in reports.items()}
         write_json(json, {"data_set": name, "folder": str(directory), "splits": splits, "not_there": missing})
         typer.echo(f"written: {json}")
-    own = not data_sets()[name][1].splits  # the folder itself named those that are not there
+    own = not data_sets()[name][1].splits  # then the folder itself names its splits
     if any(report.problems for report in reports.values()) or (missing and own):
         raise typer.Exit(1)
 
@@ -112,7 +117,7 @@ def _show(report: "Report") -> None:
     if rows:
         print_table(f"{report.name}: {contents.title}", rows, contents.caption)
     else:
-        typer.echo(f"{report.name}: {contents.title}, no class")  # lists of which no line can be understood
+        typer.echo(f"{report.name}: {contents.title}, no class")  # no line of its lists could be parsed
     for line in contents.lines:
         typer.echo(line)
     sizes = [f"{width} x {height} ({count})" for (width, height), count in report.sizes.items()]

@@ -1,4 +1,4 @@
-"""`dnlnet demo`: a trained network on photographs, then two small ones trained on generated scenes."""
+"""`dnlnet demo`: attention of a trained network, and of two small ones trained on generated scenes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dnlnet.cli.terminal.complete import complete_variant
-from dnlnet.cli.terminal.numbers import LARGEST_SEED
+from dnlnet.cli.terminal.options import Seed, within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,24 +17,30 @@ if TYPE_CHECKING:
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results.")] = Path("demo"),
     steps: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Training steps of each; 400 take about a minute on two cores.")
+        int,
+        typer.Option(
+            metavar="N",
+            callback=within(1, 1_000_000),
+            help="Training steps of each network; 400 take about a minute on two cores.",
+        ),
     ] = 400,
     variant: Annotated[
-        str, typer.Option(help="Attention variant of the first one.", autocompletion=complete_variant)
+        str,
+        typer.Option(
+            metavar="VARIANT", help="Attention variant of the first network.", autocompletion=complete_variant
+        ),
     ] = "dnl",
     against: Annotated[
         str,
-        typer.Option(metavar="VARIANT", help="Variant to compare with, or none.", autocompletion=complete_variant),
+        typer.Option(metavar="VARIANT", help="Variant to compare with, or `none`.", autocompletion=complete_variant),
     ] = "nl",
-    seed: Annotated[
-        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the first weights and of the training scenes.")
-    ] = 0,
+    seed: Seed = 0,
 ) -> None:
-    """Show what a trained network attends to in two photographs; then train two small ones, a minute each.
+    """Show what a trained network attends to in two images, then train two small networks and compare them.
 
-    Within seconds: street.png, and explore.html to point at pixels of the photographs. After training on generated
-    scenes: attention.png, scores.json, and the scenes in the same page. Stopped or killed, the same command resumes.
-    Nothing is downloaded.
+    Within seconds, street.png and explore.html show the attention in the images. After about a minute of training per
+    network on generated scenes, attention.png, scores.json and the page show what they learned. Run the same command
+    again to resume. Nothing is downloaded.
 
     Example: dnlnet demo --variant dnl_dagger --out demo/dagger
     """
@@ -53,13 +59,13 @@ def demo(
         found.overlaps, f"mean ± standard error over scenes; boundary: nearer than {BOUNDARY_WIDTH} px to a contour"
     )
     seconds = [net.seconds for net in found.nets.values() if net.seconds is not None]
-    typer.echo(f"trained in {sum(seconds):.0f} s" if seconds else f"trained before: {out / 'runs'}")
+    typer.echo(f"trained in {sum(seconds):.0f} s" if seconds else f"trained earlier: {out / 'runs'}")
     typer.echo(f"written: {found.street}, {found.figure}, {found.scores}")
-    typer.echo(f"open {found.page} in a browser, and point at a pixel")
+    typer.echo(f"open {found.page} in a browser and point at a pixel")
 
 
 def _print_scores(nets: "Mapping[str, Net]") -> None:
-    """IoU of each class, after training, and of the mean before it."""
+    """Print the IoU of each class and its mean, and the mean before training."""
     from dnlnet.cli.terminal.tables import print_table
 
     labels = next(iter(nets.values())).model.classes.names
@@ -69,4 +75,4 @@ def _print_scores(nets: "Mapping[str, Net]") -> None:
     ]
     rows.append({"class": "mean"} | {name: f"{net.after.miou():.3f}" for name, net in nets.items()})
     rows.append({"class": "mean, untrained"} | {name: f"{net.before.miou():.3f}" for name, net in nets.items()})
-    print_table("IoU on scenes not trained on", rows)
+    print_table("IoU on held-out scenes", rows)

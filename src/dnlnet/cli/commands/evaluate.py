@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from dnlnet.cli.terminal.numbers import MOST_THREADS
-from dnlnet.cli.terminal.options import Model
+from dnlnet.cli.terminal.inputs import require_folder, say
+from dnlnet.cli.terminal.options import Device, Json, Model, Workers, given, within
 from dnlnet.cli.terminal.outputs import writes
 
 
@@ -15,40 +15,45 @@ def evaluate(
     model: Model,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder of the data set. Default: the one that the run was trained on."),
+        typer.Option(metavar="DIR", help="Folder of the data set. Default: the folder used for training."),
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Default: the one the recipe is tested on.")] = None,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Feed whole images to the network, whatever the recipe says.")
-    ] = False,
+    split: Annotated[
+        str | None, typer.Option(metavar="SPLIT", help="Split to score. Default: the recipe's test split.")
+    ] = None,
+    whole: Annotated[bool, typer.Option("--whole", help="Use whole images even if the recipe uses windows.")] = False,
     window: Annotated[
-        int | None, typer.Option(min=1, max=65_536, help="Side of sliding windows; their stride is two thirds.")
+        int | None,
+        typer.Option(
+            metavar="PIXELS", callback=within(1, 65_536), help="Side of sliding windows, with a stride of two thirds."
+        ),
     ] = None,
-    scales: Annotated[str | None, typer.Option(help="Multiples of the image's size, separated by commas.")] = None,
-    flip: Annotated[bool | None, typer.Option("--flip/--no-flip", help="Also look at the mirrored image.")] = None,
-    workers: Annotated[int, typer.Option(min=0, max=MOST_THREADS, help="Processes that read data.")] = 1,
-    device: Annotated[
-        str | None, typer.Option(metavar="cpu|cuda:1", help="Default: a graphics card, if there is one.")
+    scales: Annotated[
+        str | None, typer.Option(metavar="0.5,1", help="Scales of the image to average over, comma-separated.")
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Also write the scores to this file.")] = None,
+    flip: Annotated[
+        bool | None, typer.Option("--flip/--no-flip", help="Average with the mirrored image. Default: the recipe's.")
+    ] = None,
+    workers: Workers = 1,
+    device: Device = None,
+    json: Json = None,
     picture: Annotated[
-        Path | None, typer.Option(metavar="PNG", help="Draw the confusion matrix into this file.")
+        Path | None, typer.Option(metavar="PNG", help="Draw the confusion matrix into this file (segmentation).")
     ] = None,
-    results: Annotated[Path | None, typer.Option(help="Write a detector's results here, in COCO's format.")] = None,
+    results: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the detections in COCO's format (detection).")
+    ] = None,
 ) -> None:
     """Score a model on a data set.
 
-    Segmentation: mean IoU, IoU of each class, pixel accuracy; images are fed to the network as the recipe says, or as
-    the options say. Detection: COCO's average precision of boxes and masks. Video: top-1 and
-    top-5 accuracy over all views of a video. Under torchrun the processes share the images, and the scores are the
-    same.
+    Segmentation: mean IoU, IoU per class, and pixel accuracy. Detection: COCO's average precision of boxes and masks.
+    Video: top-1 and top-5 accuracy over all views of each video.
+
+    The recipe sets how images are presented; --whole, --window, --scales and --flip override it. Under torchrun, the
+    processes share the images and the scores stay the same.
 
     Example: dnlnet eval runs/camvid --json scores.json --picture confusion.png
     """
     from dnlnet.artifacts.model_file import find_model, read_model_file
-    from dnlnet.cli.terminal.early import require_folder
-    from dnlnet.cli.terminal.options import given
-    from dnlnet.cli.terminal.problems import say
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.files import write_json
     from dnlnet.progress import Bars
@@ -60,7 +65,7 @@ def evaluate(
     require_score_files(file.recipe, files)
     require_folder(data)
     if data is None and (data := remembered_data(file.path)) is not None:
-        say(f"data: {data}, which the run was trained on")
+        say(f"data: {data} (used for training)")
 
     from dnlnet.runs.evaluate import evaluate as evaluate_model
 
@@ -74,7 +79,7 @@ def evaluate(
         progress=Bars(),
     )
     if scores is None:
-        return  # another process speaks
+        return  # the main process prints
     for table in scores.tables:
         print_table(table.title, table.rows, table.caption)
     for note in scores.notes:

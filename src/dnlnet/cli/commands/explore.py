@@ -1,44 +1,48 @@
-"""`dnlnet explore`: an application in the browser for one's own pictures."""
+"""`dnlnet explore`: a local web application to explore attention in your own images."""
 
 from typing import Annotated
 
 import typer
 
-from dnlnet.cli.terminal.numbers import finite
-from dnlnet.cli.terminal.options import Heads, Layers, LookModel, LookSize, Weights, heads_of, layers_of
+from dnlnet.cli.terminal.inputs import require_models, say
+from dnlnet.cli.terminal.options import (
+    Against,
+    AnyModel,
+    Heads,
+    ImageSize,
+    Layers,
+    Weights,
+    parse_heads,
+    parse_layers,
+    within,
+)
 
 
 def explore(
-    model: LookModel,
-    against: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="Another model to compare with; may be repeated.")
-    ] = None,
+    model: AnyModel,
+    against: Against = None,
     weights: Weights = None,
     layers: Layers = None,
     heads: Heads = None,
-    size: LookSize = None,
-    port: Annotated[
-        int, typer.Option(min=1, max=65535, help="Port on which it listens, for this machine alone.")
-    ] = 7860,
+    size: ImageSize = None,
+    port: Annotated[int, typer.Option(metavar="N", callback=within(1, 65535), help="Local port.")] = 7860,
     max_megabytes: Annotated[
-        float, typer.Option(min=0.1, max=10_000, callback=finite, help="Larger files are refused.")
+        float, typer.Option(metavar="MB", callback=within(0.1, 10_000), help="Largest file accepted.")
     ] = 20,
     max_pixels: Annotated[
-        int, typer.Option(min=1024, max=1_000_000_000, help="Pictures with more pixels are refused, too.")
+        int, typer.Option(metavar="N", callback=within(1024, 1_000_000_000), help="Largest image accepted.")
     ] = 50_000_000,
-    browser: Annotated[bool, typer.Option(help="Open it in the browser.")] = True,
+    browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
 ) -> None:
-    """Upload a picture in the browser, click in it, and see what the pixel attends to.
+    """Upload an image in the browser, click a pixel, and see what it attends to.
 
-    Only this machine can reach it. Needs gradio: pip install "dnlnet[demo]". For a page to send to others, see
-    dnlnet attend --page.
+    Only this machine can reach the application. It needs gradio: pip install "dnlnet[demo]". To share results, write
+    a page with dnlnet attend --page instead.
 
     Example: dnlnet explore runs/dnl --against runs/nl
     """
-    chosen_layers, chosen_heads = layers_of(layers), heads_of(heads)
+    chosen_layers, chosen_heads = parse_layers(layers), parse_heads(heads)
 
-    from dnlnet.cli.terminal.early import require_models
-    from dnlnet.cli.terminal.problems import say
     from dnlnet.errors import require_package
 
     require_package("gradio", "demo")
@@ -59,5 +63,5 @@ def explore(
     )
     from dnlnet.lens.show.app import launch
 
-    typer.echo(f"starting; then open http://127.0.0.1:{port} (Ctrl-C stops it)")
+    typer.echo(f"starting; open http://127.0.0.1:{port} when ready (Ctrl-C stops it)")
     launch(explorer, port, browser)

@@ -1,4 +1,4 @@
-"""`dnlnet export`: a trained model for other programs."""
+"""`dnlnet export`: trained models for other programs."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 
-from dnlnet.cli.terminal.numbers import finite
-from dnlnet.cli.terminal.options import Model
+from dnlnet.cli.terminal.options import Json, Model, parse_size, within
 from dnlnet.cli.terminal.outputs import writes, written
 
 
-class Form(StrEnum):
-    """What to write."""
+class Format(StrEnum):
+    """File format."""
 
     onnx = "onnx"
     torch = "torch"
@@ -20,26 +19,33 @@ class Form(StrEnum):
 
 
 class Attention(StrEnum):
-    """How the file attends."""
+    """Form of attention in the file."""
 
     blocked = "blocked"
     plain = "plain"
 
 
 class Part(StrEnum):
-    """Of a detector."""
+    """Exported part of a detector."""
 
     whole = "whole"
     pyramid = "pyramid"
 
 
-_ENDINGS = {Form.onnx: ".onnx", Form.torch: ".pt2", Form.safetensors: ".safetensors"}
+_SUFFIXES = {Format.onnx: ".onnx", Format.torch: ".pt2", Format.safetensors: ".safetensors"}
 
 
 @writes("out", "json")
 def export(
     model: Model,
-    form: Annotated[Form, typer.Option("--format", help="For ONNX Runtime, for torch.export.load, or for dnlnet.")],
+    form: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="onnx for ONNX Runtime, torch for torch.export.load, or safetensors for dnlnet.",
+        ),
+    ],
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="File to write. Default: the recipe's name.")
     ] = None,
@@ -47,47 +53,46 @@ def export(
         str | None, typer.Option(metavar="HxW", help="Height and width of the input. Default: the recipe's.")
     ] = None,
     dynamic: Annotated[
-        str, typer.Option(metavar="AXES", help="Axes whose length is free at run time: batch,height,width, or all.")
+        str, typer.Option(metavar="AXES", help="Axes of free length: batch,height,width, or all.")
     ] = "",
     with_maps: Annotated[
         list[str] | None,
         typer.Option(
             metavar="X,Y",
-            help="Add outputs: the unary map, and the pairwise map of this point, given as shares of width and "
-            "height; may be repeated.",
+            help="Also output the unary map and the pairwise map of this point, given as fractions of width and "
+            "height. Repeat for several points.",
         ),
     ] = None,
     part: Annotated[
-        Part, typer.Option(help="For a detector: all of it, or backbone and feature pyramid.")
+        Part, typer.Option(metavar="whole|pyramid", help="Whole detector, or its backbone and feature pyramid.")
     ] = Part.whole,
     attention: Annotated[
         Attention,
         typer.Option(
-            help="A loop over blocks of queries, in little memory; or the whole N x N map at once, for runtimes "
-            "without loops (onnx, torch)."
+            metavar="blocked|plain",
+            help="blocked loops over blocks of queries in little memory; plain computes the N x N map at once, for "
+            "runtimes without loops.",
         ),
     ] = Attention.blocked,
-    half: Annotated[bool, typer.Option("--half", help="Weights in 16 bits (safetensors).")] = False,
+    half: Annotated[bool, typer.Option("--half", help="Store weights in 16 bits (safetensors).")] = False,
     tolerance: Annotated[
         float | None,
         typer.Option(
-            min=0.0,
-            max=1.0,
-            callback=finite,
-            help="Largest difference allowed, as a share of an output's largest value.",
+            metavar="0..1",
+            callback=within(0, 1),
+            help="Largest allowed difference, relative to the largest value of an output.",
         ),
     ] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the differences here.")] = None,
+    json: Json = None,
 ) -> None:
-    """Write a trained model for other programs, run what was written, and compare it with the model.
+    """Export a trained model for other programs, run the file, and compare it with the model.
 
-    The input is RGB pixels in 0..255; normalisation is part of the file. Attention stays exact. Exit code
-    1, and no file, if what was written computes something else.
+    The input is RGB pixels in 0..255; normalisation is part of the file. Attention stays exact. If the file computes
+    something else than the model, it is not kept and the exit code is 1.
 
     Example: dnlnet export runs/camvid --format onnx --dynamic all --with-maps 0.5,0.5 -o camvid.onnx
     """
     from dnlnet.artifacts.model_file import find_model, read_model_file
-    from dnlnet.cli.terminal.sizes import parse_size
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.errors import require_package
     from dnlnet.files import write_json
@@ -109,7 +114,7 @@ def export(
     named = [axis.strip() for axis in dynamic.split(",")] if dynamic else []
     free = FREE_AXES if dynamic == "all" else named
     found = read_model_file(find_model(model))
-    path = out or Path(found.recipe.name).with_suffix(_ENDINGS[form])
+    path = out or Path(found.recipe.name).with_suffix(_SUFFIXES[form])
     typer.echo(f"{found.path}: {found.recipe.name} as {form}; this takes a minute")
     try:
         exported = export_model(
@@ -133,7 +138,7 @@ def export(
         for name, difference in differences.items()
     ]
     title = f"{exported.takes} -> {', '.join(exported.outputs)}"
-    print_table(title, rows, "as a share of the output's largest value")
+    print_table(title, rows, "relative to the largest value of the output")
     if exported.remark:
         typer.echo(exported.remark)
     typer.echo(written(path))
@@ -155,4 +160,4 @@ def _query(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise ValueError(f"--with-maps {text}: expected shares of width and height, such as 0.5,0.25") from None
+        raise ValueError(f"--with-maps {text}: expected fractions of width and height, such as 0.5,0.25") from None

@@ -1,28 +1,27 @@
-"""`dnlnet info`: what a file is."""
+"""`dnlnet info`: description of a model, export or checkpoint."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dnlnet.cli.terminal.options import Json
 from dnlnet.cli.terminal.outputs import writes
 
 
 @writes("json")
 def info(
     model: Annotated[
-        str,
-        typer.Argument(metavar="MODEL", help="A model file, a run folder, a name, a file of weights."),
+        str, typer.Argument(metavar="MODEL", help="Model file, run folder, model name, export, or file of weights.")
     ],
     check: Annotated[
-        bool, typer.Option("--check", help="Also build the network, and check that the model's weights fit it.")
+        bool, typer.Option("--check", help="Also build the network, and check that the weights fit it.")
     ] = False,
-    json: Annotated[Path | None, typer.Option(help="Also write it to this file.")] = None,
+    json: Json = None,
 ) -> None:
-    """Print what a file is; nothing in it is run.
+    """Describe a file without running anything in it.
 
-    A model: its recipe, classes, size and score. An ONNX file or a PyTorch program: its inputs and outputs. A
-    checkpoint of another code base: which, and what dnlnet convert would make of it. Weights: of which backbone.
+    Models show their recipe, classes, size and score; ONNX files and PyTorch programs their inputs and outputs;
+    checkpoints of other code bases their origin and what dnlnet convert would make of them; weights their backbone.
 
     Example: dnlnet info runs/camvid
     """

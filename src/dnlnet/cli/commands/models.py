@@ -1,25 +1,24 @@
-"""`dnlnet models`: the trained models that the package carries."""
+"""`dnlnet models`: the trained models included in the package."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dnlnet.cli.terminal.options import Json
 from dnlnet.cli.terminal.outputs import writes
 
 
 @writes("json")
 def models(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print the card of this one.")] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write it to this file.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Model whose card to print.")] = None,
+    json: Json = None,
 ) -> None:
-    """List the trained models in the box, or print the card of one: origin, licence, scores, use.
+    """List the bundled models, or print the card of one: origin, licence, scores, use.
 
-    Their names can be given wherever a command takes a model, and to dnlnet.load. Nothing is downloaded.
+    Bundled models need no download. Use their names wherever a command or dnlnet.load takes a model.
 
     Example: dnlnet models street
     """
-    from dnlnet.artifacts.card import card_text
     from dnlnet.artifacts.model_file import read_model_file
     from dnlnet.box import BOX
     from dnlnet.cli.terminal.tables import print_table
@@ -30,14 +29,16 @@ def models(
         raise unknown("model", name, BOX)
     found = {key: read_model_file(boxed.file) for key, boxed in BOX.items() if name in (None, key)}
     if name is not None:
+        from dnlnet.artifacts.card import card_text
+
         typer.echo(card_text(found[name], name))
     else:
         print_table(
-            "Models in the box",
+            "Bundled models",
             [
                 {
                     "model": key,
-                    "what": BOX[key].about,
+                    "purpose": BOX[key].about,
                     "score": ", ".join(f"{metric} {value:.3f}" for metric, value in (file.scores or {}).items()),
                     "MB": f"{file.path.stat().st_size / 1e6:.1f}",
                     "licence": BOX[key].licence,

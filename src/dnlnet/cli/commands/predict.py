@@ -1,4 +1,4 @@
-"""`dnlnet predict`: what is in one's own pictures and videos."""
+"""`dnlnet predict`: apply a model to images and videos."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dnlnet.cli.terminal.numbers import finite
-from dnlnet.cli.terminal.options import Model
+from dnlnet.cli.terminal.inputs import end_with, open_inputs, require_models, say
+from dnlnet.cli.terminal.options import Inputs, Model, given, within
 
 if TYPE_CHECKING:
     from dnlnet.runs.predict import Done
 
 
 class Backend(StrEnum):
-    """What computes a network."""
+    """Runtime of a network."""
 
     torch = "torch"
     onnxruntime = "onnxruntime"
@@ -23,61 +23,51 @@ class Backend(StrEnum):
 
 def predict(
     model: Model,
-    inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT...", help="Pictures or videos, folders of them, or addresses.")
-    ],
+    inputs: Inputs,
     out: Annotated[Path, typer.Option("-o", "--out", metavar="OUT", help="Folder for the results.")] = Path(
         "predicted"
     ),
     submission: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Also write what this benchmark's server takes, e.g. cityscapes."),
+        typer.Option(metavar="NAME", help="Also write files for the server of a benchmark, such as cityscapes."),
     ] = None,
     max_pixels: Annotated[
         int | None,
         typer.Option(
-            min=65536,
-            max=1_000_000_000,
+            metavar="N",
+            callback=within(65_536, 1_000_000_000),
             help="Segment images in tiles if the network would see more pixels. Default: 4 million.",
         ),
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(min=0, max=1, callback=finite, help="Leave out objects below this confidence. Default: 0.5."),
+        typer.Option(metavar="0..1", callback=within(0, 1), help="Minimum confidence of objects. Default: 0.5."),
     ] = None,
     backend: Annotated[
         Backend,
         typer.Option(
-            metavar="NAME",
-            help="What computes the network: torch, or on the processor onnxruntime or openvino, for which it is "
-            "exported first.",
+            metavar="NAME", help="Runtime of the network: torch, onnxruntime or openvino (both on the CPU)."
         ),
     ] = Backend.torch,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Segment images, detect objects, or classify videos.
 
-    A segmentation model writes index PNG, colour PNG, and the colours laid over the picture, with outlines and a
-    legend; a detector the picture with boxes, masks, names and scores, a mask for each object, and COCO-format JSON;
-    a video model JSON with the probability of each class. What is in each is printed: the main classes with their
-    shares, objects with their confidence, the most confident classes.
+    A segmentation model writes the class of each pixel as PNG (indices and colours) and an overlay with a legend. A
+    detector writes the image with boxes and masks, a mask per object, and COCO-format JSON. A video model writes the
+    probability of each class as JSON. A summary of each input is printed.
 
-    What is done is not done again unless the image or a result has changed: an interrupted job resumes. Results in
-    the folders that are searched are left out. What cannot be read is listed at the end; the exit code is then 1, or
-    2 if nothing could be read. Files at addresses (https://...) are downloaded first. Under torchrun the pictures are
-    shared out.
+    Inputs that are done are skipped unless the image or a result has changed, so an interrupted job resumes. Inputs
+    that cannot be read are listed at the end; the exit code is then 1, or 2 if none could be read. Under torchrun,
+    the processes share the inputs.
 
-    With ONNX Runtime or OpenVINO, segmentation and video models predict the same up to rounding, on some processors
-    faster. They are extras: pip install "dnlnet[onnx]", or "dnlnet[onnx,bench]" for OpenVINO.
+    The other runtimes are extras that give the same predictions up to rounding, faster on some processors:
+    pip install "dnlnet[onnx]", or "dnlnet[onnx,bench]" for OpenVINO. They run segmentation and video models.
 
-    Example: dnlnet predict runs/camvid photos/ street.jpg -o predicted
+    Example: dnlnet predict street photos/ street.jpg -o predicted
     """
-    from dnlnet.cli.terminal.early import require_models
-    from dnlnet.cli.terminal.inputs import open_inputs
-    from dnlnet.cli.terminal.options import given
-    from dnlnet.cli.terminal.problems import end_with, say
     from dnlnet.cli.terminal.progress import counting_progress
-    from dnlnet.data.names import printable
+    from dnlnet.names import printable
 
     require_models([model])
     with open_inputs(inputs) as found:
@@ -103,7 +93,7 @@ def predict(
                     say(f"{path}: {note}")
 
             if backend is not Backend.torch and is_main():
-                say(f"exporting the network for {backend}, once, which takes some seconds")
+                say(f"exporting the network for {backend}, which takes some seconds")
             results = predict_files(
                 load(model, backend.value),
                 found.paths,
@@ -121,7 +111,7 @@ def predict(
     if speaks:
         counts = [
             f"{len(results) - skipped - len(bad)} done",
-            f"{again} of them again, because the image or a result differs from the record" if again else "",
+            f"{again} of them again, because the image or a result has changed" if again else "",
             f"{skipped} done before" if skipped else "",
             f"{len(bad)} bad" if bad else "",
         ]

@@ -1,21 +1,25 @@
-"""`dnlnet profile`: what every head of a model does, in numbers."""
+"""`dnlnet profile`: statistics of every attention head of a model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dnlnet.cli.terminal.complete import complete_data_set
+from dnlnet.cli.terminal.inputs import end_with, open_inputs, require_folder, require_models, say
 from dnlnet.cli.terminal.options import (
+    AnyModel,
     BoundaryWidth,
+    DataSetName,
+    FirstImages,
     Heads,
+    ImageSize,
+    Json,
     Layers,
-    LookModel,
-    LookSize,
+    OptionalInputs,
     VoidEdges,
     Weights,
-    heads_of,
-    layers_of,
+    parse_heads,
+    parse_layers,
 )
 from dnlnet.cli.terminal.outputs import writes
 
@@ -27,57 +31,43 @@ if TYPE_CHECKING:
 
 @writes("json", "picture")
 def profile(
-    model: LookModel,
-    pictures: Annotated[
-        list[str] | None, typer.Argument(metavar="PICTURES...", help="Pictures, folders of them, or addresses.")
-    ] = None,
+    model: AnyModel,
+    pictures: OptionalInputs = None,
     data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder of a data set with labelled pixels: overlaps with its labels are measured."
-        ),
+        Path | None, typer.Option(metavar="DIR", help="Folder of a labelled data set, to measure overlaps with.")
     ] = None,
-    data_set: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Which data set that is, such as camvid. Default: recognised by its folder.",
-            autocompletion=complete_data_set,
-        ),
+    data_set: DataSetName = None,
+    split: Annotated[
+        str | None, typer.Option(metavar="SPLIT", help="Split of the data set. Default: val, or else test.")
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Of the data set. Default: val, or else test.")] = None,
     weights: Weights = None,
     layers: Layers = None,
     heads: Heads = None,
-    size: LookSize = None,
-    images: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000_000, help="Use only the first N pictures.")
-    ] = None,
+    size: ImageSize = None,
+    images: FirstImages = None,
     width: BoundaryWidth = 2,
     void_edges: VoidEdges = False,
-    json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write all heads, and every picture's values, here.")
-    ] = None,
+    json: Json = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="PNG", help="Draw heat maps of layers and heads into this file.")
     ] = None,
 ) -> None:
-    """Measure what the attention of each layer and head does: of our models, or of any transformer.
+    """Measure what the attention of each layer and head does, in our models or in any transformer.
 
-    How much of it is the same for all queries (unary share), how far queries differ (dependence), over how many
-    positions it spreads, and what the strongest one and prefix tokens take. With a labelled data set: how much lies
-    within the query's class and on boundaries, as in Table 1 of the paper, of each term and of the attention itself.
-    Means over pictures with standard errors. One row for each layer, the mean over its heads; --heads all shows each.
+    The statistics are the share of attention that all queries have in common (unary share), the difference between
+    queries (dependence), the number of positions that attention spreads over, and the shares of the strongest
+    position and of prefix tokens. A labelled data set adds how much attention lies within the query's class and on
+    boundaries, as in Table 1 of the paper.
+
+    Values are means over images with standard errors, one row per layer (the mean over its heads); --heads all shows
+    each head.
 
     Example: dnlnet profile timm:vit_small_patch14_dinov2 cat.jpg street.jpg --picture profile.png
 
     Example: dnlnet profile timm:vit_small_patch14_dinov2 --data ~/camvid --json profile.json
     """
-    chosen_layers, chosen_heads = layers_of(layers), heads_of(heads)
+    chosen_layers, chosen_heads = parse_layers(layers), parse_heads(heads)
 
-    from dnlnet.cli.terminal.early import require_folder, require_models
-    from dnlnet.cli.terminal.inputs import open_inputs
-    from dnlnet.cli.terminal.problems import end_with, say
     from dnlnet.cli.terminal.progress import counting_progress
     from dnlnet.files import write_json
 
@@ -125,19 +115,19 @@ def profile(
         from dnlnet.lens.show.panels import save_figure
         from dnlnet.lens.show.profile_figure import profile_figure
 
-        save_figure(profile_figure(found.profile, f"{found.title}, mean over {_pictures(found)}"), picture)
+        save_figure(profile_figure(found.profile, f"{found.title}, mean over {_counted(found)}"), picture)
         typer.echo(f"written: {picture}")
     end_with([inputs.named(problem) for problem in found.problems], found.count)
 
 
 def _print(found: "Profiled", boundary: str, *, every_head: bool) -> None:
-    """The tables: statistics, and with labels overlaps."""
+    """Print the table of statistics and, with labels, the table of overlaps."""
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.lens.measure.profile import OVERLAPS
     from dnlnet.lens.measure.statistics import STATISTICS
 
     rows = list(found.profile) if every_head else found.profile.layers()
-    over = _pictures(found) + ("; mean ± standard error over them" if len(found.images) > 1 else "")
+    over = _counted(found) + ("; mean ± standard error over them" if len(found.images) > 1 else "")
     print_table(f"Attention of {found.title}", [_row(row, STATISTICS) for row in rows], f"{over}; all tokens")
     if found.data is None:
         return
@@ -147,15 +137,15 @@ def _print(found: "Profiled", boundary: str, *, every_head: bool) -> None:
         average = rows[0].average(f"uniform_{region}")
         uniform[_heading(f"attention_{region}")] = _cell(average)
     print_table(
-        "Overlaps with the ground truth (Table 1 of the paper, and those of the attention itself)",
+        "Overlaps with the ground truth, of each term (Table 1 of the paper) and of the whole attention",
         [*(_row(row, shown) for row in rows), uniform],
-        f"{over}; attention on condition that it falls on the picture; boundary: {boundary}",
+        f"{over}; of the attention that falls on the image; boundary: {boundary}",
     )
 
 
-def _pictures(found: "Profiled") -> str:
+def _counted(found: "Profiled") -> str:
     count = len(found.images)
-    return f"{count} {'picture' if count == 1 else 'pictures'}{f' of {found.data}' if found.data else ''}"
+    return f"{count} {'image' if count == 1 else 'images'}{f' of {found.data}' if found.data else ''}"
 
 
 def _row(found: "HeadProfile", names: "dict[str, str] | list[str]") -> dict[str, str]:
@@ -164,7 +154,7 @@ def _row(found: "HeadProfile", names: "dict[str, str] | list[str]") -> dict[str,
 
 
 def _heading(name: str) -> str:
-    """The heading of a column.
+    """Return the heading of a column, one word per line.
 
     >>> _heading("unary_share")
     'unary\\nshare'
@@ -173,7 +163,7 @@ def _heading(name: str) -> str:
 
 
 def _cell(average: "Average | None") -> str:
-    """A mean and its standard error in few letters: five such columns fit into a narrow terminal."""
+    """Format a mean and its standard error so that five columns fit into 80 characters."""
     if average is None:
         return "-"
     digits = 1 if average.mean > 1.5 else 3

@@ -1,32 +1,34 @@
-"""`dnlnet recipes`: what can be trained, and exactly how."""
+"""`dnlnet recipes`: recipes that can be trained, and their exact settings."""
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dnlnet.cli.terminal.complete import complete_recipe, complete_setting
+from dnlnet.cli.terminal.complete import complete_recipe
+from dnlnet.cli.terminal.options import Json, Recipe, Settings
 from dnlnet.cli.terminal.outputs import writes
 
 if TYPE_CHECKING:
-    from dnlnet.recipes.schema import Recipe
+    from dnlnet.recipes.schema import Recipe as AnyRecipe
 
-recipes = typer.Typer(help="List the recipes, and show what one says.", no_args_is_help=True)
+recipes = typer.Typer(help="List the recipes, or show the settings of one.", no_args_is_help=True)
 
 
 @recipes.command("list")
 @writes("json")
 def list_recipes(
     pattern: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="PATTERN", help="A name or a pattern such as 'camvid-*'.", autocompletion=complete_recipe
+            metavar="PATTERN",
+            help="Name, or pattern such as 'camvid-*', to list single recipes.",
+            autocompletion=complete_recipe,
         ),
-    ] = "*",
-    json: Annotated[Path | None, typer.Option(help="Also write the recipes to this file.")] = None,
+    ] = None,
+    json: Json = None,
 ) -> None:
-    """Show the recipes, with the paper's score and ours where there is one.
+    """List the families of recipes; with a pattern, each matching recipe with the paper's score and ours.
 
     Example: dnlnet recipes list 'cityscapes-*'
     """
@@ -34,44 +36,79 @@ def list_recipes(
     from dnlnet.files import write_json
     from dnlnet.registry import match_recipes
 
-    found = match_recipes(pattern)
-    print_table(
-        "Recipes",
-        [
-            {
-                "recipe": recipe.name,
-                "iterations": f"{_iterations(recipe):,}",
-                "image": recipe.size_text,
-                "the paper's": _first(recipe.paper.scores if recipe.paper else {}),
-                "ours": _first(recipe.measured.scores if recipe.measured else {}),
-            }
-            for recipe in found
-        ],
-        "Everything about one: dnlnet recipes show NAME. Ours is - where it is unmeasured.",
-    )
+    found = match_recipes(pattern or "*")
+    if pattern is None:
+        _print_families(found)
+    else:
+        print_table(
+            "Recipes",
+            [
+                {"recipe": recipe.name}
+                | _summary(recipe)
+                | {
+                    "the paper's": _first(recipe.paper.scores if recipe.paper else {}),
+                    "ours": _first(recipe.measured.scores if recipe.measured else {}),
+                }
+                for recipe in found
+            ],
+            "All settings of one: dnlnet recipes show NAME. Scores marked - are unmeasured.",
+        )
     if json is not None:
         write_json(json, [recipe.model_dump(mode="json") for recipe in found])
         typer.echo(f"written: {json}")
 
 
+def _print_families(found: Sequence["AnyRecipe"]) -> None:
+    """Print one row per family: recipes whose names differ only after the second hyphen."""
+    from dnlnet.attention.spec import VARIANTS
+    from dnlnet.cli.terminal.tables import print_table
+
+    every = ["baseline", *VARIANTS]
+    families: dict[str, dict[str, AnyRecipe]] = {}
+    for recipe in found:
+        data, network, variant = recipe.name.split("-", 2)
+        families.setdefault(f"{data}-{network}", {})[variant] = recipe
+    print_table(
+        f"{len(families)} families of recipes",
+        [
+            {"family": name} | _summary(next(iter(family.values()))) | {"variants": _in_words(family, every)}
+            for name, family in families.items()
+        ],
+        f"all: {', '.join(every)}. Recipes are named FAMILY-VARIANT, such as {found[-1].name}. To list those of a "
+        "family with their scores: dnlnet recipes list 'camvid-mbv2-*'",
+    )
+
+
+def _in_words(variants: Collection[str], every: Collection[str]) -> str:
+    """Abbreviate a list of variants.
+
+    >>> _in_words(["nl", "dnl"], ["nl", "dnl", "gc"]), _in_words(["nl-c4"], ["nl", "dnl", "gc"])
+    ('all but gc', 'nl-c4')
+    """
+    missing = [name for name in every if name not in variants]
+    if len(missing) > 1 or len(variants) + len(missing) > len(every):
+        return ", ".join(variants)
+    return " but ".join(["all", *missing])
+
+
+def _summary(recipe: "AnyRecipe") -> dict[str, str]:
+
+    schedule = recipe.schedule
+    iterations = schedule.iterations + sum(phase.iterations for phase in schedule.then)
+    return {"iterations": f"{iterations:,}", "image": recipe.size_text}
+
+
 @recipes.command()
 @writes("json")
 def show(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A name of: dnlnet recipes list.", autocompletion=complete_recipe)
-    ],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Replace a value; may be repeated.", autocompletion=complete_setting
-        ),
-    ] = None,
+    name: Recipe,
+    settings: Settings = None,
     sources: Annotated[
         bool, typer.Option("--sources", help="Print the source of each value: the paper, its release, or a reason.")
     ] = False,
-    json: Annotated[Path | None, typer.Option(help="Write it to this file as JSON instead.")] = None,
+    json: Json = None,
 ) -> None:
-    """Print everything that a recipe says, as YAML; with --set, with values replaced.
+    """Print all settings of a recipe as YAML.
 
     Example: dnlnet recipes show camvid-mbv2-dnl --set optim.lr=0.02
 
@@ -90,7 +127,9 @@ def show(
     content: dict[str, Any] = recipe.model_dump(mode="json")
     if sources:
         if recipe.paper is None:
-            raise ValueError(f"{name}: only unchanged recipes of the paper's tables have sources; see recipes list")
+            raise ValueError(
+                f"{name}: only unchanged recipes of the paper's tables have sources (see dnlnet recipes list)"
+            )
         traced = trace(recipe)
         content = {
             field: {"value": value, "source": row.text() if row else "unknown"}
@@ -106,10 +145,6 @@ def show(
         print_table(f"Sources of {name}", rows)
     else:
         typer.echo(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None), nl=False)
-
-
-def _iterations(recipe: "Recipe") -> int:
-    return recipe.schedule.iterations + sum(phase.iterations for phase in recipe.schedule.then)
 
 
 def _first(scores: Mapping[str, float]) -> str:

@@ -1,12 +1,12 @@
-"""`dnlnet train`: train a recipe, and resume it where it stopped."""
+"""`dnlnet train`: train a recipe, and resume a stopped run."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dnlnet.cli.terminal.complete import complete_recipe, complete_setting
-from dnlnet.cli.terminal.numbers import LARGEST_SEED, MOST_THREADS, finite
+from dnlnet.cli.terminal.complete import complete_recipe
+from dnlnet.cli.terminal.options import Data, Device, Seed, Settings, Workers, given, within
 
 if TYPE_CHECKING:
     from dnlnet.engine.train import Outcome
@@ -17,70 +17,69 @@ def train(
         str | None,
         typer.Argument(
             metavar="RECIPE",
-            help="A name of: dnlnet recipes list. Default: a small one that suits the folder of --data.",
+            help="Recipe name (see `dnlnet recipes list`). Default: a small recipe that suits the folder in --data.",
             autocompletion=complete_recipe,
         ),
     ] = None,
     *,
     out: Annotated[
-        Path, typer.Option(metavar="RUN", help="Folder of the run; with that of a stopped one, training resumes.")
+        Path, typer.Option(metavar="RUN", help="Folder of the run. If it holds a stopped run, training resumes.")
     ],
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set, or of your own.")] = None,
+    data: Data = None,
     weights: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Weights that the backbone starts with: a file, or none for random ones."),
+        str | None, typer.Option(metavar="FILE", help="Initial backbone weights: a file, or `none` for random ones.")
     ] = None,
     iterations: Annotated[
         int | None,
-        typer.Option(min=1, max=1_000_000_000, help="How many; warm-up and further rounds change in proportion."),
-    ] = None,
-    batch: Annotated[int | None, typer.Option(min=1, max=65_536, help="Images or clips per iteration.")] = None,
-    lr: Annotated[
-        float | None, typer.Option(min=0, max=100, metavar="RATE", callback=finite, help="The learning rate.")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(metavar="cpu|cuda:1", help="Default: a graphics card, if there is one.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
         typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Replace any value of the recipe; may be repeated.",
-            autocompletion=complete_setting,
+            metavar="N",
+            callback=within(1, 1_000_000_000),
+            help="Number of training iterations. Warm-up and later phases scale with it.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of everything random.")] = 0,
-    workers: Annotated[int, typer.Option(min=0, max=MOST_THREADS, help="Processes that read data.")] = 1,
+    batch: Annotated[
+        int | None, typer.Option(metavar="N", callback=within(1, 65_536), help="Images or clips per iteration.")
+    ] = None,
+    lr: Annotated[float | None, typer.Option(metavar="RATE", callback=within(0, 100), help="Learning rate.")] = None,
+    device: Device = None,
+    settings: Settings = None,
+    seed: Seed = 0,
+    workers: Workers = 1,
     unpack: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep decoded pictures here, and read only windows of them.")
+        Path | None, typer.Option(metavar="DIR", help="Keep decoded images here, and read only crops of them.")
     ] = None,
     cache: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep features of a frozen backbone here, for several runs to share."),
+        typer.Option(metavar="DIR", help="Keep the features of a frozen backbone here, to share them between runs."),
     ] = None,
     skip_nonfinite: Annotated[
-        int, typer.Option(min=0, max=1_000_000_000, help="How many iterations with a non-finite loss may be skipped.")
+        int,
+        typer.Option(
+            metavar="N",
+            callback=within(0, 1_000_000_000),
+            help="Number of iterations that may be skipped because their loss is not finite.",
+        ),
     ] = 0,
 ) -> None:
-    """Train a recipe, or your own folder; stopped or killed, the same command resumes from the last checkpoint.
+    """Train a recipe, on its data set or on your own images.
 
-    Without a recipe, a small one is chosen that suits the folder of the data: images with masks and classes.yaml,
-    COCO's JSON, or folders of videos by class. The folder of the run gets run.yaml, log.jsonl, checkpoints,
-    best.safetensors, last.safetensors, report.md and event files for TensorBoard. Under torchrun, the same command
-    trains in several processes.
+    Without a recipe, the layout of the data folder selects a small one: images with masks and classes.yaml, COCO's
+    JSON, or one folder of videos per class.
 
-    Example: dnlnet train --data ~/my_pictures --out runs/mine
+    The run folder gets run.yaml, log.jsonl, checkpoints, best.safetensors, last.safetensors and report.md. Run the
+    same command again to resume a stopped run from its last checkpoint. Start it with torchrun to train in several
+    processes.
+
+    Example: dnlnet train --data ~/my_images --out runs/mine
 
     Example: dnlnet train camvid-mbv2-dnl --data ~/camvid --out runs/camvid --iterations 400 --set optim.momentum=0.8
     """
-    from dnlnet.cli.terminal.options import given
     from dnlnet.recipes.override import override, shorthands
     from dnlnet.registry import find_recipe
     from dnlnet.runs.choose import choose_recipe, require_ready
 
     if recipe is None and data is None:
-        raise ValueError("give a RECIPE, a name of dnlnet recipes list, or --data DIR, for which one is chosen")
+        raise ValueError("give a RECIPE (see dnlnet recipes list), or --data DIR to have one chosen")
     base, why = choose_recipe(data) if recipe is None and data is not None else (find_recipe(recipe or ""), None)
     short = shorthands(base, **given(weights=weights, iterations=iterations, batch=batch, lr=lr))
     chosen = override(base, [*short, *(settings or [])])
@@ -120,6 +119,6 @@ def train(
 
 
 def stopped(outcome: "Outcome") -> typer.Exit:
-    """Say how a training that a signal stopped goes on; how the command ends then."""
-    typer.echo(f"stopped after iteration {outcome.iteration}, which is saved; the same command resumes from there")
+    """Explain how to resume a run that a signal stopped, and return the exit of the command."""
+    typer.echo(f"stopped after iteration {outcome.iteration}, which is saved; rerun the command to resume")
     return typer.Exit(128 + (outcome.signal or 0))

@@ -1,11 +1,11 @@
-"""`dnlnet verify`: the paper's claims checked by computation, and the block's promises on a device."""
+"""`dnlnet verify`: the paper's claims checked by computation, and the block checked on a device."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dnlnet.cli.terminal.numbers import LARGEST_SEED
+from dnlnet.cli.terminal.options import Json, Seed
 from dnlnet.cli.terminal.outputs import writes
 
 
@@ -13,21 +13,19 @@ from dnlnet.cli.terminal.outputs import writes
 def verify(
     device: Annotated[
         str | None,
-        typer.Option(metavar="cpu|cuda|mps|xpu", help="Check the block on this device instead, in about a minute."),
+        typer.Option(metavar="cpu|cuda|mps|xpu", help="Check the block on this device instead (about a minute)."),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random data the claims are checked on.")
-    ] = 0,
-    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+    seed: Seed = 0,
+    json: Json = None,
 ) -> None:
-    """Check each claim of the paper that can be computed, and show how far it is from holding.
+    """Check each claim of the paper that can be computed, and show the remaining error.
 
-    Exit code 1 only if an identity that the block relies on fails. Claims of the paper that do not hold are
-    reported as they are, with what does hold.
+    The exit code is 1 only if an identity that the block relies on fails. Claims of the paper that do not hold are
+    reported together with what does hold.
 
-    With --device, check that the block computes there what its equations say: all variants in 1d, 2d and 3d, outputs
-    and gradients, in every precision, under autocast and compiled, and that it never holds an attention map. The
-    table can be pasted into a report; exit code 1 if a check fails.
+    With --device, check that the block computes its equations there: all variants in 1d, 2d and 3d, outputs and
+    gradients, every precision, autocast and compiled, without ever storing an attention map. Paste the table into a
+    bug report. The exit code is 1 if a check fails.
 
     Example: dnlnet verify --device cuda
     """
@@ -67,7 +65,7 @@ def verify(
 
 
 def _verify_device(device: str, json: Path | None) -> None:
-    """Run every check on a device, and print a table in Markdown, to be pasted."""
+    """Run every check on a device, and print a Markdown table."""
     import platform
     from dataclasses import asdict
 

@@ -1,4 +1,4 @@
-"""What the shell completes: recipes, data sets, variants, and the keys and values of --set. No torch is needed."""
+"""Shell completion of recipes, data sets, variants, and the keys and values of --set. Needs no torch."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,7 +6,7 @@ import typer
 
 
 def complete_recipe(incomplete: str) -> list[str]:
-    """Names of recipes that begin so.
+    """Complete a recipe name.
 
     >>> complete_recipe("ade20k-r101-")
     ['ade20k-r101-nl', 'ade20k-r101-dnl']
@@ -17,7 +17,7 @@ def complete_recipe(incomplete: str) -> list[str]:
 
 
 def complete_data_set(incomplete: str) -> list[str]:
-    """Names of data sets that begin so.
+    """Complete the name of a data set.
 
     >>> complete_data_set("coco")
     ['coco', 'coco_folder']
@@ -28,7 +28,7 @@ def complete_data_set(incomplete: str) -> list[str]:
 
 
 def complete_variant(incomplete: str) -> list[str]:
-    """Names of variants that begin so, also the last of several with commas between them.
+    """Complete a variant, or the last in a comma-separated list.
 
     >>> complete_variant("dnl_d"), complete_variant("nl,g")
     (['dnl_dagger'], ['nl,gc'])
@@ -40,15 +40,15 @@ def complete_variant(incomplete: str) -> list[str]:
 
 
 def complete_setting(context: typer.Context, incomplete: str) -> list[str]:
-    """Keys of the recipe on the line, or of all, that begin so, and after the equals sign values that have names."""
-    # While the last option has no value, what is not an option stands in `args`, and not in `params`.
+    """Complete a key of the recipe on the line (of any recipe if there is none), or a value after the equals sign."""
+    # While the last option has no value, the arguments are in `args` and not in `params`.
     return settings_of(
         [*context.args, *(text for text in context.params.values() if isinstance(text, str))], incomplete
     )
 
 
-def settings_of(given: Sequence[str], incomplete: str) -> list[str]:
-    """What `complete_setting` offers, if one of the texts is a recipe or a pattern of some; for all if none is.
+def settings_of(words: Sequence[str], incomplete: str) -> list[str]:
+    """Complete a setting of the recipes that any of the words names; of all recipes if none does.
 
     >>> settings_of(["coco-micro-dnl-c4"], "data.short"), settings_of([], "model.variant=dnl_s")
     (['data.short_side='], ['model.variant=dnl_star'])
@@ -57,7 +57,7 @@ def settings_of(given: Sequence[str], incomplete: str) -> list[str]:
     from dnlnet.recipes.override import setting_keys
     from dnlnet.registry import RECIPES, list_recipes
 
-    names = [name for text in given for name in list_recipes(text)] or list(RECIPES)
+    names = [name for text in words for name in list_recipes(text)] or list(RECIPES)
     chosen = [RECIPES[name] for name in names]
     kinds = dict.fromkeys(type(recipe) for recipe in chosen)
     key, equals, value = incomplete.partition("=")

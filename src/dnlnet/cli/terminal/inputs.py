@@ -1,4 +1,4 @@
-"""What commands take as pictures and videos: files, folders, and addresses, whose files are downloaded first."""
+"""Models, images and videos given to a command, and those that it could not use."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -6,35 +6,54 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import typer
+
+
+def require_models(models: Sequence[str]) -> None:
+    """Raise unless each model can be found, before torch is imported, which takes seconds."""
+    from dnlnet.artifacts.model_file import find_model
+    from dnlnet.errors import require_package
+
+    for model in models:
+        if model.startswith("transformers:"):
+            require_package("transformers", "transformers")
+        if ":" not in model:
+            find_model(model)
+
+
+def require_folder(data: Path | None) -> None:
+    """Raise if `data` is given but does not exist."""
+    if data is not None and not data.exists():
+        raise FileNotFoundError(f"{data}: no such folder; give the folder of the data set with --data DIR")
+
 
 @dataclass(frozen=True)
 class Inputs:
-    """Files and folders of this machine.
+    """Local files and folders.
 
     Args:
-        paths: of all of them, in order.
-        addresses: where the downloaded ones come from, by path.
+        paths: All files and folders, in the given order.
+        addresses: Web address of each downloaded file.
     """
 
     paths: Sequence[Path]
     addresses: Mapping[Path, str]
 
     def named(self, text: object) -> str:
-        """A text in which a downloaded file goes by its address.
+        """Replace the paths of downloaded files in a message by their addresses.
 
-        >>> Inputs([], {Path("/x/a.jpg"): "https://example.org/a.jpg"}).named("/x/a.jpg: is not a picture")
-        'https://example.org/a.jpg: is not a picture'
+        >>> Inputs([], {Path("/x/a.jpg"): "https://example.org/a.jpg"}).named("/x/a.jpg: is not an image")
+        'https://example.org/a.jpg: is not an image'
         """
-        said = str(text)
+        message = str(text)
         for path, address in self.addresses.items():
-            said = said.replace(str(path), address)
-        return said
+            message = message.replace(str(path), address)
+        return message
 
 
 @contextmanager
 def open_inputs(given: Sequence[str]) -> Iterator[Inputs]:
-    """The inputs of a command, for as long as the block lasts; one that is not there is an error."""
-    from dnlnet.cli.terminal.problems import say
+    """Download web addresses, and keep the files while the context is open."""
     from dnlnet.data.downloads import download, is_url
 
     for one in given:
@@ -53,7 +72,22 @@ def open_inputs(given: Sequence[str]) -> Iterator[Inputs]:
         try:
             yield inputs
         except (ValueError, OSError) as error:
-            said = inputs.named(error)
-            if said == str(error):
+            message = inputs.named(error)
+            if message == str(error):
                 raise
-            raise ValueError(said) from None
+            raise ValueError(message) from None
+
+
+def end_with(problems: Sequence[str], count: int) -> None:
+    """List the inputs that failed, and exit with 2 if all `count` did, or else with 1."""
+    for problem in problems:
+        say(f"not done: {problem}")
+    if problems:
+        raise typer.Exit(2 if len(problems) == count else 1)
+
+
+def say(text: str) -> None:
+    """Print a line to standard error, with control characters in file names escaped."""
+    from dnlnet.names import printable
+
+    typer.echo(printable(text), err=True)

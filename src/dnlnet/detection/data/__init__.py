@@ -1,1 +1,1 @@
-"""Data sets of objects, in COCO's format."""
+"""Detection data sets in COCO's format."""

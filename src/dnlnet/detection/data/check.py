@@ -1,4 +1,4 @@
-"""Read every image of a data set of objects once, and look at every object: what there is, and all that is wrong."""
+"""Check a detection data set by reading every image and drawing every object."""
 
 # K classes
 
@@ -21,23 +21,23 @@ from dnlnet.data.labelled import Problem
 from dnlnet.detection.data.objects import AnnotatedImage, Instance, InstanceImages
 from dnlnet.detection.data.outlines import count_pixels
 
-_OVER_THE_EDGE = 1.0  # pixels by which a box may leave its image, and
-_APART = 2.0  # by which it may differ from its outline, before that is a fault
+_BEYOND_IMAGE = 1.0  # pixels that a box may extend beyond its image
+_OFF_OUTLINE = 2.0  # pixels that a box may differ from its outline
 
 
 @dataclass(frozen=True)
 class InstanceReport:
-    """What a split holds.
+    """Contents of a split, and its problems.
 
     Args:
-        name: of the images.
-        images: how many of them.
-        class_names: the K names.
-        class_instances: objects of each class, crowds among them.
-        class_images: images with an object of each class.
-        left_out: how many objects and images are not trained on, by reason.
-        sizes: (width, height) -> how many images, the most frequent first.
-        problems: all that is wrong, each with its path.
+        name: Name of the data set and split.
+        images: Number of images.
+        class_names: Names of the K classes.
+        class_instances: Number of objects per class, including crowds.
+        class_images: Number of images per class.
+        left_out: Number of objects and images not used for training, by reason.
+        sizes: (width, height) -> number of images, most frequent first.
+        problems: Everything that is wrong, with paths.
     """
 
     name: str
@@ -50,7 +50,7 @@ class InstanceReport:
     problems: Sequence[Problem]
 
     def to_json(self) -> dict[str, object]:
-        """The report in types that JSON has.
+        """Return the report in JSON types.
 
         >>> InstanceReport("mine", 1, ["cat"], [3], [1], {"crowds": 1}, {(2, 2): 1}, []).to_json()["classes"]
         [{'name': 'cat', 'instances': 3, 'images': 1}]
@@ -65,23 +65,23 @@ class InstanceReport:
         }
 
     def contents(self) -> Contents:
-        """What the table shows."""
+        """Return the table of the classes."""
         reasons = [f"{reason} {count}" for reason, count in self.left_out.items()]
         return Contents(
             count_of(self.images, "image"),
             self.class_instances,
             {"objects": counts_or_none(self.class_instances), "images": counts_or_none(self.class_images)},
             count_of(sum(self.class_instances), "object"),
-            [f"not learnt from: {', '.join(reasons) or 'none'}"],
+            [f"not used for training: {', '.join(reasons) or 'none'}"],
         )
 
 
 def check_instances(images: InstanceImages, progress: Callable[[], None] | None = None) -> InstanceReport:
-    """Read all files and draw all objects; what is wrong becomes a problem of the report and does not stop it.
+    """Read all files and draw all objects. Problems go into the report and do not stop the check.
 
     Args:
-        images: what to read.
-        progress: called after each image, in their order.
+        images: Images to check.
+        progress: Called after each image, in order.
 
     >>> from pathlib import Path
     >>> from dnlnet.data.classes import Classes
@@ -111,44 +111,41 @@ def check_instances(images: InstanceImages, progress: Callable[[], None] | None 
 
 
 def _repeated(images: Sequence[AnnotatedImage]) -> Iterator[Problem]:
-    """A problem for each object whose number was there before."""
+    """Yield a problem for each object whose id occurred before."""
     seen: dict[int, AnnotatedImage] = {}
     for image in images:
         for one in image.instances:
-            if one.number in seen:
-                other = seen[one.number].path.name
-                yield Problem(image.path, f"annotation {one.number} has the id of another one, in {other}")
-            seen.setdefault(one.number, image)
+            if one.id in seen:
+                text = f"annotation {one.id} has the same id as another one, in {seen[one.id].path.name}"
+                yield Problem(image.path, text)
+            seen.setdefault(one.id, image)
 
 
 def _read(images: InstanceImages, index: int) -> tuple[Size | None, list[Problem]]:
-    """Width and height of an image, if it can be read, and all that is wrong with it and its objects."""
+    """Return width and height of an image, None if unreadable, and the problems of the image and its objects."""
     problems: list[Problem] = []
     size = None
     with collecting(problems):
-        height, width, _ = images.picture(index).shape
+        height, width, _ = images.pixels(index).shape
         size = width, height
     image = images.images[index]
     for one in image.instances:
-        faults = [*one.outline.faults(image.size), *_box_faults(one, image), *_mask_faults(one, image)]
-        problems += [Problem(image.path, f"annotation {one.number} {fault}") for fault in faults]
+        faults = [*one.outline.faults(image.size), *_box_faults(one, image)]
+        if not count_pixels(one.outline, image.size):
+            faults.append("has an outline without a pixel")
+        problems += [Problem(image.path, f"annotation {one.id} {fault}") for fault in faults]
     return size, problems
 
 
 def _box_faults(one: Instance, image: AnnotatedImage) -> Iterator[str]:
-    (x, y, across, down), (height, width) = one.box, image.size
+    (x, y, box_width, box_height), (height, width) = one.box, image.size
     box = f"the box {[round(value, 2) for value in one.box]} (left, top, width, height)"
-    if min(x, y, width - x - across, height - y - down) < -_OVER_THE_EDGE:
+    if min(x, y, width - x - box_width, height - y - box_height) < -_BEYOND_IMAGE:
         yield f"has {box} outside the {width} x {height} image"
     if one.too_small(image.size):
-        yield f"has {box}, of which a side in the image is at most 1 pixel"
+        yield f"has {box}, with a side of at most 1 pixel in the image"
     bounds = one.outline.bounds()
     if bounds is not None and not one.crowd:
-        apart = max(abs(a - b) for a, b in zip((x, y, x + across, y + down), bounds, strict=True))
-        if apart > _APART:
+        apart = max(abs(a - b) for a, b in zip((x, y, x + box_width, y + box_height), bounds, strict=True))
+        if apart > _OFF_OUTLINE:
             yield f"has {box}, {apart:.0f} pixels off its outline"
-
-
-def _mask_faults(one: Instance, image: AnnotatedImage) -> Iterator[str]:
-    if not count_pixels(one.outline, image.size):
-        yield "has an outline without a pixel"

@@ -1,7 +1,7 @@
-"""Objects in COCO's format: COCO 2017, or your own images with a JSON file of the same format.
+"""COCO 2017, and your own images with annotations in COCO's format.
 
-The file has `images` (id, file_name, height, width), `categories` (id, name) and `annotations` (image_id,
-category_id, bbox, segmentation, and usually id, area and iscrowd), a list each.
+The JSON file has three lists: `images` (id, file_name, height, width), `categories` (id, name) and `annotations`
+(image_id, category_id, bbox, segmentation, and usually id, area and iscrowd).
 """
 
 import json
@@ -23,14 +23,14 @@ from dnlnet.errors import shown, unknown
 
 SPLITS = ("train2017", "val2017")
 KEYS = ("images", "annotations", "categories")
-_FORMAT = f"expected COCO's instances format: {', '.join(KEYS[:-1])} and {KEYS[-1]}, a list each"
+_FORMAT = f"expected COCO's instances format: {', '.join(KEYS[:-1])} and {KEYS[-1]}, each a list"
 
 
 def open_coco(root: Path, split: str) -> InstanceImages:
-    """The images of a split of COCO 2017.
+    """Open a split of COCO 2017.
 
     Args:
-        root: the folder of `annotations/instances_<split>.json` and of the folder `<split>` with the images.
+        root: Folder with `annotations/instances_<split>.json` and the images in `<split>`.
         split: train2017 or val2017.
 
     >>> open_coco(Path("coco"), "train")
@@ -43,7 +43,7 @@ def open_coco(root: Path, split: str) -> InstanceImages:
 
 
 def open_coco_folder(root: Path, split: str) -> InstanceImages:
-    """Your own images with objects: `annotations/<split>.json` in COCO's format, images in `<split>` or `images`.
+    """Open your own images: `annotations/<split>.json` in COCO's format, with the images in `<split>` or `images`.
 
     >>> open_coco_folder(Path("mine"), "train")
     Traceback (most recent call last):
@@ -56,22 +56,21 @@ def open_coco_folder(root: Path, split: str) -> InstanceImages:
 
 
 def open_coco_file(annotations: Path, images: Path, name: str | None = None) -> InstanceImages:
-    """The images that a JSON file in COCO's format describes.
+    """Open the images described by a JSON file in COCO's format.
 
-    A file that is not of this format raises ValueError. What is wrong with single entries becomes `problems`, and
-    those entries are left out.
+    Raises ValueError if the file has another format. Bad entries are left out and listed in `problems`.
 
     Args:
-        annotations: the JSON file.
-        images: the folder that its file names are in.
-        name: of the data set, for messages; default: the name of the JSON file.
+        annotations: JSON file.
+        images: Folder of the image files.
+        name: Name of the data set, for messages. Default: name of the JSON file.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder) / "mine.json"
     ...     _ = path.write_text('{"images": [], "annotations": [], "categories": [{"id": 7, "name": "cat"}]}')
     ...     mine = open_coco_file(path, Path(folder))
-    >>> mine.name, mine.classes.names, mine.categories
+    >>> mine.name, mine.classes.names, mine.classes.numbers
     ('mine', ('cat',), (7,))
     """
     content = _load(annotations)
@@ -79,10 +78,10 @@ def open_coco_file(annotations: Path, images: Path, name: str | None = None) -> 
         raise FileNotFoundError(f"{images}: no such folder")
     names = _category_names(content["categories"], annotations)
     listed, faults = read_entries("image", content["images"], lambda entry, _: read_image(entry, images))
-    faults += _repeated("images", "id", [image.number for image in listed])
+    faults += _repeated("images", "id", [image.id for image in listed])
     faults += _repeated("images", "file_name", [str(image.path.relative_to(images)) for image in listed])
     labels = {number: label for label, number in enumerate(names, start=1)}
-    unique = {image.number: image for image in reversed(listed)}  # of several with one id the first
+    unique = {image.id: image for image in reversed(listed)}  # the first of several with the same id
     sizes = {number: image.size for number, image in unique.items()}
     found, object_faults = read_entries(
         "annotation", content["annotations"], partial(read_object, sizes=sizes, labels=labels)
@@ -91,11 +90,11 @@ def open_coco_file(annotations: Path, images: Path, name: str | None = None) -> 
     instances: dict[int, list[Instance]] = defaultdict(list)
     for number, one in found:
         instances[number].append(one)
-    present, missing = _present([image for image in listed if unique[image.number] is image])
+    present, missing = _present([image for image in listed if unique[image.id] is image])
     return InstanceImages(
         name=name or annotations.stem,
         classes=Classes(tuple(names.values()), distinct_colours(len(names)), tuple(names)),
-        images=tuple(replace(image, instances=tuple(instances[image.number])) for image in present),
+        images=tuple(replace(image, instances=tuple(instances[image.id])) for image in present),
         problems=(*(Problem(annotations, text) for text in [*faults, *object_faults]), *missing),
     )
 
@@ -109,13 +108,13 @@ def _load(path: Path) -> dict[str, list[Any]]:
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: is not JSON: {error.msg} in line {error.lineno}; {_FORMAT}") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path}: is not JSON: it is not text in UTF-8; {_FORMAT}") from None
+        raise ValueError(f"{path}: is not JSON: it is not UTF-8 text; {_FORMAT}") from None
     except RepeatedKeyError as error:
         raise ValueError(f"{path}: {error}; {_FORMAT}") from None
     except MemoryError:
         raise ValueError(f"{path}: does not fit into memory; split it into several files") from None
-    except (RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits
-        what = "is nested too deeply" if isinstance(error, RecursionError) else "has a number of too many digits"
+    except (RecursionError, ValueError) as error:  # ValueError: a number with thousands of digits
+        what = "is nested too deeply" if isinstance(error, RecursionError) else "has a number with too many digits"
         raise ValueError(f"{path}: {what}; {_FORMAT}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path}: holds a {type(content).__name__}; {_FORMAT}")
@@ -127,7 +126,7 @@ def _load(path: Path) -> dict[str, list[Any]]:
 
 
 def _category_names(entries: list[Any], path: Path) -> dict[int, str]:
-    """Number -> name of each category, in the order of the numbers."""
+    """Return id -> name of the categories, in the order of their ids."""
     found, faults = read_entries("category", entries, read_category)
     faults += _repeated("categories", "id", [number for number, _ in found])
     faults += _repeated("categories", "name", [name for _, name in found])
@@ -139,7 +138,7 @@ def _category_names(entries: list[Any], path: Path) -> dict[int, str]:
 
 
 def _repeated(kind: str, key: str, values: Sequence[int | str]) -> list[str]:
-    """A fault for each value that is there more than once."""
+    """Return a fault for each value that occurs more than once."""
     return [
         f"{count} {kind} have the {key} {shown(value)}; each needs its own"
         for value, count in Counter(values).items()
@@ -148,7 +147,7 @@ def _repeated(kind: str, key: str, values: Sequence[int | str]) -> list[str]:
 
 
 def _present(images: Sequence[AnnotatedImage]) -> tuple[list[AnnotatedImage], list[Problem]]:
-    """The images whose files exist, and a problem for each of the others; every folder is listed only once."""
+    """Return the images whose files exist, and a problem for each of the others. Each folder is listed once."""
     folders = {image.path.parent for image in images}
     files = {folder: frozenset(os.listdir(folder)) if folder.is_dir() else frozenset() for folder in folders}
     present: list[AnnotatedImage] = []

@@ -1,6 +1,6 @@
-"""The entries of a file in COCO's format: what each must be, and one sentence for what it is instead.
+"""Checks of the entries of a COCO file.
 
-Everything is checked here, because pycocotools checks nothing: a size or coordinate out of range crashes the process.
+Everything is checked here because pycocotools checks nothing: a bad size or coordinate crashes the process.
 """
 
 from collections import defaultdict
@@ -20,18 +20,17 @@ from dnlnet.errors import shown
 Read = TypeVar("Read")
 
 _LARGEST_ID = 2**63 - 1
-_LONGEST_NAME = 255  # characters of a file or folder, as systems allow
-_LARGEST_MEASURE = 1e12  # of a coordinate or an area in pixels
+_LONGEST_NAME = 255  # characters of a file or folder name that file systems allow
+_LARGEST_MEASURE = 1e12  # for coordinates and areas in pixels
 
 
 def read_entries(kind: str, entries: Iterable[Any], read: Callable[[Any, int], Read]) -> tuple[list[Read], list[str]]:
-    """What was read of the good entries, and what is wrong with the others, equal faults once with a count.
+    """Read each entry. Return the results of the good ones and the faults of the others; equal faults are counted.
 
     Args:
-        kind: what an entry is called in messages.
-        entries: of the file.
-        read: from an entry and its number, which is its id or else its place, to what it stands for; a ValueError
-            says what is wrong.
+        kind: Name of an entry in messages.
+        entries: Entries of the file.
+        read: Function of an entry and its id, or its position if it has none. Raises ValueError for a bad entry.
 
     >>> read_entries("category", [{"id": 7, "name": "cat"}, {"id": 8}], read_category)
     ([(7, 'cat')], ['category 8 has the name nothing; expected text'])
@@ -53,7 +52,7 @@ def read_entries(kind: str, entries: Iterable[Any], read: Callable[[Any, int], R
 
 
 def read_category(entry: Any, number: int) -> tuple[int, str]:
-    """Id and name of a category.
+    """Return id and name of a category.
 
     >>> read_category({"id": 7, "name": "cat"}, 7)
     (7, 'cat')
@@ -65,7 +64,7 @@ def read_category(entry: Any, number: int) -> tuple[int, str]:
 
 
 def read_image(entry: Any, folder: Path) -> AnnotatedImage:
-    """An image, still without objects, of which the file is in this folder.
+    """Return an image whose file is in this folder, without its objects.
 
     >>> read_image({"id": 7, "file_name": "a.jpg", "height": 2, "width": 3}, Path("train")).path
     PosixPath('train/a.jpg')
@@ -88,13 +87,13 @@ def read_image(entry: Any, folder: Path) -> AnnotatedImage:
 def read_object(
     entry: Any, number: int, sizes: Mapping[int, Size], labels: Mapping[int, int]
 ) -> tuple[int, Instance]:
-    """The id of the image that an object is in, and the object.
+    """Return the image id of an annotation, and its object.
 
     Args:
-        entry: of the annotations.
-        number: its id, or its place if it has none.
-        sizes: of the images, by their ids.
-        labels: of the categories, by their ids.
+        entry: Annotation.
+        number: Its id, or its position if it has none.
+        sizes: Image id -> size.
+        labels: Category id -> label.
     """
     if "id" in entry:
         _own_id(entry)
@@ -115,7 +114,7 @@ def read_object(
 
 
 def is_id(value: Any) -> bool:
-    """Whether a value is a number that images, categories and objects can have.
+    """Return whether a value can be the id of an image, a category or an annotation.
 
     >>> is_id(7), is_id(-1), is_id(True), is_id(2**64)
     (True, False, False, False)
@@ -126,7 +125,7 @@ def is_id(value: Any) -> bool:
 def _own_id(entry: Any) -> int:
     value = entry.get("id")
     if not is_id(value):
-        raise ValueError(f"has the id {shown(value)}; expected a whole number of 0 or more, in 64 bits")
+        raise ValueError(f"has the id {shown(value)}; expected a whole number in 0..2^63 - 1")
     return int(value)
 
 
@@ -141,7 +140,7 @@ def _known(entry: Any, key: str, kind: str, known: Mapping[int, Any]) -> int:
 
 def _outline(value: Any, size: Size) -> Outline:
     outline = _parsed_outline(value, size)
-    if fault := outline.impossible(size):
+    if fault := outline.drawing_fault(size):
         raise ValueError(fault)
     return outline
 

@@ -1,6 +1,6 @@
-"""The outlines of objects as COCO writes them, polygons or run lengths, and the masks they stand for."""
+"""Object outlines in COCO's two forms, polygons and run lengths, and the masks they describe."""
 
-# H, W size of a picture; n objects
+# H, W size of an image; n objects
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ from dnlnet.errors import load_extra
 
 Bounds = tuple[float, float, float, float]  # left, top, right, bottom
 Mask = NDArray[np.uint8]
-Rle = dict[str, Any]  # what pycocotools calls RLE: the size [H, W], and the compressed counts
+Rle = dict[str, Any]  # pycocotools' run-length encoding: the size [H, W] and the compressed counts
 
 _LEAST_COORDINATES = 6  # three points make an area
-_SLACK = 1.0  # pixels beyond the edge of the picture that are not an error: annotators round
-_REACH = 10  # times the longer side of the picture: a point farther away than that is refused
-_LONGEST_WALK = 2**21  # pixels around a polygon; pycocotools keeps some 100 bytes for each
+_SLACK = 1.0  # pixels that a point may lie outside the image, because annotators round
+_REACH = 10  # points farther away than this many times the image's longer side are refused
+_LONGEST_BORDER = 2**21  # pixels around a polygon; pycocotools keeps about 100 bytes for each
 
 
 @dataclass(frozen=True, eq=False)
 class Polygons:
-    """An object as one polygon or several, each x, y, x, y, ... in pixels of the picture.
+    """An object as one or more polygons, each x, y, x, y, ... in pixels of the image.
 
-    Parts of fewer than three points, or with an x that has no y, bound nothing and are left out of the mask.
+    Polygons with fewer than three points, or with an x that has no y, are left out of the mask.
 
     >>> Polygons((np.array([0.0, 0, 4, 0, 4, 3, 0, 3]),)).area()
     12.0
@@ -36,34 +36,37 @@ class Polygons:
     parts: tuple[NDArray[np.float64], ...]
 
     def area(self) -> float:
-        """What the polygons bound, each by itself, in square pixels; 0 exactly when they bound nothing.
+        """Return the sum of the polygons' areas, as COCO's files state it; 0 only if they bound nothing.
 
-        COCO's files state this area. pycocotools computes another one, the number of pixels: see `count_pixels`.
+        It differs from the number of pixels in the mask: see `count_pixels`.
         """
         return float(sum(_polygon_area(part) for part in self._usable()))
 
     def bounds(self) -> Bounds | None:
-        """The smallest box around the parts that bound something."""
+        """Return the smallest box around the usable polygons."""
         usable = self._usable()
         if not usable:
             return None
-        across, down = (np.concatenate([part[axis::2] for part in usable]) for axis in (0, 1))
-        return float(across.min()), float(down.min()), float(across.max()), float(down.max())
+        x, y = (np.concatenate([part[axis::2] for part in usable]) for axis in (0, 1))
+        return float(x.min()), float(y.min()), float(x.max()), float(y.max())
 
-    def impossible(self, size: Size) -> str | None:
-        """Why they cannot be drawn in a picture of this size, or None; pycocotools would crash the process."""
+    def drawing_fault(self, size: Size) -> str | None:
+        """Return why the polygons cannot be drawn in an image of this size, or None.
+
+        Drawing them anyway would crash the process in pycocotools.
+        """
         reach = _REACH * max(size)
         for part in self._usable():
             low, high = float(part.min()), float(part.max())
-            if not (low >= -reach and high <= reach):  # or a value is nan
+            if not (low >= -reach and high <= reach):  # also true of nan
                 x, y = _farthest(part, size)
                 return f"has a polygon with the point ({x:g}, {y:g}), far outside the {size[1]} x {size[0]} image"
-            if len(part) * (high - low) > _LONGEST_WALK and (walk := _walk(part)) > _LONGEST_WALK:
-                return f"has a polygon with a border of {walk:.0f} pixels; expected at most {_LONGEST_WALK}"
+            if len(part) * (high - low) > _LONGEST_BORDER and (border := _border(part)) > _LONGEST_BORDER:
+                return f"has a polygon with a border of {border:.0f} pixels; expected at most {_LONGEST_BORDER}"
         return None
 
     def faults(self, size: Size) -> list[str]:
-        """Everything that is wrong with them in a picture of this size."""
+        """Return everything that is wrong with the polygons in an image of this size."""
         height, width = size
         found = [] if self.parts else ["has no polygon"]
         for part in self.parts:
@@ -77,15 +80,15 @@ class Polygons:
         return found
 
     def rle(self, size: Size) -> Rle:
-        """The mask in a picture of this size, as run lengths."""
+        """Return the mask in an image of this size as run lengths."""
         _require_drawable(self, size)
         coco, usable = _pycocotools(), self._usable()
         if not usable:
-            return _compressed(coco.encode(np.zeros(size, dtype=np.uint8, order="F")))
-        return _compressed(coco.merge(coco.frPyObjects([part.tolist() for part in usable], *size)))
+            return _with_text(coco.encode(np.zeros(size, dtype=np.uint8, order="F")))
+        return _with_text(coco.merge(coco.frPyObjects([part.tolist() for part in usable], *size)))
 
     def mask(self, original: Size, size: Size) -> Mask:
-        """The mask (H, W) of `size`, drawn at that size, of a picture that was `original` before it was resized."""
+        """Draw the mask (H, W) at `size`, for an image resized from `original`."""
         scale = np.array([size[1] / original[1], size[0] / original[0]])
         scaled = Polygons(tuple((part.reshape(-1, 2) * scale).ravel() for part in self._usable()))
         return _decoded(scaled.rle(size))
@@ -96,11 +99,11 @@ class Polygons:
 
 @dataclass(frozen=True, eq=False)
 class RunLengths:
-    """An object as lengths of runs of pixels, outside and inside in turn, down the columns of the picture.
+    """An object as run lengths of pixels, alternately outside and inside, down the columns of the image.
 
     Args:
-        size: of the picture.
-        counts: the lengths; `decompressed` reads COCO's text of them.
+        size: Size of the image.
+        counts: Run lengths (see `decompressed` for COCO's text form).
 
     >>> RunLengths((2, 2), np.array([1, 3])).mask((2, 2), (2, 2)).tolist()
     [[0, 1], [1, 1]]
@@ -110,49 +113,57 @@ class RunLengths:
     counts: NDArray[np.int64]
 
     def area(self) -> float:
-        """How many pixels are inside."""
+        """Return the number of pixels inside."""
         return float(count_pixels(self, self.size))
 
     def bounds(self) -> Bounds | None:
-        """The smallest box around the pixels inside, or None if there are none."""
-        # pycocotools' toBbox is wrong where a run has no pixels.
+        """Return the smallest box around the pixels inside."""
+        # pycocotools' toBbox is wrong for runs without pixels.
         return Image.fromarray(_decoded(self.rle(self.size))).getbbox()
 
-    def impossible(self, size: Size) -> str | None:
-        """Why they are not a mask of a picture of this size, or None; pycocotools would crash the process."""
+    def drawing_fault(self, size: Size) -> str | None:
+        """Return why the run lengths are not a mask of an image of this size, or None.
+
+        Drawing them anyway would crash the process in pycocotools.
+        """
         if self.size != size:
             sizes = "{} x {} for an image of {} x {} (height x width)".format(*self.size, *size)
             return f"has run lengths of {sizes}; both must be the same"
         pixels = size[0] * size[1]
         if self.counts.min(initial=0) < 0:
             return f"has a run length of {self.counts.min()}; expected none below 0"
-        total = sum(self.counts.tolist())  # of Python's numbers, which do not wrap
+        total = sum(self.counts.tolist())  # Python's integers do not overflow
         return None if total == pixels else f"has run lengths of {total} pixels in all; expected {pixels}"
 
     def faults(self, size: Size) -> list[str]:
-        """Everything that is wrong with them in a picture of this size."""
-        fault = self.impossible(size)
+        """Return everything that is wrong with the run lengths in an image of this size."""
+        fault = self.drawing_fault(size)
         return [] if fault is None else [fault]
 
     def rle(self, size: Size) -> Rle:
-        """The mask in a picture of this size, as run lengths that are compressed."""
+        """Return the mask in an image of this size as compressed run lengths."""
         _require_drawable(self, size)
-        return _compressed(_pycocotools().frPyObjects({"size": size, "counts": self.counts.tolist()}, *size))
+        return _with_text(_pycocotools().frPyObjects({"size": size, "counts": self.counts.tolist()}, *size))
 
     def mask(self, original: Size, size: Size) -> Mask:
-        """The mask (H, W) of `size`, resized from that of the picture, which was `original` before."""
+        """Return the mask (H, W) of an image of size `original`, resized to `size`."""
         mask = _decoded(self.rle(original))
         if size == original:
             return mask
         return np.asarray(Image.fromarray(mask).resize((size[1], size[0]), Image.Resampling.NEAREST))
 
 
-def decompressed(text: str) -> NDArray[np.int64]:
-    """The run lengths in COCO's text, to be checked: pycocotools reads it too, but does not tell their sum, and where
-    that is less than the picture, its mask ends in whatever the memory held before.
+Outline = Polygons | RunLengths
 
-    Each character has five bits of a number, the lowest first; from the fourth number on, each is what it is more
-    than the last but one.
+
+def decompressed(text: str) -> NDArray[np.int64]:
+    """Decode COCO's text form of run lengths.
+
+    pycocotools also reads it, but does not reveal the sum of the lengths; if that is less than the image, the rest of
+    its mask is uninitialised memory.
+
+    Each character holds five bits of a number, lowest first. From the fourth number on, each is stored as the
+    difference from the second-last one.
 
     >>> decompressed("13").tolist()
     [1, 3]
@@ -176,17 +187,8 @@ def decompressed(text: str) -> NDArray[np.int64]:
     return np.array(counts, dtype=np.int64)
 
 
-Outline = Polygons | RunLengths
-
-
-def _require_drawable(outline: Outline, size: Size) -> None:
-    """Fail before pycocotools sees what it cannot draw: it checks nothing."""
-    if fault := size_fault(size) or outline.impossible(size):
-        raise ValueError(f"an object {fault}")
-
-
 def count_pixels(outline: Outline, size: Size) -> int:
-    """How many pixels of a picture of this size are inside; the mask itself is not made.
+    """Count the pixels inside an outline in an image of this size, without drawing the mask.
 
     >>> count_pixels(Polygons((np.array([1.0, 1, 3, 1, 3, 3, 1, 3]),)), (4, 4))
     4
@@ -195,7 +197,7 @@ def count_pixels(outline: Outline, size: Size) -> int:
 
 
 def draw_masks(outlines: Sequence[Outline], original: Size, size: Size) -> Mask:
-    """The masks (n, H, W) of `size`, 1 inside and 0 outside, of objects in a picture that was `original` before.
+    """Draw masks (n, H, W) at `size`, 1 inside and 0 outside, for an image resized from `original`.
 
     >>> square = Polygons((np.array([1.0, 1, 3, 1, 3, 3, 1, 3]),))
     >>> draw_masks([square], original=(4, 4), size=(2, 2)).tolist()
@@ -207,6 +209,12 @@ def draw_masks(outlines: Sequence[Outline], original: Size, size: Size) -> Mask:
     return masks
 
 
+def _require_drawable(outline: Outline, size: Size) -> None:
+    """Raise before pycocotools, which checks nothing, crashes on an impossible outline."""
+    if fault := size_fault(size) or outline.drawing_fault(size):
+        raise ValueError(f"an object {fault}")
+
+
 def _pycocotools() -> Any:
     return load_extra("pycocotools.mask", "detection")
 
@@ -216,19 +224,19 @@ def _decoded(rle: Rle) -> Mask:
     return mask
 
 
-def _compressed(rle: Rle) -> Rle:
-    """Counts as text, which JSON can hold."""
+def _with_text(rle: Rle) -> Rle:
+    """Return the run lengths with their counts as text, for JSON."""
     return {"size": list(rle["size"]), "counts": rle["counts"].decode("ascii")}
 
 
 def _polygon_area(part: NDArray[np.float64]) -> float:
     """|sum_i x_i y_(i+1) - x_(i+1) y_i| / 2, with the first point as the origin."""
-    across, down = part[0::2] - part[0], part[1::2] - part[1]
-    return float(abs(across[:-1] @ down[1:] - across[1:] @ down[:-1]) / 2)
+    x, y = part[0::2] - part[0], part[1::2] - part[1]
+    return float(abs(x[:-1] @ y[1:] - x[1:] @ y[:-1]) / 2)
 
 
-def _walk(part: NDArray[np.float64]) -> float:
-    """Pixels that pycocotools visits around a polygon: of each edge its longer extent."""
+def _border(part: NDArray[np.float64]) -> float:
+    """Return the number of pixels that pycocotools visits around a polygon: the longer extent of each edge."""
     points = part.reshape(-1, 2)
     return float(np.abs(np.diff(points, axis=0, append=points[:1])).max(axis=1).sum())
 
@@ -238,8 +246,8 @@ def _outside(coordinates: NDArray[np.float64], length: int) -> bool:
 
 
 def _farthest(part: NDArray[np.float64], size: Size) -> tuple[float, float]:
-    """The point that lies farthest over the edge."""
+    """Return the point farthest outside an image of this size."""
     points = part.reshape(-1, 2)
-    over = np.maximum(-points, points - np.array([size[1], size[0]])).max(axis=1)
-    x, y = points[over.argmax()]
+    outside = np.maximum(-points, points - np.array([size[1], size[0]])).max(axis=1)
+    x, y = points[outside.argmax()]
     return float(x), float(y)

@@ -1,4 +1,4 @@
-"""The data sets of objects, by name."""
+"""Detection data sets by name."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ DATA_SETS: dict[str, DataSet[InstanceImages]] = {
             coco.SPLITS,
             coco.open_coco,
             "annotations/instances_{train2017,val2017}.json with {train2017,val2017}/*.jpg; or a JSON file of the "
-            "same format, with --images for the folder of its pictures",
+            "same format, with --images for the folder of its images",
             quick=False,
             signs=("annotations/instances_train2017.json", "train2017"),
             package=_PACKAGE,
@@ -31,7 +31,7 @@ DATA_SETS: dict[str, DataSet[InstanceImages]] = {
             "coco_folder",
             (),
             coco.open_coco_folder,
-            "annotations/<split>.json in COCO's format, with the pictures in <split>/ or images/",
+            "annotations/<split>.json in COCO's format, with the images in <split>/ or images/",
             find_splits=found_or_train(_folder_splits),
             quick=False,
             signs=("annotations/*.json",),

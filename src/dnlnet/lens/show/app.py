@@ -23,15 +23,22 @@ from PIL import Image
 
 from dnlnet.box import PHOTOS
 from dnlnet.data.labelled import open_picture
-from dnlnet.data.names import in_html, printable
 from dnlnet.data.pictures import read_picture
 from dnlnet.errors import load_extra
 from dnlnet.files import make_folder
-from dnlnet.lens.show.explorer.fit import shrink
-from dnlnet.lens.show.guard import LocalOnly
+from dnlnet.lens.show.attended_image import (
+    LEARNT_LITTLE,
+    AttendedImage,
+    ImageModel,
+    classes_of,
+    is_nearly_uniform,
+)
 from dnlnet.lens.show.layers import with_few_layers
+from dnlnet.lens.show.local_only import LocalOnly
+from dnlnet.lens.show.page.fit import shrink
 from dnlnet.lens.show.panels import overlay_heat
-from dnlnet.lens.show.views import LEARNT_LITTLE, Picture, PictureModel, Point, classes_of, is_nearly_uniform
+from dnlnet.lens.show.query_points import Point
+from dnlnet.names import in_html, printable
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -62,19 +69,19 @@ class Explorer:
 
     def __init__(
         self,
-        models: Mapping[str, PictureModel],
+        models: Mapping[str, ImageModel],
         max_megabytes: float = MAX_MEGABYTES,
         max_pixels: int = MAX_PIXELS,
         look_side: int = LOOK_SIDE,
         every_layer: bool = False,
     ) -> None:
         for title, model in models.items():
-            if not isinstance(model, PictureModel):
+            if not isinstance(model, ImageModel):
                 raise ValueError(f"{title} does not look at pictures, which this is for; see dnlnet attend")
         self.models, self.max_megabytes, self.max_pixels = models, max_megabytes, max_pixels
         self.look_side, self.every_layer = look_side, every_layer
 
-    def open(self, path: Path) -> Picture:
+    def open(self, path: Path) -> AttendedImage:
         """Look at an uploaded file; a ValueError says in one sentence why it cannot be."""
         name, pixels = path.name, self._read(path)
         height, width = pixels.shape[:2]
@@ -82,7 +89,7 @@ class Explorer:
             pixels = np.asarray(shrink(pixels, self.look_side))
             name += f", made smaller: {pixels.shape[1]} x {pixels.shape[0]} of its {width} x {height} pixels"
         views = [view for title, model in self.models.items() for view in model.views(title, pixels)]
-        picture = Picture(name, pixels, views, classes=classes_of(self.models.values()))
+        picture = AttendedImage(name, pixels, views, classes=classes_of(self.models.values()))
         return picture if self.every_layer else with_few_layers(picture, MOST_VIEWS)
 
     def _read(self, path: Path) -> NDArray[np.uint8]:
@@ -100,7 +107,7 @@ class Explorer:
         with _reading(path):
             return read_picture(path)
 
-    def at(self, picture: Picture, point: Point) -> tuple[list[str], list[Shown]]:
+    def at(self, picture: AttendedImage, point: Point) -> tuple[list[str], list[Shown]]:
         """What every view shows of a pixel: sentences, and pictures with their captions."""
         picture.require_inside(point)
         row, column = point
@@ -126,7 +133,7 @@ class Explorer:
                     shown.append((_marked((255 * warm).astype(np.uint8), point), caption))
         return lines, shown
 
-    def predictions(self, picture: Picture) -> list[Shown]:
+    def predictions(self, picture: AttendedImage) -> list[Shown]:
         """The classes that every view found, in their colours."""
         if picture.classes is None:
             return []
@@ -195,7 +202,7 @@ def build_app(explorer: Explorer, folder: Path, working: Lock) -> "Blocks":
 
         return show
 
-    def chosen(picture: Picture | None, event: gr.SelectData, request: gr.Request) -> Any:
+    def chosen(picture: AttendedImage | None, event: gr.SelectData, request: gr.Request) -> Any:
         if picture is None:
             gr.Warning("the picture was forgotten; choose it again")
             return gr.skip()
@@ -203,7 +210,7 @@ def build_app(explorer: Explorer, folder: Path, working: Lock) -> "Blocks":
         with working:
             return shown_at(picture, (row, column), request)
 
-    def shown_at(picture: Picture, point: Point, request: gr.Request) -> tuple[str, str, list[tuple[str, str]]]:
+    def shown_at(picture: AttendedImage, point: Point, request: gr.Request) -> tuple[str, str, list[tuple[str, str]]]:
         lines, shown = explorer.at(picture, point)
         place = session_folder(request)
         gallery = [(_saved(pixels, place), printable(name)) for pixels, name in shown + explorer.predictions(picture)]

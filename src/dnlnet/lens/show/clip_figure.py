@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from dnlnet.attention import Terms
-from dnlnet.data.names import in_figure
+from dnlnet.lens.show.attended_image import cell_of, is_nearly_uniform
 from dnlnet.lens.show.panels import DIM, SCALE, SIDE, Mark, draw_panel, draw_scale, overlay_heat, panel_height
-from dnlnet.lens.show.views import cell_of, is_nearly_uniform
+from dnlnet.names import in_figure
 
 _MOST_FRAMES = 8
 _WIDTH, _HEIGHT, _SMALLEST = 10.0, 6.5, 0.5  # inches: of all panels, and of the side of one

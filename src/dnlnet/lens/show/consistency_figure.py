@@ -5,8 +5,8 @@ from math import nan
 
 from matplotlib.figure import Figure
 
-from dnlnet.data.names import in_figure
 from dnlnet.lens.measure.consistency import RANDOM, STATISTICS, Average
+from dnlnet.names import in_figure
 
 _SHOWN = ("pair_within", "pair_boundary", "unary_boundary")
 

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from dnlnet.data.names import in_figure
-from dnlnet.lens.show.figures import position_mark
+from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
+from dnlnet.lens.show.attention_figure import position_mark
 from dnlnet.lens.show.panels import (
     SCALE,
     SIDE,
@@ -20,7 +20,8 @@ from dnlnet.lens.show.panels import (
     overlay_heat,
     panel_height,
 )
-from dnlnet.lens.show.views import Picture, Point, View
+from dnlnet.lens.show.query_points import Point
+from dnlnet.names import in_figure
 
 _LABEL = 0.45  # inches for the name of a row
 _LETTERS = 17  # of it in an inch
@@ -33,7 +34,7 @@ _WORD_LETTERS = 16  # of them in an inch
 _WORDS_HIGH = 1.3  # inches of them in one column
 
 
-def layer_figure(picture: Picture, points: Sequence[Point], *, title: str | None = None) -> Figure:
+def layer_figure(picture: AttendedImage, points: Sequence[Point], *, title: str | None = None) -> Figure:
     """The picture with its query points, and for each view the attention, the unary and the pairwise maps.
     Args:
         picture: with one view for each row.
@@ -44,7 +45,8 @@ def layer_figure(picture: Picture, points: Sequence[Point], *, title: str | None
     >>> import numpy as np, torch
     >>> from dnlnet import NonLocalBlock
     >>> terms = NonLocalBlock(8, "nl").terms(100 * torch.randn(1, 8, 4, 6))
-    >>> figure = layer_figure(Picture("sea", np.zeros((16, 24, 3), np.uint8), [View("nl", terms)]), [(8, 12)])
+    >>> image = AttendedImage("sea", np.zeros((16, 24, 3), np.uint8), [AttentionView("nl", terms)])
+    >>> figure = layer_figure(image, [(8, 12)])
     >>> [axes.get_title() for axes in figure.axes if axes.get_title()]
     ['sea', 'attention of 1', 'unary, for all queries', 'pairwise of 1']
     """
@@ -94,7 +96,9 @@ def _draw_words(axes: Axes, columns: int) -> None:
     axes.text(0.03, 0.5, "\n".join(lines), fontsize=8, va="center", linespacing=1.4, transform=axes.transAxes)
 
 
-def _draw_row(places: Sequence[Axes], picture: Picture, view: View, points: Sequence[Point], titled: bool) -> None:
+def _draw_row(
+    places: Sequence[Axes], picture: AttendedImage, view: AttentionView, points: Sequence[Point], titled: bool
+) -> None:
     positions = [view.position(point, picture) for point in points]
     maps = view.terms.maps(positions)
     count = len(points)
@@ -116,7 +120,7 @@ def _draw_row(places: Sequence[Axes], picture: Picture, view: View, points: Sequ
         draw_panel(place, overlay_heat(picture.pixels, over), title, marked)
 
 
-def _row_name(view: View, picture: Picture) -> str:
+def _row_name(view: AttentionView, picture: AttendedImage) -> str:
     """Layer and head, and the model where there are several, in lines as long as the row is high."""
     lines = [view.title]
     if view.place is not None:

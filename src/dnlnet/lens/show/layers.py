@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from dnlnet.errors import unknown
-from dnlnet.lens.show.views import Picture, Place, View
+from dnlnet.lens.show.attended_image import AttendedImage, AttentionView, LayerHead
 from dnlnet.lens.trace.capture import Captured
 from dnlnet.lens.trace.recorded import Heads, Recorded
 
@@ -31,7 +31,7 @@ class Choice:
         return {number: found[number] for number in (number_of(layer, names) for layer in self.layers)}
 
 
-def layer_views(title: str, captured: Captured, choice: Choice) -> list[View]:
+def layer_views(title: str, captured: Captured, choice: Choice) -> list[AttentionView]:
     """Views of chosen layers and heads of a transformer's attention, on one picture."""
     views = []
     for number, layer in choice.of(captured).items():
@@ -40,12 +40,12 @@ def layer_views(title: str, captured: Captured, choice: Choice) -> list[View]:
             heads = [0]
         for head in heads:
             which = f"mean of {layer.heads} heads" if head == "mean" else f"head {head}"
-            place = Place(title, f"{number} ({layer.seen.name})", which)
-            views.append(View(place.title, layer.terms(head), place=place))
+            place = LayerHead(title, f"{number} ({layer.seen.name})", which)
+            views.append(AttentionView(place.title, layer.terms(head), place=place))
     return views
 
 
-def with_few_layers(picture: Picture, most: int, most_layers: int | None = None) -> Picture:
+def with_few_layers(picture: AttendedImage, most: int, most_layers: int | None = None) -> AttendedImage:
     """A picture with views of layers spread over the depth of each model, the last among them.
 
     Args:
@@ -69,7 +69,7 @@ def with_few_layers(picture: Picture, most: int, most_layers: int | None = None)
     return replace(picture, views=shown)
 
 
-def left_out(views: Sequence[View], shown: Sequence[View]) -> str:
+def left_out(views: Sequence[AttentionView], shown: Sequence[AttentionView]) -> str:
     """Which layers and heads of transformers are not shown, and how to see them; empty if all are."""
     sentences = []
     for model in dict.fromkeys(view.place.model for view in views if view.place is not None):

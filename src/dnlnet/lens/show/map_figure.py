@@ -13,14 +13,14 @@ from torch import Tensor
 
 from dnlnet.attention import AttentionMaps
 from dnlnet.data.pictures import PictureLike, read_pixels
-from dnlnet.lens.show.drawn import Drawn
+from dnlnet.lens.show.drawable import Drawable
 from dnlnet.lens.show.panels import SIDE, Mark, draw_panel, draw_scale, overlay_heat, panel_height
 
 _MOST_ROWS = 12
 
 
 @dataclass(frozen=True, repr=False)
-class DrawnMaps(Drawn):
+class DrawableMaps(Drawable):
     """Maps with the picture that they are drawn over."""
 
     maps: AttentionMaps

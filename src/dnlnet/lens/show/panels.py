@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.data.classes import Classes
-from dnlnet.data.names import in_figure
 from dnlnet.files import atomic_write
-from dnlnet.lens.show.views import LEARNT_LITTLE, is_nearly_uniform
+from dnlnet.lens.show.attended_image import LEARNT_LITTLE, is_nearly_uniform
+from dnlnet.names import in_figure
 from dnlnet.results import SIGNATURE
 
 Pixels = NDArray[np.float32] | NDArray[np.uint8]  # (H, W, 3) in 0..1 or 0..255

@@ -5,8 +5,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from dnlnet.data.names import in_figure
 from dnlnet.lens.measure.profile import Profile
+from dnlnet.names import in_figure
 
 # Title of a panel, and the statistic shown, or two whose difference is. Panels with one colour scale share a letter.
 _PANELS: tuple[tuple[str, str, str | None, str], ...] = (

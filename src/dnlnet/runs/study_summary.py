@@ -1,0 +1,160 @@
+"""Summary of a study: means over seeds, paired differences, and the columns of Table 1."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Any
+
+from dnlnet.recipes.methods import METHODS
+
+# Two-sided 95 % quantiles of Student's t by degrees of freedom.
+_T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+OVERLAPS = ("pair_within", "pair_boundary", "unary_boundary")
+# The global context block is only in the paper's comparison of detection.
+STUDY_METHODS: Mapping[str | None, str] = {**METHODS, "gc": "GC"}
+# Table 1 and Table 2 of the paper, in the order of OVERLAPS: Cityscapes, ResNet-101. Never ours.
+PAPER_OVERLAPS: Mapping[str, tuple[float | None, float | None, float | None]] = {
+    "random": (0.259, 0.132, 0.135),
+    "nl_pairwise": (0.635, 0.141, None),
+    "nl_unary": (None, None, 0.460),
+    "nl": (0.318, 0.160, 0.172),
+    "dnl_star": (0.446, 0.146, 0.305),
+    "dnl_dagger": (0.679, 0.137, 0.657),
+    "dnl": (0.759, 0.130, 0.696),
+}
+
+
+@dataclass(frozen=True)
+class SeedMean:
+    """Mean and standard deviation over seeds; a single seed has no deviation."""
+
+    mean: float
+    std: float | None
+    values: tuple[float, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, values: Sequence[float | None]) -> "SeedMean | None":
+        """Average the known values; None if there are none.
+
+        >>> SeedMean.of([0.5, None, 0.7])
+        SeedMean(mean=0.6, std=0.1414...)
+        """
+        known = tuple(value for value in values if value is not None)
+        if not known:
+            return None
+        return cls(fmean(known), stdev(known) if len(known) > 1 else None, known)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" if self.std is None else f"{self.mean:.3f} ± {self.std:.3f}"
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Mean difference of pairs with its 95 % confidence interval; a single pair has no interval."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    pairs: int
+
+    @classmethod
+    def of(cls, ours: Mapping[int, float], theirs: Mapping[int, float]) -> "PairedDifference | None":
+        """Pair values by seed; None without a common seed.
+
+        >>> PairedDifference.of({0: 0.66, 1: 0.65, 2: 0.67}, {0: 0.65, 1: 0.65, 2: 0.65})
+        PairedDifference(mean=0.01..., low=-0.0148..., high=0.0348..., pairs=3)
+        """
+        values = [ours[seed] - theirs[seed] for seed in sorted(set(ours) & set(theirs))]
+        if not values:
+            return None
+        mean, count = fmean(values), len(values)
+        if count == 1:
+            return cls(mean, None, None, 1)
+        reach = student_quantile(count - 1) * stdev(values) / math.sqrt(count)
+        return cls(mean, mean - reach, mean + reach, count)
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.mean:+.3f}"
+        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+
+
+def student_quantile(freedom: int) -> float:
+    """Return the 97.5 % quantile of Student's t distribution with these degrees of freedom.
+
+    Beyond the table it is the expansion in 1/freedom (Abramowitz and Stegun, 26.7.5).
+
+    >>> student_quantile(4), round(student_quantile(16), 3)
+    (2.776, 2.12)
+    """
+    if freedom <= len(_T95):
+        return _T95[freedom - 1]
+    z, n = 1.959964, freedom
+    terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + sum(term / float(n) ** power for power, term in enumerate(terms, start=1))
+
+
+@dataclass(frozen=True)
+class RecipeSummary:
+    """Results of one recipe over its seeds."""
+
+    recipe: str
+    variant: str | None
+    seeds: int
+    score: SeedMean | None
+    difference: PairedDifference | None
+    overlaps: Mapping[str, SeedMean | None]
+    gamma: SeedMean | None
+    minutes: SeedMean | None
+
+    @property
+    def method(self) -> str:
+        """Name of the variant in the paper."""
+        return STUDY_METHODS.get(self.variant, self.variant or "")
+
+
+def summarise(results: Sequence[Mapping[str, Any]], reference: str = "nl") -> tuple[str, list[RecipeSummary]]:
+    """Return the name of the score and a summary of each recipe, in the paper's order of variants.
+
+    Args:
+        results: results from `read_results`.
+        reference: variant that the others are compared with.
+    """
+    by_recipe: dict[str, list[Mapping[str, Any]]] = {}
+    for result in results:
+        by_recipe.setdefault(result["recipe"], []).append(result)
+    score = next((next(iter(result["scores"]), "") for result in results), "")
+    order = list(STUDY_METHODS)
+
+    def place(name: str) -> tuple[str, int]:
+        variant = by_recipe[name][0]["variant"]
+        return name.rpartition("-")[0], order.index(variant) if variant in order else len(order)
+
+    rows = []
+    for name in sorted(by_recipe, key=place):
+        runs = by_recipe[name]
+        other = f"{name.rpartition('-')[0]}-{reference}"
+        difference = PairedDifference.of(_by_seed(runs, score), _by_seed(by_recipe.get(other, []), score))
+        rows.append(
+            RecipeSummary(
+                name,
+                runs[0]["variant"],
+                len(runs),
+                SeedMean.of([run["scores"].get(score) for run in runs]),
+                None if name == other else difference,
+                {key: SeedMean.of([_overlap(run, key) for run in runs]) for key in OVERLAPS},
+                SeedMean.of([next(iter(run["gamma"].values()), None) for run in runs]),
+                SeedMean.of([None if run["seconds"] is None else run["seconds"] / 60 for run in runs]),
+            )
+        )
+    return score, rows
+
+
+def _by_seed(runs: Sequence[Mapping[str, Any]], score: str) -> dict[int, float]:
+    return {run["seed"]: run["scores"][score] for run in runs if run["scores"].get(score) is not None}
+
+
+def _overlap(run: Mapping[str, Any], key: str) -> float | None:
+    """Return an overlap of the run's first block; None for a network without blocks."""
+    return next(iter(run["overlaps"].values()))[key] if run["overlaps"] else None
