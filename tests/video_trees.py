@@ -1,4 +1,4 @@
-"""Small generated videos, whose frames say which one they are, and data sets of them."""
+"""Small generated videos with numbered frames, and data sets of them."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -28,7 +28,7 @@ Frames = NDArray[np.uint8]  # (T, H, W, 3)
 
 
 def numbered_frame(number: int, size: tuple[int, int] = SIZE) -> Frames:
-    """A grey picture whose upper left shows a number in white and black squares, with one square that moves."""
+    """Draw a grey frame with a number in white and black squares at its upper left, and one moving square."""
     frame = np.full((*size, 3), 96, dtype=np.uint8)
     for bit in range(_BITS):
         frame[:_BIT, bit * _BIT : (bit + 1) * _BIT] = 255 if number >> bit & 1 else 0
@@ -38,7 +38,7 @@ def numbered_frame(number: int, size: tuple[int, int] = SIZE) -> Frames:
 
 
 def shown_number(frame: Frames) -> int:
-    """The number that a `numbered_frame` shows, at any size and after any codec."""
+    """Read the number on a `numbered_frame`, at any size and after any codec."""
     height, width = frame.shape[0] * _BIT / SIZE[0], frame.shape[1] * _BIT / SIZE[1]
     row = int(height / 2)
     return sum(int(frame[row, int((bit + 0.5) * width)].mean() > 128) << bit for bit in range(_BITS))
@@ -57,24 +57,24 @@ def write_video(
     title: str = "",
     **settings: Any,
 ) -> Path:
-    """A video of these frames, or of this many numbered ones.
+    """Write a video of these frames, or of this many numbered ones.
 
     Args:
-        path: its suffix decides the container, and the codec if none is given.
-        stamps: of each frame, in milliseconds; by default the frames are evenly spaced.
-        key_every: frames from one key frame to the next.
-        container: options of the muxer.
-        sound: seconds of it in the same file.
-        title: a text in its header.
-        settings: of the encoder, such as max_b_frames.
+        path: File, whose suffix decides the container and the default codec.
+        stamps: Time stamp of each frame in milliseconds. Default: evenly spaced.
+        key_every: Frames from one key frame to the next.
+        container: Options of the muxer.
+        sound: Seconds of sound.
+        title: Title in the header.
+        settings: Attributes of the encoder, such as max_b_frames.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    pictures = [numbered_frame(number) for number in range(frames)] if isinstance(frames, int) else frames
+    images = [numbered_frame(number) for number in range(frames)] if isinstance(frames, int) else frames
     codec = codec or CODECS[path.suffix]
     with av.open(str(path), "w", options=container or {}) as file:
         options = {**_OPTIONS.get(codec, {}), **({"keyint_min": str(key_every)} if codec == "libx264" else {})}
         stream: Any = file.add_stream(codec, rate=rate, options={**options, "g": str(key_every)})
-        stream.height, stream.width = pictures[0].shape[:2] if len(pictures) else SIZE
+        stream.height, stream.width = images[0].shape[:2] if len(images) else SIZE
         stream.pix_fmt = "yuv420p"
         stream.bit_rate = 2_000_000
         stream.codec_context.thread_count = 1
@@ -86,8 +86,8 @@ def write_video(
             file.metadata["title"] = title
         speech: Any = file.add_stream("aac", rate=_HERTZ) if sound else None
         file.start_encoding()  # writes the header even if there are no frames
-        for index, picture in enumerate(pictures):
-            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+        for index, image in enumerate(images):
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
             frame.pts = index if stamps is None else stamps[index]
             frame.time_base = Fraction(1, 1000) if stamps is not None else 1 / Fraction(rate)
             file.mux(stream.encode(frame))
@@ -105,34 +105,34 @@ def _silence(stream: Any, seconds: float) -> list[Any]:
 
 
 def write_sound(path: Path, *, cover: bool = False) -> Path:
-    """A file with sound and no picture, apart from that on its cover."""
+    """Write a file with sound and no video, except for a cover image."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as file:
         stream: Any = file.add_stream("aac", rate=_HERTZ)
         if cover:
-            picture: Any = file.add_stream("mjpeg", rate=1)
-            picture.height, picture.width, picture.pix_fmt = *SIZE, "yuvj420p"
-            picture.disposition = Disposition.attached_pic
+            image: Any = file.add_stream("mjpeg", rate=1)
+            image.height, image.width, image.pix_fmt = *SIZE, "yuvj420p"
+            image.disposition = Disposition.attached_pic
             shown = av.VideoFrame.from_ndarray(numbered_frame(0), format="rgb24")
-            file.mux([*picture.encode(shown), *picture.encode(None)])
+            file.mux([*image.encode(shown), *image.encode(None)])
         file.mux(_silence(stream, 0.25))
     return path
 
 
 def write_frames(folder: Path, count: int = 12, suffix: str = ".png") -> Path:
-    """A folder of numbered frames whose names are not padded with zeros."""
+    """Write a folder of numbered frames whose names are not padded with zeros."""
     for number in range(count):
         save(folder / f"frame_{number + 1}{suffix}", numbered_frame(number))
     return folder
 
 
 def turn(path: Path, degrees: int) -> Path:
-    """Make an mp4 file say that its picture is to be turned clockwise by 90, 180 or 270 degrees when it is shown."""
+    """Set the rotation of an mp4 file: 90, 180 or 270 degrees clockwise."""
     one, matrices = 1 << 16, {90: (0, 1, -1, 0), 180: (-1, 0, 0, -1), 270: (0, -1, 1, 0)}
     a, b, c, d = (value * one for value in matrices[degrees])
     matrix = np.array([a, b, 0, c, d, 0, 0, 0, 1 << 30], dtype=">i4").tobytes()
     content = bytearray(path.read_bytes())
-    start = content.index(b"tkhd") + 4 + 40  # behind version, times, number, duration, layer, volume
+    start = content.index(b"tkhd") + 4 + 40  # after version, times, number, duration, layer, volume
     assert content[start - 40] == 0, "the fields of version 1 are longer"
     content[start : start + 36] = matrix
     path.write_bytes(content)
@@ -140,14 +140,14 @@ def turn(path: Path, degrees: int) -> Path:
 
 
 def moving_shapes(root: Path, videos: int = 12, splits: Sequence[str] = ("train", "val"), frames: int = 16) -> Path:
-    """A data set of a square that moves down, left, right or up, in the layout of `video_folder`.
+    """Write videos of a square that moves down, left, right or up, in the layout of `video_folder`.
 
-    It starts anywhere and comes in again at the other side, so that single frames of all classes are alike: the class
-    is in the motion alone. A flip exchanges left and right.
+    It starts anywhere and wraps around, so only the motion tells the class, not a single frame. A flip exchanges left
+    and right.
 
     Args:
-        videos: of each class in each split.
-        frames: of each video, at 30 a second.
+        videos: Videos per class and split.
+        frames: Frames per video, at 30 per second.
     """
     for index, split in enumerate(splits):
         rng = np.random.default_rng(index)
@@ -158,21 +158,21 @@ def moving_shapes(root: Path, videos: int = 12, splits: Sequence[str] = ("train"
 
 
 def moving_square(rng: np.random.Generator, motion: str, frames: int, side: int = 32) -> list[Frames]:
-    """A square of any grey and place on a darker ground, which moves by two pixels a frame."""
+    """Draw a grey square on a darker ground that moves by two pixels per frame."""
     square, ground = 8, int(rng.integers(20, 60))
     grey = int(rng.integers(160, 240))
     start, (down, across) = rng.integers(0, side, 2), MOTIONS[motion]
-    pictures = []
+    images = []
     for step in range(frames):
-        picture = np.full((side, side, 3), ground, dtype=np.uint8)
-        picture[:square, :square] = grey
+        image = np.full((side, side, 3), ground, dtype=np.uint8)
+        image[:square, :square] = grey
         place = start + 2 * step * np.array([down, across])
-        pictures.append(np.roll(picture, tuple(place.tolist()), axis=(0, 1)))
-    return pictures
+        images.append(np.roll(image, tuple(place.tolist()), axis=(0, 1)))
+    return images
 
 
 def ucf101_tree(root: Path, first: int = 1, inner: tuple[str, str] = ("ucfTrainTestlist", "UCF-101")) -> Path:
-    """Two classes, numbered from `first`, with two videos each to train on and one to test on, in two splits."""
+    """Write two classes, numbered from `first`, with two training videos and one test video each, in two splits."""
     lists, videos = (root / name for name in inner)
     lists.mkdir(parents=True, exist_ok=True)
     classes = ("ApplyLipstick", "YoYo")
@@ -188,7 +188,7 @@ def ucf101_tree(root: Path, first: int = 1, inner: tuple[str, str] = ("ucfTrainT
 
 
 def kinetics_tree(root: Path, separator: str = " ") -> Path:
-    """Three videos to train on, of the classes 0, 2 and 1, and one of class 0 to validate on."""
+    """Write three training videos, of classes 0, 2 and 1, and one validation video of class 0."""
     lists = {"train": {"a b.mp4": 0, "clips/c.mp4": 2, "d,e.mp4": 1}, "val": {"f.mp4": 0}}
     for split, videos in lists.items():
         for path in videos:
@@ -199,7 +199,7 @@ def kinetics_tree(root: Path, separator: str = " ") -> Path:
 
 
 def video_folder_tree(root: Path) -> Path:
-    """The classes jump, run and swim in train, one of them a folder of frames, and run in val."""
+    """Write the classes jump (a folder of frames), run and swim to train, and run to val."""
     write_video(root / "train" / "run" / "b.mp4", 6)
     write_video(root / "train" / "run" / "a.webm", 6)
     write_frames(root / "train" / "jump" / "frames", 6)

@@ -1,6 +1,5 @@
-"""A campaign against the command: kills, flipped bits, full disks, signals and bad input, by the hundred.
+"""Hundreds of kills, flipped bits, full disks, signals and bad inputs against the command.
 
-Run it with ``make campaign``, or a part of it with ``make campaign CAMPAIGN="inputs --sample 50"``. Every try is a
-process of its own, forked from one that has imported everything, so that a crash or a hang is a
-result like any other.
+Run all parts with ``make campaign``, or one with ``make campaign CAMPAIGN="inputs --sample 50"``. Each try runs in a
+process forked from one that has imported everything, so that a crash or hang is an ordinary result.
 """

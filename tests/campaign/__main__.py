@@ -11,7 +11,6 @@ from datetime import date
 from pathlib import Path
 
 from campaign import inputs, runs, signals
-from campaign.disks import mounting_allowed, small_disk
 from campaign.process import import_everything, side_by_side
 from campaign.results import Results
 
@@ -20,13 +19,13 @@ SIGNALS = 50  # tries
 
 
 def main() -> int:
-    """Run the parts asked for; 1 if anything fell short."""
+    """Run the selected parts, and return 1 if any try failed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of: {', '.join(PARTS)}; all by default")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"parts to run: {', '.join(PARTS)} (default: all)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", help="only bad inputs of this kind")
-    parser.add_argument("--sample", type=int, help="only so many bad inputs and signals, drawn at random")
-    parser.add_argument("--json", type=Path, help="also write the table and all that fell short here")
+    parser.add_argument("--kind", help="kind of bad inputs to run (default: all)")
+    parser.add_argument("--sample", type=int, help="number of bad inputs and signals to draw (default: all)")
+    parser.add_argument("--json", type=Path, help="also write the table and all failures to this file")
     options = parser.parse_args()
     parts = options.parts or list(PARTS)
     if unknown := set(parts) - set(PARTS):
@@ -36,7 +35,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="campaign-") as name:
         folder = Path(name)
         results = Results(folder / "results.jsonl")
-        found = runs.systems(folder)
+        found = runs.training_runs(folder)
         materials = _materials(folder)
         cases = inputs.all_cases(materials, options.seed) if "inputs" in parts else []
         if options.kind is not None:
@@ -45,21 +44,21 @@ def main() -> int:
             cases = random.Random(options.seed).sample(cases, min(options.sample, len(cases)))
         used = {argument for case in cases for argument in case.arguments}
         needed = [
-            system
-            for system in found
-            if system.name == "segmentation" or "kills" in parts or getattr(materials, system.name) in used
+            training
+            for training in found
+            if training.name == "segmentation" or "kills" in parts or getattr(materials, training.name) in used
         ]
-        seconds = {system.name: runs.reference(system, folder) for system in needed}
+        seconds = {training.name: runs.reference(training, folder) for training in needed}
         if "kills" in parts:
             side_by_side(
-                lambda system: runs.kills(system, folder, seconds[system.name], results, options.seed), found, 3
+                lambda training: runs.kills(training, folder, seconds[training.name], results, options.seed), found, 3
             )
         if "flips" in parts:
             runs.flips(found[0], folder, seconds["segmentation"], results, options.seed, tries=60)
-        if "disk" in parts and mounting_allowed(folder / "disk"):
-            runs.full_disks(found[0], folder, results, small_disk)
+        if "disk" in parts and runs.mounting_allowed(folder / "disk"):
+            runs.full_disks(found[0], folder, results)
         elif "disk" in parts:
-            print("no full disks: this user may not mount a tmpfs")
+            print("full disks are skipped, because this user may not mount a tmpfs")
         side_by_side(lambda case: inputs.attempt(case, results), cases)
         if "signals" in parts:
             model = materials.segmentation
@@ -83,15 +82,15 @@ def _materials(folder: Path) -> inputs.Materials:
 
 def _report(results: Results, path: Path | None, seconds: float) -> int:
     rows = results.table()
-    total = {key: sum(int(str(row[key])) for row in rows) for key in ("tries", "held", "short")}
+    total = {key: sum(int(str(row[key])) for row in rows) for key in ("tries", "passed", "failed")}
     print(f"\n| {'part':10} | {'kind':30} | tries | passed | failed |\n|---|---|---|---|---|")
     for row in [*rows, {"part": "all", "kind": "", **total}]:
-        print(f"| {row['part']:10} | {row['kind']:30} | {row['tries']} | {row['held']} | {row['short']} |")
+        print(f"| {row['part']:10} | {row['kind']:30} | {row['tries']} | {row['passed']} | {row['failed']} |")
     print(f"\n{date.today()}, {seconds / 60:.0f} minutes, Python {platform.python_version()}")
     if path is not None:
-        short = [vars(tried) for tried in results if tried.fault is not None]
-        path.write_text(json.dumps({"date": str(date.today()), "rows": rows, "fell short": short}, indent=2))
-    return int(total["short"] > 0)
+        failures = [vars(tried) for tried in results if tried.fault is not None]
+        path.write_text(json.dumps({"date": str(date.today()), "rows": rows, "failures": failures}, indent=2))
+    return int(total["failed"] > 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One bad input: arguments of the command, the files that it needs, and what has to come of it."""
+"""Bad inputs: the arguments of a command, the files it needs, and the expected outcome."""
 
 import json
 from collections.abc import Callable
@@ -14,19 +14,19 @@ QUICK = ("data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=1", "tra
 
 @dataclass(frozen=True)
 class Case:
-    """Arguments of the command, files to be made for it, and whether it has to refuse."""
+    """One bad input: arguments, files to prepare, and whether the command must refuse them."""
 
     kind: str
     what: str
     arguments: tuple[object, ...]
     prepare: Prepare = lambda _: None
-    refused: bool = False  # success would be silence
-    check: Callable[[Path, Outcome], str | None] = lambda folder, done: None  # what else falls short
+    refused: bool = False  # success would be a failure
+    check: Callable[[Path, Outcome], str | None] = lambda folder, done: None  # further checks
 
 
 @dataclass(frozen=True)
 class Materials:
-    """Good files, of which bad ones are made: a model of each system and data sets."""
+    """Valid files that bad ones are derived from: a model of each task, and data sets."""
 
     segmentation: Path
     detection: Path
@@ -37,19 +37,19 @@ class Materials:
 
 
 def settings(*values: str) -> tuple[str, ...]:
-    """Return settings as options of the command."""
+    """Return settings as --set options."""
     return tuple(part for value in values for part in ("--set", value))
 
 
-def picture(folder: Path, size: tuple[int, int] = (48, 32)) -> None:
-    """Write an image, a.png."""
+def write_image(folder: Path, size: tuple[int, int] = (48, 32)) -> None:
+    """Write a.png."""
     from PIL import Image
 
     Image.new("RGB", size, "green").save(folder / "a.png")
 
 
 def change_metadata(model: Path, path: Path, change: Callable[[dict[str, str]], None]) -> None:
-    """Write a model file with other texts."""
+    """Copy a model file with changed metadata."""
     content = model.read_bytes()
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
@@ -60,7 +60,7 @@ def change_metadata(model: Path, path: Path, change: Callable[[dict[str, str]], 
 
 
 def change_recipe(model: Path, path: Path, **parts: dict[str, Any]) -> None:
-    """Write a model file whose recipe has other values in some of its parts."""
+    """Copy a model file with changed parts of its recipe."""
 
     def change(metadata: dict[str, str]) -> None:
         recipe = json.loads(metadata["recipe"])

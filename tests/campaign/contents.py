@@ -1,4 +1,4 @@
-"""Files that are whole but odd: configurations without a key, images of every kind, requests for endless work."""
+"""Valid but unusual files: incomplete configurations, every kind of image, and requests for endless work."""
 
 import ast
 import json
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from campaign.cases import QUICK, Case, Materials, Prepare, change_metadata, change_recipe, picture, settings
+from campaign.cases import QUICK, Case, Materials, Prepare, change_metadata, change_recipe, settings, write_image
 from campaign.process import Outcome
 
-# Keys of mmsegmentation's configurations, and what its classes take where they are absent.
+# Keys of mmsegmentation's configurations and their defaults.
 DEFAULTS = {
     "model.backbone.strides": "(1, 2, 2, 2)",
     "model.backbone.dilations": "(1, 1, 1, 1)",
@@ -33,9 +33,9 @@ DEFAULTS = {
 
 
 def config_cases(rng: random.Random, count: int) -> Iterator[Case]:
-    """Checkpoints of mmsegmentation whose configuration lacks a key, or several.
+    """Yield checkpoints of mmsegmentation whose configuration lacks one or more keys.
 
-    The file is converted or refused in a sentence. A key with a default is the same as the default written out.
+    They are converted, or refused in a sentence. A missing key is equivalent to its default written out.
     """
     import pytest
     import torch
@@ -62,19 +62,19 @@ def config_cases(rng: random.Random, count: int) -> Iterator[Case]:
 
         def both(folder: Path, key: str = key, text: str = text, kind: str | None = kind) -> None:
             save(folder / "a.pth", _edited(text, key, None), kind)
-            save(folder / "said.pth", _edited(text, key, DEFAULTS[key]), kind)
+            save(folder / "explicit.pth", _edited(text, key, DEFAULTS[key]), kind)
 
         def alike(folder: Path, done: Outcome, key: str = key) -> str | None:
             from dnlnet.artifacts.model_file import read_model_file
 
-            said = "the same"
+            refusal = ""
             try:
-                convert(folder / "said.pth", folder / "said.safetensors")
+                convert(folder / "explicit.pth", folder / "explicit.safetensors")
             except ValueError as error:
-                said = str(error)
-            if (done.code == 0) != (said == "the same"):
-                return f"absent: exit code {done.code}; as {DEFAULTS[key]}: {said}"
-            files = (folder / "model.safetensors", folder / "said.safetensors")
+                refusal = str(error)
+            if (done.code == 0) == bool(refusal):
+                return f"absent: exit code {done.code}; as {DEFAULTS[key]}: {refusal or 'accepted'}"
+            files = (folder / "model.safetensors", folder / "explicit.safetensors")
             if done.code == 0 and read_model_file(files[0]).recipe != read_model_file(files[1]).recipe:
                 return f"absent differs from {DEFAULTS[key]}"
             return None
@@ -83,7 +83,7 @@ def config_cases(rng: random.Random, count: int) -> Iterator[Case]:
 
 
 def _without(text: str, rng: random.Random, count: int) -> tuple[list[str], str]:
-    """Remove so many keys and assignments from a configuration, anywhere in it."""
+    """Remove `count` random keys and assignments from a configuration."""
     tree = ast.parse(text)
     removed = []
     for _ in range(count):
@@ -98,7 +98,7 @@ def _without(text: str, rng: random.Random, count: int) -> tuple[list[str], str]
 
 
 def _edited(text: str, key: str, value: str | None) -> str:
-    """Give a dotted key of a configuration another value, or remove it."""
+    """Set a dotted key of a configuration, or remove it."""
     tree = ast.parse(text)
     first, *inner, last = key.split(".")
     part: Any = next(node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == first)
@@ -110,7 +110,7 @@ def _edited(text: str, key: str, value: str | None) -> str:
     return ast.unparse(tree)
 
 
-# Modes of Pillow, formats that hold them, and the orientations of EXIF.
+# Modes of Pillow and the formats that can store them.
 MODES = {
     "1": (".png", ".tif", ".bmp"),
     "L": (".png", ".jpg", ".tif", ".bmp", ".webp"),
@@ -131,9 +131,9 @@ WITH_EXIF = (".png", ".jpg", ".tif", ".webp")
 
 
 def mode_cases(materials: Materials, rng: random.Random, count: int) -> Iterator[Case]:
-    """Images of every mode, bit depth and orientation through all commands: each reads what `to_rgb` reads.
+    """Yield images of every mode, bit depth and orientation for all commands, which must read them alike.
 
-    What one command refuses all do, and the labels that `predict` writes are those that `eval` scores.
+    All commands refuse the same images, and `eval` scores the labels that `predict` writes.
     """
     kinds = [(mode, suffix) for mode, suffixes in MODES.items() for suffix in suffixes]
     model, data = "model.safetensors", ("--data", "data")
@@ -150,7 +150,7 @@ def mode_cases(materials: Materials, rng: random.Random, count: int) -> Iterator
         turn = rng.randrange(1, 9) if suffix in WITH_EXIF else 1
         seed, name = rng.getrandbits(32), list(commands)[number % len(commands)]
         if (name, mode) == ("train", "LAB"):
-            name = "data check"  # a run that has begun when it meets what it cannot read keeps its folder
+            name = "data check"  # a run keeps its folder if it has started when an image cannot be read
 
         def prepare(folder: Path, mode: str = mode, suffix: str = suffix, turn: int = turn, seed: int = seed) -> None:
             _write_pair(materials, folder, mode, suffix, turn, seed)
@@ -162,7 +162,7 @@ def mode_cases(materials: Materials, rng: random.Random, count: int) -> Iterator
 
 
 def _write_pair(materials: Materials, folder: Path, mode: str, suffix: str, turn: int, seed: int) -> None:
-    """Write an image with a mask, and a model that knows the data set which they make."""
+    """Write an image with a mask, and a model trained on that data set."""
     import numpy as np
     from PIL import Image
 
@@ -188,7 +188,7 @@ def _write_pair(materials: Materials, folder: Path, mode: str, suffix: str, turn
     try:
         image.save(path, **({"exif": exif} if turn > 1 else {}))
         Image.open(path).load()
-    except (OSError, ValueError):  # Pillow does not write the mode in this format, or does not read what it writes
+    except (OSError, ValueError):  # Pillow cannot write the mode in this format, or cannot read its own file
         Image.fromarray(pixels).save(path)
     upright = (width, height) if turn > 4 and Image.open(path).getexif().get(0x0112) == turn else (height, width)
     labels = rng.integers(0, len(names), upright, dtype=np.uint8)
@@ -200,7 +200,7 @@ def _write_pair(materials: Materials, folder: Path, mode: str, suffix: str, turn
 
 
 def _disagreement(folder: Path, command: str, done: Outcome) -> str | None:
-    """Return how a command's reading of the image differs from that of the others, or None."""
+    """Return how a command reads the image differently from the others, or None."""
     import numpy as np
     from PIL import Image
 
@@ -221,19 +221,19 @@ def _disagreement(folder: Path, command: str, done: Outcome) -> str | None:
     if command == "predict":
         (written,) = (folder / "out" / "labels").iterdir()
         same = np.array_equal(np.asarray(Image.open(written)), labels)
-        return None if same else "the labels that predict writes are not those that eval scores"
+        return None if same else "predict writes other labels than eval scores"
     if command == "eval":
         found = model.predict(images.pairs[0].image).labels
         right = float((found == sample.labels.numpy()).mean())
         scored = json.loads((folder / "scores.json").read_text())["accuracy"]
         return (
-            None if abs(right - scored) < 1e-6 else f"eval says {scored}, and of what predict says {right} is right"
+            None if abs(right - scored) < 1e-6 else f"eval reports an accuracy of {scored}, but predict has {right}"
         )
     return None
 
 
 def work_cases(materials: Materials, rng: random.Random, count: int) -> Iterator[Case]:
-    """Small files that ask for terabytes or for years: archives, pickles, tensors, and settings of models."""
+    """Yield small files that ask for terabytes or years: archives, pickles, tensors, and settings of models."""
     evaluations: tuple[dict[str, Any], ...] = (
         {"window": [8, 8], "stride": [1, 1]},
         {"scales": [20] * 50},
@@ -267,10 +267,10 @@ def work_cases(materials: Materials, rng: random.Random, count: int) -> Iterator
             yield Case("endless work", f"predict {parts}", arguments, prepare, refused=True)
         else:
             eval_too = rng.random() < 0.5
-            evaluation = rng.choice(evaluations[eval_too:])  # its small scenes bear the first
+            evaluation = rng.choice(evaluations[eval_too:])  # eval uses small images
 
             def large(folder: Path, evaluation: dict[str, Any] = evaluation) -> None:
-                picture(folder, (600, 500))
+                write_image(folder, (600, 500))
                 change_recipe(materials.segmentation, folder / "model.safetensors", evaluation=evaluation)
 
             command = "eval" if eval_too else "predict"
@@ -280,7 +280,7 @@ def work_cases(materials: Materials, rng: random.Random, count: int) -> Iterator
 
 
 def _of_recipe(model: Path, name: str, parts: dict[str, dict[str, Any]]) -> Prepare:
-    """Return a function that writes a model file of this recipe with other values."""
+    """Return a function that writes a model file of this recipe with changed values."""
     from dnlnet.registry import find_recipe
 
     def change(metadata: dict[str, str]) -> None:
@@ -290,14 +290,14 @@ def _of_recipe(model: Path, name: str, parts: dict[str, dict[str, Any]]) -> Prep
         )
 
     def prepare(folder: Path) -> None:
-        picture(folder)
+        write_image(folder)
         change_metadata(model, folder / "model.safetensors", change)
 
     return prepare
 
 
 def _write_bomb(path: Path, kind: str, rng: random.Random) -> None:
-    """Write a checkpoint of a few kilobytes that would take far more to read."""
+    """Write a checkpoint of a few kilobytes that expands to far more."""
     import torch
 
     zipped = rng.random() < 0.5 or kind in ("deflated", "overlapping")
@@ -326,7 +326,7 @@ def _write_bomb(path: Path, kind: str, rng: random.Random) -> None:
 
 
 class _Made:
-    """Unpickles as a call."""
+    """Unpickles to the result of a call."""
 
     def __init__(self, function: Callable[..., object], *arguments: object) -> None:
         self.call = function, arguments
@@ -336,7 +336,7 @@ class _Made:
 
 
 def _replace_pickle(path: Path, content: bytes, zipped: bool, compression: int = zipfile.ZIP_STORED) -> None:
-    """Put other bytes in the place of what a checkpoint says was saved."""
+    """Replace the pickle inside a checkpoint."""
     if not zipped:
         first = [pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, {})]
         path.write_bytes(b"".join([*first, content]))

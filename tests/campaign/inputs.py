@@ -1,4 +1,4 @@
-"""Bad input to every command: success or a sentence, never a traceback, a crash, a hang, or a file left behind."""
+"""Bad input to every command. It succeeds or is refused in a sentence, without a traceback, hang, or stray file."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 import typer
 
-from campaign.cases import QUICK, Case, Materials, Prepare, change_metadata, picture, settings
+from campaign.cases import QUICK, Case, Materials, Prepare, change_metadata, settings, write_image
 from campaign.contents import config_cases, mode_cases, work_cases
 from campaign.nasty import DEEP, NUMBERS, SETTINGS, mutated_bytes, mutated_json
 from campaign.outputs import output_cases
@@ -22,14 +22,14 @@ from campaign.results import Results, Try
 
 
 def all_cases(materials: Materials, seed: int) -> list[Case]:
-    """Every case, in the same order for the same seed."""
+    """Return every case, in the same order for the same seed."""
     rng = random.Random(seed)
     parts: Sequence[Iterator[Case]] = (
         setting_cases(rng, 230),
         option_cases(materials, rng, 150),
         coco_cases(materials, rng, 150),
         model_cases(materials, rng, 120),
-        picture_cases(materials, rng, 70),
+        image_cases(materials, rng, 70),
         list_cases(materials, rng, 40),
         video_cases(materials, rng, 20),
         checkpoint_cases(materials, rng, 30),
@@ -43,7 +43,7 @@ def all_cases(materials: Materials, seed: int) -> list[Case]:
 
 
 def setting_cases(rng: random.Random, count: int) -> Iterator[Case]:
-    """Nonsense for every field of a recipe, one at a time."""
+    """Yield nonsense values for single fields of a recipe."""
     from dnlnet.registry import find_recipe
 
     base = ("train", "scenes-tiny-dnl", "--workers", 0, "--out", "run")
@@ -70,7 +70,7 @@ def _leaves(content: dict[str, Any], prefix: str = "") -> list[str]:
 
 
 def option_cases(materials: Materials, rng: random.Random, count: int) -> Iterator[Case]:
-    """Nonsense for every numeric option of every command."""
+    """Yield nonsense values for the numeric options of every command."""
     from dnlnet.cli.main import app
 
     model = materials.segmentation
@@ -103,13 +103,13 @@ def option_cases(materials: Materials, rng: random.Random, count: int) -> Iterat
             "options",
             f"{' '.join(command)} {option} {value}",
             (*command, *base, f"{option}={value}"),
-            picture,
+            write_image,
             refused=value in ("nan", "inf", "-inf", "1e400", "abc", ""),
         )
 
 
 def coco_cases(materials: Materials, rng: random.Random, count: int) -> Iterator[Case]:
-    """An annotation file of which one node is something else, or whose bytes are damaged."""
+    """Yield annotation files with one changed node, or with damaged bytes."""
     name = "instances_train2017.json"
     good = json.loads((materials.coco / "annotations" / name).read_text())
     for number in range(count):
@@ -134,12 +134,12 @@ def coco_cases(materials: Materials, rng: random.Random, count: int) -> Iterator
 
 
 def model_cases(materials: Materials, rng: random.Random, count: int) -> Iterator[Case]:
-    """A model file whose metadata, or bytes, are damaged."""
+    """Yield model files with damaged metadata or bytes."""
     for number in range(count):
         kept = rng.getrandbits(32)
 
         def damage(folder: Path, kept: int = kept, number: int = number) -> None:
-            picture(folder)
+            write_image(folder)
             rng = random.Random(kept)
             content = materials.segmentation.read_bytes()
             if number % 6 == 5:
@@ -159,8 +159,8 @@ def model_cases(materials: Materials, rng: random.Random, count: int) -> Iterato
         yield Case("model files", f"{command[0]} with damage {kept}", (*command, "model.safetensors", *more), damage)
 
 
-def picture_cases(materials: Materials, rng: random.Random, count: int) -> Iterator[Case]:
-    """Pictures that are damaged, tiny, or no pictures; in a job of one, and beside a good one."""
+def image_cases(materials: Materials, rng: random.Random, count: int) -> Iterator[Case]:
+    """Yield damaged, tiny and fake images, alone and next to a valid one."""
     from PIL import Image
 
     def tiny(size: tuple[int, int]) -> Prepare:
@@ -191,23 +191,23 @@ def picture_cases(materials: Materials, rng: random.Random, count: int) -> Itera
         "a FIFO": lambda folder: os.mkfifo(folder / "bad.png"),
         "a link to nothing": lambda folder: (folder / "bad.png").symlink_to("nowhere"),
         "a link to itself": lambda folder: (folder / "bad.png").symlink_to("bad.png"),
-        "text": lambda folder: (folder / "bad.png").write_text("no picture"),
+        "text": lambda folder: (folder / "bad.png").write_text("no image"),
     }
     for what, prepare in fixed.items():
 
         def both(folder: Path, prepare: Prepare = prepare) -> None:
             prepare(folder)
-            picture(folder)
+            write_image(folder)
 
-        yield Case("pictures", f"predict {what}", ("predict", materials.segmentation, "."), both)
-        yield Case("pictures", f"attend {what}", ("attend", materials.segmentation, ".", "-o", "figures"), both)
+        yield Case("images", f"predict {what}", ("predict", materials.segmentation, "."), both)
+        yield Case("images", f"attend {what}", ("attend", materials.segmentation, ".", "-o", "figures"), both)
         if what in ("1 x 1", "1 wide", "a name of 250 characters", "superscripts"):
-            yield Case("pictures", f"predict {what}, detector", ("predict", materials.detection, "."), both)
+            yield Case("images", f"predict {what}, detector", ("predict", materials.detection, "."), both)
     for number in range(count - 2 * len(fixed)):
         suffix = (".png", ".jpg", ".webp", ".gif", ".tif", ".bmp")[number % 6]
         kept = rng.getrandbits(32)
         yield Case(
-            "pictures",
+            "images",
             f"predict damaged {suffix} {kept}",
             ("predict", materials.segmentation, "."),
             damaged(suffix, kept),
@@ -215,7 +215,7 @@ def picture_cases(materials: Materials, rng: random.Random, count: int) -> Itera
 
 
 def list_cases(materials: Materials, rng: random.Random, count: int) -> Iterator[Case]:
-    """Files beside the pictures of a folder: classes.yaml, labels; and names of splits."""
+    """Yield damaged classes.yaml files, images and labels of a folder."""
     contents = {
         "empty": "",
         "a list": "[1, 2]",
@@ -258,7 +258,7 @@ def list_cases(materials: Materials, rng: random.Random, count: int) -> Iterator
 
 
 def video_cases(materials: Materials, rng: random.Random, count: int) -> Iterator[Case]:
-    """Videos that are damaged or are none."""
+    """Yield damaged and fake videos."""
     found = sorted(path for path in materials.videos.rglob("*") if path.is_file())
     for _ in range(count):
         kept = rng.getrandbits(32)
@@ -272,7 +272,7 @@ def video_cases(materials: Materials, rng: random.Random, count: int) -> Iterato
 
 
 def checkpoint_cases(materials: Materials, rng: random.Random, count: int) -> Iterator[Case]:
-    """Files that info and convert are asked about: damaged, of other kinds, or with code in them."""
+    """Yield checkpoints that are damaged, of another kind, or contain code."""
     import pickle
 
     class Trap:
@@ -313,11 +313,11 @@ def checkpoint_cases(materials: Materials, rng: random.Random, count: int) -> It
 
 
 def place_cases(materials: Materials) -> Iterator[Case]:
-    """Names and places that are not what they should be."""
+    """Yield wrong names and paths."""
 
     def file(folder: Path) -> None:
         (folder / "out").write_text("a file")
-        picture(folder)
+        write_image(folder)
 
     model = materials.segmentation
     commands: dict[str, tuple[object, ...]] = {
@@ -334,9 +334,9 @@ def place_cases(materials: Materials) -> Iterator[Case]:
             *("train", "camvid-mbv2-dnl", "--data", materials.folder, "--out", "run", "--set", "model.weights=null"),
             *("--set", "data.name=folder", "--set", "data.train=nowhere"),
         ),
-        "no picture": ("predict", model, "nowhere.png"),
+        "no image": ("predict", model, "nowhere.png"),
         "a model that is not there": ("predict", "nowhere.safetensors", "a.png"),
-        "a picture as a model": ("predict", "a.png", "a.png"),
+        "an image as a model": ("predict", "a.png", "a.png"),
         "a query outside": ("attend", model, "a.png", "--query", "1000,1000", "-o", "figures"),
         "a query that is none": ("attend", model, "a.png", "--query", "here", "-o", "figures"),
         "an unknown format": ("export", model, "--format", "tflite"),
@@ -352,7 +352,7 @@ def place_cases(materials: Materials) -> Iterator[Case]:
 
 
 def attempt(case: Case, results: Results) -> None:
-    """Run a case in a folder of its own, and judge it."""
+    """Run a case in its own folder, and record the result."""
     with tempfile.TemporaryDirectory() as name:
         folder, scratch = Path(name) / "here", Path(name) / "temporary"
         folder.mkdir()
@@ -371,10 +371,10 @@ def attempt(case: Case, results: Results) -> None:
 
 
 def fault(case: Case, done: Outcome, new: Sequence[str]) -> str | None:
-    """What fell short, if anything did.
+    """Return how an outcome falls short of what is expected, or None.
 
     >>> fault(Case("settings", "lr=inf", (), refused=True), Outcome(0, "done"), [])
-    'taken in silence'
+    'accepted without an error'
     """
     last = (done.output.strip().splitlines() or [""])[-1][:300]
     if done.hung:
@@ -390,12 +390,12 @@ def fault(case: Case, done: Outcome, new: Sequence[str]) -> str | None:
     if done.code == 2 and new:
         return f"left behind {', '.join(new)}"
     if done.code != 0 and not done.output.strip():
-        return f"exit code {done.code} without a word"
-    return "taken in silence" if case.refused and done.code == 0 else None
+        return f"exit code {done.code} without a message"
+    return "accepted without an error" if case.refused and done.code == 0 else None
 
 
 def _contents(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Return the kind of everything below a folder, and what is in its files, by name."""
+    """Return the type and content of everything below a folder, by name."""
     found = {}
     for path in folder.rglob("*"):
         kind = path.lstat().st_mode

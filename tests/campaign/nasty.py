@@ -1,4 +1,4 @@
-"""Values that programs trip over, and ways to damage good files."""
+"""Values that programs often mishandle, and ways to damage valid files."""
 
 import json
 import random
@@ -62,7 +62,7 @@ _NODES: tuple[Any, ...] = (
 
 
 def mutated_json(content: Any, rng: random.Random) -> str:
-    """The JSON of `content` with one node replaced, removed or doubled; now and then nested without end."""
+    """Return JSON with one node replaced, removed or duplicated; sometimes only deeply nested lists."""
     if rng.random() < 0.03:
         return DEEP
     content = json.loads(json.dumps(content))
@@ -85,7 +85,7 @@ def mutated_json(content: Any, rng: random.Random) -> str:
 
 
 def mutated_bytes(content: bytes, rng: random.Random) -> bytes:
-    """Cut off, with bytes flipped, with a run of zeros or of noise, or with a part of it twice."""
+    """Truncate bytes, flip bits, write zeros or noise, or duplicate a part."""
     data = bytearray(content)
     at = rng.randrange(max(1, len(data)))
     length = rng.randrange(1, 64)

@@ -1,17 +1,17 @@
-"""Outputs that must not be overwritten: inputs, files of a run, links to them, foreign files, folders and devices."""
+"""Outputs that must not be overwritten: inputs, files of a run, links, foreign files, folders and devices."""
 
 import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from campaign.cases import Case, Materials, picture
+from campaign.cases import Case, Materials, write_image
 
 Place = Callable[[Path], None]
 
 
 def output_cases(materials: Materials, rng: random.Random, count: int) -> Iterator[Case]:
-    """Every option that names a file to write, with every kind of bad place."""
+    """Yield bad paths for every option that names a file to write."""
     commands: dict[str, tuple[object, ...]] = {
         "info --json": ("info", "run", "--json"),
         "eval --json": ("eval", "run", "--workers", 0, "--json"),
@@ -40,7 +40,7 @@ def output_cases(materials: Materials, rng: random.Random, count: int) -> Iterat
         path, make, refused = places[place]
 
         def prepare(folder: Path, make: Place = make) -> None:
-            picture(folder)
+            write_image(folder)
             shutil.copytree(materials.folder, folder / "data")
             shutil.copytree(materials.segmentation.parent, folder / "run")
             make(folder)

@@ -1,4 +1,4 @@
-"""The command in a process of its own, which may be killed, crash or hang."""
+"""Runs of the command in a child process that may be killed, crash or hang."""
 
 import os
 import signal
@@ -13,12 +13,12 @@ from typing import NoReturn, TypeVar
 
 Item = TypeVar("Item")
 
-TIMEOUT = 60.0  # seconds, after which a try counts as hanging
+TIMEOUT = 60.0  # seconds until a try counts as hanging
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a process ended: its exit code, or minus the signal it died of; what it printed; whether it hung."""
+    """End of a process: its exit code, or minus the signal that ended it; its output; and whether it hung."""
 
     code: int
     output: str
@@ -26,7 +26,7 @@ class Outcome:
 
 
 def import_everything() -> None:
-    """Import once, in the parent, what every try needs; one thread each, for a fork does not take threads along."""
+    """Import in the parent what every try needs, with one thread because forks do not inherit threads."""
     os.environ["OMP_NUM_THREADS"] = "1"
     import av  # noqa: F401
     import matplotlib.pyplot  # noqa: F401
@@ -50,7 +50,7 @@ def run(
     number: signal.Signals = signal.SIGKILL,
     timeout: float = TIMEOUT,
 ) -> Outcome:
-    """Run `dnlnet` with these arguments in a folder; `kill_after` so many seconds with a signal, if it still runs."""
+    """Run `dnlnet` in a folder, and send it a signal if it still runs after `kill_after` seconds."""
     printed = folder / ".printed"
     child = os.fork()
     if child == 0:
@@ -59,7 +59,7 @@ def run(
     hung = False
     while (status := os.waitpid(child, os.WNOHANG))[0] == 0:
         if time.monotonic() > deadline:
-            # A kill hits one process, as the kernel's for want of memory does; what hangs is ended with its readers.
+            # Kill one process, as the kernel does when memory runs out; a hanging one dies with its data readers.
             if kill_after is None:
                 hung = True
                 os.killpg(child, signal.SIGKILL)
@@ -74,10 +74,10 @@ def run(
 
 
 def _become(arguments: list[str], folder: Path, printed: Path) -> NoReturn:
-    """In the child: the command, as its entry point starts it."""
+    """Run the command in the child as its entry point does."""
     os.setsid()
     os.chdir(folder)
-    tempfile.tempdir = None  # as the environment says now, whatever it said in the parent
+    tempfile.tempdir = None  # read the environment again
     descriptor = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
@@ -96,14 +96,14 @@ def _become(arguments: list[str], folder: Path, printed: Path) -> NoReturn:
         traceback.print_exc()
         code = 1
     finally:
-        threading._shutdown()  # type: ignore[attr-defined]  # the interpreter waits for threads, too
+        threading._shutdown()  # type: ignore[attr-defined]  # wait for threads, as the interpreter does
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
 def side_by_side(work: Callable[[Item], None], items: Sequence[Item], processes: int = 2) -> None:
-    """Do all items, every n-th in one of n forked processes."""
+    """Distribute items over forked processes."""
     children = []
     for number in range(processes):
         child = os.fork()

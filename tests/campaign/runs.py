@@ -1,11 +1,12 @@
-"""Training runs that are killed, damaged or run out of disk, against the same run left in peace: to the bit."""
+"""Training runs that are killed, damaged or run out of disk space. They must equal an undisturbed run to the bit."""
 
 import random
 import shutil
 import signal
+import subprocess
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,22 +15,21 @@ from campaign.process import Outcome
 from campaign.process import run as run_command
 from campaign.results import Results, Try
 
-Mount = Callable[[Path, int], AbstractContextManager[Callable[[], None]]]
 LOG_DIFFERS = "the log differs"
-PATIENCE = 600.0  # seconds for a whole run, beside whatever else the machine does
+RUN_TIMEOUT = 600.0  # seconds
 
 
 @dataclass(frozen=True)
-class System:
-    """A small training run of one of the three systems."""
+class TrainingRun:
+    """Small training run of one task."""
 
     name: str
     arguments: tuple[str, ...]
     kills: int
 
 
-def systems(folder: Path) -> list[System]:
-    """One run each of segmentation, detection and video, on generated data."""
+def training_runs(folder: Path) -> list[TrainingRun]:
+    """Return a run each of segmentation, detection and video on generated data."""
     from coco_trees import shapes_tree
     from video_trees import moving_shapes
 
@@ -73,67 +73,67 @@ def systems(folder: Path) -> list[System]:
         *every,
     )
     return [
-        System("segmentation", ("train", "scenes-tiny-dnl", *segmentation), 50),
-        System("detection", ("train", "coco-micro-dnl-c4", "--data", str(shapes), *detection), 15),
-        System("video", ("train", "ucf6-r50-dnl", "--data", str(videos), *video), 35),
+        TrainingRun("segmentation", ("train", "scenes-tiny-dnl", *segmentation), 50),
+        TrainingRun("detection", ("train", "coco-micro-dnl-c4", "--data", str(shapes), *detection), 15),
+        TrainingRun("video", ("train", "ucf6-r50-dnl", "--data", str(videos), *video), 35),
     ]
 
 
 def run(arguments: Sequence[object], folder: Path, kill_after: float | None = None) -> Outcome:
-    """The command, with patience."""
-    return run_command(arguments, folder, kill_after=kill_after, timeout=PATIENCE)
+    """Run the command with a longer timeout."""
+    return run_command(arguments, folder, kill_after=kill_after, timeout=RUN_TIMEOUT)
 
 
 def uninterrupted(name: str, folder: Path) -> Path:
-    """Where the run left in peace is."""
+    """Return the folder of the undisturbed run."""
     return folder / name / "uninterrupted"
 
 
-def reference(system: System, folder: Path) -> float:
-    """Make the run left in peace; how many seconds it took."""
-    out = uninterrupted(system.name, folder)
+def reference(training: TrainingRun, folder: Path) -> float:
+    """Make the undisturbed run, and return its duration in seconds."""
+    out = uninterrupted(training.name, folder)
     out.parent.mkdir(parents=True)
     start = time.monotonic()
-    done = run([*system.arguments, "--out", out], out.parent)
+    done = run([*training.arguments, "--out", out], out.parent)
     if done.code != 0:
-        raise RuntimeError(f"{system.name}: the uninterrupted run failed: {done.output[-500:]}")
+        raise RuntimeError(f"{training.name}: the uninterrupted run failed: {done.output[-500:]}")
     return time.monotonic() - start
 
 
-def kills(system: System, folder: Path, seconds: float, results: Results, seed: int) -> None:
-    """Chains of up to ten kills at random moments, each chain ended by the same command left in peace."""
-    rng = random.Random(f"{seed} {system.name}")
-    expected = uninterrupted(system.name, folder)
+def kills(training: TrainingRun, folder: Path, seconds: float, results: Results, seed: int) -> None:
+    """Kill runs up to ten times at random moments, then let the same command finish them."""
+    rng = random.Random(f"{seed} {training.name}")
+    expected = uninterrupted(training.name, folder)
     done = 0
-    while done < system.kills:
+    while done < training.kills:
         out = expected.parent / f"killed {done}"
         chain, fault = 0, None
-        for _ in range(min(10, system.kills - done)):
-            outcome = run([*system.arguments, "--out", out], expected.parent, kill_after=rng.uniform(0, seconds))
+        for _ in range(min(10, training.kills - done)):
+            outcome = run([*training.arguments, "--out", out], expected.parent, kill_after=rng.uniform(0, seconds))
             if outcome.code != -signal.SIGKILL:
-                fault = failed(outcome)  # or it had ended before
+                fault = failed(outcome)  # unless it had ended already
                 break
             chain += 1
-        last = run([*system.arguments, "--out", out], expected.parent)
+        last = run([*training.arguments, "--out", out], expected.parent)
         if chain or fault:
             fault = fault or failed(last) or difference(out, expected) or leftovers(out)
-            results.add(Try("kills", f"SIGKILL, {system.name}", f"{chain} kills", fault, max(1, chain)))
+            results.add(Try("kills", f"SIGKILL, {training.name}", f"{chain} kills", fault, max(1, chain)))
         done += chain
         shutil.rmtree(out)
 
 
-def flips(system: System, folder: Path, seconds: float, results: Results, seed: int, tries: int) -> None:
-    """One flipped bit in a file of a stopped run: the run ends as it should, or refuses in a sentence."""
+def flips(training: TrainingRun, folder: Path, seconds: float, results: Results, seed: int, tries: int) -> None:
+    """Flip one bit in a file of a stopped run, which must then finish correctly or refuse in a sentence."""
     rng = random.Random(seed)
-    expected = uninterrupted(system.name, folder)
+    expected = uninterrupted(training.name, folder)
     stopped = expected.parent / "stopped"
     for share in (0.6, 0.5, 0.7, 0.4, 0.8, 0.3):
         shutil.rmtree(stopped, ignore_errors=True)
-        run([*system.arguments, "--out", stopped], expected.parent, kill_after=share * seconds)
+        run([*training.arguments, "--out", stopped], expected.parent, kill_after=share * seconds)
         if list(stopped.glob("checkpoints/*.json")) and not (stopped / "last.safetensors").exists():
             break
     else:
-        raise RuntimeError("the run to be damaged was stopped before its first checkpoint, or had ended, each time")
+        raise RuntimeError("no run could be stopped between its first checkpoint and its end")
     files = [*sorted(stopped.glob("checkpoints/[0-9]*.*")), stopped / "log.jsonl", stopped / "run.yaml"]
     for number in range(tries):
         out = expected.parent / "flipped"
@@ -143,32 +143,60 @@ def flips(system: System, folder: Path, seconds: float, results: Results, seed: 
         bit = rng.randrange(8 * len(content))
         content[bit // 8] ^= 1 << bit % 8
         path.write_bytes(content)
-        done = run([*system.arguments, "--out", out], expected.parent)
+        done = run([*training.arguments, "--out", out], expected.parent)
         fault = failed(done, refusal=True) or (difference(out, expected) if done.code == 0 else None)
         if fault == LOG_DIFFERS and "log.jsonl" in done.output:
-            fault = None  # a line is lost, which was said
+            fault = None  # a line was lost and reported
         results.add(Try("flips", f"flipped bit, {path.suffix.removeprefix('.')}", f"{path.name} bit {bit}", fault))
         shutil.rmtree(out)
 
 
-def full_disks(system: System, folder: Path, results: Results, mount: Mount) -> None:
-    """The run on disks that are full sooner or later; with room made, the same command ends it."""
-    expected = uninterrupted(system.name, folder)
+def full_disks(training: TrainingRun, folder: Path, results: Results) -> None:
+    """Run on disks that fill up, then enlarge them and let the same command finish."""
+    expected = uninterrupted(training.name, folder)
     needed = sum(path.stat().st_size for path in expected.rglob("*") if path.is_file())
     disk = expected.parent / "disk"
     disk.mkdir(exist_ok=True)
     for share in (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
-        with mount(disk, int(needed * share) + 4096) as enlarge:
-            full = run([*system.arguments, "--out", disk / "run"], disk.parent)
+        with small_disk(disk, int(needed * share) + 4096) as enlarge:
+            full = run([*training.arguments, "--out", disk / "run"], disk.parent)
             fault = failed(full, refusal=True)
             enlarge()
-            last = run([*system.arguments, "--out", disk / "run"], disk.parent)
+            last = run([*training.arguments, "--out", disk / "run"], disk.parent)
             fault = fault or failed(last) or difference(disk / "run", expected) or leftovers(disk / "run")
-        results.add(Try("full disk", f"full disk, {system.name}", f"{share:.0%} of what it needs", fault))
+        results.add(Try("full disk", f"full disk, {training.name}", f"{share:.0%} of the required space", fault))
+
+
+def mounting_allowed(folder: Path) -> bool:
+    """Return whether this user may mount a tmpfs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not _succeeds("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder):
+        return False
+    _require("umount", folder)
+    return True
+
+
+@contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Callable[[], None]]:
+    """Mount a tmpfs of `size` bytes, and yield a function that enlarges it."""
+    _require("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder)
+    try:
+        yield lambda: _require("mount", "-o", f"remount,size={2**31}", folder)
+    finally:
+        _require("umount", folder)
+
+
+def _succeeds(*command: object) -> bool:
+    return subprocess.run(list(map(str, command)), capture_output=True).returncode == 0
+
+
+def _require(*command: object) -> None:
+    if not _succeeds(*command):
+        raise OSError(f"{' '.join(map(str, command))}: failed")
 
 
 def difference(out: Path, expected: Path) -> str | None:
-    """What differs between two finished runs: weights to the bit, or the lines of the log."""
+    """Return the difference between two finished runs, in the bits of weights or lines of the log, or None."""
     import torch
     from safetensors.torch import load_file
 
@@ -176,7 +204,7 @@ def difference(out: Path, expected: Path) -> str | None:
 
     for name in ("best.safetensors", "last.safetensors"):
         if (out / name).exists() != (expected / name).exists():
-            return f"{name} is in one of two runs only"
+            return f"only one of two runs has {name}"
         if not (expected / name).exists():
             continue
         ours, theirs = load_file(out / name), load_file(expected / name)
@@ -186,7 +214,7 @@ def difference(out: Path, expected: Path) -> str | None:
 
 
 def failed(done: Outcome, *, refusal: bool = False) -> str | None:
-    """Why an outcome is none of those allowed: success, or, where it may refuse, a sentence and exit code 2."""
+    """Return why an outcome is neither a success nor, if allowed, a refusal in a sentence, or None."""
     last = done.output.strip().splitlines()[-1:] or [""]
     if done.hung:
         return "hung"
@@ -198,6 +226,6 @@ def failed(done: Outcome, *, refusal: bool = False) -> str | None:
 
 
 def leftovers(out: Path) -> str | None:
-    """What is hidden in a folder, in words."""
+    """Return a message that names the hidden files in a folder, or None."""
     hidden = [str(path.relative_to(out)) for path in out.rglob(".*")]
     return f"left behind: {', '.join(hidden)}" if hidden else None

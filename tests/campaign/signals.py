@@ -1,4 +1,4 @@
-"""SIGHUP and SIGTERM to commands that do not train: exit code 128 + n, and no file left behind."""
+"""SIGHUP and SIGTERM to commands that do not train. Expected: exit code 128 + n, and no stray file."""
 
 import os
 import random
@@ -16,13 +16,13 @@ from campaign.runs import failed, leftovers
 
 NUMBERS = (signal.SIGHUP, signal.SIGTERM)
 IMAGES = 2
-LIBRARIES = ("torchinductor_", ".ses")  # what PyTorch and ONNX Runtime keep among temporary files for the next time
-STARTED = 15.0  # seconds that the explorer, which does not end by itself, is given at most
+LIBRARIES = ("torchinductor_", ".ses")  # temporary files that PyTorch and ONNX Runtime keep
+STARTED = 15.0  # longest time until the explorer, which never ends, gets its signal
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A signal to a command, after a share of the time that it takes."""
+    """Signal to a command after a fraction of its duration."""
 
     command: str
     number: signal.Signals
@@ -30,26 +30,26 @@ class Moment:
 
 
 def moments(seed: int, count: int) -> list[Moment]:
-    """Draw so many, each command in turn; a seed draws the same again."""
+    """Draw `count` moments, with each command in turn."""
     rng = random.Random(seed)
     names = list(_commands(Path()))
     return [Moment(names[n % len(names)], rng.choice(NUMBERS), rng.uniform(0, 1)) for n in range(count)]
 
 
 def durations(model: Path, names: Sequence[str]) -> dict[str, float]:
-    """Return the seconds that each of these commands takes, left in peace."""
+    """Return the duration of each command without a signal, in seconds."""
     found = {"explore": STARTED}
     for name in set(names) - set(found):
         start = time.monotonic()
         done, left = _run(model, name)
         if fault := failed(done) or left:
-            raise RuntimeError(f"{name}, left in peace, failed: {fault}")
+            raise RuntimeError(f"{name} failed without a signal: {fault}")
         found[name] = time.monotonic() - start
     return found
 
 
 def attempt(moment: Moment, model: Path, seconds: Mapping[str, float], results: Results) -> None:
-    """Signal a command at a moment, and note what fell short."""
+    """Signal a command, and record the result."""
     after = 0.1 + moment.share * seconds[moment.command]
     done, left = _run(model, moment.command, after, moment.number)
     what = f"{moment.number.name} after {after:.2f} s"
@@ -58,7 +58,7 @@ def attempt(moment: Moment, model: Path, seconds: Mapping[str, float], results: 
 
 
 def fault(done: Outcome, number: int, left: str | None) -> str | None:
-    """Return what fell short, if anything did.
+    """Return how an outcome falls short of what is expected, or None.
 
     >>> fault(Outcome(143, "stopped"), 15, None), fault(Outcome(0, "done"), 15, None)
     (None, None)
@@ -72,7 +72,7 @@ def fault(done: Outcome, number: int, left: str | None) -> str | None:
 def _run(
     model: Path, name: str, after: float | None = None, number: signal.Signals = signal.SIGTERM
 ) -> tuple[Outcome, str | None]:
-    """Run a command in a folder of its own; how it ended, and what it left behind."""
+    """Run a command in its own folder, and return how it ended and what it left behind."""
     with tempfile.TemporaryDirectory() as place:
         here, scratch = Path(place) / "here", Path(place) / "temporary"
         here.mkdir()

@@ -57,7 +57,7 @@ def test_only_files_are_opened(reader: str, place: str, tmp_path: Path) -> None:
     make, said = PLACES[place]
     make(tmp_path / name)
     if (reader, place) == ("video", "folder"):
-        said = "is a folder without pictures"  # a folder may be a video
+        said = "is a folder without images"  # a folder may be a video
     if (reader, place) == ("video", "nothing"):
         said = "no such file or folder"
     with pytest.raises((OSError, ValueError)) as raised:

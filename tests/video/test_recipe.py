@@ -162,7 +162,7 @@ def test_frames_in_memory_are_the_video_that_they_were_decoded_from(trained: Pat
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (np.zeros((32, 32, 3), np.uint8), r"or a list of pictures; got shape \(32, 32, 3\)"),
+        (np.zeros((32, 32, 3), np.uint8), r"got shape \(32, 32, 3\)"),
         (Image.new("RGB", (8, 8)), "got Image"),
         (np.zeros((0, 32, 32, 3), np.uint8), "got shape"),
         (np.zeros((4, 32, 32, 3), np.int64), "must be of uint8"),

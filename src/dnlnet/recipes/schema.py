@@ -348,7 +348,7 @@ class Recipe(Part):
     def _only_features_can_be_kept(self) -> Self:
         if self.training.cache and not self.uses_features:
             raise ValueError(
-                "training.cache keeps the features of a frozen backbone, and this recipe trains on none; set it to false"
+                "training.cache keeps the features of a frozen backbone, and this recipe uses none; set it to false"
             )
         return self
 

@@ -52,13 +52,13 @@ class VideoRecipe(Recipe):
             views, side = self.evaluation, self.evaluation.short_side
             raise ValueError(
                 f"{views.clips} x {views.crops} views of {self.data.frames} frames of {side} x {side} are "
-                f"{self.seen_pixels():,} pixels for a video; expected at most {MOST_SEEN:,}: lower evaluation.clips, "
+                f"{self.seen_pixels():,} pixels per video; expected at most {MOST_SEEN:,}: lower evaluation.clips, "
                 "evaluation.crops, evaluation.short_side or data.frames"
             )
         return self
 
     def seen_pixels(self) -> int:
-        """Return how many pixels the network looks at for one video; all its views are in memory together."""
+        """Return the number of pixels in all views of a video, which are in memory at the same time."""
         views = self.evaluation
         return views.clips * views.crops * self.data.frames * views.short_side**2
 

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from dnlnet.video.network import VideoClassifier
 
 _IMAGE_NETWORKS = {"slow_only_r50": "resnet50", "slow_only_r101": "resnet101"}  # whose weights they are inflated from
-MOST_SEEN = 2**30  # pixels that a network may be asked to look at for one video; 30 views of Kinetics have 2^24
+MOST_SEEN = 2**30  # pixels in all views of a video; 30 views of Kinetics have 2^24
 
 
 class VideoClassifierModel(BackboneModel):
-    """A classifier of clips: see `dnlnet.video.network.VideoClassifier`."""
+    """Model settings (see `dnlnet.video.network.VideoClassifier`)."""
 
     backbones: ClassVar[Mapping[str, object]] = VIDEO_BACKBONES
 
     backbone: str = "slow_only_r50"
     preset: str = "slowfast"
-    placement: Mapping[str, tuple[Index, ...]] | None = None  # stage -> residual blocks; None is the paper's
+    placement: Mapping[str, tuple[Index, ...]] | None = None  # stage -> residual blocks; None for the paper's
     dropout: PartShare = 0.5
 
     def build(self, classes: int, pretrained: bool, progress: Progress) -> "VideoClassifier":
@@ -62,16 +62,16 @@ class VideoClassifierModel(BackboneModel):
 
 
 class VideoData(DataPart):
-    """A data set of videos, its splits, which frames make a clip, and how clips are drawn for training."""
+    """Data set, its splits, the sampling of clips, and their augmentation."""
 
     name: Text = "kinetics"
     frames: Few = 8
-    stride: Few = 8  # frames from one of a clip to the next
-    rate: FrameRate = 30.0  # frames a second that videos are taken to have
+    stride: Few = 8  # frames between those of a clip
+    rate: FrameRate = 30.0  # frames per second at which videos are sampled
     short_sides: tuple[Few, Few] = (256, 320)
     crop: Few = 224
     flip: Share = 0.5
-    mean: tuple[Share, Share, Share] = (0.45, 0.45, 0.45)  # of pixels in 0..1, and their deviation
+    mean: tuple[Share, Share, Share] = (0.45, 0.45, 0.45)  # of pixels in 0..1
     deviation: tuple[Deviation, Deviation, Deviation] = (0.225, 0.225, 0.225)
 
     @field_validator("short_sides")
@@ -86,20 +86,20 @@ class VideoData(DataPart):
         return self
 
     def clip(self) -> Clip:
-        """Which frames make a clip."""
+        """Return the sampling of clips."""
         return Clip(self.frames, self.stride, self.rate)
 
     def pixels(self) -> Pixels:
-        """How clips are normalised."""
+        """Return the normalisation of clips."""
         mean, deviation = (tuple(255 * value for value in values) for values in (self.mean, self.deviation))
         return Pixels(mean, deviation)
 
 
 class Views(Part):
-    """How a video is tested: clips spread over its length, crops over the longer side of each."""
+    """Views of a video in testing: clips spread over its length, crops spread over its longer side."""
 
     clips: Few = 10
     crops: Annotated[int, Field(strict=True, ge=1, le=1000)] = 3
     short_side: Few = 256
-    # Files written before it was renamed call it at_once.
+    # Files of earlier versions call it at_once.
     views_per_batch: Annotated[Few, Field(validation_alias=AliasChoices("views_per_batch", "at_once"))] = 8

@@ -242,8 +242,8 @@ def test_videos_are_counted_and_their_faults_shown(tmp_path: Path) -> None:
         "video_folder train: 4 videos",
         "video_folder val: 1 video",
         "4 can be read",
-        "seconds: 0.2 to 0.2, 0.2 in the middle",
-        "frames a second: 30.0 to 30.0, 30.0 in the middle",
+        "seconds: 0.2 to 0.2, median 0.2",
+        "frames per second: 30.0 to 30.0, median 30.0",
         "sizes (width x height): 64 x 48 (4)",
         "0 problems",
     ):

@@ -14,7 +14,7 @@ def test_the_papers_clip_is_8_frames_8_apart_at_30_a_second() -> None:
     assert Clip().length == pytest.approx(57 / 30)
 
 
-def test_a_short_video_begins_again() -> None:
+def test_a_short_video_is_repeated() -> None:
     np.testing.assert_allclose(Clip(5, 10, 10).times(0.0, 2.5), [0, 1, 2, 0.5, 1.5])
     np.testing.assert_allclose(Clip(4, 10, 10).times(0.0, 0.1), [0, 0, 0, 0], atol=1e-9)
 
@@ -52,15 +52,15 @@ def test_spread_starts_are_equally_far_apart_and_reach_both_ends() -> None:
     assert Clip().spread_starts(3, 1.0).tolist() == [0, 0, 0]
 
 
-def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="count and a stride of at least 1, got 0 and 8"):
+def test_invalid_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match="got 0 and 8"):
         Clip(count=0)
-    with pytest.raises(ValueError, match="count and a stride of at least 1, got 8 and -1"):
+    with pytest.raises(ValueError, match="got 8 and -1"):
         Clip(stride=-1)
-    with pytest.raises(ValueError, match="rate of a clip must be above 0, got nan"):
+    with pytest.raises(ValueError, match="got nan"):
         Clip(rate=float("nan"))
-    with pytest.raises(ValueError, match="at least 1 clip is needed, got 0"):
+    with pytest.raises(ValueError, match="got 0"):
         Clip().spread_starts(0, 1.0)
     for duration in (0.0, float("nan")):
-        with pytest.raises(ValueError, match=f"above 0 seconds, got {duration}"):
+        with pytest.raises(ValueError, match=f"got {duration}"):
             Clip().times(0.0, duration)

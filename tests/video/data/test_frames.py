@@ -16,7 +16,7 @@ def numbers(frames: Frames) -> list[int]:
 def test_no_times_are_refused(tmp_path: Path) -> None:
     with (
         open_video(write_frames(tmp_path / "a")) as video,
-        pytest.raises(ValueError, match="no times requested"),
+        pytest.raises(ValueError, match="no times"),
     ):
         video.frames([])
 
@@ -32,23 +32,23 @@ def test_a_folder_of_frames_is_read_in_the_order_of_its_numbers(tmp_path: Path) 
         np.testing.assert_array_equal(video.frames([0.3])[0], numbered_frame(3))
         assert video.frames([0.0, 0.4], short_side=24).shape == (2, 24, 32, 3)
         assert (video.count_decodable(), video.notes) == (12, [])
-    with pytest.raises(ValueError, match="rate of frames must be above 0, got 0"):
+    with pytest.raises(ValueError, match="got 0"):
         open_video(folder, folder_rate=0)
 
 
-def test_frames_of_another_size_are_brought_to_that_of_the_first(tmp_path: Path) -> None:
+def test_frames_are_resized_to_the_size_of_the_first(tmp_path: Path) -> None:
     folder = write_frames(tmp_path / "a", 3)
     save(folder / "frame_2.png", numbered_frame(1, (96, 128)))
     with open_video(folder) as video:
         assert video.frames(video.times).shape == (3, *SIZE, 3)
 
 
-def test_a_damaged_picture_of_a_folder_is_named(tmp_path: Path) -> None:
+def test_a_damaged_image_of_a_folder_is_named(tmp_path: Path) -> None:
     folder = write_frames(tmp_path / "a", 12)
     truncate(folder / "frame_5.png")
     with open_video(folder) as video:
         assert numbers(video.frames([0.0])) == [0]
-        with pytest.raises(VideoError, match=f"^{folder}: frame_5.png cannot be read: "):
+        with pytest.raises(VideoError, match=f"^{folder}: frame_5.png cannot be read"):
             video.frames(video.times)
         assert video.count_decodable() == 11
-        assert video.notes[0].startswith("frame_5.png cannot be read: ")
+        assert video.notes[0].startswith("frame_5.png cannot be read")

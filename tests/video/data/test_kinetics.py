@@ -7,7 +7,7 @@ from video_trees import kinetics_tree
 
 
 @pytest.mark.parametrize("separator", [" ", ",", ", ", "\t", "  "])
-def test_paths_and_labels_are_separated_in_any_usual_way(separator: str, tmp_path: Path) -> None:
+def test_paths_and_labels_have_any_usual_separator(separator: str, tmp_path: Path) -> None:
     videos = kinetics(kinetics_tree(tmp_path, separator), "train").require_usable()
     assert videos.name == "kinetics train"
     assert [(entry.path, entry.label) for entry in videos.videos] == [
@@ -33,21 +33,23 @@ def test_every_split_has_the_classes_of_all(tmp_path: Path) -> None:
     assert kinetics(root, "val").classes.names == ("abseiling", "air drumming", "zumba")
 
 
-def test_lines_that_do_not_fit_are_faults(tmp_path: Path) -> None:
+def test_bad_lines_are_faults(tmp_path: Path) -> None:
     root = kinetics_tree(tmp_path)
     (root / "train.csv").write_text("label,youtube_id\nf.mp4 -1\nf.mp4 0\nf.mp4 1\nclips/c.mp4 3\n")
     (root / "classes.txt").write_text("a\nb\n")
     videos = kinetics(root, "train")
-    assert [problem.text for problem in videos.faults] == [
-        "line 1 is 'label,youtube_id'; expected a path and a label of 0..99999",
-        "line 2 is 'f.mp4 -1'; expected a path and a label of 0..99999",
-        "line 4 names f.mp4 again, after line 3",
-        "c.mp4 has the label 3; classes.txt has 0..1",
+    facts = [
+        ["line 1", "'label,youtube_id'"],
+        ["line 2", "'f.mp4 -1'"],
+        ["line 4", "f.mp4", "line 3"],
+        ["c.mp4", "label 3", "0..1"],
     ]
+    for problem, expected in zip(videos.faults, facts, strict=True):
+        assert all(fact in problem.text for fact in expected), problem.text
     assert [entry.path.name for entry in videos.videos] == ["f.mp4"]
 
 
-def test_a_video_that_is_not_there_is_missing(tmp_path: Path) -> None:
+def test_absent_videos_are_missing(tmp_path: Path) -> None:
     root = kinetics_tree(tmp_path)
     (root / "a b.mp4").unlink()
     videos = kinetics(root, "train").require_usable()
@@ -57,31 +59,28 @@ def test_a_video_that_is_not_there_is_missing(tmp_path: Path) -> None:
     )
 
 
-def test_a_list_that_is_not_there_and_an_unknown_split_are_refused(tmp_path: Path) -> None:
+def test_missing_lists_and_unknown_splits_are_refused(tmp_path: Path) -> None:
     root = kinetics_tree(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"test\.csv: no such file"):
         kinetics(root, "test")
-    with pytest.raises(ValueError, match="unknown split 'trian'; did you mean 'train'"):
+    with pytest.raises(ValueError, match=r"'trian'.*'train'"):
         kinetics(root, "trian")
 
 
 @pytest.mark.parametrize("label", ["100000", "9" * 400, "9" * 4400])
-def test_a_label_without_end_is_a_fault(label: str, tmp_path: Path) -> None:
+def test_a_label_of_too_many_digits_is_a_fault(label: str, tmp_path: Path) -> None:
     root = kinetics_tree(tmp_path)
     (root / "train.csv").write_text(f"a b.mp4 {label}\n")
     videos = kinetics(root, "train")
     assert len(videos.classes) == 1  # of val.csv
-    assert str(videos.faults[0]).endswith("expected a path and a label of 0..99999")
+    assert str(videos.faults[0]).endswith("0..99999")
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        ("run\nrun\n", "2 classes have the name 'run'; each needs its own"),
-        ("run\n\x1b[31mred\n", r"a class has the name '\\x1b\[31mred'; expected text"),
-    ],
+    ("names", "fact"),
+    [("run\nrun\n", "2 classes .*'run'"), ("run\n\x1b[31mred\n", r"'\\x1b\[31mred'")],
 )
-def test_names_that_do_not_tell_classes_apart_are_refused(names: str, said: str, tmp_path: Path) -> None:
+def test_ambiguous_class_names_are_refused(names: str, fact: str, tmp_path: Path) -> None:
     (kinetics_tree(tmp_path) / "classes.txt").write_text(names)
-    with pytest.raises(ValueError, match=rf"classes\.txt: {said}"):
+    with pytest.raises(ValueError, match=rf"classes\.txt: .*{fact}"):
         kinetics(tmp_path, "val")

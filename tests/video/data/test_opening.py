@@ -24,7 +24,7 @@ FRAMES = 40
 
 
 def plain(path: Path) -> Frames:
-    """All frames, decoded one after the other."""
+    """Decode all frames in sequence."""
     with av.open(str(path)) as file:
         return np.stack([frame.to_ndarray(format="rgb24", threads=1) for frame in file.decode(video=0)])
 
@@ -45,7 +45,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("suffix", "codec", "settings"), KINDS, ids=lambda value: str(value))
-def test_frames_are_those_of_decoding_everything(
+def test_frames_equal_those_of_sequential_decoding(
     suffix: str, codec: str, settings: dict[str, int], tmp_path: Path
 ) -> None:
     path = write_video(tmp_path / f"a{suffix}", FRAMES, codec=codec, **settings)
@@ -59,7 +59,7 @@ def test_frames_are_those_of_decoding_everything(
 
 
 @pytest.mark.parametrize("suffix", CODECS)
-def test_duration_and_rate_are_those_written(suffix: str, tmp_path: Path) -> None:
+def test_duration_and_rate_are_as_written(suffix: str, tmp_path: Path) -> None:
     with open_video(write_video(tmp_path / f"a{suffix}", FRAMES, rate=25)) as video:
         assert video.duration == pytest.approx(FRAMES / 25, abs=0.002)
         assert video.rate == pytest.approx(25, rel=0.002)
@@ -78,7 +78,7 @@ def test_a_variable_frame_rate_is_sampled_by_time(suffix: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("suffix", CODECS)
-def test_times_on_the_grid_of_the_frames_are_not_off_by_one(suffix: str, tmp_path: Path) -> None:
+def test_times_of_frames_give_these_frames(suffix: str, tmp_path: Path) -> None:
     with open_video(write_video(tmp_path / f"a{suffix}", FRAMES)) as video:
         assert numbers(video, [index / 30 for index in range(FRAMES)]) == list(range(FRAMES))
 
@@ -90,13 +90,13 @@ def test_order_and_repeats_are_kept_and_each_frame_is_decoded_once(tmp_path: Pat
         assert video.decoded == 10  # 0..9, from the key frame on
 
 
-def test_before_the_beginning_is_the_first_frame_and_after_the_end_the_last(tmp_path: Path) -> None:
+def test_the_first_and_last_frames_extend_beyond_the_video(tmp_path: Path) -> None:
     with open_video(write_video(tmp_path / "a.mp4", FRAMES)) as video:
         assert numbers(video, [-1.0, 99.0]) == [0, FRAMES - 1]
 
 
 @pytest.mark.parametrize(("suffix", "settings"), [(".mp4", {}), (".avi", {}), (".mkv", {}), (".webm", {})])
-def test_frames_that_are_not_needed_are_skipped_from_key_frame_to_key_frame(
+def test_unneeded_frames_are_skipped_from_key_frame_to_key_frame(
     suffix: str, settings: dict[str, int], tmp_path: Path
 ) -> None:
     path = write_video(tmp_path / f"a{suffix}", 120, key_every=12, **settings)
@@ -105,7 +105,7 @@ def test_frames_that_are_not_needed_are_skipped_from_key_frame_to_key_frame(
         assert video.decoded == 3 + 4 + 2  # 0..2, 48..51, 96..97
 
 
-def test_a_short_gap_is_decoded_and_not_skipped(tmp_path: Path) -> None:
+def test_short_gaps_are_decoded(tmp_path: Path) -> None:
     with open_video(write_video(tmp_path / "a.mp4", FRAMES, key_every=3)) as video:
         assert numbers(video, video.times[[0, 3, 6]]) == [0, 3, 6]
         assert video.decoded == 7
@@ -130,22 +130,14 @@ def test_frames_are_resized_as_they_are_converted(side: int, tmp_path: Path) -> 
         assert [shown_number(frame) for frame in resized] == list(range(FRAMES))
 
 
-def test_several_threads_decode_the_same(tmp_path: Path) -> None:
-    path = write_video(tmp_path / "a.mp4", FRAMES)
-    with open_video(path) as one, open_video(path, threads=2) as two:
-        np.testing.assert_array_equal(one.frames(one.times[::5]), two.frames(two.times[::5]))
-    with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
-        open_video(path, threads=0)
-
-
-def test_one_frame_and_names_of_any_letters_are_a_video(tmp_path: Path) -> None:
+def test_a_video_may_have_one_frame_and_any_name(tmp_path: Path) -> None:
     path = write_video(tmp_path / "Größe 视频" / "прыжок é.mp4", 1)
     with open_video(path) as video:
         assert (len(video), video.duration) == (1, pytest.approx(1 / 30, abs=1e-4))
         assert numbers(video, [0.0, 0.5, 7.0]) == [0, 0, 0]
 
 
-def test_a_stream_without_time_stamps_is_counted(tmp_path: Path) -> None:
+def test_frames_without_time_stamps_are_counted(tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.h264", FRAMES, codec="libx264")
     with open_video(path) as video:
         assert len(video) == FRAMES
@@ -156,22 +148,21 @@ def test_a_stream_without_time_stamps_is_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("suffix", "muxer"), [(".mp4", {"movflags": "faststart"}), (".avi", {}), (".mkv", {}), (".webm", {})]
 )
-def test_what_is_left_of_a_truncated_file_is_used_and_noted(
-    suffix: str, muxer: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_rest_of_a_truncated_file_is_used_and_noted(suffix: str, muxer: dict[str, str], tmp_path: Path) -> None:
     path = write_video(tmp_path / f"a{suffix}", 100, container=muxer)
     truncate(path, 0.6)
     with open_video(path) as video:
         assert 30 < len(video) < 80
         assert video.duration == pytest.approx(len(video) / 30, abs=0.01)
-        assert video.notes == [f"is cut off: {video.duration:.1f} of 3.3 seconds are there"]
+        assert len(video.notes) == 1
+        assert f"{video.duration:.1f} of 3.3 seconds" in video.notes[0]
         assert numbers(video, video.times) == list(range(len(video)))
         assert numbers(video, [99.0]) == [len(video) - 1]
         assert video.count_decodable() == len(video)
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".mov"])
-def test_sound_is_passed_over_and_may_be_longer_than_the_pictures(suffix: str, tmp_path: Path) -> None:
+def test_sound_is_ignored_and_may_be_longer_than_the_video(suffix: str, tmp_path: Path) -> None:
     path = write_video(tmp_path / f"a{suffix}", FRAMES, sound=3.0)
     with open_video(path) as video:
         assert (len(video), video.notes) == (FRAMES, [])
@@ -179,7 +170,7 @@ def test_sound_is_passed_over_and_may_be_longer_than_the_pictures(suffix: str, t
         assert numbers(video, video.times[[30, 2]]) == [30, 2]
 
 
-def test_a_title_in_another_encoding_does_no_harm(tmp_path: Path) -> None:
+def test_a_title_may_have_any_encoding(tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.mkv", FRAMES, title="XXXXX")
     content = path.read_bytes()
     assert content.count(b"XXXXX") == 1
@@ -188,8 +179,8 @@ def test_a_title_in_another_encoding_does_no_harm(tmp_path: Path) -> None:
         assert numbers(video, video.times[[7]]) == [7]
 
 
-@pytest.mark.parametrize("codec", ["libx264", "mpeg4"])  # of which only the second still takes it for a key frame
-def test_frames_that_do_not_decode_are_replaced_and_noted(codec: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("codec", ["libx264", "mpeg4"])  # only the second still marks it as a key frame
+def test_undecodable_frames_are_replaced_and_noted(codec: str, tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.mp4", 60, codec=codec, key_every=12)
     with av.open(str(path)) as file:
         key = [bytes(packet) for packet in file.demux(video=0) if packet.is_keyframe][2]
@@ -198,7 +189,8 @@ def test_frames_that_do_not_decode_are_replaced_and_noted(codec: str, tmp_path: 
     path.write_bytes(content.replace(key, b"\xff" * len(key)))
     with open_video(path) as video:
         assert numbers(video, video.times[[10, 24, 50]]) == [10, 23, 50]
-        assert video.notes == ["1 of 3 needed frames cannot be decoded; neighbours replace them"]
+        assert len(video.notes) == 1
+        assert video.notes[0].startswith("1 of 3 ")
         assert video.count_decodable() < 60
 
 
@@ -229,24 +221,25 @@ def broken(kind: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"),
+    ("kind", "fact"),
     [
-        ("zero", "is empty: 0 bytes; fetch it again"),
-        ("text", "is not a video, or is cut off so that it cannot be opened"),
-        ("no index", "is not a video, or is cut off so that it cannot be opened"),
-        ("sound", "has sound but no pictures"),
-        ("cover", "has sound but no pictures"),
-        ("no frames", "has a video stream without frames"),
-        ("noise", "has frames, but none of those needed can be decoded"),
-        ("empty folder", r"is a folder without pictures (.jpg, .jpeg, .png, .webp, .bmp, .tif, .tiff)"),
+        ("zero", "0 bytes"),
+        ("text", "not a video"),
+        ("no index", "cut off"),
+        ("sound", "sound"),
+        ("cover", "sound"),
+        ("no frames", "without frames"),
+        ("noise", "none of the needed"),
+        ("empty folder", ".jpg, .jpeg, .png"),
         ("missing", "no such file or folder"),
     ],
 )
-def test_what_cannot_be_used_says_why_in_one_sentence(kind: str, text: str, tmp_path: Path) -> None:
+def test_unusable_videos_are_refused_with_the_reason(kind: str, fact: str, tmp_path: Path) -> None:
     path = broken(kind, tmp_path)
     with pytest.raises(VideoError) as caught, open_video(path) as video:
         video.frames([0.0, 0.5])
-    assert str(caught.value) == f"{path}: {text}"
+    assert str(caught.value).startswith(f"{path}: ")
+    assert fact in str(caught.value)
     sent = pickle.loads(pickle.dumps(caught.value))
     assert (type(sent), str(sent)) == (VideoError, str(caught.value))
 
@@ -254,13 +247,13 @@ def test_what_cannot_be_used_says_why_in_one_sentence(kind: str, text: str, tmp_
 def test_without_pyav_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_video(tmp_path / "a.mp4", 1)
     monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(ModuleNotFoundError, match=r'av is not installed; .* "dnlnet\[video\]"'):
+    with pytest.raises(ModuleNotFoundError, match=r'av .*"dnlnet\[video\]"'):
         open_video(path)
     with open_video(write_frames(tmp_path / "a", 2)) as video:  # a folder needs no codec
         assert len(video) == 2
 
 
-def test_videos_are_known_by_suffix_and_folders_by_their_pictures(tmp_path: Path) -> None:
+def test_videos_are_recognised_by_suffix_and_folders_by_their_images(tmp_path: Path) -> None:
     assert is_video(tmp_path / "a.MP4")
     assert not is_video(tmp_path / "a.txt")
     assert not is_video(tmp_path / ".a.mp4")
@@ -268,7 +261,7 @@ def test_videos_are_known_by_suffix_and_folders_by_their_pictures(tmp_path: Path
     assert not is_video(tmp_path)
 
 
-def test_real_clips_are_those_of_decoding_everything(real_data: Path) -> None:
+def test_frames_of_real_clips_equal_those_of_sequential_decoding(real_data: Path) -> None:
     paths = sorted((real_data / "ucf101_6cls" / "videos").glob("*/*.avi"))
     assert len(paths) == 90
     for path in [*paths[2:14:11], *paths[::12]]:  # the first two with packed B-frames; some with many key frames

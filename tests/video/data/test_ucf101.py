@@ -11,7 +11,7 @@ PLACES = [("ucfTrainTestlist", "UCF-101"), (".", "videos"), (".", ".")]
 
 @pytest.mark.parametrize("inner", PLACES, ids=lambda places: "/".join(places))
 @pytest.mark.parametrize("first", [0, 1])
-def test_labels_are_from_0_whatever_the_files_count_from(first: int, inner: tuple[str, str], tmp_path: Path) -> None:
+def test_labels_start_at_0_wherever_the_files_start(first: int, inner: tuple[str, str], tmp_path: Path) -> None:
     root = ucf101_tree(tmp_path, first, inner)
     train, test = (ucf101(root, split).require_usable() for split in ("train01", "test02"))
     assert train.classes.names == test.classes.names == ("ApplyLipstick", "YoYo")
@@ -26,29 +26,32 @@ def test_labels_are_from_0_whatever_the_files_count_from(first: int, inner: tupl
 def test_the_splits_are_those_of_the_lists(tmp_path: Path) -> None:
     root = ucf101_tree(tmp_path)
     assert own_splits(root) == ["train01", "train02", "test01", "test02"]
-    with pytest.raises(ValueError, match="unknown split 'train'; did you mean"):
+    with pytest.raises(ValueError, match="'train'"):
         ucf101(root, "train")
 
 
-def test_lines_that_do_not_fit_are_faults_and_videos_not_there_are_missing(tmp_path: Path) -> None:
+def test_bad_lines_are_faults_and_absent_videos_are_missing(tmp_path: Path) -> None:
     root = ucf101_tree(tmp_path)
     path = root / "ucfTrainTestlist" / "trainlist01.txt"
     path.write_text("YoYo/a.avi 1\nDiving/b.avi 2\nnothing\nYoYo/c.avi 2\n")
     videos = ucf101(root, "train01")
-    assert [str(problem) for problem in videos.problems] == [
-        f"{path}: line 1 has the class 1, but classInd.txt has 2 for YoYo",
-        f"{path}: line 2 is 'Diving/b.avi 2'; expected <a class of classInd.txt>/<video>",
-        f"{path}: line 3 is 'nothing'; expected <a class of classInd.txt>/<video>",
-        f"{root}/UCF-101/YoYo/c.avi: no such file or folder",
+    assert [problem.path for problem in videos.problems] == [path] * 3 + [root / "UCF-101" / "YoYo" / "c.avi"]
+    facts = [
+        ["line 1", "class 1", "2 for YoYo"],
+        ["line 2", "'Diving/b.avi 2'"],
+        ["line 3", "'nothing'"],
+        ["no such"],
     ]
+    for problem, expected in zip(videos.problems, facts, strict=True):
+        assert all(fact in problem.text for fact in expected), problem.text
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("1 A\nB\n", r"classInd\.txt: line 2 is 'B'; expected a number and a name"),
+        ("1 A\nB\n", r"classInd\.txt: line 2 is 'B'"),
         ("1 A\n2 A\n", r"line 2 names A again"),
-        ("1 A\n3 B\n", r"expected the numbers 0\.\. or 1\.\., each once, got \[1, 3\]"),
+        ("1 A\n3 B\n", r"got \[1, 3\]"),
         ("5 A\n", r"got \[5\]"),
         ("", r"got \[\]"),
     ],
@@ -60,7 +63,7 @@ def test_a_wrong_list_of_classes_is_refused(content: str, message: str, tmp_path
         ucf101(root, "train01")
 
 
-def test_the_real_lists_and_videos_fit(real_data: Path) -> None:
+def test_the_real_lists_match_the_videos(real_data: Path) -> None:
     root = real_data / "ucf101_6cls"
     assert own_splits(root) == ["train01", "test01"]
     train, test = (ucf101(root, split).require_usable() for split in own_splits(root))

@@ -27,12 +27,12 @@ def test_a_split_without_some_classes_has_the_same_labels(tmp_path: Path) -> Non
     assert [entry.label for entry in videos.videos] == [1]
 
 
-def test_a_folder_without_pictures_is_reported_and_not_used(tmp_path: Path) -> None:
+def test_a_folder_without_images_is_reported_and_skipped(tmp_path: Path) -> None:
     root = video_folder_tree(tmp_path)
     (root / "val" / "run" / "nothing").mkdir()
     (root / "val" / "run" / ".hidden").mkdir()
     videos = video_folder(root, "val").require_usable()
-    assert [str(problem) for problem in videos.missing] == [f"{root}/val/run/nothing: is a folder without pictures"]
+    assert [problem.path for problem in videos.missing] == [root / "val" / "run" / "nothing"]
     assert len(videos) == 1
 
 

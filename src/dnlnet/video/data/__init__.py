@@ -1,1 +1,1 @@
-"""Data sets of videos, and how clips are taken from them."""
+"""Video data sets and the sampling of clips."""

@@ -27,14 +27,14 @@ class VideoReport:
     """The content of a split, and its problems.
 
     Args:
-        name: of the data set and split.
-        videos: number of videos.
-        class_names: the K names.
-        class_videos: number of videos per class.
-        seconds: duration of each readable video.
-        rates: frames per second of each readable video.
+        name: Name of the data set and split.
+        videos: Number of videos.
+        class_names: Names of the K classes.
+        class_videos: Number of videos per class.
+        seconds: Duration of each readable video.
+        rates: Frames per second of each readable video.
         sizes: (width, height) -> number of videos, most frequent first.
-        problems: everything that is wrong, with paths.
+        problems: Everything that is wrong, with paths.
     """
 
     name: str
@@ -65,10 +65,10 @@ class VideoReport:
         }
 
     def contents(self) -> Contents:
-        """What the table shows."""
+        """Return the table of the classes."""
         lines = [
-            f"{name}: {values['least']:.1f} to {values['most']:.1f}, {values['median']:.1f} in the middle"
-            for name, values in (("seconds", summarise(self.seconds)), ("frames a second", summarise(self.rates)))
+            f"{name}: {values['least']:.1f} to {values['most']:.1f}, median {values['median']:.1f}"
+            for name, values in (("seconds", summarise(self.seconds)), ("frames per second", summarise(self.rates)))
             if values is not None
         ]
         columns = {"videos": counts_or_none(self.class_videos)}
@@ -77,7 +77,7 @@ class VideoReport:
 
 
 def summarise(values: Sequence[float]) -> dict[str, float] | None:
-    """Minimum, median and maximum of the values; None if there are none.
+    """Return minimum, median and maximum of the values, or None if there are none.
 
     >>> summarise([3.0, 1.0, 2.0]), summarise([])
     ({'least': 1.0, 'median': 2.0, 'most': 3.0}, None)
@@ -86,11 +86,11 @@ def summarise(values: Sequence[float]) -> dict[str, float] | None:
 
 
 def check_videos(videos: LabelledVideos, progress: Callable[[], None] | None = None) -> VideoReport:
-    """Decode all frames of all videos; problems go into the report and do not stop the check.
+    """Decode all frames of all videos. Problems go into the report and do not stop the check.
 
     Args:
-        videos: the videos to check.
-        progress: called after each video.
+        videos: Videos to check.
+        progress: Called after each video, in order.
 
     >>> from pathlib import Path
     >>> from dnlnet.video.data.videos import named_classes

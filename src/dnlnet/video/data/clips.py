@@ -1,4 +1,4 @@
-"""Which frames make up a clip, and where clips start in a video."""
+"""Times of the frames of a clip, and starts of clips in a video."""
 
 # T frames of a clip; n clips of a video
 
@@ -13,12 +13,12 @@ _ROUNDING = 1e-6  # seconds; without it, a time at the end of a repeat could fal
 
 @dataclass(frozen=True)
 class Clip:
-    """How frames are sampled from a video.
+    """Temporal sampling of a clip.
 
     Args:
-        count: number of frames, T.
-        stride: distance between them, in frames at this `rate`.
-        rate: frames per second at which videos are sampled, whatever their own rate.
+        count: Number of frames, T.
+        stride: Distance between them, in frames at this `rate`.
+        rate: Frames per second at which videos are sampled, whatever their own rate.
 
     >>> clip = Clip(count=4, stride=15, rate=30)
     >>> clip.times(start=1.0, duration=9.0)
@@ -33,7 +33,7 @@ class Clip:
 
     def __post_init__(self) -> None:
         if self.count < 1 or self.stride < 1:
-            raise ValueError(f"a clip needs a count and a stride of at least 1, got {self.count} and {self.stride}")
+            raise ValueError(f"count and stride of a clip must be at least 1, got {self.count} and {self.stride}")
         if not 0 < self.rate < float("inf"):
             raise ValueError(f"the rate of a clip must be above 0, got {self.rate}")
 
@@ -43,19 +43,19 @@ class Clip:
         return ((self.count - 1) * self.stride + 1) / self.rate
 
     def times(self, start: float, duration: float) -> NDArray[np.float64]:
-        """Times of its frames in seconds, (T,); a video of too short a duration is repeated."""
+        """Return the times of its frames in seconds, (T,). A video that is too short is repeated."""
         _require_duration(duration)
         times = start + np.arange(self.count) * (self.stride / self.rate)
         again = np.maximum((times + _ROUNDING) % duration - _ROUNDING, 0.0)
         return np.where(times < duration, times, again)
 
     def random_start(self, rng: Generator, duration: float) -> float:
-        """A random start at which the whole clip fits; 0 if it does not fit. Draws one number from `rng`."""
+        """Draw a start at which the whole clip fits, or 0 if it does not fit. Always takes one number from `rng`."""
         _require_duration(duration)
         return float(rng.random()) * max(0.0, duration - self.length)
 
     def spread_starts(self, n: int, duration: float) -> NDArray[np.float64]:
-        """n evenly spaced starts, (n,), from the first to the last at which the clip fits; the middle if n is 1.
+        """Return n evenly spaced starts, (n,), over the range in which the clip fits; its middle if n is 1.
 
         >>> Clip(count=1, rate=10).spread_starts(3, duration=2.1)
         array([0., 1., 2.])

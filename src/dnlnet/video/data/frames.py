@@ -1,6 +1,6 @@
-"""Frames as videos: lists of pictures, and folders of them."""
+"""Videos from images: folders of frames, and frames in memory."""
 
-# H, W size of a picture
+# H, W size of a frame
 
 import re
 from collections.abc import Sequence
@@ -17,27 +17,27 @@ FOLDER_RATE = 30.0  # default frames per second
 
 
 class FrameList(Video):
-    """Pictures as a video.
+    """Images as the frames of a video.
 
     Args:
-        path: what errors call it.
-        pictures: its frames, each as `read_pixels` takes it; one at least.
-        rate: frames per second.
+        path: Name in error messages.
+        images: At least one frame, each in a form that `read_pixels` accepts.
+        rate: Frames per second.
     """
 
-    def __init__(self, path: Path, pictures: Sequence[PictureLike], rate: float = FOLDER_RATE) -> None:
+    def __init__(self, path: Path, images: Sequence[PictureLike], rate: float = FOLDER_RATE) -> None:
         if not 0 < rate < float("inf"):
-            raise ValueError(f"the rate of frames must be above 0, got {rate}")
-        self.pictures, count = pictures, len(pictures)
+            raise ValueError(f"the frame rate must be above 0, got {rate}")
+        self.images, count = images, len(images)
         super().__init__(path, np.arange(count) / rate, count / rate)
 
-    def _pictures(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
-        pictures = [self._read(number) for number in wanted]
-        size = resized_size(pictures[0].shape[:2], short_side)
-        return [resized_picture(picture, size) for picture in pictures]
+    def _decode(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
+        frames = [self._read(number) for number in wanted]
+        size = resized_size(frames[0].shape[:2], short_side)
+        return [resized_picture(frame, size) for frame in frames]
 
     def count_decodable(self) -> int:
-        """Read every picture and count those that are readable; `notes` names the first that is not."""
+        """Read every image and count the readable ones; `notes` names the first unreadable one."""
         good = 0
         for number in range(len(self)):
             try:
@@ -53,38 +53,33 @@ class FrameList(Video):
 
     def _read(self, number: int) -> NDArray[np.uint8]:
         try:
-            picture = read_pixels(self.pictures[number])
+            pixels = read_pixels(self.images[number])
         except BadFileError as error:
             raise VideoError(self.path, f"{error.problem.path.name} {error.problem.text}") from None
         self.decoded += 1
-        return picture
+        return pixels
 
 
 class FrameFolder(FrameList):
-    """A folder of pictures as a video, in the order of the numbers in their names.
+    """The images of a folder as a video, in the order of the numbers in their names: 2 before 10.
 
     Args:
-        path: the folder.
-        rate: frames per second.
+        path: Folder.
+        rate: Frames per second.
     """
 
     def __init__(self, path: Path, rate: float = FOLDER_RATE) -> None:
-        pictures = frame_files(path)
-        if not pictures:
-            raise VideoError(path, f"is a folder without pictures ({', '.join(IMAGE_SUFFIXES)})")
-        super().__init__(path, pictures, rate)
-
-
-def frame_files(folder: Path) -> list[Path]:
-    """The pictures in a folder, in the order of the numbers in their names: 2 before 10."""
-    return sorted((path for path in folder.iterdir() if is_frame(path)), key=_by_numbers)
+        images = sorted(filter(is_frame, path.iterdir()), key=_by_numbers)
+        if not images:
+            raise VideoError(path, f"is a folder without images ({', '.join(IMAGE_SUFFIXES)})")
+        super().__init__(path, images, rate)
 
 
 def is_frame(path: Path) -> bool:
-    """Whether a file is a picture, judged by its suffix, and not hidden."""
+    """Return whether a file has the suffix of an image and is not hidden."""
     return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
 
 
 def _by_numbers(path: Path) -> list[tuple[int, str]]:
-    """A sort key in which digits count as numbers."""
+    """Return a sort key in which digits count as numbers."""
     return [(int(part), part) if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]

@@ -1,6 +1,6 @@
-"""Kinetics, and any videos listed the same way: {train,val,test}.csv with a path and a label per line.
+"""Kinetics, and videos listed in its format: {train,val,test}.csv with a path and a label per line.
 
-A space, a tab or a comma separates the two. Paths are absolute, or relative to the folder of the lists. The optional
+A space, a tab or a comma separates the two. Relative paths start at the folder of the lists. An optional
 classes.txt has the names of the classes, one per line, in the order of the labels.
 """
 
@@ -21,10 +21,10 @@ _LINE = re.compile(r"""(?P<quote>["']?)(?P<path>.*[^\s,])(?P=quote)\s*[\s,]\s*(?
 
 
 def kinetics(root: Path, split: str) -> LabelledVideos:
-    """The videos listed in <split>.csv.
+    """Open the videos listed in <split>.csv.
 
     Args:
-        root: the folder of the lists.
+        root: Folder of the lists.
         split: train, val or test.
 
     >>> from tempfile import TemporaryDirectory
@@ -66,7 +66,7 @@ def _entries(path: Path) -> tuple[list[VideoEntry], list[Problem]]:
 
 
 def _classes(root: Path) -> Classes:
-    """The classes of the file, or as many as all lists use, so that every split has the same."""
+    """Return the classes of classes.txt, or as many as all lists use, so every split has the same."""
     path = root / CLASSES_FILE
     if path.exists():
         names = [line for _, line in text_lines(path)]

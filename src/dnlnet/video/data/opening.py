@@ -34,12 +34,11 @@ def is_video(path: Path) -> bool:
     return any(map(is_frame, path.iterdir())) if path.is_dir() else path.suffix.lower() in VIDEO_SUFFIXES
 
 
-def open_video(path: Path, *, threads: int = 1, folder_rate: float = FOLDER_RATE) -> Video:
+def open_video(path: Path, folder_rate: float = FOLDER_RATE) -> Video:
     """Open a video file or a folder of frames. Raises `VideoError` if it cannot be used.
 
     Args:
         path: File or folder.
-        threads: Decoding threads per file. One by default, because several files are read in parallel.
         folder_rate: Frames per second of a folder.
 
     >>> open_video(Path("/nowhere/a.mp4"))
@@ -50,7 +49,7 @@ def open_video(path: Path, *, threads: int = 1, folder_rate: float = FOLDER_RATE
         return FrameFolder(path, folder_rate)
     if fault := file_fault(path):
         raise VideoError(path, "no such file or folder" if fault == "no such file" else fault)
-    return VideoFile(path, threads)
+    return VideoFile(path)
 
 
 @contextmanager

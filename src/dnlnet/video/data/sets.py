@@ -1,4 +1,4 @@
-"""The data sets of videos, by name."""
+"""Video data sets by name."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from dnlnet.data.catalog import DataSet, found_or_train
 from dnlnet.video.data import kinetics, ucf101, video_folder
 from dnlnet.video.data.videos import LabelledVideos
 
-_PACKAGE = ("av", "video")  # folders of frames do without
+_PACKAGE = ("av", "video")  # not needed for folders of frames
 
 
 def _ucf101_splits(root: Path) -> list[str]:
@@ -20,8 +20,7 @@ DATA_SETS: dict[str, DataSet[LabelledVideos]] = {
             "kinetics",
             kinetics.SPLITS,
             kinetics.kinetics,
-            "{train,val,test}.csv with a path and a label on each line, and perhaps classes.txt with the classes' "
-            "names",
+            "{train,val,test}.csv with a path and a label per line, and optionally classes.txt with the names",
             class_count=400,
             signs=("train.csv",),
             package=_PACKAGE,
@@ -43,7 +42,7 @@ DATA_SETS: dict[str, DataSet[LabelledVideos]] = {
             "video_folder",
             (),
             video_folder.video_folder,
-            "<split>/<class>/* of videos, or of folders of frames",
+            "<split>/<class>/* with videos or folders of frames",
             find_splits=found_or_train(video_folder.own_splits),
             signs=("train/*/*",),
             holds="videos",

@@ -1,6 +1,6 @@
-"""UCF101, and parts of it: classInd.txt, trainlist0N.txt and testlist0N.txt, with one folder of videos per class.
+"""UCF101 and subsets of it: classInd.txt, trainlist0N.txt and testlist0N.txt, with one folder of videos per class.
 
-The lists may be in ucfTrainTestlist and the videos in UCF-101 or videos, or all of them in the root folder.
+The lists are in ucfTrainTestlist or the root folder, the videos in UCF-101, videos or the root folder.
 """
 
 import re
@@ -17,10 +17,10 @@ _VIDEO = re.compile(r"(?P<path>.*\.\w+)(?:\s+(?P<number>\d{1,5}))?")
 
 
 def ucf101(root: Path, split: str) -> LabelledVideos:
-    """The videos of a list. A video's class is its folder; a number in the list must agree with it.
+    """Open the videos of a list. A video's class is its folder; a number in the list must agree with it.
 
     Args:
-        root: the folder of the data set.
+        root: Folder of the data set.
         split: `train01` for trainlist01.txt, `test01` for testlist01.txt, and so on.
 
     >>> ucf101(Path("/nowhere"), "train01")
@@ -50,7 +50,7 @@ def ucf101(root: Path, split: str) -> LabelledVideos:
 
 
 def own_splits(root: Path) -> list[str]:
-    """The splits that have lists, training splits first.
+    """Return the splits that have lists, training splits first.
 
     >>> own_splits(Path("/nowhere"))
     []
@@ -61,7 +61,7 @@ def own_splits(root: Path) -> list[str]:
 
 
 def _class_numbers(path: Path) -> dict[str, int]:
-    """Name -> number, counted from 0 or 1 without gaps."""
+    """Return name -> number, counted from 0 or 1 without gaps."""
     numbers: dict[str, int] = {}
     for place, line in text_lines(path):
         found = _CLASS.fullmatch(line)

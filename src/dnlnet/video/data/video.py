@@ -1,9 +1,9 @@
-"""Videos, and their frames at any times.
+"""Base class of videos.
 
 A frame is shown from its own time stamp to that of the next, so a variable frame rate needs no special care.
 """
 
-# F frames of the video; T requested times; H, W size of a picture
+# F frames of the video; T requested times; H, W size of a frame
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,16 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dnlnet.data.labelled import BadFileError, Problem
-from dnlnet.data.sizes import size_fault
+from dnlnet.data.sizes import Size, size_fault
 
-Size = tuple[int, int]  # height, width
 Frames = NDArray[np.uint8]  # (T, H, W, 3)
 
 _ROUNDING = 0.001  # seconds; some containers round time stamps to milliseconds
 
 
 class VideoError(BadFileError):
-    """A video that cannot be used, described in one sentence with its path."""
+    """A video that cannot be used."""
 
     def __init__(self, path: Path, text: str) -> None:
         super().__init__(Problem(path, text))
@@ -33,14 +32,14 @@ class VideoError(BadFileError):
 
 
 class Video(ABC):
-    """An open video; a `with` block closes it.
+    """An open video. A `with` block closes it.
 
     Attributes:
-        path: the file or folder.
-        times: start of each frame, in seconds from the first one, (F,).
-        duration: in seconds, including the last frame.
-        notes: problems that do not prevent its use, such as being truncated.
-        decoded: number of frames decoded so far.
+        path: File or folder.
+        times: Start of each frame in seconds, counted from the first frame, (F,).
+        duration: Seconds, including the last frame.
+        notes: Defects that do not prevent its use, such as being truncated.
+        decoded: Number of frames decoded so far.
     """
 
     def __init__(self, path: Path, times: NDArray[np.float64], duration: float) -> None:
@@ -70,27 +69,27 @@ class Video(ABC):
         return len(self) / self.duration
 
     def frame_numbers(self, times: Sequence[float] | NDArray[np.float64]) -> NDArray[np.int64]:
-        """The number of the frame shown at each time, (T,)."""
+        """Return the number of the frame shown at each time, (T,)."""
         numbers = np.searchsorted(self.times, np.asarray(times, dtype=np.float64) + _ROUNDING, side="right") - 1
         return numbers.clip(0, len(self) - 1)
 
     def frames(self, times: Sequence[float] | NDArray[np.float64], short_side: int | None = None) -> Frames:
-        """The frames shown at these times, (T, H, W, 3), in any order; repeated ones are decoded once.
+        """Return the frames shown at these times, (T, H, W, 3), in any order. Repeated ones are decoded once.
 
         Args:
-            times: in seconds from the first frame; after the end, the last frame is shown.
-            short_side: resize the shorter side to this length; None does not resize.
+            times: Seconds from the first frame. After the end, the last frame is shown.
+            short_side: Length of the shorter side after resizing; None does not resize.
         """
         if not len(times):
             raise ValueError(f"{self.path}: no times requested; pass at least one")
         wanted, places = np.unique(self.frame_numbers(times), return_inverse=True)
         try:
-            pictures = self._pictures(wanted.tolist(), short_side)
+            frames = self._decode(wanted.tolist(), short_side)
         except BadFileError:
             raise
         except ValueError as error:
             raise VideoError(self.path, str(error)) from None
-        return np.stack(pictures)[places]
+        return np.stack(frames)[places]
 
     @property
     def size(self) -> Size:
@@ -99,12 +98,12 @@ class Video(ABC):
         return height, width
 
     @abstractmethod
-    def _pictures(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
-        """Decode the frames of these ascending numbers, (H, W, 3) each, all of one size."""
+    def _decode(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
+        """Decode the frames with these ascending numbers, (H, W, 3) each, all of one size."""
 
     @abstractmethod
     def count_decodable(self) -> int:
-        """Decode every frame and count those that are decodable."""
+        """Decode every frame and count the decodable ones."""
 
     @abstractmethod
     def close(self) -> None:
@@ -112,20 +111,19 @@ class Video(ABC):
 
 
 def resized_size(size: tuple[int, ...], short_side: int | None) -> Size:
-    """The height and width after resizing the shorter side.
+    """Return the height and width after resizing the shorter side.
 
     >>> resized_size((240, 320), 256), resized_size((240, 320), None)
     ((256, 341), (240, 320))
     >>> resized_size((1, 4000), 256)
     Traceback (most recent call last):
-    ValueError: is 1 x 4000 (height x width): too long to be resized to a shorter side of 256
+    ValueError: is 1 x 4000 (height x width), too long for a shorter side of 256
     """
     height, width = size
     if short_side is None:
         return height, width
     scale = short_side / min(height, width)
-    shown = round(height * scale), round(width * scale)
-    if size_fault(shown):
-        what = f"is {height} x {width} (height x width)"
-        raise ValueError(f"{what}: too long to be resized to a shorter side of {short_side}")
-    return shown
+    resized = round(height * scale), round(width * scale)
+    if size_fault(resized):
+        raise ValueError(f"is {height} x {width} (height x width), too long for a shorter side of {short_side}")
+    return resized

@@ -1,7 +1,7 @@
-"""Video files, read with PyAV: packets are listed once, which is cheap, and only needed frames are decoded.
+"""Video files, read with PyAV.
 
-The list gives the time of each frame and the key frames. Decoding starts at a key frame, seeks ahead where that is
-cheaper than decoding on, and stops after the last needed frame.
+All packets are listed once, which is cheap and gives the times of all frames and the key frames. Then only needed
+frames are decoded: decoding starts at a key frame, seeks ahead where that is faster, and stops after the last one.
 """
 
 # F frames of the video
@@ -19,21 +19,21 @@ from dnlnet.errors import load_extra
 from dnlnet.video.data.video import Video, VideoError, resized_size
 
 _LEAST_SKIP = 4  # fewest skipped frames for which seeking is faster than decoding
-_MISSING_SECONDS, _MISSING_SHARE = 0.25, 0.02  # of the stated duration, tolerated without a note
-_USUAL_RATE = 30.0  # of a stream that does not state its rate
+_MISSING_SECONDS, _MISSING_SHARE = 0.25, 0.02  # tolerated without a note; the share is of the stated duration
+_USUAL_RATE = 30.0  # frames per second of a stream that does not state its rate
 
 
 @dataclass(frozen=True)
 class _Packets:
-    """The frames of a video file, from its packets alone.
+    """Frames of a video file, as listed by its packets.
 
     Args:
-        stamps: time stamps of the frames in display order, in units of `unit`, (F,).
-        keys: numbers of the key frames, where decoding can start.
-        unit: seconds per unit of the stamps.
-        timed: whether the stamps come from the file; otherwise they only count the frames.
-        last: duration of the last frame in seconds.
-        missing: a note if the file is truncated.
+        stamps: Time stamps of the frames in display order, in units of `unit`, (F,).
+        keys: Numbers of the key frames, where decoding can start.
+        unit: Seconds per unit of the stamps.
+        timed: Whether the stamps come from the file; otherwise they only count the frames.
+        last: Duration of the last frame in seconds.
+        missing: Note if the file is truncated.
     """
 
     stamps: NDArray[np.int64]
@@ -45,19 +45,14 @@ class _Packets:
 
 
 class VideoFile(Video):
-    """A file in any container and codec of PyAV's wheel; rotated pictures are turned upright.
+    """A file in any container and codec of PyAV's wheel. Rotated videos are turned upright.
 
-    Args:
-        path: the file.
-        threads: number of decoding threads.
+    It is decoded in one thread, because several files are read in parallel.
     """
 
-    def __init__(self, path: Path, threads: int = 1) -> None:
-        if threads < 1:
-            raise ValueError(f"threads must be at least 1, got {threads}")
+    def __init__(self, path: Path) -> None:
         self._av = load_extra("av", "video")
         self._file: Any = None
-        self._threads = threads
         self._seeks = True  # until a seek fails
         self.path = path
         if not path.stat().st_size:
@@ -85,46 +80,46 @@ class VideoFile(Video):
         """Decode every frame and count them."""
         return sum(1 for _ in self._decode_from(0))
 
-    def _pictures(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
-        pictures: list[NDArray[np.uint8]] = []
+    def _decode(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
+        converted: list[NDArray[np.uint8]] = []
         good: Any = None  # the last frame that was decoded
         lost = 0
 
         def take(frame: Any) -> None:
-            size = pictures[0].shape[:2] if pictures else None
-            pictures.append(self._picture(frame, size, short_side))
+            size = converted[0].shape[:2] if converted else None
+            converted.append(self._to_rgb(frame, size, short_side))
 
         frames = self._decode_from(wanted[0])
-        while len(pictures) < len(wanted):
+        while len(converted) < len(wanted):
             number, frame = next(frames, (len(self), None))
-            while len(pictures) < len(wanted) and wanted[len(pictures)] < number:
+            while len(converted) < len(wanted) and wanted[len(converted)] < number:
                 if good is None and frame is None:
-                    raise VideoError(self.path, "has frames, but none of those needed can be decoded")
+                    raise VideoError(self.path, "has frames, but none of the needed ones can be decoded")
                 lost += 1  # undecodable: replaced by the previous frame, or at the start by the next
                 take(frame if good is None else good)
-            if len(pictures) < len(wanted) and wanted[len(pictures)] == number:
+            if len(converted) < len(wanted) and wanted[len(converted)] == number:
                 take(frame)
             good = frame
-            if len(pictures) < len(wanted) and self._key_before(wanted[len(pictures)]) > number + _LEAST_SKIP:
-                frames = self._decode_from(wanted[len(pictures)])
+            if len(converted) < len(wanted) and self._key_before(wanted[len(converted)]) > number + _LEAST_SKIP:
+                frames = self._decode_from(wanted[len(converted)])
         if lost:
             self.notes.append(f"{lost} of {len(wanted)} needed frames cannot be decoded; neighbours replace them")
-        return pictures
+        return converted
 
-    def _picture(self, frame: Any, size: tuple[int, ...] | None, short_side: int | None) -> NDArray[np.uint8]:
+    def _to_rgb(self, frame: Any, size: tuple[int, ...] | None, short_side: int | None) -> NDArray[np.uint8]:
         """Convert a frame to upright RGB, of this height and width if given, else with that shorter side."""
         turns = round(frame.rotation / 90) % 4  # anticlockwise
         if size is None:
             height, width = resized_size((frame.height, frame.width), short_side)
         else:
             height, width = size[::-1] if turns % 2 else size
-        # One thread: the default, one per core, takes longer to start than a picture to convert.
-        converted = self._convert(frame, width, height, "rgb24", interpolation="BILINEAR", threads=1).to_ndarray()
-        picture: NDArray[np.uint8] = np.rot90(converted, turns) if turns else converted
-        return picture
+        # One thread: starting the default, one per core, takes longer than converting a frame.
+        pixels = self._convert(frame, width, height, "rgb24", interpolation="BILINEAR", threads=1).to_ndarray()
+        upright: NDArray[np.uint8] = np.rot90(pixels, turns) if turns else pixels
+        return upright
 
     def _decode_from(self, number: int) -> Iterator[tuple[int, Any]]:
-        """Decode frames with their numbers, ascending, from this one or an earlier one on."""
+        """Yield decoded frames with their numbers, ascending, starting at or before frame `number`."""
         key = self._key_before(number)
         if key > 0:
             if self._seek(int(self._packets.stamps[key])):
@@ -140,7 +135,7 @@ class VideoFile(Video):
         yield from self._decode_from_here(-1)
 
     def _decode_from_here(self, number: int) -> Iterator[tuple[int, Any]]:
-        """Decode frames with their numbers from the current position, which is after frame `number`."""
+        """Yield decoded frames with their numbers from the current position, which is after frame `number`."""
         # AVI stores no presentation times, and guessed ones are out of order if B-frames are packed into the packets
         # of others; the decoding time gives the order.
         stamp_of = "dts" if self._file.format.name == "avi" else "pts"
@@ -153,7 +148,7 @@ class VideoFile(Video):
                 yield number, frame
 
     def _raw_frames(self) -> Iterator[Any]:
-        """All decodable frames from the current position on."""
+        """Yield all decodable frames from the current position on."""
         packets = self._file.demux(self._file.streams.video[self._stream])
         while True:
             try:
@@ -173,14 +168,14 @@ class VideoFile(Video):
         return int(np.searchsorted(self._packets.stamps, stamp, side="right")) - 1
 
     def _key_before(self, number: int) -> int:
-        """The last key frame up to a frame; the first frame if seeking is impossible."""
+        """Return the last key frame up to a frame, or the first frame if seeking is impossible."""
         if not self._seeks:
             return 0
         place = int(np.searchsorted(self._packets.keys, number, side="right")) - 1
         return int(self._packets.keys[place]) if place >= 0 else 0
 
     def _seek(self, stamp: int) -> bool:
-        """Seek to a key frame; False if the container cannot."""
+        """Seek to a key frame. Return False if the container cannot."""
         try:
             self._file.seek(stamp, stream=self._file.streams.video[self._stream])
         except self._av.FFmpegError:
@@ -200,17 +195,15 @@ class VideoFile(Video):
         cover = load_extra("av.stream", "video").Disposition.attached_pic
         places = [place for place, stream in enumerate(streams.video) if not stream.disposition & cover]
         if not places:
-            raise VideoError(self.path, "has sound but no pictures" if streams.audio else "has no pictures")
+            raise VideoError(self.path, "has sound but no video stream" if streams.audio else "has no video stream")
         self._stream = places[0]
         codec = streams.video[self._stream].codec_context
         if codec is None:
-            raise VideoError(self.path, "has pictures in an unknown codec")
-        codec.thread_count = self._threads
-        if self._threads > 1:
-            codec.thread_type = "AUTO"
+            raise VideoError(self.path, "has an unknown video codec")
+        codec.thread_count = 1
 
     def _list_packets(self) -> _Packets:
-        """List all packets, including those of sound, without decoding any."""
+        """List all packets, including sound, without decoding them."""
         stream = self._file.streams.video[self._stream]
         stamps: list[int | None] = []
         keys: list[int | None] = []
@@ -253,14 +246,14 @@ class VideoFile(Video):
 
 
 def _stated_seconds(file: Any, stream: Any) -> float:
-    """The longest duration stated in the file's headers; 0 if there is none."""
+    """Return the longest duration stated in the file's headers, or 0 if there is none."""
     container = (file.duration or 0) / 1_000_000
     counted = Fraction(stream.frames or 0) / (stream.average_rate or 1)
     return float(max(container, counted))
 
 
 def _truncation_note(present: float, stated: float, cut: bool) -> str | None:
-    """A note on how much of a truncated file is missing; None if it is complete.
+    """Return a note on how much of a truncated file is missing, or None if it is complete.
 
     >>> _truncation_note(1.9, 3.333, cut=False), _truncation_note(3.3, 3.333, cut=False)
     ('is cut off: 1.9 of 3.3 seconds are there', None)

@@ -10,11 +10,11 @@ from dnlnet.video.data.videos import LabelledVideos, VideoEntry, named_classes
 
 
 def video_folder(root: Path, split: str) -> LabelledVideos:
-    """The videos of a split. The classes are the folder names of all splits, in alphabetical order.
+    """Open the videos of a split. The classes are the folder names of all splits, in alphabetical order.
 
     Args:
-        root: the folder that contains the splits.
-        split: the name of a folder in it.
+        root: Folder that contains the splits.
+        split: Name of a folder in it.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as root:
@@ -33,18 +33,14 @@ def video_folder(root: Path, split: str) -> LabelledVideos:
         for folder in _folders(on_disk(root / split))
         for path in sorted(folder.iterdir())
     ]
-    usable = [is_video(entry.path) for entry in entries]
-    others = [entry.path for entry, good in zip(entries, usable, strict=True) if not good]
-    return LabelledVideos(
-        f"video_folder {split}",
-        named_classes(names),
-        tuple(entry for entry, good in zip(entries, usable, strict=True) if good),
-        missing=tuple(Problem(path, "is a folder without pictures") for path in others if _is_folder(path)),
-    )
+    videos = tuple(entry for entry in entries if is_video(entry.path))
+    empty = [entry.path for entry in entries if _is_folder(entry.path) and not is_video(entry.path)]
+    missing = tuple(Problem(path, "is a folder without images") for path in empty)
+    return LabelledVideos(f"video_folder {split}", named_classes(names), videos, missing=missing)
 
 
 def own_splits(root: Path) -> list[str]:
-    """The names of the folders that contain folders of videos, sorted.
+    """Return the names of the folders that contain folders of videos, sorted.
 
     >>> own_splits(Path("/nowhere"))
     Traceback (most recent call last):

@@ -29,12 +29,11 @@ class LabelledVideos:
     """The videos of one split of a data set.
 
     Args:
-        name: of the data set, for messages.
-        classes: the meaning of the labels 0..K - 1.
-        videos: the videos that exist, in a fixed order.
-        faults: errors in the lists of videos; the data cannot be used until they are fixed.
-        missing: videos that are listed but do not exist, as is common for videos from the web; the others can be
-            used.
+        name: Name of the data set and split, for messages.
+        classes: Classes of the labels 0..K - 1.
+        videos: Existing videos, in a fixed order.
+        faults: Errors in the lists of videos, which must be fixed before use.
+        missing: Videos that are listed but do not exist, which is common for videos from the web. They are skipped.
 
     >>> gone = Problem(Path("b.mp4"), "no such file")
     >>> videos = LabelledVideos("mine", named_classes(["run"]), [VideoEntry(Path("a.mp4"), 0)], missing=[gone])
@@ -52,7 +51,7 @@ class LabelledVideos:
         return len(self.videos)
 
     def files(self) -> Iterator[Listed]:
-        """The files in order, with the class of each."""
+        """Yield the files in order, each with its class."""
         for entry in self.videos:
             yield entry.path, entry.label
 
@@ -62,7 +61,7 @@ class LabelledVideos:
         return (*self.faults, *self.missing)
 
     def require_usable(self) -> "LabelledVideos":
-        """Return itself; raise an error if there are no videos or the lists have faults."""
+        """Return itself. Raises if there are no videos or the lists have faults."""
         if not self.faults and not self.videos:
             if not self.missing:
                 raise ValueError(f"no videos found for {self.name}; dnlnet data list shows the expected folders")
@@ -73,7 +72,7 @@ class LabelledVideos:
 
 
 def named_classes(names: Sequence[str]) -> Classes:
-    """Classes with these names, and colours for figures.
+    """Return classes with these names, and colours for figures.
 
     >>> named_classes(["run", "jump"]).names
     ('run', 'jump')
@@ -93,15 +92,11 @@ def find_existing(
     name: str, classes: Classes, entries: Sequence[VideoEntry], faults: Sequence[Problem] = ()
 ) -> LabelledVideos:
     """Sort the entries into videos that exist and missing ones."""
-    there = [entry.path.exists() for entry in entries]
-    return LabelledVideos(
-        name,
-        classes,
-        tuple(entry for entry, found in zip(entries, there, strict=True) if found),
-        tuple(faults),
-        tuple(
-            Problem(entry.path, "no such file or folder")
-            for entry, found in zip(entries, there, strict=True)
-            if not found
-        ),
-    )
+    existing: list[VideoEntry] = []
+    missing: list[Problem] = []
+    for entry in entries:
+        if entry.path.exists():
+            existing.append(entry)
+        else:
+            missing.append(Problem(entry.path, "no such file or folder"))
+    return LabelledVideos(name, classes, tuple(existing), tuple(faults), tuple(missing))
