@@ -258,6 +258,6 @@ def test_options_of_the_other_task_are_refused(run: Path, tmp_path: Path) -> Non
     assert "--results: not for a segmentation model; it takes --picture" in str(
         command("eval", run, "--results", tmp_path / "r.json").exception
     )
-    assert "what a detection network costs depends on what is in the image" in str(
+    assert "the cost of a detection network depends on what is in the image" in str(
         command("complexity", "coco-r50-dnl-c4").exception
     )
