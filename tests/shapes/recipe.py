@@ -7,10 +7,11 @@ from typing import Any, Literal
 from torch import nn
 
 from dnlnet.data.classes import Classes
+from dnlnet.engine.settings import Optim, Schedule, Training
 from dnlnet.export import Query
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.context import RunContext
-from dnlnet.recipes.schema import DataPart, HubCard, Model, Optim, Recipe, Schedule, Training
+from dnlnet.recipes.schema import DataPart, HubCard, Model, Recipe
 from shapes.data import DATA_SETS, Pictures, Report, Samples, check
 from shapes.network import ExportableShapeNet, ShapeModel, ShapeNet, ShapeTask
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from dnlnet.fields import Few, Flag, Positive, Share, Text
 from dnlnet.progress import Progress
-from dnlnet.recipes.ranges import Few, Flag, Positive, Share, Text
 from dnlnet.recipes.schema import BackboneModel, DataPart
 
 if TYPE_CHECKING:

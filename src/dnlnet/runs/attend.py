@@ -7,8 +7,8 @@ from typing import Any
 from dnlnet.artifacts.load import TrainedModel
 from dnlnet.lens.show.attend_images import attend_images
 from dnlnet.lens.show.attend_request import MAX_PIXELS, AttendRequest, AttendResult, Query
-from dnlnet.lens.trace.recorded import Heads
-from dnlnet.libraries.transformer import ForeignModel
+from dnlnet.lens.trace.recorded import HeadChoice
+from dnlnet.libraries.transformer import Transformer
 from dnlnet.runs.look import load_to_look, picture_models
 
 
@@ -21,7 +21,7 @@ def attend(
     weights: Path | str | None = None,
     size: int | None = None,
     layers: Sequence[int | str] | None = None,
-    heads: Heads | None = None,
+    heads: HeadChoice | None = None,
     data: Path | str | None = None,
     out: Path | str | None = None,
     page: Path | str | None = None,
@@ -43,7 +43,7 @@ def attend(
         queries: points in pixels, (x, y), or (x, y, frame) in a clip; default: points well inside the regions.
         against: further models to compare with.
         weights: of a transformer: a local state dict, or "none"; default: its library downloads them.
-        size: at which a transformer sees pictures, the shorter side in pixels; default: see `load_foreign`.
+        size: at which a transformer sees pictures, the shorter side in pixels; default: see `load_transformer`.
         layers: of a transformer, by number or name; default: some in figures, and all that fit in a page.
         heads: of a transformer: the mean over them (default), the number of one, or all.
         data: folder of the data set that the pictures are of: their labels are shown.
@@ -83,6 +83,6 @@ def attend(
     else:
         result = attend_images(picture_models(models), request)
     for transformer in models.values():
-        for note in transformer.notes if isinstance(transformer, ForeignModel) else ():
+        for note in transformer.notes if isinstance(transformer, Transformer) else ():
             report(note)
     return result

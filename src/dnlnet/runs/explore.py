@@ -8,8 +8,8 @@ import numpy as np
 from dnlnet.lens.show.app import MAX_MEGABYTES, MAX_PIXELS, MOST_VIEWS, Explorer
 from dnlnet.lens.show.attended_image import AttendedImage
 from dnlnet.lens.show.layers import left_out, with_few_layers
-from dnlnet.lens.trace.recorded import Heads
-from dnlnet.libraries.transformer import ForeignModel
+from dnlnet.lens.trace.recorded import HeadChoice
+from dnlnet.libraries.transformer import Transformer
 from dnlnet.runs.look import load_to_look, picture_models
 
 _TRIAL = np.zeros((64, 64, 3), dtype=np.uint8)
@@ -22,7 +22,7 @@ def open_explorer(
     weights: Path | str | None = None,
     size: int | None = None,
     layers: Sequence[int | str] | None = None,
-    heads: Heads | None = None,
+    heads: HeadChoice | None = None,
     max_megabytes: float = MAX_MEGABYTES,
     max_pixels: int = MAX_PIXELS,
     report: Callable[[str], None] = print,
@@ -36,7 +36,7 @@ def open_explorer(
     """
     models = load_to_look([model, *against], weights=weights, size=size, layers=layers, heads=heads)
     for title, each in models.items():
-        if isinstance(each, ForeignModel):
+        if isinstance(each, Transformer):
             # Without attention, or such layers, there is nothing to start.
             trial = AttendedImage(title, _TRIAL, each.views(title, _TRIAL))
             few = trial if layers is not None else with_few_layers(trial, MOST_VIEWS)

@@ -8,8 +8,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.data.transforms import Augmentation
 from dnlnet.errors import unknown
-from dnlnet.progress import Progress
-from dnlnet.recipes.ranges import (
+from dnlnet.fields import (
     Count,
     Dilation,
     Few,
@@ -17,13 +16,15 @@ from dnlnet.recipes.ranges import (
     Index,
     InnerShare,
     OutputStride,
+    Part,
     Positive,
     Scale,
     Share,
     Size,
     Weight,
 )
-from dnlnet.recipes.schema import BackboneModel, DataPart, Model, Part, require_rising
+from dnlnet.progress import Progress
+from dnlnet.recipes.schema import BackboneModel, DataPart, Model, require_rising
 from dnlnet.segmentation.data.views import View
 
 if TYPE_CHECKING:
@@ -261,16 +262,15 @@ class Evaluation(Part):
         """Return how images are fed to the network of this model."""
         from dnlnet.segmentation.inference import Inference
 
-        fill = model.network_pixels().zero()
         return Inference(
-            self.window,
-            self.stride,
-            self.short_side,
-            self.long_side,
-            self.scales,
-            self.flip,
+            window=self.window,
+            stride=self.stride,
+            short_side=self.short_side,
+            long_side=self.long_side,
+            scales=self.scales,
+            flip=self.flip,
             align_corners=model.align_corners,
             image_corners=self.image_corners,
             divisor=self.divisor,
-            fill=fill,
+            fill=model.network_pixels().zero(),
         )

@@ -8,9 +8,9 @@ from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from dnlnet.backbones import VIDEO_BACKBONES
 from dnlnet.backbones.pixels import Pixels
+from dnlnet.fields import Deviation, Few, FrameRate, Index, Part, PartShare, Share, Text
 from dnlnet.progress import Progress
-from dnlnet.recipes.ranges import Deviation, Few, FrameRate, Index, PartShare, Share, Text
-from dnlnet.recipes.schema import IMAGENET, BackboneModel, DataPart, Part, require_rising
+from dnlnet.recipes.schema import IMAGENET, BackboneModel, DataPart, require_rising
 from dnlnet.video.data.clips import Clip
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.data.classes import Classes
-from dnlnet.lens.measure.consistency import boundary_map
+from dnlnet.lens.measure.ground_truth import boundary_map
 from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
 from dnlnet.lens.show.panels import (
     SCALE,
