@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dnlnet.attention import NonLocalBlock as NonLocalBlock
     from dnlnet.attention import Variant as Variant
     from dnlnet.attention import insert as insert
-    from dnlnet.box import PHOTOS as PHOTOS
+    from dnlnet.bundled import PHOTOS as PHOTOS
     from dnlnet.lens.measure.ablate import ablate as ablate
     from dnlnet.lens.trace.capture import capture as capture
     from dnlnet.recipes.override import override as override
@@ -48,7 +48,7 @@ _MODULES = {
     "dnlnet.artifacts.load": "TrainedModel load",
     "dnlnet.attention": "PRESETS VARIANTS AttentionMaps NonLocal1d NonLocal2d NonLocal3d NonLocalBlock BlockSettings "
     "Variant insert",
-    "dnlnet.box": "PHOTOS",
+    "dnlnet.bundled": "PHOTOS",
     "dnlnet.lens.measure.ablate": "ablate",
     "dnlnet.lens.trace.capture": "capture",
     "dnlnet.recipes.override": "override",

@@ -254,7 +254,7 @@ def load(model: str | Path | ModelFile, backend: str = "torch") -> TrainedModel:
     rounding, in the form that `dnlnet bench predict` finds fastest without compiling.
 
     Args:
-        model: a model file, the folder of a run, or a name in the box (`dnlnet models`) or on the Hugging Face hub.
+        model: a model file, the folder of a run, a bundled model (`dnlnet models`) or a name on the Hugging Face hub.
         backend: what predictions are computed with: `torch`, or on the processor `onnxruntime` or `openvino`.
             Attention is looked into with PyTorch in any case: `model.attend`, or `dnlnet.capture` around
             `model.predictor.predict`.

@@ -7,7 +7,7 @@ from torch import nn
 
 from dnlnet.backbones import Backbone, load_weights
 from dnlnet.backbones.weights import LoadReport, match_tensors, read_state_dict
-from dnlnet.box import BOX, WEIGHTS
+from dnlnet.bundled import MODELS, WEIGHTS
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.schema import IMAGENET, BackboneModel, Model
 
@@ -21,7 +21,7 @@ def build_backbone(
 ) -> Backbone:
     """Build the backbone of a recipe's model; `pretrained` loads the weights that it names."""
     source = model.weights if pretrained else None
-    boxed = WEIGHTS.get(model.backbone) if source == IMAGENET else None
+    bundled = WEIGHTS.get(model.backbone) if source == IMAGENET else None
     backbone = Backbone(
         model.backbone,
         output_stride,
@@ -29,10 +29,10 @@ def build_backbone(
         dilations=dilations,
         ceil_pool=model.ceil_pool,
         pixels=model.network_pixels(),
-        pretrained=source == IMAGENET and boxed is None,
+        pretrained=source == IMAGENET and bundled is None,
     )
-    if boxed is not None:
-        progress.say(f"{model.backbone}: ImageNet weights that dnlnet carries: {load_weights(backbone, boxed)}")
+    if bundled is not None:
+        progress.say(f"{model.backbone}: ImageNet weights bundled with dnlnet: {load_weights(backbone, bundled)}")
     elif source is not None and source != IMAGENET:
         progress.say(f"{source}: {load_weights(backbone, _file(source))}")
     return backbone
@@ -52,6 +52,6 @@ def load_whole(network: nn.Module, model: Model) -> LoadReport:
 
 
 def _file(source: str) -> Path:
-    """A file of weights, or that of a model in the box."""
+    """Return a weights file, given its path or the name of a bundled model."""
     path = Path(source)
-    return BOX[source].file if source in BOX and not path.exists() else path
+    return MODELS[source].file if source in MODELS and not path.exists() else path

@@ -38,7 +38,7 @@ def attend(
     ``save("explore.html")`` for the page, and ``plot()``, and a notebook shows it by itself.
 
     Args:
-        model: a trained model; a model file, the folder of a run, a name in the box or on the Hugging Face hub; or a
+        model: a trained model; a model file, run folder, bundled model, or name on the Hugging Face hub; or a
             transformer of another library: `timm:NAME`, `torchvision:NAME`, `transformers:NAME_OR_FOLDER`.
         inputs: a picture as `TrainedModel.predict` takes it, a video, a folder of them, or a list of all these.
         queries: points in pixels, (x, y), or (x, y, frame) in a clip; default: points well inside the regions.

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from dnlnet.box import BOX
+from dnlnet.bundled import MODELS
 from dnlnet.data.catalog import DataSet
 from dnlnet.errors import require_package
 from dnlnet.recipes.override import override
@@ -64,7 +64,7 @@ def require_ready(recipe: Recipe, root: Path | None, out: Path) -> None:
     if row is not None and row.package is not None:
         require_package(*row.package)
     weights = None if (out / RUN_FILE).exists() else recipe.model.weights  # a run that goes on has its own
-    if weights is not None and weights != "imagenet" and weights not in BOX and not Path(weights).is_file():
+    if weights is not None and weights != "imagenet" and weights not in MODELS and not Path(weights).is_file():
         raise FileNotFoundError(f"{weights}: no such file of weights; give another with --weights FILE, or none")
 
 

@@ -10,7 +10,7 @@ import torch
 
 from dnlnet.artifacts.load import TrainedModel, load, load_network
 from dnlnet.attention.spec import find_variant
-from dnlnet.box import PHOTOS
+from dnlnet.bundled import PHOTOS
 from dnlnet.data.pictures import read_pixels
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.engine.train import Outcome
@@ -31,7 +31,7 @@ from dnlnet.segmentation.metric import ConfusionMatrix
 from dnlnet.segmentation.predictor import Prediction
 
 STEPS = 400
-BOXED = "street"  # the model that looks at the photographs
+MODEL = "street"  # the model that looks at the photographs
 BOUNDARY_WIDTH = 2  # of scenes of 96 pixels; the paper's 5 are of images of 1024
 
 # Share of the steps in which the learning rate rises. Trained without, DNL of seed 1 ended at 0.81 mIoU, not 0.86.
@@ -112,8 +112,8 @@ def run_demo(
             raise ValueError(f"{folder} is a file, and --out needs a folder there; choose another --out")
     runs = {name: out / "runs" / f"{name}-{steps}-{seed}" for name in names}
     street, page = out / "street.png", out / "explore.html"
-    boxed = load(BOXED)
-    photographs = [_look_at_photograph(photo, boxed, progress) for photo in PHOTOS]
+    bundled = load(MODEL)
+    photographs = [_look_at_photograph(photo, bundled, progress) for photo in PHOTOS]
     save_figure(attention_figure(photographs[0], photographs[0].interior_points()), street)
     _write_page(page, photographs)
     progress.say(f"written: {street}, {page}; now two small networks learn from nothing, and join them")
@@ -128,12 +128,12 @@ def run_demo(
 
 
 def _look_at_photograph(photo: Path, model: TrainedModel, progress: Progress) -> AttendedImage:
-    """A photograph with what the model in the box makes of it."""
+    """Return an image with the predictions and attention of the bundled model."""
     pixels = read_pixels(photo)
-    views = model.predictor.views(BOXED, pixels)
+    views = model.predictor.views(MODEL, pixels)
     shares = Prediction(pixels, views[0].prediction, model.classes).shares()
     largest = ", ".join(f"{name} {share:.0%}" for name, share in list(shares.items())[:4])
-    progress.say(f"{BOXED}: {photo.name}: {largest}")
+    progress.say(f"{MODEL}: {photo.name}: {largest}")
     return AttendedImage(photo.name, pixels, views, classes=model.classes)
 
 
