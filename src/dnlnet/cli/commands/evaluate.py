@@ -53,16 +53,16 @@ def evaluate(
 
     Example: dnlnet eval runs/camvid --json scores.json --picture confusion.png
     """
-    from dnlnet.artifacts.model_file import find_model, read_model_file
+    from dnlnet.artifacts.model_file import open_model
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.files import write_json
     from dnlnet.progress import Bars
-    from dnlnet.registry import require_options, system_of
+    from dnlnet.registry import require_score_files
     from dnlnet.runs.run_folder import remembered_data
 
-    file = read_model_file(find_model(model))
+    file = open_model(model)
     files = given(picture=picture, results=results)
-    require_options(file.recipe.task, system_of(file.recipe).score_files, files)
+    require_score_files(file.recipe, files)
     require_folder(data)
     if data is None and (data := remembered_data(file.path)) is not None:
         say(f"data: {data} (used for training)")
