@@ -102,8 +102,8 @@ def test_a_program_is_exact_at_every_size_and_needs_no_dnlnet(blocks: nn.ModuleL
     path, shapes = tmp_path / "blocks.pt2", tmp_path / "shapes"
     names = ("dnl", "pooled")
     chosen = nn.ModuleList(blocks[NAMES.index(name)] for name in names)
-    deployed = Parallel(portable(chosen), names)
-    write_program(deployed, path, features(SHAPES[0]), ("batch", "height", "width"), {})
+    exportable = Parallel(portable(chosen), names)
+    write_program(exportable, path, features(SHAPES[0]), ("batch", "height", "width"), {})
     expect = computed(Parallel(chosen, names))
     torch.save(
         [(features(shape), [y.tolist() for y in expect(features(shape)).values()]) for shape in SHAPES], shapes

@@ -26,7 +26,7 @@ class FirstOutput(Exportable):
     outputs = ("output",)
 
     def __init__(self, network: nn.Module, dims: int) -> None:
-        super().__init__(_TRACED)
+        super().__init__(_EXPORTED)
         self.network = network
         lengths = ("height", "width") if dims == 2 else ("time", "height", "width")
         self.takes = Axes("input", ("batch", 3, *lengths))
