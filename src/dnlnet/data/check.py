@@ -6,7 +6,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 from dnlnet.data.labelled import BadFileError, Problem
 from dnlnet.names import printable
+from dnlnet.progress import SILENT, Progress
 
 Size = tuple[int, int]  # width, height, as Pillow has them
 Item = TypeVar("Item")
@@ -113,20 +114,23 @@ def most_frequent_first(sizes: Counter[Size]) -> dict[Size, int]:
 
 
 def read_all(
-    read: Callable[[Item], Found], items: Iterable[Item], progress: Callable[[], None] | None = None
+    read: Callable[[Item], Found], items: Sequence[Item], name: str, progress: Progress = SILENT
 ) -> Iterator[Found]:
-    """What reading each item found, in their order, several at a time.
+    """Yield the result of reading each item, in order. Several are read at a time.
 
-    >>> list(read_all(str.upper, "ab"))
+    >>> list(read_all(str.upper, "ab", "letters"))
     ['A', 'B']
     """
     # Pillow and PyAV decode without the interpreter's lock, so that threads are enough. Each turns off warnings while
     # it reads, which is a setting of all of them: it is put back here, after the last.
-    with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+    with (
+        warnings.catch_warnings(),
+        ThreadPoolExecutor(max_workers=os.cpu_count()) as pool,
+        progress.track(name, len(items)) as bar,
+    ):
         for found in pool.map(read, items):
             yield found
-            if progress is not None:
-                progress()
+            bar.advance()
 
 
 @contextmanager
