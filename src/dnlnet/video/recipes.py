@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dnlnet.backbones.pixels import UNIT_DEVIATION, UNIT_MEAN
+from dnlnet.engine.settings import Optim, Schedule, Training
 from dnlnet.recipes.methods import METHODS
-from dnlnet.recipes.schema import Measured, Optim, PaperRow, Schedule, Training
+from dnlnet.recipes.schema import Measured, PaperRow
 from dnlnet.video.schema import VideoClassifierModel, VideoData, VideoRecipe, Views
 
 _EPOCH = 240_000 // 64

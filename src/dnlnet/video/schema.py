@@ -7,8 +7,8 @@ from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from dnlnet.backbones import VIDEO_BACKBONES
 from dnlnet.backbones.pixels import Pixels
-from dnlnet.recipes.ranges import Deviation, Few, FrameRate, Index, PartShare, Share, Text
-from dnlnet.recipes.schema import DataPart, Model, Part, Recipe, require_rising
+from dnlnet.fields import Deviation, Few, FrameRate, Index, Part, PartShare, Share, Text
+from dnlnet.recipes.schema import DataPart, Model, Recipe, require_rising
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.sources import SOURCES
 
@@ -52,7 +52,7 @@ class VideoData(DataPart):
 
     def clip(self) -> Clip:
         """Return the sampling of clips."""
-        return self.build(Clip, count=self.frames)
+        return Clip(self.frames, self.stride, self.rate)
 
     def pixels(self) -> Pixels:
         """Return the normalisation of clips."""

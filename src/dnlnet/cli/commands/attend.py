@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dnlnet.cli.terminal.inputs import end_with, open_inputs, require_folder, require_models, say
+from dnlnet.cli.terminal.inputs import end_with, open_inputs, open_models, require_folder, say
 from dnlnet.cli.terminal.options import (
     Against,
     AnyModel,
@@ -70,7 +70,7 @@ def attend(
 
     from dnlnet.cli.terminal.progress import counting_progress
 
-    require_models([model, *(against or ())])
+    ours, *others = open_models([model, *(against or ())])
     require_folder(data)
     with open_inputs(inputs) as found:
         from dnlnet.runs.attend import attend as attend_models
@@ -78,10 +78,10 @@ def attend(
         with counting_progress() as progress:
             task = progress.add_task("looking", total=None, visible=False)
             result = attend_models(
-                model,
+                ours,
                 found.paths,
                 queries=queries,
-                against=against or (),
+                against=others,
                 weights=weights,
                 size=size,
                 layers=chosen_layers,
