@@ -85,7 +85,7 @@ class ShapeModel:
         name: str = self.classes.names[int(self.network(normalised(pixels[None])).argmax())]
         return name
 
-    def views(self, title: str, pixels: np.ndarray) -> list[AttentionView]:
+    def attention_views(self, title: str, pixels: np.ndarray) -> list[AttentionView]:
         with capture(self.network) as blocks:
             self.predict(pixels)
         return block_views(title, blocks, None)

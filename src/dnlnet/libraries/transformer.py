@@ -144,7 +144,7 @@ class ForeignModel:
             )
         return attention
 
-    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
+    def attention_views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
         """Views of the chosen layers and heads, of one pass over the whole picture (H, W, 3)."""
         captured = self.look(pixels)
         views = layer_views(title, captured, self.choice)

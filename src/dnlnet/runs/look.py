@@ -54,11 +54,11 @@ def load_to_look(
     return found
 
 
-def picture_models(models: dict[str, TrainedModel | ForeignModel]) -> dict[str, Any]:
-    """What looks at pictures, or videos, in each of the models."""
+def predictors_of(models: dict[str, TrainedModel | ForeignModel]) -> dict[str, Any]:
+    """Return what looks at inputs in each model. Beside a transformer, each must take images."""
     found = {title: model if isinstance(model, ForeignModel) else model.predictor for title, model in models.items()}
     if any(isinstance(model, ForeignModel) for model in models.values()):
         for title, model in found.items():
             if not isinstance(model, ImageModel):
-                raise ValueError(f"{title} does not look at pictures, as {next(iter(found))} does; compare others")
+                raise ValueError(f"{title}: takes no images, unlike {next(iter(found))}; compare models of images")
     return found

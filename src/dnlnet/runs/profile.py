@@ -147,7 +147,7 @@ def _looker(
         raise ValueError(f"{title} looks at videos, and profiles are of pictures; choose another model")
 
     def look(pixels: Pixels) -> dict[str, Terms | Recorded]:
-        views = predictor.views(title, pixels)
+        views = predictor.attention_views(title, pixels)
         if labelled and any(view.covered != (1, 1) for view in views):
             raise ValueError(f"{title}: pads pictures of this size, so that labels do not lie on its maps")
         return {view.title: view.terms for view in views}

@@ -96,7 +96,7 @@ def test_a_picture_too_small_to_click_in_gets_a_sentence(explorer: Explorer, tmp
 
 def test_a_large_picture_is_made_smaller_and_that_is_said(explorer: Explorer, tmp_path: Path) -> None:
     write_image(tmp_path / "wide.png", size=(50, 100))
-    picture = Explorer(explorer.models, look_side=40).open(tmp_path / "wide.png")
+    picture = Explorer(explorer.models, max_side=40).open(tmp_path / "wide.png")
     assert picture.size == (20, 40)
     lines, _ = explorer.at(picture, (0, 0))
     assert lines[0] == "Pixel x=0, y=0 of wide.png, made smaller: 40 x 20 of its 100 x 50 pixels"
@@ -104,7 +104,7 @@ def test_a_large_picture_is_made_smaller_and_that_is_said(explorer: Explorer, tm
 
 def test_a_photo_of_a_phone_is_taken_and_made_smaller(explorer: Explorer, tmp_path: Path) -> None:
     Image.new("RGB", (4000, 3000)).save(tmp_path / "phone.jpg")
-    picture = Explorer(explorer.models, look_side=64).open(tmp_path / "phone.jpg")
+    picture = Explorer(explorer.models, max_side=64).open(tmp_path / "phone.jpg")
     assert picture.size == (48, 64)
 
 
@@ -257,7 +257,7 @@ def test_clicking_in_an_uploaded_picture_shows_its_maps(
             return Math.abs(box.width / box.height - 56 / 40) < 0.07;
         }"""
     )
-    page.locator("#picture img").first.click(position={"x": 3, "y": 3})
+    page.locator("#image img").first.click(position={"x": 3, "y": 3})
     page.wait_for_selector("text=row 0, column 0")
     assert page.get_by_text(f"predicted {EVIL}").count() == 1
     (tmp_path / "not.png").write_text("no picture")

@@ -6,7 +6,7 @@ from dnlnet import NonLocalBlock
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE, Classes
 from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
-from dnlnet.lens.show.attention_files import record
+from dnlnet.lens.show.attention_files import describe_image
 from dnlnet.lens.show.query_points import interior_points
 from dnlnet.segmentation.inference import Inference
 from dnlnet.segmentation.predictor import SegmentationModel
@@ -30,7 +30,7 @@ def test_a_point_belongs_to_the_cell_it_lies_in() -> None:
 def test_a_map_over_the_picture_keeps_its_values_at_the_middles() -> None:
     view = AttentionView("v", terms(size=(4, 6)))
     attention = torch.rand(4, 6)
-    over = view.over_picture(attention, AttendedImage("p", np.zeros((20, 30, 3), np.uint8), [view]))
+    over = view.over_image(attention, AttendedImage("p", np.zeros((20, 30, 3), np.uint8), [view]))
     torch.testing.assert_close(over[2::5, 2::5], attention)
 
 
@@ -38,7 +38,7 @@ def test_views_of_a_segmentation_model_are_of_one_pass_over_the_whole_picture() 
     torch.manual_seed(0)
     network = TinySegmentor(2).eval()
     model = SegmentationModel(network, CLASSES, Inference(scales=(0.5, 1.0), flip=True))
-    (view,) = model.views("tiny", PIXELS)
+    (view,) = model.attention_views("tiny", PIXELS)
     images = normalised(torch.from_numpy(PIXELS).permute(2, 0, 1)[None])
     with torch.no_grad():
         expected = network(images).logits.argmax(dim=1)[0]
@@ -51,7 +51,7 @@ def test_a_record_has_the_maps_and_where_each_query_snapped_to() -> None:
     labels = np.zeros((32, 48), np.uint8)
     labels[:, 24:] = IGNORE
     view = AttentionView("mine", terms(), prediction=np.ones((32, 48), np.uint8))
-    content, maps = record(
+    content, maps = describe_image(
         AttendedImage("p", PIXELS, [view, AttentionView("other", terms("gc"))], labels, CLASSES), [(5, 7), (0, 40)]
     )
     first, second = content["views"][0]["queries"]
@@ -115,8 +115,8 @@ def test_interior_points_are_the_farthest_from_any_border(size: tuple[int, int])
 def test_a_picture_of_one_row_is_not_asked_about_its_padding() -> None:
     model = SegmentationModel(TinySegmentor(2, width=4), CLASSES)
     pixels = PIXELS[:1]
-    (view,) = model.views("v", pixels)
+    (view,) = model.attention_views("v", pixels)
     assert view.terms.size == (2, 12)
     picture = AttendedImage("p", pixels, [view], classes=CLASSES)
     assert [view.position((0, column), picture) for column in (0, 47)] == [(0, 0), (0, 11)]
-    assert view.over_picture(view.terms.maps([(0, 0)]).combined[0, 0], picture).shape == (1, 48)
+    assert view.over_image(view.terms.maps([(0, 0)]).combined[0, 0], picture).shape == (1, 48)

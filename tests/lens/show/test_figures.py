@@ -151,7 +151,7 @@ def test_padding_is_cut_off_and_positions_count_from_the_padded_map() -> None:
     picture = AttendedImage("p", PIXELS, [view])
     assert view.position((23, 31), picture) == (2, 5)
     ramp = torch.arange(8.0).expand(6, 8)
-    over = view.over_picture(ramp, picture)
+    over = view.over_image(ramp, picture)
     assert over.shape == (24, 32)
     assert float(over.max()) < 6  # columns 6 and 7 are padding, but for the way to the middle of the first
 

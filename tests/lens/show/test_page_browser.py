@@ -85,7 +85,7 @@ class Opened:
     def click(self, point: tuple[int, int]) -> None:
         canvas = self.page.locator(".stage canvas").first
         box = canvas.bounding_box()
-        (row, column), size = point, self.page.evaluate("content.pictures[explorer.state().picture].size")
+        (row, column), size = point, self.page.evaluate("content.images[explorer.state().image].size")
         y, x = (row + 0.5) * box["height"] / size[0], (column + 0.5) * box["width"] / size[1]
         canvas.click(position={"x": x, "y": y})
 
@@ -169,7 +169,7 @@ def naive_means(attention: Tensor, factor: int) -> NDArray[np.float64]:
 
 
 def stored(shown: Opened, index: int) -> dict[str, Any]:
-    script = "(index) => (({ queries, keys, loss }) => ({ queries, keys, loss }))(content.pictures[0].views[index])"
+    script = "(index) => (({ queries, keys, loss }) => ({ queries, keys, loss }))(content.images[0].views[index])"
     view: dict[str, Any] = shown.page.evaluate(script, index)
     return view
 
@@ -282,9 +282,9 @@ def test_arrow_keys_move_from_map_to_map(either: Opened) -> None:
 def test_the_address_keeps_the_point_the_picture_and_the_views(fine: Opened) -> None:
     fine.go("#picture=0&x=120&y=80&a=1&b=0")
     state = fine.state()
-    assert [state[name] for name in ("picture", "x", "y", "a", "b", "compare")] == [0, 120, 80, 1, 0, True]
+    assert [state[name] for name in ("image", "x", "y", "a", "b", "compare")] == [0, 120, 80, 1, 0, True]
     fine.page.evaluate("location.hash = '#picture=1&x=7&y=9'")
-    fine.page.wait_for_function("() => explorer.state().picture === 1")
+    fine.page.wait_for_function("() => explorer.state().image === 1")
     fine.page.wait_for_function("() => location.hash === '#picture=1&x=7&y=9&a=0'")
     fine.click((20, 60))
     fine.page.wait_for_function("() => location.hash === '#picture=1&x=60&y=20&a=0'")
@@ -293,7 +293,7 @@ def test_the_address_keeps_the_point_the_picture_and_the_views(fine: Opened) -> 
 def test_an_address_that_makes_no_sense_is_taken_as_far_as_it_does(fine: Opened) -> None:
     fine.go("#picture=9&x=99999&y=-4&a=oops&b=77")
     state = fine.state()
-    assert [state[name] for name in ("picture", "x", "y", "a", "compare")] == [1, 119, 0, 0, False]
+    assert [state[name] for name in ("image", "x", "y", "a", "compare")] == [1, 119, 0, 0, False]
 
 
 def test_compare_shows_two_views_of_the_same_point(fine: Opened) -> None:
@@ -409,10 +409,10 @@ def test_gamma_opacity_colours_and_overlay_change_what_is_drawn(fine: Opened) ->
     fine.page.select_option("#colours", "viridis")
     seen.add(drawn("pairwise"))
     assert len(seen) == 4
-    pictures = [drawn("picture")]
+    pictures = [drawn("image")]
     for overlay in ("prediction", "truth"):
         fine.page.select_option("#overlay", overlay)
-        pictures.append(drawn("picture"))
+        pictures.append(drawn("image"))
     # Of this view, the prediction is the truth.
     assert pictures[0] != pictures[1] == pictures[2]
 
@@ -425,7 +425,7 @@ def test_heat_is_where_the_attention_is(fine: Opened, index: int) -> None:
     fine.page.locator("#opacity").fill("1")
     # Of full opacity, heat is the more opaque the stronger the attention is.
     script = """([index, ratio]) => {
-        const view = content.pictures[0].views[index];
+        const view = content.images[0].views[index];
         const heat = heatOf(view, explorer.map(index, "unary"), 0, ratio, shades);
         const {data} = heat.getContext("2d").getImageData(0, 0, heat.width, heat.height);
         return [heat.height, heat.width, Array.from(data.filter((_, at) => at % 4 === 3))];
@@ -434,7 +434,7 @@ def test_heat_is_where_the_attention_is(fine: Opened, index: int) -> None:
     unary = view.terms.maps([(0, 0)]).unary
     assert unary is not None
     of_that_size = AttendedImage("", np.zeros((height, width, 3), dtype=np.uint8), [replace(view, prediction=None)])
-    wanted = 255 * view.over_picture(unary[0] / unary.max(), of_that_size)
+    wanted = 255 * view.over_image(unary[0] / unary.max(), of_that_size)
     np.testing.assert_allclose(np.array(opacities).reshape(height, width), wanted, atol=4)
 
 

@@ -8,6 +8,8 @@ from tempfile import TemporaryDirectory
 
 import typer
 
+from dnlnet.progress import Bars
+
 
 def require_models(models: Sequence[str]) -> None:
     """Raise unless each model can be found, before torch is imported, which takes seconds."""
@@ -49,6 +51,20 @@ class Inputs:
         for path, address in self.addresses.items():
             message = message.replace(str(path), address)
         return message
+
+    def bars(self) -> Bars:
+        """Return progress bars whose messages name downloaded files by their addresses."""
+        return _NamingBars(self)
+
+
+class _NamingBars(Bars):
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__()
+        self._inputs = inputs
+
+    def say(self, text: str) -> None:
+        """Print a message above the bars."""
+        super().say(self._inputs.named(text))
 
 
 @contextmanager
