@@ -15,7 +15,7 @@ from dnlnet.artifacts.model_file import read_model_file, write_model_file
 from dnlnet.box import BOX
 from dnlnet.files import write_json
 from dnlnet.lens.measure.consistency import average_overlaps, overlaps_json
-from dnlnet.runs.consistency import measure_consistency
+from dnlnet.runs.consistency import consistency
 
 WIDTH = 2  # pixels to a contour, of pictures of 360 x 480; the paper's 5 are of 1024 x 2048
 
@@ -36,7 +36,7 @@ def main() -> None:
         scores = dnlnet.evaluate(halved, given.data)
         file = replace(read_model_file(halved), scores=dict(scores.values), by_class=scores.content["by_class"])
         write_model_file(boxed.file, load_file(halved), file)
-    found = measure_consistency([boxed.file], given.data, width=WIDTH)
+    found = consistency([boxed.file], given.data, width=WIDTH)
     some = {row: average_overlaps(values[:SOME]) for row, values in found.rows.items()}
     measured = {"width": WIDTH, "rows": overlaps_json(found.table()), "some": overlaps_json(some)}
     write_json(boxed.measured, measured)

@@ -25,7 +25,7 @@ from dnlnet.cli.terminal.tables import print_table
 from dnlnet.files import write_json
 from dnlnet.lens.measure.ablate import ablate
 from dnlnet.lens.trace.capture import Captured, capture
-from dnlnet.lens.trace.recorded import Recorded
+from dnlnet.lens.trace.recorded import RecordedAttention
 
 NAME, PATCH = "vit_small_patch14_dinov2", 14
 FORMS: dict[str, Callable[[nn.Module], AbstractContextManager[Any]]] = {
@@ -128,12 +128,12 @@ def make_pass(form: str, size: int) -> Callable[[], Any]:
 
 def _recorded_bytes(captured: Captured) -> tuple[int, int]:
     """Return the bytes of queries and keys, and of all storage that the records keep alive."""
-    layers = [layer for layer in captured.values() if isinstance(layer, Recorded)]
-    tensors = [tensor for layer in layers for tensor in (layer.seen.query, layer.seen.key)]
+    layers = [layer for layer in captured.values() if isinstance(layer, RecordedAttention)]
+    tensors = [tensor for layer in layers for tensor in (layer.call.query, layer.call.key)]
     inside = [
         cell.cell_contents
         for layer in layers
-        for step in layer.seen.steps
+        for step in layer.call.steps
         for cell in getattr(step, "__closure__", None) or ()
     ]
     held = {

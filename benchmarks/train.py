@@ -167,9 +167,7 @@ class _Loop:
     ) -> None:
         freeze(model, recipe.training.frozen)
         set_training_mode(model, recipe.training.frozen_statistics)
-        optim = recipe.optim
-        groups = parameter_groups(model, optim.weight_decay, optim.no_decay, optim.decay_norms)
-        self.optimizer = build_optimizer(optim.kind, groups, optim.momentum, optim.nesterov)
+        self.optimizer = build_optimizer(parameter_groups(model, recipe.optim), recipe.optim)
         self.model: Any = convert_to_channels_last(model) if last else model
         if compiled:
             self.model = torch.compile(self.model)
@@ -206,8 +204,8 @@ def _engine_step(
     run = Run(model, settings, device)
 
     def step() -> None:
-        batch = read_batch(samples, settings.batch // share)
-        training_step(task, run, [batch], recipe.optim.lr, settings, stop=False)
+        batch = read_batch(samples, settings.schedule.batch // share)
+        training_step(task, run, [batch], recipe.optim.lr, stop=False)
 
     return step
 

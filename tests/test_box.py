@@ -18,7 +18,7 @@ from dnlnet.box import BOX, PHOTOS, WEIGHTS
 from dnlnet.cli.main import app
 from dnlnet.recipes.model import build_backbone
 from dnlnet.registry import find_recipe
-from dnlnet.runs.consistency import measure_consistency
+from dnlnet.runs.consistency import consistency
 
 CAMVID = Path(os.environ["DNLNET_DATA"], "camvid") if "DNLNET_DATA" in os.environ else None
 needs_camvid = pytest.mark.skipif(CAMVID is None, reason="DNLNET_DATA is not set: no real data")
@@ -129,7 +129,7 @@ def test_the_attention_on_the_card_is_measured_again() -> None:
     measured = json.loads(BOX["street"].measured.read_text())
     (_, expected), _ = measured["some"].items()
     images = expected["pair_within"]["images"]
-    found, _ = measure_consistency(["street"], CAMVID, width=measured["width"], images=images).table().values()
+    found, _ = consistency(["street"], CAMVID, width=measured["width"], limit=images).table().values()
     for key in ("pair_within", "pair_boundary", "unary_boundary"):
         average = found[key]
         assert average is not None

@@ -25,6 +25,13 @@ def test_a_log_file_gets_a_line_every_few_steps() -> None:
     ]
 
 
+def test_unfinished_work_leaves_no_empty_line_in_a_log_file() -> None:
+    observed, shown = bars()
+    with observed.track("training", 2) as tracker:
+        tracker.advance()
+    assert shown.getvalue() == ""
+
+
 def test_nothing_is_shown_before_work_begins() -> None:
     observed, shown = bars(terminal=True)
     observed.track("training", 2)

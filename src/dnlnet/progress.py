@@ -141,7 +141,11 @@ class Bars:
     def _exit(self) -> None:
         self._open -= 1
         if not self._open and self._bars is not None:
-            self._bars.stop()
+            if any(task.visible for task in self._bars.tasks):
+                self._bars.stop()
+            else:  # `Progress.stop` would print an empty line
+                self._bars.live.transient = True
+                self._bars.live.stop()
             self._bars = None
 
 

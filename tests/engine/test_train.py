@@ -19,12 +19,11 @@ from torch import nn
 
 from dnlnet.engine.batches import Batches
 from dnlnet.engine.log import read_log
-from dnlnet.engine.optim import LearningRate
-from dnlnet.engine.run import Run, Settings
+from dnlnet.engine.run import Run
 from dnlnet.engine.train import NonFiniteError, Outcome, training_step
 
 sys.path.insert(0, str(Path(__file__).parent))
-from toy import Error, Fit, Line, Points, fit, network
+from toy import Error, Fit, Line, Points, fit, network, settings
 
 from observer import Recorder
 
@@ -382,7 +381,7 @@ def test_skipping_an_iteration_is_training_without_it(tmp_path: Path) -> None:
     data = Spoilt(torch.nan)
     model, kept = network(dropout=0), network(dropout=0)
     fit(tmp_path / "skipped", 30, data=data, model=model, skip_nonfinite=100, batch=2)
-    run = Run(kept, Settings(batch=2), torch.device("cpu"))
+    run = Run(kept, settings(batch=2), torch.device("cpu"))
     batches = Batches(len(data), 2, 0, 30, 0, 0, 1)
     for iteration, indices in enumerate(batches):
         x, y = (torch.stack([data[draw][part] for draw in indices]) for part in (0, 1))
@@ -390,7 +389,7 @@ def test_skipping_an_iteration_is_training_without_it(tmp_path: Path) -> None:
             kept.train()
             run.optimizer.zero_grad()
             (kept(x).squeeze(1) - y).square().mean().backward()
-            run.update(0.05 * LearningRate("poly", 30)(iteration))
+            run.update(0.05 * settings(30).schedule.factor(iteration))
     for ours, theirs in zip(model.state_dict().values(), kept.state_dict().values(), strict=True):
         torch.testing.assert_close(ours, theirs)
 
@@ -421,8 +420,7 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
 def test_processes_exchange_gradients_once_for_an_accumulated_batch(tmp_path: Path) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
     try:
-        settings = Settings(batch=6, accumulate=3)
-        run = Run(network(dropout=0), settings, torch.device("cpu"))
+        run = Run(network(dropout=0), settings(batch=6, accumulate=3), torch.device("cpu"))
         run.model = nn.parallel.DistributedDataParallel(run.bare)
         exchanged: list[int] = []
 
@@ -434,7 +432,7 @@ def test_processes_exchange_gradients_once_for_an_accumulated_batch(tmp_path: Pa
 
         run.model.register_comm_hook(None, hook)
         parts = [Points(torch.randn(2, 4), torch.randn(2), "a") for _ in range(3)]
-        training_step(Fit(), run, parts, 0.1, settings, stop=False)
+        training_step(Fit(), run, parts, 0.1, stop=False)
         assert exchanged == [0]
     finally:
         torch.distributed.destroy_process_group()
@@ -466,7 +464,7 @@ def test_the_update_is_pytorchs_sgd(tmp_path: Path) -> None:
 def test_the_update_is_pytorchs_adamw_over_named_groups(tmp_path: Path) -> None:
     """With the statistics of the norm frozen: else the bias before it has a gradient of rounding errors alone."""
     model, reference = network(dropout=0), network(dropout=0).eval()
-    options = {"algorithm": "adamw", "weight_decay": 0.1, "decay_norms": False, "no_decay": (r"3\.bias",)}
+    options = {"optimizer": "adamw", "weight_decay": 0.1, "decay_norms": False, "no_decay": (r"3\.bias",)}
     fit(tmp_path, 6, model=model, batch=20, frozen_statistics=True, **options)
     named = dict(reference.named_parameters())
     decaying, constant = ["0.weight", "0.bias", "3.weight"], ["1.weight", "1.bias", "3.bias"]
@@ -521,8 +519,8 @@ def test_averaged_weights_are_what_is_kept(tmp_path: Path) -> None:
         {"precision": "bfloat16"},
         {"precision": "float16"},
         {"clip": 1.0},
-        {"algorithm": "adamw", "weight_decay": 0.01},
-        {"algorithm": "adamw", "average": 0.9, "precision": "float16"},
+        {"optimizer": "adamw", "weight_decay": 0.01},
+        {"optimizer": "adamw", "average": 0.9, "precision": "float16"},
     ],
 )
 def test_every_way_of_computing_resumes_exactly(options: dict[str, Any], tmp_path: Path) -> None:

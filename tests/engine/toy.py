@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from dnlnet.engine.optim import LearningRate
-from dnlnet.engine.run import Settings
-from dnlnet.engine.train import Outcome, Stage, resume_point, train
+from dnlnet.engine.settings import Optim, Phase, RunSettings, Schedule, Training
+from dnlnet.engine.train import Outcome, resume_point, train
 from dnlnet.progress import SILENT
 
 CPU = torch.device("cpu")
@@ -71,21 +70,34 @@ def network(dropout: float = 0.3) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(dropout), nn.Linear(8, 1))
 
 
-def stages(*iterations: int, data: Line | None = None, lr: float = 0.05) -> list[Stage]:
-    return [Stage(data or Line(), n, lr, LearningRate("poly", n)) for n in iterations or (30,)]
+def settings(
+    first: int = 30, *later: int, lr: float = 0.05, optimizer: Literal["sgd", "adamw"] = "sgd", **options: Any
+) -> RunSettings:
+    """Return settings by field name, whichever part they belong to; `lr` may be any number."""
+    options = {"batch": 4, "weight_decay": 0.0, "save_every": 5, "evaluate_every": 10, **options}
+    optim, schedule, training = (
+        {name: options.pop(name) for name in part.model_fields if name in options}
+        for part in (Optim, Schedule, Training)
+    )
+    then = tuple(Phase(train="train", iterations=n, lr=lr) for n in later)
+    return RunSettings(
+        Optim(kind=optimizer, lr=1.0, **optim).model_copy(update={"lr": lr}),
+        Schedule(iterations=first, then=then, **schedule),
+        Training(**training),
+        **options,
+    )
 
 
 def fit(
     folder: Path, *iterations: int, data: Line | None = None, model: nn.Module | None = None, **options: Any
 ) -> Outcome:
     progress = options.pop("progress", SILENT)
-    task, lr = options.pop("task", Fit()), options.pop("lr", 0.05)
-    settings = Settings(**{"batch": 4, "save_every": 5, "evaluate_every": 10, **options})
+    task = options.pop("task", Fit())
     return train(
         task,
         model or network(),
-        stages(*iterations, data=data, lr=lr),
-        settings,
+        [data or Line()] * max(1, len(iterations)),
+        settings(*iterations, **options),
         folder,
         device=CPU,
         start=resume_point(folder, progress),

@@ -1,6 +1,6 @@
-"""Damaged annotations and pictures of every kind: they are read, or refused in one sentence.
+"""Damaged annotations and images are read, or refused in one sentence.
 
-A crash inside pycocotools or Pillow ends the test's own process, which is a failure by itself.
+A crash inside pycocotools or Pillow ends the test process, which counts as a failure.
 """
 
 import copy
@@ -29,7 +29,7 @@ from dnlnet.detection.metric import AveragePrecision
 
 
 def fuzzed(examples: int) -> settings:
-    """So many examples, the same ones every time."""
+    """Return settings for a fixed set of examples."""
     return settings(
         derandomize=True,
         database=None,
@@ -39,7 +39,7 @@ def fuzzed(examples: int) -> settings:
     )
 
 
-LONGEST = 600  # characters of a message, paths among them
+LONGEST = 600  # characters of a message with its paths
 
 
 def deep(levels: int) -> Any:
@@ -74,7 +74,7 @@ Route = tuple[Any, ...]
 
 
 def routes(node: Any, route: Route = ()) -> Iterator[Route]:
-    """The way to every node of a JSON value."""
+    """Yield the path of every node of a JSON value."""
     if route:
         yield route
     children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
@@ -96,11 +96,11 @@ def whole(path: Path) -> tuple[str, tuple[Route, ...]]:
 def assert_sentence(text: str) -> None:
     assert len(text.splitlines()) <= 2, text
     assert 10 < len(text) <= LONGEST, text
-    text.encode()  # a terminal can show it
+    text.encode()  # has no lone surrogates
 
 
 def changed(content: Any, route: Route, change: Any) -> None:
-    """Replace, remove or double a node, if it is still there."""
+    """Replace, remove or duplicate a node, if it still exists."""
     for key in route[:-1]:
         if not isinstance(content, dict | list) or (isinstance(content, list) and not isinstance(key, int)):
             return
@@ -120,7 +120,7 @@ def changed(content: Any, route: Route, change: Any) -> None:
 
 
 def use(path: Path) -> None:
-    """All that is done with annotations: opened, checked, learnt from, and scored against."""
+    """Open, check, train on and score against annotations."""
     images = open_coco_file(path, path.parents[1] / "train2017")
     for problem in check_instances(images).problems:
         assert_sentence(str(problem))
@@ -160,8 +160,8 @@ def test_any_bytes_in_annotations_are_used_or_refused(coco: Path, at: float, siz
 
 
 @cache
-def pictures() -> tuple[bytes, ...]:
-    """Small pictures of every usual format, mode and compression."""
+def images() -> tuple[bytes, ...]:
+    """Return small images of every usual format, mode and compression."""
     rng = np.random.default_rng(0)
     rgb = Image.fromarray(rng.integers(0, 256, (5, 7, 3), dtype=np.uint8))
     grey = Image.fromarray(rng.integers(0, 3, (5, 7), dtype=np.uint8))
@@ -190,22 +190,22 @@ def pictures() -> tuple[bytes, ...]:
 
 @fuzzed(500)
 @given(
-    which=st.integers(0, len(pictures()) - 1),
+    which=st.integers(0, len(images()) - 1),
     edits=st.lists(
         st.tuples(st.floats(0, 1), st.sampled_from([0, 1, 127, 128, 254, 255]), st.booleans()), max_size=5
     ),
     length=st.one_of(st.just(1.0), st.floats(0, 1)),
 )
-def test_any_change_of_a_picture_is_read_or_refused(
+def test_any_change_of_an_image_is_read_or_refused(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     which: int,
     edits: list[tuple[float, int, bool]],
     length: float,
 ) -> None:
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10_000)  # pictures that claim more are refused as always
-    content = bytearray(pictures()[which])
-    for at, value, early in edits:  # most of what can go wrong stands at the beginning
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10_000)  # larger images are refused
+    content = bytearray(images()[which])
+    for at, value, early in edits:  # most faults are in the header
         content[int(at * (min(len(content), 120 if early else len(content)) - 1))] = value
     path = tmp_path / "a.png"
     path.write_bytes(content[: math.ceil(length * len(content))])

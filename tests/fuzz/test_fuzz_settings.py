@@ -1,4 +1,4 @@
-"""Settings and model files with anything in them: the outcome is success, or an error in a plain sentence."""
+"""Arbitrary settings and model files are accepted, or refused in a plain sentence."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from dnlnet.recipes.override import override
 from dnlnet.registry import RECIPES, parse_recipe
 
 STORED = Path(__file__).parents[1] / "artifacts" / "stored" / "model.safetensors"
-# Of Python, its libraries and their types: no part of a sentence for users.
+# Internals of Python and its libraries, which no message to users contains.
 INTERNAL = re.compile(r"pydantic|Traceback|<class|object at 0x|Value error|Input should|validation error|NoneType")
 FIXED = settings(
     derandomize=True,
@@ -42,7 +42,7 @@ def require_sentence(text: str) -> None:
 
 
 def paths(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where there is a value in plain data, at any depth."""
+    """Yield the path of every value in nested data."""
     yield path
     items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
     for key, value in items:
@@ -55,35 +55,35 @@ ENDINGS = st.sampled_from(["", "", "", "", ".", ".x", ".0", ".x.y"])
 
 @st.composite
 def overrides(draw: st.DrawFn) -> tuple[str, list[str]]:
-    """A recipe's name and some values for its settings, or for none of them."""
+    """Draw the name of a recipe, and values for known and unknown settings."""
     name = draw(st.sampled_from(NAMES))
     key = st.builds(str.__add__, st.sampled_from(KEYS[name]), ENDINGS) | st.text(max_size=12)
     value = st.sampled_from(VALUES) | st.integers().map(str) | st.floats().map(str) | st.text(max_size=12)
     return name, draw(st.lists(st.builds("{}={}".format, key, value), min_size=1, max_size=3))
 
 
-def require_taken_or_refused(name: str, given_settings: list[str]) -> None:
+def require_accepted_or_refused(name: str, given_settings: list[str]) -> None:
     try:
         recipe = override(RECIPES[name], given_settings)
     except (ValueError, OSError) as error:
         require_sentence(str(error))
     else:
-        stored = recipe.stored()  # as a model file holds it
+        stored = recipe.stored()
         assert parse_recipe(json.dumps(stored)).stored() == stored
 
 
 @settings(FIXED, max_examples=500)
 @given(overrides())
-def test_any_setting_is_taken_whole_or_refused_in_a_sentence(chosen: tuple[str, list[str]]) -> None:
-    require_taken_or_refused(*chosen)
+def test_any_setting_is_accepted_or_refused_in_a_sentence(chosen: tuple[str, list[str]]) -> None:
+    require_accepted_or_refused(*chosen)
 
 
 @pytest.mark.parametrize("name", NAMES[-3:])
-def test_every_setting_takes_every_value_or_refuses_it_in_a_sentence(name: str) -> None:
+def test_every_value_of_a_setting_is_accepted_or_refused_in_a_sentence(name: str) -> None:
     for key in KEYS[name]:
         for value in VALUES:
-            if len(value) < 100:  # the others take long to read
-                require_taken_or_refused(name, [f"{key}={value}"])
+            if len(value) < 100:  # longer ones are slow to parse
+                require_accepted_or_refused(name, [f"{key}={value}"])
 
 
 CONTENT = STORED.read_bytes()
@@ -107,7 +107,7 @@ GONE = object()
 
 
 def replaced(content: Any, path: tuple[Any, ...], value: Any) -> Any:
-    """A copy of plain data with another value at a place, or without the place."""
+    """Copy nested data with one value replaced or removed."""
     if not path:
         return value
     copy = dict(content) if isinstance(content, dict) else list(content)
@@ -120,7 +120,7 @@ def replaced(content: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 @st.composite
 def headers(draw: st.DrawFn) -> bytes:
-    """The stored model's header with changes in what it says about the model or its tensors."""
+    """Draw a changed header of the stored model."""
     texts, header = dict(TEXTS), {name: entry for name, entry in HEADER.items() if name != "__metadata__"}
     for _ in range(draw(st.integers(1, 2))):
         if draw(st.integers(0, 3)):

@@ -19,9 +19,9 @@ from timm.data import create_transform, resolve_model_data_config
 from torch import Tensor, nn
 from torchvision import models
 
-from dnlnet.lens.show.layers import Choice
 from dnlnet.lens.trace.capture import capture
-from dnlnet.libraries.transformer import is_foreign, load_foreign
+from dnlnet.lens.trace.choice import LayerChoice
+from dnlnet.libraries.transformer import is_transformer_name, load_transformer
 
 TINY = "vit_tiny_patch16_224"
 
@@ -49,12 +49,12 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_names_of_other_libraries_are_told_from_files() -> None:
-    assert all(map(is_foreign, ("timm:a", "torchvision:b", "transformers:c/d", "timm:")))
-    assert not any(map(is_foreign, ("timm", "runs/timm:a", "C:/models/dnl", Path("street"))))
+    assert all(map(is_transformer_name, ("timm:a", "torchvision:b", "transformers:c/d", "timm:")))
+    assert not any(map(is_transformer_name, ("timm", "runs/timm:a", "C:/models/dnl", Path("street"))))
 
 
 def test_pixels_are_normalised_as_timm_does_it() -> None:
-    model = load_foreign(f"timm:{TINY}", "none")
+    model = load_transformer(f"timm:{TINY}", "none")
     config = resolve_model_data_config(model.network) | {"crop_pct": 1.0}
     pixels = noise(224, 224)
     wanted = create_transform(**config, is_training=False)(Image.fromarray(pixels))
@@ -63,7 +63,7 @@ def test_pixels_are_normalised_as_timm_does_it() -> None:
 
 
 def test_pixels_are_normalised_as_torchvision_does_it() -> None:
-    model = load_foreign("torchvision:vit_b_32", "none")
+    model = load_transformer("torchvision:vit_b_32", "none")
     transforms = models.ViT_B_32_Weights.DEFAULT.transforms(resize_size=224)
     pixels = noise(224, 224)
     torch.testing.assert_close(model.prepare(pixels)[0], transforms(Image.fromarray(pixels)))
@@ -71,7 +71,7 @@ def test_pixels_are_normalised_as_torchvision_does_it() -> None:
 
 @pytest.mark.parametrize("kind", ["whole.safetensors", "checkpoint.pth"])
 def test_the_network_is_the_library_s_own_with_the_file_s_weights(kind: str, weights: dict[str, Path]) -> None:
-    model = load_foreign(f"timm:{TINY}", weights[kind])
+    model = load_transformer(f"timm:{TINY}", weights[kind])
     torch.manual_seed(0)
     expected = timm.create_model(TINY).eval()
     x = torch.randn(1, 3, 224, 224)
@@ -82,7 +82,7 @@ def test_the_network_is_the_library_s_own_with_the_file_s_weights(kind: str, wei
 
 
 def test_a_file_may_lack_the_classifier_and_that_is_said(weights: dict[str, Path]) -> None:
-    (note,) = load_foreign(f"timm:{TINY}", weights["headless.safetensors"]).notes
+    (note,) = load_transformer(f"timm:{TINY}", weights["headless.safetensors"]).notes
     assert "no weights for head.weight, head.bias, after the last attention" in note
 
 
@@ -100,14 +100,14 @@ def test_a_file_may_lack_the_classifier_and_that_is_said(weights: dict[str, Path
 def test_pictures_keep_their_aspect_in_multiples_of_the_patch(
     picture: tuple[int, int], size: int | tuple[int, int] | None, seen: tuple[int, int]
 ) -> None:
-    model = load_foreign(f"timm:{TINY}", "none", size)
+    model = load_transformer(f"timm:{TINY}", "none", size)
     assert tuple(model.prepare(noise(*picture)).shape) == (1, 3, *seen)
-    told = f"sees pictures of {picture[1]} x {picture[0]} pixels as {seen[1]} x {seen[0]}, multiples of 16"
+    told = f"sees images of {picture[1]} x {picture[0]} pixels as {seen[1]} x {seen[0]}, multiples of 16"
     assert [told in note for note in model.notes] == [False, *([True] if picture != seen else [])]
 
 
 def test_views_are_of_the_whole_picture_and_name_layer_and_head() -> None:
-    model = load_foreign(f"timm:{TINY}", "none", choice=Choice([2, "blocks.11.attn"], "all"))
+    model = load_transformer(f"timm:{TINY}", "none", layers=[2, "blocks.11.attn"], heads="all")
     views = model.attention_views("vit", noise(32, 48))
     assert [view.title for view in views[:2]] == [
         "vit: layer 2 (blocks.2.attn), mean of 3 heads",
@@ -121,20 +121,20 @@ def test_views_are_of_the_whole_picture_and_name_layer_and_head() -> None:
 
 @pytest.mark.parametrize("name", ["timm:swin_tiny_patch4_window7_224", "torchvision:vit_b_32"])
 def test_networks_of_one_size_see_every_picture_at_it_and_say_so(name: str) -> None:
-    model = load_foreign(name, "none", choice=Choice([0]))
+    model = load_transformer(name, "none", layers=[0])
     (view,) = model.attention_views("net", noise(40, 100))
     assert view.terms.size in ((56, 56), (7, 7))
-    assert model.notes[-1] == f"{name}: sees pictures of 100 x 40 pixels as 224 x 224, the only size that it takes"
-    with pytest.raises(ValueError, match="takes pictures of 224 x 224 pixels alone, not of 64"):
-        load_foreign(name, "none", 64)
+    assert model.notes[-1] == f"{name}: sees images of 100 x 40 pixels as 224 x 224, the only size that it takes"
+    with pytest.raises(ValueError, match="takes images of 224 x 224 pixels alone, not of 64"):
+        load_transformer(name, "none", 64)
 
 
 def test_many_sizes_are_told_in_few_lines() -> None:
-    model = load_foreign(f"timm:{TINY}", "none")
+    model = load_transformer(f"timm:{TINY}", "none")
     for width in range(20, 30):
         model.prepare(noise(16, width))
     assert len(model.notes) == 5
-    assert model.notes[-1].endswith("and pictures of 7 other sizes accordingly")
+    assert model.notes[-1].endswith("and images of 7 other sizes accordingly")
 
 
 @pytest.mark.parametrize(
@@ -162,36 +162,38 @@ def test_many_sizes_are_told_in_few_lines() -> None:
 )
 def test_bad_names_and_weights_are_told(name: str, given: str | None, message: str, weights: dict[str, Path]) -> None:
     with pytest.raises(ValueError, match=message):
-        load_foreign(name, weights.get(given or "", None if given is None else Path(given)))
+        load_transformer(name, weights.get(given or "", None if given is None else Path(given)))
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no such file"):
-        load_foreign(f"timm:{TINY}", tmp_path / "gone.pth")
+        load_transformer(f"timm:{TINY}", tmp_path / "gone.pth")
 
 
 def test_a_network_without_attention_says_so() -> None:
     with pytest.raises(ValueError, match=r"timm:resnet18: has no attention of the kind softmax\(query.key\)"):
-        load_foreign("timm:resnet18", "none").look(noise(32, 32))
+        load_transformer("timm:resnet18", "none").look(noise(32, 32))
 
 
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        (Choice([12]), "there is no attention layer 12; the model has 12, counted from 0"),
-        (Choice(["blocks.1"]), r"unknown attention layer 'blocks.1'; did you mean 'blocks.1.attn'"),
-        (Choice([0], 3), "there is no head 3; it has 3, counted from 0"),
+        (LayerChoice([12]), "there is no attention layer 12; the model has 12, counted from 0"),
+        (LayerChoice(["blocks.1"]), r"unknown attention layer 'blocks.1'; did you mean 'blocks.1.attn'"),
+        (LayerChoice([0], 3), "there is no head 3; it has 3, counted from 0"),
     ],
 )
-def test_layers_and_heads_that_are_not_there_are_told(choice: Choice, message: str) -> None:
+def test_layers_and_heads_that_are_not_there_are_told(choice: LayerChoice, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        load_foreign(f"timm:{TINY}", "none", choice=choice).attention_views("vit", noise(32, 32))
+        load_transformer(f"timm:{TINY}", "none", layers=choice.layers, heads=choice.heads).attention_views(
+            "vit", noise(32, 32)
+        )
 
 
 @pytest.mark.parametrize(("size", "message"), [(0, "above 0"), ((20, 32), "multiples of"), (-3, "above 0")])
 def test_sizes_that_cannot_be_are_told(size: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        load_foreign(f"timm:{TINY}", "none", size)
+        load_transformer(f"timm:{TINY}", "none", size)
 
 
 def fail(error: Exception) -> Callable[..., Any]:
@@ -206,16 +208,16 @@ def test_without_a_connection_local_weights_are_asked_for(monkeypatch: pytest.Mo
     with pytest.raises(
         OSError, match=r"cannot be downloaded.*\(the hub cannot be reached, .*\); give a local copy: --weights FILE$"
     ):
-        load_foreign(f"timm:{TINY}")
+        load_transformer(f"timm:{TINY}")
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fail(URLError("unreachable")))
     with pytest.raises(OSError, match=r"torchvision:vit_b_32: cannot be downloaded.* --weights FILE"):
-        load_foreign("torchvision:vit_b_32")
+        load_transformer("torchvision:vit_b_32")
 
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "dnlnet\[transformers\]"'):
-        load_foreign("transformers:google/vit-base-patch16-224")
+        load_transformer("transformers:google/vit-base-patch16-224")
 
 
 class Windowed(nn.Module):
@@ -282,7 +284,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_folder_s_weights_and_preprocessing_are_used(folder: Path) -> None:
     import transformers
 
-    model = load_foreign(f"transformers:{folder / 'vit'}", size=32)
+    model = load_transformer(f"transformers:{folder / 'vit'}", size=32)
     pixels = noise(32, 48)
     prepared = model.prepare(pixels)
     wanted = (torch.from_numpy(pixels) / 255 - torch.tensor([0.1, 0.2, 0.3])) / torch.tensor([0.4, 0.5, 0.6])
@@ -296,43 +298,45 @@ def test_a_folder_s_weights_and_preprocessing_are_used(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["dinov2", "clip"])
 def test_other_families_see_pictures_of_any_aspect(name: str, folder: Path) -> None:
-    model = load_foreign(f"transformers:{folder / name}")
+    model = load_transformer(f"transformers:{folder / name}")
     views = model.attention_views(name, noise(24, 40))
     assert [view.terms.size for view in views] == [(3, 5), (3, 5)]  # no more pixels than it was made for
-    assert "does not say how pixels are normalised" in model.notes[0]
+    assert "does not declare how pixels are normalised" in model.notes[0]
 
 
 def test_weights_of_a_file_are_put_into_a_folder_s_network(folder: Path) -> None:
-    given = load_foreign(f"transformers:{folder / 'vit'}", folder / "vit" / "model.safetensors").network.state_dict()
-    own = load_foreign(f"transformers:{folder / 'vit'}").network.state_dict()
+    given = load_transformer(
+        f"transformers:{folder / 'vit'}", folder / "vit" / "model.safetensors"
+    ).network.state_dict()
+    own = load_transformer(f"transformers:{folder / 'vit'}").network.state_dict()
     assert all(torch.equal(tensor, own[name]) for name, tensor in given.items() if not name.startswith("pooler"))
     with pytest.raises(ValueError, match=r"model\.safetensors: these are not weights of .* missing"):
-        load_foreign(f"transformers:{folder / 'dinov2'}", folder / "vit" / "model.safetensors")
-    (_, note) = load_foreign(f"transformers:{folder / 'dinov2'}", "none").notes
+        load_transformer(f"transformers:{folder / 'dinov2'}", folder / "vit" / "model.safetensors")
+    (_, note) = load_transformer(f"transformers:{folder / 'dinov2'}", "none").notes
     assert note.endswith("its weights are random (--weights none)")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("bert", "takes input_ids, no pictures"),
+        ("bert", "takes input_ids, not images"),
         ("damaged", "cannot be loaded from this folder"),
         ("other", "these are not weights of transformers.* missing"),
         ("", "cannot be loaded from this folder"),
         ("untyped", "cannot be loaded from this folder: .*hidden_size.* expected int, got str"),
         ("zero", "cannot be loaded from this folder: .*zero"),
         ("unsaid", "cannot be loaded from this folder"),
-        ("colourless", "pixels cannot be divided by a deviation of 0"),
+        ("colourless", "cannot be divided by a std of 0"),
     ],
 )
 def test_folders_that_will_not_do_are_told(name: str, message: str, folder: Path) -> None:
     with pytest.raises(ValueError, match=message):
-        load_foreign(f"transformers:{folder / name}")
+        load_transformer(f"transformers:{folder / name}")
 
 
 def test_a_folder_that_is_not_there_is_told(folder: Path) -> None:
     with pytest.raises(OSError, match="give a local copy: transformers:FOLDER"):
-        load_foreign(f"transformers:{folder / 'gone'}")
+        load_transformer(f"transformers:{folder / 'gone'}")
 
 
 # ---- real weights
@@ -340,6 +344,6 @@ def test_a_folder_that_is_not_there_is_told(folder: Path) -> None:
 
 def test_a_real_vision_transformer_sees_a_street_at_27_by_36_patches(real_data: Path) -> None:
     weights = real_data / "weights" / "vit_small_patch14_imgfocus_fp16.safetensors"
-    model = load_foreign("timm:vit_small_patch14_dinov2", weights)
+    model = load_transformer("timm:vit_small_patch14_dinov2", weights)
     assert model.notes == []
     assert {view.terms.size for view in model.attention_views("vit", noise(360, 480))} == {(27, 36)}

@@ -1,7 +1,5 @@
 import json
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from families import family
 from trees import camvid_tree, write_image
 
 
-class Looker:
+class SmallTransformer:
     """A small transformer in the place of one with weights."""
 
     notes = ("weights are random",)
@@ -35,15 +33,14 @@ class Looker:
 
 
 @pytest.fixture
-def pictures() -> list[tuple[np.ndarray, None]]:
+def images() -> list[tuple[np.ndarray, None]]:
     generator = np.random.default_rng(0)
     return [(generator.integers(0, 256, (30, 40, 3), dtype=np.uint8), None) for _ in range(2)]
 
 
 @pytest.fixture
 def foreign(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = SimpleNamespace(is_foreign=lambda name: name.startswith("timm:"), load_foreign=lambda *_: Looker())
-    monkeypatch.setitem(sys.modules, "dnlnet.libraries.transformer", module)
+    monkeypatch.setattr("dnlnet.runs.ablate.load_transformer", lambda *_, **options: SmallTransformer())
 
 
 def run(*arguments: object) -> str:
@@ -55,13 +52,13 @@ def run(*arguments: object) -> str:
 # ---- features
 
 
-def test_how_far_features_move(pictures: list[tuple[np.ndarray, None]]) -> None:
-    model = Looker()
-    found = ablate_features(model, pictures)
+def test_how_far_features_move(images: list[tuple[np.ndarray, None]]) -> None:
+    model = SmallTransformer()
+    found = ablate_features(model, images)
     assert found.images == 2
     assert found.layers == [None, "blocks.0.attn", "blocks.1.attn"]
     changes, cosines = [], []
-    for pixels, _ in pictures:  # by hand
+    for pixels, _ in images:  # by hand
         image = model.prepare(pixels)
         with torch.no_grad():
             whole = model.network.forward_features(image)[0, 5:]
@@ -75,15 +72,15 @@ def test_how_far_features_move(pictures: list[tuple[np.ndarray, None]]) -> None:
     assert 0 < measured < found.value(None, "pairwise", "relative change")
 
 
-def test_chosen_layers_and_terms(pictures: list[tuple[np.ndarray, None]]) -> None:
-    found = ablate_features(Looker(), pictures[:1], terms=["unary"], layers=[1])
+def test_chosen_layers_and_terms(images: list[tuple[np.ndarray, None]]) -> None:
+    found = ablate_features(SmallTransformer(), images[:1], terms=["unary"], layers=[1])
     assert [(effect.layer, effect.term) for effect in found.effects] == [(None, "unary"), ("blocks.1.attn", "unary")]
     with pytest.raises(ValueError, match="there is no attention layer 2; the model has 2"):
-        ablate_features(Looker(), pictures, layers=[2])
+        ablate_features(SmallTransformer(), images, layers=[2])
     with pytest.raises(ValueError, match=r"unknown attention layer 'blocks\.1'"):
-        ablate_features(Looker(), pictures, layers=["blocks.1"])
-    with pytest.raises(ValueError, match="there are no pictures"):
-        ablate_features(Looker(), [])
+        ablate_features(SmallTransformer(), images, layers=["blocks.1"])
+    with pytest.raises(ValueError, match="there are no images"):
+        ablate_features(SmallTransformer(), [])
 
 
 @pytest.mark.usefixtures("foreign")
@@ -145,13 +142,13 @@ def test_the_command_on_one_of_our_models(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["timm:small"], "give pictures to see how far its features move, or --data DIR with labels"),
-        (["timm:small", "--data", "."], "--data DIR and --data-set NAME belong together"),
-        (["timm:small", "a.png", "--data-set", "camvid"], "belong together"),
+        (["timm:small"], "give images .* or --data DIR with labels"),
+        (["timm:small", "--data", "."], "looks like none of the known data sets"),
+        (["timm:small", "a.png", "--data-set", "camvid"], "--data-set camvid: .* --data DIR"),
         (["timm:small", "--data", ".", "--data-set", "camvidd"], "unknown data set 'camvidd'; did you mean 'camvid'"),
         (["timm:small", "nowhere.png"], "nowhere.png: no such file"),
         (["timm:small", "a.png", "--terms", "unry"], "unknown term 'unry'; did you mean 'unary'"),
-        (["timm:small", "a.png", "--layers", "1,,2"], "expected numbers or names with commas"),
+        (["timm:small", "a.png", "--layers", "1,,2"], "--layers 1,,2: expected"),
         (["street", "--size", "224"], "size: is for transformers of other libraries"),
         (["street", "a.png"], "pictures: is for transformers of other libraries"),
     ],

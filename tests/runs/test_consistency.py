@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from dnlnet.lens.measure.consistency import RANDOM
-from dnlnet.runs.consistency import measure_consistency
-from dnlnet.runs.profile import profile_model
+from dnlnet.runs.consistency import consistency
+from dnlnet.runs.profile import profile
 from trees import camvid_tree
 
 VIT = "timm:vit_tiny_patch16_224"
@@ -14,9 +14,9 @@ VIT = "timm:vit_tiny_patch16_224"
 def test_a_transformer_has_a_row_for_each_layer_the_mean_over_heads(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     torch.manual_seed(0)
-    found = measure_consistency([VIT], root, weights="none", width=3)
+    found = consistency([VIT], root, weights="none", width=3)
     torch.manual_seed(0)  # for the same random weights
-    profiled = profile_model(VIT, data=root, weights="none", width=3, report=lambda _: None)
+    profiled = profile(VIT, data=root, weights="none", width=3)
     assert found.images == profiled.images
     assert list(found.rows) == [*(f"{VIT}: blocks.{layer}.attn" for layer in range(12)), RANDOM]
     for row, layer in zip(found.table().values(), profiled.profile.layers(), strict=False):
@@ -36,4 +36,4 @@ def test_a_transformer_has_a_row_for_each_layer_the_mean_over_heads(tmp_path: Pa
 )
 def test_what_cannot_be_compared_is_told(models: list[str], options: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        measure_consistency(models, **options)
+        consistency(models, **options)

@@ -8,7 +8,8 @@ from torch import nn
 
 from dnlnet.backbones.pixels import normalised
 from dnlnet.engine.log import read_log
-from dnlnet.engine.train import Outcome, Stage
+from dnlnet.engine.settings import RunSettings
+from dnlnet.engine.train import Outcome
 from dnlnet.runs.demo import Demo, StoppedError, run_demo
 from dnlnet.segmentation.data.samples import SceneSamples
 from dnlnet.segmentation.metric import ConfusionMatrix
@@ -44,9 +45,11 @@ def test_the_untrained_net_is_the_one_that_the_run_begins_with(
 ) -> None:
     started: list[nn.Module] = []
 
-    def train(task: object, model: nn.Module, stages: list[Stage], *_: object, **__: object) -> Outcome:
+    def train(
+        task: object, model: nn.Module, data: object, settings: RunSettings, *_: object, **__: object
+    ) -> Outcome:
         started.append(model.eval())
-        assert (stages[0].iterations, stages[0].schedule.warmup) == (10, 3)
+        assert (settings.schedule.iterations, settings.schedule.warmup) == (10, 3)
         return Outcome(1, False, None, 2)
 
     monkeypatch.setattr("dnlnet.runs.train.run_stages", train)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from dnlnet.artifacts.load import TrainedModel
-from dnlnet.libraries.transformer import ForeignModel
+from dnlnet.libraries.transformer import Transformer
 from dnlnet.runs.explore import open_explorer
 from dnlnet.runs.look import load_to_look
 from trees import write_image
@@ -13,7 +13,7 @@ TINY = "timm:vit_tiny_patch16_224"
 
 def test_models_keep_their_order_and_weights_are_of_the_first(run: Path) -> None:
     models = load_to_look([TINY, run], weights="none")
-    assert [type(model) for model in models.values()] == [ForeignModel, TrainedModel]
+    assert [type(model) for model in models.values()] == [Transformer, TrainedModel]
     assert list(models) == [TINY, "scenes-tiny-dnl"]
 
 

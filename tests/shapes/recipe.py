@@ -11,10 +11,11 @@ from dnlnet.backbones.fold import fold_batch_norms
 from dnlnet.data.catalog import required_folder
 from dnlnet.data.classes import Classes
 from dnlnet.engine.scores import Scores, Table, class_bars
+from dnlnet.engine.settings import Optim, Schedule, Training
 from dnlnet.export import Query
 from dnlnet.lens.show.attend_images import attend_images
 from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
-from dnlnet.recipes.schema import DataPart, Model, Optim, Recipe, Schedule, Training
+from dnlnet.recipes.schema import DataPart, Model, Recipe
 from shapes import data
 from shapes.network import Accuracy, DeployedShapeNet, ShapeModel, ShapeNet, ShapeOutputs, ShapeTask
 

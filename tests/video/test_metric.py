@@ -26,7 +26,7 @@ def test_scores_equal_a_plain_sort() -> None:
         assert score == pytest.approx((order[labels == label, 0] == label).double().mean().item())
 
 
-def test_several_processes_give_the_very_same_scores() -> None:
+def test_merged_processes_score_like_one() -> None:
     scores, labels = samples(50, 7)
     whole = TopK(7)
     whole.update(scores, labels)
@@ -45,7 +45,7 @@ def test_several_processes_give_the_very_same_scores() -> None:
     assert parts[0].notes == ["1.mp4: is cut off", "2.mp4: is cut off"]
 
 
-def test_with_fewer_than_five_classes_all_are_among_the_five() -> None:
+def test_top5_is_1_with_fewer_than_five_classes() -> None:
     scores, labels = samples(20, 3)
     metric = TopK(3)
     metric.update(scores, labels)
@@ -53,20 +53,20 @@ def test_with_fewer_than_five_classes_all_are_among_the_five() -> None:
     assert metric.scores()["top1"] < 1.0
 
 
-def test_of_equal_scores_the_lower_class_is_surer() -> None:
+def test_equal_scores_rank_the_lower_class_first() -> None:
     metric = TopK(7)
     metric.update(torch.zeros(7, 7), torch.arange(7))
     assert metric.scores() == {"top1": 1 / 7, "top5": 5 / 7}
     assert metric.class_scores() == [1, 0, 0, 0, 0, 0, 0]
 
 
-def test_scores_that_are_no_numbers_are_never_right() -> None:
+def test_nan_scores_are_wrong() -> None:
     metric = TopK(2)
     metric.update(torch.full((2, 2), math.nan), torch.tensor([0, 1]))
     assert metric.scores() == {"top1": 0, "top5": 0}
 
 
-def test_nothing_counted_is_nan_and_a_class_without_samples_has_no_score() -> None:
+def test_scores_without_samples_are_nan_and_none() -> None:
     metric = TopK(2)
     assert all(math.isnan(score) for score in metric.scores().values())
     assert metric.class_scores() == [None, None]
@@ -83,10 +83,10 @@ def test_views_are_averaged_after_softmax() -> None:
     assert averaged(logits.half()).dtype == torch.float32
 
 
-def test_impossible_input_is_refused() -> None:
-    with pytest.raises(ValueError, match="classes must be at least 1, got 0"):
+def test_invalid_input_is_refused() -> None:
+    with pytest.raises(ValueError, match="got 0"):
         TopK(0)
-    with pytest.raises(ValueError, match=r"scores are \(2, 3\) and labels \(2,\); expected \(B, 4\) and \(B,\)"):
+    with pytest.raises(ValueError, match=r"\(2, 3\) .*\(B, 4\)"):
         TopK(4).update(torch.zeros(2, 3), torch.zeros(2))
     with pytest.raises(ValueError, match=r"label 4 is outside 0\.\.3"):
         TopK(4).update(torch.zeros(1, 4), torch.tensor([4]))

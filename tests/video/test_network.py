@@ -13,7 +13,7 @@ def tiny(variant: str | None = "dnl", **options) -> VideoClassifier:
     return VideoClassifier(SlowOnly("slow_only_tiny", zero_init=False), 4, variant, **options)
 
 
-def papers(variant: str | None, **options) -> VideoClassifier:
+def build_r50(variant: str | None, **options) -> VideoClassifier:
     with torch.device("meta"):
         return VideoClassifier(SlowOnly("slow_only_r50"), 400, variant, **options)
 
@@ -23,7 +23,7 @@ def parameters(model: nn.Module) -> int:
 
 
 def slow_only_parameters(layers: tuple[int, ...], classes: int) -> int:
-    """By hand: the stem; of every bottleneck three convolutions and three norms, of the first also the shortcut."""
+    """Count by hand: stem, three convolutions and norms per bottleneck, and a shortcut in each stage."""
     total, channels = 3 * 64 * 49 + 2 * 64, 64
     for count, width, frames in zip(layers, (64, 128, 256, 512), (1, 1, 3, 3), strict=True):
         for block in range(count):
@@ -36,7 +36,7 @@ def slow_only_parameters(layers: tuple[int, ...], classes: int) -> int:
 
 
 def block_parameters(variant: str, channels: int) -> int:
-    """By hand: q and k to half of the width with bias, v without, the saliency's weights and bias."""
+    """Count by hand: query and key of half the width with bias, value without, saliency with bias."""
     qk, value, saliency = 2 * (channels + 1) * channels // 2, channels * channels, channels + 1
     return {
         "nl": qk + value,
@@ -49,8 +49,8 @@ def block_parameters(variant: str, channels: int) -> int:
     }[variant]
 
 
-def test_the_baseline_has_the_parameters_and_the_cost_of_the_public_one() -> None:
-    model = papers(None)
+def test_the_baseline_has_the_published_parameters_and_cost() -> None:
+    model = build_r50(None)
     # ResNet-50 without its classifier, two more slices of nine convolutions, the classifier: 32.45 M.
     slices = 256 * (512 + 5 * 1024) + 512 * (1024 + 2 * 2048)
     assert parameters(model) == slow_only_parameters((3, 4, 6, 3), 400) == 23_508_032 + 2 * slices + 2049 * 400
@@ -60,7 +60,7 @@ def test_the_baseline_has_the_parameters_and_the_cost_of_the_public_one() -> Non
     assert round(counter.get_total_flops() / 2e9, 2) == 54.52  # multiply-adds, as SlowFast counts them
 
 
-def test_the_deeper_baseline_has_its_parameters() -> None:
+def test_the_deeper_baseline_has_the_expected_parameters() -> None:
     with torch.device("meta"):
         model = VideoClassifier(SlowOnly("slow_only_r101"), 400, None)
     assert parameters(model) == slow_only_parameters((3, 4, 23, 3), 400)
@@ -68,16 +68,16 @@ def test_the_deeper_baseline_has_its_parameters() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_five_blocks_are_in_place_with_their_parameters(variant: str) -> None:
-    model = papers(variant)
+    model = build_r50(variant)
     blocks = {name: module for name, module in model.named_modules() if isinstance(module, NonLocalBlock)}
     numbers = {"layer2": (1, 3), "layer3": (1, 3, 5)}
     assert list(blocks) == [f"backbone.{stage}.{n}.non_local" for stage in numbers for n in numbers[stage]]
     assert [(block.channels, block.dims) for block in blocks.values()] == [(512, 3)] * 2 + [(1024, 3)] * 3
     added = 2 * block_parameters(variant, 512) + 3 * block_parameters(variant, 1024)
-    assert parameters(model) - parameters(papers(None)) == added
+    assert parameters(model) - parameters(build_r50(None)) == added
 
 
-def test_blocks_come_after_every_second_residual_block_of_any_depth() -> None:
+def test_blocks_follow_every_second_residual_block_at_any_depth() -> None:
     with torch.device("meta"):
         deep = SlowOnly("slow_only_r101")
         odd = SlowOnly("slow_only_tiny", layers=(4, 1, 3, 4))
@@ -102,7 +102,7 @@ def test_zero_gated_blocks_change_nothing_to_the_bit_and_the_baselines_weights_l
         assert not torch.equal(gated(clips), plain(clips))
 
 
-def test_a_block_is_given_what_its_residual_block_puts_out_after_the_activation() -> None:
+def test_a_block_follows_the_last_activation_of_its_residual_block() -> None:
     torch.manual_seed(0)
     model = tiny("gc").eval()
     block = model.get_submodule("backbone.layer2.1.non_local")
@@ -127,7 +127,7 @@ def test_logits_are_a_linear_map_of_the_mean_over_frames_and_positions() -> None
 def test_features_are_dropped_in_training_only() -> None:
     torch.manual_seed(0)
     model, seen = tiny(None, dropout=0.25), []
-    model.backbone.get_submodule("layer4.0").relu = nn.Sigmoid()  # no feature is zero by itself
+    model.backbone.get_submodule("layer4.0").relu = nn.Sigmoid()  # otherwise features are zero without dropout
     model.classifier.register_forward_pre_hook(lambda _, inputs: seen.append((inputs[0] == 0).float().mean().item()))
     clips = torch.randn(8, 3, 2, 32, 32)
     with torch.no_grad():
@@ -146,10 +146,10 @@ def test_the_classifier_starts_small() -> None:
 
 @pytest.mark.parametrize("pool", [1, 2])
 def test_no_tensor_of_queries_times_keys_in_training_at_the_papers_size(pool: int) -> None:
-    model = papers("dnl", pool=pool).train()
+    model = build_r50("dnl", pool=pool).train()
     clip = torch.empty(1, 3, 8, 224, 224, device="meta")
     recorder = LargestTensor()
-    recorder.inside.clear()  # the operator's own rows need numbers; the tests of the block look at them
+    recorder.inside.clear()  # the tests of the block cover the operator's own rows
     with recorder:
         model(clip).sum().backward()
     assert {"dnlnet.attend.default", "dnlnet.attend_backward.default"} <= recorder.operators
@@ -157,7 +157,7 @@ def test_no_tensor_of_queries_times_keys_in_training_at_the_papers_size(pool: in
     assert recorder.elements == stem < queries * queries / pool**2
 
 
-def test_pooled_keys_and_values_are_fewer_in_space_and_not_in_time() -> None:
+def test_keys_and_values_are_pooled_in_space_but_not_in_time() -> None:
     block = tiny("dnl", pool=2).get_submodule("backbone.layer2.1.non_local")
     assert block.terms(torch.randn(1, 64, 3, 6, 4)).maps([(2, 5, 3)]).combined.shape[2:] == (3, 3, 2)
 
@@ -191,24 +191,22 @@ def test_every_parameter_is_trained() -> None:
     nn.functional.cross_entropy(model(torch.randn(2, 3, 4, 64, 64)), torch.tensor([0, 3])).backward()
     blocks = [module for module in model.modules() if isinstance(module, NonLocalBlock)]
     assert len(blocks) == 2
-    # Whitening takes the biases of q and k away, and a softmax the one of the saliency.
-    still = {bias for block in blocks for bias in (block.query.bias, block.key.bias, block.saliency.bias)}
+    # Whitening removes the biases of query and key, softmax that of the saliency.
+    unused = {bias for block in blocks for bias in (block.query.bias, block.key.bias, block.saliency.bias)}
     for name, parameter in model.named_parameters():
-        assert parameter in still or parameter.grad.abs().max() > 0, name
+        assert parameter in unused or parameter.grad.abs().max() > 0, name
 
 
-def test_impossible_networks_are_refused() -> None:
+def test_invalid_networks_are_refused() -> None:
     with torch.device("meta"):
         for number in (2, -1):
-            with pytest.raises(
-                ValueError, match=rf"layer2 of slow_only_tiny has no residual block {number}; choose among 0..1"
-            ):
+            with pytest.raises(ValueError, match=rf"layer2 .*{number}.* 0\.\.1"):
                 tiny(placement={"layer2": (0, number)})
-        with pytest.raises(ValueError, match="unknown stage 'res3'; known: layer1, layer2, layer3, layer4"):
+        with pytest.raises(ValueError, match=r"'res3'.*layer1, layer2, layer3, layer4"):
             tiny(placement={"res3": (1,)})
-        with pytest.raises(ValueError, match="has no place for a block; name one in placement="):
+        with pytest.raises(ValueError, match="placement="):
             VideoClassifier(SlowOnly("slow_only_tiny", layers=(1, 1, 1, 1)), 4)
-        with pytest.raises(ValueError, match="classes must be at least 1, got 0"):
+        with pytest.raises(ValueError, match="got 0"):
             VideoClassifier(SlowOnly("slow_only_tiny"), 0)
-        with pytest.raises(ValueError, match="unknown variant 'dln'"):
+        with pytest.raises(ValueError, match="'dln'"):
             tiny("dln")

@@ -91,7 +91,7 @@ def test_the_kinetics_recipe_is_that_of_the_slow_only_network() -> None:
     )
     assert (recipe.evaluation.clips, recipe.evaluation.crops, recipe.evaluation.short_side) == (10, 3, 256)
     assert recipe.schedule.warmup / recipe.schedule.iterations == pytest.approx(34 / 196)
-    assert recipe.settings().nesterov
+    assert recipe.settings().optim.nesterov
     with torch.device("meta"):
         model = SYSTEM.build_model(recipe.model, 400, weights=False)
     assert sum(isinstance(module, dnlnet.NonLocalBlock) for module in model.modules()) == 5

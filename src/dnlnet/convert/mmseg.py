@@ -10,7 +10,8 @@ from dnlnet.convert.mm_config import Config
 from dnlnet.convert.mmseg_facts import Facts
 from dnlnet.convert.names import State, check_context, flatten_convolutions, rename_tensors, size
 from dnlnet.convert.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
-from dnlnet.recipes.schema import Optim, Schedule, pixel_fields
+from dnlnet.engine.settings import Optim, Schedule
+from dnlnet.recipes.schema import pixel_fields
 from dnlnet.segmentation.schema import Data, Evaluation, Loss, SegmentationRecipe, SegmentorModel
 
 # Their names and ours.

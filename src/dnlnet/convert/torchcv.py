@@ -8,7 +8,8 @@ from dnlnet.convert.known_classes import find_data
 from dnlnet.convert.names import State, check_context, flatten_convolutions, rename_tensors, size
 from dnlnet.convert.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
 from dnlnet.convert.torchcv_config import Config
-from dnlnet.recipes.schema import Optim, pixel_fields
+from dnlnet.engine.settings import Optim
+from dnlnet.recipes.schema import pixel_fields
 from dnlnet.segmentation.recipes import segmentation_recipes
 from dnlnet.segmentation.schema import Data, SegmentationRecipe, SegmentorModel
 

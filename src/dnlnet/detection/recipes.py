@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dnlnet.detection.schema import DetectionRecipe, DetectorModel, InstanceData
+from dnlnet.engine.settings import Optim, Schedule, Training
 from dnlnet.recipes.methods import METHODS
-from dnlnet.recipes.schema import Optim, PaperRow, Schedule, Training
+from dnlnet.recipes.schema import PaperRow
 
 _EPOCH = 7330
 # Training settings of heads and proposals in the authors' code.

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from dnlnet.detection.sources import SOURCES
-from dnlnet.recipes.ranges import Few, Flag, Positive, Share, Text
+from dnlnet.fields import Few, Flag, Positive, Share, Text
 from dnlnet.recipes.schema import DataPart, Model, Recipe
 
 MOST_DETECTED = 2**25  # pixels of a resized image; those of COCO have 2^20

@@ -3,10 +3,9 @@
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,63 +13,13 @@ from torch import Tensor, nn
 
 from dnlnet.engine import distributed
 from dnlnet.engine.checkpoint import Checkpoint, random_states, restore_random_states, save_tensors
-from dnlnet.engine.optim import Algorithm, build_optimizer, freeze, parameter_groups
+from dnlnet.engine.optim import build_optimizer, freeze, parameter_groups
+from dnlnet.engine.settings import RunSettings
 from dnlnet.files import json_text
 from dnlnet.layout import convert_to_channels_last
 
 if TYPE_CHECKING:
     from timm.utils.model_ema import ModelEmaV3
-
-Precision = Literal["float32", "bfloat16", "float16"]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Everything about a run except its data, model and schedule.
-
-    Args:
-        batch: samples per iteration, over all processes.
-        seed: seed of everything random.
-        algorithm: the optimiser; see `build_optimizer`.
-        momentum, nesterov: of stochastic gradient descent.
-        weight_decay: of the parameters that are not exempt from it.
-        no_decay: patterns of the names of parameters without weight decay.
-        decay_norms: apply weight decay to the parameters of normalisation layers.
-        clip: largest norm of the gradient; None does not clip.
-        accumulate: micro-batches that a batch is split into, to save memory.
-        precision: of the forward pass; float32 runs without autocast.
-        channels_last: keep images and features in channels-last memory.
-        compile: compile the model with `torch.compile`.
-        average: decay of an exponential moving average of the weights; the average is then evaluated and saved.
-        frozen: prefixes of the names of parameters that are not trained.
-        frozen_statistics: batch norms keep the statistics they were loaded with.
-        workers: processes that load data.
-        evaluate_every, save_every: iterations between evaluations and between checkpoints.
-        keep: number of checkpoints to keep.
-        skip_nonfinite: iterations that may be skipped because their loss is not finite.
-    """
-
-    batch: int
-    seed: int = 0
-    algorithm: Algorithm = "sgd"
-    momentum: float = 0.9
-    nesterov: bool = False
-    weight_decay: float = 0.0
-    no_decay: tuple[str, ...] = ()
-    decay_norms: bool = True
-    clip: float | None = None
-    accumulate: int = 1
-    precision: Precision = "float32"
-    channels_last: bool = False
-    compile: bool = False
-    average: float | None = None
-    frozen: tuple[str, ...] = ()
-    frozen_statistics: bool = False
-    workers: int = 0
-    evaluate_every: int = 1000
-    save_every: int = 1000
-    keep: int = 2
-    skip_nonfinite: int = 0
 
 
 class Run:
@@ -78,27 +27,27 @@ class Run:
 
     Args:
         model: the bare module; it is moved to the device, and wrapped for several processes or compilation.
-        settings: see `Settings`.
+        settings: Settings of the run.
         device: where the model runs.
     """
 
-    def __init__(self, model: nn.Module, settings: Settings, device: torch.device) -> None:
+    def __init__(self, model: nn.Module, settings: RunSettings, device: torch.device) -> None:
         seed = settings.seed + distributed.rank()
         random.seed(seed)
         np.random.seed(seed)
         torch.manual_seed(seed)
-        freeze(model, settings.frozen)
-        if settings.channels_last:
+        freeze(model, settings.training.frozen)
+        if settings.training.channels_last:
             model = convert_to_channels_last(model)
         self.settings, self.device = settings, device
         self.bare = model
         self._wrap()
-        groups = parameter_groups(model, settings.weight_decay, settings.no_decay, settings.decay_norms)
+        groups = parameter_groups(model, settings.optim)
         if not groups:
             raise ValueError("nothing to train: every parameter is frozen")
-        self.optimizer = build_optimizer(settings.algorithm, groups, settings.momentum, settings.nesterov)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
-        self.average = None if settings.average is None else _moving_average(model, settings.average)
+        self.optimizer = build_optimizer(groups, settings.optim)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=settings.training.precision == "float16")
+        self.average = None if settings.optim.average is None else _moving_average(model, settings.optim.average)
         self.iteration = 0
         self.saved = 0
         self.skipped = 0
@@ -109,7 +58,7 @@ class Run:
     def _wrap(self) -> None:
         """The model as the forward pass calls it."""
         self.model = distributed.distribute(self.bare, self.device)
-        if self.settings.compile:
+        if self.settings.training.compile:
             self.model = torch.compile(self.model)  # type: ignore[assignment]
 
     def unfreeze(self, prefixes: Sequence[str]) -> None:
@@ -118,8 +67,7 @@ class Run:
             return
         before = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
         freeze(self.bare, prefixes, frozen=False)
-        settings = self.settings
-        for group in parameter_groups(self.bare, settings.weight_decay, settings.no_decay, settings.decay_norms):
+        for group in parameter_groups(self.bare, self.settings.optim):
             group["params"] = [parameter for parameter in group["params"] if id(parameter) not in before]
             if group["params"]:
                 self.optimizer.add_param_group(group)
@@ -127,7 +75,7 @@ class Run:
 
     def autocast(self) -> AbstractContextManager[None]:
         """The context of the forward pass."""
-        precision = self.settings.precision
+        precision = self.settings.training.precision
         return torch.autocast(self.device.type, getattr(torch, precision), enabled=precision != "float32")
 
     def reducing(self, last: bool) -> AbstractContextManager[None]:
@@ -166,8 +114,8 @@ class Run:
         norm = nn.utils.get_total_norm(gradients)
         if not self.scaler.is_enabled() and not norm.isfinite():
             return False
-        if self.settings.clip is not None:
-            nn.utils.clip_grads_with_norm_(self.bare.parameters(), self.settings.clip, norm)
+        if self.settings.optim.clip is not None:
+            nn.utils.clip_grads_with_norm_(self.bare.parameters(), self.settings.optim.clip, norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         if self.average is not None:

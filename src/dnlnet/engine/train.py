@@ -19,8 +19,9 @@ from dnlnet.engine.evaluate import evaluate
 from dnlnet.engine.loading import explain_worker_death, load_batches
 from dnlnet.engine.log import LOG_FILE, RunLog
 from dnlnet.engine.move import to_device
-from dnlnet.engine.optim import LearningRate, set_training_mode
-from dnlnet.engine.run import Run, Settings, save_model
+from dnlnet.engine.optim import set_training_mode
+from dnlnet.engine.run import Run, save_model
+from dnlnet.engine.settings import RunSettings
 from dnlnet.engine.task import Data, Task
 from dnlnet.files import json_text
 from dnlnet.progress import SILENT, Progress
@@ -32,13 +33,12 @@ _ITERATIONS_OF_A_SPEED = 20
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a run: its data, number of iterations, base learning rate and schedule, and what it unfreezes."""
+    """Stage of a run: its data, number of iterations and base learning rate, and what it unfreezes."""
 
     data: Data
     iterations: int
     lr: float
-    schedule: LearningRate
-    unfrozen: tuple[str, ...] = ()  # beginnings of the names of parameters that are trained from here on
+    unfrozen: tuple[str, ...] = ()  # name prefixes of parameters that are trained from here on
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class NonFiniteError(ValueError):
 def train(
     task: Task,
     model: nn.Module,
-    stages: Sequence[Stage],
-    settings: Settings,
+    training: Sequence[Data],
+    settings: RunSettings,
     folder: Path,
     *,
     device: torch.device,
@@ -75,8 +75,8 @@ def train(
     Args:
         task: computes losses and scores.
         model: initialised alike in every process.
-        stages: trained one after the other.
-        settings: of the optimisation and of the run.
+        training: Data of the first stage and of each later phase of the schedule.
+        settings: Settings of the run.
         folder: for checkpoints, the log, `best.safetensors` and `last.safetensors`.
         device: where the model runs.
         start: the checkpoint to resume from; see `resume_point`.
@@ -85,8 +85,9 @@ def train(
         unit: Name of the samples, for the speed beside the progress bar.
         progress: Observer of iterations, evaluations and messages.
     """
+    stages = _stages(training, settings)
     total = sum(stage.iterations for stage in stages)
-    checkpoints = Checkpoints(folder / CHECKPOINTS, settings.keep)
+    checkpoints = Checkpoints(folder / CHECKPOINTS, settings.training.keep)
     run = Run(model, settings, device)
     reached = 0 if start is None else sum(before < start.iteration for before in _beginnings(stages))
     for stage in stages[:reached]:
@@ -112,7 +113,7 @@ def train(
         def conclude(stopping: bool) -> bool:
             """Evaluate and save if due after an iteration; whether to stop there."""
             last = run.iteration == total
-            due = last or run.iteration % settings.save_every == 0
+            due = last or run.iteration % settings.training.save_every == 0
             if run.unscored or due or stopping:
                 _require_finite_weights(run)
             if run.unscored and validation is not None and not stopping:
@@ -138,17 +139,17 @@ def train(
             if number >= reached:
                 run.unfreeze(stages[number].unfrozen)
                 reached = number + 1
-            losses, stopping = training_step(task, run, micro_batches, lr, settings, stop.received is not None)
+            losses, stopping = training_step(task, run, micro_batches, lr, stop.received is not None)
             run.iteration += 1
             log.write("train", run.iteration, {**(losses or {"skipped": float(run.skipped)}), "lr": lr})
             if not losses:
                 left = settings.skip_nonfinite - run.skipped
                 progress.say(f"iteration {run.iteration}: skipped, not finite; at most {left} more may be")
             seconds.append(perf_counter() - start_time)
-            speed = settings.batch * len(seconds) / sum(seconds)
+            speed = settings.schedule.batch * len(seconds) / sum(seconds)
             loss = f"loss {sum(losses.values()):.3f}" if losses else "skipped"
             done.advance(note=f"{loss}  lr {lr:.2g}  {speed_text(speed)} {unit}/s")
-            due = run.iteration == total or run.iteration % settings.evaluate_every == 0
+            due = run.iteration == total or run.iteration % settings.training.evaluate_every == 0
             run.unscored = due and validation is not None
             if stopped := conclude(stopping):
                 break
@@ -212,21 +213,22 @@ def _evaluate_run(
 
 
 def training_step(
-    task: Task, run: Run, micro_batches: Sequence[Any], lr: float, settings: Settings, stop: bool
+    task: Task, run: Run, micro_batches: Sequence[Any], lr: float, stop: bool
 ) -> tuple[dict[str, float], bool]:
     """Update the weights once.
 
     Returns the mean losses over all processes, and whether one of the processes was asked to stop. If a loss, a
     statistic or the gradient is not finite, weights and statistics stay as they were, and there are no losses.
     """
-    set_training_mode(run.model, settings.frozen_statistics)
+    settings = run.settings
+    set_training_mode(run.model, settings.training.frozen_statistics)
     run.optimizer.zero_grad(set_to_none=True)
     before = run.statistics() if settings.skip_nonfinite else []
     totals: dict[str, float] = {}
     stopping = False
     damage: str | None = None
     for number, batch in enumerate(micro_batches, start=1):
-        batch = to_device(batch, run.device, channels_last=settings.channels_last)
+        batch = to_device(batch, run.device, channels_last=settings.training.channels_last)
         with run.reducing(number == len(micro_batches)):
             with run.autocast():
                 losses = task.losses(run.model, batch)
@@ -268,8 +270,18 @@ def _not_finite(run: Run, iteration: int, what: str, advice: str) -> NonFiniteEr
     return NonFiniteError(f"iteration {iteration}: {what}; {intact}; {advice}")
 
 
+def _stages(training: Sequence[Data], settings: RunSettings) -> list[Stage]:
+    """Return the first stage and one stage for each later phase of the schedule."""
+    first, *later = training
+    phases = zip(later, settings.schedule.then, strict=True)
+    return [
+        Stage(first, settings.schedule.iterations, settings.optim.lr),
+        *(Stage(data, phase.iterations, phase.lr, phase.unfrozen) for data, phase in phases),
+    ]
+
+
 def _iterations(
-    stages: Sequence[Stage], settings: Settings, start: int
+    stages: Sequence[Stage], settings: RunSettings, start: int
 ) -> Generator[tuple[int, float, list[Any]], None, None]:
     """The stage's number, the learning rate and the micro-batches of each iteration from `start` on."""
     before = 0
@@ -278,11 +290,9 @@ def _iterations(
         before += stage.iterations
         if first >= stage.iterations:
             continue
-        parts = settings.accumulate
-        if settings.batch % parts:
-            raise ValueError(f"a batch of {settings.batch} cannot be accumulated in {parts} equal parts")
+        parts = settings.schedule.accumulate
         numbers = (
-            settings.batch // parts,
+            settings.schedule.batch // parts,
             first * parts,
             stage.iterations * parts,
             settings.seed + number,
@@ -296,7 +306,8 @@ def _iterations(
             batches = Batches(len(stage.data), *numbers)
         with closing(load_batches(stage.data, settings.workers, batch_sampler=batches)) as samples:
             for iteration in range(first, stage.iterations):
-                yield number, stage.lr * stage.schedule(iteration), [next(samples) for _ in range(parts)]
+                lr = stage.lr * settings.schedule.factor(iteration, stage.iterations)
+                yield number, lr, [next(samples) for _ in range(parts)]
 
 
 def _beginnings(stages: Sequence[Stage]) -> list[int]:

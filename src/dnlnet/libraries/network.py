@@ -1,4 +1,4 @@
-"""A network of another library: how it takes pictures, its weights from a file, and what can go wrong."""
+"""A network of another library: how it takes images, its weights from a file, and what can go wrong."""
 
 import logging
 import pickle
@@ -19,28 +19,28 @@ from torch import Tensor, nn
 from dnlnet.backbones.hub import hub_or_cache, reason
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.backbones.weights import LoadReport, match_tensors, read_state_dict
+from dnlnet.data.sizes import Size
 
-Size = tuple[int, int]  # height and width
-Source = Path | None  # of weights: a file, or the library's own download
-NO_WEIGHTS = Path("none")  # random weights, as when training begins
+WeightsSource = Path | None  # a file, or the library's own download
+NO_WEIGHTS = Path("none")  # random weights
 
-STRIDE = 32  # of networks of several scales, whose smallest map has one position for so many pixels
-# What follows the last attention: a file may lack it, or have another.
+STRIDE = 32  # input pixels per position of the smallest map, in networks of several scales
+# Tensors after the last attention: a file may lack them, or have others.
 _AFTER_ATTENTION = re.compile(r"(fc|classifier|heads?|head_dist|fc_norm|pooler|visual_projection)\b.*")
 
 
 @dataclass(frozen=True)
-class Network:
-    """A network of a library, and how it takes pictures.
+class LibraryNetwork:
+    """A network of a library, and how it takes images.
 
     Args:
-        module: in evaluation mode.
-        size: that it was trained with.
-        multiple: height and width of a picture are multiples of these; None if it takes pictures of its size alone.
-        pixels: how they are normalised.
-        resample: how pictures are resized.
-        options: of its forward pass.
-        notes: what a user should know.
+        module: The network, in evaluation mode.
+        size: Size of the images that it was trained on.
+        multiple: Height and width of an image must be multiples of these. None if it takes images of `size` only.
+        pixels: Normalisation of pixels.
+        resample: Filter that resizes images.
+        options: Options of its forward pass.
+        notes: Remarks for the user.
     """
 
     module: nn.Module
@@ -52,13 +52,13 @@ class Network:
     notes: tuple[str, ...] = ()
 
     def __call__(self, images: Tensor) -> Any:
-        """What the network makes of normalised images."""
+        """Return the network's output for normalised images."""
         return self.module(images, **self.options)
 
 
 @contextmanager
 def downloading(title: str, folder: Path | None = None) -> Iterator[None]:
-    """What keeps a library from making a network with its weights becomes one sentence; what it logs is not shown."""
+    """Turn any failure of a library to build a network into one sentence, and hide what it logs."""
     loggers = [logging.getLogger(name) for name in ("huggingface_hub", "transformers", "timm")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -72,7 +72,7 @@ def downloading(title: str, folder: Path | None = None) -> Iterator[None]:
         if folder is not None and folder.is_dir():
             raise ValueError(f"{title}: cannot be loaded from this folder: {why}") from None
         if not isinstance(error, OSError):
-            raise ValueError(f"{title}: cannot be made: {why}") from None
+            raise ValueError(f"{title}: cannot be built: {why}") from None
         copy = "--weights FILE" if folder is None else "transformers:FOLDER, and other weights with --weights FILE"
         raise OSError(f"{title}: cannot be downloaded under this name ({why}); give a local copy: {copy}") from None
     finally:
@@ -80,7 +80,7 @@ def downloading(title: str, folder: Path | None = None) -> Iterator[None]:
             logger.setLevel(level)
 
 
-# What libraries raise for files, settings and connections that are not as they should be.
+# Errors that libraries raise for bad files, settings and connections.
 _FAILURES = (
     *(OSError, ValueError, RuntimeError, LookupError, AttributeError, TypeError, AssertionError, EOFError),
     *(ArithmeticError, SafetensorError, BadZipFile, pickle.UnpicklingError, ImportError),
@@ -88,8 +88,8 @@ _FAILURES = (
 )
 
 
-def load_file(network: nn.Module, source: Source, title: str) -> tuple[str, ...]:
-    """Load a file of weights into the network; what a user should know of it."""
+def load_file(network: nn.Module, source: WeightsSource, title: str) -> tuple[str, ...]:
+    """Load a file of weights into the network, and return remarks for the user."""
     if source is None or source == NO_WEIGHTS:
         return () if source is None else (_random(title),)
     own = network.state_dict()
@@ -99,8 +99,8 @@ def load_file(network: nn.Module, source: Source, title: str) -> tuple[str, ...]
     return notes
 
 
-def judge(report: LoadReport, source: Source, title: str) -> tuple[str, ...]:
-    """Weights must fit up to the last attention; what a user should know of the others."""
+def judge(report: LoadReport, source: WeightsSource, title: str) -> tuple[str, ...]:
+    """Return remarks on loaded weights. Raises unless they fit up to the last attention."""
     if source == NO_WEIGHTS:
         return (_random(title),)
     lacking = [*report.missing, *report.misshapen]
@@ -113,14 +113,12 @@ def _random(title: str) -> str:
     return f"{title}: its weights are random (--weights none)"
 
 
-def pixels_of(title: str, mean: Any, deviation: Any) -> Pixels:
-    """How pixels in 0..255 are normalised, from what is said of those in 0..1."""
-    given = [list(values) if isinstance(values, list | tuple) else [] for values in (mean, deviation)]
+def pixels_of(title: str, mean: Any, std: Any) -> Pixels:
+    """Return the normalisation of pixels in 0..255 from a library's values for pixels in 0..1."""
+    given = [list(values) if isinstance(values, list | tuple) else [] for values in (mean, std)]
     if any(len(values) != 3 or not all(isinstance(x, int | float) for x in values) for values in given):
-        raise ValueError(
-            f"{title}: mean and deviation of the pixels are three numbers each, not {mean} and {deviation}"
-        )
+        raise ValueError(f"{title}: mean and std of the pixels must be three numbers each, not {mean} and {std}")
     if not all(given[1]):
-        raise ValueError(f"{title}: pixels cannot be divided by a deviation of 0: {deviation}")
-    mean, deviation = (tuple(255 * float(x) for x in values) for values in given)
-    return Pixels(mean, deviation)
+        raise ValueError(f"{title}: pixels cannot be divided by a std of 0: {std}")
+    mean, std = (tuple(255 * float(x) for x in values) for values in given)
+    return Pixels(mean, std)

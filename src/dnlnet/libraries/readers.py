@@ -1,4 +1,4 @@
-"""Networks of timm, torchvision and transformers by name, with what each says of its pictures."""
+"""Readers of the libraries: networks of timm, torchvision and transformers by name, and how each takes images."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,14 +13,14 @@ from PIL import Image
 from torch import Tensor
 
 from dnlnet.backbones.weights import LoadReport, read_state_dict
+from dnlnet.data.sizes import Size
 from dnlnet.errors import load_extra, unknown
-from dnlnet.lens.trace.layout import pair
+from dnlnet.lens.trace.windows import pair
 from dnlnet.libraries.network import (
     NO_WEIGHTS,
     STRIDE,
-    Network,
-    Size,
-    Source,
+    LibraryNetwork,
+    WeightsSource,
     downloading,
     judge,
     load_file,
@@ -28,8 +28,8 @@ from dnlnet.libraries.network import (
 )
 
 
-def find_timm(name: str, source: Source) -> Network:
-    """A network of timm; `name` may end with the tag of its weights, after a dot."""
+def find_timm(name: str, source: WeightsSource) -> LibraryNetwork:
+    """Build a network of timm; `name` may end with the tag of its weights, after a dot."""
     import timm
 
     architecture, _, tag = name.partition(".")
@@ -45,19 +45,19 @@ def find_timm(name: str, source: Source) -> Network:
         network: Any
         try:
             network = timm.create_model(name, pretrained=source is None, dynamic_img_size=True)
-        except TypeError:  # only some take it, and others have no such argument
+        except TypeError:  # not all have this argument
             network = timm.create_model(name, pretrained=source is None)
     data: Any = import_module("timm.data")
     config = data.resolve_model_data_config(network)
     channels, height, width = config["input_size"]
     if channels != 3:
-        raise ValueError(f"timm:{name}: takes pictures of {channels} colours, and these have 3")
+        raise ValueError(f"timm:{name}: takes images of {channels} channels, not 3")
     multiple: Size | None = None
     if getattr(network, "dynamic_img_size", False):
         multiple = pair(network.patch_embed.patch_size)
     elif not network.pretrained_cfg.get("fixed_input_size"):
         multiple = (STRIDE, STRIDE)
-    return Network(
+    return LibraryNetwork(
         network.eval(),
         (height, width),
         multiple,
@@ -67,8 +67,8 @@ def find_timm(name: str, source: Source) -> Network:
     )
 
 
-def find_torchvision(name: str, source: Source) -> Network:
-    """A network of torchvision, one of its classifiers of images."""
+def find_torchvision(name: str, source: WeightsSource) -> LibraryNetwork:
+    """Build one of torchvision's image classifiers."""
     from torchvision import models
 
     known = models.list_models(module=models)
@@ -79,7 +79,7 @@ def find_torchvision(name: str, source: Source) -> Network:
         network = models.get_model(name, weights=default if source is None else None)
     transforms = default.transforms()
     (side,) = transforms.crop_size
-    return Network(
+    return LibraryNetwork(
         network.eval(),
         (side, side),
         (STRIDE, STRIDE) if isinstance(network, models.SwinTransformer) else None,
@@ -89,8 +89,8 @@ def find_torchvision(name: str, source: Source) -> Network:
     )
 
 
-def find_transformers(name: str, source: Source) -> Network:
-    """A network of transformers that sees pictures, from a folder or by its name on the hub."""
+def find_transformers(name: str, source: WeightsSource) -> LibraryNetwork:
+    """Build a network of transformers that sees images, from a folder or by its name on the hub."""
     transformers = load_extra("transformers", "transformers")
     title = f"transformers:{name}"
     state = None if source in (None, NO_WEIGHTS) else read_state_dict(source)
@@ -111,8 +111,8 @@ def find_transformers(name: str, source: Source) -> Network:
     network = getattr(network, "vision_model", network)  # of CLIP and others that also read text
     if network.main_input_name != "pixel_values":
         raise ValueError(
-            f"{title}: takes {network.main_input_name}, no pictures, and has no maps to be drawn over one; "
-            "in Python, dnlnet.capture sees its attention all the same"
+            f"{title}: takes {network.main_input_name}, not images, so its maps cannot be drawn over one; in Python, "
+            "dnlnet.capture records its attention all the same"
         )
     config = network.config
     patch = pair(getattr(config, "patch_size", None) or STRIDE)
@@ -120,10 +120,10 @@ def find_transformers(name: str, source: Source) -> Network:
         patch = lcm(patch[0], STRIDE), lcm(patch[1], STRIDE)
     interpolates = "interpolate_pos_encoding" in signature(network.forward).parameters
     any_size = interpolates or config.model_type in _ANY_SIZE or getattr(config, "image_size", None) is None
-    said = getattr(config, "image_size", None) or _side(processor.size)
-    return Network(
+    size = getattr(config, "image_size", None) or _side(processor.size)
+    return LibraryNetwork(
         network.eval(),
-        pair(said),
+        pair(size),
         patch if any_size else None,
         pixels_of(title, processor.image_mean, processor.image_std),
         Image.Resampling(int(processor.resample)),
@@ -132,20 +132,20 @@ def find_transformers(name: str, source: Source) -> Network:
     )
 
 
-LIBRARIES: Mapping[str, Callable[[str, Source], Network]] = {
+LIBRARIES: Mapping[str, Callable[[str, WeightsSource], LibraryNetwork]] = {
     "timm": find_timm,
     "torchvision": find_torchvision,
     "transformers": find_transformers,
 }
 
-# Of transformers, besides those that are asked for it: networks that take pictures of any size.
+# Model types of transformers that take images of any size without interpolate_pos_encoding.
 _ANY_SIZE = frozenset({"dinov2", "dinov2_with_registers", "dinov3_vit", "pvt", "pvt_v2", "hiera"})
 
 
 def _from_transformers(
-    transformers: Any, name: str, config: Any, source: Source, state: Mapping[str, Tensor] | None
+    transformers: Any, name: str, config: Any, source: WeightsSource, state: Mapping[str, Tensor] | None
 ) -> tuple[Any, dict[str, Any]]:
-    """A network, and what the library says of its weights; it gives those of older files their present names."""
+    """Return a network, and the library's report on its weights; it renames those of older files."""
     options = {"output_loading_info": True, "ignore_mismatched_sizes": True, "dtype": torch.float32}
     if source is None:
         network, found = transformers.AutoModel.from_pretrained(name, trust_remote_code=False, **options)
@@ -158,7 +158,7 @@ def _from_transformers(
 
 
 def _image_processor(transformers: Any, name: str, config: Any) -> tuple[Any, tuple[str, ...]]:
-    """How pictures are prepared, from the model's own file, or as its family does by default, which is said."""
+    """Return the image processor of the model's own file, or else its family's default with a remark."""
     try:
         return transformers.AutoImageProcessor.from_pretrained(name, trust_remote_code=False), ()
     except (OSError, ValueError):
@@ -168,7 +168,7 @@ def _image_processor(transformers: Any, name: str, config: Any) -> tuple[Any, tu
         family = known.get(type(config), (transformers.ViTImageProcessor,))
         made = next(filter(None, family.values() if isinstance(family, dict) else family))()
         kind = type(made).__name__
-        return made, (f"transformers:{name}: does not say how pixels are normalised; done as by {kind}",)
+        return made, (f"transformers:{name}: does not declare how pixels are normalised; {kind} is used",)
 
 
 @contextmanager
@@ -189,7 +189,7 @@ def _resample(name: str) -> Image.Resampling:
     )
 
 
-def _side(said: Any) -> int:
-    """Of what an image processor says of its size."""
-    sides = (said.get(name) for name in ("height", "shortest_edge", "longest_edge"))
+def _side(declared: Any) -> int:
+    """Return the side of an image processor's declared size."""
+    sides = (declared.get(name) for name in ("height", "shortest_edge", "longest_edge"))
     return next((int(side) for side in sides if side), 224)

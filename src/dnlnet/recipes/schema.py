@@ -1,60 +1,30 @@
 """What every recipe says, as frozen values that are checked when they are made; each system adds its own parts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import ValidationInfo, field_validator, model_validator
 
 from dnlnet.attention import PRESETS, VARIANTS
 from dnlnet.attention.spec import resolve_settings
 from dnlnet.backbones import BACKBONES
 from dnlnet.backbones.pixels import CAFFE, DEVIATION, MEAN, Pixels
-from dnlnet.errors import shown, unknown
-from dnlnet.recipes.ranges import (
+from dnlnet.engine.settings import Optim, RunSettings, Schedule, Training
+from dnlnet.errors import unknown
+from dnlnet.fields import (
     ColourMean,
-    Count,
-    Few,
     FileName,
     Flag,
-    InnerShare,
-    PartShare,
-    Pattern,
+    Part,
     Positive,
-    Rate,
     Score,
-    Share,
     Text,
 )
 from dnlnet.recipes.sources import Source
 
-if TYPE_CHECKING:
-    from dnlnet.engine.optim import LearningRate
-    from dnlnet.engine.run import Settings
-
-Built = TypeVar("Built")
 Number = TypeVar("Number", int, float)
 
 IMAGENET = "imagenet"  # as the weights of a backbone
-
-
-class Part(BaseModel):
-    """A part of a recipe: cannot be changed, and knows no other fields than its own."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    def build(self, kind: type[Built], *others: "Part", **more: Any) -> Built:
-        """An object of a dataclass whose fields are those of the same name here, in other parts, and in `more`.
-
-        >>> from dnlnet.engine.optim import LearningRate
-        >>> Schedule(iterations=100, batch=8, power=1.0).build(LearningRate)(25)
-        0.75
-        """
-        found = dict(more)
-        for part in (self, *others):
-            names = {field.name for field in fields(kind)} & type(part).model_fields.keys()  # type: ignore[arg-type]
-            found = {name: getattr(part, name) for name in names} | found
-        return kind(**found)
 
 
 class PixelNumbers(Part):
@@ -108,7 +78,7 @@ class Model(Part):
         """Return how the network's pixels are normalised."""
         if self.pixels is None:
             return CAFFE if self.caffe_pixels else Pixels()
-        return self.pixels.build(Pixels)
+        return Pixels(self.pixels.mean, self.pixels.deviation, self.pixels.blue_first)
 
     @field_validator("variant")
     @classmethod
@@ -143,93 +113,6 @@ class DataPart(Part):
     name: Text
     train: Text = "train"
     test: Text | None = "val"  # None where all that is labelled is trained on
-
-
-class Optim(Part):
-    """Stochastic gradient descent, or AdamW."""
-
-    kind: Literal["sgd", "adamw"] = "sgd"
-    lr: Rate
-    momentum: PartShare = 0.9  # of sgd; adamw has betas of 0.9 and 0.999
-    nesterov: Flag = False  # of sgd
-    weight_decay: Share = 5e-4
-    no_decay: tuple[Pattern, ...] = ()  # patterns of parameter names, such as block.query
-    decay_norms: Flag = True
-    clip: Positive | None = None
-    average: InnerShare | None = None  # decay of a moving average of the weights
-
-    @model_validator(mode="after")
-    def _momentum_is_of_sgd(self) -> Self:
-        usual = type(self).model_fields["momentum"].default
-        if self.kind == "adamw" and self.momentum != usual:
-            raise ValueError(
-                f"momentum={self.momentum} is a setting of sgd, and adamw has none; leave it at {usual}, or set "
-                "kind to sgd"
-            )
-        if self.nesterov and (self.kind == "adamw" or not self.momentum):
-            raise ValueError("nesterov=true needs sgd with a momentum; set nesterov to false")
-        return self
-
-
-class Phase(Part):
-    """A further round of training, from the weights that the one before it ended with."""
-
-    train: Text
-    iterations: Count
-    lr: Rate
-    unfrozen: tuple[Text, ...] = ()  # beginnings of the names of parameters that are trained from here on
-
-
-class Schedule(Part):
-    """How long, and how the learning rate goes: see `dnlnet.engine.optim.LearningRate`."""
-
-    iterations: Count
-    batch: Few  # images of one step, over all processes
-    accumulate: Few = 1  # parts of a batch computed one after the other
-    kind: Literal["poly", "step", "cosine"] = "poly"
-    power: Annotated[float, Field(strict=True, gt=0, le=100)] = 0.9
-    milestones: tuple[Count, ...] = ()
-    warmup: Annotated[int, Field(strict=True, ge=0, le=1_000_000_000)] = 0
-    warmup_start: Share = 0.0
-    then: tuple[Phase, ...] = ()
-
-    @model_validator(mode="after")
-    def _can_be_followed(self, info: ValidationInfo) -> Self:
-        """What a run cannot follow is refused; that of a model which was trained with it is past."""
-        if info.context is not None and info.context.get("stored"):
-            return self
-        if self.batch % self.accumulate:
-            raise ValueError(f"a batch of {self.batch} cannot be accumulated in {self.accumulate} equal parts")
-        shortest = min([self.iterations, *(phase.iterations for phase in self.then)])
-        if self.warmup > shortest:
-            raise ValueError(f"a warmup of {self.warmup} iterations is longer than the run, of {shortest}")
-        if list(self.milestones) != sorted(set(self.milestones)):
-            raise ValueError(f"milestones must rise, got {shown(list(self.milestones))}")
-        if self.kind == "step" and self.milestones and self.milestones[-1] >= self.iterations:
-            raise ValueError(
-                f"a milestone at {self.milestones[-1]} lies behind the last of {self.iterations} iterations"
-            )
-        return self
-
-    def learning_rate(self, iterations: int) -> "LearningRate":
-        """How the learning rate goes in a round of so many iterations."""
-        from dnlnet.engine.optim import LearningRate
-
-        return self.build(LearningRate, iterations=iterations)
-
-
-class Training(Part):
-    """How it is computed, and how often it is looked at and kept."""
-
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    channels_last: Flag = False
-    compile: Flag = False
-    frozen: tuple[Text, ...] = ()  # beginnings of the names of parameters that are not trained
-    frozen_statistics: Flag = False
-    cache: Flag = False  # compute the features of a frozen backbone once, and keep them
-    evaluate_every: Count = 1000
-    save_every: Count = 1000
-    keep: Annotated[int, Field(strict=True, ge=1, le=1000)] = 2
 
 
 class PaperRow(Part):
@@ -280,20 +163,9 @@ class Recipe(Part):
             content["model"]["block"] |= {name: getattr(now, name) for name in past}
         return content
 
-    def settings(self, *, seed: int = 0, workers: int = 0, skip_nonfinite: int = 0) -> "Settings":
-        """How the engine trains it."""
-        from dnlnet.engine.run import Settings
-
-        return self.optim.build(
-            Settings,
-            self.training,
-            algorithm=self.optim.kind,
-            batch=self.schedule.batch,
-            accumulate=self.schedule.accumulate,
-            seed=seed,
-            workers=workers,
-            skip_nonfinite=skip_nonfinite,
-        )
+    def settings(self, *, seed: int = 0, workers: int = 0, skip_nonfinite: int = 0) -> RunSettings:
+        """Return the settings of one run."""
+        return RunSettings(self.optim, self.schedule, self.training, seed, workers, skip_nonfinite)
 
 
 def _past_options(variant: str | None, preset: str) -> dict[str, bool]:

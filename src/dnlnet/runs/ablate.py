@@ -1,9 +1,9 @@
-"""What a trained model loses without a term of its attention: scores, and features of patches."""
+"""Loss of a trained model without a term of its attention: in its scores, and in its patch features."""
 
 # h x w patches, C channels
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,22 +16,26 @@ from torch.utils.data import Subset
 
 from dnlnet.artifacts.load import default_device, load_network
 from dnlnet.artifacts.model_file import find_model, read_model_file
+from dnlnet.data.inputs import find_pictures
+from dnlnet.data.pictures import read_picture
 from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.lens.measure.ablate import TERMS, Term, ablate
-from dnlnet.lens.show.layers import number_of
 from dnlnet.lens.trace.capture import capture
+from dnlnet.lens.trace.choice import layer_number
+from dnlnet.libraries.transformer import Transformer, load_transformer
 from dnlnet.progress import SILENT, Progress
 from dnlnet.registry import system_of
 from dnlnet.runs.evaluate import open_test_data
-from dnlnet.runs.probe import Looker, Patches, Probe
+from dnlnet.runs.labelled import labelled_data_set, open_split
+from dnlnet.runs.probe import LinearProbe, PatchFeatures, PatchModel, images_of, train_probe
 from dnlnet.segmentation.metric import ConfusionMatrix
 
 CHANGE, COSINE, MIOU = "relative change", "cosine", "miou"
 
 
 @dataclass(frozen=True)
-class Effect:
-    """What a model measures with a term taken out of a layer, or of all; None where there is nothing to measure."""
+class AblationEffect:
+    """Measurements of a model without one term in a layer, or in all layers; None where there is no value."""
 
     layer: str | None
     term: Term
@@ -40,25 +44,25 @@ class Effect:
 
 @dataclass(frozen=True)
 class Ablation:
-    """What was measured.
+    """Measurements of a model with all terms and without some.
 
     Args:
-        images: how many.
-        whole: the model with all terms.
-        effects: the model without some; those of all layers come first.
+        images: Number of images.
+        whole: Measurements with all terms.
+        effects: Measurements without a term, those of all layers first.
     """
 
     images: int
     whole: dict[str, float | None]
-    effects: list[Effect] = field(default_factory=list)
+    effects: list[AblationEffect] = field(default_factory=list)
 
     @property
     def layers(self) -> list[str | None]:
-        """The layers in order, None for all together."""
+        """Layers in order, with None for all together."""
         return list(dict.fromkeys(effect.layer for effect in self.effects))
 
     def value(self, layer: str | None, term: Term, measure: str) -> float | None:
-        """One of the values that were measured."""
+        """Return one of the values that were measured."""
         found = next(effect for effect in self.effects if (effect.layer, effect.term) == (layer, term))
         return found.values[measure]
 
@@ -70,24 +74,24 @@ def ablate_model(
     split: str | None = None,
     terms: Sequence[Term] = TERMS,
     layers: Sequence[int | str] | None = None,
-    images: int | None = None,
+    limit: int | None = None,
     progress: Progress = SILENT,
 ) -> Ablation:
-    """Score one of our models with all terms, and with each taken out of all its attention and of each layer.
+    """Score one of our models with all terms, and without each term in all layers and in each layer.
 
     Args:
-        model: a model file, the folder of a run, or a name.
-        data: folder of its data set.
-        split: other than the one its recipe is tested on.
-        terms: to take out.
-        layers: names of blocks and other attention, or numbers in the order in which they run; default: all.
-        images: only the first so many samples. A detector's score is over all, as if nothing were found in others.
+        model: Model file, run folder or name.
+        data: Folder of its data set.
+        split: Split to score on. Default: the one that its recipe is tested on.
+        terms: Terms to remove.
+        layers: Blocks and other attention, by name or by number in the order in which they run. Default: all.
+        limit: Maximum number of samples. A detector's score is over all, as if nothing were found in others.
         progress: Observer of each measurement.
     """
     file = read_model_file(find_model(str(model)))
     system = system_of(file.recipe)
     samples = open_test_data(file, None if data is None else Path(data), split)
-    count = len(samples) if images is None else min(images, len(samples))
+    count = len(samples) if limit is None else min(limit, len(samples))
     task = system.test_task(file.recipe, file.classes, samples, {})
     device = torch.device(default_device())
     network = load_network(file).to(device).eval()
@@ -102,37 +106,107 @@ def ablate_model(
         with capture(network) as attention:
             score(1, "", SILENT)
     if not attention:
-        raise ValueError(f"{file.path}: has no attention, so there is nothing to take out")
+        raise ValueError(f"{file.path}: has no attention, so there is no term to remove")
     result = Ablation(count, score(count, "all terms"))
     for layer, term in _conditions(layers, list(attention), terms):
         with ablate(network, term, layer):
             values = score(count, _title(layer, term))
-        result.effects.append(Effect(layer, term, values))
+        result.effects.append(AblationEffect(layer, term, values))
     return result
+
+
+def ablate_transformer(
+    model: str | Transformer,
+    images: Sequence[Path] = (),
+    *,
+    data: Path | None = None,
+    data_set: str | None = None,
+    split: str | None = None,
+    training_split: str = "train",
+    weights: Path | str | None = None,
+    size: int | None = None,
+    terms: Sequence[Term] = TERMS,
+    layers: Sequence[int | str] | None = None,
+    limit: int | None = None,
+    training_limit: int | None = None,
+    progress: Progress = SILENT,
+) -> Ablation:
+    """Measure a transformer without each term, on images or on a labelled data set; see `ablate_features`.
+
+    Args:
+        model: Transformer of another library, or its name.
+        images: Images and folders of images.
+        data: Folder of a data set with a class for each pixel, for a linear classifier of patches.
+        data_set: Name of the data set. Default: the only one with such folders.
+        split: Split to score on. Default: val, or else test.
+        training_split: Split that the classifier is trained on.
+        weights, size: Options of `load_transformer`.
+        terms: Terms to remove.
+        layers: Attention layers by name, or by number in the order in which they run. Default: all.
+        limit, training_limit: Maximum number of images to score and to train on.
+        progress: Observer, told what the user should know about the transformer.
+    """
+    if (data is None) == (not images):
+        raise ValueError(f"{model}: give images to see how far its features move, or --data DIR with labels")
+    if data is None and data_set is not None:
+        raise ValueError(f"--data-set {data_set}: is of a data set; give its folder with --data DIR")
+    if data is None:
+        found = find_pictures(images)
+        for problem in found.problems:
+            raise ValueError(str(problem))
+        paths = list(found.paths.values())[:limit]
+        transformer = _loaded(model, weights, size)
+        pixels = ((read_picture(path), None) for path in paths)
+        result = ablate_features(transformer, pixels, terms=terms, layers=layers, total=len(paths), progress=progress)
+    else:
+        row = labelled_data_set(data, data_set)
+        training, test = row.open(data, training_split).require_complete(), open_split(row, data, split)
+        transformer = _loaded(model, weights, size)
+        probe = train_probe(transformer, training, training_limit, progress)
+        result = ablate_features(
+            transformer,
+            images_of(test, limit),
+            probe=probe,
+            terms=terms,
+            layers=layers,
+            total=min(len(test), limit or len(test)),
+            progress=progress,
+        )
+    for note in transformer.notes:
+        progress.say(note)
+    return result
+
+
+def _loaded(model: str | Transformer, weights: Path | str | None, size: int | None) -> Transformer:
+    if isinstance(model, Transformer):
+        return model
+    return load_transformer(model, weights, size, device=default_device())
 
 
 @torch.no_grad()
 def ablate_features(
-    model: Looker,
-    pictures: Iterable[tuple[NDArray[np.uint8], Any]],
+    model: PatchModel,
+    images: Iterable[tuple[NDArray[np.uint8], Any]],
     *,
-    probe: Probe | None = None,
+    probe: LinearProbe | None = None,
     terms: Sequence[Term] = TERMS,
     layers: Sequence[int | str] | None = None,
-    progress: Callable[[], None] = lambda: None,
+    total: int | None = None,
+    progress: Progress = SILENT,
 ) -> Ablation:
-    """How far the features of a transformer's patches move without a term, and what a classifier of them loses.
+    """Measure how far a transformer's patch features move without a term, and how much a classifier of them loses.
 
-    With features F of all terms and G without one, over the patches of a picture: relative change |G - F| / |F|, and
-    the mean cosine of the angle between G and F of a patch; both are means over pictures.
+    With features F of all terms and G without one, over the patches of an image: relative change |G - F| / |F|, and
+    the mean cosine of the angle between a patch's G and F; both are means over images.
 
     Args:
-        model: a transformer, such as `dnlnet.libraries.transformer.load_foreign` gives.
-        pictures: pixels (H, W, 3), and labels (H, W) or None.
-        probe: a linear classifier of patches, to be scored on every pixel that has a label.
-        terms: to take out.
-        layers: names of attention layers, or numbers in the order in which they run; default: all.
-        progress: called after each picture.
+        model: Transformer, such as `dnlnet.libraries.transformer.load_transformer` returns.
+        images: Pixels (H, W, 3), and labels (H, W) or None.
+        probe: Linear classifier of patches, scored on every labelled pixel.
+        terms: Terms to remove.
+        layers: Attention layers by name, or by number in the order in which they run. Default: all.
+        total: Number of images, if it is known, for the observer.
+        progress: Observer of the images.
     """
     count = 0
     sums: dict[tuple[str | None, Term], dict[str, float]] = {}
@@ -143,32 +217,35 @@ def ablate_features(
         matrix = matrices.setdefault(condition, ConfusionMatrix(len(probe.weight)))
         matrix.update(probe.predict(features, (labels.shape[0], labels.shape[1])).cpu(), torch.from_numpy(labels))
 
-    patches = Patches(model)
-    for pixels, labels in pictures:
-        image = model.prepare(pixels)
-        whole = patches.of(image)
-        if probe is not None:
-            score(None, whole, labels)
-        for condition in _conditions(layers, patches.layers(image), terms):
-            layer, term = condition
-            with ablate(model.network, term, layer):
-                found = patches.of(image)
-            total = sums.setdefault(condition, {CHANGE: 0.0, COSINE: 0.0})
-            total[CHANGE] += float((found - whole).norm() / whole.norm())
-            total[COSINE] += float(torch.cosine_similarity(found, whole, dim=-1).mean())
+    patches = PatchFeatures(model)
+    with progress.track("images", total) as seen:
+        for pixels, labels in images:
+            image = model.prepare(pixels)
+            whole = patches.of(image)
             if probe is not None:
-                score(condition, found, labels)
-        count += 1
-        progress()
+                score(None, whole, labels)
+            for condition in _conditions(layers, patches.layers(image), terms):
+                layer, term = condition
+                with ablate(model.network, term, layer):
+                    found = patches.of(image)
+                moved = sums.setdefault(condition, {CHANGE: 0.0, COSINE: 0.0})
+                moved[CHANGE] += float((found - whole).norm() / whole.norm())
+                moved[COSINE] += float(torch.cosine_similarity(found, whole, dim=-1).mean())
+                if probe is not None:
+                    score(condition, found, labels)
+            count += 1
+            seen.advance()
     if not count:
-        raise ValueError("there are no pictures to look at")
+        raise ValueError("there are no images to look at")
 
     def scores(condition: tuple[str | None, Term] | None) -> dict[str, float | None]:
         return {MIOU: matrices[condition].known_scores()["miou"]} if probe is not None else {}
 
     effects = [
-        Effect(layer, term, {**{name: value / count for name, value in total.items()}, **scores((layer, term))})
-        for (layer, term), total in sums.items()
+        AblationEffect(
+            layer, term, {**{name: value / count for name, value in moved.items()}, **scores((layer, term))}
+        )
+        for (layer, term), moved in sums.items()
     ]
     return Ablation(count, {CHANGE: 0.0, COSINE: 1.0, **scores(None)}, effects)
 
@@ -176,14 +253,10 @@ def ablate_features(
 def _conditions(
     layers: Sequence[int | str] | None, names: Sequence[str], terms: Sequence[Term]
 ) -> list[tuple[str | None, Term]]:
-    """What is taken out of what: first of all layers, then of each that was asked for, unless there is only one."""
-    places: list[str | None] = [None, *_chosen(layers, names)] if len(names) > 1 else [None]
+    """Pair each term with all layers together, then with each chosen layer, unless there is only one."""
+    chosen = list(names) if layers is None else [names[layer_number(layer, names)] for layer in layers]
+    places: list[str | None] = [None, *chosen] if len(names) > 1 else [None]
     return [(layer, term) for layer in places for term in terms]
-
-
-def _chosen(layers: Sequence[int | str] | None, names: Sequence[str]) -> list[str]:
-    """Names of the layers that were asked for."""
-    return list(names) if layers is None else [names[number_of(layer, names)] for layer in layers]
 
 
 def _title(layer: str | None, term: Term) -> str:

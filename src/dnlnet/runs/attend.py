@@ -7,8 +7,8 @@ from typing import Any
 from dnlnet.artifacts.load import TrainedModel
 from dnlnet.lens.show.attend_images import attend_images
 from dnlnet.lens.show.attend_request import MAX_PIXELS, AttendRequest, AttendResult, Query
-from dnlnet.lens.trace.recorded import Heads
-from dnlnet.libraries.transformer import ForeignModel
+from dnlnet.lens.trace.recorded import HeadChoice
+from dnlnet.libraries.transformer import Transformer
 from dnlnet.progress import BARS, Progress
 from dnlnet.runs.look import load_to_look, predictors_of
 
@@ -22,7 +22,7 @@ def attend(
     weights: Path | str | None = None,
     size: int | None = None,
     layers: Sequence[int | str] | None = None,
-    heads: Heads | None = None,
+    heads: HeadChoice | None = None,
     data: Path | str | None = None,
     out: Path | str | None = None,
     page: Path | str | None = None,
@@ -42,9 +42,9 @@ def attend(
         queries: Query points in pixels, (x, y), or (x, y, frame) in a clip. Default: points well inside regions.
         against: Models to compare with.
         weights: Local state dict of a transformer, or "none" for random weights. Default: its library downloads them.
-        size: Shorter side in pixels at which a transformer sees images. Default: see `load_foreign`.
+        size: Shorter side in pixels at which a transformer sees images. Default: see `load_transformer`.
         layers: Layers of a transformer, by number or name. Default: some in figures, as many as fit in the page.
-        heads: Heads of a transformer: "mean" (the default), the number of one, or "all".
+        heads: HeadChoice of a transformer: "mean" (the default), the number of one, or "all".
         data: Folder of the data set that the images belong to; their labels are shown.
         out: Folder for the results: per input a figure (PNG and PDF), the maps (.npz) and their description (.json).
         page: HTML file that explores all images in a browser.
@@ -73,6 +73,6 @@ def attend(
     else:
         result = attend_images(predictors_of(models), request)
     for each in models.values():
-        for note in each.notes if isinstance(each, ForeignModel) else ():
+        for note in each.notes if isinstance(each, Transformer) else ():
             progress.say(note)
     return result

@@ -1,31 +1,62 @@
 """Size and cost of the networks of recipes, beside the paper's."""
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dnlnet.lens.measure.complexity import count_complexity, measure_latency
 from dnlnet.registry import match_recipes, network_of
 
 
-def measure_complexity(patterns: Sequence[str], *, latency: bool = False) -> list[dict[str, Any]]:
-    """A row for each recipe: the input's size, parameters, multiply-accumulates, seconds if asked, the paper's.
+@dataclass(frozen=True)
+class NetworkCost:
+    """Size and cost of one recipe's network.
 
-    >>> measure_complexity(["scenes-tiny-dnl"])[0]["size"]
+    Args:
+        recipe: Name of the recipe.
+        size: Height and width of an image, or frames, height and width of a clip.
+        parameters: Number of parameters.
+        macs: Multiply-accumulates for one image or clip.
+        seconds: Time for one image or clip on this machine, if it was measured.
+        paper: The paper's `parameters`, `macs` and `latency`, None where it gives none.
+    """
+
+    recipe: str
+    size: tuple[int, ...]
+    parameters: int
+    macs: int
+    seconds: float | None
+    paper: dict[str, float | None]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row in JSON types."""
+        return asdict(self)
+
+
+def complexity(recipes: str | Sequence[str], *, latency: bool = False) -> list[NetworkCost]:
+    """Count parameters and multiply-accumulates of the networks of recipes.
+
+    Args:
+        recipes: Names of recipes, or patterns such as "ade20k-*".
+        latency: Also measure the time for one image or clip on this machine.
+
+    >>> complexity("scenes-tiny-dnl")[0].size
     (96, 96)
     """
+    patterns = [recipes] if isinstance(recipes, str) else recipes
     chosen = {found.name: found for pattern in patterns for found in match_recipes(pattern)}
     rows = []
     for name, found in chosen.items():
         build, size = network_of(found)
         counted = count_complexity(build, size)
         rows.append(
-            {
-                "recipe": name,
-                "size": size,
-                "parameters": counted.parameters,
-                "macs": counted.macs,
-                "seconds": measure_latency(build, size) if latency else None,
-                "paper": {what: getattr(found.paper, what, None) for what in ("parameters", "macs", "latency")},
-            }
+            NetworkCost(
+                name,
+                tuple(size),
+                counted.parameters,
+                counted.macs,
+                measure_latency(build, size) if latency else None,
+                {what: getattr(found.paper, what, None) for what in ("parameters", "macs", "latency")},
+            )
         )
     return rows

@@ -1,54 +1,81 @@
-"""Overlaps of models' attention with the ground truth, as in Table 1 of the paper."""
+"""Table 1 of the paper: overlaps of models' attention with the ground truth."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
-from dnlnet.artifacts.load import TrainedModel, read_together
-from dnlnet.artifacts.model_file import ModelFile
-from dnlnet.attention import Terms
+from dnlnet.artifacts.load import TrainedModel, default_device, read_together
 from dnlnet.lens.measure.consistency import (
-    BOUNDARY_WIDTH,
     RANDOM,
     Average,
     Overlaps,
     average_overlaps,
-    block_looker,
     measure_overlaps,
+    overlaps_json,
 )
-from dnlnet.lens.show.layers import Choice
-from dnlnet.libraries.transformer import ForeignModel, is_foreign, load_foreign
+from dnlnet.lens.measure.ground_truth import BOUNDARY_WIDTH, GroundTruth
+from dnlnet.lens.show.consistency_figure import consistency_figure
+from dnlnet.lens.show.drawable import Drawable
+from dnlnet.libraries.transformer import Transformer, load_transformer
+from dnlnet.progress import BARS, Progress
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.labelled import labelled_data_set, open_split
+from dnlnet.runs.look import AnyModel, is_foreign, looker
 from dnlnet.segmentation.data.samples import WholeImages
 
 
-@dataclass(frozen=True)
-class Consistency:
-    """What was measured.
+@dataclass(frozen=True, repr=False)
+class Consistency(Drawable):
+    """Overlaps of models' attention with the ground truth.
+
+    ``table()`` gives averages over images, ``plot()``, ``show()`` and ``save("overlaps.png")`` draw them as bars.
 
     Args:
-        models: paths of the files, or names, by what the models are called.
-        images: names of the images, in order.
-        rows: the overlaps on each image, by model and block; the last row is a uniform map.
+        models: Paths of the files, or names, by title.
+        images: Names of the images, in order.
+        rows: Overlaps on each image, by model and block. The last row is a uniform map.
+        width, void_edges: Definition of boundaries; see `dnlnet.lens.measure.ground_truth.boundary_map`.
     """
 
     models: dict[str, Path | str]
     images: list[str]
     rows: dict[str, list[Overlaps]]
+    width: int = BOUNDARY_WIDTH
+    void_edges: bool = False
 
     def table(self) -> dict[str, dict[str, Average | None]]:
-        """The averages over images of each row."""
+        """Return mean and standard error over images of each row's overlaps."""
         return {name: average_overlaps(values) for name, values in self.rows.items()}
 
+    def plot(self) -> Figure:
+        """Draw the table as bars."""
+        return consistency_figure(self.table())
 
-def measure_consistency(
-    models: Sequence[str | Path],
+    def to_json(self) -> dict[str, Any]:
+        """Return the table, and every image's values, in JSON types."""
+        return {
+            "width": self.width,
+            "void_edges": self.void_edges,
+            "models": {title: str(path) for title, path in self.models.items()},
+            "rows": overlaps_json(self.table()),
+            "images": [
+                {"image": image} | {row: vars(values[number]) for row, values in self.rows.items()}
+                for number, image in enumerate(self.images)
+            ],
+        }
+
+    def __repr__(self) -> str:
+        return f"Consistency({len(self.images)} images: {', '.join(self.rows)})"
+
+
+def consistency(
+    models: AnyModel | Sequence[AnyModel],
     data: Path | str | None = None,
     *,
     data_set: str | None = None,
@@ -56,124 +83,103 @@ def measure_consistency(
     weights: Path | str | None = None,
     width: int = BOUNDARY_WIDTH,
     void_edges: bool = False,
-    images: int | None = None,
-    start: Callable[[str, int], Callable[[], None]] = lambda name, count: lambda: None,
+    limit: int | None = None,
+    progress: Progress = BARS,
 ) -> Consistency:
-    """Measure how much of the attention of models lies within the query's class, and on boundaries.
+    """Measure how much of models' attention lies within the query's class, and how much on boundaries.
 
     Args:
-        models: files, run folders or hub names, of segmentation models of one data set; or transformers of other
-            libraries, such as `timm:NAME`, whose layers are rows, with means over heads.
-        data: folder of that data set.
-        data_set: which one it is, for transformers; default: the only one with such folders.
-        split: other than the one their recipes are tested on; for transformers, than val or test.
-        weights: of a transformer, if it is the only one: a local file, or "none".
-        width: pixels nearer than this to a contour are boundary.
-        void_edges: contours between a class and unlabelled pixels count as well.
-        images: only the first so many.
-        start: called with a model's name and the number of its images; gives what is called after each of them.
+        models: Files, run folders or names of segmentation models of one data set; or transformers of other
+            libraries, such as `timm:NAME`, with one row per layer, the mean over its heads.
+        data: Folder of the data set.
+        data_set: Name of the data set, for transformers. Default: the only one with such folders.
+        split: Split of the data set. Default: the one that the models' recipes are tested on; for transformers, val
+            or test.
+        weights: Weights of a transformer, if it is the only model: a local file, or "none".
+        width: Pixels nearer than this to a contour are boundary.
+        void_edges: Contours between a class and unlabelled pixels count as well.
+        limit: Maximum number of images.
+        progress: Observer of each model's images.
     """
-    if len({is_foreign(model) for model in models}) > 1:
+    given = [models] if isinstance(models, str | Path | TrainedModel | Transformer) else list(models)
+    root = None if data is None else Path(data)
+    if len({is_foreign(model) for model in given}) > 1:
         raise ValueError("compare our models, or transformers of other libraries, not both at once")
-    measure = partial(_measure, images=images, start=start, width=width, void_edges=void_edges)
-    rows: dict[str, list[Overlaps]] = {}
-    names: list[str] = []
-    paths: dict[str, Path | str] = {}
-    sources: Iterator[_Source]
-    if is_foreign(models[0]):
-        sources = _transformers(list(map(str, models)), data, data_set, split, weights)
+    if is_foreign(given[0]):
+        sources = _transformers(given, root, data_set, split, weights)
     elif data_set is not None or weights is not None:
         raise ValueError("--data-set and --weights: are for transformers of other libraries; our models know theirs")
     else:
-        sources = _ours(models, data, split)
+        sources = _ours(given, root, split)
+    rows: dict[str, list[Overlaps]] = {}
+    random: list[Overlaps] = []
+    images: list[str] = []
+    paths: dict[str, Path | str] = {}
     for source in sources:
-        names, measured = measure(source, random=RANDOM not in rows)
+        measured, images = _measure(source, limit, width, void_edges, progress)
         paths[source.title] = source.path
-        blocks = [name for name in measured if name != RANDOM]
-        for name, values in measured.items():
-            rows[name if name == RANDOM else source.title if len(blocks) == 1 else f"{source.title}: {name}"] = values
-    rows[RANDOM] = rows.pop(RANDOM)  # last
-    return Consistency(paths, names, rows)
+        random = random or measured[RANDOM]
+        rows |= {name: values for name, values in measured.items() if name != RANDOM}
+    return Consistency(paths, images, {**rows, RANDOM: random}, width, void_edges)
 
 
 @dataclass(frozen=True)
 class _Source:
-    """A model, how it looks at an image, and the samples that it is to see."""
+    """A model and the labelled samples that it is to see."""
 
     title: str
     path: Path | str
-    look: Callable[[Tensor], Mapping[str, Terms]]
+    model: TrainedModel | Transformer
     samples: Any
-    classes: int
 
 
-def _ours(models: Sequence[str | Path], data: Path | str | None, split: str | None) -> Iterator[_Source]:
-    for title, file in read_together(models).items():
-        look = _block_look(file)
-        samples = open_test_data(file, None if data is None else Path(data), split)
-        yield _Source(title, file.path, look, samples, len(file.classes))
-
-
-def _block_look(file: ModelFile) -> Callable[[Tensor], Mapping[str, Terms]]:
-    trained = TrainedModel(file)
-    try:
-        logits = trained.system.single_pass(trained.predictor)
-    except ValueError as error:
-        raise ValueError(f"{file.path}: {error}") from None
-    return block_looker(trained.network, logits)
+def _ours(models: Sequence[Any], data: Path | None, split: str | None) -> Iterator[_Source]:
+    for model, (title, file) in zip(models, read_together(models).items(), strict=True):
+        samples = open_test_data(file, data, split)
+        loaded = model if isinstance(model, TrainedModel) else TrainedModel(file)
+        yield _Source(title, file.path, loaded, samples)
 
 
 def _transformers(
-    models: Sequence[str],
-    data: Path | str | None,
-    data_set: str | None,
-    split: str | None,
-    weights: Path | str | None,
+    models: Sequence[Any], data: Path | None, data_set: str | None, split: str | None, weights: Path | str | None
 ) -> Iterator[_Source]:
     if data is None:
         raise ValueError("a transformer has no data set of its own: give the folder of one with --data DIR")
     if weights is not None and len(models) > 1:
         raise ValueError("--weights: are of one transformer; measure them one after the other")
-    images = open_split(labelled_data_set(Path(data), data_set), Path(data), split)
-    for name in models:
-        look = partial(_layer_terms, load_foreign(name, weights))
-        yield _Source(name, name if weights is None else str(weights), look, WholeImages(images), len(images.classes))
-
-
-def _layer_terms(model: ForeignModel, image: Tensor) -> dict[str, Terms]:
-    """The terms of all heads of every layer whose tokens lie in the picture."""
-    captured = model.look(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
-    found = {layer.seen.name: layer.terms("all") for layer in Choice().of(captured).values()}
-    if not found:
-        raise ValueError(f"{model.name}: the tokens of none of its layers lie in the picture")
-    return found
+    samples = WholeImages(open_split(labelled_data_set(data, data_set), data, split))
+    for model in models:
+        loaded = model if isinstance(model, Transformer) else None
+        loaded = loaded or load_transformer(model, weights=weights, device=default_device())
+        yield _Source(loaded.name, loaded.name if weights is None else str(weights), loaded, samples)
 
 
 def _measure(
-    source: _Source,
-    images: int | None,
-    start: Callable[[str, int], Callable[[], None]],
-    width: int,
-    void_edges: bool,
-    random: bool,
-) -> tuple[list[str], dict[str, list[Overlaps]]]:
-    """Names of the images, and the overlaps on each of every block of a model."""
-    count = len(source.samples) if images is None else min(images, len(source.samples))
-    names: list[str] = []
-
-    def first() -> Iterator[Any]:
+    source: _Source, limit: int | None, width: int, void_edges: bool, progress: Progress
+) -> tuple[dict[str, list[Overlaps]], list[str]]:
+    """Return the overlaps of each block or layer on each image, and the names of the images."""
+    look = looker(source.title, source.model)
+    samples, classes = source.samples, len(source.samples.classes)
+    count = len(samples) if limit is None else min(limit, len(samples))
+    found: dict[str, list[Overlaps]] = {}
+    names = []
+    with progress.track(source.title, count) as measured:
         for index in range(count):
-            sample = source.samples[index]
+            sample = samples[index]
+            image, labels = getattr(sample, "image", None), getattr(sample, "labels", None)
+            if not isinstance(image, Tensor) or not isinstance(labels, Tensor) or labels.shape != image.shape[1:]:
+                raise ValueError(f"{source.path}: its data has no class for each pixel; choose a segmentation model")
+            seen = look(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
+            truth = GroundTruth.of(labels.to(torch.int64), classes, width, void_edges).padded(seen.covered)
+            overlaps = measure_overlaps(seen.attention, truth, random=True)
+            if len(overlaps) < 2:
+                raise ValueError(f"{source.title}: the tokens of none of its layers lie on an image")
+            for name, values in overlaps.items():
+                found.setdefault(name, []).append(values)
             names.append(sample.name)
-            yield sample
-
-    overlaps = measure_overlaps(
-        source.look,
-        first(),
-        source.classes,
-        width=width,
-        void_edges=void_edges,
-        random=random,
-        progress=start(source.title, count),
-    )
-    return names, overlaps
+            measured.advance()
+    if isinstance(source.model, Transformer):
+        random = found.pop(RANDOM)
+        found = {source.title if len(found) == 1 else f"{source.title}: {name}": row for name, row in found.items()}
+        found[RANDOM] = random
+    return found, names

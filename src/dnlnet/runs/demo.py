@@ -24,7 +24,7 @@ from dnlnet.progress import SILENT, Prefixed, Progress
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
 from dnlnet.registry import find_recipe, system_of
-from dnlnet.runs.consistency import measure_consistency
+from dnlnet.runs.consistency import consistency
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.train import train
 from dnlnet.segmentation.metric import ConfusionMatrix
@@ -169,7 +169,8 @@ def _overlaps(nets: Mapping[str, Net]) -> dict[str, dict[str, Average | None]]:
     rows: dict[str, dict[str, Average | None]] = {}
     random = {}
     for name, net in nets.items():
-        (_, row), (_, uniform) = measure_consistency([net.model.file.path], width=BOUNDARY_WIDTH).table().items()
+        found = consistency(net.model, width=BOUNDARY_WIDTH, progress=SILENT)
+        (_, row), (_, uniform) = found.table().items()
         rows[name], random[RANDOM] = row, uniform
     return rows | random
 

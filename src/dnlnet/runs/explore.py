@@ -8,8 +8,8 @@ import numpy as np
 from dnlnet.lens.show.app import MAX_MEGABYTES, MAX_PIXELS, MAX_VIEWS, Explorer
 from dnlnet.lens.show.attended_image import AttendedImage
 from dnlnet.lens.show.layers import left_out, with_few_layers
-from dnlnet.lens.trace.recorded import Heads
-from dnlnet.libraries.transformer import ForeignModel
+from dnlnet.lens.trace.recorded import HeadChoice
+from dnlnet.libraries.transformer import Transformer
 from dnlnet.progress import BARS, Progress
 from dnlnet.runs.look import load_to_look, predictors_of
 
@@ -23,7 +23,7 @@ def open_explorer(
     weights: Path | str | None = None,
     size: int | None = None,
     layers: Sequence[int | str] | None = None,
-    heads: Heads | None = None,
+    heads: HeadChoice | None = None,
     max_megabytes: float = MAX_MEGABYTES,
     max_pixels: int = MAX_PIXELS,
     progress: Progress = BARS,
@@ -37,7 +37,7 @@ def open_explorer(
     """
     models = load_to_look([model, *against], weights=weights, size=size, layers=layers, heads=heads)
     for title, each in models.items():
-        if isinstance(each, ForeignModel):
+        if isinstance(each, Transformer):
             # Fail now, not at the first upload, if the model has no such attention.
             trial = AttendedImage(title, _TRIAL, each.attention_views(title, _TRIAL))
             few = trial if layers is not None else with_few_layers(trial, MAX_VIEWS)

@@ -1,4 +1,4 @@
-"""Labelled pictures for models that have no recipe to say which they are."""
+"""Data sets with a class for each pixel, for models without a recipe that names one."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,11 +7,11 @@ from dnlnet.data.catalog import DataSet, find_data_set
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.segmentation.data.sets import DATA_SETS
 
-_TESTED_ON = ("val", "validation", "test")  # splits, the first that is there
+_TEST_SPLITS = ("val", "validation", "test")  # by preference
 
 
 def labelled_data_set(root: Path, name: str | None) -> DataSet[LabelledImages]:
-    """The data set of this name with a class for each pixel; without a name, the only one that has such folders."""
+    """Return the data set with this name; by default the only one that has such folders."""
     if name is not None:
         return find_data_set(DATA_SETS, name)
     if not root.is_dir():
@@ -27,11 +27,11 @@ def labelled_data_set(root: Path, name: str | None) -> DataSet[LabelledImages]:
 
 
 def open_split(row: DataSet[LabelledImages], root: Path, split: str | None) -> LabelledImages:
-    """The split that was asked for, or else one to test on; complete, or this fails."""
+    """Open a split, by default one to test on. Raises if files are missing."""
     if split is not None:
         return row.open(root, split).require_complete()
     opened = row.open_all(root)[0]
-    return opened[next((name for name in _TESTED_ON if name in opened), list(opened)[-1])].require_complete()
+    return opened[next((name for name in _TEST_SPLITS if name in opened), list(opened)[-1])].require_complete()
 
 
 def _fitting(root: Path) -> Iterator[DataSet[LabelledImages]]:

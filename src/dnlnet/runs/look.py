@@ -1,35 +1,43 @@
 """Models to look into: ours, and transformers of other libraries."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dnlnet.artifacts.load import TrainedModel, default_device, load_together
+from dnlnet.attention import Terms
 from dnlnet.lens.show.attended_image import ImageModel
-from dnlnet.lens.show.layers import Choice
-from dnlnet.lens.trace.recorded import Heads
-from dnlnet.libraries.transformer import ForeignModel, is_foreign, load_foreign
+from dnlnet.lens.trace.choice import LayerChoice
+from dnlnet.lens.trace.recorded import HeadChoice, RecordedAttention
+from dnlnet.libraries.transformer import Transformer, is_transformer_name, load_transformer
+
+AnyModel = str | Path | TrainedModel | Transformer
 
 
 def load_to_look(
-    models: Sequence[str | Path | TrainedModel],
+    models: Sequence[AnyModel],
     *,
     weights: Path | str | None = None,
     size: int | None = None,
     layers: Sequence[int | str] | None = None,
-    heads: Heads | None = None,
-) -> dict[str, TrainedModel | ForeignModel]:
-    """Models to be looked into, by what to call them, in their order.
+    heads: HeadChoice | None = None,
+) -> dict[str, TrainedModel | Transformer]:
+    """Load models to look into, by title and in order.
 
     Args:
-        models: trained models, model files, run folders, names; or `timm:NAME`, `torchvision:NAME`,
+        models: Loaded models, model files, run folders or names; or `timm:NAME`, `torchvision:NAME`,
             `transformers:NAME_OR_FOLDER`.
-        weights: of the first, if it is a transformer of another library: a file, or "none".
-        size: at which transformers see pictures, the shorter side in pixels.
-        layers, heads: of them; see `Choice`.
+        weights: Weights of the first model if it is a transformer of another library: a file, or "none".
+        size: Shorter side in pixels at which transformers see images.
+        layers, heads: Layers and heads of transformers; see `LayerChoice`.
     """
-    foreign = [not isinstance(model, TrainedModel) and is_foreign(model) for model in models]
-    if len(set(map(str, models))) < len(models) and any(foreign):
+    foreign = [is_foreign(model) for model in models]
+    titles = [model.name if isinstance(model, Transformer) else str(model) for model in models]
+    if len(set(titles)) < len(models) and any(foreign):
         raise ValueError("a model is named twice; compare different ones")
     if not any(foreign):
         for option, value in (("--weights", weights), ("--size", size), ("--layers", layers), ("--heads", heads)):
@@ -40,25 +48,81 @@ def load_to_look(
                 )
     elif weights is not None and not foreign[0]:
         raise ValueError(f"--weights: are of the first model, and {models[0]} brings its own")
-    ours = [model for model, other in zip(models, foreign, strict=True) if not other]
+    ours = [model for model in models if not isinstance(model, Transformer) and not is_foreign(model)]
     trained = iter((load_together(ours) if ours else {}).items())
-    choice, device = Choice(layers, "mean" if heads is None else heads), default_device()
-    found: dict[str, TrainedModel | ForeignModel] = {}
+    found: dict[str, TrainedModel | Transformer] = {}
     for number, model in enumerate(models):
-        if foreign[number]:
-            own = weights if number == 0 else None
-            found[str(model)] = load_foreign(str(model), own, size, choice=choice, device=device)
+        if isinstance(model, Transformer):
+            found[model.name] = model
+        elif foreign[number]:
+            found[str(model)] = load_transformer(
+                str(model),
+                weights=weights if number == 0 else None,
+                size=size,
+                layers=layers,
+                heads="mean" if heads is None else heads,
+                device=default_device(),
+            )
         else:
             title, loaded = next(trained)
             found[title] = loaded
     return found
 
 
-def predictors_of(models: dict[str, TrainedModel | ForeignModel]) -> dict[str, Any]:
-    """Return what looks at inputs in each model. Beside a transformer, each must take images."""
-    found = {title: model if isinstance(model, ForeignModel) else model.predictor for title, model in models.items()}
-    if any(isinstance(model, ForeignModel) for model in models.values()):
+def is_foreign(model: AnyModel) -> bool:
+    """Return whether a model is a transformer of another library, or the name of one."""
+    return isinstance(model, Transformer) or (not isinstance(model, TrainedModel) and is_transformer_name(model))
+
+
+def predictors_of(models: Mapping[str, TrainedModel | Transformer]) -> dict[str, Any]:
+    """Return the part of each model that looks at images, or videos."""
+    found = {title: model if isinstance(model, Transformer) else model.predictor for title, model in models.items()}
+    if any(isinstance(model, Transformer) for model in models.values()):
         for title, model in found.items():
             if not isinstance(model, ImageModel):
                 raise ValueError(f"{title}: takes no images, unlike {next(iter(found))}; compare models of images")
     return found
+
+
+@dataclass(frozen=True)
+class Look:
+    """Attention of a model on one image.
+
+    Args:
+        attention: Attention by layer.
+        covered: Shares of the maps' height and width that the image takes: some models pad it below and on the right.
+    """
+
+    attention: Mapping[str, Terms | RecordedAttention]
+    covered: tuple[float, float] = (1.0, 1.0)
+
+
+def looker(
+    title: str, model: TrainedModel | Transformer, layers: Sequence[int | str] | None = None
+) -> Callable[[NDArray[np.uint8]], Look]:
+    """Return a function from an image (H, W, 3) to what the model attends to in it; one pass over the whole image.
+
+    Args:
+        title: Title of the model.
+        model: Model that sees images.
+        layers: Layers of a transformer. Default: all.
+    """
+    if isinstance(model, Transformer):
+        choice = LayerChoice(layers)
+
+        def look(pixels: NDArray[np.uint8]) -> Look:
+            captured = model.look(pixels)
+            if layers is None:
+                return Look(captured)
+            return Look({layer.call.name: layer for layer in choice.of(captured).values()})
+
+        return look
+    predictor = model.predictor
+    if not isinstance(predictor, ImageModel):
+        raise ValueError(f"{title} sees videos, not images; choose another model")
+
+    def look_at_blocks(pixels: NDArray[np.uint8]) -> Look:
+        views = predictor.attention_views(title, pixels)
+        return Look({view.title: view.terms for view in views}, views[0].covered)
+
+    return look_at_blocks

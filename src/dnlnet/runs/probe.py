@@ -1,8 +1,8 @@
-"""A linear classifier of patches on a frozen transformer's features."""
+"""Linear classifier of patches on a frozen transformer's features."""
 
-# n patches, C channels, K classes, h x w patches of a picture of H x W pixels
+# n patches, C channels, K classes, h x w patches of an image of H x W pixels
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,50 +15,51 @@ from torch import Tensor, nn
 from dnlnet.data.classes import IGNORE
 from dnlnet.data.labelled import LabelledImages, Labels
 from dnlnet.lens.measure.features import FeatureSource, find_features, watch_features
+from dnlnet.progress import SILENT, Progress
 
 _STEPS, _DECAY = 100, 1e-4
 
 
-class Looker(Protocol):
-    """A network that looks at pictures, such as a transformer of another library."""
+class PatchModel(Protocol):
+    """A network that sees images in patches, such as a `Transformer`."""
 
     @property
     def network(self) -> nn.Module:
-        """In evaluation mode."""
+        """The network, in evaluation mode."""
         ...
 
     def prepare(self, pixels: NDArray[np.uint8]) -> Tensor:
-        """A picture (H, W, 3) in 0..255 as the network sees it, (1, 3, h, w)."""
+        """Resize and normalise an image (H, W, 3) in 0..255 to the network's input (1, 3, h, w)."""
         ...
 
     def run(self, images: Tensor) -> object:
-        """Let the network see prepared images."""
+        """Run the network on prepared images."""
         ...
 
 
 @dataclass(frozen=True)
-class Probe:
-    """Multinomial logistic regression: W ((x - mean) / deviation) + b."""
+class LinearProbe:
+    """Multinomial logistic regression: W ((x - mean) / std) + b."""
 
     weight: Tensor  # (K, C)
     bias: Tensor  # (K,)
     mean: Tensor  # (C,)
-    deviation: Tensor  # (C,)
+    std: Tensor  # (C,)
 
     def logits(self, features: Tensor) -> Tensor:
-        """(..., K) of features (..., C)."""
-        return (features - self.mean) / self.deviation @ self.weight.T + self.bias
+        """Return the logits (..., K) of features (..., C)."""
+        return (features - self.mean) / self.std @ self.weight.T + self.bias
 
     def predict(self, features: Tensor, size: tuple[int, int]) -> Tensor:
-        """Classes (H, W) of each pixel: the logits (h, w, K) of patches, resized to the picture's own size."""
+        """Return the class (H, W) of each pixel: patch logits (h, w, K) are resized to the size of the image."""
         logits = self.logits(features).permute(2, 0, 1)[None]
         return F.interpolate(logits, size=size, mode="bilinear", align_corners=False)[0].argmax(dim=0)
 
 
-def fit_probe(features: Tensor, labels: Tensor, classes: int) -> Probe:
-    """The classifier of patches, features (n, C) and labels (n,), by L-BFGS from zero: the same on every run.
+def fit_probe(features: Tensor, labels: Tensor, classes: int) -> LinearProbe:
+    """Fit the classifier to features (n, C) and labels (n,) by L-BFGS from zero; every run gives the same.
 
-    Its loss is the mean cross-entropy and 1e-4 times the squared length of W; features are standardised.
+    The loss is the mean cross-entropy plus 1e-4 times the squared norm of W; features are standardised.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> features = torch.randn(40, 3, generator=generator)
@@ -67,9 +68,9 @@ def fit_probe(features: Tensor, labels: Tensor, classes: int) -> Probe:
     True
     """
     if len(labels.unique()) < 2:
-        raise ValueError("the patches of the training pictures are of one class; a classifier needs two or more")
-    mean, deviation = features.mean(dim=0), features.std(dim=0).clamp(min=1e-6)
-    standard = (features - mean) / deviation
+        raise ValueError("the patches of the training images are of one class; a classifier needs two or more")
+    mean, std = features.mean(dim=0), features.std(dim=0).clamp(min=1e-6)
+    standard = (features - mean) / std
     weight = torch.zeros(classes, features.shape[1], device=features.device, requires_grad=True)
     bias = torch.zeros(classes, device=features.device, requires_grad=True)
     optimiser = torch.optim.LBFGS([weight, bias], max_iter=_STEPS, line_search_fn="strong_wolfe")
@@ -82,11 +83,11 @@ def fit_probe(features: Tensor, labels: Tensor, classes: int) -> Probe:
 
     with torch.enable_grad():
         optimiser.step(loss)
-    return Probe(weight.detach(), bias.detach(), mean, deviation)
+    return LinearProbe(weight.detach(), bias.detach(), mean, std)
 
 
 def patch_labels(labels: Labels, size: tuple[int, int]) -> NDArray[np.int64]:
-    """The most frequent label of each patch, (h, w); IGNORE where that is what most pixels have.
+    """Return the most frequent label (h, w) of each patch, which may be IGNORE.
 
     >>> patch_labels(np.array([[0, 0, 1], [0, 2, 1]], np.uint8), (1, 2))
     array([[0, 1]])
@@ -99,34 +100,35 @@ def patch_labels(labels: Labels, size: tuple[int, int]) -> NDArray[np.int64]:
 
 
 def train_probe(
-    model: Looker, images: LabelledImages, count: int | None = None, progress: Callable[[], None] = lambda: None
-) -> Probe:
-    """The classifier of a model's patches, learnt on labelled images, or on the first so many."""
-    patches, features, labels = Patches(model), [], []
-    for pixels, truth in pictures_of(images, count):
-        found = patches.of(model.prepare(pixels))
-        wanted = torch.from_numpy(patch_labels(truth, (found.shape[0], found.shape[1])))
-        counted = wanted != IGNORE
-        features.append(found[counted.to(found.device)])
-        labels.append(wanted[counted])
-        progress()
+    model: PatchModel, images: LabelledImages, limit: int | None = None, progress: Progress = SILENT
+) -> LinearProbe:
+    """Fit the classifier of a model's patches to labelled images, at most `limit` of them."""
+    patches, features, labels = PatchFeatures(model), [], []
+    with progress.track("features to learn from", min(len(images), limit or len(images))) as seen:
+        for pixels, truth in images_of(images, limit):
+            found = patches.of(model.prepare(pixels))
+            wanted = torch.from_numpy(patch_labels(truth, (found.shape[0], found.shape[1])))
+            counted = wanted != IGNORE
+            features.append(found[counted.to(found.device)])
+            labels.append(wanted[counted])
+            seen.advance()
     together = torch.cat(features)
     return fit_probe(together, torch.cat(labels).to(together.device), len(images.classes))
 
 
-class Patches:
-    """Features of the patches of pictures; where they are found is found out once for each size."""
+class PatchFeatures:
+    """Patch features of images. Their place in the network is found once per image size."""
 
-    def __init__(self, model: Looker) -> None:
+    def __init__(self, model: PatchModel) -> None:
         self.model = model
         self._known: dict[torch.Size, tuple[FeatureSource, list[str]]] = {}
 
     def layers(self, image: Tensor) -> list[str]:
-        """The attention layers that run on an image."""
+        """Return the attention layers that run on a prepared image."""
         return self._found(image)[1]
 
     def of(self, image: Tensor) -> Tensor:
-        """Features (h, w, C) of a prepared image."""
+        """Return the features (h, w, C) of a prepared image."""
         with watch_features(self.model.network, self._found(image)[0]) as features:
             self.model.run(image)
             return features()
@@ -138,8 +140,8 @@ class Patches:
         return self._known[image.shape]
 
 
-def pictures_of(images: LabelledImages, count: int | None = None) -> Iterator[tuple[NDArray[np.uint8], Any]]:
-    """Pixels (H, W, 3) and labels (H, W) of the images, or of the first so many."""
-    for index in range(len(images) if count is None else min(count, len(images))):
-        picture, raw = images.open(index)
-        yield np.asarray(picture), images.decoded(index, raw)
+def images_of(images: LabelledImages, limit: int | None = None) -> Iterator[tuple[NDArray[np.uint8], Any]]:
+    """Iterate over pixels (H, W, 3) and labels (H, W) of the images, at most `limit` of them."""
+    for index in range(len(images) if limit is None else min(limit, len(images))):
+        image, raw = images.open(index)
+        yield np.asarray(image), images.decoded(index, raw)

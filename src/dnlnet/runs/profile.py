@@ -1,48 +1,52 @@
-"""Profiles of the attention of trained models: what every head does, over pictures and their labels."""
+"""Profiles of models' attention over images, and over labelled images of a data set."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from dnlnet.artifacts.load import TrainedModel
-from dnlnet.attention import Terms
+from dnlnet.data.downloads import is_url
 from dnlnet.data.inputs import find_pictures
 from dnlnet.data.labelled import BadFileError, LabelledImages, Labels, Problem
-from dnlnet.data.pictures import read_picture
-from dnlnet.lens.measure.consistency import Truth
-from dnlnet.lens.measure.profile import Profile, profile
+from dnlnet.data.pictures import PictureLike, read_picture, read_pixels, several_pictures
+from dnlnet.lens.measure.ground_truth import BOUNDARY_WIDTH, GroundTruth
+from dnlnet.lens.measure.profile import HeadProfile, Profile
+from dnlnet.lens.measure.profile import profile as measure_profile
 from dnlnet.lens.show.attend_images import limit_pixels
 from dnlnet.lens.show.attend_request import MAX_PIXELS
-from dnlnet.lens.show.attended_image import ImageModel
-from dnlnet.lens.show.layers import Choice
-from dnlnet.lens.trace.recorded import Recorded
-from dnlnet.libraries.transformer import ForeignModel
+from dnlnet.lens.show.drawable import Drawable
+from dnlnet.lens.show.profile_figure import profile_figure
+from dnlnet.libraries.transformer import Transformer
+from dnlnet.progress import BARS, Progress
 from dnlnet.runs.labelled import labelled_data_set, open_split
-from dnlnet.runs.look import load_to_look
+from dnlnet.runs.look import AnyModel, load_to_look, looker
 from dnlnet.segmentation.data.sets import DATA_SETS, find_labels
 
-BOUNDARY_WIDTH = 2  # pixels: the patches of transformers are coarse, and wide boundaries would fill many of them
-
 Pixels = NDArray[np.uint8]
-Loaded = tuple[Pixels, Labels | None]
+Reader = Callable[[], tuple[Pixels, Labels | None]]
 
 
-@dataclass(frozen=True)
-class Profiled:
-    """What was found.
+@dataclass(frozen=True, repr=False)
+class ModelProfile(Drawable):
+    """Profile of a model's attention over images.
+
+    ``table()`` gives averages over images, ``plot()``, ``show()`` and ``save("profile.png")`` draw heat maps of
+    layers and heads.
 
     Args:
-        title: of the model.
-        profile: over all pictures that could be read; without heads if none could.
-        data: name of the data set and the split that labels are of, if there are any.
-        images: names of the pictures, in order.
-        problems: what could not be used, with its path.
+        title: Title of the model.
+        profile: Profile over all images that could be read, without heads if there was none.
+        data: Name of the data set and split that the labels come from, if there are any.
+        images: Names of the images, in order.
+        problems: Images that could not be used, each with its path.
     """
 
     title: str
@@ -53,23 +57,48 @@ class Profiled:
 
     @property
     def count(self) -> int:
-        """Pictures that were found."""
+        """Number of images that were found."""
         return len(self.images) + len(self.problems)
+
+    @property
+    def over(self) -> str:
+        """Number of images, in words."""
+        count = len(self.images)
+        return f"{count} {'image' if count == 1 else 'images'}{f' of {self.data}' if self.data else ''}"
+
+    def layers(self) -> list[HeadProfile]:
+        """Return the mean over the heads of each layer, on every image."""
+        return self.profile.layers()
+
+    def table(self, heads: Literal["mean", "all"] = "mean") -> list[dict[str, Any]]:
+        """Return one row per layer, or per head: layer, head, and the average over images of every statistic."""
+        return self.profile.table(heads)
+
+    def plot(self) -> Figure:
+        """Draw every statistic of every head as heat maps."""
+        return profile_figure(self.profile, f"{self.title}, mean over {self.over}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return averages of each layer and head, and every image's values, in JSON types."""
+        return {"model": self.title, "data": self.data, "images": self.images} | self.profile.to_json()
+
+    def __repr__(self) -> str:
+        return f"{self.title} over {self.over}\n{self.profile!r}"
 
 
 @dataclass(frozen=True)
-class _Source:
-    """Pictures to be read, with labels of so many classes if there are any."""
+class _Images:
+    """Images to be read, with labels of `classes` classes if there are any."""
 
-    items: Sequence[tuple[str, Callable[[], Loaded]]]
+    items: Sequence[tuple[str, Reader]]
     classes: int | None = None
     data: str | None = None
     problems: Sequence[str] = ()
 
 
-def profile_model(
-    model: str | Path,
-    pictures: Sequence[Path | str] = (),
+def profile(
+    model: AnyModel,
+    images: PictureLike | Sequence[PictureLike] = (),
     *,
     data: Path | str | None = None,
     data_set: str | None = None,
@@ -78,129 +107,112 @@ def profile_model(
     size: int | None = None,
     layers: Sequence[int | str] | None = None,
     head: int | None = None,
-    images: int | None = None,
     width: int = BOUNDARY_WIDTH,
     void_edges: bool = False,
-    report: Callable[[str], None] = print,
-    start: Callable[[int], None] = lambda _: None,
-    advance: Callable[[], None] = lambda: None,
-) -> Profiled:
-    """The profile of a model's attention over pictures, or over the labelled pictures of a data set.
+    limit: int | None = None,
+    progress: Progress = BARS,
+) -> ModelProfile:
+    """Profile a model's attention over images, or over the labelled images of a data set.
 
     Args:
-        model: a model file, run folder or name; or `timm:NAME`, `torchvision:NAME`, `transformers:NAME_OR_FOLDER`.
-        pictures: and folders of them; with `data`, pictures of the data set. None: all of a split of it.
-        data: folder of a data set with a class for each pixel.
-        data_set: which one it is; default: that of the model's recipe, or the only one with such folders.
-        split: default: the one that the model's recipe is tested on, or else val or test.
-        weights, size, layers: of a transformer of another library; see `dnlnet.attend`.
-        head: of every layer; default: all heads.
-        images: only the first so many.
-        width: pixels nearer than this to a contour are boundary.
-        void_edges: contours between a class and unlabelled pixels count as well.
-        report: called with what a user should know.
-        start, advance: called with the number of pictures, and after each of them.
+        model: Loaded model, model file, run folder or name; or `timm:NAME`, `torchvision:NAME`,
+            `transformers:NAME_OR_FOLDER`.
+        images: Image as `TrainedModel.predict` takes it, a folder, or a list of both; with `data`, files of the data
+            set. Default: all images of a split.
+        data: Folder of a data set with a class for each pixel.
+        data_set: Name of the data set. Default: that of the model's recipe, or the only one with such folders.
+        split: Split of the data set. Default: the one that the model's recipe is tested on, or else val or test.
+        weights, size, layers: Options of a transformer of another library; see `dnlnet.load_transformer`.
+        head: Number of one head of every layer. Default: all heads.
+        width: Pixels nearer than this to a contour are boundary.
+        void_edges: Contours between a class and unlabelled pixels count as well.
+        limit: Maximum number of images.
+        progress: Observer of the images, told what the user should know about them.
     """
-    if not pictures and data is None:
-        raise ValueError("nothing to look at: give pictures, or the folder of a labelled data set with --data DIR")
+    parts = several_pictures(images)
+    given = [images] if parts is None else parts
+    if not given and data is None:
+        raise ValueError("nothing to look at: give images, or the folder of a labelled data set with --data DIR")
     for option, value in (("--data-set", data_set), ("--split", split)):
         if data is None and value is not None:
             raise ValueError(f"{option} {value}: is of a data set; give its folder with --data DIR")
-    if pictures and split is not None:
-        raise ValueError(f"--split {split}: pictures were given, so that none are taken from a split; leave one out")
+    if given and split is not None:
+        raise ValueError(f"--split {split}: images were given, so that none are taken from a split; leave one out")
     ((title, loaded),) = load_to_look([model], weights=weights, size=size, layers=layers).items()
-    source = _open(loaded, [Path(given) for given in pictures], data, data_set, split, report)
-    items = list(islice(source.items, images))
-    look = _looker(title, loaded, layers, labelled=source.classes is not None)
+    source = _open(loaded, given, None if data is None else Path(data), data_set, split, progress)
+    items = list(islice(source.items, limit))
+    look = looker(title, loaded, layers)
     names, found, problems = list[str](), list[Profile](), list(source.problems)
-    start(len(items))
-    for name, load in items:
-        try:
-            pixels, labels = load()
-        except BadFileError as error:
-            problems.append(str(error))
-        else:
-            pixels, labels = limit_pixels(name, pixels, labels, MAX_PIXELS, report)
-            truths = None
-            if labels is not None and source.classes is not None:
-                truths = [Truth.of(torch.from_numpy(labels.astype(np.int64)), source.classes, width, void_edges)]
-            measured = profile(look(pixels), truths)
-            found.append(measured if head is None else measured.of_head(head))
-            names.append(name)
-        advance()
-    for note in loaded.notes if isinstance(loaded, ForeignModel) else ():
-        report(note)
-    return Profiled(title, Profile.joined(found) if found else Profile(()), source.data, names, problems)
-
-
-def _looker(
-    title: str, loaded: TrainedModel | ForeignModel, layers: Sequence[int | str] | None, *, labelled: bool
-) -> Callable[[Pixels], Mapping[str, Terms | Recorded]]:
-    """A function from a picture to what the model attends to in it, by the names of its layers."""
-    if isinstance(loaded, ForeignModel):
-        if layers is None:
-            return loaded.look
-        choice = Choice(layers)
-        return lambda pixels: {layer.seen.name: layer for layer in choice.of(loaded.look(pixels)).values()}
-    predictor = loaded.predictor
-    if not isinstance(predictor, ImageModel):
-        raise ValueError(f"{title} looks at videos, and profiles are of pictures; choose another model")
-
-    def look(pixels: Pixels) -> dict[str, Terms | Recorded]:
-        views = predictor.attention_views(title, pixels)
-        if labelled and any(view.covered != (1, 1) for view in views):
-            raise ValueError(f"{title}: pads pictures of this size, so that labels do not lie on its maps")
-        return {view.title: view.terms for view in views}
-
-    return look
+    with progress.track("looking", len(items)) as looked:
+        for name, read in items:
+            try:
+                pixels, labels = read()
+            except BadFileError as error:
+                problems.append(str(error))
+            else:
+                if labels is None:
+                    pixels, _ = limit_pixels(name, pixels, None, MAX_PIXELS, progress.say)
+                seen = look(pixels)
+                truths = None
+                if labels is not None and source.classes is not None:
+                    truth = GroundTruth.of(
+                        torch.from_numpy(labels.astype(np.int64)), source.classes, width, void_edges
+                    )
+                    truths = [truth.padded(seen.covered)]
+                measured = measure_profile(seen.attention, truths)
+                found.append(measured if head is None else measured.of_head(head))
+                names.append(name)
+            looked.advance()
+    for note in loaded.notes if isinstance(loaded, Transformer) else ():
+        progress.say(note)
+    return ModelProfile(title, Profile.joined(found) if found else Profile(()), source.data, names, problems)
 
 
 def _open(
-    loaded: TrainedModel | ForeignModel,
-    pictures: Sequence[Path],
-    data: Path | str | None,
+    model: TrainedModel | Transformer,
+    given: Sequence[Any],
+    data: Path | None,
     data_set: str | None,
     split: str | None,
-    report: Callable[[str], None],
-) -> _Source:
-    """The pictures to look at, with their labels if there is a data set."""
-    recipe = loaded.file.recipe if isinstance(loaded, TrainedModel) else None
-    row, opened = None, dict[str, LabelledImages]()
+    progress: Progress,
+) -> _Images:
+    """Return the images to look at, with their labels if there is a data set."""
+    row, items = None, list[tuple[str, Reader]]()
     if data is not None:
-        own = None if recipe is None or recipe.data.name not in DATA_SETS else recipe.data.name
-        row = labelled_data_set(Path(data), data_set or own)
-        if pictures:
-            opened = row.open_all(Path(data))[0]
-    if not pictures:
-        assert row is not None
-        assert data is not None
-        tested = recipe.data.test if recipe is not None and recipe.data.name == row.name else None
-        images = open_split(row, Path(data), split or tested)
-        items = [(str(pair.image), partial(_labelled, images, index)) for index, pair in enumerate(images.pairs)]
-        return _Source(items, len(images.classes), images.name)
-    found = find_pictures(pictures)
+        recipe = model.file.recipe if isinstance(model, TrainedModel) else None
+        own = recipe.data.name if recipe is not None and recipe.data.name in DATA_SETS else None
+        row = labelled_data_set(data, data_set or own)
+        if not given:
+            tested = recipe.data.test if recipe is not None and recipe.data.name == row.name else None
+            images = open_split(row, data, split or tested)
+            items = [(str(pair.image), partial(_labelled, images, index)) for index, pair in enumerate(images.pairs)]
+            return _Images(items, len(images.classes), images.name)
+    is_path = [isinstance(one, Path) or (isinstance(one, str) and not is_url(one)) for one in given]
+    found = find_pictures([Path(one) for one, path in zip(given, is_path, strict=True) if path])
+    others = [one for one, path in zip(given, is_path, strict=True) if not path]
     for text in found.left_out:
-        report(f"left out: {text}")
+        progress.say(f"left out: {text}")
     problems = [str(problem) for problem in found.problems]
-    paths = found.paths.values()
-    if row is None:
-        return _Source([(str(path), partial(_unlabelled, path)) for path in paths], problems=problems)
-    splits = list(opened.values())
-    items = [(str(path), partial(_looked_up, splits, row.name, path)) for path in paths]
-    return _Source(items, len(splits[0].classes), row.name, problems)
+    if row is not None and data is not None:
+        splits = list(row.open_all(data)[0].values())
+        items = [(str(path), partial(_looked_up, splits, row.name, path)) for path in found.paths.values()]
+        return _Images(items, len(splits[0].classes), row.name, problems)
+    items = [(str(path), partial(_unlabelled, path)) for path in found.paths.values()]
+    items += [(f"image {number}", partial(_unlabelled, one)) for number, one in enumerate(others, 1)]
+    return _Images(items, problems=problems)
 
 
-def _unlabelled(path: Path) -> Loaded:
-    return read_picture(path), None
+def _unlabelled(image: PictureLike) -> tuple[Pixels, None]:
+    return read_pixels(image), None
 
 
-def _labelled(images: LabelledImages, index: int) -> Loaded:
-    picture, raw = images.open(index)
-    return np.asarray(picture), images.decoded(index, raw)
+def _labelled(images: LabelledImages, index: int) -> tuple[Pixels, Labels]:
+    image, raw = images.open(index)
+    return np.asarray(image), images.decoded(index, raw)
 
 
-def _looked_up(splits: Sequence[LabelledImages], name: str, path: Path) -> Loaded:
+def _looked_up(splits: Sequence[LabelledImages], name: str, path: Path) -> tuple[Pixels, Labels]:
     labels = find_labels(splits, path)
     if labels is None:
-        raise BadFileError(Problem(path, f"is not a picture of {name}; leave out --data, or the picture"))
+        raise BadFileError(Problem(path, f"is not an image of {name}; leave out --data, or the image"))
     return read_picture(path), labels

@@ -25,7 +25,7 @@ from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
 from dnlnet.registry import match_recipes
-from dnlnet.runs.consistency import measure_consistency
+from dnlnet.runs.consistency import consistency
 from dnlnet.runs.run_folder import CACHE
 from dnlnet.runs.train import train
 from dnlnet.signals import StopSignal, exit_on_stop_signals, handle_stop_signals
@@ -242,7 +242,7 @@ def measure_run(folder: Path, data: Path | None, width: int, void_edges: bool = 
     content |= {"gamma": gates, "overlaps": None, "random": None, "width": width, "void_edges": void_edges}
     if blocks:
         try:
-            found = measure_consistency([path], data, width=width, void_edges=void_edges).table()
+            found = consistency([path], data, width=width, void_edges=void_edges, progress=SILENT).table()
         except ValueError:
             return content  # the task has no labels for each pixel
         means = {name: {key: value and value.mean for key, value in row.items()} for name, row in found.items()}

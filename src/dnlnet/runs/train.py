@@ -21,7 +21,7 @@ from dnlnet.data.fingerprint import fingerprint
 from dnlnet.engine import distributed
 from dnlnet.engine.optim import MOMENTS
 from dnlnet.engine.ownership import lock_run_folder
-from dnlnet.engine.train import CHECKPOINTS, Outcome, Stage, resume_point
+from dnlnet.engine.train import CHECKPOINTS, Outcome, resume_point
 from dnlnet.engine.train import train as run_stages
 from dnlnet.files import atomic_write
 from dnlnet.progress import BARS, SILENT, Progress, Tracker
@@ -120,7 +120,7 @@ def train(
         return run_stages(
             task,
             model,
-            _stages(recipe, training),
+            training,
             recipe.settings(seed=seed, workers=workers, skip_nonfinite=skip_nonfinite),
             out,
             device=place,
@@ -149,17 +149,6 @@ def _tracked(progress: Progress, name: str, stack: ExitStack) -> Callable[[int, 
             tracker = None
 
     return show
-
-
-def _stages(recipe: Recipe, training: Sequence[Samples]) -> list[Stage]:
-    """The rounds of training: the first, and what comes then."""
-    schedule = recipe.schedule
-    first = Stage(training[0], schedule.iterations, recipe.optim.lr, schedule.learning_rate(schedule.iterations))
-    later = [
-        Stage(samples, phase.iterations, phase.lr, schedule.learning_rate(phase.iterations), phase.unfrozen)
-        for samples, phase in zip(training[1:], schedule.then, strict=True)
-    ]
-    return [first, *later]
 
 
 def _require_same_classes(recipe: Recipe, training: Sequence[Samples], validation: Samples | None) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dnlnet.attention import VARIANTS
+from dnlnet.engine.settings import Optim, Phase, Schedule, Training
 from dnlnet.recipes.methods import METHODS
-from dnlnet.recipes.schema import Measured, Optim, PaperRow, Phase, Schedule, Training
+from dnlnet.recipes.schema import Measured, PaperRow
 from dnlnet.segmentation.schema import Data, Evaluation, Loss, Ohem, SegmentationRecipe, SegmentorModel
 
 # Eq. 12 has no gate, and the text does not mention one. The release has gamma on the pairwise output alone.

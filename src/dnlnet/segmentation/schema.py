@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from dnlnet.data.transforms import Augmentation
 from dnlnet.errors import shown
-from dnlnet.recipes.ranges import (
+from dnlnet.fields import (
     Count,
     Dilation,
     Few,
@@ -15,13 +15,14 @@ from dnlnet.recipes.ranges import (
     Index,
     InnerShare,
     OutputStride,
+    Part,
     Positive,
     Scale,
     Share,
     Size,
     Weight,
 )
-from dnlnet.recipes.schema import DataPart, Model, Part, Recipe, require_rising
+from dnlnet.recipes.schema import DataPart, Model, Recipe, require_rising
 from dnlnet.segmentation.data.views import View
 from dnlnet.segmentation.sources import SOURCES
 
@@ -95,7 +96,7 @@ class Data(DataPart):
 
     def augmentation(self) -> Augmentation:
         """How crops are drawn."""
-        return self.build(Augmentation)
+        return Augmentation(self.crop, self.scales, self.aspects, self.short_side, self.flip, self.brightness)
 
 
 class Ohem(Part):
@@ -145,8 +146,18 @@ class Evaluation(Part):
         """Return how images are fed to the network of this model."""
         from dnlnet.segmentation.inference import Inference
 
-        fill = model.network_pixels().zero()
-        return self.build(Inference, align_corners=model.align_corners, fill=fill)
+        return Inference(
+            window=self.window,
+            stride=self.stride,
+            short_side=self.short_side,
+            long_side=self.long_side,
+            scales=self.scales,
+            flip=self.flip,
+            align_corners=model.align_corners,
+            image_corners=self.image_corners,
+            divisor=self.divisor,
+            fill=model.network_pixels().zero(),
+        )
 
 
 class SegmentationRecipe(Recipe):

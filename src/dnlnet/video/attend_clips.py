@@ -18,8 +18,7 @@ from dnlnet.lens.show.attend_request import AttendRequest, AttendResult, Query
 from dnlnet.lens.show.attention_files import Arrays, numbered_maps, write_attention
 from dnlnet.lens.show.clip_figure import ClipPoint, clip_figure, clip_position
 from dnlnet.lens.trace.capture import capture_blocks
-from dnlnet.video.data.opening import open_any
-from dnlnet.video.data.video import is_video
+from dnlnet.video.data.opening import is_video, open_any
 from dnlnet.video.predictor import VideoModel
 
 _DOTS = 150  # per inch: as wide as a screen

@@ -1,6 +1,6 @@
-"""Top-1 and top-5 accuracy."""
+"""Top-1 and top-5 accuracy of videos."""
 
-# B videos or images, V views of one, K classes
+# B videos, V views of a video, K classes
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-RANKS = {"top1": 1, "top5": 5}  # with fewer classes, all of them
+RANKS = {"top1": 1, "top5": 5}  # k is at most the number of classes
 
 
 class TopK:
-    """Samples of each class whose label is among the k most confident classes, counted over any number of samples.
+    """Accuracy of the k most confident classes.
 
-    Of classes with equal scores the one with the lower number counts as surer. Scores that are no numbers are wrong.
+    Among classes with equal scores, the lower number ranks first. Scores with nan are wrong.
 
     Args:
-        classes: number of classes; labels are 0..classes - 1.
+        classes: Number of classes; labels are 0..classes - 1.
 
     >>> metric = TopK(classes=3)
     >>> metric.update(torch.tensor([[0.7, 0.2, 0.1], [0.5, 0.1, 0.4]]), torch.tensor([0, 2]))
@@ -30,12 +30,12 @@ class TopK:
         if classes < 1:
             raise ValueError(f"classes must be at least 1, got {classes}")
         self.classes = classes
-        self.counts = torch.zeros(1 + len(RANKS), classes, dtype=torch.int64)  # all of a class, then right ones
-        self.skipped: list[str] = []  # samples without a prediction, in words
-        self.notes: list[str] = []  # what is wrong with samples that were counted all the same
+        self.counts = torch.zeros(1 + len(RANKS), classes, dtype=torch.int64)  # all samples, then correct ones
+        self.skipped: list[str] = []  # samples without a prediction, with the reason
+        self.notes: list[str] = []  # defects of samples that count
 
     def update(self, scores: Tensor, labels: Tensor) -> None:
-        """Count samples by their scores, the higher the surer, (B, K), and labels, (B,)."""
+        """Count samples with these scores, (B, K), and labels, (B,)."""
         if scores.dim() != 2 or scores.shape[1] != self.classes or labels.shape != scores.shape[:1]:
             shapes = f"scores are {tuple(scores.shape)} and labels {tuple(labels.shape)}"
             raise ValueError(f"{shapes}; expected (B, {self.classes}) and (B,)")
@@ -44,22 +44,22 @@ class TopK:
         if len(outside):
             raise ValueError(f"label {int(outside[0])} is outside 0..{self.classes - 1}")
         own = scores.gather(1, labels[:, None])
-        surer = (scores > own) | ((scores == own) & (torch.arange(self.classes) < labels[:, None]))
-        rank = surer.sum(dim=1).where(scores.isfinite().all(dim=1), self.classes)
-        right = [rank < min(k, self.classes) for k in RANKS.values()]
-        for row, chosen in enumerate([torch.ones_like(labels, dtype=torch.bool), *right]):
+        better = (scores > own) | ((scores == own) & (torch.arange(self.classes) < labels[:, None]))
+        rank = better.sum(dim=1).where(scores.isfinite().all(dim=1), self.classes)
+        correct = [rank < min(k, self.classes) for k in RANKS.values()]
+        for row, chosen in enumerate([torch.ones_like(labels, dtype=torch.bool), *correct]):
             self.counts[row] += labels[chosen].bincount(minlength=self.classes)
 
     def skip(self, reasons: Sequence[str]) -> None:
-        """Note samples that cannot be read, and so do not count."""
+        """Note unreadable samples, which do not count."""
         self.skipped += reasons
 
     def note(self, notes: Sequence[str]) -> None:
-        """Note what is wrong with samples that count all the same."""
+        """Note defects of samples that count."""
         self.notes += notes
 
     def merge(self, gather: Callable[[Any], list[Any]]) -> None:
-        """Take in what other processes counted; `gather` gives the list of every process's counts.
+        """Add the counts of other processes; `gather` returns those of every process.
 
         >>> metric = TopK(2)
         >>> metric.update(torch.tensor([[0.7, 0.3]]), torch.tensor([0]))
@@ -74,23 +74,22 @@ class TopK:
 
     @property
     def count(self) -> int:
-        """How many samples were counted."""
+        """Number of counted samples."""
         return int(self.counts[0].sum())
 
     def scores(self) -> dict[str, float]:
-        """Top-1 and top-5 accuracy; nan if there are no samples."""
-        totals = self.counts.sum(dim=1).tolist()
-        shares = [right / totals[0] if totals[0] else math.nan for right in totals[1:]]
-        return dict(zip(RANKS, shares, strict=True))
+        """Return top-1 and top-5 accuracy; nan without samples."""
+        count, *correct = self.counts.sum(dim=1).tolist()
+        return {name: value / count if count else math.nan for name, value in zip(RANKS, correct, strict=True)}
 
     def class_scores(self) -> list[float | None]:
-        """The share of each class's samples for which it is the most confident; None for a class without samples."""
-        every, right = self.counts[0].tolist(), self.counts[1].tolist()
-        return [right[label] / count if count else None for label, count in enumerate(every)]
+        """Return top-1 accuracy of each class; None for a class without samples."""
+        counts, correct = self.counts[0].tolist(), self.counts[1].tolist()
+        return [value / count if count else None for value, count in zip(correct, counts, strict=True)]
 
 
 def averaged(logits: Tensor) -> Tensor:
-    """The scores of a video from those of its views: the mean of softmax, (V, K) -> (K,).
+    """Return the mean of softmax over the views of a video, (V, K) -> (K,).
 
     >>> averaged(torch.tensor([[0.0, 0.0], [99.0, 0.0]]))
     tensor([0.7500, 0.2500])

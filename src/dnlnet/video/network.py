@@ -1,4 +1,4 @@
-"""The paper's action recognition network: a slow-only ResNet with blocks in its middle stages, and a classifier."""
+"""The paper's action recognition network: a slow-only ResNet with attention blocks, and a linear classifier."""
 
 # B batch, T frames, H, W size of a frame, K classes
 
@@ -12,21 +12,21 @@ from dnlnet.attention.spec import Options
 from dnlnet.backbones import SlowOnly
 from dnlnet.errors import unknown
 
-# A block after every so many residual blocks, by stage: layer2 is res3, layer3 is res4. Five in a ResNet-50.
-PLACEMENT: Mapping[str, int] = {"layer2": 2, "layer3": 2}
+# Stage -> residual blocks per attention block; layer2 is res3, layer3 is res4. Five blocks in a ResNet-50.
+_SPACING: Mapping[str, int] = {"layer2": 2, "layer3": 2}
 
 
 class VideoClassifier(nn.Module):
-    """The class of a clip.
+    """Classifier of clips.
 
     Args:
-        backbone: its last map goes to the classifier; the blocks go into it.
-        classes: number of classes.
-        variant: attention of the blocks, a row of `dnlnet.VARIANTS`; None leaves them out (the baseline).
-        placement: stage -> numbers of the residual blocks, counted from 0, that a block comes after, behind their
-            last activation; None is the paper's, after every second one of res3 and res4.
-        dropout: share of the features that are left out in training.
-        preset, **options: of the blocks, as for `dnlnet.NonLocalBlock`.
+        backbone: Network that the blocks are inserted into. Its last map goes to the classifier.
+        classes: Number of classes.
+        variant: Attention variant, a row of `dnlnet.VARIANTS`; None for the baseline without blocks.
+        placement: Stage -> numbers of the residual blocks, from 0, that are followed by an attention block. Default:
+            every second one of res3 and res4, as in the paper.
+        dropout: Dropout probability of the features.
+        preset, **options: Settings of the blocks, as for `dnlnet.NonLocalBlock`.
 
     >>> import torch
     >>> model = VideoClassifier(SlowOnly("slow_only_tiny"), classes=5, variant="dnl", pool=2).eval()
@@ -57,33 +57,33 @@ class VideoClassifier(nn.Module):
         nn.init.zeros_(self.classifier.bias)
 
     def forward(self, clips: Tensor) -> Tensor:
-        """(B, K) logits for normalised (B, 3, T, H, W) clips."""
+        """Return logits (B, K) of normalised clips (B, 3, T, H, W)."""
         features = self.backbone(clips)[-1].mean(dim=(2, 3, 4))
         logits: Tensor = self.classifier(self.dropout(features))
         return logits
 
 
 def places(backbone: SlowOnly, placement: Mapping[str, Sequence[int]] | None = None) -> list[str]:
-    """Names of the residual blocks that an attention block comes after.
+    """Return the names of the residual blocks that are followed by an attention block.
 
     >>> places(SlowOnly("slow_only_r50"))
     ['layer2.1', 'layer2.3', 'layer3.1', 'layer3.3', 'layer3.5']
     """
     counts = {name: len(stage) for name, stage in backbone.stages.items()}
     if placement is None:
-        placement = {stage: range(every - 1, counts[stage], every) for stage, every in PLACEMENT.items()}
+        placement = {stage: range(every - 1, counts[stage], every) for stage, every in _SPACING.items()}
     for stage, numbers in placement.items():
         if stage not in counts:
             raise unknown("stage", stage, counts)
         for number in numbers:
             if not 0 <= number < counts[stage]:
                 raise ValueError(
-                    f"{stage} of {backbone.name} has no residual block {number}; choose among 0..{counts[stage] - 1}"
+                    f"{stage} of {backbone.name} has no residual block {number}; expected 0..{counts[stage] - 1}"
                 )
     found = [f"{stage}.{number}" for stage, numbers in placement.items() for number in numbers]
     if not found:
         raise ValueError(
-            f"{backbone.name} with {counts} residual blocks has no place for a block; "
-            "name one in placement=, or leave the blocks out with variant=None"
+            f"{backbone.name} with {counts} residual blocks has no default place for a block; "
+            "pass placement=, or variant=None for no blocks"
         )
     return found

@@ -1,20 +1,21 @@
-"""The action recognition rows of the paper, and small recipes that train on a CPU.
+"""Recipes of the paper's action recognition table, and small ones that train on a CPU.
 
-Settings are those of the slow-only network that the paper follows: 8 frames, every eighth of a video at 30 frames a
-second; 196 epochs of 240,000 videos, half a period of a cosine after a warm-up of 34 epochs. Norms do not decay, and
-momentum is Nesterov's (the default of PySlowFast).
+Settings are those of the slow-only network that the paper follows: 8 frames, every eighth of a video at 30 frames per
+second; 196 epochs of 240,000 videos; a cosine schedule after a warm-up of 34 epochs. Norms have no weight decay, and
+momentum is Nesterov's (PySlowFast's default).
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dnlnet.backbones.pixels import UNIT_DEVIATION, UNIT_MEAN
+from dnlnet.engine.settings import Optim, Schedule, Training
 from dnlnet.recipes.methods import METHODS
-from dnlnet.recipes.schema import Measured, Optim, PaperRow, Schedule, Training
+from dnlnet.recipes.schema import Measured, PaperRow
 from dnlnet.video.schema import VideoClassifierModel, VideoData, VideoRecipe, Views
 
 _EPOCH = 240_000 // 64
-# By variant, as Table 7 prints them.
+# Top-1 and top-5 by variant, from Table 7.
 _PAPER: Mapping[str | None, tuple[float, float]] = {
     None: (74.94, 91.90),
     "nl": (75.95, 92.29),
@@ -28,9 +29,9 @@ _KINETICS: dict[str, Any] = {
     "schedule": Schedule(iterations=196 * _EPOCH, batch=64, kind="cosine", warmup=34 * _EPOCH, warmup_start=0.1),
     "training": Training(evaluate_every=20 * _EPOCH, save_every=1000),
 }
-# Six classes of UCF101, 60 videos, at half the size: minutes on two cores. Pixels are as ImageNet's networks take
-# them, and norms keep those networks' statistics: with those of six clips at a time, and a rate that suits them, the
-# baseline came out at 0.93 for one seed and at 0.73 for another.
+# Six classes of UCF101, 60 videos, at half the size: minutes on two cores. Pixels are normalised as for ImageNet, and
+# norms keep their ImageNet statistics: with the statistics of batches of six clips, and a learning rate to match, the
+# baseline reached 0.93 with one seed and 0.73 with another.
 _UCF6: dict[str, Any] = {
     "data": VideoData(
         name="ucf101",
@@ -66,7 +67,7 @@ _MEASURED: Mapping[str, Measured] = {
 
 
 def video_recipes() -> Iterator[VideoRecipe]:
-    """Every video recipe, in the order of the paper's table."""
+    """Yield every video recipe, in the order of the paper's table."""
     for variant, scores in _PAPER.items():
         paper = PaperRow(
             table="Table 7, slow-only ResNet-50 on Kinetics",

@@ -1,4 +1,4 @@
-"""What a video recipe says."""
+"""Schema of video recipes."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
@@ -7,36 +7,36 @@ from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from dnlnet.backbones import VIDEO_BACKBONES
 from dnlnet.backbones.pixels import Pixels
-from dnlnet.recipes.ranges import Deviation, Few, FrameRate, Index, PartShare, Share, Text
-from dnlnet.recipes.schema import DataPart, Model, Part, Recipe, require_rising
+from dnlnet.fields import Deviation, Few, FrameRate, Index, Part, PartShare, Share, Text
+from dnlnet.recipes.schema import DataPart, Model, Recipe, require_rising
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.sources import SOURCES
 
-MOST_SEEN = 2**30  # pixels that a network may be asked to look at for one video; 30 views of Kinetics have 2^24
+MOST_SEEN = 2**30  # pixels in all views of a video; 30 views of Kinetics have 2^24
 
 
 class VideoClassifierModel(Model):
-    """A classifier of clips: see `dnlnet.video.network.VideoClassifier`."""
+    """Model settings (see `dnlnet.video.network.VideoClassifier`)."""
 
     backbones: ClassVar[Mapping[str, object]] = VIDEO_BACKBONES
 
     backbone: str = "slow_only_r50"
     preset: str = "slowfast"
-    placement: Mapping[str, tuple[Index, ...]] | None = None  # stage -> residual blocks; None is the paper's
+    placement: Mapping[str, tuple[Index, ...]] | None = None  # stage -> residual blocks; None for the paper's
     dropout: PartShare = 0.5
 
 
 class VideoData(DataPart):
-    """A data set of videos, its splits, which frames make a clip, and how clips are drawn for training."""
+    """Data set, its splits, the sampling of clips, and their augmentation."""
 
     name: Text = "kinetics"
     frames: Few = 8
-    stride: Few = 8  # frames from one of a clip to the next
-    rate: FrameRate = 30.0  # frames a second that videos are taken to have
+    stride: Few = 8  # frames between those of a clip
+    rate: FrameRate = 30.0  # frames per second at which videos are sampled
     short_sides: tuple[Few, Few] = (256, 320)
     crop: Few = 224
     flip: Share = 0.5
-    mean: tuple[Share, Share, Share] = (0.45, 0.45, 0.45)  # of pixels in 0..1, and their deviation
+    mean: tuple[Share, Share, Share] = (0.45, 0.45, 0.45)  # of pixels in 0..1
     deviation: tuple[Deviation, Deviation, Deviation] = (0.225, 0.225, 0.225)
 
     @field_validator("short_sides")
@@ -51,27 +51,27 @@ class VideoData(DataPart):
         return self
 
     def clip(self) -> Clip:
-        """Which frames make a clip."""
-        return self.build(Clip, count=self.frames)
+        """Return the sampling of clips."""
+        return Clip(self.frames, self.stride, self.rate)
 
     def pixels(self) -> Pixels:
-        """How clips are normalised."""
+        """Return the normalisation of clips."""
         mean, deviation = (tuple(255 * value for value in values) for values in (self.mean, self.deviation))
         return Pixels(mean, deviation)
 
 
 class Views(Part):
-    """How a video is tested: clips spread over its length, crops over the longer side of each."""
+    """Views of a video in testing: clips spread over its length, crops spread over its longer side."""
 
     clips: Few = 10
     crops: Annotated[int, Field(strict=True, ge=1, le=1000)] = 3
     short_side: Few = 256
-    # Files written before it was renamed call it at_once.
+    # Files of earlier versions call it at_once.
     views_per_batch: Annotated[Few, Field(validation_alias=AliasChoices("views_per_batch", "at_once"))] = 8
 
 
 class VideoRecipe(Recipe):
-    """Classes of videos."""
+    """Recipe for classifying videos."""
 
     task: Literal["video"] = "video"
     model: VideoClassifierModel
@@ -80,7 +80,7 @@ class VideoRecipe(Recipe):
     sources = SOURCES
 
     def seen_pixels(self) -> int:
-        """Return how many pixels the network looks at for one video; all its views are in memory together."""
+        """Return the number of pixels in all views of a video, which are in memory at the same time."""
         views = self.evaluation
         return views.clips * views.crops * self.data.frames * views.short_side**2
 
@@ -90,7 +90,7 @@ class VideoRecipe(Recipe):
             views, side = self.evaluation, self.evaluation.short_side
             raise ValueError(
                 f"{views.clips} x {views.crops} views of {self.data.frames} frames of {side} x {side} are "
-                f"{self.seen_pixels():,} pixels for a video; expected at most {MOST_SEEN:,}: lower evaluation.clips, "
+                f"{self.seen_pixels():,} pixels per video; expected at most {MOST_SEEN:,}: lower evaluation.clips, "
                 "evaluation.crops, evaluation.short_side or data.frames"
             )
         return self

@@ -98,7 +98,7 @@ def test_strange_and_damaged_files_are_refused_in_words(tmp_path: Path) -> None:
 
 
 class _Trap:
-    """Whose unpickling makes a folder."""
+    """Creates a folder when it is unpickled."""
 
     def __init__(self, made: Path) -> None:
         self.made = made
@@ -109,14 +109,14 @@ class _Trap:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A PyTorch program with free lengths, as `dnlnet export` writes them."""
+    """PyTorch program of free batch size, written by `dnlnet export`."""
     path = tmp_path_factory.mktemp("program") / "model.pt2"
     export(read_model_file(STORED), path, "torch", size=(32, 32), free=("batch",))
     return path
 
 
 def _changed(program: Path, path: Path, change: dict[str, bytes], compression: int = ZIP_STORED) -> Path:
-    """A copy of an archive in which the parts whose names end so have other contents."""
+    """Copy an archive with new contents for the parts whose names have these endings."""
     with ZipFile(program) as old, ZipFile(path, "w", compression) as new:
         for name in old.namelist():
             ending = next((ending for ending in change if name.endswith(ending)), None)
@@ -126,7 +126,7 @@ def _changed(program: Path, path: Path, change: dict[str, bytes], compression: i
 
 @pytest.mark.filterwarnings("ignore")
 def test_code_in_a_program_does_not_run(program: Path, tmp_path: Path) -> None:
-    """A pickle in the place of the example inputs, and an expression in the place of a free length."""
+    """The example inputs become a pickle, and a free length an expression."""
     pickled, evaluated = tmp_path / "pickled", tmp_path / "evaluated"
     buffer = BytesIO()
     torch.save(((_Trap(pickled),), {}), buffer)

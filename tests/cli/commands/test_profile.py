@@ -8,10 +8,11 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from dnlnet.cli.main import app
-from dnlnet.lens.measure.consistency import Truth
-from dnlnet.lens.measure.profile import OVERLAPS, STATISTICS, profile
-from dnlnet.libraries.transformer import load_foreign
-from dnlnet.runs.profile import profile_model
+from dnlnet.lens.measure.ground_truth import GroundTruth
+from dnlnet.lens.measure.profile import OVERLAPS, STATISTICS
+from dnlnet.lens.measure.profile import profile as profile_captured
+from dnlnet.libraries.transformer import load_transformer
+from dnlnet.runs.profile import profile
 from trees import camvid_tree, folder_tree, oxford_pets_tree, pascal_context_tree, save, truncate, write_image
 
 VIT = ("timm:vit_tiny_patch16_224", "--weights", "none")
@@ -32,7 +33,7 @@ def test_tables_numbers_and_heat_maps_of_a_transformer(photo: Path, tmp_path: Pa
     out, figure = tmp_path / "out" / "profile.json", tmp_path / "profile.png"
     result = command(*VIT, photo, tmp_path / "b.png", "--json", out, "--picture", figure)
     assert result.exit_code == 0, result.output
-    assert "2 pictures" in result.output
+    assert "2 images" in result.output
     assert all(f"blocks.{layer}.attn" in result.output for layer in range(12))
     assert "ground truth" not in result.output
     content = json.loads(out.read_text())
@@ -57,7 +58,7 @@ def test_layers_and_heads_are_chosen(photo: Path) -> None:
 def test_labelled_pictures_of_a_data_set_give_overlaps(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     torch.manual_seed(0)
-    found = profile_model(VIT[0], data=root, weights="none", layers=[0], width=3, report=lambda _: None)
+    found = profile(VIT[0], data=root, weights="none", layers=[0], width=3)
     assert (found.data, found.problems) == ("camvid val", [])
     assert found.images == [str(path) for path in sorted((root / "val").iterdir())]
     path = Path(found.images[0])
@@ -65,7 +66,7 @@ def test_labelled_pictures_of_a_data_set_give_overlaps(tmp_path: Path) -> None:
         pixels, labels = np.asarray(picture.convert("RGB")), torch.from_numpy(np.array(raw)).long()
     labels[labels == 11] = 255
     torch.manual_seed(0)  # for the same random weights
-    own = profile(load_foreign(VIT[0], "none").look(pixels), [Truth.of(labels, 11, 3)])
+    own = profile_captured(load_transformer(VIT[0], "none").look(pixels), [GroundTruth.of(labels, 11, 3)])
     assert found.profile.statistics == [*STATISTICS, *OVERLAPS]
     assert {name: values[0] for name, values in found.profile[1].values.items()} == {
         name: values[0] for name, values in own[1].values.items()
@@ -81,18 +82,18 @@ def test_both_tables_are_printed_with_labels(tmp_path: Path) -> None:
         out = tmp_path / "profile.json"
         result = command(*VIT, "--data", root, "--layers", "0", "--images", 1, "--json", out, *option)
         assert result.exit_code == 0, result.output
-        assert "1 picture of oxford_pets test" in result.output
+        assert "1 image of oxford_pets test" in result.output
         assert "uniform" in result.output
         found.append(json.loads(out.read_text())["layers"][0]["uniform_boundary"]["mean"])
-    assert found == pytest.approx([0, 8 / 32], abs=0.02)  # of two contours, two pixels on each side; cells overlap
+    assert found == pytest.approx([0, 16 / 32], abs=0.02)  # five pixels on each side of two contours, 6 pixels apart
 
 
 def test_given_pictures_get_the_labels_of_their_data_set(tmp_path: Path, photo: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     known = sorted((root / "train").iterdir())[0]
-    found = profile_model(VIT[0], [known, photo], data=root, weights="none", layers=[0], report=lambda _: None)
+    found = profile(VIT[0], [known, photo], data=root, weights="none", layers=[0])
     assert found.images == [str(known)]
-    assert found.problems == [f"{photo}: is not a picture of camvid; leave out --data, or the picture"]
+    assert found.problems == [f"{photo}: is not an image of camvid; leave out --data, or the image"]
     assert found.profile[0].values["pair_within"][0] is not None
 
 
@@ -111,7 +112,7 @@ def test_a_picture_that_cannot_be_read_is_told_and_the_others_are_profiled(photo
     truncate(tmp_path / "broken.png")
     result = command(*VIT, photo, tmp_path / "broken.png", "--layers", "0")
     assert result.exit_code == 1
-    assert "1 picture;" in result.output
+    assert "1 image;" in result.output
     assert "not done" in result.output
     alone = command(*VIT, tmp_path / "broken.png", "--layers", "0", "--json", tmp_path / "none.json")
     assert alone.exit_code == 2
@@ -121,10 +122,10 @@ def test_a_picture_that_cannot_be_read_is_told_and_the_others_are_profiled(photo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([*VIT], "give pictures, or the folder of a labelled data set with --data DIR"),
+        ([*VIT], "with --data DIR"),
         ([*VIT, "PHOTO", "--split", "val"], "--split val: is of a data set; give its folder"),
         ([*VIT, "PHOTO", "--data-set", "camvid"], "--data-set camvid: is of a data set"),
-        ([*VIT, "PHOTO", "--data", "PETS", "--split", "test"], "pictures were given"),
+        ([*VIT, "PHOTO", "--data", "PETS", "--split", "test"], "--split test: images were given"),
         ([*VIT, "--data", "PETS", "--data-set", "oxford_pet"], "did you mean 'oxford_pets'"),
         ([*VIT, "--data", "PETS", "--split", "tset"], "did you mean 'test'"),
         ([*VIT, "--data", "CONTEXT"], "looks like pascal_context and pascal_context_60; say which"),
@@ -152,6 +153,6 @@ def test_bad_input_ends_in_a_sentence(arguments: list[str], message: str, photo:
 
 def test_the_data_set_is_known_by_its_folders(tmp_path: Path) -> None:
     root = folder_tree(tmp_path / "mine")
-    found = profile_model(VIT[0], data=root, weights="none", layers=[0], images=1, report=lambda _: None)
+    found = profile(VIT[0], data=root, weights="none", layers=[0], limit=1)
     assert found.data is not None
     assert len(found.images) == 1

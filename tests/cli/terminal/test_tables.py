@@ -1,4 +1,4 @@
-"""Tables on a terminal of 80 columns: no cell is cut."""
+"""Tables keep short cells whole on a terminal of 80 columns."""
 
 import pytest
 

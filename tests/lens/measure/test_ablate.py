@@ -34,7 +34,7 @@ def test_ablated_models_attend_to_what_is_left_and_come_back(name: str, term: st
     assert not torch.equal(output, expected)
     assert torch.equal(found.run(), expected)
     for recorded in attention.values():
-        query = recorded.seen.query
+        query = recorded.call.query
         if term == "unary":
             torch.testing.assert_close(query.mean(dim=-2), torch.zeros_like(query[..., 0, :]), **EXACT)
         else:
@@ -148,8 +148,8 @@ def test_a_chosen_layer_alone_is_changed() -> None:
         found.run()
     with capture(found.network) as after, ablate(found.network, "pairwise", "blocks.1.attn", heads=[2]):
         found.run()
-    assert torch.equal(before["blocks.0.attn"].seen.query, after["blocks.0.attn"].seen.query)
-    old, new = before["blocks.1.attn"].seen, after["blocks.1.attn"].seen
+    assert torch.equal(before["blocks.0.attn"].call.query, after["blocks.0.attn"].call.query)
+    old, new = before["blocks.1.attn"].call, after["blocks.1.attn"].call
     assert torch.equal(old.query[:, :2], new.query[:, :2])
     assert torch.equal(old.key, new.key)
     mean = old.query[:, 2:].mean(dim=-2, keepdim=True)
@@ -230,7 +230,7 @@ def test_a_block_has_one_head() -> None:
 def test_a_model_without_attention_warns() -> None:
     net = nn.Sequential(nn.Linear(3, 3))
     with (
-        pytest.warns(UserWarning, match="nothing was taken out: no attention ran in 0 inside"),
+        pytest.warns(UserWarning, match="no attention ran in 0 inside"),
         ablate(net, "unary", "0"),
     ):
         net(torch.rand(1, 3))

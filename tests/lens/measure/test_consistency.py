@@ -11,16 +11,13 @@ from dnlnet.lens.measure.consistency import (
     RANDOM,
     Average,
     Overlaps,
-    Truth,
     average_overlaps,
-    block_looker,
-    boundary_map,
-    find_overlaps,
     measure_overlaps,
-    uniform_terms,
+    overlaps_of_heads,
+    uniform_overlaps,
 )
-from dnlnet.lens.trace.capture import find_blocks, watch_blocks
-from dnlnet.segmentation.data.samples import Sample
+from dnlnet.lens.measure.ground_truth import GroundTruth
+from dnlnet.lens.trace.capture import capture_blocks, find_blocks, watch_blocks
 
 GRID = (4, 6)
 CELL = 8  # pixels of a cell
@@ -44,11 +41,16 @@ def terms_of(pairwise: torch.Tensor | None, unary: torch.Tensor | None = None) -
     )
 
 
+def find_overlaps(terms: Terms, truth: GroundTruth) -> Overlaps:
+    (found,) = overlaps_of_heads(terms, truth)
+    return found
+
+
 THREE = labels_of(["000111", "000111", "002222", "002222"])
 
 
 def test_a_map_equal_to_the_region_overlaps_by_one_within_it() -> None:
-    truth = Truth.of(THREE, classes=3)
+    truth = GroundTruth.of(THREE, classes=3)
     of_cell = truth.query_classes(GRID)
     same = (of_cell[:, None] == of_cell).double()
     found = find_overlaps(terms_of(same / same.sum(1, keepdim=True)), truth)
@@ -57,15 +59,17 @@ def test_a_map_equal_to_the_region_overlaps_by_one_within_it() -> None:
 
 
 def test_a_map_equal_to_the_other_regions_overlaps_by_nothing_within() -> None:
-    truth = Truth.of(THREE, classes=3)
+    truth = GroundTruth.of(THREE, classes=3)
     of_cell = truth.query_classes(GRID)
     other = (of_cell[:, None] != of_cell).double()
     assert find_overlaps(terms_of(other / other.sum(1, keepdim=True)), truth).pair_within == pytest.approx(0)
 
 
 def test_a_uniform_map_overlaps_by_the_share_of_the_area() -> None:
-    truth = Truth.of(THREE, classes=3)
-    found = find_overlaps(uniform_terms(terms_of(None, torch.ones(24))), truth)
+    truth = GroundTruth.of(THREE, classes=3)
+    found = uniform_overlaps(GRID, GRID, truth)
+    every = torch.ones(24, 24) / 24
+    assert vars(find_overlaps(terms_of(every, every[0]), truth)) == pytest.approx(vars(found), abs=1e-6)
     shares = torch.tensor([10 / 24, 6 / 24, 8 / 24])
     assert found.pair_within == pytest.approx(float((shares**2).sum()))
     edge = float(truth.boundary.float().mean())
@@ -74,7 +78,7 @@ def test_a_uniform_map_overlaps_by_the_share_of_the_area() -> None:
 
 
 def test_a_unary_map_on_one_cell_overlaps_by_the_boundary_in_that_cell() -> None:
-    truth = Truth.of(THREE, classes=3, width=3)
+    truth = GroundTruth.of(THREE, classes=3, width=3)
     on_one = torch.zeros(24)
     on_one[2] = 1  # columns 16..23, its right edge on a contour: 3 of 8 columns are near it
     assert find_overlaps(terms_of(None, on_one), truth).unary_boundary == pytest.approx(3 / 8)
@@ -82,7 +86,7 @@ def test_a_unary_map_on_one_cell_overlaps_by_the_boundary_in_that_cell() -> None
 
 def test_void_queries_are_dropped_and_void_mass_is_told() -> None:
     labels = labels_of(["000...", "000...", "000...", "000..."])
-    truth = Truth.of(labels, classes=1)
+    truth = GroundTruth.of(labels, classes=1)
     left = torch.tensor([0.0, 0, 0, 1, 1, 1]).repeat(4)  # 1 where void
     rows = torch.where(left[:, None] > 0, left / 12, (1 - left) / 12 * 0.75 + left / 12 * 0.25)
     found = find_overlaps(terms_of(rows, left / 12), truth)
@@ -93,7 +97,7 @@ def test_void_queries_are_dropped_and_void_mass_is_told() -> None:
 
 
 def test_an_image_without_labels_has_no_pairwise_statistics() -> None:
-    truth = Truth.of(labels_of(["......"] * 4), classes=2)
+    truth = GroundTruth.of(labels_of(["......"] * 4), classes=2)
     found = find_overlaps(terms_of(torch.full((24, 24), 1 / 24), torch.full((24,), 1 / 24)), truth)
     assert (found.pair_within, found.pair_boundary) == (None, None)
     assert found.unary_void == pytest.approx(1)
@@ -107,7 +111,7 @@ def test_overlaps_are_those_of_a_plain_loop(variant: str, pool: int) -> None:
     labels = torch.randint(0, 4, GRID, generator=torch.Generator().manual_seed(2))
     labels = labels.repeat_interleave(7, 0).repeat_interleave(5, 1)  # cells do not fit the pooled grid
     labels[labels == 3] = IGNORE
-    truth = Truth.of(labels, classes=3, width=2)
+    truth = GroundTruth.of(labels, classes=3, width=2)
     with torch.no_grad():
         maps = equations.attention(block, x[0])
     maps["pairwise"] = maps["pairwise"] if block.variant.pairwise else None
@@ -152,45 +156,12 @@ def naive(maps: dict, labels: torch.Tensor, boundary: torch.Tensor, pool: int) -
     return result
 
 
-@pytest.mark.parametrize("width", [1, 2, 5, 9])
-@pytest.mark.parametrize("void_edges", [False, True])
-def test_boundary_is_what_is_closer_than_the_width_to_a_contour(width: int, void_edges: bool) -> None:
-    generator = torch.Generator().manual_seed(width)
-    labels = torch.randint(0, 3, (3, 4), generator=generator).repeat_interleave(7, 0).repeat_interleave(6, 1)
-    labels[labels == 2] = IGNORE
-    height, wide = labels.shape
-    contour = []
-    for y in range(height):
-        for x in range(wide):
-            for v, u in ((y + 1, x), (y, x + 1)):
-                if v == height or u == wide or labels[y, x] == labels[v, u]:
-                    continue
-                if void_edges or IGNORE not in (int(labels[y, x]), int(labels[v, u])):
-                    contour += [(y, x), (v, u)]
-    expected = torch.tensor(
-        [
-            [any((y - v) ** 2 + (x - u) ** 2 < width**2 for v, u in contour) for x in range(wide)]
-            for y in range(height)
-        ]
-    )
-    assert torch.equal(boundary_map(labels, width, void_edges), expected)
-
-
-def test_a_boundary_wider_than_the_image_covers_it() -> None:
-    assert boundary_map(torch.tensor([[0, 1, 1]]), width=50).all()
-
-
-def test_a_boundary_of_no_width_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1 pixel, got 0"):
-        boundary_map(torch.zeros(3, 3), width=0)
-
-
 def test_no_tensor_of_queries_times_keys_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocked, "MIN_LOGITS", 1)
     monkeypatch.setattr(blocked, "MAX_LOGITS", 32 * 500)
     x = torch.randn(1, 4, 20, 25)
     terms = NonLocalBlock(4, "dnl").terms(x)
-    truth = Truth.of(torch.randint(0, 3, (40, 50)), classes=3)
+    truth = GroundTruth.of(torch.randint(0, 3, (40, 50)), classes=3)
     with LargestTensor() as recorder:
         find_overlaps(terms, truth)
     assert "dnlnet.attend.default" in recorder.operators
@@ -208,17 +179,21 @@ class Net(torch.nn.Module):
         return self.second(self.first(torch.nn.functional.avg_pool2d(image, CELL)))
 
 
-def test_measure_gives_every_block_of_every_image_and_the_random_row() -> None:
+def test_every_block_of_an_image_is_measured_and_a_uniform_map() -> None:
     torch.manual_seed(0)
     net = Net()
-    samples = [Sample(torch.randint(0, 256, (3, *THREE.shape), dtype=torch.uint8), THREE, str(n)) for n in range(3)]
-    found = measure_overlaps(block_looker(net, lambda image: net(image[None] / 255)), samples, 3, random=True)
-    assert {name: len(rows) for name, rows in found.items()} == {"first": 3, "second": 3, RANDOM: 3}
-    seen = {}
-    with watch_blocks(find_blocks(net), lambda name, block, x: seen.update({name: block.terms(x)})):
-        net(samples[2].image[None] / 255)
-    assert found["first"][2] == find_overlaps(seen["first"], Truth.of(THREE, 3))
-    rows = average_overlaps(found["second"])
+    image, truth = torch.rand(1, 3, *THREE.shape), GroundTruth.of(THREE, 3)
+    seen: dict[str, Terms] = {}
+    with (
+        capture_blocks(net) as blocks,
+        watch_blocks(find_blocks(net), lambda name, block, x: seen.update({name: block.terms(x)})),
+    ):
+        net(image)
+    found = measure_overlaps(blocks, truth, random=True)
+    assert list(found) == ["first", "second", RANDOM]
+    assert found["first"] == find_overlaps(seen["first"], truth)
+    assert found[RANDOM] == uniform_overlaps(GRID, GRID, truth)
+    rows = average_overlaps([found["second"]] * 3)
     assert rows["pair_within"] is None
     assert rows["unary_boundary"].images == 3
 
@@ -229,4 +204,4 @@ def test_error_is_the_standard_error_over_images() -> None:
     assert average.mean == pytest.approx(0.35)
     assert average.error == pytest.approx(float(torch.tensor(values).std() / 2))
     assert Average.of([0.3]).error is None  # the spread of one value is unknown
-    assert average_overlaps([Overlaps(None, None, None, None, None)])["pair_within"] is None
+    assert average_overlaps([Overlaps()])["pair_within"] is None

@@ -1,4 +1,4 @@
-"""Features of patches are what each library calls a picture's last tokens."""
+"""Patch features are what each library calls an image's last tokens."""
 
 from collections.abc import Callable
 
@@ -48,11 +48,11 @@ def test_features_are_the_last_tokens_of_the_picture(name: str) -> None:
 
 def test_a_network_without_attention_has_none() -> None:
     network = timm.create_model("resnet18").eval()
-    with pytest.raises(ValueError, match="ResNet has no features of patches: it has no attention over a picture"):
+    with pytest.raises(ValueError, match=r"ResNet has no .* no attention over an image"):
         find_features(network, lambda: network(torch.rand(1, 3, 32, 32)))
 
 
 def test_text_has_none() -> None:
     layer = nn.TransformerEncoderLayer(12, 3, 24, batch_first=True).eval()
-    with pytest.raises(ValueError, match="TransformerEncoderLayer has no features of patches"):
+    with pytest.raises(ValueError, match="TransformerEncoderLayer has no patch features"):
         find_features(layer, lambda: layer(torch.rand(1, 5, 12)))

@@ -11,10 +11,10 @@ import equations
 from cost import LargestTensor
 from dnlnet import VARIANTS, NonLocalBlock
 from dnlnet.data.classes import IGNORE
-from dnlnet.lens.measure.consistency import Truth
+from dnlnet.lens.measure.ground_truth import GroundTruth
 from dnlnet.lens.measure.profile import OVERLAPS, STATISTICS, HeadProfile, Profile, profile
 from dnlnet.lens.show.profile_figure import profile_figure
-from dnlnet.lens.trace import steps as lens_steps
+from dnlnet.lens.trace import attention_call
 from dnlnet.lens.trace.capture import Captured, capture
 
 
@@ -98,7 +98,7 @@ def test_centred_queries_have_no_unary_share() -> None:
 def test_statistics_of_multi_head_attention(
     cross: bool, hidden: bool, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lens_steps, "BLOCK", rows)
+    monkeypatch.setattr(attention_call, "BLOCK", rows)
     torch.manual_seed(0)
     net = nn.MultiheadAttention(8, 2, batch_first=True)
     x = torch.randn(2, 5, 8).double()
@@ -212,8 +212,8 @@ def test_positions_that_pad_windows_are_left_out() -> None:
 def test_windows_of_unknown_places_belong_to_their_image() -> None:
     net = timm.create_model("twins_svt_small", depths=(1, 0, 0, 0), embed_dims=(8, 8, 8, 8), num_heads=(2, 1, 1, 1))
     found = captured(net, torch.rand(3, 3, 224, 224).double())
-    assert found["blocks.0.0.attn"].seen.query.shape[:2] == (3 * 64, 2)
-    truths = [Truth.of(labels_of(4, 4), classes=3)] * 3
+    assert found["blocks.0.0.attn"].call.query.shape[:2] == (3 * 64, 2)
+    truths = [GroundTruth.of(labels_of(4, 4), classes=3)] * 3
     head = profile(found, truths)[1]
     assert [len(values) for values in head.values.values()] == [3] * len(STATISTICS | OVERLAPS)
     assert head.average("pair_within") is None
@@ -237,7 +237,7 @@ def test_statistics_of_our_blocks(variant: str) -> None:
 
 @pytest.mark.parametrize("kind", ["vit", "swin", "block"])
 def test_no_tensor_of_tokens_times_tokens_is_made(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lens_steps, "BLOCK", 20_000)
+    monkeypatch.setattr(attention_call, "BLOCK", 20_000)
     torch.manual_seed(0)
     size = (4 * 28, 4 * 28) if kind == "swin" else (28, 28)
     net, x = {
@@ -255,7 +255,7 @@ def test_no_tensor_of_tokens_times_tokens_is_made(kind: str, monkeypatch: pytest
     }[kind]()
     with torch.no_grad(), capture(net.eval()) as attention:
         net(x)
-    truth = Truth.of(torch.randint(0, 3, size), classes=3)
+    truth = GroundTruth.of(torch.randint(0, 3, size), classes=3)
     monkeypatch.setattr("dnlnet.attention.blocked.MIN_LOGITS", 1)
     monkeypatch.setattr("dnlnet.attention.blocked.MAX_LOGITS", 32 * 784)
     with LargestTensor() as recorder:
@@ -276,7 +276,7 @@ def labels_of(height: int, width: int) -> Tensor:
 def test_overlaps_are_those_of_maps_over_the_patches() -> None:
     net, x = small_vit(), torch.rand(1, 3, 42, 56).double()
     labels = labels_of(14, 14)
-    truth = Truth.of(labels, classes=3, width=2)
+    truth = GroundTruth.of(labels, classes=3, width=2)
     found = profile(captured(net, x), [truth])
     module = net.blocks[1].attn
     query, key = (part[0, :, 5:].detach() for part in query_and_key(module, inputs_of(module, net, x)))
@@ -304,7 +304,7 @@ def test_overlaps_are_those_of_maps_over_the_patches() -> None:
 def test_terms_applied_to_values_are_their_maps_times_them(
     kind: str, mean: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lens_steps, "BLOCK", 100)
+    monkeypatch.setattr(attention_call, "BLOCK", 100)
     torch.manual_seed(0)
     if kind == "masked":
         mask = (torch.arange(6) < 4).expand(5, 6)
@@ -334,7 +334,7 @@ def test_the_overlap_of_a_block_s_attention_is_that_of_its_combined_map(variant:
     block = equations.randomise(NonLocalBlock(6, variant), std=0.4)
     x = torch.randn(2, 6, 3, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     labels = labels_of(5, 5)
-    truth = Truth.of(labels, classes=3, width=2)
+    truth = GroundTruth.of(labels, classes=3, width=2)
     (head,) = profile(captured(block, x), [truth, truth])
     own = labels[::5, ::5].flatten()
     for image in range(2):
@@ -348,14 +348,14 @@ def test_the_overlap_of_a_block_s_attention_is_that_of_its_combined_map(variant:
 def test_tokens_in_a_row_have_no_overlaps() -> None:
     tokens = torch.rand(1, 5, 4).double()
     found = captured(nn.MultiheadAttention(4, 1, batch_first=True), tokens, tokens, tokens)
-    (head,) = profile(found, [Truth.of(labels_of(4, 4), classes=3)])
+    (head,) = profile(found, [GroundTruth.of(labels_of(4, 4), classes=3)])
     assert {name: head.values[name] for name in OVERLAPS} == dict.fromkeys(OVERLAPS, (None,))
 
 
 def test_a_ground_truth_for_each_image_is_needed() -> None:
     tokens = torch.rand(2, 1, 5, 3).double()
     with pytest.raises(ValueError, match="1 ground truths for 2 images"):
-        profile(captured(Plain(), tokens, tokens), [Truth.of(labels_of(4, 4), classes=3)])
+        profile(captured(Plain(), tokens, tokens), [GroundTruth.of(labels_of(4, 4), classes=3)])
 
 
 # ---- the table

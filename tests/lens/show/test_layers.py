@@ -12,10 +12,11 @@ from dnlnet import NonLocalBlock
 from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
 from dnlnet.lens.show.attention_files import describe_image
 from dnlnet.lens.show.layer_figure import layer_figure
-from dnlnet.lens.show.layers import Choice, layer_views, left_out, with_few_layers
+from dnlnet.lens.show.layers import layer_views, left_out, with_few_layers
 from dnlnet.lens.trace.capture import Captured, capture
+from dnlnet.lens.trace.choice import LayerChoice
 from dnlnet.lens.trace.layout import Layout
-from dnlnet.lens.trace.recorded import Recorded
+from dnlnet.lens.trace.recorded import RecordedAttention
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (32, 48, 3), dtype=np.uint8)
 
@@ -29,7 +30,7 @@ def captured() -> Captured:
     return attention
 
 
-def image_of(captured: Captured, choice: Choice, *views: AttentionView) -> AttendedImage:
+def picture_of(captured: Captured, choice: LayerChoice, *views: AttentionView) -> AttendedImage:
     return AttendedImage("sea", PIXELS, [*layer_views("vit", captured, choice), *views])
 
 
@@ -50,36 +51,36 @@ def layers_of(picture: AttendedImage) -> list[int]:
 def test_few_layers_are_spread_over_the_depth_and_end_with_the_last(
     captured: Captured, heads: str, most: int, most_layers: int | None, shown: list[int]
 ) -> None:
-    picture = image_of(captured, Choice(heads=heads))  # type: ignore[arg-type]
+    picture = picture_of(captured, LayerChoice(heads=heads))  # type: ignore[arg-type]
     assert layers_of(with_few_layers(picture, most, most_layers)) == shown
 
 
 def test_views_of_our_blocks_all_stay(captured: Captured) -> None:
     ours = AttentionView("dnl", NonLocalBlock(8, "dnl").terms(torch.rand(1, 8, 4, 6)))
-    few = with_few_layers(image_of(captured, Choice(), ours), 2)
+    few = with_few_layers(picture_of(captured, LayerChoice(), ours), 2)
     assert few.views[-1] is ours
     assert layers_of(few) == [3, 8]
 
 
 def test_what_is_left_out_is_said(captured: Captured) -> None:
-    picture = image_of(captured, Choice())
+    picture = picture_of(captured, LayerChoice())
     few = with_few_layers(picture, 2)
     means = "the mean over heads is shown, single ones with --heads 3 or --heads all"
     assert left_out(picture.views, few.views) == (
         f"layers 3, 8 of the 9 of vit are shown, others with --layers; {means}"
     )
     assert left_out(picture.views, picture.views) == means
-    every = image_of(captured, Choice(heads="all"))
+    every = picture_of(captured, LayerChoice(heads="all"))
     assert left_out(every.views, every.views) == ""
 
 
 def test_layers_without_maps_of_a_picture_are_left_out(captured: Captured) -> None:
     layer = captured["blocks.0.attn"]
-    assert isinstance(layer, Recorded)
+    assert isinstance(layer, RecordedAttention)
     row, one = Layout((6,), (6,), 1, 1), Layout((1, 1), (2, 3), 6, 1)  # text, and the class token's own attention
     found = Captured(a=layer, b=layer.laid_out(row), c=layer.laid_out(one), d=replace(layer, layout="windows"))
-    assert list(Choice().of(found)) == [0]
-    assert list(Choice([3, 0]).of(found)) == [3, 0]
+    assert list(LayerChoice().of(found)) == [0]
+    assert list(LayerChoice([3, 0]).of(found)) == [3, 0]
 
 
 def titles_of(figure: Figure) -> list[str]:
@@ -92,7 +93,7 @@ def names_of_rows(figure: Figure) -> list[str]:
 
 
 def test_a_figure_has_a_row_for_each_view_and_columns_for_its_terms(captured: Captured) -> None:
-    figure = layer_figure(image_of(captured, Choice([0, 5])), [(3, 4), (20, 40)], title="a vit")
+    figure = layer_figure(picture_of(captured, LayerChoice([0, 5])), [(3, 4), (20, 40)], title="a vit")
     assert figure.axes[-1].get_label() == "<colorbar>"
     columns = ["attention of 1", "attention of 2", "unary, for all queries", "pairwise of 1", "pairwise of 2"]
     assert [title for title in titles_of(figure) if title] == ["sea", *columns]
@@ -103,7 +104,7 @@ def test_a_figure_has_a_row_for_each_view_and_columns_for_its_terms(captured: Ca
 @pytest.mark.parametrize("points", [[(3, 4)], [(3, 4), (20, 40)]])
 def test_no_place_of_a_figure_is_empty(captured: Captured, layers: list[int], points: list[tuple[int, int]]) -> None:
     """Pictures and words fill the grid, but for the rows of a column that holds the picture and the words."""
-    figure = layer_figure(image_of(captured, Choice(layers)), points)
+    figure = layer_figure(picture_of(captured, LayerChoice(layers)), points)
     *places, _ = figure.axes
     assert all(axes.images or axes.texts for axes in places)
     spans = [axes.get_subplotspec() for axes in places]
@@ -116,7 +117,7 @@ def test_no_place_of_a_figure_is_empty(captured: Captured, layers: list[int], po
 
 def test_a_figure_names_models_where_there_are_several_and_takes_our_blocks(captured: Captured) -> None:
     ours = AttentionView("mine", NonLocalBlock(8, "gc").terms(torch.rand(1, 8, 4, 6)))
-    views = [*layer_views("one", captured, Choice([0])), *layer_views("two", captured, Choice([0])), ours]
+    views = [*layer_views("one", captured, LayerChoice([0])), *layer_views("two", captured, LayerChoice([0])), ours]
     figure = layer_figure(AttendedImage("sea", PIXELS, views), [(3, 4)])
     assert [name.split("\n")[0] for name in names_of_rows(figure)] == ["one", "two", "mine"]
     assert not figure.axes[-2].images  # it has no pairwise term
@@ -125,7 +126,7 @@ def test_a_figure_names_models_where_there_are_several_and_takes_our_blocks(capt
 
 
 def test_layer_and_head_are_part_of_what_is_written(captured: Captured) -> None:
-    content, maps = describe_image(image_of(captured, Choice([8], 2)), [(0, 0)])
+    content, maps = describe_image(picture_of(captured, LayerChoice([8], 2)), [(0, 0)])
     (view,) = content["views"]
     assert (view["layer"], view["head"]) == ("8 (blocks.8.attn)", "head 2")
     expected = captured["blocks.8.attn"].maps([(0, 0)], 2).pairwise  # type: ignore[union-attr]

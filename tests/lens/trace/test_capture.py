@@ -10,7 +10,7 @@ import dnlnet
 from dnlnet import VARIANTS, NonLocalBlock
 from dnlnet.attention import Terms
 from dnlnet.lens.trace.capture import capture, capture_blocks, find_blocks
-from dnlnet.lens.trace.recorded import Recorded
+from dnlnet.lens.trace.recorded import RecordedAttention
 
 
 class Two(nn.Module):
@@ -158,7 +158,10 @@ def test_blocks_and_other_attention_in_one_model() -> None:
     net, x = Both().eval(), torch.randn(1, 4, 5, 6)
     with capture(net) as attention:
         net(x)
-    assert {name: type(found) for name, found in attention.items()} == {"block": Terms, "attention": Recorded}
+    assert {name: type(found) for name, found in attention.items()} == {
+        "block": Terms,
+        "attention": RecordedAttention,
+    }
     assert torch.equal(attention["block"].maps([(1, 2)]).combined, net.block.attention_maps(x, [(1, 2)]).combined)
     assert attention["attention"].maps([(1, 2)]).combined.shape == (2, 1, 5, 6)
     with capture(net, layers=["block"]) as attention:

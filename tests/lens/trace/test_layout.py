@@ -1,5 +1,3 @@
-import re
-
 import pytest
 import timm
 import torch
@@ -33,7 +31,7 @@ def test_tokens_of_known_families(name: str) -> None:
     found = family(name)
     with capture(found.network) as attention:
         found.run()
-    layouts = [recorded.placed() for recorded in attention.values()]
+    layouts = [recorded.require_layout() for recorded in attention.values()]
     assert [(x.size, x.key_size, x.prefix, x.key_prefix) for x in layouts] == GRIDS[name]
 
 
@@ -44,7 +42,7 @@ def test_any_size_of_the_picture(size: tuple[int, int]) -> None:
     ).eval()
     with capture(network) as attention, torch.no_grad():
         network(torch.rand(1, 3, *size))
-    assert attention["blocks.0.attn"].placed() == Layout(
+    assert attention["blocks.0.attn"].require_layout() == Layout(
         (size[0] // 8, size[1] // 8), (size[0] // 8, size[1] // 8), 1, 1
     )
 
@@ -56,7 +54,7 @@ def test_a_model_inside_of_another_says_what_it_knows() -> None:
 
 
 class Tokens(nn.Module):
-    """Some tokens of a picture that attend to each other, in groups."""
+    """Some tokens of an image that attend to each other, in groups."""
 
     def __init__(self, count: int, groups: int = 1) -> None:
         super().__init__()
@@ -79,7 +77,7 @@ class Tokens(nn.Module):
 def test_counts_and_aspect_place_the_tokens_of_an_unknown_model(
     count: int, size: tuple[int, int], expected: tuple[int, tuple[int, int]]
 ) -> None:
-    layout = find_layout(nn.Identity(), [], (count, count), size)
+    layout = find_layout(nn.Identity(), (count, count), size)
     assert isinstance(layout, Layout)
     assert (layout.prefix, layout.size) == expected == (layout.key_prefix, layout.key_size)
 
@@ -91,13 +89,7 @@ def test_tokens_that_cannot_be_placed_say_what_to_pass() -> None:
         model(torch.rand(1, 3, 12, 16))
     recorded = attention["attention"]
     assert recorded.weights().shape == (1, 1, 47, 47)  # which need no place
-    with pytest.raises(
-        ValueError,
-        match=re.escape(
-            "attention: 47 tokens are no grid of the shape of a picture of 12 x 16 pixels; say how they lie with "
-            "laid_out(Layout(size=(rows, columns), key_size=(rows, columns), prefix=..., key_prefix=...))"
-        ),
-    ):
+    with pytest.raises(ValueError, match=r"attention: 47 tokens .*12 x 16 pixels.*laid_out\(Layout\(.*prefix="):
         recorded.maps([(0, 0)])
 
 

@@ -3,23 +3,23 @@ import torch
 from torch import nn
 
 from dnlnet.lens.trace.capture import capture
-from dnlnet.lens.trace.recorded import Recorded
+from dnlnet.lens.trace.recorded import RecordedAttention
 from families import family
 
 EXACT = {"rtol": 0, "atol": 1e-14}
 
 
 @pytest.fixture(scope="module")
-def recorded() -> Recorded:
+def recorded() -> RecordedAttention:
     found = family("timm DINOv2 with registers")
     with capture(found.network) as attention:
         found.run()
     return attention["blocks.1.attn"]
 
 
-def test_maps_are_softmaxes_of_the_published_terms(recorded: Recorded) -> None:
+def test_maps_are_softmaxes_of_the_published_terms(recorded: RecordedAttention) -> None:
     """Eq. 4 and 5 written down for one head, over the tokens of the picture."""
-    q, k = recorded.seen.query[1, 2, 5:], recorded.seen.key[1, 2, 5:]
+    q, k = recorded.call.query[1, 2, 5:], recorded.call.key[1, 2, 5:]
     mean_q, mean_k, scale = q.mean(dim=0), k.mean(dim=0), 8**-0.5
     maps = recorded.maps([(1, 2)], head=2, image=1)
     pairwise = (scale * (q - mean_q) @ (k - mean_k).T).softmax(dim=-1)
@@ -29,13 +29,13 @@ def test_maps_are_softmaxes_of_the_published_terms(recorded: Recorded) -> None:
     torch.testing.assert_close(maps.combined[0, 0].flatten(), (scale * q @ k.T).softmax(dim=-1)[5], **EXACT)
 
 
-def test_a_map_is_the_attention_on_condition_that_it_falls_on_the_picture(recorded: Recorded) -> None:
+def test_a_map_is_the_attention_on_condition_that_it_falls_on_the_picture(recorded: RecordedAttention) -> None:
     whole = recorded.weights()[0, :, 5 + 4, 5:]
     combined = recorded.maps([(1, 1)]).combined[:, 0].flatten(1)
     torch.testing.assert_close(combined, whole / whole.sum(dim=-1, keepdim=True), **EXACT)
 
 
-def test_the_mean_is_that_of_the_maps_of_all_heads(recorded: Recorded) -> None:
+def test_the_mean_is_that_of_the_maps_of_all_heads(recorded: RecordedAttention) -> None:
     each, mean = recorded.maps([(0, 1), (1, 2)]), recorded.maps([(0, 1), (1, 2)], "mean")
     for term in ("pairwise", "unary", "combined"):
         expected = getattr(each, term).mean(dim=0, keepdim=True)
@@ -43,7 +43,7 @@ def test_the_mean_is_that_of_the_maps_of_all_heads(recorded: Recorded) -> None:
     assert mean.pairwise.shape == (1, 2, 2, 3)
 
 
-def test_heads_one_by_one(recorded: Recorded) -> None:
+def test_heads_one_by_one(recorded: RecordedAttention) -> None:
     each = recorded.maps([(0, 1)])
     for head, terms in enumerate(recorded):
         assert torch.equal(terms.maps([(0, 1)]).pairwise[0], each.pairwise[head])
@@ -76,8 +76,8 @@ def test_half_precision_is_widened() -> None:
     with torch.no_grad(), capture(layer) as attention:
         layer(x, x, x, need_weights=False)
     found = attention["attention"]
-    assert found.seen.query.dtype == torch.bfloat16  # as it was, not larger
-    q, k = found.seen.query.double(), found.seen.key.double()
+    assert found.call.query.dtype == torch.bfloat16  # as it was, not larger
+    q, k = found.call.query.double(), found.call.key.double()
     expected = (q @ k.mT / 2).softmax(dim=-1).float()
     torch.testing.assert_close(found.weights(), expected, rtol=0, atol=1e-5)
     assert found.maps([0]).combined.dtype == torch.float32

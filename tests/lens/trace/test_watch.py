@@ -1,4 +1,4 @@
-"""Recorded attention is the model's own, whoever wrote the model, and recording changes nothing."""
+"""RecordedAttention attention is the model's own, whoever wrote the model, and recording changes nothing."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dnlnet.lens.trace.capture import capture
-from dnlnet.lens.trace.recorded import Recorded
+from dnlnet.lens.trace.recorded import RecordedAttention
 from dnlnet.lens.trace.watch import watch_attention
 from families import FAMILIES, family, random, unchanged
 
@@ -15,12 +15,12 @@ TOLERANCE = {"rtol": 0, "atol": 2e-7}
 EXACT = {"rtol": 0, "atol": 1e-14}
 
 
-def only(model: nn.Module, *args: object, **named: object) -> Recorded:
+def only(model: nn.Module, *args: object, **named: object) -> RecordedAttention:
     """The single attention of a model."""
     with torch.no_grad(), capture(model) as attention:
         model(*args, **named)
     (recorded,) = attention.values()
-    assert isinstance(recorded, Recorded)
+    assert isinstance(recorded, RecordedAttention)
     return recorded
 
 
@@ -35,7 +35,7 @@ def test_recorded_weights_are_those_that_the_library_computes(name: str) -> None
         found.run()
     assert len(attention) == len(expected) >= 2
     for recorded, own in zip(attention.values(), expected, strict=True):
-        assert isinstance(recorded, Recorded)
+        assert isinstance(recorded, RecordedAttention)
         tolerance = TOLERANCE if name.startswith("transformers") else EXACT
         weights = recorded.weights()
         assert own.std() > 1e-4, "a uniform attention would prove nothing"
@@ -61,8 +61,8 @@ def test_attention_is_the_softmax_of_the_sum_of_its_two_terms(name: str) -> None
     with capture(found.network) as attention:
         found.run()
     for recorded in attention.values():
-        assert isinstance(recorded, Recorded)
-        layout = recorded.placed()
+        assert isinstance(recorded, RecordedAttention)
+        layout = recorded.require_layout()
         if layout.places is not None:
             continue  # inside of windows: see test_windows.py
         for head in range(recorded.heads):
@@ -83,8 +83,8 @@ def test_queries_and_keys_are_kept_and_no_map(name: str) -> None:
     with capture(found.network) as attention:
         found.run()
     for recorded in attention.values():
-        assert isinstance(recorded, Recorded)
-        seen = recorded.seen
+        assert isinstance(recorded, RecordedAttention)
+        seen = recorded.call
         held = [x for step in seen.steps for x in tensors_in(step)]
         assert seen.query.is_contiguous()
         assert seen.query.untyped_storage().nbytes() == seen.query.numel() * seen.query.element_size()
@@ -124,7 +124,7 @@ def test_multi_head_attention(kind: str, batch_first: bool, need_weights: bool) 
         own = layer(query, key, key, need_weights=True, average_attn_weights=False, **masks)[1]
     recorded = only(layer, query, key, key, need_weights=need_weights, **masks)
     torch.testing.assert_close(recorded.weights(), own, **EXACT)
-    assert recorded.seen.query.shape == (2, 3, 5, 4)
+    assert recorded.call.query.shape == (2, 3, 5, 4)
     if kind in ("padding", "both masks"):  # a key that no query may see is in no map
         for image, padded in enumerate((False, True)):
             maps = recorded.maps([4], image=image)
@@ -289,7 +289,7 @@ def test_written_out_attention_is_seen(form: str) -> None:
     if not {"bias", "filled", "where", "masked", "place", "factor", "windows"} & set(form.replace(",", "").split()):
         torch.testing.assert_close(both.softmax(dim=-1), own[1], **tolerance)
     assert all(
-        x.numel() <= 5 * 5 * 6 and not x.requires_grad for step in recorded.seen.steps for x in tensors_in(step)
+        x.numel() <= 5 * 5 * 6 and not x.requires_grad for step in recorded.call.steps for x in tensors_in(step)
     )
 
 
@@ -364,20 +364,20 @@ def test_a_key_that_no_query_may_see_is_in_no_map(form: str, visible: list[int])
 
 def test_causal_attention_keeps_no_mask() -> None:
     recorded = only(Fused(is_causal=True), (random(2, 3, 50, 4), random(2, 3, 50, 4, seed=1)))
-    assert not [x for step in recorded.seen.steps for x in tensors_in(step)]
+    assert not [x for step in recorded.call.steps for x in tensors_in(step)]
 
 
 def test_a_bias_that_learns_is_kept_without_its_graph() -> None:
     bias = random(5, 7).requires_grad_()
     recorded = only(Fused(attn_mask=bias * 2), (random(2, 3, 5, 4), random(2, 3, 7, 4, seed=1)))
-    assert not any(x.requires_grad for step in recorded.seen.steps for x in tensors_in(step))
+    assert not any(x.requires_grad for step in recorded.call.steps for x in tensors_in(step))
 
 
 def test_heads_that_share_keys() -> None:
     model, q, k = Fused(enable_gqa=True), random(2, 6, 5, 4), random(2, 3, 7, 4, seed=1)
     recorded = only(model, (q, k))
     torch.testing.assert_close(recorded.weights(), weights_of(model, q, k), **EXACT)
-    assert recorded.seen.key.shape == k.shape
+    assert recorded.call.key.shape == k.shape
     assert recorded.maps([1]).pairwise.shape == (6, 1, 7)
     torch.testing.assert_close(recorded.maps([1], head=5).combined[0, 0], weights_of(model, q, k)[0, 5, 1], **EXACT)
 
@@ -402,7 +402,7 @@ def test_two_attentions_of_one_module_get_numbers() -> None:
             model(x)
             model(x)
         assert list(attention) == ["attention", "attention#2", "inner"]
-    assert torch.equal(attention["attention#2"].seen.query, 2 * x)
+    assert torch.equal(attention["attention#2"].call.query, 2 * x)
 
 
 def test_chosen_layers_alone_are_kept() -> None:

@@ -17,6 +17,7 @@ from dnlnet.cli.terminal.options import (
     within,
 )
 from dnlnet.cli.terminal.outputs import writes
+from dnlnet.progress import BARS
 
 if TYPE_CHECKING:
     from dnlnet.lens.measure.ablate import Term
@@ -76,24 +77,26 @@ def ablate(
     """
     from dnlnet.files import write_json
     from dnlnet.lens.measure.ablate import TERMS
-    from dnlnet.libraries.transformer import is_foreign
+    from dnlnet.libraries.transformer import is_transformer_name
+    from dnlnet.runs.ablate import ablate_model, ablate_transformer
 
     chosen: list[Term] = [term for term in TERMS if term in choose("term", terms, dict.fromkeys(TERMS))]
     numbered = parse_layers(layers)
-    if is_foreign(model):
-        result = _transformer(
+    if is_transformer_name(model):
+        result = ablate_transformer(
             model,
-            pictures or [],
-            data,
-            data_set,
-            split,
-            training_split,
-            weights,
-            size,
-            chosen,
-            numbered,
-            images,
-            training_images,
+            pictures or (),
+            data=data,
+            data_set=data_set,
+            split=split,
+            training_split=training_split,
+            weights=weights,
+            size=size,
+            terms=chosen,
+            layers=numbered,
+            limit=images,
+            training_limit=training_images,
+            progress=BARS,
         )
     else:
         for option in given(
@@ -103,7 +106,7 @@ def ablate(
                 f"{option.replace('_', '-')}: is for transformers of other libraries, such as timm:NAME; {model} is "
                 "scored on its own data set: give --data DIR"
             )
-        result = _ours(model, data, split, chosen, numbered, images)
+        result = ablate_model(model, data, split=split, terms=chosen, layers=numbered, limit=images, progress=BARS)
     print_ablation(result, chosen, model)
     if json is not None:
         rows = [{"layer": e.layer or "all", "term": e.term, **e.values} for e in result.effects]
@@ -111,85 +114,8 @@ def ablate(
         typer.echo(f"written: {json}")
 
 
-def _ours(
-    model: str,
-    data: Path | None,
-    split: str | None,
-    terms: "list[Term]",
-    layers: list[int | str] | None,
-    images: int | None,
-) -> "Ablation":
-    from dnlnet.progress import Bars
-    from dnlnet.runs.ablate import ablate_model
-
-    return ablate_model(model, data, split=split, terms=terms, layers=layers, images=images, progress=Bars())
-
-
-def _transformer(
-    name: str,
-    pictures: list[Path],
-    data: Path | None,
-    data_set: str | None,
-    split: str | None,
-    training_split: str,
-    weights: Path | None,
-    size: int | None,
-    terms: "list[Term]",
-    layers: list[int | str] | None,
-    images: int | None,
-    training_images: int | None,
-) -> "Ablation":
-    from dnlnet.cli.terminal.progress import counting_progress
-    from dnlnet.data.catalog import find_data_set
-    from dnlnet.data.inputs import find_pictures
-    from dnlnet.data.pictures import read_picture
-    from dnlnet.libraries.transformer import load_foreign
-    from dnlnet.runs.ablate import ablate_features
-    from dnlnet.runs.probe import pictures_of, train_probe
-    from dnlnet.segmentation.data.sets import DATA_SETS
-
-    if (data is None) == (not pictures):
-        raise ValueError(f"{name}: give pictures to see how far its features move, or --data DIR with labels")
-    if (data is None) != (data_set is None):
-        raise ValueError("--data DIR and --data-set NAME belong together: the folder, and which data set it is")
-    with counting_progress() as progress:
-        if data is None:
-            found = find_pictures(pictures)
-            for problem in found.problems:
-                raise ValueError(str(problem))
-            paths = list(found.paths.values())[:images]
-            foreign = load_foreign(name, weights, size)
-            task = progress.add_task("pictures", total=len(paths))
-            result = ablate_features(
-                foreign,
-                ((read_picture(path), None) for path in paths),
-                terms=terms,
-                layers=layers,
-                progress=lambda: progress.advance(task),
-            )
-        else:
-            row = find_data_set(DATA_SETS, data_set or "")
-            training = row.open(data, training_split).require_complete()
-            test = row.open(data, split or "val").require_complete()
-            foreign = load_foreign(name, weights, size)
-            task = progress.add_task("features to learn from", total=min(training_images or 10**9, len(training)))
-            probe = train_probe(foreign, training, training_images, lambda: progress.advance(task))
-            tested = progress.add_task("images to score", total=min(images or 10**9, len(test)))
-            result = ablate_features(
-                foreign,
-                pictures_of(test, images),
-                probe=probe,
-                terms=terms,
-                layers=layers,
-                progress=lambda: progress.advance(tested),
-            )
-    for note in foreign.notes:
-        typer.echo(note, err=True)
-    return result
-
-
 def print_ablation(result: "Ablation", terms: "list[Term]", model: str) -> None:
-    """A table for each of the first measures: layers down, terms across."""
+    """Print one table per measure, with layers as rows and terms as columns."""
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.engine.scores import number
 

@@ -1,12 +1,15 @@
 """`dnlnet complexity`: parameters and cost of networks, next to the paper's numbers."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dnlnet.cli.terminal.complete import complete_recipe
 from dnlnet.cli.terminal.options import Json
 from dnlnet.cli.terminal.outputs import writes
+
+if TYPE_CHECKING:
+    from dnlnet.runs.complexity import NetworkCost
 
 _PAPER_TABLE = ["cityscapes-r101-baseline", "cityscapes-r101-nl", "cityscapes-r101-dnl"]
 
@@ -41,34 +44,34 @@ def complexity(
         match_recipes(name)
 
     from dnlnet.lens.measure.complexity import CONVENTION
-    from dnlnet.runs.complexity import measure_complexity
+    from dnlnet.runs.complexity import complexity as count
 
-    rows = measure_complexity(recipe or _PAPER_TABLE, latency=latency)
+    rows = count(recipe or _PAPER_TABLE, latency=latency)
     print_table("Size and cost of networks", [_cost(row) for row in rows], caption=CONVENTION)
     if latency:
         print_table("Seconds per image or clip", [_time(row) for row in rows])
     if json is not None:
-        write_json(json, {"convention": CONVENTION, "rows": rows})
+        write_json(json, {"convention": CONVENTION, "rows": [row.to_json() for row in rows]})
         typer.echo(f"written: {json}")
 
 
-def _cost(row: dict[str, Any]) -> dict[str, str]:
-    paper = row["paper"]
+def _cost(row: "NetworkCost") -> dict[str, str]:
+    paper = row.paper
     return {
-        "recipe": row["recipe"],
-        "input": "x".join(map(str, row["size"])),
-        "parameters": f"{row['parameters']:,}",
+        "recipe": row.recipe,
+        "input": "x".join(map(str, row.size)),
+        "parameters": f"{row.parameters:,}",
         "paper": _number(paper["parameters"], ".3f", " M"),
-        "MACs": _number(row["macs"] / 1e9, ",.3f", " G"),
+        "MACs": _number(row.macs / 1e9, ",.3f", " G"),
         "paper's": _number(paper["macs"], ".2f", " G"),
     }
 
 
-def _time(row: dict[str, Any]) -> dict[str, str]:
+def _time(row: "NetworkCost") -> dict[str, str]:
     return {
-        "recipe": row["recipe"],
-        "here": _number(row["seconds"], ".3f"),
-        "paper's GPU": _number(row["paper"]["latency"], ".3f"),
+        "recipe": row.recipe,
+        "here": _number(row.seconds, ".3f"),
+        "paper's GPU": _number(row.paper["latency"], ".3f"),
     }
 
 

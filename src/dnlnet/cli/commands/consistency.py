@@ -10,7 +10,7 @@ from dnlnet.cli.terminal.options import BoundaryWidth, Data, DataSetName, FirstI
 from dnlnet.cli.terminal.outputs import writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from dnlnet.lens.measure.consistency import Average
 
@@ -54,55 +54,34 @@ def consistency(
 
     Example: dnlnet consistency runs/nl runs/dnl --data ~/camvid --picture overlaps.png
     """
-    from dnlnet.cli.terminal.progress import counting_progress
     from dnlnet.files import write_json
 
     require_models(models)
     require_folder(data)
 
-    from dnlnet.lens.measure.consistency import overlaps_json
-    from dnlnet.lens.show.consistency_figure import consistency_figure
     from dnlnet.lens.show.panels import save_figure
-    from dnlnet.runs.consistency import measure_consistency
+    from dnlnet.runs.consistency import consistency as measure
 
-    with counting_progress() as progress:
-
-        def start(name: str, count: int) -> "Callable[[], None]":
-            task = progress.add_task(name, total=count)
-            return lambda: progress.advance(task)
-
-        found = measure_consistency(
-            models,
-            data,
-            data_set=data_set,
-            split=split,
-            weights=weights,
-            width=width,
-            void_edges=void_edges,
-            images=images,
-            start=start,
-        )
-    table = found.table()
+    found = measure(
+        models,
+        data,
+        data_set=data_set,
+        split=split,
+        weights=weights,
+        width=width,
+        void_edges=void_edges,
+        limit=images,
+    )
     print_overlaps(
-        table,
+        found.table(),
         f"{len(found.images)} images; mean ± standard error over images; boundary: nearer than {width} px "
         f"to a contour, edges of unlabelled pixels {'counted' if void_edges else 'not counted'}",
     )
     if json is not None:
-        content = {
-            "width": width,
-            "void_edges": void_edges,
-            "models": {title: str(path) for title, path in found.models.items()},
-            "rows": overlaps_json(table),
-            "images": [
-                {"image": image} | {row: vars(values[number]) for row, values in found.rows.items()}
-                for number, image in enumerate(found.images)
-            ],
-        }
-        write_json(json, content)
+        write_json(json, found.to_json())
         typer.echo(f"written: {json}")
     if picture is not None:
-        save_figure(consistency_figure(table), picture)
+        save_figure(found.plot(), picture)
         typer.echo(f"written: {picture}")
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dnlnet.cli.terminal.inputs import end_with, open_inputs, require_folder, require_models, say
+from dnlnet.cli.terminal.inputs import end_with, open_inputs, require_folder, require_models
 from dnlnet.cli.terminal.options import (
     AnyModel,
     BoundaryWidth,
@@ -26,7 +26,7 @@ from dnlnet.cli.terminal.outputs import writes
 if TYPE_CHECKING:
     from dnlnet.lens.measure.consistency import Average
     from dnlnet.lens.measure.profile import HeadProfile
-    from dnlnet.runs.profile import Profiled
+    from dnlnet.runs.profile import ModelProfile
 
 
 @writes("json", "picture")
@@ -45,7 +45,7 @@ def profile(
     heads: Heads = None,
     size: ImageSize = None,
     images: FirstImages = None,
-    width: BoundaryWidth = 2,
+    width: BoundaryWidth = 5,
     void_edges: VoidEdges = False,
     json: Json = None,
     picture: Annotated[
@@ -68,33 +68,28 @@ def profile(
     """
     chosen_layers, chosen_heads = parse_layers(layers), parse_heads(heads)
 
-    from dnlnet.cli.terminal.progress import counting_progress
     from dnlnet.files import write_json
 
     require_models([model])
     require_folder(data)
     with open_inputs(pictures or ()) as inputs:
-        from dnlnet.runs.profile import profile_model
+        from dnlnet.runs.profile import profile as profile_model
 
-        with counting_progress() as progress:
-            task = progress.add_task("looking", total=None, visible=False)
-            found = profile_model(
-                model,
-                inputs.paths,
-                data=data,
-                data_set=data_set,
-                split=split,
-                weights=weights,
-                size=size,
-                layers=chosen_layers,
-                head=chosen_heads if isinstance(chosen_heads, int) else None,
-                images=images,
-                width=width,
-                void_edges=void_edges,
-                report=lambda text: say(inputs.named(text)),
-                start=lambda count: progress.update(task, total=count, visible=True),
-                advance=lambda: progress.advance(task),
-            )
+        found = profile_model(
+            model,
+            inputs.paths,
+            data=data,
+            data_set=data_set,
+            split=split,
+            weights=weights,
+            size=size,
+            layers=chosen_layers,
+            head=chosen_heads if isinstance(chosen_heads, int) else None,
+            limit=images,
+            width=width,
+            void_edges=void_edges,
+            progress=inputs.bars(),
+        )
     if found.images:
         counted = (
             f"nearer than {width} px to a contour, edges of unlabelled pixels {'' if void_edges else 'not '}counted"
@@ -113,21 +108,20 @@ def profile(
         typer.echo(f"written: {json}")
     if found.images and picture is not None:
         from dnlnet.lens.show.panels import save_figure
-        from dnlnet.lens.show.profile_figure import profile_figure
 
-        save_figure(profile_figure(found.profile, f"{found.title}, mean over {_counted(found)}"), picture)
+        save_figure(found.plot(), picture)
         typer.echo(f"written: {picture}")
     end_with([inputs.named(problem) for problem in found.problems], found.count)
 
 
-def _print(found: "Profiled", boundary: str, *, every_head: bool) -> None:
+def _print(found: "ModelProfile", boundary: str, *, every_head: bool) -> None:
     """Print the table of statistics and, with labels, the table of overlaps."""
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.lens.measure.profile import OVERLAPS
     from dnlnet.lens.measure.statistics import STATISTICS
 
     rows = list(found.profile) if every_head else found.profile.layers()
-    over = _counted(found) + ("; mean ± standard error over them" if len(found.images) > 1 else "")
+    over = found.over + ("; mean ± standard error over them" if len(found.images) > 1 else "")
     print_table(f"Attention of {found.title}", [_row(row, STATISTICS) for row in rows], f"{over}; all tokens")
     if found.data is None:
         return
@@ -141,11 +135,6 @@ def _print(found: "Profiled", boundary: str, *, every_head: bool) -> None:
         [*(_row(row, shown) for row in rows), uniform],
         f"{over}; of the attention that falls on the image; boundary: {boundary}",
     )
-
-
-def _counted(found: "Profiled") -> str:
-    count = len(found.images)
-    return f"{count} {'image' if count == 1 else 'images'}{f' of {found.data}' if found.data else ''}"
 
 
 def _row(found: "HeadProfile", names: "dict[str, str] | list[str]") -> dict[str, str]:

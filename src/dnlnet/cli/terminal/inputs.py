@@ -54,16 +54,16 @@ class Inputs:
 
     def bars(self) -> Bars:
         """Return progress bars whose messages name downloaded files by their addresses."""
-        return _NamingBars(self)
+        return _NamedBars(self)
 
 
-class _NamingBars(Bars):
+class _NamedBars(Bars):
     def __init__(self, inputs: Inputs) -> None:
         super().__init__()
         self._inputs = inputs
 
     def say(self, text: str) -> None:
-        """Print a message above the bars."""
+        """Print a line above the bars."""
         super().say(self._inputs.named(text))
 
 

@@ -1,4 +1,4 @@
-"""Files that commands write: checked before anything is computed, so that no input or foreign file is lost."""
+"""Checks of the files that commands write. They run first, so that no input or foreign file is lost."""
 
 import os
 import sys
@@ -14,8 +14,7 @@ import typer
 from dnlnet.files import is_stream, stream_descriptor
 from dnlnet.results import Kind, is_result
 
-# Options that name a file to write, and what it will be.
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, Kind] = {  # by option
     "json": "json",
     "results": "json",
     "page": "page",
@@ -26,9 +25,9 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite files that dnlne
 
 
 def writes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Check the files that these options name before the command runs, and add --force to it.
+    """Decorate a command: add --force, and check the files that these options name before it runs.
 
-    With `-` as a file, the result goes to standard output and everything else that is printed to standard error.
+    For the file `-`, the result goes to standard output, and everything else that is printed to standard error.
     """
 
     def checked(command: Callable[..., None]) -> Callable[..., None]:
@@ -54,12 +53,12 @@ def writes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 
 def written(path: Path) -> str:
-    """Return the line that names a file which has been written, with its size."""
+    """Return a message that names a written file and its size."""
     return f"written: {path}" if is_stream(path) else f"written: {path} ({path.stat().st_size / 1e6:.1f} MB)"
 
 
 def _require_writable(files: Mapping[str, Path], others: list[Any], force: bool) -> None:
-    """Raise unless each file can be written without destroying an input or, without `force`, a foreign file."""
+    """Raise if writing a file would destroy an input or, without `force`, a foreign file."""
     inputs = [path for value in others for path in _paths(value)]
     places: dict[Path, str] = {}
     for name, path in files.items():
@@ -68,10 +67,10 @@ def _require_writable(files: Mapping[str, Path], others: list[Any], force: bool)
             continue
         real = path.resolve()
         if real in places:
-            raise ValueError(f"{option}: is also the file of --{places[real]}; give two files")
+            raise ValueError(f"{option}: is also the file of --{places[real]}; give two different files")
         places[real] = name
         if real.is_dir():
-            raise ValueError(f"{option}: is a folder; give the name of a file")
+            raise ValueError(f"{option}: is a folder; expected a file")
         _require_folder(option, real.parent)
         if real.exists():
             _require_ours(option, real, KINDS[name], inputs, force)
@@ -90,11 +89,11 @@ def _require_folder(option: str, folder: Path) -> None:
     if not folder.is_dir():
         raise ValueError(f"{option}: {folder} is a file, not a folder")
     if not os.access(folder, os.W_OK):
-        raise ValueError(f"{option}: the folder {folder} may not be written to")
+        raise ValueError(f"{option}: no permission to write to the folder {folder}")
 
 
 def _require_ours(option: str, path: Path, kind: Kind, inputs: list[Path], force: bool) -> None:
-    """Raise if an existing file is an input, part of an input folder or of a run, or not a result of this kind."""
+    """Raise if an existing file is an input, part of an input folder or run, or not a result of this kind."""
     from dnlnet.runs.run_folder import RUN_FILE
 
     if path in inputs:
@@ -104,4 +103,4 @@ def _require_ours(option: str, path: Path, kind: Kind, inputs: list[Path], force
         if folder in path.parents and (kind == "model" or not ours):
             raise ValueError(f"{option}: is part of {folder}; choose another file")
     if not ours and not force:
-        raise ValueError(f"{option}: exists, and is no such result of dnlnet; choose another file, or add --force")
+        raise ValueError(f"{option}: exists and was not written by dnlnet; choose another file, or add --force")

@@ -1,4 +1,4 @@
-"""Run a trained model with a term taken out of its attention: section 3.2's question, asked without retraining."""
+"""Run a trained model without a term of its attention: the question of section 3.2, without retraining."""
 
 # B batch or windows, H heads, N queries, D width
 
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from dnlnet.attention import NonLocalBlock
 from dnlnet.errors import unknown
+from dnlnet.lens.trace.attention_call import AttentionCall
 from dnlnet.lens.trace.capture import blocks_of, find_heads, require_eager
-from dnlnet.lens.trace.steps import Seen
 from dnlnet.lens.trace.watch import watch_attention
 
 Term = Literal["unary", "pairwise", "both"]
@@ -28,27 +28,27 @@ def ablate(
     layers: str | Collection[str] | None = None,
     heads: int | Collection[int] | None = None,
 ) -> Iterator[None]:
-    """Inside of the `with` block, the model runs with a term taken out of its attention.
+    """Remove a term of the model's attention inside the `with` block.
 
-    By Eq. 5, softmax(q_i.k_j) is the softmax of a pairwise term (q_i - mean q).k_j and a unary term (mean q).k_j, so
-    other queries take a term out, and nothing else of the model changes:
+    By Eq. 5, softmax(q_i.k_j) is the softmax of a pairwise term (q_i - mean q).k_j plus a unary term (mean q).k_j. So
+    a term is removed by changing the queries, and nothing else in the model changes:
 
-    - `unary` out: q_i - mean q, so that no key is preferred by all queries;
-    - `pairwise` out: mean q for all, so that all queries attend to the same;
-    - `both` out: 0, which is the plain mean of the values, where the logits have no bias.
+    - without `unary`: q_i - mean q, so that no key is preferred by all queries;
+    - without `pairwise`: mean q for all, so that all queries attend alike;
+    - without `both`: 0, which gives the plain mean of the values if the logits have no bias.
 
-    The mean is over all queries that attend together, of each image, or of each window, and each head: prefix tokens
-    such as class and registers are among them, and so is padding, since the softmax is over those that the model
-    sees. (The maps of `capture` are of the picture alone.) Biases and masks stay. Fused kernels stay fused.
+    The mean is over all queries that attend together, per image or window and per head. It includes prefix tokens
+    such as class and registers, and padding, because the model's softmax does. (The maps of `capture` are over the
+    image alone.) Biases and masks stay. Fused kernels stay fused.
 
-    Of a `NonLocalBlock`, which has one head, the term is left out of the sum: `nl` without its unary term is Eq. 6,
-    without its pairwise term Eq. 7. A block of which no term remains passes its input on.
+    A `NonLocalBlock`, which has one head, leaves the term out of the sum: `nl` without its unary term is Eq. 6,
+    without its pairwise term Eq. 7. A block without any term left returns its input.
 
     Args:
-        model: any network, not compiled.
-        term: unary, pairwise or both.
-        layers: names of the modules, as `capture` gives them; default: all.
-        heads: their numbers, counted from 0; default: all.
+        model: Any network that is not compiled.
+        term: `unary`, `pairwise` or `both`.
+        layers: Names of the modules, as `capture` gives them. Default: all.
+        heads: Numbers of the heads, counted from 0. Default: all.
 
     >>> import timm, torch
     >>> vit = timm.create_model("vit_tiny_patch16_224", img_size=64, depth=2).eval()
@@ -56,7 +56,7 @@ def ablate(
     ...     vit(torch.rand(1, 3, 64, 64)).shape
     torch.Size([1, 1000])
 
-    To see what the changed model attends to, capture it around: `with capture(vit) as attention, ablate(vit, ...):`.
+    To see what the changed model attends to, use `with capture(vit) as attention, ablate(vit, ...):`.
     """
     if term not in TERMS:
         raise unknown("term", str(term), TERMS)
@@ -70,11 +70,11 @@ def ablate(
     blocks = blocks_of(model)
     changed = {name for name in blocks if chosen is None or name in chosen}
 
-    def change(seen: Seen) -> Tensor | None:
-        if any(name in blocks for name, _ in seen.around) or not (chosen is None or seen.name in chosen):
+    def change(call: AttentionCall) -> Tensor | None:
+        if any(name in blocks for name, _ in call.enclosing) or not (chosen is None or call.name in chosen):
             return None
-        changed.add(seen.name)
-        return _without(seen, term, numbers, *find_heads(seen, modules))
+        changed.add(call.name)
+        return _without(call, term, numbers, *find_heads(call, modules))
 
     with ExitStack() as stack:
         for name in sorted(changed):
@@ -83,16 +83,16 @@ def ablate(
         stack.enter_context(watch_attention(model, change))
         yield
     if not changed:
-        asked = "" if chosen is None else f" in {', '.join(chosen)}"
+        where = "" if chosen is None else f" in {', '.join(chosen)}"
         warnings.warn(
-            f"nothing was taken out: no attention ran{asked} inside of the `with` block; capture(model) tells the "
-            "names of those that do",
+            f"no term was removed: no attention ran{where} inside the `with` block; capture(model) gives the "
+            "names of those that run",
             stacklevel=3,
         )
 
 
 def _names(layers: str | Collection[str] | None, modules: Mapping[str, Any]) -> list[str] | None:
-    """The names of layers, each of a module of the model."""
+    """Return the names of the layers. Raises unless each names a module of the model."""
     if layers is None:
         return None
     names = [layers] if isinstance(layers, str) else list(layers)
@@ -110,14 +110,14 @@ def _require_heads(layer: str, heads: Collection[int], count: int) -> None:
             )
 
 
-def _without(seen: Seen, term: Term, heads: Collection[int] | None, count: int, first: bool) -> Tensor:
-    """Queries, shaped like the ones seen, with a term taken out of chosen heads."""
-    numbers = seen.head_numbers(count, first)
+def _without(call: AttentionCall, term: Term, heads: Collection[int] | None, count: int, first: bool) -> Tensor:
+    """Return the queries with a term removed from the chosen heads."""
+    numbers = call.head_numbers(count, first)
     chosen = numbers.unique() if heads is None else torch.tensor(sorted(set(heads)))
-    _require_heads(seen.name, chosen.tolist(), int(numbers.max()) + 1)
-    changed = _WITHOUT[term](seen.query, seen.query.mean(dim=-2, keepdim=True))
+    _require_heads(call.name, chosen.tolist(), int(numbers.max()) + 1)
+    changed = _WITHOUT[term](call.query, call.query.mean(dim=-2, keepdim=True))
     where = torch.isin(numbers, chosen).to(changed.device)
-    return torch.where(where[..., None, None], changed, seen.query)
+    return torch.where(where[..., None, None], changed, call.query)
 
 
 _WITHOUT: Mapping[Term, Callable[[Tensor, Tensor], Tensor]] = {
@@ -129,7 +129,7 @@ _WITHOUT: Mapping[Term, Callable[[Tensor, Tensor], Tensor]] = {
 
 @contextmanager
 def _reduced(block: NonLocalBlock, term: Term) -> Iterator[None]:
-    """A block of which only the other term remains."""
+    """Reduce a block to its other term."""
     variant = block.variant
     pairwise = variant.pairwise and term == "unary"
     unary = variant.unary if term == "pairwise" else None

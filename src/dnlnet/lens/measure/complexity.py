@@ -26,8 +26,8 @@ def count_complexity(build: Callable[[], nn.Module], size: Sequence[int]) -> Com
     """Count parameters and MACs on the meta device, where nothing is computed.
 
     Args:
-        build: builds the network.
-        size: height and width of an image, or frames, height and width of a clip.
+        build: Function that builds the network.
+        size: Height and width of an image, or frames, height and width of a clip.
 
     >>> count_complexity(lambda: nn.Conv2d(3, 8, kernel_size=1, bias=False), (10, 10))
     Complexity(parameters=24, macs=2400)
@@ -41,7 +41,7 @@ def count_complexity(build: Callable[[], nn.Module], size: Sequence[int]) -> Com
 
 
 def measure_latency(build: Callable[[], nn.Module], size: Sequence[int], rounds: int = 3) -> float:
-    """Seconds per image or clip on this machine: the best of `rounds`, after a warm-up."""
+    """Measure seconds per image or clip on this machine: the best of `rounds`, after a warm-up."""
     model = build().eval()
     inputs = torch.zeros(1, 3, *size)
     times = []

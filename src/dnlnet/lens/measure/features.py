@@ -1,4 +1,4 @@
-"""Features of patches: the last tokens that a transformer makes of a picture, in their places."""
+"""Patch features: the last tokens that a transformer computes from an image, on their grid."""
 
 # B batch, N tokens, C channels, h x w patches
 
@@ -14,23 +14,23 @@ from torch import Tensor, nn
 
 from dnlnet.lens.trace.capture import Captured, capture
 from dnlnet.lens.trace.layout import Layout
-from dnlnet.lens.trace.recorded import Recorded
+from dnlnet.lens.trace.recorded import RecordedAttention
 
 
 @dataclass(frozen=True)
 class FeatureSource:
-    """Where the features of patches are found.
+    """Module whose output holds the patch features.
 
     Args:
-        module: whose output they are.
-        layout: how its tokens lie.
+        module: Name of the module.
+        layout: Layout of its tokens.
     """
 
     module: str
     layout: Layout
 
     def features(self, output: Tensor) -> Tensor:
-        """(h, w, C) in single precision, of the first picture: prefix tokens are left out."""
+        """Return the features (h, w, C) of the first image in single precision, without prefix tokens."""
         height, width = self.layout.size
         if output.dim() == 3:
             found = output[0, self.layout.prefix :].reshape(height, width, -1)
@@ -40,10 +40,10 @@ class FeatureSource:
 
 
 def find_features(network: nn.Module, run: Callable[[], object]) -> tuple[FeatureSource, Captured]:
-    """Where a network has its last features of patches, and what it attends to, in a run on one picture.
+    """Find a network's last patch features in a run on one image, and capture its attention.
 
-    They are the last output of any module that has a token for each position of the last attention over a picture:
-    of a ViT the output of its last norm, of Swin the last map.
+    They are the last output of any module with one token per position of the last attention over the image: the
+    output of the last norm for a ViT, the last map for Swin.
     """
     shapes: dict[str, torch.Size] = {}
 
@@ -64,24 +64,24 @@ def find_features(network: nn.Module, run: Callable[[], object]) -> tuple[Featur
     finally:
         for hook in hooks:
             hook.remove()
-    layouts = [layer.layout for layer in attention.values() if isinstance(layer, Recorded)]
+    layouts = [layer.layout for layer in attention.values() if isinstance(layer, RecordedAttention)]
     placed = [
         layout for layout in layouts if isinstance(layout, Layout) and len(layout.size) == 2 and prod(layout.size) > 1
     ]
     if not placed:
-        why = next((layout for layout in layouts if isinstance(layout, str)), "it has no attention over a picture")
-        raise ValueError(f"{type(network).__name__} has no features of patches: {why}")
+        why = next((layout for layout in layouts if isinstance(layout, str)), "it has no attention over an image")
+        raise ValueError(f"{type(network).__name__} has no patch features: {why}")
     layout = placed[-1]
     for name, shape in reversed(shapes.items()):
         tokens = len(shape) == 3 and shape[1] == layout.prefix + prod(layout.size)
         if tokens or (len(shape) == 4 and layout.size in (tuple(shape[1:3]), tuple(shape[2:]))):
             return FeatureSource(name, layout), attention
-    raise ValueError(f"{type(network).__name__} has no features of patches: no module has {layout.size} of them")
+    raise ValueError(f"{type(network).__name__} has no patch features: no module has {layout.size} of them")
 
 
 @contextmanager
 def watch_features(network: nn.Module, source: FeatureSource) -> Iterator[Callable[[], Tensor]]:
-    """Gives a function to the features of the network's last run inside of the `with` block."""
+    """Yield a function that returns the features of the network's last run inside the `with` block."""
     last: list[Tensor] = []
 
     def keep(_: nn.Module, args: Any, output: Tensor) -> None:

@@ -1,7 +1,7 @@
-"""A profile of every head of a model: what its attention does, in numbers, layer by layer.
+"""Profile of every head of a model: its attention in numbers, layer by layer.
 
 The statistics of `dnlnet.lens.measure.statistics` over all tokens; with labels, also the overlaps of Table 1 for
-the terms and the attention itself over the image tokens (see `overlaps_of_heads`).
+the terms and for the attention itself, over the image tokens (see `overlaps_of_heads`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,18 +11,18 @@ from typing import Any, Literal
 import torch
 
 from dnlnet.attention import Terms
-from dnlnet.attention.terms import Logits
 from dnlnet.lens.measure.consistency import (
     Average,
-    Truth,
     attention_overlaps,
     overlaps_of_heads,
+    terms_on_image,
     uniform_overlaps,
 )
+from dnlnet.lens.measure.ground_truth import GroundTruth
 from dnlnet.lens.measure.statistics import STATISTICS, measure_heads
-from dnlnet.lens.trace.recorded import Recorded
+from dnlnet.lens.trace.recorded import RecordedAttention
 
-Values = tuple[float | None, ...]  # of each image; None where there is no such value
+ImageValues = tuple[float | None, ...]  # one per image; None where the statistic has no value
 
 OVERLAPS = {
     "attention_within": "attention ∩ within-category",
@@ -37,36 +37,36 @@ OVERLAPS = {
 
 @dataclass(frozen=True)
 class HeadProfile:
-    """What one head does, or the mean of a layer's heads.
+    """Statistics of one head, or means over a layer's heads.
 
     Args:
-        layer: name of the attention.
-        head: its number; None for the mean over heads.
-        values: of each of `STATISTICS`, and with labels of `OVERLAPS`, one for each image.
+        layer: Name of the attention.
+        head: Number of the head. None for the mean over heads.
+        values: Values of each of `STATISTICS`, and with labels of `OVERLAPS`, one per image.
     """
 
     layer: str
     head: int | None
-    values: Mapping[str, Values]
+    values: Mapping[str, ImageValues]
 
     def average(self, statistic: str) -> Average | None:
-        """Mean and standard error over images; None if there is no such value."""
+        """Return mean and standard error over images; None if the statistic has no value."""
         return Average.of(self.values[statistic])
 
 
 @dataclass(frozen=True, repr=False)
 class Profile:
-    """The profiles of all heads of a model.
+    """Profiles of all heads of a model.
 
     Args:
-        heads: one for each, in the order in which they ran.
+        heads: One profile per head, in the order in which they ran.
     """
 
     heads: tuple[HeadProfile, ...]
 
     @classmethod
     def joined(cls, profiles: Sequence["Profile"]) -> "Profile":
-        """One profile of all images of several, which are of the same attentions."""
+        """Join profiles of the same attentions on different images."""
         first = profiles[0]
         if any([(h.layer, h.head) for h in other] != [(h.layer, h.head) for h in first] for other in profiles):
             raise ValueError("profiles of different attentions cannot be joined; join those of one model")
@@ -79,7 +79,7 @@ class Profile:
         )
 
     def of_head(self, number: int) -> "Profile":
-        """The profiles of the heads with this number, of all layers that have one."""
+        """Return the profiles of the heads with this number, one per layer that has it."""
         heads = tuple(head for head in self.heads if head.head == number)
         if not heads:
             most = max((head.head or 0 for head in self.heads), default=0)
@@ -88,11 +88,11 @@ class Profile:
 
     @property
     def statistics(self) -> list[str]:
-        """Names of what is known of each head."""
+        """Names of the statistics of each head."""
         return list(self.heads[0].values) if self.heads else []
 
     def layers(self) -> list[HeadProfile]:
-        """The mean over the heads of each layer, on every image."""
+        """Return the mean over the heads of each layer, on every image."""
         by_layer: dict[str, list[HeadProfile]] = {}
         for head in self.heads:
             by_layer.setdefault(head.layer, []).append(head)
@@ -104,7 +104,7 @@ class Profile:
         ]
 
     def table(self, heads: Literal["mean", "all"] = "mean") -> list[dict[str, Any]]:
-        """A row for each layer, or for each head: layer, head, and the average over images of every statistic."""
+        """Return one row per layer, or per head: layer, head, and the average over images of every statistic."""
         return [
             {"layer": row.layer, "head": "mean" if row.head is None else row.head}
             | {name: row.average(name) for name in self.statistics}
@@ -112,7 +112,7 @@ class Profile:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Averages of each layer and head, and every image's values, in types that JSON has."""
+        """Return averages of each layer and head, and every image's values, in JSON types."""
 
         def row(found: HeadProfile) -> dict[str, Any]:
             averages = {name: found.average(name) for name in found.values}
@@ -137,7 +137,7 @@ class Profile:
         return self.heads[index]
 
     def __repr__(self) -> str:
-        """A table of the layers, means over heads and images."""
+        """Return a table of the layers, means over heads and images."""
         rows = [
             [row.layer, *("-" if (x := row.average(name)) is None else f"{x.mean:.4g}" for name in self.statistics)]
             for row in self.layers()
@@ -150,15 +150,17 @@ class Profile:
         )
 
 
-def profile(captured: Mapping[str, Terms | Recorded] | Recorded, truths: Sequence[Truth] | None = None) -> Profile:
-    """The profiles of all heads that were captured.
-
-    Args:
-        captured: what `capture` gave, or one attention of it.
-        truths: the ground truth of each image of the batch, for overlaps with it. Attention whose tokens do not lie
-            on a picture has none.
+def profile(
+    captured: Mapping[str, Terms | RecordedAttention] | RecordedAttention, truths: Sequence[GroundTruth] | None = None
+) -> Profile:
+    """Profile all heads that were captured.
 
     Memory is linear in the number of tokens: attention is computed for a block of rows at a time.
+
+    Args:
+        captured: Result of `capture`, or one attention of it.
+        truths: Ground truth of each image of the batch, for overlaps with it. Attention whose tokens do not lie on an
+            image has none.
 
     >>> import timm
     >>> from dnlnet import capture
@@ -168,17 +170,19 @@ def profile(captured: Mapping[str, Terms | Recorded] | Recorded, truths: Sequenc
     >>> len(attention.profile()), attention.profile()[0].average("positions").images
     (3, 2)
     """
-    named = {captured.seen.name: captured} if isinstance(captured, Recorded) else captured
+    named = {captured.call.name: captured} if isinstance(captured, RecordedAttention) else captured
     return Profile(tuple(head for name, found in named.items() for head in _profile(name, found, truths)))
 
 
 @torch.no_grad()
-def _profile(name: str, found: Terms | Recorded, truths: Sequence[Truth] | None) -> Iterator[HeadProfile]:
+def _profile(
+    name: str, found: Terms | RecordedAttention, truths: Sequence[GroundTruth] | None
+) -> Iterator[HeadProfile]:
     measured = measure_heads(found)
     images, heads = measured["dependence"].shape
     if truths is not None and len(truths) != images:
-        raise ValueError(f"{name}: {len(truths)} ground truths for {images} images; give one for each")
-    overlaps = [_overlaps(found, image, truth, heads) for image, truth in enumerate(truths or ())]
+        raise ValueError(f"{name}: {len(truths)} ground truths for {images} images; give one per image")
+    overlaps = [_overlaps(terms_on_image(found, image), truth, heads) for image, truth in enumerate(truths or ())]
     for head in range(heads):
         values = {
             key: tuple(_known(x) for x in measured[key][:, head].tolist()) if key in measured else (None,) * images
@@ -193,25 +197,17 @@ def _known(value: float) -> float | None:
     return value if value == value else None  # NaN is the only number that differs from itself
 
 
-def _mean_of_each(values: Sequence[Values]) -> Values:
-    """The means over heads of what is known, image by image."""
+def _mean_of_each(values: Sequence[ImageValues]) -> ImageValues:
+    """Average the known values over heads, image by image."""
     averages = [Average.of(of_image) for of_image in zip(*values, strict=True)]
     return tuple(None if average is None else average.mean for average in averages)
 
 
-# ---- overlaps with the ground truth, over the tokens of the picture
-
-
-def _overlaps(found: Terms | Recorded, image: int, truth: Truth, heads: int) -> list[dict[str, float | None]]:
-    """Those of each head on one image; unknown where the tokens do not lie on a picture."""
-    if isinstance(found, Recorded):
-        placed = not isinstance(found.layout, str) and len(found.layout.size) == 2 and len(found.layout.key_size) == 2
-        terms = found.terms("all", image) if placed else None
-    else:
-        terms = _of_image(found, image) if len(found.size) == 2 else None
+def _overlaps(terms: Terms | None, truth: GroundTruth, heads: int) -> list[dict[str, float | None]]:
+    """Return the overlaps of each head on one image; None where the tokens do not lie on an image."""
     if terms is None:
         return [dict.fromkeys(OVERLAPS)] * heads
-    uniform = uniform_overlaps(terms.size, terms.key_size, truth) or (None, None)
+    uniform = uniform_overlaps(terms.size, terms.key_size, truth)
     rows = []
     for own, attention in zip(overlaps_of_heads(terms, truth), attention_overlaps(terms, truth), strict=True):
         within, boundary = attention or (None, None)
@@ -219,20 +215,11 @@ def _overlaps(found: Terms | Recorded, image: int, truth: Truth, heads: int) -> 
             {
                 "attention_within": within,
                 "pair_within": own.pair_within,
-                "uniform_within": uniform[0],
+                "uniform_within": uniform.pair_within,
                 "attention_boundary": boundary,
                 "pair_boundary": own.pair_boundary,
                 "unary_boundary": own.unary_boundary,
-                "uniform_boundary": uniform[1],
+                "uniform_boundary": uniform.pair_boundary,
             }
         )
     return rows
-
-
-def _of_image(terms: Terms, image: int) -> Terms:
-    """The terms of one image of a batch."""
-    pairwise, unary, coupled = (
-        None if term is None else Logits(term.query[image, None], term.key[image, None])
-        for term in (terms.pairwise, terms.unary, terms.coupled)
-    )
-    return replace(terms, pairwise=pairwise, unary=unary, coupled=coupled)

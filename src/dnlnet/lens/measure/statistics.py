@@ -1,18 +1,18 @@
-"""Statistics of the attention of each head: how much of it is unary, how it depends on the query, where it goes.
+"""Statistics of each head's attention: its unary share, its dependence on the query, and where it goes.
 
 For one head on one image, with queries q_i, keys k_j and attention A_ij = softmax_j(q_i.k_j + bias and mask), over
-all tokens, prefix tokens such as class and registers included, without keys that no query may see:
+all tokens, including prefix tokens such as class and registers, without keys that no query may see:
 
 - unary share: Var_j(mu_q.k_j) / mean_i Var_j(q_i.k_j), the part of the logits that is the same for all queries. With
   p_i = q_i - mu_q, Var_j(q_i.k_j) = Var_j(mu_q.k_j) + Var_j(p_i.k_j) + 2 Cov_j(mu_q.k_j, p_i.k_j), and the mean over
-  i of the last is 2 Cov_j(mu_q.k_j, (mean_i p_i).k_j) = 0: unary and pairwise variance add up, the share is in 0..1.
-  With the covariance C of the keys, Var_j(q.k_j) = q'Cq, so that no map is needed;
+  i of the last is 2 Cov_j(mu_q.k_j, (mean_i p_i).k_j) = 0: unary and pairwise variance add up, so the share is in
+  0..1. With the covariance C of the keys, Var_j(q.k_j) = q'Cq, which needs no map;
 - dependence on the query: mean_i 1/2 sum_j |A_ij - mean_i A_ij|, 0 if all queries attend alike;
 - effective number of positions: mean_i exp(-sum_j A_ij log A_ij), from 1 to the number of keys;
 - share of the strongest position: max_j mean_i A_ij;
 - share of the prefix tokens: the sum of mean_i A_ij over them.
 
-Attention inside of windows is measured in each, and averaged over them.
+Windowed attention is measured per window and averaged over the windows.
 """
 
 # G groups that attend apart (images, or windows of images), H heads, N queries, M keys, D width, R rows of a block
@@ -25,8 +25,8 @@ from torch import Tensor
 
 from dnlnet.attention import Terms
 from dnlnet.attention.terms import Logits
-from dnlnet.lens.trace.recorded import Recorded
-from dnlnet.lens.trace.steps import row_blocks, shared
+from dnlnet.lens.trace.attention_call import row_blocks
+from dnlnet.lens.trace.recorded import RecordedAttention
 
 STATISTICS = {
     "unary_share": "unary share of the logits' variance",
@@ -38,25 +38,25 @@ STATISTICS = {
 
 
 @torch.no_grad()
-def measure_heads(found: Terms | Recorded) -> dict[str, Tensor]:
-    """Each of `STATISTICS`, (images, H), of an attention; NaN where it has no value, no `prefix` without such tokens.
+def measure_heads(found: Terms | RecordedAttention) -> dict[str, Tensor]:
+    """Return each of `STATISTICS` as (images, H); NaN where it has no value, no `prefix` without prefix tokens.
 
     Memory is linear in the number of tokens: attention is computed for a block of rows at a time.
     """
-    return _measure(_of_recorded(found) if isinstance(found, Recorded) else _of_terms(found))
+    return _measure(_from_recorded(found) if isinstance(found, RecordedAttention) else _from_terms(found))
 
 
 @dataclass(frozen=True)
-class _Attention:
-    """What statistics are computed from.
+class _GroupedAttention:
+    """Attention of groups of tokens, the source of all statistics.
 
     Args:
-        terms: pairwise and unary logits, (G, H, N or 1, D) queries and (G, H, M, D) keys.
-        weights: from rows to the attention (G, H, R, M); NaN in the row of a query that may see nothing.
+        terms: Pairwise and unary logits: (G, H, N or 1, D) queries and (G, H, M, D) keys.
+        weights: Function from rows to the attention (G, H, R, M), NaN in the row of a query that may see nothing.
         asking: (G, 1, N), True for the queries that count.
-        visible: (G, H or 1, M), True for the keys that do.
-        windows: of each image, each a group.
-        prefix: number of prefix tokens among the keys.
+        visible: (G, H or 1, M), True for the keys that count.
+        windows: Number of windows per image; each window is a group.
+        prefix: Number of prefix tokens among the keys.
     """
 
     terms: tuple[Logits | None, Logits | None]
@@ -67,11 +67,10 @@ class _Attention:
     prefix: int = 0
 
 
-def _of_recorded(recorded: Recorded) -> _Attention:
-    """Of an attention of any model; positions that pad windows are no tokens."""
-    seen, layout = recorded.widened(), recorded.layout
-    factor = torch.as_tensor(seen.factor, dtype=seen.query.dtype, device=seen.query.device)
-    query, key = seen.query * factor, shared(seen.key, seen.query)
+def _from_recorded(recorded: RecordedAttention) -> _GroupedAttention:
+    """Group the attention of any model; padding of windows does not count."""
+    call, layout = recorded.widened(), recorded.layout
+    query, key = recorded.scaled_query_and_key()
     groups, _, count, _ = query.shape
     asking = torch.ones(groups, 1, count, dtype=torch.bool, device=query.device)
     visible = torch.ones(groups, 1, key.shape[-2], dtype=torch.bool, device=query.device)
@@ -84,33 +83,34 @@ def _of_recorded(recorded: Recorded) -> _Attention:
                 for places in (layout.places, layout.places_of_keys)
             )
             asking, visible = asking & inside, visible & inside_keys
-    hides = recorded.hides()
-    if hides is not None:
-        visible = visible & ~hides
+    hidden = recorded.hidden_keys()
+    if hidden is not None:
+        visible = visible & ~hidden
+    some_hidden = not bool(visible.all())
     mean = _mean(query.mT, asking[..., None, :])[..., None, :]
 
-    some_hidden = not bool(visible.all())
-
     def weights(rows: Tensor) -> Tensor:
-        logits = seen.logits(rows.to(query.device))
+        logits = call.logits(rows.to(query.device))
         if some_hidden:
             logits = logits.masked_fill(~visible[..., None, :], -torch.inf)
         return logits.softmax(dim=-1)
 
-    return _Attention((Logits(query - mean, key), Logits(mean, key)), weights, asking, visible, windows, prefix)
+    return _GroupedAttention(
+        (Logits(query - mean, key), Logits(mean, key)), weights, asking, visible, windows, prefix
+    )
 
 
-def _windows(recorded: Recorded) -> int:
-    """How many windows of an image attend apart; where nobody knows how they lie, those for each of the pictures."""
-    layout, groups = recorded.layout, recorded.seen.query.shape[0]
+def _windows(recorded: RecordedAttention) -> int:
+    """Return the number of windows per image, also where their layout is unknown."""
+    layout, groups = recorded.layout, recorded.call.query.shape[0]
     if not isinstance(layout, str):
         return 1 if layout.places is None else len(layout.places)
-    whole = recorded.seen.around[0][1] if recorded.seen.around else ()
-    return groups // whole[0] if len(whole) == 4 and groups % whole[0] == 0 else 1
+    given = recorded.call.enclosing[0][1] if recorded.call.enclosing else ()
+    return groups // given[0] if len(given) == 4 and groups % given[0] == 0 else 1
 
 
-def _of_terms(terms: Terms) -> _Attention:
-    """Of one of our blocks: one head, with the terms of its variant."""
+def _from_terms(terms: Terms) -> _GroupedAttention:
+    """Group the attention of one of our blocks: one head, with the terms of its variant."""
     first = terms.pairwise or terms.unary
     assert first is not None
     groups, device = len(first.key), first.key.device
@@ -128,11 +128,10 @@ def _of_terms(terms: Terms) -> _Attention:
     count = int(torch.Size(terms.size).numel())
     asking = torch.ones(groups, 1, count, dtype=torch.bool, device=device)
     visible = torch.ones(groups, 1, first.key.shape[1], dtype=torch.bool, device=device)
-    return _Attention((apart(terms.pairwise), apart(terms.unary)), weights, asking, visible)
+    return _GroupedAttention((apart(terms.pairwise), apart(terms.unary)), weights, asking, visible)
 
 
-def _measure(attention: _Attention) -> dict[str, Tensor]:
-    """Each statistic, (images, H); NaN where it has no value."""
+def _measure(attention: _GroupedAttention) -> dict[str, Tensor]:
     groups, count, keys = len(attention.asking), attention.asking.shape[-1], attention.visible.shape[-1]
     pairwise, unary = (_variance(term, attention) for term in attention.terms)
     heads = next(len(x[0]) for x in (pairwise, unary) if x is not None)
@@ -155,7 +154,7 @@ def _measure(attention: _Attention) -> dict[str, Tensor]:
         distance = distance + (weights.sum(dim=-1) * counts).sum(dim=-1) / 2
 
     def over_windows(values: Tensor) -> Tensor:
-        """The mean over an image's windows, each as often as it has queries; (images, H)."""
+        """Average (G, H) over an image's windows, weighted by their number of queries, to (images, H)."""
         parts, weight = (x.view(-1, attention.windows, heads) for x in (values, queries))
         return torch.where(weight > 0, parts * weight, 0).sum(dim=1) / weight.sum(dim=1)
 
@@ -170,8 +169,8 @@ def _measure(attention: _Attention) -> dict[str, Tensor]:
     return found
 
 
-def _rows(attention: _Attention, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention (G, H, R, M) of some queries, and 1 for those that count, (G, H, R); the rows of others are 0."""
+def _rows(attention: _GroupedAttention, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the attention (G, H, R, M) of some queries, 0 for those that do not count, and 1 for those that do."""
     weights = attention.weights(rows)
     counts = attention.asking[..., rows] & weights[..., 0].isfinite()  # a row without a sum is NaN throughout
     if not counts.all():
@@ -179,8 +178,8 @@ def _rows(attention: _Attention, rows: Tensor) -> tuple[Tensor, Tensor]:
     return weights, counts.to(weights.dtype)
 
 
-def _variance(term: Logits | None, attention: _Attention) -> Tensor | None:
-    """mean_i Var_j(q_i.k_j), (G, H): the mean of q'Cq, with C the covariance of the keys."""
+def _variance(term: Logits | None, attention: _GroupedAttention) -> Tensor | None:
+    """Return mean_i Var_j(q_i.k_j), (G, H): the mean of q'Cq, with C the covariance of the keys."""
     if term is None:
         return None
     visible = attention.visible[..., None]
@@ -191,5 +190,5 @@ def _variance(term: Logits | None, attention: _Attention) -> Tensor | None:
 
 
 def _mean(values: Tensor, counts: Tensor) -> Tensor:
-    """The mean over the last dimension of the values that count."""
+    """Average the values that count over the last dimension."""
     return (values * counts).sum(dim=-1) / counts.sum(dim=-1)

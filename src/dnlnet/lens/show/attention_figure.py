@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from torch import Tensor
 
-from dnlnet.lens.measure.consistency import boundary_map
+from dnlnet.lens.measure.ground_truth import boundary_map
 from dnlnet.lens.show.attended_image import AttendedImage, AttentionView, class_share, maps_by_term
 from dnlnet.lens.show.panels import (
     SCALE,

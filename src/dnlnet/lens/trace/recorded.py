@@ -1,6 +1,6 @@
-"""An attention of any model as it ran: its heads, their terms, and their maps."""
+"""One recorded attention of any model: its heads, their terms, and their maps."""
 
-# B batch, H heads, N queries, M keys, D width, Q chosen queries, S sizes of the map of keys
+# B batch, H heads, N queries, M keys, D width, Q chosen queries, S sizes of the key map
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,42 +13,35 @@ from torch import Tensor
 from dnlnet.attention import Terms
 from dnlnet.attention.maps import AttentionMaps, Positions
 from dnlnet.attention.terms import Logits
+from dnlnet.lens.trace.attention_call import AttentionCall, repeat_key_heads, row_blocks
 from dnlnet.lens.trace.layout import Layout
-from dnlnet.lens.trace.steps import Seen, row_blocks, shared
 
-Heads = int | Literal["mean", "all"]
+HeadChoice = int | Literal["mean", "all"]
 
 
 @dataclass(frozen=True, repr=False)
 class HeadTerms(Terms):
-    """The terms of heads, in the place of the batch, split by Eq. 5; bias and mask are in the combined map alone.
+    """Terms of chosen heads, in the place of the batch, split by Eq. 5. Bias and mask act on the combined map only.
 
     Attributes:
-        recorded: that they are of.
-        chosen: (window or image, head) of each.
-        averaged: the maps are means over the heads.
+        recorded: Attention that they belong to.
+        chosen: (image, head) of each.
+        averaged: The maps are means over the heads.
     """
 
-    recorded: "Recorded | None" = None
+    recorded: "RecordedAttention | None" = None
     chosen: tuple[tuple[int, int], ...] = ()
     averaged: bool = False
 
     @torch.no_grad()
     def maps_of_rows(self, rows: Tensor) -> AttentionMaps:
-        """Maps of positions given as indices into the flattened map of queries."""
+        """Return the maps of positions given as indices into the flattened query map."""
         maps = super().maps_of_rows(rows)
-        if not self.averaged:
-            return maps
-        pairwise, unary, combined = (
-            None if part is None else part.mean(dim=0, keepdim=True)
-            for part in (maps.pairwise, maps.unary, maps.combined)
-        )
-        assert combined is not None
-        return AttentionMaps(pairwise, unary, combined)
+        return mean_over_heads(maps) if self.averaged else maps
 
     def _applied(self, term: Logits, values: Tensor) -> Tensor:
         assert self.recorded is not None
-        if term is not self.coupled and self.recorded.hidden(self.chosen) is None:
+        if term is not self.coupled and self.recorded.hidden_keys_of(self.chosen) is None:
             found = super()._applied(term, values)
         else:
             values = values.to(term.key)
@@ -61,94 +54,102 @@ class HeadTerms(Terms):
         if term is self.coupled:
             return self.recorded.combined_logits(self.chosen, rows)
         logits = super()._logits(term, rows)
-        hidden = self.recorded.hidden(self.chosen)
+        hidden = self.recorded.hidden_keys_of(self.chosen)
         return logits if hidden is None else logits.masked_fill(hidden[:, None], -torch.inf)
 
 
+def mean_over_heads(maps: AttentionMaps) -> AttentionMaps:
+    """Average maps over the heads, which take the place of the batch."""
+    pairwise, unary = (
+        None if part is None else part.mean(dim=0, keepdim=True) for part in (maps.pairwise, maps.unary)
+    )
+    return AttentionMaps(pairwise, unary, maps.combined.mean(dim=0, keepdim=True))
+
+
 @dataclass(frozen=True, repr=False)
-class Recorded:
-    """One attention of a model: queries and keys alone are kept, linear in the number of tokens.
+class RecordedAttention:
+    """One attention of a model. Only queries and keys are kept, linear in the number of tokens.
 
     Attributes:
-        seen: (B, H, N, D) queries, (B, H or fewer, M, D) keys, and what happens to their products.
-        layout: how the tokens lie; a sentence if that is not known.
+        call: (B, H, N, D) queries, (B, H or fewer, M, D) keys, and the steps from their product to the softmax.
+        layout: Positions of the tokens, or a sentence that says why they are unknown.
 
-    The mean query is that of the tokens of the map: those of the picture, without prefix tokens. Maps are over the
-    tokens of the picture and sum to 1 there, which is the attention on condition that it falls on the picture;
-    `weights` are the model's own, over all tokens.
+    The mean query is taken over the tokens of the image, without prefix tokens. Maps are over the tokens of the image
+    and sum to 1 there: the attention on condition that it falls on the image. `weights` are the model's own, over all
+    tokens.
     """
 
-    seen: Seen
+    call: AttentionCall
     layout: Layout | str
 
     def __repr__(self) -> str:
-        batch, heads, count, _ = self.seen.query.shape
-        return f"Recorded({batch} x {heads} heads of {count} tokens)"
+        batch, heads, count, _ = self.call.query.shape
+        return f"RecordedAttention({batch} x {heads} heads of {count} tokens)"
 
     @property
     def heads(self) -> int:
-        """How many heads."""
-        return int(self.seen.query.shape[1])
+        """Number of heads."""
+        return int(self.call.query.shape[1])
 
     def weights(self, rows: Tensor | None = None) -> Tensor:
-        """The model's own attention, (B, H, Q or N, M), over all tokens, of all queries or of some rows of tokens."""
+        """Return the model's own attention (B, H, N, M) over all tokens, or (B, H, Q, M) of some rows."""
         with torch.no_grad():
             return self.widened().logits(rows).softmax(dim=-1)
 
-    def terms(self, head: Heads = "mean", image: int = 0) -> Terms:
-        """The terms of one head, of all (in the place of the batch), or of the mean over heads, on one image."""
-        layout = self.placed()
-        images = len(self.seen.query) // (1 if layout.places is None else len(layout.places))
+    def terms(self, head: HeadChoice = "mean", image: int = 0) -> Terms:
+        """Return the terms of one head, of all in the place of the batch, or of their mean, for one image."""
+        layout = self.require_layout()
+        images = len(self.call.query) // (1 if layout.places is None else len(layout.places))
         if not 0 <= image < images:
-            raise ValueError(f"{self.seen.name}: there is no image {image}; the batch has {images}, counted from 0")
+            raise ValueError(f"{self.call.name}: there is no image {image}; the batch has {images}, counted from 0")
         if layout.places is not None:
             from dnlnet.lens.trace.window_terms import window_terms
 
             return window_terms(self, head, image)
-        return self.terms_of([(image, number) for number in self.numbers(head)], averaged=head == "mean")
+        return self.terms_of([(image, number) for number in self.head_numbers(head)], averaged=head == "mean")
 
-    def maps(self, queries: Positions, head: Heads = "all", image: int = 0) -> AttentionMaps:
-        """Maps of chosen positions, e.g. [(row, column)]; heads take the place of the batch."""
+    def maps(self, queries: Positions, head: HeadChoice = "all", image: int = 0) -> AttentionMaps:
+        """Return the maps of chosen positions, e.g. [(row, column)]; heads take the place of the batch."""
         return self.terms(head, image).maps(queries)
 
-    def numbers(self, head: Heads) -> list[int]:
-        """Which heads are meant."""
+    def head_numbers(self, head: HeadChoice) -> list[int]:
+        """Return the numbers of the chosen heads."""
         if isinstance(head, str):
             if head not in ("mean", "all"):
                 raise ValueError(f"heads are 'mean', 'all' or a number, not {head!r}")
             return list(range(self.heads))
         if not 0 <= head < self.heads:
-            raise ValueError(f"{self.seen.name}: there is no head {head}; it has {self.heads}, counted from 0")
+            raise ValueError(f"{self.call.name}: there is no head {head}; it has {self.heads}, counted from 0")
         return [head]
 
-    def placed(self) -> Layout:
-        """How the tokens lie; an error if that is not known."""
+    def require_layout(self) -> Layout:
+        """Return the token layout. Raises if it is unknown."""
         if isinstance(self.layout, str):
-            raise ValueError(f"{self.seen.name}: {self.layout}")
+            raise ValueError(f"{self.call.name}: {self.layout}")
         return self.layout
 
-    def laid_out(self, layout: Layout) -> "Recorded":
-        """The same attention with tokens that lie as you say."""
-        count, key_count = self.seen.query.shape[-2], self.seen.key.shape[-2]
+    def laid_out(self, layout: Layout) -> "RecordedAttention":
+        """Return the same attention with another token layout."""
+        count, key_count = self.call.query.shape[-2], self.call.key.shape[-2]
         if layout.places is not None and layout.places_of_keys is not None:
-            said = layout.places.shape[1], layout.places_of_keys.shape[1]
-            if said != (count, key_count):
+            declared = layout.places.shape[1], layout.places_of_keys.shape[1]
+            if declared != (count, key_count):
                 raise ValueError(
-                    f"{self.seen.name}: windows of {count} queries and {key_count} keys were seen, but the layout is "
-                    f"of windows of {said[0]} and {said[1]}"
+                    f"{self.call.name}: windows of {count} queries and {key_count} keys were seen, but the "
+                    f"layout has windows of {declared[0]} and {declared[1]}"
                 )
             return replace(self, layout=layout)
-        said = (layout.prefix + prod(layout.size), layout.key_prefix + prod(layout.key_size))
-        if said != (count, key_count):
+        declared = (layout.prefix + prod(layout.size), layout.key_prefix + prod(layout.key_size))
+        if declared != (count, key_count):
             raise ValueError(
-                f"{self.seen.name}: {count} queries and {key_count} keys were seen, but prefix tokens and size of "
-                f"the layout make {said[0]} and {said[1]}"
+                f"{self.call.name}: {count} queries and {key_count} keys were seen, but prefix tokens and size of "
+                f"the layout make {declared[0]} and {declared[1]}"
             )
         return replace(self, layout=layout)
 
     def terms_of(self, chosen: Sequence[tuple[int, int]], *, averaged: bool = False) -> HeadTerms:
-        """The terms of some heads, given with the image, or the window, that each is of."""
-        layout = self.placed()
+        """Return the terms of some heads, each given as (image, head)."""
+        layout = self.require_layout()
         query, key = self.query_and_key(chosen)
         mean = query.mean(dim=1, keepdim=True)
         return HeadTerms(
@@ -163,42 +164,45 @@ class Recorded:
         )
 
     def query_and_key(self, chosen: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-        """Queries and keys of the map's tokens, (heads, N, D), whose products are the logits before bias and mask."""
-        layout, seen = self.placed(), self.widened()
-        keys = shared(seen.key, seen.query)
-        factor = torch.as_tensor(seen.factor, dtype=seen.query.dtype, device=seen.query.device)
-        factors = factor.broadcast_to(*seen.query.shape[:2], 1, 1)
-        query = torch.stack([seen.query[image, head] * factors[image, head] for image, head in chosen])
-        key = torch.stack([keys[image, head] for image, head in chosen])
+        """Return queries and keys (heads, N, D) of the map's tokens; their product is the logits without bias."""
+        layout = self.require_layout()
+        query, key = self.scaled_query_and_key()
+        query, key = (torch.stack([x[image, head] for image, head in chosen]) for x in (query, key))
         return query[:, layout.prefix :], key[:, layout.key_prefix :]
 
+    def scaled_query_and_key(self) -> tuple[Tensor, Tensor]:
+        """Return queries (B, H, N, D), scaled as in the logits, and keys (B, H, M, D), of all tokens."""
+        call = self.widened()
+        factor = torch.as_tensor(call.factor, dtype=call.query.dtype, device=call.query.device)
+        return call.query * factor, repeat_key_heads(call.key, call.query)
+
     def combined_logits(self, chosen: Sequence[tuple[int, int]], rows: Tensor) -> Tensor:
-        """Logits (heads, Q, M) of some positions with bias and mask."""
-        layout = self.placed()
-        logits = self.widened().logits(rows.to(self.seen.query.device) + layout.prefix)
+        """Return the logits (heads, Q, M) of some positions, with bias and mask."""
+        layout = self.require_layout()
+        logits = self.widened().logits(rows.to(self.call.query.device) + layout.prefix)
         return torch.stack([logits[image, head] for image, head in chosen])[..., layout.key_prefix :]
 
-    def hidden(self, chosen: Sequence[tuple[int, int]]) -> Tensor | None:
-        """(heads, M), True for the keys of the map that no query may see; None if there are none."""
-        whole = self.hides()
-        if whole is None:
+    def hidden_keys_of(self, chosen: Sequence[tuple[int, int]]) -> Tensor | None:
+        """Return (heads, M), True for keys of the map that no query may see; None if there are none."""
+        hidden = self.hidden_keys()
+        if hidden is None:
             return None
-        return torch.stack([whole[image, head] for image, head in chosen])[:, self.placed().key_prefix :]
+        return torch.stack([hidden[image, head] for image, head in chosen])[:, self.require_layout().key_prefix :]
 
-    def hides(self) -> Tensor | None:
-        """(B, H, M), True for the keys, of all tokens, that no query may see; None if there are none."""
-        mask = self.seen.hides
-        if mask is None:
+    def hidden_keys(self) -> Tensor | None:
+        """Return (B, H, M), True for those of all keys that no query may see; None if there are none."""
+        hidden = self.call.hidden_keys
+        if hidden is None:
             return None
-        while mask.dim() < 3:
-            mask = mask[None]
-        return mask.broadcast_to(*self.seen.query.shape[:2], self.seen.key.shape[-2])
+        while hidden.dim() < 3:
+            hidden = hidden[None]
+        return hidden.broadcast_to(*self.call.query.shape[:2], self.call.key.shape[-2])
 
-    def widened(self) -> Seen:
-        """In single precision at least: logits in half of it overflow, and lose digits that matter to the softmax."""
-        wide = torch.promote_types(self.seen.query.dtype, torch.float32)
-        return replace(self.seen, query=self.seen.query.to(wide), key=self.seen.key.to(wide))
+    def widened(self) -> AttentionCall:
+        """Return the call in at least single precision: half-precision logits overflow and lose digits."""
+        wide = torch.promote_types(self.call.query.dtype, torch.float32)
+        return replace(self.call, query=self.call.query.to(wide), key=self.call.key.to(wide))
 
     def __iter__(self) -> Iterator[Terms]:
-        """The terms of each head on the first image."""
+        """Iterate over the terms of each head on the first image."""
         return (self.terms(head) for head in range(self.heads))

@@ -1,8 +1,8 @@
-"""See every dot-product attention of a model while it runs, whoever wrote it, and change its queries if asked.
+"""Watch every dot-product attention of a model while it runs, and optionally change its queries.
 
 Fused attention goes through `scaled_dot_product_attention`. Attention that is written out is a matrix product, then
-scales, biases, masks and changes of shape, then a softmax: each step is noted, and the softmax makes it an attention.
-Both are seen by one `TorchFunctionMode`. `nn.MultiheadAttention` is opened, so that its steps are seen as well.
+scales, biases, masks and reshapes, then a softmax: each step is noted, and the softmax completes it. One
+`TorchFunctionMode` sees both. `nn.MultiheadAttention` is opened so that its steps are seen as well.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,46 +17,35 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from dnlnet.lens.trace.steps import (
-    PRODUCTS,
-    SOFTMAXES,
-    TRACES,
-    Call,
-    Seen,
-    Step,
-    biased,
-    covered,
-    hide_later,
-    query_and_key,
-    scaled,
-)
+from dnlnet.lens.trace.attention_call import AttentionCall, hide_later, multiply
+from dnlnet.lens.trace.steps import PRODUCTS, SOFTMAXES, STEPS, FunctionCall, query_and_key
 
-Callback = Callable[[Seen], Tensor | None]  # may give other queries, for the model to go on with
+AttentionCallback = Callable[[AttentionCall], Tensor | None]  # may return other queries for the model to use
 
 
 @contextmanager
-def watch_attention(model: nn.Module, callback: Callback) -> Iterator[None]:
-    """Call `callback` with every attention of the model that runs inside of the `with` block.
+def watch_attention(model: nn.Module, callback: AttentionCallback) -> Iterator[None]:
+    """Call `callback` with every attention of the model that runs inside the `with` block.
 
-    The model's output stays the same to the bit unless the callback gives other queries. The native fast path of
-    PyTorch's `nn.TransformerEncoderLayer` and `nn.MultiheadAttention`, which hides its attention, is off meanwhile.
+    The model's output stays the same to the bit unless the callback returns other queries. PyTorch's native fast path
+    of `nn.TransformerEncoderLayer` and `nn.MultiheadAttention`, which hides its attention, is off inside the block.
     """
-    places = _Places(model)
+    modules = _RunningModules(model)
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with places, _Watch(places, callback):
+        with modules, _AttentionMode(modules, callback):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
-class _Places:
-    """Which modules run, by their names in the model; a second attention in one run of a module gets a number."""
+class _RunningModules:
+    """Names of the modules that are running. Further attentions in one run of a module get a number."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model, self.counts = model, dict[str, int]()
-        self.running: list[tuple[str, tuple[int, ...]]] = []
+        self.stack: list[tuple[str, tuple[int, ...]]] = []
         self.hooks: list[Any] = []
 
     def __enter__(self) -> None:
@@ -73,33 +62,35 @@ class _Places:
     def _begin(self, name: str) -> Callable[..., None]:
         def begin(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
             given = next((x for x in (*args, *named.values()) if isinstance(x, Tensor)), None)
-            self.running.append((name, () if given is None else tuple(given.shape)))
+            self.stack.append((name, () if given is None else tuple(given.shape)))
             self.counts[name] = 0
 
         return begin
 
     def _end(self, name: str) -> Callable[..., None]:
         def end(*_: object) -> None:
-            if self.running and self.running[-1][0] == name:  # not if an error came before it began
-                self.running.pop()
+            if self.stack and self.stack[-1][0] == name:  # not if another hook failed before the module began
+                self.stack.pop()
 
         return end
 
     @property
     def name(self) -> str:
-        """Of the innermost module that runs."""
-        return self.running[-1][0] if self.running else ""
+        """Name of the innermost running module."""
+        return self.stack[-1][0] if self.stack else ""
 
     def numbered(self, name: str) -> str:
-        """The name for the next attention that is seen in this module."""
+        """Return the name of the next attention in this module."""
         self.counts[name] = count = self.counts.get(name, 0) + 1
         return (name or "attention") + (f"#{count}" if count > 1 else "")
 
 
-class _Watch(TorchFunctionMode):
-    def __init__(self, places: _Places, callback: Callback) -> None:
+class _AttentionMode(TorchFunctionMode):
+    """Follows logits from their product to their softmax."""
+
+    def __init__(self, modules: _RunningModules, callback: AttentionCallback) -> None:
         super().__init__()
-        self.places, self.callback = places, callback
+        self.modules, self.callback = modules, callback
         self.traced = WeakTensorKeyDictionary()  # logits on their way to a softmax
 
     def __torch_function__(
@@ -113,7 +104,7 @@ class _Watch(TorchFunctionMode):
                 return _opened_multi_head_attention(*args, **named)
         if func in SOFTMAXES:
             return self._softmax(func, args, named)
-        found = [x for x in args if isinstance(x, Tensor) and x in self.traced] if func in TRACES else []
+        found = [x for x in args if isinstance(x, Tensor) and x in self.traced] if func in STEPS else []
         shapes = [x.shape for x in found]
         result = func(*args, **named)
         if func in PRODUCTS:
@@ -121,8 +112,8 @@ class _Watch(TorchFunctionMode):
         elif func is torch.einsum:
             self._einsum(result, args)
         elif len(found) == 1 and isinstance(result, Tensor):
-            after = TRACES[func](self.traced[found[0]], Call(found[0], shapes[0], args, named, result))
-            self.traced.pop(result, None)  # of a step in place
+            after = STEPS[func](self.traced[found[0]], FunctionCall(found[0], shapes[0], args, named, result))
+            self.traced.pop(result, None)  # an in-place step returns the logits themselves
             if after is not None:
                 self.traced[result] = after
         return result
@@ -139,15 +130,19 @@ class _Watch(TorchFunctionMode):
         enable_gqa: bool = False,
     ) -> Tensor:
         factor = query.shape[-1] ** -0.5 if scale is None else scale
-        steps: tuple[Step, ...] = (scaled(factor), hide_later) if is_causal else (scaled(factor),)
-        hides = None
+        hidden = None
         if is_causal and key.shape[-2] > query.shape[-2]:
-            hides = torch.arange(key.shape[-2], device=key.device) >= query.shape[-2]
-        name, around = self.places.numbered(self.places.name), tuple(self.places.running)
-        seen = Seen(name, query, key, steps, factor, hides, around)
+            hidden = torch.arange(key.shape[-2], device=key.device) >= query.shape[-2]
+        call = replace(
+            self._call(query, key),
+            name=self.modules.numbered(self.modules.name),
+            steps=(multiply(factor), hide_later) if is_causal else (multiply(factor),),
+            factor=factor,
+            hidden_keys=hidden,
+        )
         if attn_mask is not None:
-            seen = covered(seen, ~attn_mask) if attn_mask.dtype == torch.bool else biased(seen, attn_mask)
-        other = self.callback(seen)
+            call = call.with_mask(~attn_mask) if attn_mask.dtype == torch.bool else call.with_bias(attn_mask)
+        other = self.callback(call)
         return F.scaled_dot_product_attention(
             query if other is None else other,
             key,
@@ -159,34 +154,38 @@ class _Watch(TorchFunctionMode):
             enable_gqa=enable_gqa,
         )
 
+    def _call(self, query: Tensor, key: Tensor) -> AttentionCall:
+        return AttentionCall(self.modules.name, query, key, enclosing=tuple(self.modules.stack))
+
     def _product(self, result: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:
         bias, *factors = args if len(args) == 3 else (None, *args)
         if len(factors) == 2 and not named and all(isinstance(x, Tensor) and x.dim() > 2 for x in factors):
             query, key = factors
-            seen = Seen(self.places.name, query, key.mT, around=tuple(self.places.running))
-            self.traced[result] = seen if bias is None else biased(seen, bias)
+            call = self._call(query, key.mT)
+            self.traced[result] = call if bias is None else call.with_bias(bias)
 
     def _einsum(self, result: Any, args: Sequence[Any]) -> None:
         found = query_and_key(*args)
         if found is not None:
-            self.traced[result] = Seen(self.places.name, *found, around=tuple(self.places.running))
+            self.traced[result] = self._call(*found)
 
     def _softmax(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         logits: Any = args[0] if args else named.get("input")
-        seen: Seen | None = self.traced.get(logits) if isinstance(logits, Tensor) else None
+        call: AttentionCall | None = self.traced.get(logits) if isinstance(logits, Tensor) else None
         dim = named.get("dim", args[1] if len(args) > 1 else None)
-        if seen is None or dim not in (-1, logits.dim() - 1):
+        if call is None or dim not in (-1, logits.dim() - 1):
             return func(*args, **named)
-        seen = replace(seen.led(logits.shape[:-2], seen.query.shape[:-2]), name=self.places.numbered(seen.name))
-        other = self.callback(seen)
+        call = call.reshape_hidden_keys(logits.shape[:-2], call.query.shape[:-2])
+        call = replace(call, name=self.modules.numbered(call.name))
+        other = self.callback(call)
         if other is not None:
-            args = (seen.logits(query=other).to(logits.dtype).reshape(logits.shape), *args[1:])
+            args = (call.logits(query=other).to(logits.dtype).reshape(logits.shape), *args[1:])
             named.pop("input", None)
         return func(*args, **named)
 
 
 def _opened(function: Any) -> Any:
-    """A function of `torch.nn.functional` that does not ask who overrides it, but lets its own steps be seen."""
+    """Copy a function of `torch.nn.functional` so that it skips the override check and its own steps are seen."""
     names = {**vars(F), "has_torch_function": lambda _: False}
     opened = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
     opened.__kwdefaults__ = function.__kwdefaults__

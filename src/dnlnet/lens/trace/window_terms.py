@@ -1,10 +1,9 @@
-"""Attention inside of windows, put back into the picture that they were cut out of."""
+"""Terms of windowed attention, on the map of the image that the windows were cut out of."""
 
-# L windows of an image, n queries and m keys of a window, H heads, P positions of the picture, Q chosen queries
+# L windows of an image, n queries and m keys of a window, H heads, P positions of the image, Q chosen queries
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,33 +11,31 @@ from torch import Tensor
 from dnlnet.attention import Terms
 from dnlnet.attention.maps import AttentionMaps, Term
 from dnlnet.attention.terms import Logits
-from dnlnet.lens.trace.steps import row_blocks, shared
-
-if TYPE_CHECKING:
-    from dnlnet.lens.trace.recorded import Heads, Recorded
+from dnlnet.lens.trace.attention_call import row_blocks
+from dnlnet.lens.trace.recorded import HeadChoice, RecordedAttention, mean_over_heads
 
 
 @dataclass(frozen=True, repr=False)
 class WindowTerms(Terms):
-    """Terms of heads that see one window each; a map is 0 outside of its query's window.
+    """Terms of heads that see one window each. A map is 0 outside its query's window.
 
-    The mean query is that of the window. The unary map is made of those of all windows, each with the same share.
+    The mean query is taken per window. The unary map joins those of all windows with equal shares.
 
     Attributes:
-        recorded: that they are of.
-        numbers: of the heads.
-        image: in the batch.
-        averaged: the maps are means over the heads.
+        recorded: Attention that they belong to.
+        numbers: Numbers of the heads.
+        image: Number of the image in the batch.
+        averaged: The maps are means over the heads.
     """
 
-    recorded: "Recorded | None" = None
+    recorded: RecordedAttention | None = None
     numbers: tuple[int, ...] = ()
     image: int = 0
     averaged: bool = False
 
     @torch.no_grad()
     def maps_of_rows(self, rows: Tensor) -> AttentionMaps:
-        """Maps of positions given as indices into the flattened picture."""
+        """Return the maps of positions given as indices into the flattened image."""
         assert self.recorded is not None
         assert self.pairwise is not None
         assert self.unary is not None
@@ -58,13 +55,11 @@ class WindowTerms(Terms):
         ]
         unary = self._put(self._unary_shares(outside).flatten(1), keys.flatten())
         maps = AttentionMaps(torch.stack(pair, dim=1), unary, torch.stack(whole, dim=1))
-        if not self.averaged:
-            return maps
-        return AttentionMaps(*(x.mean(dim=0, keepdim=True) for x in (maps.pairwise, maps.unary, maps.combined)))  # type: ignore[union-attr,arg-type]
+        return mean_over_heads(maps) if self.averaged else maps
 
     @torch.no_grad()
     def applied(self, term: Term, values: Tensor) -> Tensor:
-        """sum_j A_ij v_j for every query i, (H, P, C), or (H, 1, C) of the unary term; values (P of keys, C)."""
+        """Return sum_j A_ij v_j for every query i: (H, P, C), or (H, 1, C) of the unary term; `values` is (P, C)."""
         assert self.recorded is not None
         assert self.pairwise is not None
         places, keys = _places(self.recorded)
@@ -81,37 +76,34 @@ class WindowTerms(Terms):
                 if term == "pairwise":
                     logits = query[:, :, tokens] @ key.mT
                 else:
-                    seen = self.recorded.widened().logits(tokens.to(query.device))
-                    logits = seen[part, list(self.numbers)].transpose(0, 1)
+                    combined = self.recorded.widened().logits(tokens.to(query.device))
+                    logits = combined[part, list(self.numbers)].transpose(0, 1)
                 weights = logits.masked_fill(outside[:, None], -torch.inf).softmax(dim=-1)  # (H, L, rows, m)
                 at = places[:, tokens]
                 found[:, at[at >= 0]] = (weights @ of_windows)[:, at >= 0]
         return found.mean(dim=0, keepdim=True) if self.averaged else found
 
     def _unary_shares(self, outside: Tensor) -> Tensor:
-        """The unary map by windows, (H, L, m), each with the same share."""
+        """Return the unary map by windows, (H, L, m), each window with the same share."""
         assert self.unary is not None
         logits = (self.unary.query @ self.unary.key.mT).squeeze(2).masked_fill(outside, -torch.inf)
         return logits.softmax(dim=-1) / len(outside)
 
     def _put(self, values: Tensor, places: Tensor) -> Tensor:
-        """Values (H, m) of keys in an empty picture, (H, *S)."""
+        """Put values (H, m) of keys into an empty image (H, *S)."""
         inside = places >= 0
         whole = values.new_zeros(len(values), prod(self.key_size))
         whole[:, places[inside]] = values[:, inside]
         return whole.view(len(values), *self.key_size)
 
 
-def window_terms(recorded: "Recorded", head: "Heads", image: int) -> WindowTerms:
-    """The terms of one head, or of all, of an attention inside of windows."""
-    layout = recorded.placed()
-    numbers = recorded.numbers(head)
+def window_terms(recorded: RecordedAttention, head: HeadChoice, image: int) -> WindowTerms:
+    """Return the terms of one head, of all, or of their mean, of windowed attention."""
+    layout = recorded.require_layout()
+    numbers = recorded.head_numbers(head)
     places, _ = _places(recorded)
-    seen = recorded.widened()
     part = slice(image * len(places), (image + 1) * len(places))
-    factor = torch.as_tensor(seen.factor, dtype=seen.query.dtype, device=seen.query.device)
-    query, key = seen.query * factor, shared(seen.key, seen.query)
-    query, key = (x[part, numbers].transpose(0, 1) for x in (query, key))  # (H, L, n or m, D)
+    query, key = (x[part, numbers].transpose(0, 1) for x in recorded.scaled_query_and_key())  # (H, L, n or m, D)
     inside = (places >= 0)[..., None].to(query.dtype)
     mean = (query * inside).sum(dim=2, keepdim=True) / inside.sum(dim=1, keepdim=True)
     return WindowTerms(
@@ -127,16 +119,16 @@ def window_terms(recorded: "Recorded", head: "Heads", image: int) -> WindowTerms
     )
 
 
-def _places(recorded: "Recorded") -> tuple[Tensor, Tensor]:
-    """(L, n) positions of the queries and (L, m) of the keys; -1 for padding."""
-    layout, device = recorded.placed(), recorded.seen.query.device
+def _places(recorded: RecordedAttention) -> tuple[Tensor, Tensor]:
+    """Return the positions (L, n) of the queries and (L, m) of the keys, with -1 for padding."""
+    layout, device = recorded.require_layout(), recorded.call.query.device
     assert layout.places is not None
     assert layout.places_of_keys is not None
     return layout.places.to(device), layout.places_of_keys.to(device)
 
 
 def _lookup(places: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The window and the token of each position."""
+    """Return the window and the token of each position."""
     count = places.shape[1]
     order = torch.full((int(places.max()) + 1,), -1, dtype=torch.int64, device=places.device)
     flat = places.flatten()

@@ -1,9 +1,16 @@
-"""What a single value of a recipe may be."""
+"""Frozen settings that are checked when created: their base class, and the types of their fields."""
 
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+
+class Part(BaseModel):
+    """Frozen group of settings that refuses unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
 
 Flag = Annotated[bool, Field(strict=True)]
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
