@@ -66,7 +66,7 @@ def test_a_signal_leaves_all_files_of_a_picture_or_none(
 def test_a_picture_too_large_is_made_smaller(run: Path, tmp_path: Path) -> None:
     Image.new("RGB", (120, 60), "green").save(tmp_path / "wide.png")
     result = attend(run, tmp_path / "wide.png", "-o", tmp_path / "out", "--max-pixels", 1800)
-    assert "made smaller, from 120 x 60 to 60 x 30" in result.output
+    assert "downscaled from 120 x 60 to 60 x 30" in result.output
     assert json.loads((tmp_path / "out" / "wide.json").read_text())["width"] == 60
 
 
@@ -75,7 +75,7 @@ def test_a_picture_too_large_is_made_smaller(run: Path, tmp_path: Path) -> None:
     [
         (["-o", "OUT", "--query", "10"], "--query 10: expected x,y in whole pixels, such as 120,80"),
         (["-o", "OUT", "--query", "1.5,2"], r"--query 1.5,2: expected x,y"),
-        (["-o", "OUT", "--query", "56,0"], "point x=56, y=0 is outside of a: it is 56 x 40 pixels"),
+        (["-o", "OUT", "--query", "56,0"], "x=56, y=0 is outside a, which has 56 x 40 pixels"),
         ([], "nothing to write"),
     ],
 )
@@ -195,7 +195,7 @@ def test_a_page_of_many_pictures_has_fewer_layers_and_says_so(photo: Path, tmp_p
         ([TINY, "--weights", "none", "--heads", "most"], "--heads most: expected mean, all, or the number of a head"),
         ([TINY, "--weights", "none", "--layers", "12"], "there is no attention layer 12; the model has 12"),
         ([TINY, "--weights", "none", "--heads", "3"], "there is no head 3"),
-        ([TINY, "--weights", "none", "--data", "."], "knows no classes of pixels"),
+        ([TINY, "--weights", "none", "--data", "."], "has no classes of pixels"),
         (["timm:resnet18", "--weights", "none"], "has no attention"),
         (["timm:vit_tinny_patch16_224"], "did you mean 'vit_tiny_patch16_224'"),
         (["street", "--layers", "3"], "--layers: is for transformers of other libraries"),

@@ -128,28 +128,28 @@ def test_sharp_attention_is_not_stored_finer_than_a_browser_can_hold() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_has_a_page(variant: str) -> None:
-    (picture,) = content_of(attention_page([image_of(AttentionView(variant, terms_of(variant)))]))["images"]
-    (view,) = picture["views"]
+    (image,) = content_of(attention_page([image_of(AttentionView(variant, terms_of(variant)))]))["images"]
+    (view,) = image["views"]
     assert view["coupled"] == VARIANTS[variant].coupled
     assert ("pairwise" in view["parts"]) == VARIANTS[variant].pairwise
 
 
 def test_a_page_of_two_views_of_97_by_97_positions_is_within_its_budget() -> None:
     views = [AttentionView(name, terms_of(name, (97, 97), scale=20)) for name in ("nl", "dnl")]
-    picture = image_of(*views, size=(97, 97))
+    image = image_of(*views, size=(97, 97))
     with LargestTensor() as largest:
-        page = attention_page([picture], budget=1_500_000)
+        page = attention_page([image], budget=1_500_000)
     assert 500_000 < len(page.encode()) <= 1_500_000
     assert largest.elements < 97**4 // 30
     for view in content_of(page)["images"][0]["views"]:
-        assert "8 bits a cell: values within" in view["statement"]
+        assert "8 bits per cell: values are within" in view["statement"]
 
 
-def test_many_pictures_share_the_budget() -> None:
-    pictures = [image_of(AttentionView("dnl", terms_of("dnl", (20, 20))), size=(300, 400)) for _ in range(4)]
-    assert len(attention_page(pictures, budget=500_000).encode()) <= 500_000
-    with pytest.raises(ValueError, match="fewer pictures"):
-        attention_page(pictures, budget=60_000)
+def test_many_images_share_the_budget() -> None:
+    images = [image_of(AttentionView("dnl", terms_of("dnl", (20, 20))), size=(300, 400)) for _ in range(4)]
+    assert len(attention_page(images, budget=500_000).encode()) <= 500_000
+    with pytest.raises(ValueError, match=r"4 images.* fewer images"):
+        attention_page(images, budget=60_000)
 
 
 def test_the_page_asks_for_nothing_from_outside() -> None:
@@ -162,8 +162,8 @@ def test_the_page_asks_for_nothing_from_outside() -> None:
 
 def test_names_cannot_become_part_of_the_page() -> None:
     nasty = "</script><script>alert(1)</script><!-- {{content}} \\u2028 \"'&"
-    picture = image_of(AttentionView(nasty, terms_of("dnl")), name=nasty)
-    page = attention_page([picture], title=nasty)
+    image = image_of(AttentionView(nasty, terms_of("dnl")), name=nasty)
+    page = attention_page([image], title=nasty)
     assert "<script>alert" not in page
     assert page.count("</script>") == attention_page([image_of(AttentionView("a", terms_of("dnl")))]).count(
         "</script>"
@@ -192,7 +192,7 @@ def test_the_covered_share_of_a_map_is_told() -> None:
     assert content_of(attention_page([image_of(view)]))["images"][0]["views"][0]["covered"] == [0.75, 1.0]
 
 
-def test_without_pictures_there_is_no_page() -> None:
+def test_without_images_there_is_no_page() -> None:
     with pytest.raises(ValueError, match="at least one"):
         attention_page([])
 
