@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from dnlnet.attention import operator
+from dnlnet.attention import blocked
 
 MULTIPLIES = (torch.ops.aten.bmm, torch.ops.aten.baddbmm, torch.ops.aten.mm, torch.ops.aten.addmm)
 
@@ -16,8 +16,8 @@ class InsideOperators(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.inside = {
-            torch.ops.dnlnet.attend.default: operator._attend,
-            torch.ops.dnlnet.attend_backward.default: operator._attend_backward,
+            torch.ops.dnlnet.attend.default: blocked.attend,
+            torch.ops.dnlnet.attend_backward.default: blocked.attend_backward,
         }
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):

@@ -3,8 +3,6 @@ import json
 import os
 import pickle
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,15 +11,14 @@ import pytest
 import dnlnet
 from dnlnet.files import (
     NotWrittenError,
-    acquire_lock,
     atomic_write,
     explain_write_errors,
     json_text,
     make_folder,
-    release_lock,
-    remove_leftovers,
     write_json,
 )
+from dnlnet.locks import remove_leftovers
+from processes import kill, start
 
 WRITER = """
 import sys
@@ -32,20 +29,6 @@ with atomic_write(Path(sys.argv[1])) as temporary:
     print("ready", flush=True)
     sys.stdin.read()
 """
-
-
-def start(code: str, path: Path) -> "subprocess.Popen[str]":
-    """A process that has come as far as printing a line, and waits."""
-    command = [sys.executable, "-c", code, str(path)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    process.stdout.readline()
-    return process
-
-
-def kill(process: "subprocess.Popen[str]") -> None:
-    process.kill()
-    process.communicate()
 
 
 def names(folder: Path) -> list[str]:
@@ -141,41 +124,6 @@ def test_a_file_system_without_locks_is_written_to_all_the_same(
         second.write_text("second")
     assert (tmp_path / "a.txt").read_text() == "first"
     assert names(tmp_path) == ["a.txt"]
-
-
-def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    lock = acquire_lock(path)
-    with pytest.raises(BlockingIOError):
-        acquire_lock(path)
-    release_lock(path, lock)
-    assert not path.exists()
-    release_lock(path, acquire_lock(path))
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork not found: Windows starts processes anew")
-def test_a_lock_ends_with_its_owner_though_its_children_live(tmp_path: Path) -> None:
-    code = """
-import os, sys
-from pathlib import Path
-from dnlnet.files import acquire_lock
-lock = acquire_lock(Path(sys.argv[1]))
-ready, go = os.pipe()
-if os.fork():
-    os.read(ready, 1)
-    print("ready", flush=True)
-    sys.stdin.read()
-os.write(go, b"x")
-sys.stdin.read()
-"""
-    path = tmp_path / "lock"
-    owner = start(code, path)
-    with pytest.raises(BlockingIOError):
-        acquire_lock(path)
-    owner.kill()
-    owner.wait()
-    release_lock(path, acquire_lock(path))  # the child, which waits for the end of its input, does not hold it
-    owner.communicate()
 
 
 @pytest.mark.parametrize(

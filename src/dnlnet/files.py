@@ -1,8 +1,4 @@
-"""Atomic writes, and locks that are released when their owner dies.
-
-A file is first written to a folder next to its destination, `.writing-...`, which its writer locks. The kernel
-releases the lock of a process that dies, so an abandoned folder can be told from one in use, and removed.
-"""
+"""Atomic writes of files, and errors of writing that name the file."""
 
 import errno
 import json
@@ -11,21 +7,15 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import sha256
-from itertools import count
 from math import isfinite
 from pathlib import Path
-from shutil import copyfileobj, rmtree
+from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dnlnet.signals import hold_stop_signals
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
+from dnlnet.locks import working_folder
 
 _REASONS = {
     errno.ENOSPC: "the disk is full",
@@ -34,8 +24,6 @@ _REASONS = {
     errno.EROFS: "the disk is read-only",
 }
 _STANDARD = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}  # descriptors by name
-# Descriptors of held locks. A forked child closes its copies, or it would keep the lock after its parent has gone.
-_held: set[int] = set()
 
 
 class NotWrittenError(OSError):
@@ -69,7 +57,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
             return
         path = path.resolve() if path.is_symlink() else path
         make_folder(path.parent)
-        with _working_folder(path) as folder:
+        with working_folder(path) as folder:
             temporary = folder / path.name
             mode = _usual_mode(temporary)
             yield temporary
@@ -161,69 +149,6 @@ def _write_failure(error: Exception) -> int | None:
     return number
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what killed writers left in a folder; the files of live writers stay.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     (Path(folder) / ".writing-0123456789abcdef-0").mkdir()
-    ...     remove_leftovers(Path(folder))
-    ...     list(Path(folder).iterdir())
-    []
-    """
-    for place in folder.iterdir():
-        if is_leftover(place):
-            _remove_leftover(place)
-
-
-def is_leftover(path: Path) -> bool:
-    """Whether this is a working folder of `atomic_write`.
-
-    >>> is_leftover(Path("runs/.writing-0123456789abcdef-0")), is_leftover(Path("runs/run.yaml"))
-    (True, False)
-    """
-    return re.fullmatch(r"\.writing-[0-9a-f]{16}-\d+", path.name) is not None
-
-
-def acquire_lock(path: Path) -> int:
-    """Lock a file without waiting, creating it if needed; the result is for `release_lock`.
-
-    The lock is held until it is released or this process ends, however it ends. Forked processes do not inherit it.
-
-    Raises:
-        BlockingIOError: another process holds the lock.
-        OSError: the file system does not support locks.
-    """
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            _lock(descriptor)
-            state = os.stat(path)
-            if os.path.samestat(state, os.fstat(descriptor)):
-                _held.add(descriptor)
-                return descriptor
-        except FileNotFoundError:
-            pass  # its last owner has just removed it
-        except OSError as error:
-            os.close(descriptor)
-            if not isinstance(error, BlockingIOError):
-                path.unlink(missing_ok=True)  # nobody can lock it
-            raise
-        os.close(descriptor)
-
-
-def release_lock(path: Path, descriptor: int) -> None:
-    """Remove a lock file and release its lock."""
-    _held.discard(descriptor)
-    if sys.platform == "win32":  # Windows does not remove open files
-        os.close(descriptor)
-        with suppress(OSError):
-            path.unlink()
-    else:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
-
-
 def json_text(content: Any, indent: int | None = None) -> str:
     """The content as JSON, with `null` for infinities and NaN, which JSON does not have.
 
@@ -250,88 +175,6 @@ def checksum(path: Path) -> str:
         while block := file.read(2**20):
             digest.update(block)
     return digest.hexdigest()
-
-
-@contextmanager
-def _working_folder(path: Path) -> Iterator[Path]:
-    """Create an empty folder for this writer alone, next to the file to be written, and remove it afterwards.
-
-    Its name has a fixed length: the file's own may be as long as the file system allows.
-    """
-    beginning = f".writing-{sha256(os.fsencode(path.name)).hexdigest()[:16]}"
-    taken = False
-    try:
-        with hold_stop_signals():
-            for number in count():
-                place = path.parent / f"{beginning}-{number}"
-                taken, lock = _acquire_folder(place)
-                if taken:
-                    break
-        content = place / "content"
-        for later in count(number + 1):  # left by writers that were killed together
-            if not (path.parent / f"{beginning}-{later}").exists():
-                break
-            _remove_leftover(path.parent / f"{beginning}-{later}")
-        rmtree(content, ignore_errors=True)
-        content.mkdir()
-        yield content
-    finally:
-        if taken:
-            with hold_stop_signals():
-                _release_folder(place, lock)
-
-
-def _acquire_folder(place: Path) -> tuple[bool, int | None]:
-    """Create a folder or take over an abandoned one: whether it is ours now, and its lock, if locks are supported."""
-    while True:
-        try:
-            place.mkdir()
-            made = True
-        except FileExistsError:
-            made = False
-        try:
-            return True, acquire_lock(place / "lock")
-        except FileNotFoundError:
-            continue  # its owner has just removed it
-        except BlockingIOError:
-            return False, None
-        except OSError:
-            return made, None  # a file system without locks
-
-
-def _remove_leftover(place: Path) -> None:
-    with suppress(OSError):  # in use, not ours to remove, or gone already
-        lock = acquire_lock(place / "lock")
-        _release_folder(place, lock)
-
-
-def _release_folder(place: Path, lock: int | None) -> None:
-    rmtree(place / "content", ignore_errors=True)
-    if lock is not None:
-        release_lock(place / "lock", lock)
-    with suppress(OSError):  # another writer has just taken it
-        place.rmdir()
-
-
-def _lock(descriptor: int) -> None:
-    if sys.platform == "win32":
-        os.lseek(descriptor, 2**30, os.SEEK_SET)  # locked bytes cannot be read: lock one far behind the content
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError as error:
-            raise BlockingIOError(errno.EWOULDBLOCK, "locked") from error
-    else:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _close_locks_in_child() -> None:
-    for descriptor in _held:
-        os.close(descriptor)
-    _held.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_locks_in_child)
 
 
 def _replace_nonfinite(content: Any) -> Any:

@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 import equations
 from dnlnet import VARIANTS, NonLocalBlock
-from dnlnet.attention import blocked
-from dnlnet.attention.kernels import attend
+from dnlnet.attention import blocked, operator
+from dnlnet.attention.operator import attend
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -27,14 +27,14 @@ def operands(batch: int = 2, n: int = 9, m: int = 11) -> tuple[torch.Tensor, ...
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_the_operator_passes_pytorchs_own_checks() -> None:
     torch.library.opcheck(torch.ops.dnlnet.attend.default, operands())
+    torch.library.opcheck(torch.ops.dnlnet.attend.default, operands(), {"keep": True, "columns": True})
     grad = torch.randn(2, 9, 5, dtype=torch.float64)
     detached = tuple(t.detach() for t in operands())
-    torch.library.opcheck(torch.ops.dnlnet.attend_backward.default, (grad, *detached))
+    for softmax in (torch.zeros(0), torch.rand(2, 9, 11)):
+        torch.library.opcheck(torch.ops.dnlnet.attend_backward.default, (grad, *detached, softmax.double()))
 
 
-@pytest.mark.parametrize("at_once", [0, 2**17], ids=["kept", "at once"])
-def test_second_derivative_of_a_small_map_is_right(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocked, "AT_ONCE", at_once)
+def test_second_derivative_of_a_small_map_is_right() -> None:
     block = equations.randomise(NonLocalBlock(4))
     x = torch.randn(1, 4, 3, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(block, x)
@@ -42,7 +42,6 @@ def test_second_derivative_of_a_small_map_is_right(at_once: int, monkeypatch: py
 
 @pytest.mark.parametrize(("least", "largest"), [(1, 0), (1, 2**24), (2**20, 2**24)], ids=["again", "kept", "small"])
 def test_the_gradient_is_the_finite_difference(least: int, largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocked, "AT_ONCE", least)
     monkeypatch.setattr(blocked, "MIN_LOGITS", least)
     monkeypatch.setattr(blocked, "MAX_LOGITS", largest)
     assert torch.autograd.gradcheck(attend, operands())
@@ -50,8 +49,7 @@ def test_the_gradient_is_the_finite_difference(least: int, largest: int, monkeyp
 
 @pytest.mark.parametrize("largest", [0, 2**24], ids=["computed again", "kept"])
 def test_second_derivative_of_blocks_is_refused(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocked, "AT_ONCE", 0)
-    monkeypatch.setattr(blocked, "MIN_LOGITS", 1)
+    monkeypatch.setattr(operator, "MAX_TWICE", 1)
     monkeypatch.setattr(blocked, "MAX_LOGITS", largest)
     block = NonLocalBlock(4)
     x = torch.randn(1, 4, 3, 3, requires_grad=True)

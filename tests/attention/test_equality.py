@@ -21,9 +21,9 @@ each_dims = pytest.mark.parametrize("dims", [1, 2, 3])
 # Small blocks, so that small maps take several of them, the last one incomplete.
 FORMS = {
     "the whole batch at once": {},
-    "softmax kept, parts of images": {"AT_ONCE": 0, "MIN_LOGITS": 1},
-    "softmax kept, several images": {"AT_ONCE": 0, "MIN_LOGITS": 1, "FORWARD_ROWS": 250, "BACKWARD_ROWS": 150},
-    "softmax computed again": {"AT_ONCE": 0, "MIN_LOGITS": 1, "MAX_LOGITS": 100},
+    "softmax kept, parts of images": {"MIN_LOGITS": 1},
+    "softmax kept, several images": {"MIN_LOGITS": 1, "FORWARD_ROWS": 250, "BACKWARD_ROWS": 150},
+    "softmax computed again": {"MIN_LOGITS": 1, "MAX_LOGITS": 100},
 }
 
 
@@ -150,6 +150,21 @@ def test_weights_of_convolutions_load() -> None:
     copy.load_state_dict(state)
     x = torch.randn(2, 6, 5, 7)
     torch.testing.assert_close(copy.eval()(x), block.eval()(x))
+
+
+def test_tied_projections_are_one_layer_of_two_names() -> None:
+    """Attention with q = k, from the equation softmax((q_i - mu).q_j) in float64."""
+    torch.manual_seed(0)
+    block = NonLocalBlock(8, "nl_pairwise").double()
+    block.key = block.query
+    torch.nn.init.normal_(block.query.weight)
+    x = torch.randn(2, 8, 3, 4, dtype=torch.float64, requires_grad=True)
+    tokens = x.flatten(2).mT
+    q, v = tokens @ block.query.weight.mT + block.query.bias, tokens @ block.value.weight.mT
+    expected = tokens + ((q - q.mean(1, keepdim=True)) @ q.mT).softmax(dim=-1) @ v
+    torch.testing.assert_close(block(x).flatten(2).mT, expected)
+    state = {name: value[..., None, None] for name, value in block.state_dict().items() if name.endswith("weight")}
+    block.load_state_dict(state, strict=False)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.convert import FAMILIES, convert, read, recognise
-from dnlnet.convert.known_classes import find_data
+from dnlnet.convert.segmentation.data_sets import find_data
 from foreign import SMALL, State, filled, mmseg_shapes, use_small_backbones
 
 NAME = "nonlocal_r50-d8_512x1024_40k_cityscapes.pth"

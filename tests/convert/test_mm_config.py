@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dnlnet.convert.family import ForeignCheckpoint
-from dnlnet.convert.mm_config import Config
-from dnlnet.convert.mmseg import FAMILY
+from dnlnet.convert.mm_config import MMConfig
+from dnlnet.convert.segmentation.mmseg import FAMILY
 from foreign import SMALL, filled, mmseg_shapes, use_small_backbones
 from mmseg_configs import config
 
@@ -40,11 +40,11 @@ def test_types_in_a_checkpoint_are_paths_of_classes(monkeypatch: pytest.MonkeyPa
 def test_types_in_a_file_are_imported_names() -> None:
     imports = "from mmseg.models import DNLHead as Head, FCNHead\nimport torch\n"
     text = f"{imports}model = dict(a=dict(type=Head), b=dict(type=FCNHead))"
-    found = Config.of({"cfg": text})
+    found = MMConfig.of({"cfg": text})
     assert (found.part("model", "a"), found.part("model", "b")) == ({"type": "DNLHead"}, {"type": "FCNHead"})
 
 
 def test_a_file_that_reads_a_base_is_refused() -> None:
     text = "from mmengine.config import read_base\nwith read_base():\n    from .base import *\nmodel = dict()"
     with pytest.raises(ValueError, match=r"builds on other files \(read_base\); pass the full one"):
-        Config.of({"cfg": text})
+        MMConfig.of({"cfg": text})

@@ -90,7 +90,7 @@ def test_an_iteration_that_is_not_that_of_the_name_is_damage(three: Checkpoints,
     if not checked:  # as the first versions wrote it
         del content["checksum"]
     path.write_text(json.dumps(content))
-    assert three.latest(lambda _: None).iteration == 20
+    assert three.latest().iteration == 20
 
 
 def test_checkpoints_of_the_first_versions_are_read(three: Checkpoints) -> None:
@@ -109,7 +109,7 @@ def test_a_damaged_one_that_was_passed_over_does_not_take_the_place_of_a_whole_o
 ) -> None:
     (three.folder / "000030.safetensors").write_bytes(b"")
     checkpoints = Checkpoints(three.folder, keep)
-    assert checkpoints.latest(lambda _: None).iteration == 20
+    assert checkpoints.latest().iteration == 20
     checkpoints.save(made(25))
     assert [path.stem for path in checkpoints.paths()] == ["000020", "000025"][-keep:]
     assert checkpoints.latest(pytest.fail).iteration == 25

@@ -1,5 +1,6 @@
 import json
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from observer import Recorder
 
 
 def log_of(folder: Path, iterations: int) -> Path:
-    with RunLog(folder, tensorboard=False) as log:
+    with RunLog(folder) as log:
         for iteration in range(1, iterations + 1):
             log.write("train", iteration, {"loss": 1 / iteration, "lr": 0.1})
     return folder / "log.jsonl"
@@ -23,7 +24,7 @@ def test_damaged_lines_are_named_and_the_whole_ones_kept(flip: bytes, tmp_path: 
         lines[damaged] = lines[damaged][:10] + flip + lines[damaged][11:]
     path.write_bytes(b"\n".join(lines) + b"\n" + lines[8][:-7])  # and the last one cut off
     observed = Recorder()
-    with RunLog(tmp_path, after=8, tensorboard=False, progress=observed):
+    with RunLog(tmp_path, after=8, progress=observed):
         assert [line["iteration"] for line in read_log(tmp_path, observed)] == [1, 2, 4, 5, 6, 8]
     assert observed.said == [
         f"{path}: lines 3, 7 are damaged and left out",
@@ -41,7 +42,7 @@ def test_a_line_that_is_no_event_is_damaged(line: str, tmp_path: Path) -> None:
 
 
 def test_the_log_is_json_also_for_numbers_that_are_none(tmp_path: Path) -> None:
-    with RunLog(tmp_path, tensorboard=False) as log:
+    with RunLog(tmp_path) as log:
         log.write("evaluation", 1, {"score": float("nan"), "by_class": {"sky": float("inf")}})
     text = (tmp_path / "log.jsonl").read_text()
     expected = {"event": "evaluation", "iteration": 1, "score": None, "by_class": {"sky": None}}
@@ -67,7 +68,7 @@ def test_a_line_for_which_there_is_no_space_is_one_sentence(tmp_path: Path) -> N
     path = log_of(tmp_path, 3)
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
-        with RunLog(tmp_path, after=3, tensorboard=False) as log:
+        with RunLog(tmp_path, after=3) as log:
             resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, limits[1]))
             with pytest.raises(OSError, match=r"log\.jsonl: could not be written: the file is larger"):
                 log.write("train", 4, {"loss": 0.5})
@@ -75,3 +76,18 @@ def test_a_line_for_which_there_is_no_space_is_one_sentence(tmp_path: Path) -> N
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
     assert [line["iteration"] for line in read_log(tmp_path)] == [1, 2, 3]
+
+
+def test_without_tensorboard_the_log_is_whole_and_one_line_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorboard"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    observed = Recorder()
+    with RunLog(tmp_path, progress=observed) as log:
+        log.write("train", 1, {"loss": 0.5})
+    assert [line["loss"] for line in read_log(tmp_path)] == [0.5]
+    assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
+    (text,) = observed.said
+    assert 'pip install "dnlnet[tensorboard]"' in text

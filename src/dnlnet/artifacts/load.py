@@ -18,6 +18,7 @@ from dnlnet.artifacts.model_file import (
     ModelFile,
     file_metadata,
     find_model,
+    open_model,
     read_header,
     read_model_file,
     shareable,
@@ -251,7 +252,7 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         return super().push_to_hub(repo_id, **{"model_card_kwargs": {"name": repo_id}, **options})
 
 
-def load(model: str | Path, backend: str = "torch") -> TrainedModel:
+def load(model: str | Path | ModelFile, backend: str = "torch") -> TrainedModel:
     """A trained model, ready for ``model(picture)``, or of a video.
 
     The batch norms are folded into the convolutions and channels lie last in memory: the same function up to
@@ -266,7 +267,7 @@ def load(model: str | Path, backend: str = "torch") -> TrainedModel:
     >>> load("street").classes.names[:3]
     ('Sky', 'Building', 'Pole')
     """
-    return TrainedModel(read_model_file(find_model(str(model))), backend=backend)
+    return TrainedModel(open_model(model), backend=backend)
 
 
 def default_device() -> str:
@@ -274,7 +275,7 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def load_together(models: Sequence[str | Path | TrainedModel]) -> dict[str, TrainedModel]:
+def load_together(models: Sequence[str | Path | ModelFile | TrainedModel]) -> dict[str, TrainedModel]:
     """Models to be compared, by what to call them: names, with their files where those are equal."""
     files = read_together(models)
     return {
@@ -283,11 +284,9 @@ def load_together(models: Sequence[str | Path | TrainedModel]) -> dict[str, Trai
     }
 
 
-def read_together(models: Sequence[str | Path | TrainedModel]) -> dict[str, ModelFile]:
+def read_together(models: Sequence[str | Path | ModelFile | TrainedModel]) -> dict[str, ModelFile]:
     """Model files to be compared, by what to call them; they must be of one system and know the same classes."""
-    files = [
-        model.file if isinstance(model, TrainedModel) else read_model_file(find_model(str(model))) for model in models
-    ]
+    files = [model.file if isinstance(model, TrainedModel) else open_model(model) for model in models]
     first = files[0]
     for file in files[1:]:
         if file.recipe.task != first.recipe.task:

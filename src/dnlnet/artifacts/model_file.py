@@ -95,6 +95,11 @@ def find_model(model: str, **options: Any) -> Path:
     )
 
 
+def open_model(model: "str | Path | ModelFile") -> ModelFile:
+    """Return the description of a model, given as a file, a run folder or a name, or already opened."""
+    return model if isinstance(model, ModelFile) else read_model_file(find_model(str(model)))
+
+
 def read_model_file(path: Path) -> ModelFile:
     """What is known about a model, without reading its weights."""
     metadata, _ = read_header(path)

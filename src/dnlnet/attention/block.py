@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dnlnet.attention.initial import initialise
-from dnlnet.attention.kernels import attend, attend_explicit
 from dnlnet.attention.maps import AttentionMaps, Positions, Terms
-from dnlnet.attention.projections import project_together
+from dnlnet.attention.operator import attend, attend_explicit
 from dnlnet.attention.spec import Options, find_variant, resolve_settings
 from dnlnet.attention.terms import (
     Embeddings,
@@ -26,6 +25,8 @@ from dnlnet.attention.terms import (
 
 _POOLS: dict[int, Callable[..., Tensor]] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+# sum_j w(x_i, x_j) W_v x_j, (B, N, C) or (B, 1, C) without a pairwise term, and what a second softmax adds, (B, 1, C)
+Attended = tuple[Tensor, Tensor | None]
 _EMBEDDED = ("query", "key", "saliency")  # as in `Embeddings`
 _AXES = {1: "L", 2: "H, W", 3: "T, H, W"}
 
@@ -101,76 +102,70 @@ class NonLocalBlock(nn.Module):
             nn.init.zeros_(self.gamma)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output, shaped like x, without forming the attention matrix."""
+        """Return the block's output, shaped like x, without forming the attention matrix."""
         if not self.variant.pairwise:
             return self._add_attended(x, self._attend_once)
         columns = self.projection is None and x.is_contiguous()
-        fused = partial(self._attend, attend=partial(attend, columns=columns), together=True, size=x.shape[2:])
-        return self._add_attended(x, fused, in_place=True)
+        fused = partial(self._attend, attend=partial(attend, columns=columns))
+        # PyTorch's kernels for CUDA need their output in the backward pass, `dnlnet::attend` does not.
+        return self._add_attended(x, fused, in_place=not x.is_cuda)
 
     def forward_explicit(self, x: Tensor) -> Tensor:
-        """The same output by way of the N x M attention matrix: slower and larger, but twice differentiable."""
+        """Return the same output by way of the N x M attention: slower and larger, but twice differentiable."""
         return self.forward_with(x, attend_explicit)
 
     def forward_with(self, x: Tensor, attend: Attend) -> Tensor:
-        """The same output by another implementation of softmax(q.k) v, of (B, N, D), (B, M, D) and (B, M, C).
+        """Return the same output by another implementation of softmax(q.k) v, of (B, N, D), (B, M, D) and (B, M, C).
 
         >>> from torch.nn.functional import scaled_dot_product_attention
         >>> block, x = NonLocalBlock(8), torch.randn(1, 8, 4, 5)
         >>> y = block.forward_with(x, lambda q, k, v: scaled_dot_product_attention(q, k, v, scale=1.0))
         >>> torch.testing.assert_close(y, block(x))
         """
-        return self._add_attended(x, partial(self._attend, attend=attend, size=x.shape[2:]))
+        return self._add_attended(x, partial(self._attend, attend=attend))
 
-    def _attend(
-        self, tokens: Tensor, context: Tensor, attend: Attend, size: Sequence[int], together: bool = False
-    ) -> list[Tensor]:
-        """Each term's weighted sums of the values: (B, N, C) with a query per position, (B, 1, C) of a unary term."""
-        layers = self._layers(*_EMBEDDED, "value", "unary_value")
-        if together and context is tokens:
-            projected = project_together(layers, tokens)
-        else:
-            projected = _project_each(layers, tokens, context)
-        projected = self._pool_keys(projected, size)
+    def _attend(self, x: Tensor, attend: Attend) -> Attended:
+        """Weigh the values by each softmax of the variant."""
+        projected = self._project(x, *_EMBEDDED, "value", "unary_value")
         dots = self.settings.attention == "dot"
-        logits = attention_logits(self._embeddings(projected), self.variant, self.settings.centring, exact=dots)
-        attends = [attend] * (len(logits) - dots) + [weigh_by_dot_products] * dots  # the pairwise term comes last
-        values = [clamp_to_finite(projected["value"])] * len(logits)
-        if self.unary_value is not None and self.variant.unary:
-            values[0] = clamp_to_finite(projected["unary_value"])
-        return [
-            weigh(term.query, term.key, value) for weigh, term, value in zip(attends, logits, values, strict=True)
-        ]
+        logits, added = attention_logits(
+            self._embeddings(projected), self.variant, self.settings.centring, exact=dots
+        )
+        value = clamp_to_finite(projected["value"])
+        unary = None
+        if added is not None:
+            # First, because the backward pass of the other needs more memory and then runs before this one's.
+            own = value if self.unary_value is None else clamp_to_finite(projected["unary_value"])
+            unary = attend(added.query, added.key, own)
+        weigh = weigh_by_dot_products if dots else attend
+        return weigh(logits.query, logits.key, value), unary
 
-    def _attend_once(self, tokens: Tensor, context: Tensor) -> list[Tensor]:
-        """The output of a variant with a unary term alone, (B, 1, C), with one query and one value for each image.
+    def _attend_once(self, x: Tensor) -> Attended:
+        """Weigh the values by a unary term alone, with one query and one value per image.
 
         Projections are linear, and weights add up to 1: the mean query is the query of the mean, and the weighted sum
         of values is the value of the weighted sum.
         """
-        embeddings = self._embed(tokens.mean(dim=1, keepdim=True), context)
+        tokens, context = self._tokens(x)
+        embeddings = self._embeddings(self._project_each(_EMBEDDED, tokens.mean(dim=1, keepdim=True), context))
         logits = unary_logits(embeddings, self.settings.centring)
-        layer = self.value if self.unary_value is None else self.unary_value
-        return [clamp_to_finite(layer(attend(logits.query, logits.key, context)))]
+        return clamp_to_finite(self.value(attend(logits.query, logits.key, context))), None
 
-    def _add_attended(
-        self, x: Tensor, attend: Callable[[Tensor, Tensor], list[Tensor]], in_place: bool = False
-    ) -> Tensor:
+    def _add_attended(self, x: Tensor, attend: Callable[[Tensor], Attended], in_place: bool = False) -> Tensor:
+        """z = x + norm(W_o (gamma y + unary))."""
         self._check_input(x)
-        tokens = _to_tokens(x)
-        outputs = attend(tokens, _to_tokens(self._pool(x)) if self._pools_input() else tokens)
+        y, unary = attend(x)
         if self.gamma is not None:
-            ungated = 0 if self.settings.gate == "scalar" else len(outputs) - self.variant.pairwise
-            outputs[ungated:] = [self.gamma * y for y in outputs[ungated:]]
-        y = outputs.pop()
-        for unary in outputs:
-            # Our own kernels' backward passes need no output; a view, with columns, would have its history rewritten.
-            y = y.add_(unary) if in_place and (y.is_contiguous() or not y.requires_grad) else y + unary
+            y = self.gamma * y
+            if unary is not None and self.settings.gate == "scalar":
+                unary = self.gamma * unary
+        if unary is not None:
+            y = y.add_(unary) if in_place else y + unary
         y = clamp_to_finite(y)
         if self.projection is not None:
             y = self.projection(y)
         if self.norm is not None:
-            y = self.norm(y.expand(-1, tokens.shape[1], -1).mT).mT
+            y = self.norm(y.expand(-1, x[0, 0].numel(), -1).mT).mT
         return (x.flatten(2) + y.mT).view(x.shape)
 
     @torch.no_grad()
@@ -208,41 +203,39 @@ class NonLocalBlock(nn.Module):
         self._check_input(x)
         if self.settings.attention == "dot":
             raise ValueError("weights of dot products may be negative and do not add up to 1, so they are no maps")
-        context = self._pool(x)
-        tokens = _to_tokens(x)
-        projected = _project_each(
-            self._layers(*_EMBEDDED), tokens, _to_tokens(context) if self._pools_input() else tokens
-        )
-        embeddings = self._embeddings(self._pool_keys(projected, x.shape[2:]))
-        return Terms.of(embeddings, self.variant, self.settings.centring, x.shape[2:], context.shape[2:])
+        embeddings = self._embeddings(self._project(x, *_EMBEDDED))
+        size = x.shape[2:]
+        key_size = [length // window for length, window in zip(size, self._pool_window(), strict=True)]
+        return Terms.of(embeddings, self.variant, self.settings.centring, size, key_size)
 
-    def _embed(self, tokens: Tensor, context: Tensor) -> Embeddings:
-        """q = W_q x, k = W_k x, m = W_m x."""
-        return self._embeddings(_project_each(self._layers(*_EMBEDDED), tokens, context))
+    def _project(self, x: Tensor, *names: str) -> dict[str, Tensor]:
+        """Apply the projections of these names that the variant has, and pool what attention reads."""
+        projected = self._project_each(names, *self._tokens(x))
+        if self.settings.pool == 1 or not self.settings.pool_projected:
+            return projected
+        size = x.shape[2:]
+        return {
+            name: y if name == "query" else _to_tokens(self._pool(y.mT.reshape(*y.mT.shape[:2], *size)))
+            for name, y in projected.items()
+        }
+
+    def _project_each(self, names: Sequence[str], tokens: Tensor, context: Tensor) -> dict[str, Tensor]:
+        layers = {name: layer for name, layer in self._modules.items() if name in names and layer is not None}
+        return {name: layer(tokens if name == "query" else context) for name, layer in layers.items()}
+
+    def _tokens(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the positions that attend, and those they attend to."""
+        tokens = _to_tokens(x)
+        pools_input = self.settings.pool > 1 and not self.settings.pool_projected
+        return tokens, _to_tokens(self._pool(x)) if pools_input else tokens
 
     def _embeddings(self, projected: Mapping[str, Tensor]) -> Embeddings:
-        """The scale of the logits q.k is applied to q."""
+        """q = W_q x, k = W_k x, m = W_m x, with the scale of the logits q.k in q."""
         embedded = {name: clamp_to_finite(projected[name]) for name in _EMBEDDED if name in projected}
         if "query" in embedded and self.scale != 1:
             embedded["query"] = clamp_to_finite(embedded["query"] * self.scale)
         query, key, saliency = map(embedded.get, _EMBEDDED)
         return Embeddings(query, key, saliency, self.unary_factor)
-
-    def _layers(self, *names: str) -> dict[str, nn.Module]:
-        """The projections of these names that the variant has."""
-        return {name: layer for name, layer in self._modules.items() if name in names and layer is not None}
-
-    def _pools_input(self) -> bool:
-        return self.settings.pool > 1 and not self.settings.pool_projected
-
-    def _pool_keys(self, projected: dict[str, Tensor], size: Sequence[int]) -> dict[str, Tensor]:
-        """Pool what is projected from a map of this size, except queries, if that comes after the projections."""
-        if self.settings.pool == 1 or not self.settings.pool_projected:
-            return projected
-        return {
-            name: x if name == "query" else _to_tokens(self._pool(x.mT.reshape(x.shape[0], x.shape[2], *size)))
-            for name, x in projected.items()
-        }
 
     def _pool(self, x: Tensor) -> Tensor:
         if self.settings.pool == 1:
@@ -309,11 +302,6 @@ def _to_tokens(x: Tensor) -> Tensor:
     """
     tokens = x.flatten(2).mT
     return tokens if x.shape[0] == 1 else tokens.contiguous()
-
-
-def _project_each(layers: Mapping[str, nn.Module], tokens: Tensor, context: Tensor) -> dict[str, Tensor]:
-    """Queries are of the positions that attend, everything else is of those attended to."""
-    return {name: layer(tokens if name == "query" else context) for name, layer in layers.items()}
 
 
 def _accept_convolution_weights(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:

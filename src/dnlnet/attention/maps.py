@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from dnlnet.attention.kernels import attend
+from dnlnet.attention.operator import attend
 from dnlnet.attention.spec import Centring, Variant
 from dnlnet.attention.terms import Embeddings, Logits, coupled_logits, pairwise_logits, unary_logits
 from dnlnet.errors import shown

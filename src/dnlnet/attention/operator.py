@@ -1,88 +1,152 @@
-"""The blocked attention as PyTorch's operator ``dnlnet::attend``, in any precision and at any magnitude.
+"""Softmax attention as the operator ``torch.ops.dnlnet.attend``, with O(N + M) memory, forward and backward.
 
-It is opaque to `torch.compile`, `torch.export` and the FLOP counter, whatever the shape. The backward pass computes
-the softmax again, so only query, key and value are saved.
+The operator is opaque to `torch.compile`, `torch.export` and the FLOP counter. Its arithmetic is in
+`dnlnet.attention.blocked`. On CUDA, `attend` calls PyTorch's own fused kernels wherever one accepts the shapes.
 """
 
-from math import inf
+# B batch, N query positions, M key positions, D embedding width, C value width
+
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.backends.cuda import (
+    SDPAParams,
+    can_use_cudnn_attention,
+    can_use_efficient_attention,
+    can_use_flash_attention,
+)
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import register_flop_formula
 
 from dnlnet.attention import blocked
 
+# Largest attention (B N M) with second derivatives, which need all of it at once.
+MAX_TWICE = 2**20
+# Largest query, key and value width of flash attention.
+FLASH_WIDTH = 256
+_HALF_PRECISION = (torch.float16, torch.bfloat16)
+# The math backend is missing because it would silently form the N x M attention.
+_FUSED = {
+    SDPBackend.FLASH_ATTENTION: can_use_flash_attention,
+    SDPBackend.EFFICIENT_ATTENTION: can_use_efficient_attention,
+    SDPBackend.CUDNN_ATTENTION: can_use_cudnn_attention,
+}
 
-def attend_again(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """softmax(q.k) v; the backward pass computes the softmax again.
 
-    >>> attend_again(torch.zeros(1, 3, 2), torch.zeros(1, 4, 2), torch.ones(1, 4, 5)).shape
+def attend(query: Tensor, key: Tensor, value: Tensor, *, columns: bool = False) -> Tensor:
+    """y_i = sum_j softmax_j(q_i.k_j) v_j, never holding more than a block of rows of a large attention.
+
+    Args:
+        query: (B, N, D)
+        key: (B, M, D)
+        value: (B, M, C)
+        columns: prefer an output laid out in memory as (B, C, N), which is fast to add to a channels-first map.
+
+    Returns:
+        (B, N, C), finite whenever query, key and value are.
+
+    >>> attend(torch.zeros(1, 3, 2), torch.zeros(1, 4, 2), torch.ones(1, 4, 5)).shape
     torch.Size([1, 3, 5])
     """
-    out: Tensor = torch.ops.dnlnet.attend(query, key, value)
+    if query.is_cuda and query.dtype != torch.float64:
+        return _attend_cuda(query, key, value)
+    return _attend_blocked(query, key, value, columns)
+
+
+def attend_explicit(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """`attend` by its definition, forming the N x M attention, for comparison."""
+    return (query @ key.mT).softmax(dim=-1) @ value
+
+
+def _attend_blocked(query: Tensor, key: Tensor, value: Tensor, columns: bool = False) -> Tensor:
+    """Call the operator, which keeps the softmax for the backward pass if it is small."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        out: Tensor = torch.ops.dnlnet.attend(query, key, value)[0]  # for any size, whatever this one is
+        return out
+    operands = query, key, value
+    if _has_tangent(operands):
+        raise NotImplementedError(_NO_DERIVATIVE.format("forward-mode derivatives"))
+    keep = torch.is_grad_enabled() and any(operand.requires_grad for operand in operands)
+    keep = keep and _logits(query, key) <= blocked.MAX_LOGITS
+    try:
+        out = torch.ops.dnlnet.attend(query, key, value, keep, columns)[0]
+    except RuntimeError as error:
+        if "functorch" not in str(error):
+            raise
+        what = "torch.func's derivatives (grad, vjp, jvp, jacrev, jacfwd, hessian)"
+        raise NotImplementedError(_NO_DERIVATIVE.format(what)) from error
     return out
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    wide = _compute_dtype(query.dtype)
-    key = key.to(wide)
-    query, _ = _prevent_overflow(query.to(wide), key)
-    return blocked.forward(query, key, value.to(wide))[0].to(value.dtype)
+def _logits(query: Tensor, key: Tensor) -> int:
+    return query.shape[0] * query.shape[1] * key.shape[1]
 
 
-def _attend_backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    dtypes = query.dtype, key.dtype, value.dtype
-    wide = _compute_dtype(query.dtype)
-    key = key.to(wide)
-    query, shrink = _prevent_overflow(query.to(wide), key)
-    grads = blocked.backward(grad.to(wide), query, key, value.to(wide))
-    if shrink is not None:
-        grads[0].mul_(shrink)
-    return tuple(g.to(dtype) for g, dtype in zip(grads, dtypes, strict=True))  # type: ignore[return-value]
+_NO_DERIVATIVE = (
+    "dnlnet's fused attention does not support {}; call block.forward_explicit(x), which forms the N x M map, "
+    "or use torch.autograd.grad"
+)
 
 
-def _compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """float32 for half precision, whose logits would overflow or lose digits."""
-    return torch.promote_types(dtype, torch.float32)
+def _has_tangent(operands: Sequence[Tensor]) -> bool:
+    """Return whether forward-mode differentiation follows an operand: operators silently drop tangents."""
+    try:
+        return any(forward_ad.unpack_dual(operand).tangent is not None for operand in operands)
+    except RuntimeError:  # inside of `vmap`, which cannot tell
+        return True
 
 
-def _prevent_overflow(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Shrink each query row whose logits could overflow: a softmax that far out is one-hot at any scale.
-
-    Two infinite logits would make their difference, and with it the row's output, NaN. All other rows stay as they
-    are, so that one image of a batch never changes another. The factors, (B, N, 1), are None if no row needs one.
-    """
-    if query.numel() == 0 or key.numel() == 0:
-        return query, None
-    largest = torch.linalg.vector_norm(query, ord=inf, dim=2, keepdim=True)  # (B, N, 1)
-    largest_key = torch.linalg.vector_norm(key, ord=inf, dim=(1, 2), keepdim=True)  # (B, 1, 1)
-    allowed = torch.finfo(query.dtype).max / 4 / query.shape[2] / largest_key  # of each entry of a query
-    over = largest > allowed
-    if not over.any():
-        return query, None
-    shrink = torch.where(over, allowed / largest, 1)
-    return torch.where(over, query / largest * allowed, query), shrink
-
-
-def _output_shape(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    return value.new_empty(*query.shape[:2], value.shape[2])
+def _attend_cuda(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Call PyTorch's fused kernels where one accepts the shapes, on values in parts that suit flash attention."""
+    half = query.dtype in _HALF_PRECISION
+    if half and query.shape[2] <= FLASH_WIDTH < value.shape[2]:
+        parts = [_attend_cuda(query, key, part) for part in value.split(FLASH_WIDTH, dim=2)]
+        return torch.cat(parts, dim=2)
+    # Flash attention takes equal widths only, and all kernels multiples of 8; zeros change nothing.
+    equal = max(query.shape[2], value.shape[2]) if half else 0
+    q, k, v = (_pad_width(operand, equal).unsqueeze(1) for operand in (query, key, value))
+    usable = _usable_kernels(q, k, v)
+    if not usable:
+        return _attend_blocked(query, key, value)
+    with sdpa_kernel(usable):
+        out = F.scaled_dot_product_attention(q, k, v, scale=1.0)
+    return out.squeeze(1)[..., : value.shape[2]]
 
 
-def _gradient_shapes(grad: Tensor, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
+def _pad_width(operand: Tensor, least: int) -> Tensor:
+    width = max(operand.shape[2], least)
+    return F.pad(operand, (0, width + -width % 8 - operand.shape[2]))
 
 
-def _save_inputs(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
+def _usable_kernels(query: Tensor, key: Tensor, value: Tensor) -> list[SDPBackend]:
+    """Return PyTorch's fused kernels that accept these operands on this device."""
+    params = SDPAParams(query, key, value, None, 0.0, False, False)
+    return [kernel for kernel, can_use in _FUSED.items() if can_use(params)]
 
 
-def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    grads: tuple[Tensor, Tensor, Tensor] = torch.ops.dnlnet.attend_backward(grad, *ctx.saved_tensors)
-    return grads
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    softmax = output[1]
+    ctx.mark_non_differentiable(softmax)
+    ctx.set_materialize_grads(False)  # no zeros as large as the softmax
+    ctx.save_for_backward(*inputs[:3], softmax)
 
 
-def _save_nothing(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+def _differentiate(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return (None,) * 5
+    query, key, value, softmax = ctx.saved_tensors
+    if torch.is_grad_enabled() and _logits(query, key) <= MAX_TWICE:  # a second derivative may follow
+        grads = blocked.differentiable_backward(grad, query, key, value)
+    else:
+        grads = torch.ops.dnlnet.attend_backward(grad, query, key, value, softmax)
+    return *grads, None, None
+
+
+def _save_nothing(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     pass
 
 
@@ -93,16 +157,36 @@ def _no_second_derivative(ctx: Any, *grads: Tensor) -> None:
     )
 
 
+def _output_shapes(
+    query: Tensor, key: Tensor, value: Tensor, keep: bool = False, columns: bool = False
+) -> tuple[Tensor, Tensor]:
+    (batch, positions, _), (keys, width) = query.shape, value.shape[1:]
+    out = value.new_empty_strided((batch, positions, width), blocked.output_strides(positions, width, columns))
+    kept = (batch, positions, blocked.padded_keys(keys)) if keep else (0,)
+    return out, query.new_empty(kept, dtype=torch.promote_types(query.dtype, torch.float32))
+
+
+def _gradient_shapes(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, softmax: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
+
+
 # Registered by hand: `torch.library.custom_op` imports the whole compiler at the first call, which takes seconds.
 _library = torch.library.Library("dnlnet", "DEF")
-_library.define("attend(Tensor query, Tensor key, Tensor value) -> Tensor")
-_library.define("attend_backward(Tensor grad, Tensor query, Tensor key, Tensor value) -> (Tensor, Tensor, Tensor)")
-_library.impl("attend", _attend, "CompositeExplicitAutograd")
-_library.impl("attend_backward", _attend_backward, "CompositeExplicitAutograd")
-torch.library.register_autograd("dnlnet::attend", _differentiate, setup_context=_save_inputs)
-torch.library.register_autograd("dnlnet::attend_backward", _no_second_derivative, setup_context=_save_nothing)
-torch.library.register_fake("dnlnet::attend", _output_shape)
+_library.define(
+    "attend(Tensor query, Tensor key, Tensor value, bool keep=False, bool columns=False) -> (Tensor, Tensor)"
+)
+_library.define(
+    "attend_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor softmax) -> (Tensor, Tensor, Tensor)"
+)
+for _device in ("CPU", "CUDA", "CompositeExplicitAutograd"):  # the last is any other device
+    _library.impl("attend", blocked.attend, _device)
+    _library.impl("attend_backward", blocked.attend_backward, _device)
+torch.library.register_fake("dnlnet::attend", _output_shapes)
 torch.library.register_fake("dnlnet::attend_backward", _gradient_shapes)
+torch.library.register_autograd("dnlnet::attend", _differentiate, setup_context=_save_for_backward)
+torch.library.register_autograd("dnlnet::attend_backward", _no_second_derivative, setup_context=_save_nothing)
 
 
 def _matmul_flops(query: torch.Size, key: torch.Size, value: torch.Size) -> tuple[int, int]:
@@ -117,6 +201,6 @@ def _(query: torch.Size, key: torch.Size, value: torch.Size, *_: Any, **__: Any)
 
 
 @register_flop_formula(torch.ops.dnlnet.attend_backward)
-def _(grad: torch.Size, query: torch.Size, key: torch.Size, value: torch.Size, *_: Any, **__: Any) -> int:
+def _(grad: torch.Size, query: torch.Size, key: torch.Size, value: torch.Size, softmax: torch.Size, **_: Any) -> int:
     embed, values = _matmul_flops(query, key, value)
-    return 3 * embed + 2 * values
+    return (2 if softmax.numel() else 3) * embed + 2 * values

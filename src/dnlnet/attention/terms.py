@@ -65,17 +65,17 @@ def coupled_logits(embeddings: Embeddings, centring: Centring) -> Logits:
 
 def attention_logits(
     embeddings: Embeddings, variant: Variant, centring: Centring, exact: bool = False
-) -> list[Logits]:
-    """The logits whose softmaxes add up to the variant's attention; without a softmax they need to be `exact`.
+) -> tuple[Logits, Logits | None]:
+    """Return the logits of the attention, and of the unary softmax that a variant with two softmaxes adds.
 
-    The one with a query per position comes last: its backward pass, which needs the most memory, then runs first,
-    before the gradients of the other exist.
+    Without a softmax over them, pairwise logits need to be `exact`.
     """
     if variant.coupled:
-        return [coupled_logits(embeddings, centring)]
-    unary = [unary_logits(embeddings, centring)] if variant.unary else []
-    pair = [pairwise_logits(embeddings, centring, exact)] if variant.pairwise else []
-    return unary + pair
+        return coupled_logits(embeddings, centring), None
+    if not variant.pairwise:
+        return unary_logits(embeddings, centring), None
+    added = unary_logits(embeddings, centring) if variant.separate else None
+    return pairwise_logits(embeddings, centring, exact), added
 
 
 def query_mean(query: Tensor, centring: Centring) -> Tensor:

@@ -5,10 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from dnlnet.artifacts.model_file import ModelFile, write_model_file
-from dnlnet.convert import mmdet, mmseg, pytorchvideo, slowfast, torchcv
 from dnlnet.convert.checking import list_names, match_network
+from dnlnet.convert.detection import mmdet
 from dnlnet.convert.family import Converted, Family, ForeignCheckpoint
 from dnlnet.convert.reading import describe_left_out, read_checkpoint
+from dnlnet.convert.segmentation import mmseg, torchcv
+from dnlnet.convert.video import pytorchvideo, slowfast
 from dnlnet.recipes.override import override
 
 FAMILIES: tuple[Family, ...] = (mmseg.FAMILY, torchcv.FAMILY, mmdet.FAMILY, slowfast.FAMILY, pytorchvideo.FAMILY)

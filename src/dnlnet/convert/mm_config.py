@@ -2,9 +2,11 @@
 
 import ast
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dnlnet.backbones.pixels import Pixels
+from dnlnet.convert.values import are_colours, nested, pixels_of
 from dnlnet.errors import shown
 
 _LARGEST = 2**53  # largest number in arithmetic
@@ -18,12 +20,12 @@ class NotPlain:
         return "not a plain value"
 
 
-class Config:
+class MMConfig:
     """A configuration; empty if there is none.
 
     Lists become tuples, since configurations use both alike.
 
-    >>> config = Config.of({"config": "a = dict(ratio=1. / 4., x=[1, 2])\\nmodel = dict(type='A', b=a)"})
+    >>> config = MMConfig.of({"config": "a = dict(ratio=1. / 4., x=[1, 2])\\nmodel = dict(type='A', b=a)"})
     >>> config.part("model", "b")
     {'ratio': 0.25, 'x': (1, 2)}
     >>> config.part("model", "c"), list(config.everywhere("type"))
@@ -36,7 +38,7 @@ class Config:
         self.notes = notes
 
     @classmethod
-    def of(cls, meta: Mapping[str, Any]) -> "Config":
+    def of(cls, meta: Mapping[str, Any]) -> "MMConfig":
         """Read the configuration in a checkpoint's metadata: `config` of mmcv, `cfg` of mmengine."""
         text = next((meta[key] for key in ("config", "cfg") if isinstance(meta.get(key), str)), None)
         if text is None:
@@ -55,10 +57,7 @@ class Config:
 
     def part(self, *path: str) -> Mapping[str, Any]:
         """The `dict(...)` under these nested keys; empty if there is none."""
-        found: Any = self.names
-        for key in path:
-            found = found.get(key) if isinstance(found, Mapping) else None
-        return found if isinstance(found, Mapping) else {}
+        return nested(self.names, *path)
 
     def dicts(self) -> Iterator[Mapping[str, Any]]:
         """Every `dict(...)` in the configuration, once."""
@@ -90,6 +89,28 @@ def require_known(part: Mapping[str, Any], where: str, known: Mapping[str, tuple
             listed = [shown(value) for value in values if value is not None]
             what = f"supported: {' or '.join(listed)}" if listed else "it is supported only if it is absent"
             raise ValueError(f"its {where}.{key} is {shown(part[key])}; {what}")
+
+
+def read_pixels(part: Mapping[str, Any], where: str, *, red_first: bool) -> Pixels:
+    """Return how a part with `mean` and `std`, in the network's order of colours, normalises pixels."""
+    mean, std = part.get("mean"), part.get("std")
+    if mean is None and std is None:
+        return Pixels((0.0, 0.0, 0.0), (1.0, 1.0, 1.0), blue_first=not red_first)
+    if mean is None or std is None:
+        there, absent = ("std", "mean") if mean is None else ("mean", "std")
+        raise ValueError(f"its {where} has a {there} without a {absent}")
+    for name, numbers in (("mean", mean), ("std", std)):
+        if not are_colours(numbers, positive=name == "std"):
+            raise ValueError(f"its {where}.{name} is {shown(numbers)}; expected three numbers")
+    return pixels_of(mean, std, blue_first=not red_first)
+
+
+def agreed_pixels(parts: Sequence[Mapping[str, Any]], where: str) -> Pixels | None:
+    """Return how several `Normalize` normalise pixels, which must be the same for all; None if there are none."""
+    found = {read_pixels(part, where, red_first=part.get("to_rgb", True) is True) for part in parts}
+    if len(found) > 1:
+        raise ValueError("its configuration normalises pixels in two ways, and does not say which one is used")
+    return next(iter(found), None)
 
 
 def _read(text: str) -> dict[str, Any] | None:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from dnlnet.data.classes import Classes, spread_colours
+
 State = Mapping[str, Tensor]
 
 
@@ -78,3 +80,13 @@ def check_context(state: State) -> None:
                 f"its block has a bottleneck for the global context ({name}), as GCNet's; the block gc of this "
                 "package has none, so it cannot be converted"
             )
+
+
+def number_classes(count: int, first: int = 0) -> tuple[Classes, str]:
+    """Return numbered classes for a checkpoint that does not name its own, and a note for the user.
+
+    >>> number_classes(2, first=1)[0].names
+    ('class 1', 'class 2')
+    """
+    names = tuple(f"class {number}" for number in range(first, first + count))
+    return Classes(names, spread_colours(count)), f"the file does not name its {count} classes; they are numbered"

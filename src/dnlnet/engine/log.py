@@ -1,4 +1,4 @@
-"""The log of a run: one JSON line per event, and the same numbers for TensorBoard."""
+"""Log of a run: one JSON line per event, and the same numbers for TensorBoard where it is installed."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
+from dnlnet.errors import load_extra
 from dnlnet.files import atomic_write, explain_write_errors, json_text, make_folder
 from dnlnet.progress import SILENT, Progress
 
@@ -18,19 +19,18 @@ LOG_FILE = "log.jsonl"
 
 
 class RunLog:
-    """`log.jsonl` and TensorBoard's event files in the run's folder.
+    """`log.jsonl` and TensorBoard's event files in the folder of a run.
 
     Args:
-        folder: the run's folder.
-        after: the iteration to resume from; lines of later ones, left by a killed run, are removed.
-        evaluated: whether that iteration was evaluated; if not, a line with its scores is removed as well.
-        written: `digest` of the log when the run was saved, if known; a log that has changed since is reported.
-        tensorboard: also write event files.
-        quiet: write nothing, as in all processes but the main one.
+        folder: Folder of the run.
+        after: Iteration to resume from. Lines of later iterations, left by a killed run, are removed.
+        evaluated: False if that iteration was not evaluated; a line with its scores is then removed as well.
+        written: `digest` of the log when the run was saved, if known. A log that has changed since is reported.
+        quiet: Write nothing. Set in every process but the main one.
         progress: Observer, told about removed, damaged or changed lines.
 
     >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder, RunLog(Path(folder), tensorboard=False) as log:
+    >>> with TemporaryDirectory() as folder, RunLog(Path(folder)) as log:
     ...     log.write("train", 1, {"loss": 0.5})
     ...     list(read_log(Path(folder)))
     [{'event': 'train', 'iteration': 1, 'loss': 0.5}]
@@ -43,7 +43,6 @@ class RunLog:
         *,
         evaluated: bool = True,
         written: str | None = None,
-        tensorboard: bool = True,
         quiet: bool = False,
         progress: Progress = SILENT,
     ) -> None:
@@ -65,8 +64,10 @@ class RunLog:
         with atomic_write(self._path) as temporary:
             temporary.write_text(text)
         self._file = self._path.open("a", buffering=1)  # written line by line
-        if tensorboard:
+        try:
             self._event_file = _EventFile(folder / "tensorboard", after)
+        except ModuleNotFoundError as error:
+            progress.say(f"no curves for TensorBoard: {error}")
 
     @property
     def digest(self) -> str:
@@ -130,7 +131,7 @@ class _EventFile:
     """
 
     def __init__(self, folder: Path, after: int) -> None:
-        events: Any = import_module("tensorboard.compat.proto.event_pb2")
+        events: Any = load_extra("tensorboard.compat.proto.event_pb2", "tensorboard")
         self._event, self._summary = events.Event, import_module("tensorboard.compat.proto.summary_pb2").Summary
         self._path = folder / f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
         with explain_write_errors(self._path):

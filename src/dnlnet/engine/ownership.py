@@ -7,10 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dnlnet.files import acquire_lock, json_text, make_folder, release_lock, remove_leftovers
+from dnlnet.files import json_text, make_folder
+from dnlnet.locks import acquire_lock, release_lock, remove_leftovers
 from dnlnet.progress import SILENT, Progress
 from dnlnet.signals import hold_stop_signals
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 LOCK_FILE = "run.lock"
 
@@ -31,7 +36,7 @@ def lock_run_folder(folder: Path, progress: Progress = SILENT) -> Iterator[None]
 
     path = folder / LOCK_FILE
     made = [place for place in (folder, *folder.parents) if not place.exists()]
-    lock: int | None = None
+    lock: FileLock | None = None
 
     def acquire() -> None:
         nonlocal lock
@@ -48,12 +53,12 @@ def lock_run_folder(folder: Path, progress: Progress = SILENT) -> Iterator[None]
         yield
     finally:
         if lock is not None:
-            release_lock(path, lock)
+            release_lock(lock)
         if distributed.is_main():
             _remove_empty(made)
 
 
-def _acquire(path: Path, progress: Progress) -> int | None:
+def _acquire(path: Path, progress: Progress) -> "FileLock | None":
     before = _owner(path)
     try:
         lock = acquire_lock(path)
@@ -69,9 +74,8 @@ def _acquire(path: Path, progress: Progress) -> int | None:
         return None
     if before is not None:
         progress.say(f"{path.parent}: taken over from {before}, which died without releasing it")
-    os.truncate(lock, 0)
     since = datetime.now().astimezone().isoformat(" ", "seconds")
-    os.write(lock, json_text({"host": socket.gethostname(), "pid": os.getpid(), "since": since}).encode())
+    path.write_text(json_text({"host": socket.gethostname(), "pid": os.getpid(), "since": since}))
     return lock
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from dnlnet.attention import NonLocalBlock
-from dnlnet.attention.kernels import attend_explicit
+from dnlnet.attention.operator import attend_explicit
 
 Attention = Literal["blocked", "plain"]
 ROWS = 512  # most queries of one step of the loop

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dnlnet.artifacts.load import TrainedModel
+from dnlnet.artifacts.model_file import ModelFile
 from dnlnet.lens.show.attend_images import attend_images
 from dnlnet.lens.show.attend_request import MAX_PIXELS, AttendRequest, AttendResult, Query
 from dnlnet.lens.trace.recorded import HeadChoice
@@ -14,11 +15,11 @@ from dnlnet.runs.look import load_to_look, predictors_of
 
 
 def attend(
-    model: str | Path | TrainedModel,
+    model: str | Path | ModelFile | TrainedModel,
     inputs: Any,
     *,
     queries: Sequence[Query] = (),
-    against: Sequence[str | Path | TrainedModel] = (),
+    against: Sequence[str | Path | ModelFile | TrainedModel] = (),
     weights: Path | str | None = None,
     size: int | None = None,
     layers: Sequence[int | str] | None = None,

@@ -1,11 +1,12 @@
 """Read every file of a data set."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dnlnet.data.catalog import DataSet, find_data_set
 from dnlnet.data.check import Report
+from dnlnet.progress import BARS, Progress
 from dnlnet.registry import data_sets
 
 
@@ -14,30 +15,34 @@ def check_data(
     root: Path,
     splits: Sequence[str] = (),
     images: Path | None = None,
-    start: Callable[[str, int], Callable[[], None]] = lambda name, count: lambda: None,
+    *,
+    progress: Progress = BARS,
 ) -> tuple[dict[str, Report], dict[str, str]]:
-    """What each split of a data set holds, and for each split that is not there, why.
+    """Return a report of each split of a data set, and the reason for each missing split.
 
     Args:
-        name: of the data set.
-        root: its folder, or a single file where the format has one.
-        splits: default: all there are.
-        images: folder of the pictures of a single file.
-        start: called with the name of each split and the number of its files; gives what is called after each of
-            them.
+        name: Name of the data set.
+        root: Folder of the data set, or a single annotation file if the format has one.
+        splits: Splits to check. Default: all that exist.
+        images: Image folder of a single annotation file.
+        progress: Observer of the files of each split.
     """
+    progress.say(f"opening {name} in {root}")  # long lists take a minute
     known = data_sets()
     row = find_data_set({one: row for one, (_, row) in known.items()}, name)
     system, _ = known[name]
     chosen, missing = _open(row, root, splits, images)
-    reports = {split: system.check(opened, start(opened.name, len(opened))) for split, opened in chosen.items()}
+    reports = {}
+    for split, opened in chosen.items():
+        with progress.track(opened.name, len(opened)) as bar:
+            reports[split] = system.check(opened, bar.advance)
     return reports, missing
 
 
 def _open(
     row: DataSet[Any], root: Path, splits: Sequence[str], images: Path | None
 ) -> tuple[Mapping[str, Any], dict[str, str]]:
-    """The images or videos of each split, and why others are not there."""
+    """Return the images or videos of each split, and the reason for each missing split."""
     if row.open_file is not None and root.is_file():
         if splits:
             raise ValueError(f"{root} is one file and has no splits; leave out --split")

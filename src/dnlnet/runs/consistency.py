@@ -101,7 +101,7 @@ def consistency(
         limit: Maximum number of images.
         progress: Observer of each model's images.
     """
-    given = [models] if isinstance(models, str | Path | TrainedModel | Transformer) else list(models)
+    given = [models] if isinstance(models, AnyModel) else list(models)
     root = None if data is None else Path(data)
     if len({is_foreign(model) for model in given}) > 1:
         raise ValueError("compare our models, or transformers of other libraries, not both at once")

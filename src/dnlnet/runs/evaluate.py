@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dnlnet.artifacts.load import load_for_inference
-from dnlnet.artifacts.model_file import ModelFile, find_model, read_model_file
+from dnlnet.artifacts.model_file import ModelFile, open_model
 from dnlnet.data.catalog import Samples
 from dnlnet.engine import distributed
 from dnlnet.engine.evaluate import evaluate as evaluate_task
@@ -39,7 +39,7 @@ def evaluate(
         device: where it computes; default: a graphics card, if there is one.
         progress: Observer of the samples of this process.
     """
-    file = model if isinstance(model, ModelFile) else read_model_file(find_model(str(model)))
+    file = open_model(model)
     system, recipe = system_of(file.recipe), file.recipe
     require_options(recipe.task, system.evaluation_options, options or {})
     samples = open_test_data(file, remembered_data(file.path) if data is None else Path(data), split)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dnlnet.artifacts.model_file import ModelFile
 from dnlnet.lens.show.app import MAX_MEGABYTES, MAX_PIXELS, MAX_VIEWS, Explorer
 from dnlnet.lens.show.attended_image import AttendedImage
 from dnlnet.lens.show.layers import left_out, with_few_layers
@@ -17,9 +18,9 @@ _TRIAL = np.zeros((64, 64, 3), dtype=np.uint8)
 
 
 def open_explorer(
-    model: str | Path,
+    model: str | Path | ModelFile,
     *,
-    against: Sequence[str | Path] = (),
+    against: Sequence[str | Path | ModelFile] = (),
     weights: Path | str | None = None,
     size: int | None = None,
     layers: Sequence[int | str] | None = None,

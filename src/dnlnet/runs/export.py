@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from dnlnet.artifacts.load import load_network
-from dnlnet.artifacts.model_file import ModelFile, file_metadata, find_model, read_model_file, write_model_file
+from dnlnet.artifacts.model_file import ModelFile, file_metadata, open_model, write_model_file
 from dnlnet.engine.memory import require_memory
 from dnlnet.errors import unknown
 from dnlnet.export import FREE_AXES, Attention, Deployed, Query, portable
@@ -105,7 +105,7 @@ def export(
     if form == "safetensors" and (queries or free or part != "whole"):
         raise ValueError("a safetensors file holds weights alone: axes, maps and parts are for onnx and torch")
     allowed = tolerance if tolerance is not None else HALF_TOLERANCE if half else TOLERANCE
-    file = model if isinstance(model, ModelFile) else read_model_file(find_model(str(model)))
+    file = open_model(model)
     system, path = system_of(file.recipe), Path(path)
     if path.exists() and path.samefile(file.path):
         raise ValueError(f"{path}: is the model itself; choose another file")

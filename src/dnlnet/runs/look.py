@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dnlnet.artifacts.load import TrainedModel, default_device, load_together
+from dnlnet.artifacts.model_file import ModelFile
 from dnlnet.attention import Terms
 from dnlnet.lens.show.attended_image import ImageModel
 from dnlnet.lens.trace.choice import LayerChoice
 from dnlnet.lens.trace.recorded import HeadChoice, RecordedAttention
 from dnlnet.libraries.transformer import Transformer, is_transformer_name, load_transformer
 
-AnyModel = str | Path | TrainedModel | Transformer
+AnyModel = str | Path | ModelFile | TrainedModel | Transformer
 
 
 def load_to_look(
@@ -71,7 +72,7 @@ def load_to_look(
 
 def is_foreign(model: AnyModel) -> bool:
     """Return whether a model is a transformer of another library, or the name of one."""
-    return isinstance(model, Transformer) or (not isinstance(model, TrainedModel) and is_transformer_name(model))
+    return isinstance(model, Transformer) or (isinstance(model, str | Path) and is_transformer_name(model))
 
 
 def predictors_of(models: Mapping[str, TrainedModel | Transformer]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from dnlnet.data.parsing import parse_yaml
 from dnlnet.engine.ownership import LOCK_FILE
-from dnlnet.files import is_leftover
+from dnlnet.locks import is_leftover
 
 RUN_FILE = "run.yaml"
 CACHE = "cache"  # folder of a run's features

@@ -29,11 +29,6 @@ def test_the_commands_load_no_torch_and_no_data_set_until_they_run() -> None:
     assert done.stdout == "False False\n"
 
 
-@pytest.mark.parametrize("command", ["check", "list"])
-def test_help_shows_an_example(command: str) -> None:
-    assert f"Example: dnlnet data {command}" in " ".join(run(command, "--help").output.split())
-
-
 def test_list_shows_each_data_set_with_splits_and_folders() -> None:
     result = run("list")
     assert result.exit_code == 0
@@ -152,18 +147,29 @@ def test_the_report_is_written_as_json_even_with_problems(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "facts"),
     [
-        (["camvidd", "."], ValueError, "unknown data set 'camvidd'"),
-        (["camvid", "nowhere"], FileNotFoundError, "nowhere: no such folder; camvid expects"),
-        (["camvid", ".", "--split", "tset"], ValueError, "unknown split 'tset'"),
+        (["camvidd", "."], ["'camvidd'", "'camvid'"]),
+        (["camvid", "nowhere"], ["nowhere", "camvid"]),
+        (["camvid", ".", "--split", "tset"], ["'tset'", "test"]),
+        (["camvid", ".", "--images", "."], ["--images", "camvid"]),
+        (["coco", "."], ["instances_train2017.json"]),
+        (["coco", ".", "--split", "train"], ["'train'", "'train2017'"]),
+        (["coco", "mine.json", "--split", "train2017"], ["mine.json", "--split"]),
+        (["ucf101", "."], ["classInd.txt"]),
+        (["kinetics", "."], ["train.csv"]),
+        (["video_folder", "."], ["<split>/<class>"]),
     ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_bad_usage_is_an_error_that_the_entry_reports(
-    arguments: list[str], error: type[Exception], message: str
+def test_bad_usage_is_reported(
+    arguments: list[str], facts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(error, match=message):
-        CliRunner().invoke(data, ["check", *arguments], catch_exceptions=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.json").touch()
+    error = run("check", *arguments).exception
+    assert isinstance(error, ValueError | OSError)
+    assert all(fact in str(error) for fact in facts), error
 
 
 def test_progress_goes_to_stderr(tmp_path: Path) -> None:
@@ -208,29 +214,9 @@ def test_ones_own_file_of_objects_is_checked(tmp_path: Path) -> None:
     assert f"{path}: has no annotations; expected at least one" in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        (["coco", "nowhere"], FileNotFoundError, "nowhere: no such folder; coco expects annotations/instances_"),
-        (["coco", "."], FileNotFoundError, r"instances_train2017\.json: no such file; coco expects"),
-        (["coco", ".", "--split", "train"], ValueError, "unknown split 'train'; did you mean 'train2017'"),
-        (["cocoo", "."], ValueError, "unknown data set 'cocoo'; did you mean 'coco'"),
-        (["camvid", ".", "--images", "."], ValueError, "--images is for a JSON file in COCO's format"),
-        (["coco", "mine.json", "--split", "train2017"], ValueError, r"mine\.json is one file and has no splits"),
-    ],
-)
-def test_bad_usage_for_objects_is_an_error(
-    arguments: list[str], error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.json").touch()
-    with pytest.raises(error, match=message):
-        CliRunner().invoke(data, ["check", *arguments], catch_exceptions=False)
-
-
 def test_a_folder_of_objects_that_looks_right_is_named(tmp_path: Path) -> None:
     root = coco_tree(tmp_path / "coco")
-    with pytest.raises(FileNotFoundError, match=f"; {root} looks right: give that folder$"):
+    with pytest.raises(FileNotFoundError, match=str(root)):
         CliRunner().invoke(data, ["check", "coco", str(tmp_path)], catch_exceptions=False)
 
 
@@ -273,25 +259,3 @@ def test_a_list_of_which_nothing_can_be_understood_is_shown(tmp_path: Path) -> N
     assert result.exit_code == 1
     assert "kinetics train: 0 videos, no class" in result.stdout
     assert "line 1 is 'label,youtube_id,time_start,time_end,split'; expected a path and a label" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        (["ucf101", "."], FileNotFoundError, r"classInd\.txt: no such file; ucf101 expects classInd\.txt"),
-        (["kinetics", "."], FileNotFoundError, r"train\.csv: no such file; kinetics expects"),
-        (
-            ["video_folder", "."],
-            FileNotFoundError,
-            "has no videos in folders of .*; video_folder expects <split>/<class>",
-        ),
-        (["kinetic", "."], ValueError, "unknown data set 'kinetic'; did you mean 'kinetics'"),
-        (["kinetics", ".", "--images", "."], ValueError, "--images is for a JSON file in COCO's format"),
-    ],
-)
-def test_bad_usage_for_videos_is_an_error(
-    arguments: list[str], error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(error, match=message):
-        CliRunner().invoke(data, ["check", *arguments], catch_exceptions=False)

@@ -55,7 +55,7 @@ def test_layers_and_heads_are_chosen(photo: Path) -> None:
     assert [line.split()[1:3] for line in one.output.splitlines() if "blocks." in line] == [["blocks.5.attn", "2"]]
 
 
-def test_labelled_pictures_of_a_data_set_give_overlaps(tmp_path: Path) -> None:
+def test_labelled_images_of_a_data_set_give_overlaps(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     torch.manual_seed(0)
     found = profile(VIT[0], data=root, weights="none", layers=[0], width=3)
@@ -75,7 +75,7 @@ def test_labelled_pictures_of_a_data_set_give_overlaps(tmp_path: Path) -> None:
 
 def test_both_tables_are_printed_with_labels(tmp_path: Path) -> None:
     root = oxford_pets_tree(tmp_path / "pets")
-    trimap = np.repeat([1, 3, 2], [12, 6, 14]).astype(np.uint8)  # a border between the pet and the background
+    trimap = np.repeat([1, 3, 2], [12, 6, 14]).astype(np.uint8)  # the border separates the pet from the background
     save(root / "annotations" / "trimaps" / "pug_3.png", np.tile(trimap, (24, 1)))
     found = []
     for option in ((), ("--void-edges",)):
@@ -88,16 +88,18 @@ def test_both_tables_are_printed_with_labels(tmp_path: Path) -> None:
     assert found == pytest.approx([0, 16 / 32], abs=0.02)  # five pixels on each side of two contours, 6 pixels apart
 
 
-def test_given_pictures_get_the_labels_of_their_data_set(tmp_path: Path, photo: Path) -> None:
+def test_given_images_get_the_labels_of_their_data_set(tmp_path: Path, photo: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     known = sorted((root / "train").iterdir())[0]
     found = profile(VIT[0], [known, photo], data=root, weights="none", layers=[0])
     assert found.images == [str(known)]
-    assert found.problems == [f"{photo}: is not an image of camvid; leave out --data, or the image"]
+    (problem,) = found.problems
+    assert str(photo) in problem
+    assert "camvid" in problem
     assert found.profile[0].values["pair_within"][0] is not None
 
 
-def test_one_of_our_models_is_profiled_on_pictures_and_on_its_data(photo: Path, tmp_path: Path) -> None:
+def test_one_of_our_models_is_profiled_on_images_and_on_its_data(photo: Path, tmp_path: Path) -> None:
     result = command("street", photo)
     assert result.exit_code == 0, result.output
     assert "dependence" in result.output
@@ -107,7 +109,7 @@ def test_one_of_our_models_is_profiled_on_pictures_and_on_its_data(photo: Path, 
     assert "of camvid val" in result.output
 
 
-def test_a_picture_that_cannot_be_read_is_told_and_the_others_are_profiled(photo: Path, tmp_path: Path) -> None:
+def test_an_unreadable_image_is_reported_and_the_others_are_profiled(photo: Path, tmp_path: Path) -> None:
     write_image(tmp_path / "broken.png")
     truncate(tmp_path / "broken.png")
     result = command(*VIT, photo, tmp_path / "broken.png", "--layers", "0")
@@ -120,24 +122,24 @@ def test_a_picture_that_cannot_be_read_is_told_and_the_others_are_profiled(photo
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "fact"),
     [
-        ([*VIT], "with --data DIR"),
-        ([*VIT, "PHOTO", "--split", "val"], "--split val: is of a data set; give its folder"),
-        ([*VIT, "PHOTO", "--data-set", "camvid"], "--data-set camvid: is of a data set"),
-        ([*VIT, "PHOTO", "--data", "PETS", "--split", "test"], "--split test: images were given"),
-        ([*VIT, "--data", "PETS", "--data-set", "oxford_pet"], "did you mean 'oxford_pets'"),
-        ([*VIT, "--data", "PETS", "--split", "tset"], "did you mean 'test'"),
-        ([*VIT, "--data", "CONTEXT"], "looks like pascal_context and pascal_context_60; say which"),
-        ([*VIT, "--data", "EMPTY"], "looks like none of the known data sets"),
-        ([*VIT, "--data", "NOWHERE"], "no such folder"),
-        ([*VIT, "PHOTO", "--layers", "12"], "there is no attention layer 12"),
-        ([*VIT, "PHOTO", "--layers", "0", "--heads", "3"], "there is no head 3; the layers have heads 0 to 2"),
-        (["timm:resnet18", "--weights", "none", "PHOTO"], "no attention"),
-        (["street", "PHOTO", "--layers", "0"], "is for transformers of other libraries"),
+        ([*VIT], "--data DIR"),
+        ([*VIT, "PHOTO", "--split", "val"], "--split val"),
+        ([*VIT, "PHOTO", "--data-set", "camvid"], "--data-set camvid"),
+        ([*VIT, "PHOTO", "--data", "PETS", "--split", "test"], "--split test"),
+        ([*VIT, "--data", "PETS", "--data-set", "oxford_pet"], "'oxford_pets'"),
+        ([*VIT, "--data", "PETS", "--split", "tset"], "'test'"),
+        ([*VIT, "--data", "CONTEXT"], "pascal_context and pascal_context_60"),
+        ([*VIT, "--data", "EMPTY"], "--data-set"),
+        ([*VIT, "--data", "NOWHERE"], "NOWHERE"),
+        ([*VIT, "PHOTO", "--layers", "12"], "layer 12"),
+        ([*VIT, "PHOTO", "--layers", "0", "--heads", "3"], "head 3"),
+        (["timm:resnet18", "--weights", "none", "PHOTO"], "timm:resnet18"),
+        (["street", "PHOTO", "--layers", "0"], "--layers"),
     ],
 )
-def test_bad_input_ends_in_a_sentence(arguments: list[str], message: str, photo: Path, tmp_path: Path) -> None:
+def test_bad_input_is_reported(arguments: list[str], fact: str, photo: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     places = {
         "PHOTO": photo,
@@ -148,7 +150,7 @@ def test_bad_input_ends_in_a_sentence(arguments: list[str], message: str, photo:
     }
     result = command(*(places.get(argument, argument) for argument in arguments))
     assert isinstance(result.exception, ValueError | OSError), result.output
-    assert message in str(result.exception)
+    assert str(places.get(fact, fact)) in str(result.exception)
 
 
 def test_the_data_set_is_known_by_its_folders(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dnlnet.cli.terminal.inputs import end_with, open_inputs, require_folder, require_models
+from dnlnet.cli.terminal.inputs import end_with, open_inputs, open_models, require_folder
 from dnlnet.cli.terminal.options import (
     Against,
     AnyModel,
@@ -68,16 +68,16 @@ def attend(
     queries = [_query(text) for text in query or []]
     chosen_layers, chosen_heads = parse_layers(layers), parse_heads(heads)
 
-    require_models([model, *(against or ())])
+    ours, *others = open_models([model, *(against or ())])
     require_folder(data)
     with open_inputs(inputs) as found:
         from dnlnet.runs.attend import attend as attend_models
 
         result = attend_models(
-            model,
+            ours,
             found.paths,
             queries=queries,
-            against=against or (),
+            against=others,
             weights=weights,
             size=size,
             layers=chosen_layers,

@@ -10,8 +10,6 @@ from dnlnet.cli.terminal.options import Json
 from dnlnet.cli.terminal.outputs import writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dnlnet.data.check import Report
 
 data = typer.Typer(help="List the data sets, or check the files of one.", no_args_is_help=True)
@@ -71,19 +69,11 @@ def check(
 
     Example: dnlnet data check cityscapes ~/cityscapes --split val
     """
-    from dnlnet.cli.terminal.progress import counting_progress
     from dnlnet.files import write_json
     from dnlnet.registry import data_sets
     from dnlnet.runs.check import check_data
 
-    typer.echo(f"opening {name} in {directory}", err=True)  # long lists take a minute
-    with counting_progress() as progress:
-
-        def start(text: str, count: int) -> "Callable[[], None]":
-            task = progress.add_task(text, total=count)
-            return lambda: progress.advance(task)
-
-        reports, missing = check_data(name, directory, split or (), images, start)
+    reports, missing = check_data(name, directory, split or (), images)
     for number, report in enumerate(reports.values()):
         if number:
             typer.echo()

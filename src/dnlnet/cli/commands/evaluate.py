@@ -53,14 +53,14 @@ def evaluate(
 
     Example: dnlnet eval runs/camvid --json scores.json --picture confusion.png
     """
-    from dnlnet.artifacts.model_file import find_model, read_model_file
+    from dnlnet.artifacts.model_file import open_model
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.files import write_json
     from dnlnet.progress import Bars
     from dnlnet.registry import require_options, system_of
     from dnlnet.runs.run_folder import remembered_data
 
-    file = read_model_file(find_model(model))
+    file = open_model(model)
     files = given(picture=picture, results=results)
     require_options(file.recipe.task, system_of(file.recipe).score_files, files)
     require_folder(data)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dnlnet.cli.terminal.inputs import require_models
+from dnlnet.cli.terminal.inputs import open_models
 from dnlnet.cli.terminal.options import (
     Against,
     AnyModel,
@@ -46,13 +46,13 @@ def explore(
     from dnlnet.errors import require_package
 
     require_package("gradio", "demo")
-    require_models([model, *(against or ())])
+    ours, *others = open_models([model, *(against or ())])
 
     from dnlnet.runs.explore import open_explorer
 
     explorer = open_explorer(
-        model,
-        against=against or (),
+        ours,
+        against=others,
         weights=weights,
         size=size,
         layers=chosen_layers,

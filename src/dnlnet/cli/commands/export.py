@@ -92,12 +92,12 @@ def export(
 
     Example: dnlnet export runs/camvid --format onnx --dynamic all --with-maps 0.5,0.5 -o camvid.onnx
     """
-    from dnlnet.artifacts.model_file import find_model, read_model_file
+    from dnlnet.artifacts.model_file import open_model
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.errors import require_package
     from dnlnet.files import write_json
 
-    find_model(model)
+    found = open_model(model)
     if form.value == "onnx":
         for package in ("onnx", "onnxscript", "onnxruntime"):
             require_package(package, "onnx")
@@ -113,7 +113,6 @@ def export(
         lengths = height, width
     named = [axis.strip() for axis in dynamic.split(",")] if dynamic else []
     free = FREE_AXES if dynamic == "all" else named
-    found = read_model_file(find_model(model))
     path = out or Path(found.recipe.name).with_suffix(_SUFFIXES[form])
     typer.echo(f"{found.path}: {found.recipe.name} as {form}; this takes a minute")
     try:

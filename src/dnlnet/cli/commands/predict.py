@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dnlnet.cli.terminal.inputs import end_with, open_inputs, require_models, say
+from dnlnet.cli.terminal.inputs import end_with, open_inputs, say
 from dnlnet.cli.terminal.options import Inputs, Model, given, within
 
 if TYPE_CHECKING:
@@ -66,10 +66,11 @@ def predict(
 
     Example: dnlnet predict street photos/ street.jpg -o predicted
     """
+    from dnlnet.artifacts.model_file import open_model
     from dnlnet.cli.terminal.progress import counting_progress
     from dnlnet.names import printable
 
-    require_models([model])
+    file = open_model(model)
     with open_inputs(inputs) as found:
         from dnlnet.artifacts.load import load
         from dnlnet.engine.distributed import is_main, process_group
@@ -95,7 +96,7 @@ def predict(
             if backend is not Backend.torch and is_main():
                 say(f"exporting the network for {backend}, which takes some seconds")
             results = predict_files(
-                load(model, backend.value),
+                load(file, backend.value),
                 found.paths,
                 out,
                 options=given(submission=submission, max_pixels=max_pixels, threshold=threshold),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dnlnet.cli.terminal.inputs import end_with, open_inputs, require_folder, require_models
+from dnlnet.cli.terminal.inputs import end_with, open_inputs, open_models, require_folder
 from dnlnet.cli.terminal.options import (
     AnyModel,
     BoundaryWidth,
@@ -70,13 +70,13 @@ def profile(
 
     from dnlnet.files import write_json
 
-    require_models([model])
+    (ours,) = open_models([model])
     require_folder(data)
     with open_inputs(pictures or ()) as inputs:
         from dnlnet.runs.profile import profile as profile_model
 
         found = profile_model(
-            model,
+            ours,
             inputs.paths,
             data=data,
             data_set=data_set,

@@ -71,17 +71,15 @@ def _verify_device(device: str, json: Path | None) -> None:
 
     from dnlnet import __version__
     from dnlnet.bench.equalities import CHECKS, TITLES, describe_device, run_check
-    from dnlnet.cli.terminal.progress import counting_progress
     from dnlnet.files import write_json
+    from dnlnet.progress import BARS
 
     described = describe_device(device)
     checks = []
-    with counting_progress() as progress:
-        task = progress.add_task("checks", total=len(CHECKS))
+    with BARS.track("checks", len(CHECKS)) as bar:
         for name in CHECKS:
-            progress.update(task, description=TITLES[name])
             checks.append(run_check(name, device))
-            progress.advance(task)
+            bar.advance(note=TITLES[name])
     versions = f"dnlnet {__version__}, Python {platform.python_version()}, {platform.system()}"
     typer.echo(f"{described}; {versions}\n")
     typer.echo("| check | cases | largest error | allowed | verdict |\n|---|---:|---:|---:|---|")

@@ -5,22 +5,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import typer
 
 from dnlnet.progress import Bars
 
+if TYPE_CHECKING:
+    from dnlnet.artifacts.model_file import ModelFile
 
-def require_models(models: Sequence[str]) -> None:
-    """Raise unless each model can be found, before torch is imported, which takes seconds."""
-    from dnlnet.artifacts.model_file import find_model
+
+def open_models(models: Sequence[str]) -> list["str | ModelFile"]:
+    """Open our models, and leave the names of transformers, before torch is imported, which takes seconds."""
+    from dnlnet.artifacts.model_file import open_model
     from dnlnet.errors import require_package
 
-    for model in models:
-        if model.startswith("transformers:"):
-            require_package("transformers", "transformers")
-        if ":" not in model:
-            find_model(model)
+    if any(model.startswith("transformers:") for model in models):
+        require_package("transformers", "transformers")
+    return [model if ":" in model else open_model(model) for model in models]
 
 
 def require_folder(data: Path | None) -> None:

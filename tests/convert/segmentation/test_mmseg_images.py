@@ -13,7 +13,7 @@ from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.convert import convert
 from dnlnet.convert.family import ForeignCheckpoint
-from dnlnet.convert.mmseg import FAMILY
+from dnlnet.convert.segmentation.mmseg import FAMILY
 from dnlnet.segmentation.recipe import SYSTEM
 from dnlnet.segmentation.schema import SegmentationRecipe
 from foreign import SMALL, Size, State, filled, mmseg_logits, mmseg_plan, mmseg_shapes, use_small_backbones

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from dnlnet.convert.family import Assumption
-from dnlnet.convert.videos import STAGES
+from dnlnet.convert.values import nested
+from dnlnet.convert.video.networks import STAGES
 from dnlnet.data.parsing import parse_yaml
 from dnlnet.errors import shown
 from dnlnet.recipes.schema import Recipe
@@ -54,13 +55,13 @@ _NO_CLIPS = Assumption(
 
 
 @dataclass(frozen=True)
-class Config:
+class SlowFastConfig:
     """A configuration, if there is one."""
 
     content: Mapping[str, Any] | None
 
     @classmethod
-    def of(cls, meta: Mapping[str, Any]) -> "Config":
+    def of(cls, meta: Mapping[str, Any]) -> "SlowFastConfig":
         """Parse the YAML under `cfg`; an error if this package has no such network."""
         text = meta.get("cfg")
         if not isinstance(text, str):
@@ -83,8 +84,7 @@ class Config:
 
     def part(self, name: str) -> Mapping[str, Any]:
         """One of its parts; empty if missing."""
-        found = (self.content or {}).get(name)
-        return found if isinstance(found, Mapping) else {}
+        return nested(self.content, name)
 
     @property
     def stride_in_1x1(self) -> bool:

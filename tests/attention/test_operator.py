@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from dnlnet.attention import blocked, kernels
-from dnlnet.attention.kernels import attend, attend_explicit
+from dnlnet.attention import blocked, operator
+from dnlnet.attention.operator import attend, attend_explicit
 
 FLASH, EFFICIENT = SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION
 
@@ -41,7 +41,7 @@ class Fused:
         def rule(takes: Callable[[int, int], bool]) -> Callable[[object], bool]:
             return lambda params: takes(params.query.shape[-1], params.value.shape[-1])
 
-        patch.setattr(kernels, "_FUSED", {kernel: rule(takes) for kernel, takes in self.takes.items()})
+        patch.setattr(operator, "_FUSED", {kernel: rule(takes) for kernel, takes in self.takes.items()})
         patch.setattr(F, "scaled_dot_product_attention", self.attend)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float) -> Tensor:
@@ -72,7 +72,7 @@ def test_half_precision_runs_on_flash_attention_with_the_values_in_parts(
     fused.install(monkeypatch)
     q, k, v = operands(width=width, value=value, dtype=dtype)
     scaled = (q.float() / width, k.float(), v.float())
-    out = kernels._attend_cuda(scaled[0].to(dtype), k, v)
+    out = operator._attend_cuda(scaled[0].to(dtype), k, v)
     assert fused.calls == calls
     torch.testing.assert_close(out.float(), attend_explicit(*scaled), rtol=0.05, atol=0.05)
 
@@ -83,15 +83,15 @@ def test_parts_and_padding_change_neither_output_nor_gradients(
 ) -> None:
     """In float64, for which widths are treated as those of half precision here."""
     Fused({EFFICIENT: lambda width, value: True}).install(monkeypatch)
-    monkeypatch.setattr(kernels, "_HALF_PRECISION", (torch.float64,))
+    monkeypatch.setattr(operator, "_HALF_PRECISION", (torch.float64,))
     q, k, v = operands(width=width, value=value)
-    torch.testing.assert_close(results(kernels._attend_cuda, q, k, v), results(attend_explicit, q, k, v))
+    torch.testing.assert_close(results(operator._attend_cuda, q, k, v), results(attend_explicit, q, k, v))
 
 
 def test_full_precision_keeps_its_widths(monkeypatch: pytest.MonkeyPatch) -> None:
     fused = Fused({FLASH: flash, EFFICIENT: lambda width, value: True})
     fused.install(monkeypatch)
-    kernels._attend_cuda(*operands(width=256, value=512, dtype=torch.float32))
+    operator._attend_cuda(*operands(width=256, value=512, dtype=torch.float32))
     assert fused.calls == [(256, 512)]
 
 
@@ -102,8 +102,8 @@ def test_without_a_kernel_for_the_shapes_the_blocked_operator_runs(
     fused = Fused({FLASH: lambda width, value: False})
     fused.install(monkeypatch)
     q, k, v = operands(value=600, dtype=dtype)
-    expected = torch.ops.dnlnet.attend(q, k, v)
-    torch.testing.assert_close(kernels._attend_cuda(q, k, v), expected, rtol=0, atol=0)
+    expected, _ = torch.ops.dnlnet.attend(q, k, v)
+    torch.testing.assert_close(operator._attend_cuda(q, k, v), expected, rtol=0, atol=0)
     assert fused.calls == []
 
 
@@ -111,11 +111,10 @@ def test_without_a_kernel_for_the_shapes_the_blocked_operator_runs(
     "constants",
     [
         {},
-        {"AT_ONCE": 0},
-        {"AT_ONCE": 0, "MIN_LOGITS": 1},
-        {"AT_ONCE": 0, "MIN_LOGITS": 1, "FORWARD_ROWS": 9, "BACKWARD_ROWS": 18},
+        {"MIN_LOGITS": 1},
+        {"MIN_LOGITS": 1, "FORWARD_ROWS": 9, "BACKWARD_ROWS": 18},
         {"MIN_LOGITS": 1, "MAX_LOGITS": 50},
-        {"AT_ONCE": 0, "MIN_LOGITS": 1, "MAX_LOGITS": 110, "FORWARD_ROWS": 20},
+        {"MIN_LOGITS": 1, "MAX_LOGITS": 110, "FORWARD_ROWS": 20},
         {"MAX_LOGITS": 0},
     ],
 )
@@ -136,12 +135,8 @@ def test_every_way_of_making_blocks_computes_the_same(
         torch.testing.assert_close(columns(q, k, v), attend_explicit(q, k, v), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("at_once", [0, 2**17])
 @pytest.mark.parametrize("training", [False, True])
-def test_the_output_can_have_its_positions_side_by_side_in_memory(
-    at_once: int, training: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blocked, "AT_ONCE", at_once)
+def test_the_output_can_have_its_positions_side_by_side_in_memory(training: bool) -> None:
     with torch.set_grad_enabled(training):
         assert attend(*operands(), columns=True).mT.is_contiguous()
         assert attend(*operands()).is_contiguous()

@@ -10,9 +10,17 @@ from typing import Any
 
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.convert.family import Assumption
-from dnlnet.convert.mm_config import Config, require_known
-from dnlnet.convert.mm_images import Resizing, check_steps, find_divisor, find_pixels, find_resizing, test_steps
+from dnlnet.convert.mm_config import MMConfig, require_known
 from dnlnet.convert.resnets import Dilations, nondefault_dilations
+from dnlnet.convert.segmentation.mmseg_images import (
+    Resizing,
+    check_steps,
+    find_divisor,
+    find_pixels,
+    find_resizing,
+    test_steps,
+)
+from dnlnet.convert.values import are_counts, is_count
 from dnlnet.errors import shown
 
 _WINDOWED = (769, 769)  # models for crops of this size align corners and are tested in windows
@@ -56,7 +64,7 @@ _SHOWN = {
 
 
 @dataclass
-class Facts:
+class MmsegFacts:
     """What is known about a model apart from its weights."""
 
     crop: tuple[int, int] | None = None
@@ -81,7 +89,7 @@ class Facts:
         return self.crop == _WINDOWED
 
     @classmethod
-    def of(cls, name: str, config: Config, data: str, trained: Any = None) -> "Facts":
+    def of(cls, name: str, config: MMConfig, data: str, trained: Any = None) -> "MmsegFacts":
         """Find the facts from a file's name, its configuration, data set and number of trained iterations."""
         facts = cls()
         facts._find_crop(name, config)
@@ -93,7 +101,7 @@ class Facts:
         facts._find_length(name, config, trained)
         return facts
 
-    def _find_crop(self, name: str, config: Config) -> None:
+    def _find_crop(self, name: str, config: MMConfig) -> None:
         named = re.search(r"(?<!\d)(\d{3,4})x(\d{3,4})(?!\d)", name)
         crops = [
             config.names.get("crop_size"),
@@ -103,7 +111,7 @@ class Facts:
         ]
         self.crop = next((crop for crop in map(_pair, crops) if crop is not None), None)
 
-    def _find_corners(self, config: Config) -> None:
+    def _find_corners(self, config: MMConfig) -> None:
         head = config.part("model", "decode_head")
         if head:
             self.align_corners = head.get("align_corners", False) is True  # False is the default there
@@ -112,7 +120,7 @@ class Facts:
         why = f"as in their models for crops of {self.crop[0]} x {self.crop[1]}" if self.crop else _NO_CROP
         self._assume("model.align_corners", f"align_corners is {self.align_corners}, {why}")
 
-    def _find_image(self, config: Config, data: str) -> None:
+    def _find_image(self, config: MMConfig, data: str) -> None:
         """Find how an image is normalised, resized and padded."""
         steps = test_steps(config)
         self.divisor = find_divisor(config)
@@ -136,7 +144,7 @@ class Facts:
             "evaluation.short_side=... --set evaluation.long_side=..., or null for both,",
         )
 
-    def _find_test(self, config: Config) -> None:
+    def _find_test(self, config: MMConfig) -> None:
         tests = (config.part("model", "test_cfg"), config.part("test_cfg"))
         test = next((part for part in tests if "mode" in part), None)
         if test is None:
@@ -159,7 +167,7 @@ class Facts:
         elif test["mode"] != "whole":
             raise ValueError(f"its test_cfg.mode is {shown(test['mode'])}; supported: whole and slide")
 
-    def _find_backbone(self, name: str, config: Config) -> None:
+    def _find_backbone(self, name: str, config: MMConfig) -> None:
         part = config.part("model", "backbone")
         if not part:
             named = re.search(r"-d(8|16|32)(?!\d)", name)
@@ -172,22 +180,22 @@ class Facts:
         self._check_rest(part, "backbone", _BACKBONE, "backbone")
         strides, dilations = part.get("strides", (1, 2, 2, 2)), part.get("dilations", (1, 1, 1, 1))
         grid = part.get("multi_grid")
-        if not _are_counts(strides, 4) or strides not in _STRIDES:
+        if not are_counts(strides, 4) or strides not in _STRIDES:
             raise ValueError(f"its backbone.strides are {shown(strides)}; supported: {', '.join(map(str, _STRIDES))}")
-        if not _are_counts(dilations, 4) or not (grid is None or _are_counts(grid)):
+        if not are_counts(dilations, 4) or not (grid is None or are_counts(grid)):
             raise ValueError(
                 f"its backbone.dilations are {shown(dilations)} and multi_grid is {shown(grid)}; expected whole "
                 "numbers"
             )
         contract = part.get("contract_dilation") is True
-        stages = [(rate // 2 if contract and rate > 1 else rate, rate) for rate in dilations]
+        stages: list[tuple[int, ...]] = [(rate // 2 if contract and rate > 1 else rate, rate) for rate in dilations]
         if grid is not None:
             stages[-1] = grid  # in place of the stage's own
         self.output_stride = _STRIDES[strides]
         self.dilations = nondefault_dilations(self.output_stride, stages)
         self.stride_in_1x1 = part.get("style") == "caffe"
 
-    def _find_heads(self, name: str, config: Config) -> None:
+    def _find_heads(self, name: str, config: MMConfig) -> None:
         head, auxiliary = config.part("model", "decode_head"), config.part("model", "auxiliary_head")
         if not head:
             named = re.search(r"[_-]d(\d+)_r\d", name)  # as in fcn_d6_r50-d16 and fcn-d6_r50-d16
@@ -200,21 +208,21 @@ class Facts:
             self._check_rest(part, where, _HEAD, "head")
         if head.get("in_index", -1) not in (3, -1):
             raise ValueError(f"its decode_head.in_index is {shown(head['in_index'])}; supported: the last map, 3")
-        dilations = head.get("dilation", 1), auxiliary.get("dilation", 1)
-        if not _are_counts(dilations):
+        dilations = (head.get("dilation", 1), auxiliary.get("dilation", 1))
+        if not all(map(is_count, dilations)):
             raise ValueError(f"its heads have the dilations {shown(dilations)}; expected whole numbers")
         self.head_dilation, other = dilations
         self.auxiliary_dilation = None if other == self.head_dilation else other
 
-    def _find_length(self, name: str, config: Config, trained: Any) -> None:
+    def _find_length(self, name: str, config: MMConfig, trained: Any) -> None:
         said = (rounds for key in ("max_iters", "total_iters") for rounds in config.everywhere(key))
-        rounds = next((number for number in said if _are_counts((number,))), None)
+        rounds = next((number for number in said if is_count(number)), None)
         thousands = re.search(r"(?<![\dx])(\d+)k(?![a-z])", name)
         if rounds is not None:
             self.iterations = rounds
         elif thousands is not None and int(thousands[1]) > 0:
             self.iterations = 1000 * int(thousands[1])
-        elif _are_counts((trained,)):
+        elif is_count(trained):
             self.iterations = trained
         else:
             self._assume("schedule.iterations", f"{self.iterations} iterations of training are assumed")
@@ -236,14 +244,6 @@ _NO_CROP = "as neither a configuration nor the file's name gives the size of its
 
 def _pair(value: Any) -> tuple[int, int] | None:
     """Height and width, from two numbers or one for both."""
-    if _are_counts((value,)):
+    if is_count(value):
         return (value, value)
-    return (value[0], value[1]) if _are_counts(value, 2) else None
-
-
-def _are_counts(values: Any, length: int | None = None) -> bool:
-    return (
-        isinstance(values, tuple)
-        and len(values) == (length or len(values)) > 0
-        and all(isinstance(x, int) and not isinstance(x, bool) and x > 0 for x in values)
-    )
+    return (value[0], value[1]) if are_counts(value, 2) else None

@@ -12,7 +12,7 @@ from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.convert import Converted, convert
 from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import ForeignCheckpoint
-from dnlnet.convert.mmseg import FAMILY
+from dnlnet.convert.segmentation.mmseg import FAMILY
 from dnlnet.segmentation.data.cityscapes import CLASSES
 from dnlnet.segmentation.network import Segmentor
 from dnlnet.segmentation.schema import SegmentationRecipe

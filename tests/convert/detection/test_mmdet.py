@@ -13,8 +13,8 @@ from torchvision.models.detection.image_list import ImageList
 
 from dnlnet.attention import NonLocalBlock
 from dnlnet.convert.checking import match_network
+from dnlnet.convert.detection.mmdet import FAMILY
 from dnlnet.convert.family import Converted, ForeignCheckpoint
-from dnlnet.convert.mmdet import FAMILY
 from dnlnet.detection.network import Detector
 from dnlnet.detection.recipe import SYSTEM
 from dnlnet.detection.schema import DetectionRecipe

@@ -17,13 +17,11 @@ from typing import Any
 from torch import Tensor
 
 from dnlnet.backbones.pixels import CAFFE_MEAN, MEAN, Pixels
-from dnlnet.convert.coco_classes import COCO_CLASSES
+from dnlnet.convert.detection.coco_classes import COCO_CLASSES
+from dnlnet.convert.detection.mmdet_blocks import PRESET, ForeignBlock, block_options, find_blocks
 from dnlnet.convert.family import Assumption, Converted, Family, ForeignCheckpoint
-from dnlnet.convert.known_classes import number_classes
-from dnlnet.convert.mm_config import Config, require_known
-from dnlnet.convert.mm_images import read_pixels
-from dnlnet.convert.mmdet_blocks import PRESET, Block, block_options, find_blocks
-from dnlnet.convert.names import State, flatten_convolutions, rename_tensors, size
+from dnlnet.convert.mm_config import MMConfig, agreed_pixels, require_known
+from dnlnet.convert.names import State, flatten_convolutions, number_classes, rename_tensors, size
 from dnlnet.convert.resnets import PLAIN_STEM, find_resnet
 from dnlnet.data.classes import Classes, spread_colours
 from dnlnet.detection.network import PLACEMENTS
@@ -94,7 +92,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
 
     Raises ValueError for blocks, placements and backbones that this package does not have.
     """
-    config = Config.of(checkpoint.meta)
+    config = MMConfig.of(checkpoint.meta)
     _check_network(config)
     block, places = find_blocks(checkpoint.state)
     options, notes = ({}, ()) if block is None else block_options(block, checkpoint.state, config)
@@ -160,12 +158,12 @@ _TEST: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def _check_network(config: Config) -> None:
+def _check_network(config: MMConfig) -> None:
     for part, known in _ONLY.items():
         require_known(config.part("model", part), part, known)
 
 
-def _test_notes(config: Config) -> list[str]:
+def _test_notes(config: MMConfig) -> list[str]:
     return [
         f"its test_cfg.{part}.{key} is {shown(value)}; here it is {shown(ours)}"
         for part, usual in _TEST.items()
@@ -175,7 +173,7 @@ def _test_notes(config: Config) -> list[str]:
 
 
 def _recipe(
-    state: State, block: Block | None, places: frozenset[str], options: Mapping[str, Any], config: Config
+    state: State, block: ForeignBlock | None, places: frozenset[str], options: Mapping[str, Any], config: MMConfig
 ) -> DetectionRecipe:
     """The recipe of this network, adapted where the checkpoint differs."""
     backbone = find_resnet(state, "backbone.", PLAIN_STEM, _BACKBONES)
@@ -212,16 +210,12 @@ _ASSUMED_PIXELS = Assumption(
 )
 
 
-def _find_pixels(config: Config) -> Pixels | None:
+def _find_pixels(config: MMConfig) -> Pixels | None:
     """Return how pixels are normalised; None if the configuration does not say."""
-    parts = [part for part in config.dicts() if "mean" in part and "std" in part]
-    found = {read_pixels(part, "img_norm_cfg", part.get("to_rgb", True) is True) for part in parts}
-    if len(found) > 1:
-        raise ValueError("its configuration normalises pixels in two ways, and does not say which one is used")
-    for pixels in found:
-        if pixels.mean not in (MEAN, CAFFE_MEAN):  # images are padded with the mean
-            raise ValueError(f"its pixels have the mean {shown(pixels.mean)}; supported: ImageNet's and Caffe's")
-    return next(iter(found), None)
+    found = agreed_pixels([part for part in config.dicts() if "mean" in part and "std" in part], "img_norm_cfg")
+    if found is not None and found.mean not in (MEAN, CAFFE_MEAN):  # images are padded with the mean
+        raise ValueError(f"its pixels have the mean {shown(found.mean)}; supported: ImageNet's and Caffe's")
+    return found
 
 
 def _resize_data(data: InstanceData, scale: tuple[Any, ...]) -> InstanceData:
@@ -249,11 +243,11 @@ def _classes(checkpoint: ForeignCheckpoint) -> tuple[Classes, tuple[str, ...]]:
         raise ValueError(f"names {len(names)} classes but predicts {count}")
     if names:
         return Classes(names, spread_colours(count)), ()
-    numbers, note = number_classes(count, first=1)
-    return Classes(numbers, spread_colours(count)), (note,)
+    numbered, note = number_classes(count, first=1)
+    return numbered, (note,)
 
 
-def _has_activated_norms(state: State, config: Config) -> tuple[bool, str]:
+def _has_activated_norms(state: State, config: MMConfig) -> tuple[bool, str]:
     """Whether norms are InPlaceABN's, and how we know.
 
     The configuration says so. Without one: PyTorch's norms count batches, and InPlaceABN's before 1.1 do not.
@@ -283,7 +277,7 @@ def _has_activated_norms(state: State, config: Config) -> tuple[bool, str]:
     )
 
 
-def _block_names(block: Block | None, places: frozenset[str]) -> dict[str, str]:
+def _block_names(block: ForeignBlock | None, places: frozenset[str]) -> dict[str, str]:
     return {
         f"backbone.{place}.{block.module}.{theirs}": f"{_our_block(place)}.{ours}"
         for place in places

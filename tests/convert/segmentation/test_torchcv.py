@@ -16,7 +16,7 @@ from dnlnet.backbones.pixels import CAFFE_MEAN, DEVIATION, MEAN
 from dnlnet.convert import Converted, convert
 from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import ForeignCheckpoint
-from dnlnet.convert.torchcv import FAMILY
+from dnlnet.convert.segmentation.torchcv import FAMILY
 from dnlnet.segmentation.network import Segmentor
 from dnlnet.segmentation.schema import SegmentationRecipe
 from foreign import (

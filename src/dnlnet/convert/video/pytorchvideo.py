@@ -1,11 +1,9 @@
 """Convert pytorchvideo's `slow_r50`, and networks of the same layers."""
 
 from dnlnet.convert.family import Assumption, Converted, Family, ForeignCheckpoint
-from dnlnet.convert.known_classes import number_classes
-from dnlnet.convert.names import State, rename_tensors, size
-from dnlnet.convert.videos import find_video_backbone, residual_names
+from dnlnet.convert.names import State, number_classes, rename_tensors, size
+from dnlnet.convert.video.networks import find_video_backbone, residual_names
 from dnlnet.registry import find_recipe
-from dnlnet.video.data.videos import named_classes
 
 _STEM = "blocks.0.conv.weight"
 _HEAD = "blocks.5.proj.weight"
@@ -59,11 +57,11 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     recipe = find_recipe("kinetics-r50-baseline")
     backbone = find_video_backbone(theirs, _BLOCKS, _STEM)
     model = recipe.model.model_copy(update={"backbone": backbone, "weights": None})
-    names, note = number_classes(size(theirs, _HEAD))
+    classes, note = number_classes(size(theirs, _HEAD))
     return Converted(
         state,
         recipe.model_copy(update={"model": model, "paper": None, "measured": None}),
-        named_classes(names),
+        classes,
         (_STRIDES, _POOL, note),
         (_CLIPS,),
         unused,

@@ -16,7 +16,7 @@ from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.convert import convert
 from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import Converted, ForeignCheckpoint
-from dnlnet.convert.slowfast import FAMILY, caffe2_problem, matches
+from dnlnet.convert.video.slowfast import FAMILY, caffe2_problem, matches
 from dnlnet.video.recipe import SYSTEM
 from dnlnet.video.schema import VideoRecipe
 from foreign_video import R50, TINY, Network, Shapes, State, conv, filled, norm, norm_shapes, without_numbers

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dnlnet.attention.spec import find_variant, resolve_settings
-from dnlnet.convert.mm_config import Config
+from dnlnet.convert.mm_config import MMConfig
 from dnlnet.convert.names import State, size
 from dnlnet.detection.recipes import RELEASED_BLOCKS
 
@@ -18,7 +18,7 @@ _BLOCK = re.compile(r"backbone\.(layer\d\.\d+)\.(nl_gc_block|nonlocal_block|cont
 
 
 @dataclass(frozen=True)
-class Block:
+class ForeignBlock:
     """One kind of block in their code, and its equivalent in ours.
 
     Args:
@@ -52,11 +52,11 @@ _NL_PUBLISHED = {
 }
 
 _BLOCKS = (
-    Block(
+    ForeignBlock(
         "nl_gc_block", "nlgcb", _EMBEDDED | {"conv_mask": "saliency"}, "dnl", {}, _NL_GC_PUBLISHED, _NL_GC_DEFAULTS
     ),
-    Block("nl_gc_block", "nlgcb", _EMBEDDED, "nl_pairwise", {}, _NL_GC_PUBLISHED, _NL_GC_DEFAULTS),
-    Block(
+    ForeignBlock("nl_gc_block", "nlgcb", _EMBEDDED, "nl_pairwise", {}, _NL_GC_PUBLISHED, _NL_GC_DEFAULTS),
+    ForeignBlock(
         "nonlocal_block",
         "nlb",
         {"theta.conv": "query", "phi.conv": "key", "g.conv": "value", "conv_out.conv": "projection"},
@@ -65,11 +65,11 @@ _BLOCKS = (
         _NL_PUBLISHED,
         _NL_PUBLISHED | {"fixbug": False},
     ),
-    Block("context_block", "gcb", {"conv_value": "value", "conv_mask": "saliency"}, "gc"),
+    ForeignBlock("context_block", "gcb", {"conv_value": "value", "conv_mask": "saliency"}, "gc"),
 )
 
 
-def find_blocks(state: State) -> tuple[Block | None, frozenset[str]]:
+def find_blocks(state: State) -> tuple[ForeignBlock | None, frozenset[str]]:
     """The kind of all blocks, and the residual blocks they are in."""
     found: dict[tuple[str, str], set[str]] = {}
     for name in state:
@@ -86,7 +86,7 @@ def find_blocks(state: State) -> tuple[Block | None, frozenset[str]]:
     raise ValueError(f"this package has no block like its {listed}; known: {known}")
 
 
-def block_options(block: Block, state: State, config: Config) -> tuple[dict[str, Any], tuple[str, ...]]:
+def block_options(block: ForeignBlock, state: State, config: MMConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Settings that differ from the preset, and what was assumed."""
     said = next((part for part in config.everywhere(block.key) if isinstance(part, Mapping)), None)
     values = dict(block.published) if said is None else {**block.defaults, **said}

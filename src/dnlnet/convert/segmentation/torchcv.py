@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dnlnet.convert.family import Assumption, Converted, Family, ForeignCheckpoint
-from dnlnet.convert.known_classes import find_data
 from dnlnet.convert.names import State, check_context, flatten_convolutions, rename_tensors, size
 from dnlnet.convert.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
-from dnlnet.convert.torchcv_config import Config
+from dnlnet.convert.segmentation.data_sets import find_data
+from dnlnet.convert.segmentation.torchcv_config import TorchcvConfig
 from dnlnet.engine.settings import Optim
 from dnlnet.recipes.schema import pixel_fields
 from dnlnet.segmentation.recipes import segmentation_recipes
@@ -93,7 +93,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
         state.pop("head.block.gamma", None)  # of the pairwise term alone, which is not there
     width = size(theirs, f"{module}.conva.0.weight")
     data, classes, assumed = find_data(size(theirs, f"{module}.bottleneck.3.weight"))
-    config = Config.of(checkpoint.meta)
+    config = TorchcvConfig.of(checkpoint.meta)
     options: dict[str, Any] = {}
     if variant is not None:
         variant, options = config.block(variant)
@@ -141,7 +141,7 @@ FAMILY = Family(
 )
 
 
-def _recipe(model: SegmentorModel, data: str, config: Config) -> SegmentationRecipe:
+def _recipe(model: SegmentorModel, data: str, config: TorchcvConfig) -> SegmentationRecipe:
     """The authors' recipe for this data set, with what the configuration says of weight decay."""
     name = f"{_RELEASED.get(data, 'cityscapes')}-r101_authors-dnl"
     base = next(recipe for recipe in segmentation_recipes() if recipe.name == name)
@@ -174,7 +174,7 @@ _ADVICE = {
 }
 
 
-def _assumed(variant: str | None, config: Config) -> tuple[Assumption, ...]:
+def _assumed(variant: str | None, config: TorchcvConfig) -> tuple[Assumption, ...]:
     found = []
     if variant in _ADVICE and not config.has_block:
         found.append(Assumption(_ADVICE[variant], ("model.preset", "model.variant", "model.block")))

@@ -1,8 +1,10 @@
 """Find the classes of a segmentation checkpoint, from its metadata or from their number."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from dnlnet.convert.names import number_classes
 from dnlnet.data.classes import Classes, Colour, spread_colours
 from dnlnet.segmentation.data.sets import DATA_SETS
 
@@ -32,18 +34,8 @@ def find_data(count: int, names: Any = None, palette: Any = None) -> tuple[str, 
     colours = _colours(palette, count)
     if said is not None:
         return _OWN, Classes(said, colours), None
-    numbers, note = number_classes(count)
-    return _OWN, Classes(numbers, colours), note
-
-
-def number_classes(count: int, first: int = 0) -> tuple[tuple[str, ...], str]:
-    """Numbered names for classes that a checkpoint does not name, and a note for the user.
-
-    >>> number_classes(2, first=1)[0]
-    ('class 1', 'class 2')
-    """
-    names = tuple(f"class {number}" for number in range(first, first + count))
-    return names, f"the file does not name its {count} classes; they are numbered"
+    numbered, note = number_classes(count)
+    return _OWN, replace(numbered, palette=colours), note
 
 
 def _same(said: Sequence[str], ours: Sequence[str]) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dnlnet.backbones.pixels import CAFFE, Pixels
 from dnlnet.convert.resnets import Dilations, nondefault_dilations
+from dnlnet.convert.values import are_colours, are_counts, is_number, nested, pixels_of
 from dnlnet.errors import shown
 
 # What each whitening does in their two block classes, and which ones this package does not have. Any other name has
@@ -20,7 +21,7 @@ _BLOCKS_OF_LAST_STAGE = 3
 
 
 @dataclass
-class Config:
+class TorchcvConfig:
     """What a checkpoint's configuration says about its network."""
 
     nonlocal_: Mapping[str, Any]
@@ -29,14 +30,14 @@ class Config:
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, meta: Mapping[str, Any]) -> "Config":
+    def of(cls, meta: Mapping[str, Any]) -> "TorchcvConfig":
         """Read the tree under `config_dict`, if there is one."""
-        tree = _part(meta, "config_dict")
-        network, chosen = _part(tree, "network"), _part(tree, "nonlocal") or _part(tree, "unary")
+        tree = nested(meta, "config_dict")
+        network, chosen = nested(tree, "network"), nested(tree, "nonlocal") or nested(tree, "unary")
         norm = str(network.get("norm_type", "batchnorm"))
         if "batchnorm" not in norm:
             raise ValueError(f"its network.norm_type is {shown(norm)}; supported: batch norms")
-        return cls(chosen, network, _part(tree, "data"))
+        return cls(chosen, network, nested(tree, "data"))
 
     @property
     def has_block(self) -> bool:
@@ -96,11 +97,7 @@ class Config:
             return 32, None
         grid = self.network.get("multi_grid")
         rates = [1] * _BLOCKS_OF_LAST_STAGE if grid is None else grid
-        if (
-            not isinstance(rates, list | tuple)
-            or len(rates) != _BLOCKS_OF_LAST_STAGE
-            or not all(map(_is_count, rates))
-        ):
+        if not are_counts(rates, _BLOCKS_OF_LAST_STAGE):
             raise ValueError(f"its network.multi_grid is {shown(grid)}; expected three whole numbers")
         output_stride = int(found[1])
         base = 32 // output_stride
@@ -112,22 +109,18 @@ class Config:
 
     def network_pixels(self) -> Pixels:
         """Return how pixels are normalised, (x / div_value - mean) / std; Caffe's without a word about it."""
-        normal = _part(self.pixels, "normalize")
+        normal = nested(self.pixels, "normalize")
         if not normal:
             return CAFFE
-        mode = self.pixels.get("input_mode", "BGR")
-        mean: Any = normal.get("mean")
-        deviation: Any = normal.get("std")
-        divisor = normal.get("div_value", 1.0)
-        known = mode in ("BGR", "RGB") and _are_colours(mean) and _are_colours(deviation)
-        if not known or not all(map(_is_positive, (divisor, *deviation))):
+        mode, mean, std = self.pixels.get("input_mode", "BGR"), normal.get("mean"), normal.get("std")
+        scale = normal.get("div_value", 1.0)
+        known = mode in ("BGR", "RGB") and is_number(scale, positive=True)
+        if not (known and are_colours(mean) and are_colours(std, positive=True)):
             raise ValueError(
                 f"its pixels are {shown(mode)} with {shown(dict(normal))}; expected BGR or RGB, and mean and "
                 "positive std of three numbers"
             )
-        order = slice(None, None, -1 if mode == "BGR" else 1)
-        means, deviations = (tuple(float(x) * divisor for x in numbers[order]) for numbers in (mean, deviation))
-        return Pixels(means, deviations, blue_first=mode == "BGR")
+        return pixels_of(mean, std, blue_first=mode == "BGR", scale=scale)
 
     def frees_embeddings(self, variant: str | None) -> bool:
         """Whether queries and keys are trained without weight decay, as in the recipe of the README."""
@@ -165,24 +158,3 @@ class Config:
         if not isinstance(temperature, int | float) or not temperature > 0:
             raise ValueError(f"its nonlocal.temp is {shown(temperature)}; expected a number above 0")
         return {"scaled": True, "temperature": float(temperature)}
-
-
-def _part(tree: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = tree.get(key)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _are_colours(values: Any) -> bool:
-    return (
-        isinstance(values, list | tuple)
-        and len(values) == 3
-        and all(isinstance(x, int | float) and not isinstance(x, bool) for x in values)
-    )
-
-
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and value > 0

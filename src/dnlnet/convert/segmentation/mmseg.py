@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from dnlnet.convert.family import Assumption, Converted, Family, ForeignCheckpoint
-from dnlnet.convert.known_classes import find_data
-from dnlnet.convert.mm_config import Config
-from dnlnet.convert.mmseg_facts import Facts
+from dnlnet.convert.mm_config import MMConfig
 from dnlnet.convert.names import State, check_context, flatten_convolutions, rename_tensors, size
 from dnlnet.convert.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
+from dnlnet.convert.segmentation.data_sets import find_data
+from dnlnet.convert.segmentation.mmseg_facts import MmsegFacts
 from dnlnet.engine.settings import Optim, Schedule
 from dnlnet.recipes.schema import pixel_fields
 from dnlnet.segmentation.schema import Data, Evaluation, Loss, SegmentationRecipe, SegmentorModel
@@ -77,12 +77,12 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     }
     state, unused = rename_tensors({name: x for name, x in theirs.items() if name not in averaged}, names)
     variant = None if kind is None else _VARIANTS[kind]
-    config = Config.of(checkpoint.meta)
+    config = MMConfig.of(checkpoint.meta)
     width = size(theirs, "decode_head.convs.0.conv.weight")
     has_auxiliary = "auxiliary_head.conv_seg.weight" in theirs
     join_input = "decode_head.conv_cat.conv.weight" in theirs
     data, classes, assumed = find_data(size(theirs, "decode_head.conv_seg.weight"), *_find_classes(checkpoint.meta))
-    facts = Facts.of(name, config, data, checkpoint.meta.get("iter"))
+    facts = MmsegFacts.of(name, config, data, checkpoint.meta.get("iter"))
     model = SegmentorModel(
         backbone=find_resnet(theirs, "backbone.", stem, _BACKBONES),
         output_stride=facts.output_stride,
@@ -145,7 +145,7 @@ def _check_network(state: State) -> None:
         raise ValueError("its backbone is a ResNetV1d, with average-pooling in its shortcuts, which is not supported")
 
 
-def _recipe(model: SegmentorModel, data: str, facts: Facts) -> SegmentationRecipe:
+def _recipe(model: SegmentorModel, data: str, facts: MmsegFacts) -> SegmentationRecipe:
     """The recipe with which mmsegmentation trains such a model, as far as this package supports it."""
     # In training, images of Cityscapes and PASCAL-Context keep their size.
     trained = None if data == "cityscapes" or data.startswith("pascal_context") else facts.resizing.short

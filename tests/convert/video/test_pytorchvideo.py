@@ -12,7 +12,7 @@ from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.convert import convert, recognise
 from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import Converted, ForeignCheckpoint
-from dnlnet.convert.pytorchvideo import FAMILY
+from dnlnet.convert.video.pytorchvideo import FAMILY
 from dnlnet.video.schema import VideoRecipe
 from foreign_video import R50, R101, TINY, Network, Shapes, State, conv, filled, norm, norm_shapes, without_numbers
 

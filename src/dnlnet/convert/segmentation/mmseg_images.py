@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dnlnet.backbones.pixels import Pixels
-from dnlnet.convert.mm_config import Config, require_known
+from dnlnet.convert.mm_config import MMConfig, agreed_pixels, read_pixels, require_known
+from dnlnet.convert.values import are_counts, is_count
 from dnlnet.errors import shown
 
-_NO_MEAN, _NO_DEVIATION = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 # Steps of a test pipeline that change no pixel, or that are read here.
 _STEPS = {
     "LoadImageFromFile",
@@ -45,7 +45,7 @@ class Resizing:
     long: int | None = None
 
 
-def test_steps(config: Config) -> tuple[Mapping[str, Any], ...] | None:
+def test_steps(config: MMConfig) -> tuple[Mapping[str, Any], ...] | None:
     """Return the steps of the test pipeline, inner ones too; None if the configuration has none."""
     found = [config.part(*path).get("pipeline") for path in _PIPELINES]
     pipeline = next(
@@ -78,7 +78,7 @@ def check_steps(steps: tuple[Mapping[str, Any], ...]) -> list[str]:
     return []
 
 
-def find_pixels(config: Config, steps: tuple[Mapping[str, Any], ...] | None) -> Pixels | None:
+def find_pixels(config: MMConfig, steps: tuple[Mapping[str, Any], ...] | None) -> Pixels | None:
     """Return how pixels are normalised; None if the configuration does not show it."""
     normalisers = [step for step in steps or () if step.get("type") == "Normalize"]
     own = config.part("model").get("data_preprocessor", config.names.get("data_preprocessor"))
@@ -91,11 +91,8 @@ def find_pixels(config: Config, steps: tuple[Mapping[str, Any], ...] | None) -> 
         reversed_ = own.get("bgr_to_rgb", False) is True or own.get("rgb_to_bgr", False) is True
         return read_pixels(own, "data_preprocessor", red_first=reversed_)
     if normalisers:
-        (first, *others) = [read_pixels(one, "Normalize", one.get("to_rgb", True) is True) for one in normalisers]
-        if any(other != first for other in others):
-            raise ValueError("its configuration normalises pixels in two ways, and does not say which one is used")
-        return first
-    return Pixels(_NO_MEAN, _NO_DEVIATION, blue_first=True) if steps is not None else None
+        return agreed_pixels(normalisers, "Normalize")
+    return None if steps is None else read_pixels({}, "Normalize", red_first=False)
 
 
 def find_resizing(steps: tuple[Mapping[str, Any], ...]) -> Resizing:
@@ -112,7 +109,7 @@ def find_resizing(steps: tuple[Mapping[str, Any], ...]) -> Resizing:
         raise ValueError(f"its test pipeline has {len(resizes)} Resize; supported: one")
     if scale is None:
         raise ValueError("its test pipeline has a Resize without a scale; supported: a scale of two whole numbers")
-    if not isinstance(scale, tuple) or len(scale) != 2 or not all(map(_is_side, scale)):
+    if not are_counts(scale, 2):
         raise ValueError(f"its test pipeline has a Resize to {shown(scale)}; supported: two whole numbers")
     if resizes[0].get("keep_ratio", older) is not True:
         raise ValueError(
@@ -123,7 +120,7 @@ def find_resizing(steps: tuple[Mapping[str, Any], ...]) -> Resizing:
     return Resizing(min(scale), max(scale))
 
 
-def find_divisor(config: Config) -> int:
+def find_divisor(config: MMConfig) -> int:
     """Return the number that the sides of a padded test image are multiples of."""
     own = config.part("model", "data_preprocessor") or config.part("data_preprocessor")
     test = own.get("test_cfg")
@@ -135,33 +132,7 @@ def find_divisor(config: Config) -> int:
             "size_divisor"
         )
     divisor = test.get("size_divisor")
-    if not _is_side(divisor):
+    if not is_count(divisor):
         raise ValueError(f"its data_preprocessor.test_cfg.size_divisor is {shown(divisor)}; expected a whole number")
     require_known(own, "data_preprocessor", {"pad_val": (0,)})
-    assert isinstance(divisor, int)
     return divisor
-
-
-def read_pixels(part: Mapping[str, Any], where: str, red_first: bool) -> Pixels:
-    """Return the pixels of a part with a `mean` and a `std`, in the order in which the network takes colours."""
-    mean, deviation = part.get("mean"), part.get("std")
-    if mean is None and deviation is None:
-        return Pixels(_NO_MEAN, _NO_DEVIATION, blue_first=not red_first)
-    if mean is None or deviation is None:
-        there, absent = ("std", "mean") if mean is None else ("mean", "std")
-        raise ValueError(f"its {where} has a {there} without a {absent}")
-    for name, numbers, positive in (("mean", mean, False), ("std", deviation, True)):
-        if (
-            not isinstance(numbers, tuple)
-            or len(numbers) != 3
-            or not all(
-                isinstance(x, int | float) and not isinstance(x, bool) and (x > 0 or not positive) for x in numbers
-            )
-        ):
-            raise ValueError(f"its {where}.{name} is {shown(numbers)}; expected three numbers")
-    order = slice(None) if red_first else slice(None, None, -1)
-    return Pixels(tuple(map(float, mean[order])), tuple(map(float, deviation[order])), blue_first=not red_first)
-
-
-def _is_side(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -9,12 +9,10 @@ import re
 from pathlib import Path
 
 from dnlnet.convert.family import Converted, Family, ForeignCheckpoint
-from dnlnet.convert.known_classes import number_classes
-from dnlnet.convert.names import State, flatten_convolutions, rename_tensors, size
-from dnlnet.convert.slowfast_config import Config
-from dnlnet.convert.videos import STAGES, find_video_backbone, residual_names
+from dnlnet.convert.names import State, flatten_convolutions, number_classes, rename_tensors, size
+from dnlnet.convert.video.networks import STAGES, find_video_backbone, residual_names
+from dnlnet.convert.video.slowfast_config import SlowFastConfig
 from dnlnet.registry import find_recipe
-from dnlnet.video.data.videos import named_classes
 
 _STEM = "s1.pathway0_stem.conv.weight"
 _BLOCKS = tuple(f"s{stage}.pathway0_res{{}}" for stage in range(2, 6))
@@ -90,7 +88,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     if strange := [name for name in theirs if re.search(r"\.pathway[1-9]_", name)]:
         raise ValueError(f"has a second pathway ({strange[0]}); only slow-only networks are supported")
     placement = _placement(theirs)
-    config = Config.of(checkpoint.meta)
+    config = SlowFastConfig.of(checkpoint.meta)
     block, assumed = config.block(tuple(placement))
     state, unused = rename_tensors(theirs, _NAMES)
     for stage, numbers in placement.items():
@@ -108,11 +106,11 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
             "weights": None,
         }
     )
-    names, note = number_classes(size(theirs, "head.projection.weight"))
+    classes, note = number_classes(size(theirs, "head.projection.weight"))
     return Converted(
         state,
         recipe.model_copy(update={"model": model, "paper": None, "measured": None}),
-        named_classes(names),
+        classes,
         (config.head_note(), note),
         (*config.assumed, *assumed),
         unused,
