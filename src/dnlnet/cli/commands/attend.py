@@ -68,13 +68,13 @@ def attend(
     queries = [_query(text) for text in query or []]
     chosen_layers, chosen_heads = parse_layers(layers), parse_heads(heads)
 
-    ours, *others = open_models([model, *(against or ())])
+    first, *others = open_models([model, *(against or ())])
     require_folder(data)
     with open_inputs(inputs) as found:
         from dnlnet.runs.attend import attend as attend_models
 
         result = attend_models(
-            ours,
+            first,
             found.paths,
             queries=queries,
             against=others,
