@@ -1,6 +1,5 @@
-# Two commands for a newcomer: `make demo` and `make test`. Everything else is for development.
-# `make demo DEMO="--steps 100"` passes options to the demo.
-# Needs Python 3.11 or newer and make; PYTHON=python3.12 chooses another interpreter.
+# Newcomers need two commands, `make demo` and `make test`; the rest is for development.
+# `make demo DEMO="--steps 100"` passes options to the demo. PYTHON=python3.12 chooses another interpreter (3.11 or newer).
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,18 +11,18 @@ READY := $(VENV)/ready
 demo: $(READY)
 	$(BIN)/dnlnet demo $(DEMO)
 
-# A file's tests stay in one process, which makes what they share once.
-# A process that dies ends the run: pytest-xdist would start another one, and may then wait for ever.
+# The tests of a file stay in one process, so that shared fixtures are built once.
+# A process that dies ends the run: pytest-xdist would start another one and might wait forever.
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test: lint
 	$(PYTEST)
 
-# Everything but what trains, starts processes or browsers, or tries hundreds of cases.
+# Skip tests that train, start processes or browsers, or try hundreds of cases.
 quick: lint
 	$(PYTEST) -m "not slow"
 
-# Kills, flipped bits, full disks and bad input by the hundred; CAMPAIGN="inputs --sample 50" chooses a part.
+# Hundreds of kills, flipped bits, full disks and bad inputs; CAMPAIGN="inputs --sample 50" runs a part.
 campaign: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m campaign $(CAMPAIGN)
 
@@ -37,14 +36,14 @@ format: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# A broken link is an error; with --quiet it would not be.
+# Broken links are errors; with --quiet they would not be.
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "documentation: site/index.html"
 
-# Every picture of README and docs anew, from the code; PICTURES="--demo demo" takes what a demo has written.
+# Write the figures of README and docs; PICTURES="--demo demo" uses the output of an earlier demo.
 pictures: $(READY)
-	$(BIN)/python docs/pictures.py $(PICTURES)
+	$(BIN)/python docs/figures.py $(PICTURES)
 
 # Exact versions with hashes, for every platform, naming no package index.
 lock: $(READY)

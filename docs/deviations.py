@@ -1,4 +1,4 @@
-"""Write docs/deviations.md from the sources of the paper's recipes: python docs/deviations.py."""
+"""Write docs/deviations.md from the sources of the paper's recipes. Example: python docs/deviations.py"""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,17 +14,20 @@ INTRODUCTION = """# Deviations
 <!-- Written by docs/deviations.py. -->
 
 Recipes named after a table of the paper follow the paper's text. Where the text is silent, they follow the authors'
-release, or the implementation that the paper says it follows; where the two contradict each other, this page says
-what we did and why. Recipes with `_authors` in their name reproduce a configuration of the release. The tests compare
-every value of every such recipe with these tables, and every quotation with the paper's LaTeX source.
+release, or the implementation that the paper says it follows. Where the two contradict each other, the tables below
+give our decision and its reason. Recipes with `_authors` in their name reproduce a configuration of the release.
+
+Nothing here has been trained at the paper's scale, so what a difference costs or gains is unknown.
+
+Tests compare every value of every such recipe with these tables, and every quotation with the paper's LaTeX source.
 `dnlnet recipes show NAME --sources` prints the rows of one recipe.
 
-Nothing here has been trained at the paper's scale: what a difference costs or gains is not known.
+Some differences have no setting:
 
-Some differences have no setting. In detection, pyramid and heads start with torchvision's initial values, where the
-release draws the pyramid's from Xavier's uniform distribution, and norms are plain (synchronised) batch norms, where
-the release has InPlaceABN. In action recognition, batch norms are synchronised over all GPUs and their statistics are
-the running ones, where PySlowFast has norms of its own for each GPU and computes their statistics from 200 batches.
+- **Detection**: pyramid and heads start from torchvision's initial values; the release draws the pyramid's from
+  Xavier's uniform distribution. Norms are plain (synchronised) batch norms; the release uses InPlaceABN.
+- **Action recognition**: batch norms are synchronised over all GPUs and use running statistics; PySlowFast has
+  separate norms on each GPU and computes their statistics from 200 batches.
 """
 
 
@@ -51,19 +54,19 @@ def page() -> str:
 
 
 def used_rows(recipes: Iterable[Recipe]) -> list[Source]:
-    """Return the sources that some field has, in their order."""
+    """Return the sources that some field uses, in their order."""
     used = {id(row) for recipe in recipes for _, row in trace(recipe).values()}
     rows = {id(row): row for recipe in recipes for row in type(recipe).sources}
     return [row for key, row in rows.items() if key in used]
 
 
 def decided(row: Source) -> bool:
-    """Return whether a value that results depend on is our decision."""
+    """Return whether results depend on the value and it is our decision."""
     return bool(row.reason) and any(value is not ANY for value in row.settings.values())
 
 
 def table(rows: Sequence[Source], every: Sequence[Source]) -> str:
-    """Return sources as a table; one for all recipes is for those that no row before it covers."""
+    """Return sources as a table. A row for all recipes covers those that no row before it covers."""
     lines = ["| ours | recipes | paper | release | why |", "| --- | --- | --- | --- | --- |"]
     for row in rows:
         before = {name for other in every[: every.index(row)] for name in other.settings}

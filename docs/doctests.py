@@ -1,4 +1,4 @@
-"""For the API reference: the examples of docstrings, from `>>>` to the next empty line, are shown as code."""
+"""Extension of the API reference that shows the examples of docstrings as code."""
 
 import re
 from typing import Any
@@ -9,9 +9,9 @@ _EXAMPLE = re.compile(r"^>>> .*?(?=\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
 class Doctests(griffe.Extension):
-    """Puts fences around examples."""
+    """Fence examples: from `>>>` to the next empty line."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Called with everything that has a docstring."""
+        """Rewrite the docstring of an object."""
         if obj.docstring is not None:
             obj.docstring.value = _EXAMPLE.sub(lambda found: f"```pycon\n{found[0]}\n```", obj.docstring.value)

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from dnlnet.convert.names import their_name
 from dnlnet.recipes.schema import Recipe
-from dnlnet.registry import system_of
 
 # Counters that only cumulative averages use, and that older checkpoints lack.
 _COUNTERS = "num_batches_tracked"
@@ -27,7 +26,7 @@ def match_network(
         names: prefixes of the original names, and ours.
     """
     with torch.device("meta"):
-        network = system_of(recipe).build_model(recipe.model, classes, weights=False)
+        network = recipe.build(classes, pretrained=False)
     own: dict[str, Tensor] = network.state_dict()
     missing = [_both_names(name, names) for name in own if name not in state and not name.endswith(_COUNTERS)]
     misshapen = [
@@ -66,7 +65,7 @@ def describe(recipe: Recipe) -> str:
     """
     model = recipe.model
     block = "no block" if model.variant is None else f"{model.variant} (preset {model.preset})"
-    return f"a network for {recipe.task}: {model.backbone} with {block}"
+    return f"a network for {recipe.task}: {model.layers} with {block}"
 
 
 def list_names(what: str, names: list[str]) -> str:

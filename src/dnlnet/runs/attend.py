@@ -37,7 +37,7 @@ def attend(
     figure and ``save("explore.html")`` for the page, and notebooks display it.
 
     Args:
-        model: Trained model, model file, run folder, or name of an included model or one on the Hugging Face hub; or
+        model: Trained model, model file, run folder, bundled model, or name on the Hugging Face hub; or
             a transformer of another library: `timm:NAME`, `torchvision:NAME`, `transformers:NAME_OR_FOLDER`.
         inputs: Image as `TrainedModel.predict` takes it, video, folder, or a list of these.
         queries: Query points in pixels, (x, y), or (x, y, frame) in a clip. Default: points well inside regions.
@@ -45,7 +45,7 @@ def attend(
         weights: Local state dict of a transformer, or "none" for random weights. Default: its library downloads them.
         size: Shorter side in pixels at which a transformer sees images. Default: see `load_transformer`.
         layers: Layers of a transformer, by number or name. Default: some in figures, as many as fit in the page.
-        heads: HeadChoice of a transformer: "mean" (the default), the number of one, or "all".
+        heads: Heads of a transformer: "mean" (the default), the number of one, or "all".
         data: Folder of the data set that the images belong to; their labels are shown.
         out: Folder for the results: per input a figure (PNG and PDF), the maps (.npz) and their description (.json).
         page: HTML file that explores all images in a browser.
@@ -67,8 +67,14 @@ def attend(
         progress=progress,
     )
     if trained is not None:
-        folder = None if data is None else Path(data)
-        result = trained.system.attend(predictors_of(models), request, folder, trained.file.recipe.data.name)
+        recipe = trained.file.recipe
+        finder = getattr(recipe, "label_finder", None)
+        if data is not None and finder is None:
+            raise ValueError(
+                f"--data shows the labels of pixels, and the data of a {recipe.task} model have none: leave it out"
+            )
+        labels = {} if data is None or finder is None else {"labels": finder(Path(data))}
+        result: AttendResult = trained.predictor.attend(predictors_of(models), request, **labels)
     elif data is not None:
         raise ValueError(f"--data: {model} has no classes of pixels, so labels cannot be shown")
     else:

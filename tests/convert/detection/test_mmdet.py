@@ -16,8 +16,7 @@ from dnlnet.convert.checking import match_network
 from dnlnet.convert.detection.mmdet import FAMILY
 from dnlnet.convert.family import Converted, ForeignCheckpoint
 from dnlnet.detection.network import Detector
-from dnlnet.detection.recipe import SYSTEM
-from dnlnet.detection.schema import DetectionRecipe
+from dnlnet.detection.recipe import DetectionRecipe
 from dnlnet.registry import find_recipe, parse_recipe
 
 State = dict[str, Tensor]
@@ -121,7 +120,7 @@ def converted(state: State, **meta: object) -> Converted:
 def built(found: Converted) -> Detector:
     state, unused = match_network(found.state, found.recipe, len(found.classes))
     assert not unused
-    model = SYSTEM.build_model(found.recipe.model, len(found.classes), weights=False)
+    model = found.recipe.build(len(found.classes), pretrained=False)
     model.load_state_dict(state)
     return model.eval()
 

@@ -15,7 +15,7 @@ from dnlnet.convert.family import ForeignCheckpoint
 from dnlnet.convert.segmentation.mmseg import FAMILY
 from dnlnet.segmentation.data.cityscapes import CLASSES
 from dnlnet.segmentation.network import Segmentor
-from dnlnet.segmentation.schema import SegmentationRecipe
+from dnlnet.segmentation.recipe import SegmentationRecipe
 from foreign import SMALL, Size, State, filled, mmseg_logits, mmseg_plan, mmseg_shapes, use_small_backbones
 from mmseg_configs import config
 

@@ -10,7 +10,7 @@ from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.convert import convert
 from dnlnet.convert.family import ForeignCheckpoint
 from dnlnet.convert.segmentation.mmseg import FAMILY
-from dnlnet.segmentation.schema import SegmentationRecipe
+from dnlnet.segmentation.recipe import SegmentationRecipe
 from foreign import SMALL, Size, State, filled, mmseg_logits, mmseg_plan, mmseg_shapes, use_small_backbones
 from mmseg_configs import config
 

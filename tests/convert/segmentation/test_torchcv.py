@@ -18,7 +18,7 @@ from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import ForeignCheckpoint
 from dnlnet.convert.segmentation.torchcv import FAMILY
 from dnlnet.segmentation.network import Segmentor
-from dnlnet.segmentation.schema import SegmentationRecipe
+from dnlnet.segmentation.recipe import SegmentationRecipe
 from foreign import (
     SMALL,
     Plan,

@@ -13,7 +13,7 @@ from dnlnet.convert import convert, recognise
 from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import Converted, ForeignCheckpoint
 from dnlnet.convert.video.pytorchvideo import FAMILY
-from dnlnet.video.schema import VideoRecipe
+from dnlnet.video.recipe import VideoRecipe
 from foreign_video import R50, R101, TINY, Network, Shapes, State, conv, filled, norm, norm_shapes, without_numbers
 
 

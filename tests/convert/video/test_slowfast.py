@@ -17,8 +17,7 @@ from dnlnet.convert import convert
 from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import Converted, ForeignCheckpoint
 from dnlnet.convert.video.slowfast import FAMILY, caffe2_problem, matches
-from dnlnet.video.recipe import SYSTEM
-from dnlnet.video.schema import VideoRecipe
+from dnlnet.video.recipe import VideoRecipe
 from foreign_video import R50, TINY, Network, Shapes, State, conv, filled, norm, norm_shapes, without_numbers
 
 TINY_BLOCKS = ("s3.pathway0_nonlocal1", "s4.pathway0_nonlocal1")
@@ -128,7 +127,7 @@ def test_the_network_computes_what_theirs_does(
         "DATA": {"REVERSE_INPUT_CHANNEL": blue_first},
     }
     found = converted(state, yaml.safe_dump(cfg))
-    model = SYSTEM.build_model(found.recipe.model, len(found.classes)).eval()
+    model = found.recipe.build(len(found.classes)).eval()
     model.load_state_dict(found.state)
     clips = torch.randn(2, 3, 4, 64, 64, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     exact = {name: tensor.double() for name, tensor in state.items()}

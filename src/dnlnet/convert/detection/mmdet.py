@@ -25,8 +25,9 @@ from dnlnet.convert.names import State, flatten_convolutions, number_classes, re
 from dnlnet.convert.resnets import PLAIN_STEM, find_resnet
 from dnlnet.data.classes import Classes, spread_colours
 from dnlnet.detection.network import PLACEMENTS
+from dnlnet.detection.recipe import DetectionRecipe
 from dnlnet.detection.recipes import detection_recipes
-from dnlnet.detection.schema import DetectionRecipe, InstanceData
+from dnlnet.detection.schema import InstanceData
 from dnlnet.errors import shown
 from dnlnet.recipes.schema import pixel_fields
 

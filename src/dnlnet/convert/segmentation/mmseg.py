@@ -12,7 +12,8 @@ from dnlnet.convert.segmentation.data_sets import find_data
 from dnlnet.convert.segmentation.mmseg_facts import MmsegFacts
 from dnlnet.engine.settings import Optim, Schedule
 from dnlnet.recipes.schema import pixel_fields
-from dnlnet.segmentation.schema import Data, Evaluation, Loss, SegmentationRecipe, SegmentorModel
+from dnlnet.segmentation.recipe import SegmentationRecipe
+from dnlnet.segmentation.schema import FCN, Data, Evaluation, Loss
 
 # Their names and ours.
 _STEMS = {
@@ -83,7 +84,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     join_input = "decode_head.conv_cat.conv.weight" in theirs
     data, classes, assumed = find_data(size(theirs, "decode_head.conv_seg.weight"), *_find_classes(checkpoint.meta))
     facts = MmsegFacts.of(name, config, data, checkpoint.meta.get("iter"))
-    model = SegmentorModel(
+    model = FCN(
         backbone=find_resnet(theirs, "backbone.", stem, _BACKBONES),
         output_stride=facts.output_stride,
         dilations=facts.dilations,
@@ -145,7 +146,7 @@ def _check_network(state: State) -> None:
         raise ValueError("its backbone is a ResNetV1d, with average-pooling in its shortcuts, which is not supported")
 
 
-def _recipe(model: SegmentorModel, data: str, facts: MmsegFacts) -> SegmentationRecipe:
+def _recipe(model: FCN, data: str, facts: MmsegFacts) -> SegmentationRecipe:
     """The recipe with which mmsegmentation trains such a model, as far as this package supports it."""
     # In training, images of Cityscapes and PASCAL-Context keep their size.
     trained = None if data == "cityscapes" or data.startswith("pascal_context") else facts.resizing.short

@@ -10,8 +10,9 @@ from dnlnet.convert.segmentation.data_sets import find_data
 from dnlnet.convert.segmentation.torchcv_config import TorchcvConfig
 from dnlnet.engine.settings import Optim
 from dnlnet.recipes.schema import pixel_fields
+from dnlnet.segmentation.recipe import SegmentationRecipe
 from dnlnet.segmentation.recipes import segmentation_recipes
-from dnlnet.segmentation.schema import Data, SegmentationRecipe, SegmentorModel
+from dnlnet.segmentation.schema import FCN, Data
 
 # Their names and ours. The first convolution is the whole stem, or the first of three.
 _STEMS = {
@@ -106,7 +107,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     has_auxiliary = "dsn.2.weight" in theirs
     backbone = find_resnet(theirs, "backbone.", stem, _BACKBONES)
     output_stride, dilations = config.strides()
-    model = SegmentorModel(
+    model = FCN(
         backbone=backbone,
         weights=_PRETRAINED.get(backbone),
         output_stride=output_stride,
@@ -141,7 +142,7 @@ FAMILY = Family(
 )
 
 
-def _recipe(model: SegmentorModel, data: str, config: TorchcvConfig) -> SegmentationRecipe:
+def _recipe(model: FCN, data: str, config: TorchcvConfig) -> SegmentationRecipe:
     """The authors' recipe for this data set, with what the configuration says of weight decay."""
     name = f"{_RELEASED.get(data, 'cityscapes')}-r101_authors-dnl"
     base = next(recipe for recipe in segmentation_recipes() if recipe.name == name)

@@ -1,7 +1,9 @@
-"""Make every picture of the README and of the documentation anew, from what `dnlnet demo` writes and the study found.
+"""Write the figures of the README and the documentation, from what `dnlnet demo` writes and the study found.
 
-Needs Chromium for the pages. Those of a transformer need its weights, the photograph and CamVid, which are no part of
-this package, and stay as they are without. Example: python docs/pictures.py --demo demo
+Screenshots of the page need Chromium. The figures of a transformer need its weights, an image and CamVid, which are
+not part of this package; without them, these figures stay as they are.
+
+Example: python docs/figures.py --demo demo
 """
 
 import argparse
@@ -20,32 +22,32 @@ from dnlnet.runs.study_report import study_figure
 from dnlnet.runs.study_summary import summarise
 
 IMAGES = Path(__file__).parent / "images"
-# Files of benchmarks/study.
+# Figure and file in benchmarks/study.
 STUDIES = {
     "study.png": "camvid-mbv2-10",
     "study_pets.png": "pets-mbv2-5",
     "study_r50.png": "camvid-r50-10",
     "study_pets_r50.png": "pets-r50-5",
 }
-FIGURES = {"street.png": "street.png", "attention.png": "demo.png"}  # of the demo, and what they are called here
-# Pages: what of the demo's page is shown, and the size of the window.
+DEMO = {"street.png": "street.png", "attention.png": "demo.png"}  # figure of the demo, and its name here
+# Screenshot, fragment of the demo page's address, and size of the window.
 PAGES = {
     "street_page.png": ("#picture=0&x=330&y=330&a=0", (1280, 760)),
     "explorer.png": ("#picture=2&x=48&y=60&a=0&b=1", (1280, 1000)),
 }
-
-
 TRANSFORMER = "timm:vit_small_patch14_dinov2"
 
 
 def main() -> None:
-    """Make the pictures."""
+    """Write the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--demo", type=Path, help="a folder that dnlnet demo has written; default: made now")
-    parser.add_argument("--out", type=Path, default=IMAGES, help="folder for the pictures")
-    parser.add_argument("--weights", type=Path, help="of the transformer, vit_small_patch14.safetensors")
-    parser.add_argument("--cat", type=Path, help="the photograph for it, chelsea.png of scikit-image")
-    parser.add_argument("--camvid", type=Path, help="folder of CamVid, for its profile; takes many minutes")
+    parser.add_argument("--demo", type=Path, help="folder written by dnlnet demo; by default, run it now")
+    parser.add_argument("--out", type=Path, default=IMAGES, help="folder for the figures")
+    parser.add_argument("--weights", type=Path, help="weights of the transformer, vit_small_patch14.safetensors")
+    parser.add_argument("--cat", type=Path, help="image for the transformer, chelsea.png of scikit-image")
+    parser.add_argument(
+        "--camvid", type=Path, help="folder of CamVid for the transformer's profile; takes many minutes"
+    )
     given = parser.parse_args()
     with TemporaryDirectory() as folder:
         demo = given.demo
@@ -53,26 +55,25 @@ def main() -> None:
             demo = Path(folder) / "demo"
             dnlnet("demo", "--out", demo)
         given.out.mkdir(parents=True, exist_ok=True)
-        for source, name in FIGURES.items():
+        for source, name in DEMO.items():
             shutil.copyfile(demo / source, given.out / name)
         for name, study in STUDIES.items():
             results = read_results(Path(__file__).parent.parent / "benchmarks" / "study" / f"{study}.json")
             score, rows = summarise(results)
             save_figure(study_figure(rows, score, results[-1]["random"]), given.out / name)
-        photograph(demo / "explore.html", given.out)
-        made = [*FIGURES.values(), *PAGES, *STUDIES]
+        screenshot(demo / "explore.html", given.out)
+        made = [*DEMO.values(), *PAGES, *STUDIES]
         if given.weights and given.cat:
             dnlnet("attend", TRANSFORMER, given.cat, "--weights", given.weights, "--query", "258,172", "-o", folder)
             with Image.open(Path(folder) / f"{given.cat.stem}.png") as figure:
                 small = figure.convert("RGB")
-                small.thumbnail((1400, 1400))  # figures are made for printers
+                small.thumbnail((1400, 1400))  # figures have a resolution for printing
                 small.save(given.out / "transformer.jpg", quality=88)
             made.append("transformer.jpg")
         if given.weights and given.camvid:
-            picture = given.out / "profile.png"
-            options = ("--weights", given.weights, "--data", given.camvid, "--picture", picture)
+            options = ("--weights", given.weights, "--data", given.camvid, "--picture", given.out / "profile.png")
             dnlnet("profile", TRANSFORMER, *options)
-            made.append(picture.name)
+            made.append("profile.png")
     for name in made:
         print(f"written: {given.out / name} ({(given.out / name).stat().st_size / 1e3:.0f} kB)")
 
@@ -82,14 +83,14 @@ def dnlnet(*arguments: object) -> None:
     subprocess.run([sys.executable, "-m", "dnlnet", *map(str, arguments)], check=True)
 
 
-def photograph(page: Path, out: Path) -> None:
-    """Pictures of the page in a browser."""
+def screenshot(page: Path, out: Path) -> None:
+    """Save screenshots of the page in a browser."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for name, (where, (width, height)) in PAGES.items():
+        for name, (fragment, (width, height)) in PAGES.items():
             opened = browser.new_page(viewport={"width": width, "height": height}, color_scheme="light")
-            opened.goto(f"{page.resolve().as_uri()}{where}")
+            opened.goto(f"{page.resolve().as_uri()}{fragment}")
             opened.evaluate("explorer.ready")
             opened.wait_for_timeout(300)
             opened.screenshot(path=out / name)
