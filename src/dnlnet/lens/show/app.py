@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dnlnet.bundled import PHOTOS
-from dnlnet.data.labelled import open_picture
-from dnlnet.data.pictures import read_picture
+from dnlnet.data.image_files import open_image
+from dnlnet.data.images import read_image_file
 from dnlnet.errors import load_extra
 from dnlnet.files import make_folder
 from dnlnet.lens.show.attended_image import (
@@ -97,7 +97,7 @@ class Explorer:
             megabytes = path.stat().st_size / 1e6
         if megabytes > self.max_megabytes:
             raise ValueError(f"the file has {megabytes:.1f} MB; at most {self.max_megabytes:g} MB are taken")
-        with _reading(path), open_picture(path, decode=False) as picture:
+        with _reading(path), open_image(path, decode=False) as picture:
             width, height = picture.size
         pixels = f"{path.name} has {width} x {height} pixels"
         if width * height > self.max_pixels:
@@ -105,7 +105,7 @@ class Explorer:
         if min(width, height) < _LEAST_SIDE:
             raise ValueError(f"{pixels}, too few to click in; at least {_LEAST_SIDE} x {_LEAST_SIDE} are needed")
         with _reading(path):
-            return read_picture(path)
+            return read_image_file(path)
 
     def at(self, picture: AttendedImage, point: Point) -> tuple[list[str], list[Shown]]:
         """What every view shows of a pixel: sentences, and pictures with their captions."""

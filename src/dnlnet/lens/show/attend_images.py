@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
+from dnlnet.data.decoders import Labels
+from dnlnet.data.images import ImageLike, read_pixels
 from dnlnet.data.inputs import Inputs, find_pictures
-from dnlnet.data.labelled import BadFileError, Labels
-from dnlnet.data.pictures import PictureLike, read_pixels
+from dnlnet.data.problems import BadFileError
 from dnlnet.lens.show.attend_request import AttendRequest, AttendResult, Query
 from dnlnet.lens.show.attended_image import AttendedImage, ImageModel, classes_of
 from dnlnet.lens.show.attention_figure import attention_figure
@@ -42,7 +43,7 @@ def attend_images(
     figures: list[Figure] = []
     told: set[str] = set()
 
-    def show(name: Path, source: PictureLike) -> None:
+    def show(name: Path, source: ImageLike) -> None:
         picture = _look(name, source, models, labels, request)
         for point in points:
             picture.require_inside(point)
@@ -120,7 +121,7 @@ def _point(query: Query) -> Point:
 
 def _look(
     name: Path,
-    source: PictureLike,
+    source: ImageLike,
     models: Mapping[str, ImageModel],
     find_labels: Callable[[Path], Labels | None] | None,
     request: AttendRequest,

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from dnlnet.data.downloads import is_url
-from dnlnet.data.pictures import several_pictures
+from dnlnet.data.images import several_images
 from dnlnet.lens.show.attended_image import AttendedImage
 from dnlnet.lens.show.drawable import Drawable
 from dnlnet.lens.show.page.html import write_page
@@ -50,7 +50,7 @@ class AttendRequest:
         cls,
         source: Any,
         queries: Sequence[Query] = (),
-        several: Callable[[Any], list[Any] | None] = several_pictures,
+        several: Callable[[Any], list[Any] | None] = several_images,
         **options: Any,
     ) -> "AttendRequest":
         """A request for one picture or video, a folder, or several of them, with the other arguments by name."""

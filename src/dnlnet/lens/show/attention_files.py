@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from dnlnet.data.labelled import BadFileError, Problem
 from dnlnet.data.outputs import writing_problem
+from dnlnet.data.problems import BadFileError, Problem
 from dnlnet.files import atomic_write, write_json
 from dnlnet.lens.show.attended_image import AttendedImage
 from dnlnet.lens.show.panels import PRINT_DOTS, save_figure

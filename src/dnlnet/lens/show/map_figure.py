@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.attention import AttentionMaps
-from dnlnet.data.pictures import PictureLike, read_pixels
+from dnlnet.data.images import ImageLike, read_pixels
 from dnlnet.lens.show.drawable import Drawable
 from dnlnet.lens.show.panels import SIDE, Mark, draw_panel, draw_scale, overlay_heat, panel_height
 
@@ -24,7 +24,7 @@ class DrawableMaps(Drawable):
     """Maps with the picture that they are drawn over."""
 
     maps: AttentionMaps
-    over: PictureLike | None = None
+    over: ImageLike | None = None
 
     def plot(self) -> Figure:
         """A figure of them."""
@@ -34,7 +34,7 @@ class DrawableMaps(Drawable):
         return repr(self.maps)
 
 
-def maps_figure(maps: AttentionMaps, over: PictureLike | None = None) -> Figure:
+def maps_figure(maps: AttentionMaps, over: ImageLike | None = None) -> Figure:
     """Maps of up to twelve queries, one below the other, each with its own scale from 0 to its maximum.
 
     A 1-d map is a curve; the time steps of a 3-d map stand side by side.

@@ -21,7 +21,8 @@ from dnlnet.data.check import (
     sizes_and_problems,
 )
 from dnlnet.data.classes import IGNORE
-from dnlnet.data.labelled import LabelledImages, Problem
+from dnlnet.data.labelled import LabelledImages
+from dnlnet.data.problems import Problem
 
 
 @dataclass(frozen=True)
