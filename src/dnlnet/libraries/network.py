@@ -35,7 +35,7 @@ class LibraryNetwork:
 
     Args:
         module: The network, in evaluation mode.
-        size: HeightWidth of the images that it was trained on.
+        size: Size of the images that it was trained on.
         multiple: Height and width of an image must be multiples of these. None if it takes images of `size` only.
         pixels: Normalisation of pixels.
         resample: Filter that resizes images.

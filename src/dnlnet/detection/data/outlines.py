@@ -102,7 +102,7 @@ class RunLengths:
     """An object as run lengths of pixels, alternately outside and inside, down the columns of the image.
 
     Args:
-        size: HeightWidth of the image.
+        size: Size of the image.
         counts: Run lengths (see `decompressed` for COCO's text form).
 
     >>> RunLengths((2, 2), np.array([1, 3])).mask((2, 2), (2, 2)).tolist()

@@ -106,7 +106,7 @@ def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = N
         progress: called after each pair, in their order.
 
     >>> from pathlib import Path
-    >>> from dnlnet.data.labelled import index_labels
+    >>> from dnlnet.data.decoders import index_labels
     >>> from dnlnet.segmentation.data.camvid import CLASSES
     >>> alone = Problem(Path("a.jpg"), "has no label file")
     >>> check_pixels(LabelledImages("mine", CLASSES, [], index_labels({0: 0}, "0"), [alone])).problems
