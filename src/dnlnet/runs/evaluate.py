@@ -42,7 +42,9 @@ def evaluate(
     file = open_model(model)
     system, recipe = system_of(file.recipe), file.recipe
     require_options(recipe.task, system.evaluation_options, options or {})
-    samples = open_test_data(file, remembered_data(file.path) if data is None else Path(data), split)
+    if data is None and (data := remembered_data(file.path)) is not None:
+        progress.say(f"data: {data} (used for training)")
+    samples = open_test_data(file, None if data is None else Path(data), split)
     with distributed.process_group(device) as place:
         network = load_for_inference(file)
         task = system.test_task(recipe, file.classes, samples, options or {})

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dnlnet.cli.terminal.inputs import end_with, open_inputs, open_models, require_folder, say
+from dnlnet.cli.terminal.inputs import end_with, open_inputs, open_models, say
 from dnlnet.cli.terminal.options import (
     Against,
     AnyModel,
@@ -71,7 +71,6 @@ def attend(
     from dnlnet.cli.terminal.progress import counting_progress
 
     ours, *others = open_models([model, *(against or ())])
-    require_folder(data)
     with open_inputs(inputs) as found:
         from dnlnet.runs.attend import attend as attend_models
 
