@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dnlnet.registry import list_recipes as list_recipes
     from dnlnet.registry import register_backbone as register_backbone
     from dnlnet.registry import register_data_set as register_data_set
-    from dnlnet.registry import register_system as register_system
+    from dnlnet.registry import register_task as register_task
     from dnlnet.runs.attend import attend as attend
     from dnlnet.runs.evaluate import evaluate as evaluate
     from dnlnet.runs.export import export as export
@@ -57,7 +57,7 @@ _MODULES = {
     "dnlnet.runs.export": "export",
     "dnlnet.runs.predict": "predict",
     "dnlnet.runs.train": "train",
-    "dnlnet.registry": "create_model find_recipe list_recipes register_backbone register_data_set register_system",
+    "dnlnet.registry": "create_model find_recipe list_recipes register_backbone register_data_set register_task",
 }
 _PUBLIC = " ".join(_MODULES.values()).split()
 

@@ -10,7 +10,6 @@ from dnlnet.artifacts.model_file import ModelFile, shareable
 from dnlnet.bundled import MODELS, BundledModel
 from dnlnet.lens.measure.consistency import STATISTICS
 from dnlnet.names import fenced, in_markdown
-from dnlnet.registry import system_of
 
 PAPER = "https://arxiv.org/abs/2006.06668"
 
@@ -23,7 +22,7 @@ def model_card(model: ModelFile, name: str = "you/model") -> ModelCard:
         name: to load it by.
     """
     recipe = model.recipe
-    pipeline = system_of(recipe).pipeline
+    pipeline = recipe.card.pipeline
     bundled = MODELS.get(name)
     data = ModelCardData(
         library_name="dnlnet",
@@ -50,8 +49,7 @@ def card_text(model: ModelFile, name: str) -> str:
     """The card in Markdown, without the header that the hub reads."""
     recipe, bundled = shareable(model.recipe), MODELS.get(name)
     block = f"a `{recipe.model.variant}` block" if recipe.model.variant else "no attention block (the baseline)"
-    system = system_of(recipe)
-    layers = in_markdown(system.describe_layers(recipe.model))
+    layers = in_markdown(recipe.model.layers)
     return "\n".join(
         [
             f"# {in_markdown(recipe.name if bundled is None else name)}",
@@ -64,7 +62,7 @@ def card_text(model: ModelFile, name: str) -> str:
             *([] if bundled is None else _origin(bundled)),
             "## Scores",
             "",
-            *_scores(model, system.class_score),
+            *_scores(model, recipe.class_score),
             "",
             *([] if bundled is None else _attention(bundled)),
             "## Use",
@@ -73,10 +71,10 @@ def card_text(model: ModelFile, name: str) -> str:
             "import dnlnet",
             "",
             f'model = dnlnet.load("{name}")',
-            system.use,
+            recipe.card.use,
             "```",
             "",
-            f"`dnlnet attend {name} {system.example} -o maps` shows what its blocks attend to.",
+            f"`dnlnet attend {name} {recipe.card.example} -o maps` shows what its blocks attend to.",
             "",
             *([] if model.by_class else ["## Classes", "", ", ".join(map(in_markdown, model.classes.names)), ""]),
             "## Recipe",

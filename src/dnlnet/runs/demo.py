@@ -23,7 +23,7 @@ from dnlnet.lens.show.panels import save_figure
 from dnlnet.progress import SILENT, Prefixed, Progress
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
-from dnlnet.registry import find_recipe, system_of
+from dnlnet.registry import find_recipe
 from dnlnet.runs.consistency import consistency
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.train import train
@@ -150,12 +150,12 @@ def _train(variant: str, recipe: Recipe, run: Path, seed: int, progress: Progres
         raise StoppedError(outcome)
     # Not the best: that one is chosen by the scenes that are scored here.
     model = load(run / "last.safetensors")
-    system, classes = system_of(recipe), model.classes
+    classes = model.classes
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # as for the run: the weights that it began with
-        untrained = system.build_model(recipe.model, len(classes))
+        untrained = recipe.build(len(classes))
     scenes = open_test_data(model.file, None)
-    task = system.test_task(recipe, classes, scenes, {})
+    task = recipe.test_task(classes, scenes)
     before, after = (
         evaluate(task, network, scenes, device=torch.device("cpu"))
         for network in (untrained, load_network(model.file))

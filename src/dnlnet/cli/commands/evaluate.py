@@ -56,11 +56,11 @@ def evaluate(
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.files import write_json
     from dnlnet.progress import Bars
-    from dnlnet.registry import require_options, system_of
+    from dnlnet.registry import require_score_files
 
     file = open_model(model)
     files = given(picture=picture, results=results)
-    require_options(file.recipe.task, system_of(file.recipe).score_files, files)
+    require_score_files(file.recipe, files)
 
     from dnlnet.runs.evaluate import evaluate as evaluate_model
 
