@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from cost import Multiplied
 from dnlnet import NonLocalBlock
 from dnlnet.attention import VARIANTS
-from dnlnet.export import Attention, Axes, Deployed, portable, portable_attention
+from dnlnet.export import Attention, Axes, Exportable, portable, portable_attention
 from dnlnet.export.programs import Arrays, computed, read_onnx, write_onnx, write_program
 from dnlnet.signals import StopSignal, exit_on_stop_signals
 from equations import randomise, sharp_operands
@@ -32,13 +32,13 @@ SHAPES = ((2, 7, 9), (1, 4, 5), (1, 13, 5), (3, 8, 8), (1, 16, 16), (1, 11, 23),
 NAMES = (*VARIANTS, "pooled")
 
 
-class Beside(Deployed):
+class Beside(Exportable):
     """Blocks beside each other, on features."""
 
     takes = Axes("features", ("batch", 6, "height", "width"))
 
     def __init__(self, blocks: nn.Module, outputs: Sequence[str] = NAMES) -> None:
-        super().__init__()
+        super().__init__((8, 8))
         self.blocks, self.outputs = blocks.eval(), tuple(outputs)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

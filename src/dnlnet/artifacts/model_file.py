@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
 
 import dnlnet
-from dnlnet.box import BOX
+from dnlnet.bundled import MODELS
 from dnlnet.data.classes import Classes
 from dnlnet.data.parsing import parse_json
 from dnlnet.data.validated import validated
@@ -44,12 +44,12 @@ class ModelFile:
 
     @property
     def title(self) -> str:
-        """What to call it: its name in the box, or else that of its recipe.
+        """Name of the bundled model, or else of the recipe.
 
         >>> read_model_file(find_model("street")).title
         'street'
         """
-        return next((name for name, boxed in BOX.items() if boxed.file == self.path), self.recipe.name)
+        return next((name for name, bundled in MODELS.items() if bundled.file == self.path), self.recipe.name)
 
 
 class _Texts(BaseModel):
@@ -63,9 +63,9 @@ class _Texts(BaseModel):
 
 
 def find_model(model: str, **options: Any) -> Path:
-    """The file of a model given as a file, as the folder of a run, or by its name, in the box or on the hub.
+    """Return the file of a model, given as a file, the folder of a run, or a name.
 
-    What lies there under the name comes first, then the box (`dnlnet models`), then the Hugging Face hub.
+    An existing path comes first, then the bundled models (`dnlnet models`), then the Hugging Face hub.
 
     `options` are of `huggingface_hub.hf_hub_download`, for a name: revision, token, cache_dir and others.
 
@@ -73,7 +73,7 @@ def find_model(model: str, **options: Any) -> Path:
     'street.safetensors'
     >>> find_model("streat")
     Traceback (most recent call last):
-    FileNotFoundError: streat: no such model file or run folder; did you mean 'street'? in the box: street
+    FileNotFoundError: streat: no such model file or run folder; did you mean 'street'? bundled models: street
     """
     path = Path(model)
     if path.is_file():
@@ -82,17 +82,16 @@ def find_model(model: str, **options: Any) -> Path:
         for name in ("best.safetensors", "last.safetensors", HUB_FILE):
             if (path / name).is_file():
                 return path / name
-    if model in BOX:
-        return BOX[model].file
+    if model in MODELS:
+        return MODELS[model].file
     if path.is_dir():
         raise FileNotFoundError(
             f"{path}: no best.safetensors or last.safetensors in it; has the run been evaluated yet?"
         )
     if _HUB_NAME.fullmatch(model) and path.suffix not in _FILE_SUFFIXES:
         return _from_hub(model, options)
-    raise FileNotFoundError(
-        f"{model}: no such model file or run folder{suggestion(model, BOX) or ';'} in the box: {', '.join(BOX)}"
-    )
+    near, known = suggestion(model, MODELS) or ";", ", ".join(MODELS)
+    raise FileNotFoundError(f"{model}: no such model file or run folder{near} bundled models: {known}")
 
 
 def open_model(model: "str | Path | ModelFile") -> ModelFile:

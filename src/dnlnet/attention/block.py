@@ -5,7 +5,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dnlnet.attention.initial import initialise
 from dnlnet.attention.maps import AttentionMaps, Positions, Terms
 from dnlnet.attention.operator import attend, attend_explicit
-from dnlnet.attention.spec import Options, find_variant, resolve_settings
+from dnlnet.attention.spec import find_variant, resolve_settings
 from dnlnet.attention.terms import (
     Embeddings,
     attention_logits,
@@ -60,7 +60,7 @@ class NonLocalBlock(nn.Module):
         dims: int = 2,
         *,
         preset: str = "paper",
-        **options: Unpack[Options],
+        **options: Any,
     ) -> None:
         super().__init__()
         if dims not in _AXES:
@@ -270,27 +270,21 @@ class NonLocalBlock(nn.Module):
 class NonLocal1d(NonLocalBlock):
     """`NonLocalBlock` on sequences, (B, C, L)."""
 
-    def __init__(
-        self, channels: int, variant: str = "dnl", *, preset: str = "paper", **options: Unpack[Options]
-    ) -> None:
+    def __init__(self, channels: int, variant: str = "dnl", *, preset: str = "paper", **options: Any) -> None:
         super().__init__(channels, variant, dims=1, preset=preset, **options)
 
 
 class NonLocal2d(NonLocalBlock):
     """`NonLocalBlock` on images, (B, C, H, W)."""
 
-    def __init__(
-        self, channels: int, variant: str = "dnl", *, preset: str = "paper", **options: Unpack[Options]
-    ) -> None:
+    def __init__(self, channels: int, variant: str = "dnl", *, preset: str = "paper", **options: Any) -> None:
         super().__init__(channels, variant, dims=2, preset=preset, **options)
 
 
 class NonLocal3d(NonLocalBlock):
     """`NonLocalBlock` on video, (B, C, T, H, W)."""
 
-    def __init__(
-        self, channels: int, variant: str = "dnl", *, preset: str = "paper", **options: Unpack[Options]
-    ) -> None:
+    def __init__(self, channels: int, variant: str = "dnl", *, preset: str = "paper", **options: Any) -> None:
         super().__init__(channels, variant, dims=3, preset=preset, **options)
 
 

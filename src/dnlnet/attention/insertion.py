@@ -3,13 +3,13 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dnlnet.attention.block import NonLocalBlock
-from dnlnet.attention.spec import Options, find_variant
+from dnlnet.attention.spec import find_variant
 from dnlnet.errors import unknown
 
 BLOCK_NAME = "non_local"
@@ -24,7 +24,7 @@ def insert(
     example: Example | None = None,
     before: bool = False,
     preset: str = "paper",
-    **options: Unpack[Options],
+    **options: Any,
 ) -> dict[str, NonLocalBlock]:
     """Add a block after (or before) each named submodule of any model, in place.
 

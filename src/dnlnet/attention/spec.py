@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal, TypedDict, Unpack, get_args
+from typing import Any, Literal, get_args
 
 from dnlnet.errors import shown, unknown
 
@@ -137,37 +137,17 @@ class BlockSettings:
             raise ValueError("projection_bias=True has no projection to act on; set projection=True")
 
 
-class Options(TypedDict, total=False):
-    """The fields of `BlockSettings` as optional keyword arguments that override the preset."""
-
-    embed_reduction: int
-    value_reduction: int
-    value_bias: bool
-    projection: bool
-    projection_bias: bool
-    scaled: bool
-    temperature: float
-    unary_scaled: bool
-    gate: Gate
-    pool: int
-    centring: Centring
-    attention: Attention
-    pool_projected: bool
-    initial: Initial
-    values: Values
-
-
 @dataclass(frozen=True)
 class Preset:
     """The settings of one code base, with its exceptions for single variants."""
 
     settings: BlockSettings
-    exceptions: Mapping[str, Options] = field(default_factory=dict)
+    exceptions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 # Their term mu_q.k has neither scale nor temperature.
 _AUTHORS = BlockSettings(gate="scalar_pairwise", centring="sample", unary_scaled=False)
-_AUTHORS_NL: Mapping[str, Options] = {"nl": {"scaled": True, "temperature": 1.0}}
+_AUTHORS_NL: Mapping[str, Mapping[str, Any]] = {"nl": {"scaled": True, "temperature": 1.0}}
 
 PRESETS: Mapping[str, Preset] = {
     "paper": Preset(BlockSettings()),
@@ -220,7 +200,7 @@ def find_variant(name: str) -> Variant:
     return VARIANTS[name]
 
 
-def resolve_settings(variant: Variant, preset: str = "paper", /, **options: Unpack[Options]) -> BlockSettings:
+def resolve_settings(variant: Variant, preset: str = "paper", /, **options: Any) -> BlockSettings:
     """The preset's settings for this variant, overridden by `options`.
 
     >>> resolve_settings(VARIANTS["dnl"], "mmseg", pool=2).temperature
@@ -233,8 +213,7 @@ def resolve_settings(variant: Variant, preset: str = "paper", /, **options: Unpa
         if name not in names:
             raise unknown("option", name, names)
     row = PRESETS[preset]
-    merged: Options = {**row.exceptions.get(variant.name, {}), **options}
-    settings = replace(row.settings, **merged)
+    settings = replace(row.settings, **{**row.exceptions.get(variant.name, {}), **options})
     if settings.centring == "none" and variant.unary == "query_mean" and not variant.coupled:
         raise ValueError(f"centring='none' makes mu_q zero, and {variant.name} is left without its unary term mu_q.k")
     if settings.attention == "dot" and variant.name not in _DOT_PRODUCTS:

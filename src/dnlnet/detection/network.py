@@ -3,7 +3,7 @@
 # B images of different sizes, C channels
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,6 @@ from torchvision.ops import MultiScaleRoIAlign
 from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastLevelMaxPool
 
 from dnlnet.attention import insert
-from dnlnet.attention.spec import Options
 from dnlnet.backbones import Backbone
 from dnlnet.backbones.pixels import UNIT_DEVIATION, UNIT_MEAN
 from dnlnet.detection.heads import Heads, Proposals
@@ -77,7 +76,7 @@ class Detector(GeneralizedRCNN):  # type: ignore[misc]  # torchvision has no typ
         border_anchors: bool = True,
         min_overlap: float = 0.0,
         preset: str = "authors_detection",
-        **options: Unpack[Options],
+        **options: Any,
     ) -> None:
         if min(classes, boxes, proposals, anchor) < 1:
             raise ValueError(
@@ -140,7 +139,7 @@ def insert_blocks(
     placement: str = "c4_one",
     after_activation: bool = False,
     preset: str = "authors_detection",
-    **options: Unpack[Options],
+    **options: Any,
 ) -> list[str]:
     """Insert attention blocks into a ResNet and return the names of their residual blocks.
 

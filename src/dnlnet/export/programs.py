@@ -1,4 +1,4 @@
-"""Deployed networks as files that run without this package, and what the files compute."""
+"""Exportable networks as files that run without this package, and what the files compute."""
 
 import json
 import warnings
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.errors import load_extra
-from dnlnet.export.network import Deployed
+from dnlnet.export.network import Exportable
 from dnlnet.signals import hold_stop_signals
 
 Arrays = dict[str, NDArray[Any]]
@@ -23,12 +23,12 @@ _TRACED_OPSET = 17
 
 
 def write_onnx(
-    deployed: Deployed, path: Path, example: Tensor, free: Sequence[str], about: Mapping[str, str]
+    exportable: Exportable, path: Path, example: Tensor, free: Sequence[str], about: Mapping[str, str]
 ) -> None:
     """Write a network as an ONNX file, with what is known about it in the file's metadata.
 
     Args:
-        deployed: what to write.
+        exportable: what to write.
         path: of the file.
         example: an input.
         free: names of axes that may have other lengths than in the example: batch, height, width, time.
@@ -39,16 +39,16 @@ def write_onnx(
     # PyTorch's exporters can crash if an exception comes at any moment, so a signal waits for their end.
     with warnings.catch_warnings(), torch.no_grad(), hold_stop_signals():
         warnings.simplefilter("ignore")  # of PyTorch's own exporters, about themselves
-        axes = deployed.takes.free(free)
-        if deployed.traced:
-            _trace(deployed, path, example, axes)
+        axes = exportable.takes.free(free)
+        if exportable.traced:
+            _trace(exportable, path, example, axes)
         else:
             program = torch.onnx.export(
-                deployed,
+                exportable,
                 (example,),
                 dynamo=True,
-                input_names=[deployed.takes.name],
-                output_names=list(deployed.outputs),
+                input_names=[exportable.takes.name],
+                output_names=list(exportable.outputs),
                 dynamic_shapes=(dict(axes),) if axes else None,
                 custom_translation_table={torch.ops.aten.hardshrink.default: partial(_shrink, operators)},
                 verbose=False,
@@ -114,7 +114,7 @@ def _loop_instead_of_scanning(graph: Any) -> None:
     graph.node.extend(nodes)
 
 
-def _trace(deployed: Deployed, path: Path, example: Tensor, axes: Mapping[int, str]) -> None:
+def _trace(exportable: Exportable, path: Path, example: Tensor, axes: Mapping[int, str]) -> None:
     """By tracing: how many objects there are depends on the image, which the newer exporter does not follow."""
 
     def transpose(graph: Any, tensor: Any) -> Any:
@@ -124,14 +124,14 @@ def _trace(deployed: Deployed, path: Path, example: Tensor, axes: Mapping[int, s
     torch.onnx.register_custom_op_symbolic("aten::mT", transpose, _TRACED_OPSET)  # type: ignore[attr-defined]
     try:
         torch.onnx.export(
-            deployed,
+            exportable,
             (example,),
             str(path),
             dynamo=False,
             opset_version=_TRACED_OPSET,
-            input_names=[deployed.takes.name],
-            output_names=list(deployed.outputs),
-            dynamic_axes={deployed.takes.name: dict(axes)} if axes else None,
+            input_names=[exportable.takes.name],
+            output_names=list(exportable.outputs),
+            dynamic_axes={exportable.takes.name: dict(axes)} if axes else None,
         )
     finally:
         torch.onnx.unregister_custom_op_symbolic("aten::mT", _TRACED_OPSET)  # type: ignore[attr-defined]
@@ -149,21 +149,21 @@ def read_onnx(path: Path, threads: int = 0) -> Callable[[Tensor], Arrays]:
 
 
 def write_program(
-    deployed: Deployed, path: Path, example: Tensor, free: Sequence[str], about: Mapping[str, str]
+    exportable: Exportable, path: Path, example: Tensor, free: Sequence[str], about: Mapping[str, str]
 ) -> None:
     """Write a network as a program for `torch.export.load`, which needs PyTorch alone. As `write_onnx`."""
-    if deployed.traced:
+    if exportable.traced:
         raise ValueError(
             "a whole detector cannot become a PyTorch program, for the number of objects depends on the image; "
             "write it as onnx, or its backbone and pyramid alone with --part pyramid"
         )
-    axes = dict.fromkeys(deployed.takes.free(free), torch.export.Dim.DYNAMIC)
+    axes = dict.fromkeys(exportable.takes.free(free), torch.export.Dim.DYNAMIC)
     with torch.no_grad(), hold_stop_signals():
-        program = torch.export.export(deployed, (example,), dynamic_shapes=(axes,) if axes else None)
+        program = torch.export.export(exportable, (example,), dynamic_shapes=(axes,) if axes else None)
     for part in program.graph_module.modules():  # also inside of loops
         for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
             node.meta.pop("stack_trace", None)  # names files of this machine
-    about = {**about, "outputs": json.dumps(deployed.outputs)}
+    about = {**about, "outputs": json.dumps(exportable.outputs)}
     torch.export.save(program, path, extra_files=dict(about))
 
 
@@ -175,12 +175,12 @@ def read_program(path: Path) -> Callable[[Tensor], Arrays]:
     return lambda x: _named(names, program(x))
 
 
-def computed(deployed: Deployed) -> Callable[[Tensor], Arrays]:
+def computed(exportable: Exportable) -> Callable[[Tensor], Arrays]:
     """What the network itself computes here: outputs by name."""
 
     def compute(x: Tensor) -> Arrays:
         with torch.no_grad():
-            return _named(deployed.outputs, deployed(x))
+            return _named(exportable.outputs, exportable(x))
 
     return compute
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from dnlnet.backbones.fold import first_tensor
 from dnlnet.errors import require_package, unknown
-from dnlnet.export.network import FREE_AXES, Axes, Deployed
+from dnlnet.export.network import FREE_AXES, Axes, Exportable
 from dnlnet.export.portable_attention import portable
 from dnlnet.export.programs import TOLERANCE, largest_difference, read_onnx, write_onnx
 
@@ -20,13 +20,13 @@ Run = Callable[[Tensor], Tensor]
 _TRACED, _TRIED = (65, 67), (96, 80)  # heights and widths
 
 
-class FirstOutput(Deployed):
+class FirstOutput(Exportable):
     """A network as it is, with the first of its outputs alone."""
 
     outputs = ("output",)
 
     def __init__(self, network: nn.Module, dims: int) -> None:
-        super().__init__()
+        super().__init__(_TRACED)
         self.network = network
         lengths = ("height", "width") if dims == 2 else ("time", "height", "width")
         self.takes = Axes("input", ("batch", 3, *lengths))
@@ -79,8 +79,8 @@ def write_network(network: nn.Module, path: Path, image: Tensor, *, free: bool =
     """Write the network as an ONNX file that takes images, or clips, like this one, or of other sizes too."""
     if free:  # A batch of one would be taken for a batch that is always one.
         image = torch.randn(2, *image.shape[1:-2], *_TRACED)
-    deployed = FirstOutput(portable(network), image.dim() - 2)
-    write_onnx(deployed, path, image, FREE_AXES if free else (), {})
+    exportable = FirstOutput(portable(network), image.dim() - 2)
+    write_onnx(exportable, path, image, FREE_AXES if free else (), {})
 
 
 def open_network(path: Path, runtime: str, threads: int) -> Run:

@@ -3,14 +3,13 @@
 # B batch, C channels, K classes, H, W size of the image, h, w size of the grid
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dnlnet.attention import NonLocalBlock
-from dnlnet.attention.spec import Options
 from dnlnet.backbones import Backbone
 from dnlnet.segmentation.network import SegmentorOutput, convolution
 from dnlnet.segmentation.stages import Features, cropped, join_stages, resize, whole_features
@@ -56,7 +55,7 @@ class FrozenSegmentor(nn.Module):
         subpixels: int = 1,
         detail: int | None = None,
         preset: str = "paper",
-        **options: Unpack[Options],
+        **options: Any,
     ) -> None:
         super().__init__()
         known = range(len(backbone.channels))

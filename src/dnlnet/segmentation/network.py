@@ -2,14 +2,13 @@
 
 # B batch, C channels, K classes, H, W size of the image, h, w size of a feature map
 
-from typing import Literal, NamedTuple, Unpack
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dnlnet.attention import NonLocalBlock
-from dnlnet.attention.spec import Options
 from dnlnet.backbones import Backbone
 
 DROPOUT = 0.1
@@ -67,7 +66,7 @@ class Segmentor(nn.Module):
         join_input: bool = True,
         align_corners: bool = True,
         preset: str = "paper",
-        **options: Unpack[Options],
+        **options: Any,
     ) -> None:
         super().__init__()
         if min(classes, width, dilation) < 1:

@@ -2,13 +2,13 @@
 
 # B batch, C classes, H, W size of the image
 
-from typing import Unpack
+from collections.abc import Mapping
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dnlnet.attention import NonLocalBlock
-from dnlnet.attention.spec import Options
 from dnlnet.segmentation.network import SegmentorOutput
 
 
@@ -35,7 +35,7 @@ class TinySegmentor(nn.Module):
         variant: str | None = "dnl",
         *,
         preset: str = "paper",
-        **options: Unpack[Options],
+        **options: Any,
     ) -> None:
         super().__init__()
         if classes < 1 or width < 1:
@@ -58,7 +58,7 @@ class TinySegmentor(nn.Module):
         return SegmentorOutput(F.interpolate(logits, images.shape[-2:], mode="bilinear", align_corners=False))
 
 
-def _block(channels: int, variant: str, preset: str, options: Options) -> NonLocalBlock:
+def _block(channels: int, variant: str, preset: str, options: Mapping[str, Any]) -> NonLocalBlock:
     """A block whose query and key start equal, so that at first every position looks at what resembles it.
 
     From independent weights, a net this small as often learns the opposite: to look at what contrasts.

@@ -3,12 +3,11 @@
 # B batch, T frames, H, W size of a frame, K classes
 
 from collections.abc import Mapping, Sequence
-from typing import Unpack
+from typing import Any
 
 from torch import Tensor, nn
 
 from dnlnet.attention import insert
-from dnlnet.attention.spec import Options
 from dnlnet.backbones import SlowOnly
 from dnlnet.errors import unknown
 
@@ -43,7 +42,7 @@ class VideoClassifier(nn.Module):
         *,
         dropout: float = 0.5,
         preset: str = "paper",
-        **options: Unpack[Options],
+        **options: Any,
     ) -> None:
         super().__init__()
         if classes < 1:
