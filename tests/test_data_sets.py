@@ -106,10 +106,10 @@ def test_a_split_that_is_asked_for_but_not_there_names_the_others(tmp_path: Path
     root = camvid_tree(tmp_path / "camvid")
     shutil.rmtree(root / "val")
     with pytest.raises(
-        FileNotFoundError, match=r"val: no such folder \(splits that are there: train, test\); camvid"
+        FileNotFoundError, match=r"val: no such folder \(existing splits: train, test\); camvid"
     ):
         open_split("camvid", root, "val")
-    with pytest.raises(FileNotFoundError, match=r"test\.csv: no such file \(splits that are there: train, val\);"):
+    with pytest.raises(FileNotFoundError, match=r"test\.csv: no such file \(existing splits: train, val\);"):
         open_split("kinetics", kinetics_tree(tmp_path / "kinetics"), "test")
 
 
