@@ -139,10 +139,10 @@ def test_the_folder_above_is_named_if_it_looks_right(tmp_path: Path) -> None:
         open_split("cityscapes", root / "leftImg8bit", "val")
 
 
-def test_folders_without_pictures_are_not_a_data_set(tmp_path: Path) -> None:
+def test_folders_without_images_are_not_a_data_set(tmp_path: Path) -> None:
     for part in ("train", "trainannot"):
         (tmp_path / part).mkdir()
-    with pytest.raises(FileNotFoundError, match=f"^{tmp_path}: has no pictures of the split train; camvid expects"):
+    with pytest.raises(FileNotFoundError, match=f"^{tmp_path}: has no images of the split train; camvid expects"):
         open_split("camvid", tmp_path, "train")
 
 
