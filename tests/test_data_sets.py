@@ -105,9 +105,7 @@ def test_a_split_that_is_not_there_is_left_out_with_the_reason(tmp_path: Path) -
 def test_a_split_that_is_asked_for_but_not_there_names_the_others(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     shutil.rmtree(root / "val")
-    with pytest.raises(
-        FileNotFoundError, match=r"val: no such folder \(existing splits: train, test\); camvid"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"val: no such folder \(existing splits: train, test\); camvid"):
         open_split("camvid", root, "val")
     with pytest.raises(FileNotFoundError, match=r"test\.csv: no such file \(existing splits: train, val\);"):
         open_split("kinetics", kinetics_tree(tmp_path / "kinetics"), "test")
