@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from dnlnet import NonLocalBlock, capture
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
+from dnlnet.data.images import read_pixels
 from dnlnet.data.outputs import Outputs, Targets
-from dnlnet.data.pictures import read_pixels
 from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.export import Axes, WithMaps
 from dnlnet.files import atomic_write
@@ -98,7 +98,7 @@ class ShapeModel:
     def attend(self, models: Mapping[str, Any], request: AttendRequest) -> AttendResult:
         return attend_images(models, request)
 
-    def views(self, title: str, pixels: np.ndarray) -> list[AttentionView]:
+    def attention_views(self, title: str, pixels: np.ndarray) -> list[AttentionView]:
         with capture(self.network) as blocks:
             self.predict(pixels)
         return block_views(title, blocks, None)

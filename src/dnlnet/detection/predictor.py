@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
 
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.data.pictures import PictureLike, read_pixels, resized_picture
+from dnlnet.data.images import ImageLike, read_pixels, resized_image
 from dnlnet.detection.data.samples import resized_size
 from dnlnet.detection.metric import run_lengths
 from dnlnet.detection.network import Detector
 from dnlnet.detection.task import MASK_THRESHOLD
 from dnlnet.lens.show.attended_image import AttentionView, DetectedBox, block_views
 from dnlnet.lens.show.drawable import DrawableOverlay
-from dnlnet.lens.show.panels import result_figure
+from dnlnet.lens.show.prediction_figure import prediction_figure
 from dnlnet.lens.trace.capture import capture_blocks
 from dnlnet.names import printable
 
@@ -89,7 +89,7 @@ class Detections(DrawableOverlay):
         best: dict[str, float] = {}
         for name, score in zip(self.names(), self.scores, strict=True):
             best.setdefault(name, float(score))
-        return result_figure(self.overlay(), self.classes, best)
+        return prediction_figure(self.overlay(), self.classes, best)
 
     def label_map(self) -> NDArray[np.uint8]:
         """Return the class of the most confident object at each pixel, (H, W), or IGNORE without one."""
@@ -145,12 +145,12 @@ class DetectionModel:
         self.network, self.classes, self.device = network.eval().to(device), classes, device
         self.short_side, self.long_side = short_side, long_side
 
-    def predict(self, image: PictureLike, *, threshold: float = SCORE_THRESHOLD) -> Detections:
+    def predict(self, image: ImageLike, *, threshold: float = SCORE_THRESHOLD) -> Detections:
         """Return the objects in an image (see `read_pixels`) with a score of at least `threshold`."""
         pixels = read_pixels(image)
         height, width = pixels.shape[:2]
         size = resized_size((height, width), self.short_side, self.long_side)
-        tensor = torch.from_numpy(resized_picture(pixels, size).copy()).permute(2, 0, 1).to(self.device) / 255
+        tensor = torch.from_numpy(resized_image(pixels, size).copy()).permute(2, 0, 1).to(self.device) / 255
         (found,) = self.network.detect([tensor], [(height, width)], threshold)
         found = {name: value.cpu() for name, value in found.items()}
         return Detections(
@@ -171,7 +171,7 @@ class DetectionModel:
         )
         return height, width
 
-    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
+    def attention_views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
         """Return the attention of every block in one pass over an image (H, W, 3)."""
         with capture_blocks(self.network) as blocks:
             found = self.predict(pixels)
