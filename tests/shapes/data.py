@@ -80,12 +80,12 @@ class Report:
 def check(pictures: Pictures, progress: Progress = SILENT) -> Report:
     problems: list[Problem] = []
     sizes: Counter[tuple[int, int]] = Counter()
-    with progress.track(pictures.name, len(pictures.entries)) as bar:
+    with progress.track(pictures.name, len(pictures)) as done:
         for path, _ in pictures.entries:
             with collecting(problems):
                 height, width = read_image_file(path).shape[:2]
                 sizes[width, height] += 1
-            bar.advance()
+            done.advance()
     counts = Counter(label for _, label in pictures.entries)
     labels = range(len(pictures.classes))
     return Report(pictures.name, pictures.classes.names, [counts[label] for label in labels], dict(sizes), problems)

@@ -114,11 +114,11 @@ def most_frequent_first(sizes: Counter[WidthHeight]) -> dict[WidthHeight, int]:
 
 
 def read_all(
-    read: Callable[[Item], Found], items: Sequence[Item], name: str, progress: Progress = SILENT
+    read: Callable[[Item], Found], items: Sequence[Item], name: str = "files", progress: Progress = SILENT
 ) -> Iterator[Found]:
     """Yield the result of reading each item, in order. Several are read at a time.
 
-    >>> list(read_all(str.upper, "ab", "letters"))
+    >>> list(read_all(str.upper, "ab"))
     ['A', 'B']
     """
     # Pillow and PyAV decode without the interpreter's lock, so threads suffice. Readers turn off warnings, a setting
@@ -126,11 +126,11 @@ def read_all(
     with (
         warnings.catch_warnings(),
         ThreadPoolExecutor(max_workers=os.cpu_count()) as pool,
-        progress.track(name, len(items)) as bar,
+        progress.track(name, len(items)) as done,
     ):
         for found in pool.map(read, items):
             yield found
-            bar.advance()
+            done.advance()
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def test_a_data_set_without_faults_is_counted(tmp_path: Path) -> None:
     assert (report.class_names, report.class_instances, report.class_images) == (("cat", "dog"), (2, 2), (2, 2))
     assert report.left_out == {"crowds": 1, "images without objects": 1}
     assert report.sizes == {WIDE[::-1]: 2, HIGH[::-1]: 1}
-    assert recorder.done(report.name) == [1, 2, 3]
+    assert recorder.done("coco train2017") == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

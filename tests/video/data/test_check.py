@@ -19,7 +19,7 @@ def test_a_data_set_without_faults_is_counted(tmp_path: Path) -> None:
     assert report.sizes == {(64, 48): 3, (48, 64): 1}
     assert [round(seconds, 2) for seconds in report.seconds] == [0.2] * 4
     assert [round(rate) for rate in report.rates] == [30] * 4
-    assert recorder.done(report.name) == [1, 2, 3, 4]
+    assert recorder.done("video_folder train") == [1, 2, 3, 4]
 
 
 def test_every_kind_of_fault_is_found_in_one_run(tmp_path: Path) -> None:
