@@ -206,8 +206,8 @@ def _disagreement(folder: Path, command: str, done: Outcome) -> str | None:
 
     from dnlnet.artifacts.load import load
     from dnlnet.data.labelled import BadFileError
+    from dnlnet.data.labelled_samples import WholeImages
     from dnlnet.segmentation.data.folder import folder as open_folder
-    from dnlnet.segmentation.data.samples import WholeImages
 
     images = open_folder(folder / "data", "val")
     try:

@@ -12,10 +12,10 @@ from PIL import Image
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes, spread_colours
 from dnlnet.data.labelled import BadFileError, LabelledImages, Pair, index_labels
+from dnlnet.data.labelled_samples import WholeImages
 from dnlnet.data.pictures import read_picture
 from dnlnet.segmentation.data.check import check_pixels
 from dnlnet.segmentation.data.features import Extractor, WholeFeatures, maps_and_labels
-from dnlnet.segmentation.data.samples import WholeImages
 from dnlnet.segmentation.data.unpacked import unpack_into
 from dnlnet.segmentation.data.views import View
 from dnlnet.video.data.frames import FrameFolder

@@ -363,3 +363,17 @@ def _packed(colours: NDArray[np.integer]) -> NDArray[np.int64]:
     wide = colours.astype(np.int64)
     packed: NDArray[np.int64] = (wide[..., 0] << 16) | (wide[..., 1] << 8) | wide[..., 2]
     return packed
+
+
+def find_labels(splits: Iterable[LabelledImages], picture: Path) -> Labels | None:
+    """Return the labels of an image that is a file of one of these splits, or None.
+
+    >>> find_labels([], Path("a.png")) is None
+    True
+    """
+    wanted = picture.resolve()
+    for images in splits:
+        for index, pair in enumerate(images.pairs):
+            if pair.image.name == wanted.name and pair.image.resolve() == wanted:
+                return images.decoded(index, images.open(index)[1])
+    return None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dnlnet.data.catalog import DataSet, find_data_set
 from dnlnet.data.labelled import LabelledImages
-from dnlnet.segmentation.data.sets import DATA_SETS
+from dnlnet.registry import pixel_data_sets
 
 _TEST_SPLITS = ("val", "validation", "test")  # by preference
 
@@ -13,15 +13,15 @@ _TEST_SPLITS = ("val", "validation", "test")  # by preference
 def labelled_data_set(root: Path, name: str | None) -> DataSet[LabelledImages]:
     """Return the data set with this name; by default the only one that has such folders."""
     if name is not None:
-        return find_data_set(DATA_SETS, name)
+        return find_data_set(pixel_data_sets(), name)
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder")
     fitting = list(_fitting(root))
     if len(fitting) != 1:
         like = " and ".join(row.name for row in fitting) or "none of the known data sets"
         raise ValueError(
-            f"{root}: looks like {like}; say which it is with --data-set, one of {', '.join(DATA_SETS)} (dnlnet data "
-            "list shows their folders)"
+            f"{root}: looks like {like}; say which it is with --data-set, one of {', '.join(pixel_data_sets())} "
+            "(dnlnet data list shows their folders)"
         )
     return fitting[0]
 
@@ -35,7 +35,7 @@ def open_split(row: DataSet[LabelledImages], root: Path, split: str | None) -> L
 
 
 def _fitting(root: Path) -> Iterator[DataSet[LabelledImages]]:
-    for row in DATA_SETS.values():
+    for row in pixel_data_sets().values():
         try:
             row.open_all(root)
         except (OSError, ValueError):

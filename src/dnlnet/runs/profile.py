@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dnlnet.artifacts.load import TrainedModel
 from dnlnet.data.downloads import is_url
 from dnlnet.data.inputs import find_pictures
-from dnlnet.data.labelled import BadFileError, LabelledImages, Labels, Problem
+from dnlnet.data.labelled import BadFileError, LabelledImages, Labels, Problem, find_labels
 from dnlnet.data.pictures import PictureLike, read_picture, read_pixels, several_pictures
 from dnlnet.lens.measure.ground_truth import BOUNDARY_WIDTH, GroundTruth
 from dnlnet.lens.measure.profile import HeadProfile, Profile
@@ -26,9 +26,9 @@ from dnlnet.lens.show.drawable import Drawable
 from dnlnet.lens.show.profile_figure import profile_figure
 from dnlnet.libraries.transformer import Transformer
 from dnlnet.progress import BARS, Progress
+from dnlnet.registry import pixel_data_sets
 from dnlnet.runs.labelled import labelled_data_set, open_split
 from dnlnet.runs.look import AnyModel, load_to_look, looker
-from dnlnet.segmentation.data.sets import DATA_SETS, find_labels
 
 Pixels = NDArray[np.uint8]
 Reader = Callable[[], tuple[Pixels, Labels | None]]
@@ -180,7 +180,7 @@ def _open(
     row, items = None, list[tuple[str, Reader]]()
     if data is not None:
         recipe = model.file.recipe if isinstance(model, TrainedModel) else None
-        own = recipe.data.name if recipe is not None and recipe.data.name in DATA_SETS else None
+        own = recipe.data.name if recipe is not None and recipe.data.name in pixel_data_sets() else None
         row = labelled_data_set(data, data_set or own)
         if not given:
             tested = recipe.data.test if recipe is not None and recipe.data.name == row.name else None

@@ -12,8 +12,8 @@ from dnlnet.data.classes import Classes
 from dnlnet.data.fingerprint import Listed
 from dnlnet.data.labelled import BadFileError, LabelledImages
 from dnlnet.data.samples import ImageSamples, require_seed
+from dnlnet.data.scenes import CLASSES, Scenes
 from dnlnet.data.transforms import Augmentation
-from dnlnet.segmentation.data.scenes import CLASSES, Scenes
 
 
 class Draw(NamedTuple):
