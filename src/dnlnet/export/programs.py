@@ -1,4 +1,4 @@
-"""Exportable networks as files that run without this package, and what the files compute."""
+"""Exported files (ONNX and PyTorch programs), and functions that run them."""
 
 import json
 import warnings
@@ -17,28 +17,27 @@ from dnlnet.export.network import Exportable
 from dnlnet.signals import hold_stop_signals
 
 Arrays = dict[str, NDArray[Any]]
-TOLERANCE = 1e-4  # as a share of an output's largest value: rounding in float32
-# The newest operators that PyTorch's tracing exporter knows.
-_TRACED_OPSET = 17
+TOLERANCE = 1e-4  # of an output's largest value, for rounding in float32
+_TRACED_OPSET = 17  # the newest that PyTorch's tracing exporter knows
 
 
 def write_onnx(
     exportable: Exportable, path: Path, example: Tensor, free: Sequence[str], about: Mapping[str, str]
 ) -> None:
-    """Write a network as an ONNX file, with what is known about it in the file's metadata.
+    """Write a network as an ONNX file.
 
     Args:
-        exportable: what to write.
-        path: of the file.
-        example: an input.
-        free: names of axes that may have other lengths than in the example: batch, height, width, time.
-        about: texts by name, kept in the file.
+        exportable: Network.
+        path: File.
+        example: Example input.
+        free: Names of axes whose length may differ from the example: batch, height, width, time.
+        about: Metadata of the file, as texts by name.
     """
     onnx = load_extra("onnx", "onnx")
     operators = load_extra("onnxscript", "onnx").opset18
-    # PyTorch's exporters can crash if an exception comes at any moment, so a signal waits for their end.
+    # An exception inside PyTorch's exporters can crash the process, so signals wait until they end.
     with warnings.catch_warnings(), torch.no_grad(), hold_stop_signals():
-        warnings.simplefilter("ignore")  # of PyTorch's own exporters, about themselves
+        warnings.simplefilter("ignore")  # PyTorch's exporters warn about themselves
         axes = exportable.takes.free(free)
         if exportable.traced:
             _trace(exportable, path, example, axes)
@@ -63,17 +62,16 @@ def write_onnx(
 
 
 def _shrink(operators: Any, weights: Any, lambd: float) -> Any:
-    """Weights of attention, which are not negative, with zeros in place of subnormal numbers.
+    """Set subnormal attention weights to zero with one operator; PyTorch's exporter would use three.
 
-    PyTorch's exporter takes three operators for it. Runtimes have this one in single precision alone; in double
-    precision, nothing is as small.
+    Runtimes have this operator only in single precision. In double precision no weight is as small.
     """
     single = weights.dtype == load_extra("onnx", "onnx").TensorProto.FLOAT
     return operators.ThresholdedRelu(weights, alpha=lambd) if single else operators.Identity(weights)
 
 
 def _forget_sources(graph: Any) -> None:
-    """Take out of every node, also inside of loops, where in which file of this machine it was called."""
+    """Remove the source files and lines of this machine from every node, including those in loops."""
     for node in graph.node:
         del node.metadata_props[:]
         for attribute in node.attribute:
@@ -82,7 +80,7 @@ def _forget_sources(graph: Any) -> None:
 
 
 def _loop_instead_of_scanning(graph: Any) -> None:
-    """Write every Scan as the Loop that computes the same: more runtimes know it (OpenVINO has no such Scan)."""
+    """Replace every Scan by an equal Loop, which more runtimes support (OpenVINO lacks this Scan)."""
     helper = load_extra("onnx", "onnx").helper
     integer, boolean = (load_extra("onnx", "onnx").TensorProto.DataType.Value(name) for name in ("INT64", "BOOL"))
     nodes = []
@@ -115,7 +113,7 @@ def _loop_instead_of_scanning(graph: Any) -> None:
 
 
 def _trace(exportable: Exportable, path: Path, example: Tensor, axes: Mapping[int, str]) -> None:
-    """By tracing: how many objects there are depends on the image, which the newer exporter does not follow."""
+    """Export by tracing. The newer exporter cannot handle a number of objects that depends on the image."""
 
     def transpose(graph: Any, tensor: Any) -> Any:
         order = list(range(tensor.type().dim()))
@@ -138,7 +136,7 @@ def _trace(exportable: Exportable, path: Path, example: Tensor, axes: Mapping[in
 
 
 def read_onnx(path: Path, threads: int = 0) -> Callable[[Tensor], Arrays]:
-    """What an ONNX file computes, in ONNX Runtime on the processor: outputs by name; 0 threads are one a core."""
+    """Return a function that runs an ONNX file in ONNX Runtime on the CPU; 0 threads means one per core."""
     runtime = load_extra("onnxruntime", "onnx")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -151,16 +149,16 @@ def read_onnx(path: Path, threads: int = 0) -> Callable[[Tensor], Arrays]:
 def write_program(
     exportable: Exportable, path: Path, example: Tensor, free: Sequence[str], about: Mapping[str, str]
 ) -> None:
-    """Write a network as a program for `torch.export.load`, which needs PyTorch alone. As `write_onnx`."""
+    """Write a network as a program for `torch.export.load`, which needs only PyTorch. See `write_onnx`."""
     if exportable.traced:
         raise ValueError(
-            "a whole detector cannot become a PyTorch program, for the number of objects depends on the image; "
-            "write it as onnx, or its backbone and pyramid alone with --part pyramid"
+            "a whole detector cannot become a PyTorch program, because the number of objects depends on the image; "
+            "use the format onnx, or export only its backbone and pyramid with --part pyramid"
         )
     axes = dict.fromkeys(exportable.takes.free(free), torch.export.Dim.DYNAMIC)
     with torch.no_grad(), hold_stop_signals():
         program = torch.export.export(exportable, (example,), dynamic_shapes=(axes,) if axes else None)
-    for part in program.graph_module.modules():  # also inside of loops
+    for part in program.graph_module.modules():  # including loops
         for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
             node.meta.pop("stack_trace", None)  # names files of this machine
     about = {**about, "outputs": json.dumps(exportable.outputs)}
@@ -168,7 +166,7 @@ def write_program(
 
 
 def read_program(path: Path) -> Callable[[Tensor], Arrays]:
-    """What a PyTorch program computes: outputs by name."""
+    """Return a function that runs a PyTorch program."""
     extra: dict[str, Any] = {"outputs": ""}
     program = torch.export.load(path, extra_files=extra).module()
     names = json.loads(extra["outputs"])
@@ -176,7 +174,7 @@ def read_program(path: Path) -> Callable[[Tensor], Arrays]:
 
 
 def computed(exportable: Exportable) -> Callable[[Tensor], Arrays]:
-    """What the network itself computes here: outputs by name."""
+    """Return a function that runs the network itself."""
 
     def compute(x: Tensor) -> Arrays:
         with torch.no_grad():
@@ -190,7 +188,7 @@ def _named(names: Sequence[str], outputs: Sequence[Tensor]) -> Arrays:
 
 
 def largest_difference(expected: Arrays, found: Arrays) -> dict[str, float]:
-    """Of each output, the largest difference as a share of its largest value; infinite where shapes differ.
+    """Return the largest difference of each output relative to its largest value; infinite if shapes differ.
 
     >>> largest_difference({"a": np.array([1.0, 4.0])}, {"a": np.array([1.0, 5.0])})
     {'a': 0.25}

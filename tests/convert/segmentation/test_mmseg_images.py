@@ -1,4 +1,4 @@
-"""How mmsegmentation brings an image to the network: colours, numbers, size and padding."""
+"""Preparation of an image in mmsegmentation: colours, normalisation, size and padding."""
 
 from pathlib import Path
 

@@ -69,7 +69,7 @@ def meta_state(network: Network, *blocks: str) -> State:
 
 
 def converted(state: State, cfg: str | None = None) -> Converted:
-    """What becomes of a checkpoint, its tensors exactly those of the network."""
+    """Convert a checkpoint and check that its tensors are those of the network."""
     found = FAMILY.convert(ForeignCheckpoint(Path("a.pyth"), state, {"cfg": cfg}))
     return replace(found, state=match_network(found.state, found.recipe, len(found.classes), found.names)[0])
 
@@ -172,15 +172,20 @@ def test_without_a_configuration_the_kind_of_attention_must_be_given(tmp_path: P
 @pytest.mark.parametrize(
     ("part", "key", "value", "says"),
     [
-        ("NONLOCAL", "GROUP", [[1], [1], [4], [1]], "among some of the frames"),
-        ("NONLOCAL", "POOL", [[[2, 2, 2]]] * 4, "only spatial pooling"),
-        ("NONLOCAL", "POOL", [[[1, 2, 2]], [[1, 2, 2]], [[1, 1, 1]], [[1, 2, 2]]], "only one factor"),
-        ("NONLOCAL", "POOL", [[[1, 2, 2]]], "expected a list for each of four stages"),
-        ("NONLOCAL", "GROUP", 1, "expected a list for each of four stages"),
+        ("NONLOCAL", "GROUP", [[1], [1], [4], [1]], r"NONLOCAL\.GROUP is .*; supported: 1"),
+        ("NONLOCAL", "POOL", [[[2, 2, 2]]] * 4, r"NONLOCAL\.POOL is .*; supported: spatial"),
+        (
+            "NONLOCAL",
+            "POOL",
+            [[[1, 2, 2]], [[1, 2, 2]], [[1, 1, 1]], [[1, 2, 2]]],
+            r"NONLOCAL\.POOL is .*; supported: one factor",
+        ),
+        ("NONLOCAL", "POOL", [[[1, 2, 2]]], r"NONLOCAL\.POOL is .*; expected"),
+        ("NONLOCAL", "GROUP", 1, r"NONLOCAL\.GROUP is 1; expected"),
         ("RESNET", "SPATIAL_DILATIONS", [[1], [1], [1], [2]], "SPATIAL_DILATIONS"),
         ("RESNET", "SPATIAL_STRIDES", [1, 2, 2, 2], "SPATIAL_STRIDES"),
-        ("RESNET", "NUM_GROUPS", 32, "RESNET.NUM_GROUPS is 32; only 1 is supported"),
-        ("MODEL", "ARCH", "i3d", "MODEL.ARCH is 'i3d'; only 'slow' is supported"),
+        ("RESNET", "NUM_GROUPS", 32, "RESNET.NUM_GROUPS is 32; supported: 1"),
+        ("MODEL", "ARCH", "i3d", "MODEL.ARCH is 'i3d'; supported: 'slow'"),
         ("MODEL", "HEAD_ACT", "sigmoid", "MODEL.HEAD_ACT is 'sigmoid'"),
         ("DETECTION", "ENABLE", True, "DETECTION.ENABLE is True"),
         ("DATA", "NUM_FRAMES", 0, "its DATA.NUM_FRAMES is 0: Input should be greater than or equal to 1"),
