@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from dnlnet.data.labelled import BadFileError
 from dnlnet.data.labelled_samples import Draw, SceneSamples, TrainingCrops, WholeImages
+from dnlnet.data.problems import BadFileError
 from dnlnet.data.scenes import Scenes
 from dnlnet.data.transforms import Augmentation
 from dnlnet.segmentation.data.camvid import camvid

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from dnlnet.data.labelled import LabelledImages, Labels
+    from dnlnet.data.decoders import Labels
+    from dnlnet.data.labelled import LabelledImages
     from dnlnet.export import Query
     from dnlnet.segmentation.data.features import Source
     from dnlnet.segmentation.export import ExportableSegmentor
@@ -221,7 +222,7 @@ class SegmentationRecipe(Recipe):
         return partial(find_labels, list(DATA_SETS[self.data.name].open_all(root)[0].values()))
 
     @classmethod
-    def check_data(cls, opened: Any, progress: Callable[[], None] | None = None) -> PixelReport:
+    def check_data(cls, opened: Any, progress: Progress = SILENT) -> PixelReport:
         """Read every file of a split."""
         return check_pixels(opened, progress)
 
