@@ -20,7 +20,7 @@ def sample(seed: int = 0, ignored: float = 0.2) -> tuple[Tensor, Tensor]:
 
 
 def by_sorting(logits: Tensor, labels: Tensor, ohem: Ohem, weights: Tensor | None = None) -> Tensor:
-    """The authors' selection after a full sort of the pixels of all images together, pixel by pixel.
+    """Implement the authors' selection with a full sort of the pixels of all images.
 
     The threshold is the larger of 0.7 and the probability at rank 100,000 x images (or the last); pixels strictly
     below it are selected, and the loss is the plain mean of their class-weighted losses.
@@ -39,13 +39,13 @@ def by_sorting(logits: Tensor, labels: Tensor, ohem: Ohem, weights: Tensor | Non
     return torch.stack(picked).mean() if picked else logits.sum() * 0
 
 
-def test_without_options_it_is_pytorchs_cross_entropy() -> None:
+def test_without_options_the_loss_is_pytorchs_cross_entropy() -> None:
     logits, labels = sample()
     losses = SegmentationLoss()(SegmentorOutput(logits), labels)
     torch.testing.assert_close(losses["main"], F.cross_entropy(logits, labels, ignore_index=255))
 
 
-def test_class_weights_are_pytorchs() -> None:
+def test_class_weights_are_used_as_in_pytorch() -> None:
     logits, labels = sample()
     weights = torch.tensor([0.5, 1.0, 2.0, 0.1], dtype=torch.float64)
     losses = SegmentationLoss(weights)(SegmentorOutput(logits), labels)
@@ -63,7 +63,7 @@ WEIGHTS = torch.tensor([0.5, 1.0, 2.0, 0.1], dtype=torch.float64)
     st.floats(0, 0.9),
     st.sampled_from([None, WEIGHTS]),
 )
-def test_hard_examples_by_selection_are_those_of_a_full_sort(
+def test_selected_hard_examples_equal_those_of_a_full_sort(
     seed: int, kept: int, threshold: float, ignored: float, weights: Tensor | None
 ) -> None:
     logits, labels = sample(seed, ignored)
@@ -75,7 +75,7 @@ def test_hard_examples_by_selection_are_those_of_a_full_sort(
 
 
 def test_hard_pixels_of_all_images_are_ranked_together() -> None:
-    """An easy image keeps none of its pixels if the other image of the batch has enough hard ones."""
+    """An easy image keeps no pixel if the other image of the batch has enough hard ones."""
     p = torch.tensor([[[0.1, 0.2, 0.3, 0.35]], [[0.9, 0.95, 0.8, 0.99]]])
     hard = hard_pixels(-p.log(), torch.ones_like(p, dtype=torch.bool), Ohem(threshold=0.05, kept=2))
     assert hard.tolist() == [[[True] * 4], [[False] * 4]]
@@ -98,18 +98,18 @@ def test_the_auxiliary_loss_is_plain_and_has_the_papers_weight() -> None:
     torch.testing.assert_close(losses["auxiliary"], 0.5 * F.cross_entropy(logits, labels, ignore_index=255))
 
 
-def test_a_logit_that_is_not_a_number_is_not_hidden() -> None:
+def test_nan_logits_give_a_nan_loss() -> None:
     logits, labels = sample(ignored=0)
     with torch.no_grad():
         logits[0, 0, 0, 0] = torch.nan
     assert SegmentationLoss(ohem=Ohem(threshold=0.7, kept=5))(SegmentorOutput(logits), labels)["main"].isnan()
 
 
-def test_wrong_input_is_refused() -> None:
+def test_invalid_input_is_refused() -> None:
     logits, labels = sample()
-    with pytest.raises(ValueError, match=r"labels are \(2, 6, 6\), but logits of \(2, 4, 6, 7\) ask for \(2, 6, 7\)"):
+    with pytest.raises(ValueError, match=r"\(2, 6, 6\).*\(2, 4, 6, 7\)"):
         SegmentationLoss()(SegmentorOutput(logits), labels[:, :, 1:])
-    with pytest.raises(ValueError, match="3 class weights for logits of 4 classes"):
+    with pytest.raises(ValueError, match=r"3 .*4 classes"):
         SegmentationLoss(torch.ones(3))(SegmentorOutput(logits), labels)
     with pytest.raises(ValueError, match="less than 1"):
         Ohem(threshold=1.5, kept=10)

@@ -14,7 +14,7 @@ def papers_network(variant: str | None) -> Segmentor:
 
 
 @pytest.mark.parametrize(("variant", "parameters"), [(None, 70_959_590), ("nl", 71_484_391), ("dnl", 71_484_904)])
-def test_parameters_are_those_of_the_papers_table(variant: str | None, parameters: int) -> None:
+def test_parameters_equal_the_papers_table(variant: str | None, parameters: int) -> None:
     model = papers_network(variant)
     assert sum(p.numel() for p in model.parameters()) == parameters
 
@@ -45,21 +45,21 @@ def test_the_head_of_the_papers_text_is_a_convolution_the_block_and_a_classifier
     assert sum(p.numel() for p in model.parameters()) == backbone + auxiliary + head + block
 
 
-def test_the_text_head_looks_at_the_blocks_output_alone() -> None:
+def test_the_text_head_uses_only_the_output_of_the_block() -> None:
     torch.manual_seed(0)
     head = ContextHead(6, 4, 3, NonLocalBlock(4), head="text").eval()
     x = torch.randn(2, 6, 5, 7)
     torch.testing.assert_close(head(x), head.classifier(head.block(head.reduce(x))))
 
 
-def test_multiplications_are_those_of_the_papers_network() -> None:
+def test_multiplications_equal_the_papers_network() -> None:
     with FlopCounterMode(display=False) as counter:
         papers_network(None)(torch.empty(1, 3, 769, 769, device="meta"))
     assert round(counter.get_total_flops() / 2e9, 3) == 689.624
 
 
 @pytest.mark.parametrize("variant", [None, *VARIANTS])
-def test_every_variant_gives_logits_at_every_pixel_and_gradients_everywhere(variant: str | None) -> None:
+def test_every_variant_has_logits_at_every_pixel_and_gradients_everywhere(variant: str | None) -> None:
     torch.manual_seed(0)
     model = Segmentor(Backbone("resnet18", 16), 5, variant, width=16)
     images = torch.rand(2, 3, 65, 49)
@@ -69,12 +69,12 @@ def test_every_variant_gives_logits_at_every_pixel_and_gradients_everywhere(vari
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_the_auxiliary_head_is_for_training_alone() -> None:
+def test_the_auxiliary_head_is_only_for_training() -> None:
     model = Segmentor(Backbone("resnet18", 16), 5, None, width=16).eval()
     assert model(torch.rand(1, 3, 32, 32)).auxiliary is None
 
 
-def test_a_zero_gate_makes_it_the_baseline() -> None:
+def test_a_zero_gate_makes_the_network_the_baseline() -> None:
     torch.manual_seed(0)
     model = Segmentor(Backbone("resnet18", 16), 3, "dnl", width=16, gate="scalar").eval()
     images = torch.rand(1, 3, 48, 48)
@@ -100,11 +100,11 @@ def test_hrnet_joins_all_branches_at_the_finest_stride() -> None:
         assert sum(p.numel() for p in part.parameters()) == size
 
 
-def test_impossible_networks_are_refused() -> None:
+def test_invalid_networks_are_refused() -> None:
     with torch.device("meta"):
-        with pytest.raises(ValueError, match="hrnet_w18 has no map before its last"):
+        with pytest.raises(ValueError, match="hrnet_w18"):
             Segmentor(Backbone("hrnet_w18"), 3)
-        with pytest.raises(ValueError, match="classes, width and dilation must be at least 1, got classes=0"):
+        with pytest.raises(ValueError, match="classes=0"):
             Segmentor(Backbone("resnet18"), 0)
-        with pytest.raises(ValueError, match="fused_width=9 needs a head that joins"):
+        with pytest.raises(ValueError, match="fused_width=9"):
             Segmentor(Backbone("resnet18"), 3, head="text", fused_width=9, width=8)

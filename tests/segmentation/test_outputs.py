@@ -13,24 +13,24 @@ CLASSES = Classes(["sky", "road", "car"], [(0, 0, 250), (90, 90, 90), (250, 0, 0
 def prediction() -> Prediction:
     labels = np.zeros((40, 100), dtype=np.uint8)
     labels[30:] = 1
-    labels[35:, :2] = 2  # a quarter of a per cent
+    labels[35:, :2] = 2  # 0.25 %
     return Prediction(np.zeros((40, 100, 3), dtype=np.uint8), labels, CLASSES)
 
 
-def test_a_line_names_the_main_classes_with_their_shares() -> None:
+def test_a_line_contains_the_main_classes_with_their_shares() -> None:
     outputs = SegmentationOutputs(SegmentationModel(nn.Identity(), CLASSES))
     assert outputs.say(prediction()) == "sky 75 %, road 25 %"
 
 
-def test_an_overlay_has_outlines_in_full_colours() -> None:
+def test_an_overlay_has_outlines_in_full_colour() -> None:
     found = prediction()
     drawn = draw_outlines(found.overlay(), found.labels, CLASSES)
     assert drawn[29, 50].tolist() == [0, 0, 250]
     assert drawn[30, 50].tolist() == [90, 90, 90]
-    assert drawn[10, 50].tolist() == [0, 0, 125]  # inside of a region: half of its colour
+    assert drawn[10, 50].tolist() == [0, 0, 125]  # inside a region: half its colour
 
 
-def test_the_legend_lies_below_the_picture_and_has_the_classes_that_are_there() -> None:
+def test_the_legend_is_below_the_image_and_has_only_present_classes() -> None:
     found = prediction()
     drawn = add_legend(found.overlay(), CLASSES, found.shares())
     assert np.array_equal(drawn[:40], found.overlay())

@@ -1,4 +1,4 @@
-"""A trained segmentation network as a predictor."""
+"""Predictor of a trained segmentation network."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from dnlnet.segmentation.predictor import SegmentationModel
 from dnlnet.segmentation.tiny import TinySegmentor
 
 
-def test_a_pass_that_is_looked_into_keeps_nothing_for_a_backward_pass() -> None:
+def test_captured_passes_keep_nothing_for_a_backward_pass() -> None:
     model = SegmentationModel(TinySegmentor(3), Classes(["a", "b", "c"], [(0, 0, 0)] * 3))
     assert any(parameter.requires_grad for parameter in model.network.parameters())
     kept: list[torch.Tensor] = []
@@ -25,7 +25,7 @@ def test_a_pass_that_is_looked_into_keeps_nothing_for_a_backward_pass() -> None:
 
 
 class Recorded(nn.Module):
-    """Logits of each pixel by itself: brighter than the middle, or not; remembers the sizes it was asked about."""
+    """Network that classifies each pixel by brightness and records the sizes of its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def smooth_image(height: int, width: int) -> NDArray[np.uint8]:
 CLASSES = Classes(["bright", "dark"], [(255, 255, 255), (0, 0, 0)])
 
 
-def test_an_image_above_the_limit_is_seen_at_the_same_scale_as_one_below_it() -> None:
+def test_an_image_above_the_limit_has_the_same_scale_as_one_below_it() -> None:
     network = Recorded()
     model = SegmentationModel(network, CLASSES, Inference(short_side=64, scales=(0.5, 1.0), flip=True))
     model.predict(smooth_image(199, 200), max_pixels=40_000)
@@ -53,7 +53,7 @@ def test_an_image_above_the_limit_is_seen_at_the_same_scale_as_one_below_it() ->
     large = smooth_image(201, 200)
     prediction = model.predict(large, max_pixels=40_000)
     assert below == [(32, 32)] * 2 + [(64, 64)] * 2
-    assert network.sizes == below  # it fits once it has been resized: no tiles
+    assert network.sizes == below  # fits after resizing, so there are no tiles
     assert prediction.scores is None
     assert np.array_equal(prediction.labels, model.predict(large, max_pixels=10**6).labels)
 
@@ -74,10 +74,10 @@ def test_tiles_are_resized_by_the_scale_of_the_whole_image(align_corners: bool) 
     assert (tiled == whole).mean() > 0.998
 
 
-def test_tiles_without_end_are_refused_together() -> None:
-    """Each tile alone would be bearable."""
+def test_tiles_that_exceed_the_limit_together_are_refused() -> None:
+    """Each tile alone is below the limit."""
     network = Recorded()
     model = SegmentationModel(network, CLASSES, Inference(short_side=20_000))
-    with pytest.raises(TooMuchWorkError, match="an image of 500 x 400 would take the network"):
+    with pytest.raises(TooMuchWorkError, match="500 x 400"):
         model.predict(smooth_image(400, 500), max_pixels=65_536)
     assert not network.sizes

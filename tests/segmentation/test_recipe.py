@@ -1,4 +1,4 @@
-"""Every recipe against the paper's tables, and built and run for one step."""
+"""Every recipe is compared with the paper's tables, built, and run for one step."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -64,12 +64,12 @@ RELEASED = {
 }
 
 
-def test_every_released_configuration_is_here() -> None:
+def test_every_released_configuration_has_a_recipe() -> None:
     assert set(RELEASED) == {name for name in SEGMENTATION if "_authors" in name}
 
 
 @pytest.mark.parametrize("name", RELEASED)
-def test_settings_are_those_of_the_release(name: str) -> None:
+def test_settings_equal_the_release(name: str) -> None:
     centring, scale, gate, lr, free = RELEASED[name]
     recipe = find_recipe(name)
     assert isinstance(recipe, SegmentationRecipe)
@@ -96,7 +96,7 @@ def test_settings_are_those_of_the_release(name: str) -> None:
     assert ("whitening" in recipe.paper.remark) == (block.settings.centring == "none")
 
 
-def test_the_test_protocol_goes_over_coarse_labels() -> None:
+def test_the_test_protocol_trains_on_coarse_labels() -> None:
     phases = find_recipe("cityscapes_test-hrnet_w48-dnl").schedule.then
     assert [(phase.train, phase.iterations, phase.lr) for phase in phases] == [
         ("coarse", 50_000, 0.001),
@@ -144,7 +144,7 @@ def test_every_network_builds_and_learns_on_the_meta_device(name: str) -> None:
         "scenes-tiny-dnl",
     ],
 )
-def test_a_step_on_files_in_the_data_sets_own_layout(name: str, tmp_path: Path) -> None:
+def test_a_step_on_files_in_the_layout_of_the_data_set(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     recipe = override(find_recipe(name), SMALL)
     root = TREES[recipe.data.name](tmp_path) if recipe.data.name in TREES else None
@@ -171,7 +171,7 @@ def test_a_step_on_files_in_the_data_sets_own_layout(name: str, tmp_path: Path) 
         ("camvid-mbv2-dnl", {(1024, 2048)}),
     ],
 )
-def test_a_run_is_scored_with_its_recipes_windows_at_one_scale(name: str, seen: set[tuple[int, int]]) -> None:
+def test_a_run_is_scored_with_the_windows_of_its_recipe_at_one_scale(name: str, seen: set[tuple[int, int]]) -> None:
     recipe, sizes = find_recipe(name), []
 
     def network(images: Tensor) -> SegmentorOutput:
@@ -184,7 +184,7 @@ def test_a_run_is_scored_with_its_recipes_windows_at_one_scale(name: str, seen: 
     assert len(sizes) == (8 if name.startswith("cityscapes") else 1)
 
 
-def test_names_say_data_set_backbone_and_variant() -> None:
+def test_names_contain_data_set_backbone_and_variant() -> None:
     for name in SEGMENTATION:
         recipe = find_recipe(name)
         data, _, variant = name.split("-")
@@ -194,9 +194,9 @@ def test_names_say_data_set_backbone_and_variant() -> None:
 
 
 def test_an_unknown_recipe_suggests_the_nearest() -> None:
-    with pytest.raises(ValueError, match="unknown recipe 'camvid-r50-dnll'; did you mean 'camvid-r50-dnl'"):
+    with pytest.raises(ValueError, match=r"'camvid-r50-dnll'.*'camvid-r50-dnl'"):
         find_recipe("camvid-r50-dnll")
-    with pytest.raises(ValueError, match="unknown recipe 'kitti"):
+    with pytest.raises(ValueError, match="'kitti"):
         match_recipes("kitti*")
 
 
@@ -210,20 +210,18 @@ def test_pretrained_weights_come_from_a_file(tmp_path: Path) -> None:
     torch.testing.assert_close(model.backbone.body.conv_stem.weight, source.body.conv_stem.weight)
 
 
-def test_data_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match="camvid-mbv2-dnl needs the folder of its data set, camvid: give it with --data DIR"
-    ):
+def test_missing_and_mismatched_data_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"camvid-mbv2-dnl .*camvid.*--data"):
         find_recipe("camvid-mbv2-dnl").training_samples(RunContext(), "train")
     recipe = override(find_recipe("camvid-mbv2-dnl"), ["loss.class_weights=[1.0, 2.0]"])
-    with pytest.raises(ValueError, match="has 2 class weights for 11 classes"):
+    with pytest.raises(ValueError, match=r"2 .*11 classes"):
         recipe.training_task(Classes([""] * 11, [(0, 0, 0)] * 11), RunContext())
     own = override(recipe, ["data.name=folder"])
-    with pytest.raises(ValueError, match="camvid-mbv2-dnl needs the folder of its data set, folder"):
+    with pytest.raises(ValueError, match=r"camvid-mbv2-dnl .*folder"):
         own.training_samples(RunContext(), "train")
     folder = override(own, ["loss.class_weights=null"])
     assert folder.test_samples(folder_tree(tmp_path), "val").classes.names == ("sky", "road", "car")
-    with pytest.raises(ValueError, match="unknown data set 'camvidd'; did you mean 'camvid'"):
+    with pytest.raises(ValueError, match=r"'camvidd'.*'camvid'"):
         override(recipe, ["data.name=camvidd"]).training_samples(RunContext(tmp_path), "train")
 
 

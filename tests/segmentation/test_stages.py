@@ -1,4 +1,4 @@
-"""A window of joined stages is the window of PyTorch's own interpolation of them."""
+"""Windows of joined stages equal windows of PyTorch's interpolation of the whole."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ from dnlnet.segmentation.stages import Features, cut_window, join_stages
     st.integers(1, 12),
     st.randoms(use_true_random=False),
 )
-def test_windows_are_those_of_the_whole(
+def test_windows_equal_those_of_the_whole(
     height: int, width: int, strides: tuple[int, ...], rows: int, columns: int, rng: object
 ) -> None:
     draw = rng.randint  # type: ignore[attr-defined]
@@ -37,7 +37,7 @@ def test_windows_are_those_of_the_whole(
 
 
 @pytest.mark.parametrize("height", [33, 45, 64])
-def test_shapes_of_a_window_do_not_depend_on_the_picture(height: int) -> None:
+def test_the_shape_of_a_window_does_not_depend_on_the_image(height: int) -> None:
     maps = [torch.rand(2, height, 60), torch.rand(3, -(-height // 2), 30), torch.rand(4, -(-height // 4), 15)]
     cut = cut_window(maps, (8, 16, 32), (5, 28), (24, 32))
     assert [tuple(x.shape) for x in cut.maps] == [(2, 24, 32), (3, 15, 19), (4, 9, 11)]

@@ -17,7 +17,7 @@ def test_the_root_may_be_the_folder_or_its_parent(tmp_path: Path, inner: str) ->
     assert all(pair.image.stem == pair.labels.stem for pair in (*train.pairs, *val.pairs))
 
 
-def test_void_is_ignored_and_the_others_count_from_zero(tmp_path: Path) -> None:
+def test_void_is_ignored_and_classes_start_at_zero(tmp_path: Path) -> None:
     images = ade20k(ade20k_tree(tmp_path), "val")
     assert images.decoded(0, images.open_labels(0)).tolist() == repeated([255, *range(150)])
 
@@ -25,7 +25,7 @@ def test_void_is_ignored_and_the_others_count_from_zero(tmp_path: Path) -> None:
 def test_a_label_above_150_is_an_error(tmp_path: Path) -> None:
     images = ade20k(ade20k_tree(tmp_path), "val")
     write_labels(images.pairs[0].labels, (151,))
-    with pytest.raises(BadFileError, match=r"label 151 at row 0, column 0; expected 0 \(void\) or 1..150"):
+    with pytest.raises(BadFileError, match=r"label 151 at row 0, column 0; .*1\.\.150"):
         images.decoded(0, images.open_labels(0))
 
 
@@ -37,22 +37,22 @@ def test_a_missing_label_file_is_a_problem(tmp_path: Path) -> None:
     assert [problem.path.name for problem in images.problems] == ["ADE_train_00000002.jpg"]
 
 
-def test_150_different_names_and_colours() -> None:
+def test_the_150_names_and_colours_are_distinct() -> None:
     assert len(set(CLASSES.names)) == len(set(CLASSES.palette)) == 150
 
 
-def test_names_are_those_of_the_challenges_table(real_data: Path) -> None:
+def test_names_equal_the_challenges_table(real_data: Path) -> None:
     lines = (real_data / "ade20k_3" / "objectInfo150.txt").read_text().splitlines()[1:]
     assert [line.split("\t")[4].split(",")[0].strip() for line in lines] == list(CLASSES.names)
 
 
-def test_real_pictures_show_what_their_labels_say(real_data: Path, tmp_path: Path) -> None:
+def test_real_labels_are_decoded(real_data: Path, tmp_path: Path) -> None:
     for kind in ("images", "annotations"):
         shutil.copytree(real_data / "ade20k_3" / kind, tmp_path / "ADEChallengeData2016" / kind / "validation")
     images = ade20k(tmp_path, "val").require_complete()
     assert len(images) == 3
     _, raw = images.open(0)
     labels = images.decoded(0, raw)
-    np.testing.assert_array_equal(labels, np.asarray(raw) - np.uint8(1))  # 0 - 1 wraps round to 255
+    np.testing.assert_array_equal(labels, np.asarray(raw) - np.uint8(1))  # 0 - 1 wraps around to 255
     order = np.argsort(-np.bincount(labels[labels != 255], minlength=150))
     assert [CLASSES.names[label] for label in order[:3]] == ["sky", "building", "grass"]

@@ -10,24 +10,24 @@ from trees import pascal_context_tree, repeated, write_labels
 
 
 @pytest.mark.parametrize("inner", ["", "VOC2010", "VOCdevkit/VOC2010"])
-def test_the_root_may_be_the_folder_or_one_around_it(tmp_path: Path, inner: str) -> None:
+def test_the_root_may_be_the_folder_or_a_parent(tmp_path: Path, inner: str) -> None:
     images = pascal_context(pascal_context_tree(tmp_path, inner), "val").require_complete()
     assert [pair.image.name for pair in images.pairs] == ["2008_000002.jpg"]
     assert [pair.labels.name for pair in images.pairs] == ["2008_000002.png"]
 
 
-def test_the_list_decides_what_belongs_to_a_split_and_in_which_order(tmp_path: Path) -> None:
+def test_the_list_decides_the_images_of_a_split_and_their_order(tmp_path: Path) -> None:
     images = pascal_context(pascal_context_tree(tmp_path), "train").require_complete()
     assert [pair.image.stem for pair in images.pairs] == ["2008_000003", "2008_000001"]
 
 
-def test_59_classes_leave_out_the_background(tmp_path: Path) -> None:
+def test_59_classes_exclude_the_background(tmp_path: Path) -> None:
     images = pascal_context(pascal_context_tree(tmp_path), "val")
     assert len(images.classes) == 59
     assert images.decoded(0, images.open_labels(0)).tolist() == repeated([255, *range(59), 255])
 
 
-def test_60_classes_begin_with_the_background(tmp_path: Path) -> None:
+def test_60_classes_start_with_the_background(tmp_path: Path) -> None:
     images = pascal_context_60(pascal_context_tree(tmp_path), "val")
     assert len(images.classes) == 60
     assert images.decoded(0, images.open_labels(0)).tolist() == repeated([*range(60), 255])
@@ -43,11 +43,11 @@ def test_the_60_classes_are_the_background_and_the_59_in_alphabetical_order() ->
 def test_a_label_above_59_is_an_error(tmp_path: Path, function: Callable[[Path, str], LabelledImages]) -> None:
     images = function(pascal_context_tree(tmp_path), "val")
     write_labels(images.pairs[0].labels, (60,))
-    with pytest.raises(BadFileError, match=r"label 60 at .*; expected 0 \(background\), 1..59 or 255"):
+    with pytest.raises(BadFileError, match=r"label 60 at .*1\.\.59"):
         images.decoded(0, images.open_labels(0))
 
 
-def test_a_listed_picture_without_its_files_is_a_problem(tmp_path: Path) -> None:
+def test_a_listed_name_without_files_is_a_problem(tmp_path: Path) -> None:
     folder = pascal_context_tree(tmp_path) / "VOC2010"
     (folder / "JPEGImages" / "2008_000003.jpg").unlink()
     (folder / "SegmentationClassContext" / "2008_000003.png").unlink()

@@ -27,7 +27,7 @@ def test_the_default_is_the_network_itself() -> None:
     assert torch.equal(Inference()(network, IMAGE), network(IMAGE))
 
 
-def test_scales_and_flips_are_averaged_as_a_plain_loop_does() -> None:
+def test_scales_and_flips_are_averaged_as_in_a_plain_loop() -> None:
     total = torch.zeros(1, 2, 13, 18, dtype=torch.float64)
     for height, width in ((7, 9), (13, 18), (20, 27)):  # halves are rounded up
         image = resized(IMAGE, height, width)
@@ -37,13 +37,13 @@ def test_scales_and_flips_are_averaged_as_a_plain_loop_does() -> None:
     torch.testing.assert_close(ours, total / 6)
 
 
-def test_corners_are_where_the_network_has_them() -> None:
+def test_resizing_aligns_corners_like_the_network() -> None:
     ours = Inference(short_side=26, align_corners=False)(network, IMAGE)
     larger = F.interpolate(IMAGE, (26, 36), mode="bilinear", align_corners=False)
     torch.testing.assert_close(ours, F.interpolate(network(larger), (13, 18), mode="bilinear", align_corners=False))
 
 
-def test_the_short_side_comes_before_the_scales() -> None:
+def test_the_short_side_is_applied_before_the_scales() -> None:
     sizes = []
 
     def recorded(images: Tensor) -> Tensor:
@@ -64,21 +64,21 @@ def never(images: Tensor) -> Tensor:
     [
         {"window": (8, 8), "stride": (1, 1)},
         {"scales": (20.0,) * 50},
-        {"scales": (20.0,)},  # attention is quadratic in what is seen at once
+        {"scales": (20.0,)},  # attention is quadratic in the size of the input
         {"short_side": 65_536},
         {"divisor": 65_536},
         {"window": (65_536, 65_536), "stride": (1, 1), "scales": (20.0,), "short_side": 65_536},
     ],
 )
-def test_endless_work_is_refused_before_it_begins(settings: dict[str, Any]) -> None:
+def test_excessive_work_is_refused_before_it_starts(settings: dict[str, Any]) -> None:
     image = torch.zeros(1, 3, 600, 800)
     for look in (Inference(**settings), Inference(**settings).labels):
-        with pytest.raises(TooMuchWorkError, match=r"an image of 800 x 600 would take .* times its pixels") as error:
+        with pytest.raises(TooMuchWorkError, match="800 x 600") as error:
             look(never, image)
         assert "\n" not in str(error.value)
 
 
-def test_the_work_is_what_the_network_is_given() -> None:
+def test_the_work_counts_the_inputs_of_the_network() -> None:
     seen = []
 
     def recorded(images: Tensor) -> Tensor:
@@ -94,11 +94,11 @@ def test_the_work_is_what_the_network_is_given() -> None:
         seen.clear()
         Inference(**settings)(recorded, image)
         assert Inference(**settings).work((300, 401)) == sum(seen)
-    assert Inference().work((3, 3)) == 128 * 128  # each pass has its price
+    assert Inference().work((3, 3)) == 128 * 128  # each pass has a minimum cost
 
 
 @pytest.mark.parametrize("size", [(8, 8), (32, 32), (375, 500), (1024, 2048), (30, 900), (3000, 40)])
-def test_every_recipe_is_far_below_the_bound(size: tuple[int, int]) -> None:
+def test_every_recipe_is_far_below_the_limit(size: tuple[int, int]) -> None:
     for recipe in RECIPES.values():
         if isinstance(recipe, SegmentationRecipe):
             inference = recipe.evaluation.inference(recipe.model)
@@ -116,7 +116,7 @@ def test_windows_are_used_at_every_scale() -> None:
     assert sizes == {(8, 8)}
 
 
-def test_the_image_is_left_as_it_is() -> None:
+def test_the_image_is_not_modified() -> None:
     before = IMAGE.clone()
     Inference(scales=(1.0, 0.5), flip=True)(lambda x: x, IMAGE)
     assert torch.equal(IMAGE, before)
@@ -131,7 +131,7 @@ def test_the_image_is_left_as_it_is() -> None:
         ({"scales": (1.0, -1.0)}, "scales must be positive"),
     ],
 )
-def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Inference(**settings)
 
@@ -156,7 +156,7 @@ def test_the_smallest_images_have_logits(inference: Inference, size: tuple[int, 
     assert logits.isfinite().all()
 
 
-def test_a_small_image_is_looked_at_as_if_its_border_went_on() -> None:
+def test_the_border_of_a_small_image_is_repeated() -> None:
     image = torch.arange(6.0).view(1, 1, 3, 2).expand(1, 3, 3, 2)
     seen = []
 
@@ -168,7 +168,7 @@ def test_a_small_image_is_looked_at_as_if_its_border_went_on() -> None:
     assert seen[0].tolist() == [[0, 1, 1, 1, 1], [2, 3, 3, 3, 3], *[[4, 5, 5, 5, 5]] * 3]
 
 
-def test_a_stripe_does_not_become_enormous() -> None:
+def test_a_narrow_image_is_not_enlarged_without_limit() -> None:
     seen = []
 
     def network(images: torch.Tensor) -> torch.Tensor:
@@ -176,7 +176,7 @@ def test_a_stripe_does_not_become_enormous() -> None:
         return images
 
     assert Inference(short_side=20)(network, torch.rand(1, 3, 2, 1000)).shape == (1, 3, 2, 1000)
-    Inference(short_side=20)(network, torch.rand(1, 3, 10, 70))  # a picture keeps its shape
+    Inference(short_side=20)(network, torch.rand(1, 3, 10, 70))  # an ordinary image keeps its shape
     assert seen == [(5, 160), (20, 140)]
 
 
@@ -189,7 +189,7 @@ def test_a_stripe_does_not_become_enormous() -> None:
         Inference(window=(16, 16), stride=(16, 16), short_side=30),
     ],
 )
-def test_passes_are_counted_before_they_are_made(inference: Inference, size: tuple[int, int]) -> None:
+def test_passes_are_counted_in_advance(inference: Inference, size: tuple[int, int]) -> None:
     passes = []
     inference(lambda images: passes.append(images) or images, torch.rand(1, 3, *size))
     assert inference.passes(size) == len(passes)
@@ -197,7 +197,7 @@ def test_passes_are_counted_before_they_are_made(inference: Inference, size: tup
 
 @pytest.mark.parametrize("align_corners", [True, False])
 @pytest.mark.parametrize("size", [(40, 31), (41, 1), (2, 90)])
-def test_labels_in_strips_are_those_of_the_logits(
+def test_labels_computed_in_strips_equal_those_of_the_logits(
     size: tuple[int, int], align_corners: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dnlnet.segmentation.inference.logits._STRIP", 7 * size[1])

@@ -35,6 +35,6 @@ def test_no_tile_is_larger_than_allowed() -> None:
     assert len(seen) > 15
 
 
-def test_a_margin_without_room_is_refused() -> None:
-    with pytest.raises(ValueError, match="tiles of 100 pixels have no room inside a margin of 64"):
+def test_a_margin_that_fills_the_tile_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"100 .*64"):
         tiled_labels(local_labels, torch.zeros(3, 50, 50), max_pixels=100)

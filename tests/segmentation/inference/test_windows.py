@@ -8,13 +8,13 @@ from dnlnet.segmentation.inference.windows import sliding_logits, starts
 
 
 def network(images: Tensor) -> Tensor:
-    """Logits that depend on where in the window a pixel is, as those of a real network do."""
+    """Return logits that depend on the position in the window, as in a real network."""
     rows = torch.linspace(0, 1, images.shape[2], dtype=images.dtype).view(1, 1, -1, 1)
     return torch.cat([images[:, :1] * rows, images[:, 1:2].cumsum(dim=3)], dim=1)
 
 
 def plain(image: Tensor, window: tuple[int, int], stride: tuple[int, int]) -> Tensor:
-    """One window after the other, one pixel after the other."""
+    """Average windows pixel by pixel in a plain loop."""
     height, width = image.shape[-2:]
     h, w = min(window[0], height), min(window[1], width)
     total, count = torch.zeros(2, height, width, dtype=image.dtype), torch.zeros(height, width, dtype=image.dtype)
@@ -54,9 +54,7 @@ def test_windows_equal_a_plain_loop(
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.data())
-def test_every_position_is_covered_and_no_window_reaches_over_the_end(
-    length: int, window: int, data: st.DataObject
-) -> None:
+def test_windows_cover_every_position_and_stay_inside(length: int, window: int, data: st.DataObject) -> None:
     stride = data.draw(st.integers(1, window))
     begun = starts(length, window, stride)
     covered = {position for start in begun for position in range(start, min(start + window, length))}
@@ -65,7 +63,7 @@ def test_every_position_is_covered_and_no_window_reaches_over_the_end(
     assert max(begun) == max(0, length - window)
 
 
-def test_no_more_windows_at_once_than_allowed() -> None:
+def test_the_number_of_windows_per_batch_is_limited() -> None:
     seen = []
 
     def recorded(images: Tensor) -> Tensor:
