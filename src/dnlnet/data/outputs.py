@@ -2,7 +2,7 @@
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
@@ -11,9 +11,9 @@ from typing import Any
 from dnlnet.data.images import read_image_file, several_images
 from dnlnet.data.inputs import Inputs, find_pictures
 from dnlnet.files import explain_write_errors
+from dnlnet.progress import Progress
 
 Targets = dict[str, Path]
-Progress = Callable[[int, int], None]  # how much is done, of how much
 _FOR_ALL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # errors of writing that do not end with a picture
 
 
