@@ -51,7 +51,7 @@ def load_transformer(
     heads: HeadChoice = "mean",
     device: torch.device | str = "cpu",
 ) -> "Transformer":
-    """Load a transformer of another library, ready to see images.
+    """Load a transformer of another library.
 
     Args:
         name: `timm:NAME`, `torchvision:NAME`, or `transformers:NAME_OR_FOLDER`.
