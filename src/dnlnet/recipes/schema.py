@@ -1,7 +1,7 @@
 """What every recipe says, as frozen values that are checked when they are made; each system adds its own parts."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -289,7 +289,7 @@ class Recipe(Part):
 
     @classmethod
     @abstractmethod
-    def check_data(cls, opened: Any, progress: Callable[[], None] | None = None) -> "Report":
+    def check_data(cls, opened: Any, progress: Progress = SILENT) -> "Report":
         """Read every file of a split."""
 
     @property

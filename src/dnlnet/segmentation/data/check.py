@@ -13,7 +13,7 @@ from PIL import Image
 
 from dnlnet.data.check import (
     Contents,
-    Size,
+    WidthHeight,
     collecting,
     count_of,
     most_frequent_first,
@@ -23,6 +23,7 @@ from dnlnet.data.check import (
 from dnlnet.data.classes import IGNORE
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.data.problems import Problem
+from dnlnet.progress import SILENT, Progress
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class PixelReport:
     class_names: Sequence[str]
     class_pixels: Sequence[int]
     ignored_pixels: int
-    sizes: Mapping[Size, int]
+    sizes: Mapping[WidthHeight, int]
     problems: Sequence[Problem]
     turned_images: int = 0
     turned_masks: int = 0
@@ -98,12 +99,12 @@ class PixelReport:
         ]
 
 
-def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = None) -> PixelReport:
+def check_pixels(images: LabelledImages, progress: Progress = SILENT) -> PixelReport:
     """Read all files; a bad one becomes a problem of the report and does not stop it.
 
     Args:
         images: what to read.
-        progress: called after each pair, in their order.
+        progress: Observer of the pairs.
 
     >>> from pathlib import Path
     >>> from dnlnet.data.decoders import index_labels
@@ -114,9 +115,9 @@ def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = N
     """
     problems = list(images.problems)
     pixels = np.zeros(IGNORE + 1, dtype=np.int64)
-    sizes: Counter[Size] = Counter()
+    sizes: Counter[WidthHeight] = Counter()
     turned_images = turned_masks = 0
-    for found in read_all(partial(_read, images), range(len(images)), progress):
+    for found in read_all(partial(_read, images), range(len(images)), images.name, progress):
         problems += found.problems
         if found.size is not None:
             sizes[found.size] += 1
@@ -142,7 +143,7 @@ def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = N
 
 @dataclass(frozen=True)
 class _Found:
-    size: Size | None
+    size: WidthHeight | None
     pixels: NDArray[np.int64] | None  # of each label 0..255
     problems: list[Problem]
     image_turned: bool
