@@ -31,9 +31,10 @@ from dnlnet.engine.task import Task
 from dnlnet.engine.train import training_step
 from dnlnet.files import write_json
 from dnlnet.layout import convert_to_channels_last, to_channels_last
+from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
-from dnlnet.registry import find_recipe, parse_recipe, system_of
+from dnlnet.registry import find_recipe, parse_recipe
 
 PARTS = ("reading", "forward", "backward", "update")
 
@@ -120,10 +121,10 @@ def bench_train(
     """
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    system, batch = system_of(recipe), recipe.schedule.batch
-    samples = system.training_data(recipe, data, cache=cache if recipe.training.cache else None)
-    model = system.build_model(recipe.model, len(samples.classes), weights=False)
-    task = system.training_task(recipe, samples.classes)
+    batch, context = recipe.schedule.batch, RunContext(data, cache=cache if recipe.training.cache else None)
+    samples = recipe.training_samples(context, recipe.data.train)
+    model = recipe.build(len(samples.classes), pretrained=False)
+    task = recipe.training_task(samples.classes, context)
     plain = {
         "plain loop": _Loop(recipe, deepcopy(model), task, samples),
         "plain loop, channels last": _Loop(recipe, deepcopy(model), task, samples, last=True),
@@ -133,7 +134,7 @@ def bench_train(
     calls: dict[str, Callable[[], object]] = {form: loop.step for form, loop in plain.items()}
     calls["engine"] = _engine_step(recipe, deepcopy(model), task, samples, torch.device("cpu"))
     if recipe.training.cache and cache is not None:
-        uncached = system.training_data(override(recipe, ["training.cache=false"]), data)
+        uncached = recipe.training_samples(RunContext(data), recipe.data.train)
         plain["plain loop, without the cache"] = _Loop(recipe, deepcopy(model), task, uncached)
         calls["plain loop, without the cache"] = plain["plain loop, without the cache"].step
     for call in calls.values():  # the first step compiles, allocates, and opens files
@@ -234,11 +235,11 @@ def _measure_step(text: str) -> None:
     recipe = parse_recipe(task["recipe"])
     data, cache = (None if task[name] is None else Path(task[name]) for name in ("data", "cache"))
     with distributed.process_group() as device:
-        system = system_of(recipe)
-        samples = system.training_data(recipe, data, cache=cache)
+        context = RunContext(data, cache=cache)
+        samples = recipe.training_samples(context, recipe.data.train)
         torch.manual_seed(0)
-        model = system.build_model(recipe.model, len(samples.classes), weights=False)
-        losses = system.training_task(recipe, samples.classes)
+        model = recipe.build(len(samples.classes), pretrained=False)
+        losses = recipe.training_task(samples.classes, context)
         step = _engine_step(recipe, model, losses, samples, device, share=distributed.world_size())
         step()
         seconds = []

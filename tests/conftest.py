@@ -110,7 +110,7 @@ def other_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def registries() -> Iterator[None]:
     """What a test registers is forgotten after it."""
-    known = [registry.SYSTEMS, registry.RECIPES, BACKBONES, *(one.data_sets for one in registry.SYSTEMS.values())]
+    known = [registry.TASKS, registry.RECIPES, BACKBONES, *(one.data_sets for one in registry.TASKS.values())]
     before = [dict(rows) for rows in known]
     yield
     for rows, content in zip(known, before, strict=True):

@@ -19,7 +19,7 @@ from dnlnet.cli.main import app
 from dnlnet.data.catalog import DataSet
 from dnlnet.segmentation.data.folder import folder
 from shapes.data import draw_shapes
-from shapes.recipe import SYSTEM
+from shapes.recipe import RECIPES
 from trees import folder_tree
 
 SOURCE = Path(dnlnet.__file__).parent
@@ -34,10 +34,10 @@ def command(*arguments: object) -> Result:
 
 @pytest.fixture(scope="module", autouse=True)
 def registered() -> Iterator[None]:
-    dnlnet.register_system(SYSTEM)
+    dnlnet.register_task(RECIPES)
     yield
-    del registry.SYSTEMS[SYSTEM.name]
-    for recipe in SYSTEM.recipes():
+    del registry.TASKS["shapes"]
+    for recipe in RECIPES:
         del registry.RECIPES[recipe.name]
 
 
@@ -53,7 +53,7 @@ def trained(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_a_system_from_outside_is_trained_and_goes_on(trained: Path, shapes: Path) -> None:
+def test_a_task_from_outside_is_trained_and_goes_on(trained: Path, shapes: Path) -> None:
     assert (trained / "report.md").read_text().count("| accuracy |") >= 1
     assert yaml.safe_load((trained / "run.yaml").read_text())["recipe"]["task"] == "shapes"
     before = load_file(trained / "last.safetensors")
@@ -102,9 +102,9 @@ def test_it_is_exported_and_described(trained: Path, tmp_path: Path) -> None:
 def test_it_has_a_card_and_recipes(trained: Path) -> None:
     card = dnlnet.load(trained).generate_model_card(name="me/shapes")
     assert "pipeline_tag: image-classification" in card.content
-    assert "A shapes network on two convolutions with a `dnl` block" in card.text
+    assert "A shapes network on layers of its own with a `dnl` block" in card.text
     assert "shapes-baseline" in command("recipes", "list", "shapes-*").output
-    assert "two_convolutions" in command("recipes", "show", "shapes-nl").output
+    assert "shapes-nl" in command("recipes", "show", "shapes-nl").output
     assert dnlnet.list_recipes("shapes-*") == ["shapes-baseline", "shapes-nl", "shapes-dnl"]
     assert dnlnet.create_model("shapes-dnl")(torch.rand(1, 3, 32, 32)).shape == (1, 2)
     assert "shapes-dnl" in command("complexity", "shapes-dnl").output
@@ -118,11 +118,11 @@ def test_its_data_are_checked(shapes: Path) -> None:
 
 
 def test_names_that_are_taken_are_refused() -> None:
-    with pytest.raises(ValueError, match="there is a system 'shapes' already"):
-        dnlnet.register_system(SYSTEM)
-    with pytest.raises(ValueError, match="there is a data set 'camvid' already"):
+    with pytest.raises(ValueError, match="task 'shapes' is registered already"):
+        dnlnet.register_task(RECIPES)
+    with pytest.raises(ValueError, match="data set 'camvid' is registered already"):
         dnlnet.register_data_set("segmentation", DataSet("camvid", (), folder, ""))
-    with pytest.raises(ValueError, match="there is a backbone 'resnet50' already"):
+    with pytest.raises(ValueError, match="backbone 'resnet50' is registered already"):
         dnlnet.register_backbone("resnet50", BACKBONES["resnet50"])
 
 

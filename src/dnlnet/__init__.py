@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dnlnet.attention import NonLocalBlock as NonLocalBlock
     from dnlnet.attention import Variant as Variant
     from dnlnet.attention import insert as insert
-    from dnlnet.box import PHOTOS as PHOTOS
+    from dnlnet.bundled import PHOTOS as PHOTOS
     from dnlnet.lens.measure.ablate import ablate as ablate
     from dnlnet.lens.trace.capture import capture as capture
     from dnlnet.recipes.override import override as override
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dnlnet.registry import list_recipes as list_recipes
     from dnlnet.registry import register_backbone as register_backbone
     from dnlnet.registry import register_data_set as register_data_set
-    from dnlnet.registry import register_system as register_system
+    from dnlnet.registry import register_task as register_task
     from dnlnet.runs.attend import attend as attend
     from dnlnet.runs.evaluate import evaluate as evaluate
     from dnlnet.runs.export import export as export
@@ -48,7 +48,7 @@ _MODULES = {
     "dnlnet.artifacts.load": "TrainedModel load",
     "dnlnet.attention": "PRESETS VARIANTS AttentionMaps NonLocal1d NonLocal2d NonLocal3d NonLocalBlock BlockSettings "
     "Variant insert",
-    "dnlnet.box": "PHOTOS",
+    "dnlnet.bundled": "PHOTOS",
     "dnlnet.lens.measure.ablate": "ablate",
     "dnlnet.lens.trace.capture": "capture",
     "dnlnet.recipes.override": "override",
@@ -57,7 +57,7 @@ _MODULES = {
     "dnlnet.runs.export": "export",
     "dnlnet.runs.predict": "predict",
     "dnlnet.runs.train": "train",
-    "dnlnet.registry": "create_model find_recipe list_recipes register_backbone register_data_set register_system",
+    "dnlnet.registry": "create_model find_recipe list_recipes register_backbone register_data_set register_task",
 }
 _PUBLIC = " ".join(_MODULES.values()).split()
 

@@ -44,9 +44,8 @@ def test_a_saved_model_comes_back_the_same(run: Path, tmp_path: Path) -> None:
 
 def test_what_is_shared_names_no_folder_of_this_machine(run: Path, tmp_path: Path) -> None:
     model = dnlnet.load(run)
-    recipe = model.file.recipe
-    weights = recipe.model.model_copy(update={"weights": "/home/me/secret/mobilenet.pth"})
-    file = replace(model.file, recipe=recipe.model_copy(update={"model": weights}))
+    recipe = dnlnet.override(dnlnet.find_recipe("camvid-mbv2-dnl"), ["model.weights=/home/me/secret/mobilenet.pth"])
+    file = replace(model.file, recipe=recipe)
     write_model_file(tmp_path / "mine.safetensors", load_file(file.path), file)
     assert b"secret" not in (tmp_path / "mine.safetensors").read_bytes()
     assert b"mobilenet.pth" in (tmp_path / "mine.safetensors").read_bytes()

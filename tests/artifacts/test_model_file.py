@@ -20,7 +20,7 @@ METADATA = read_header(STORED)[0]
 
 
 def changed(path: Path, texts: dict[str, str | None] | None = None, state: dict[str, Any] | None = None) -> Path:
-    """The stored model with other texts, or without those that are None, and with other tensors."""
+    """Write the stored model with other metadata and tensors; None removes one."""
     metadata = {name: text for name, text in {**METADATA, **(texts or {})}.items() if text is not None}
     tensors = {name: tensor for name, tensor in {**load_file(STORED), **(state or {})}.items() if tensor is not None}
     save_file(tensors, path, metadata)
@@ -36,7 +36,7 @@ def classes_with(**parts: Any) -> str:
     return json.dumps({name: value for name, value in content.items() if value is not None})
 
 
-def test_a_model_file_that_was_written_before_is_still_read() -> None:
+def test_a_model_file_of_an_earlier_version_can_be_read() -> None:
     model = load(STORED)
     assert model.file.recipe.name == "scenes-tiny-dnl"
     assert model.file.iteration == 3
@@ -48,20 +48,20 @@ def test_a_model_file_that_was_written_before_is_still_read() -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ({"recipe": None}, "has weights but no recipe"),
-        ({"classes": None}, "has weights but no recipe"),
-        ({"recipe": "null"}, "its recipe cannot be read by this version of dnlnet: expected a mapping, got nothing"),
-        ({"recipe": "[]"}, "its recipe cannot be read by this version of dnlnet: expected a mapping, got []"),
-        ({"recipe": '{"a":' * 10_000}, "is nested too deeply"),
+        ({"recipe": None}, "no recipe"),
+        ({"classes": None}, "no recipe"),
+        ({"recipe": "null"}, "recipe cannot be read by this version of dnlnet: expected a mapping, got nothing"),
+        ({"recipe": "[]"}, "expected a mapping, got []"),
+        ({"recipe": '{"a":' * 10_000}, "nested too deeply"),
         ({"recipe": "{"}, "is not JSON"),
-        ({"recipe": '{"name": "a", "name": "b"}'}, "is not JSON (the key 'name' is given twice)"),
+        ({"recipe": '{"name": "a", "name": "b"}'}, "the key 'name'"),
         ({"recipe": recipe_with(task=["segmentation"])}, "task: expected one of segmentation, detection, video, got"),
         ({"recipe": recipe_with(task="video")}, "unknown backbone 'resnet101s'"),
-        ({"recipe": recipe_with(model=[])}, "model=[]: expected a mapping with its settings"),
+        ({"recipe": recipe_with(model=[])}, "model=[]: expected a mapping"),
         ({"recipe": recipe_with(name="../../../tmp/x")}, "name=../../../tmp/x: expected up to 100 letters"),
-        ({"recipe": recipe_with(flight=1)}, "flight: there is no such setting"),
-        ({"classes": "null"}, "cannot be read by this version of dnlnet: classes=null: expected a mapping"),
-        ({"classes": "[" * 10_000}, "is nested too deeply"),
+        ({"recipe": recipe_with(flight=1)}, "flight: "),
+        ({"classes": "null"}, "classes=null: expected a mapping"),
+        ({"classes": "[" * 10_000}, "nested too deeply"),
         ({"classes": classes_with(names=None)}, "classes.names: is missing"),
         ({"classes": classes_with(names=[], palette=[])}, "classes.names=[]: expected at least 1 values, got 0"),
         ({"classes": classes_with(names=[1, 2])}, "classes.names.0=1: expected text"),
@@ -73,9 +73,9 @@ def test_a_model_file_that_was_written_before_is_still_read() -> None:
             "classes.palette.0=[0, 0, 999]: expected [red, ",
         ),
         ({"classes": classes_with(palette=[[0, 0, 9]])}, "6 class names but 1 colours"),
-        ({"classes": classes_with(numbers=[1])}, "classes: 6 class names but 1 numbers; give each class one"),
+        ({"classes": classes_with(numbers=[1])}, "6 class names but 1 numbers"),
         ({"classes": classes_with(numbers=[True] * 6)}, "classes.numbers.0=true: expected a whole number"),
-        ({"iteration": "true"}, "cannot be read by this version of dnlnet: iteration=true: expected a whole number"),
+        ({"iteration": "true"}, "iteration=true: expected a whole number"),
         ({"iteration": "[3]"}, "iteration=[3]: expected a whole number"),
         ({"iteration": "-3"}, "iteration=-3: expected at least 0"),
         ({"iteration": str(2**63)}, "iteration=9223372036854775808: expected less than"),
@@ -84,7 +84,7 @@ def test_a_model_file_that_was_written_before_is_still_read() -> None:
         ({"scores": "[0.5]"}, "scores=[0.5]: expected a mapping"),
     ],
 )
-def test_texts_of_another_kind_get_one_sentence(texts: dict, message: str, tmp_path: Path) -> None:
+def test_bad_metadata_is_refused_in_one_line(texts: dict, message: str, tmp_path: Path) -> None:
     path = changed(tmp_path / "a.safetensors", texts)
     with pytest.raises(ValueError, match=re.escape(message)) as raised:
         read_model_file(path)
@@ -95,9 +95,9 @@ def test_texts_of_another_kind_get_one_sentence(texts: dict, message: str, tmp_p
 @pytest.mark.parametrize(
     ("texts", "state", "message"),
     [
-        (None, {"block.saliency.bias": None}, "dnl network of its recipe for 6 classes: missing block.saliency.bias"),
+        (None, {"block.saliency.bias": None}, "missing block.saliency.bias"),
         (None, {"features.0.1.num_batches_tracked": None}, "missing features.0.1.num_batches_tracked"),
-        (None, {"strange": torch.ones(2)}, "of no use strange"),
+        (None, {"strange": torch.ones(2)}, "strange"),
         (None, {"classifier.bias": torch.ones(7)}, "classifier.bias is (7,) of F32, expected (6,)"),
         (
             None,
@@ -108,21 +108,21 @@ def test_texts_of_another_kind_get_one_sentence(texts: dict, message: str, tmp_p
         (
             {"classes": classes_with(names=["a", "b"], palette=[[0, 0, 0]] * 2)},
             None,
-            "for 2 classes: another shape or type: classifier.bias is (6,) of F32, expected (2,)",
+            "classifier.bias is (6,) of F32, expected (2,)",
         ),
         (
             {"recipe": recipe_with(model={**json.loads(METADATA["recipe"])["model"], "variant": "gc"})},
             None,
-            "gc network of its recipe for 6 classes: of no use block.key.bias, block.key.weight, block.query.bias",
+            "block.key.bias, block.key.weight, block.query.bias",
         ),
         (
             {"recipe": recipe_with(model={**json.loads(METADATA["recipe"])["model"], "width": 60_000})},
             None,
-            "another shape or type:",
+            "expected (",
         ),
     ],
 )
-def test_weights_of_another_network_get_one_sentence(
+def test_weights_of_another_network_are_refused_in_one_line(
     texts: dict | None, state: dict | None, message: str, tmp_path: Path
 ) -> None:
     model = read_model_file(changed(tmp_path / "a.safetensors", texts, state))
@@ -133,15 +133,19 @@ def test_weights_of_another_network_get_one_sentence(
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
-def test_weights_of_another_precision_are_taken(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_weights_of_another_precision_are_converted(dtype: torch.dtype, tmp_path: Path) -> None:
     state = {name: tensor.to(dtype) for name, tensor in load_file(STORED).items() if tensor.is_floating_point()}
-    load_network(read_model_file(changed(tmp_path / "a.safetensors", state=state)))
+    network = load_network(read_model_file(changed(tmp_path / "a.safetensors", state=state)))
+    loaded = network.state_dict()
+    for name, tensor in state.items():
+        assert loaded[name].dtype == torch.float32
+        assert torch.equal(loaded[name], tensor.float()), name
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_are_told(value: float, tmp_path: Path) -> None:
+def test_weights_that_are_not_finite_give_a_warning(value: float, tmp_path: Path) -> None:
     path = changed(tmp_path / "a.safetensors", state={"classifier.bias": torch.full((6,), value)})
-    with pytest.warns(UserWarning, match=r"a.safetensors: 1 of its \d+ tensors hold values that are not finite"):
+    with pytest.warns(UserWarning, match=r"a.safetensors: .*not finite .*classifier\.bias"):
         load(path)
 
 
@@ -149,16 +153,14 @@ def test_weights_that_are_not_finite_are_told(value: float, tmp_path: Path) -> N
     "header",
     [b"", b"[]", b"{", b'{"__metadata__": null}', b'{"__metadata__": {"recipe": 1}}', b'{"a":' * 500],
 )
-def test_headers_of_another_kind_get_one_sentence(header: bytes, tmp_path: Path) -> None:
+def test_bad_headers_are_refused(header: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(struct.pack("<Q", len(header)) + header)
-    with pytest.raises(
-        ValueError, match=r"a.safetensors: (is not a model file, or is damaged|has weights but no recipe)"
-    ):
+    with pytest.raises(ValueError, match=r"a\.safetensors: .*(damaged|no recipe)"):
         read_model_file(path)
 
 
-def test_a_name_that_a_terminal_would_obey_is_refused(tmp_path: Path) -> None:
+def test_a_name_with_control_characters_is_refused(tmp_path: Path) -> None:
     path = changed(tmp_path / "a.safetensors", state={"\x1b[31m\nred": torch.ones(1)})
     with pytest.raises(ValueError, match=r"a\.safetensors: has a tensor named ") as error:
         read_model_file(path)
@@ -166,24 +168,25 @@ def test_a_name_that_a_terminal_would_obey_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("evaluation", [{"window": [8, 8], "stride": [1, 1]}, {"scales": [20] * 50}])
-def test_a_model_that_would_take_for_ever_is_refused(evaluation: dict[str, Any], tmp_path: Path) -> None:
+def test_a_model_that_would_never_finish_is_refused(evaluation: dict[str, Any], tmp_path: Path) -> None:
     path = changed(tmp_path / "a.safetensors", {"recipe": recipe_with(evaluation=evaluation)})
     Image.new("RGB", (600, 500)).save(tmp_path / "a.png")
     Image.new("RGB", (6, 5)).save(tmp_path / "small.png")
     (small,) = predict(path, [tmp_path / "small.png"], tmp_path / "small")
     assert small.problem is None
     (done,) = predict(path, [tmp_path / "a.png"], tmp_path / "out")
-    assert f"{tmp_path / 'a.png'}: an image of 600 x 500 would take the network " in str(done.problem)
+    assert str(done.problem).startswith(f"{tmp_path / 'a.png'}: ")
+    assert "600 x 500" in str(done.problem)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = changed(tmp_path / "a.safetensors")
     path.chmod(0)
     if os.access(path, os.R_OK):  # as root
         denied = PermissionError(13, "Permission denied", str(path))
         monkeypatch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(denied))
-    with pytest.raises(PermissionError, match=r"a.safetensors: cannot be read \(Permission denied\)"):
+    with pytest.raises(PermissionError, match=r"a\.safetensors: .*Permission denied"):
         read_model_file(path)
 
 
@@ -194,7 +197,7 @@ def test_a_name_on_the_hub_may_have_dots(name: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("name", ["runs/mine.safetensors", "./dnl", "../dnl", "a/b/c", "runs/", "x.pth"])
-def test_what_is_no_name_on_the_hub_is_not_asked_for_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_names_are_not_looked_up_on_the_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dnlnet.artifacts.model_file._from_hub", lambda asked, options: pytest.fail(asked))
-    with pytest.raises(FileNotFoundError, match="no such model file or run folder"):
+    with pytest.raises(FileNotFoundError, match="no such model"):
         find_model(name)

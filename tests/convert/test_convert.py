@@ -85,7 +85,7 @@ def test_a_name_that_a_terminal_would_obey_is_refused(name: str, state: State, t
 def test_tensors_of_no_known_use_are_an_error_unless_asked_for(state: State, tmp_path: Path) -> None:
     strange = {"auxiliary_head.more.weight": torch.ones(1), "discriminator.weight": torch.ones(1)}
     torch.save({**state, **strange}, tmp_path / NAME)
-    with pytest.raises(ValueError, match="no place for; --partial leaves them out\n2 unknown") as error:
+    with pytest.raises(ValueError, match=r".*--partial.*\n2 unknown") as error:
         convert(tmp_path / NAME, tmp_path / "m.safetensors")
     assert all(name in str(error.value) for name in strange)
     assert not (tmp_path / "m.safetensors").exists()
@@ -97,12 +97,12 @@ def test_layers_that_the_network_here_has_not_are_never_left_out(state: State, t
     strange = {"decode_head.convs.2.conv.weight": torch.ones(1), "neck.weight": torch.ones(1)}
     torch.save({**state, **strange, "discriminator.weight": torch.ones(1)}, tmp_path / NAME)
     for partial in (False, True):
-        with pytest.raises(ValueError, match="outputs would differ without them\n2 unknown") as error:
+        with pytest.raises(ValueError, match=r"layers that ours lacks.*\n2 unknown") as error:
             convert(tmp_path / NAME, tmp_path / "m.safetensors", partial=partial)
         assert all(name in str(error.value) for name in strange)
         assert "--partial" not in str(error.value)
     torch.save(state, tmp_path / NAME)
-    with pytest.raises(ValueError, match="would differ without them") as error:
+    with pytest.raises(ValueError, match="layers that ours lacks") as error:
         convert(tmp_path / NAME, tmp_path / "m.safetensors", ["model.variant=null"], partial=True)
     assert "decode_head.nl_block.theta.conv.weight" in str(error.value)
     assert not (tmp_path / "m.safetensors").exists()
@@ -155,7 +155,7 @@ def test_the_model_file_is_none_of_the_inputs_and_has_its_ending(state: State, t
     save_file(state, tmp_path / "a.safetensors")
     with pytest.raises(ValueError, match="is the checkpoint itself"):
         convert(tmp_path / "a.safetensors", tmp_path / "a.safetensors")
-    with pytest.raises(ValueError, match=r"ends in \.safetensors"):
+    with pytest.raises(ValueError, match=r"expected .*\.safetensors"):
         convert(tmp_path / "a.safetensors", tmp_path / "m.pth")
 
 

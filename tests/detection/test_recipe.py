@@ -25,9 +25,9 @@ from dnlnet.detection.data.coco import open_coco
 from dnlnet.detection.network import Detector
 from dnlnet.detection.outputs import DetectionOutputs
 from dnlnet.detection.predictor import DetectionModel, Detections
-from dnlnet.detection.recipe import SYSTEM
-from dnlnet.detection.schema import DetectionRecipe
+from dnlnet.detection.recipe import DetectionRecipe
 from dnlnet.engine.log import read_log
+from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.override import override
 from dnlnet.registry import RECIPES, find_recipe, parse_recipe
 from dnlnet.runs.train import train
@@ -91,7 +91,7 @@ def test_every_recipe_builds_its_detector_and_comes_back_from_json(name: str) ->
     recipe = find_recipe(name)
     assert parse_recipe(json.dumps(recipe.stored())).stored() == recipe.stored()
     with torch.device("meta"):
-        model = SYSTEM.build_model(recipe.model, 80, weights=False)
+        model = recipe.build(80, pretrained=False)
     learnt = (1.0, False, 0.3) if name.startswith("coco-r50") else (1 / 9, True, 0.0)
     assert (model.roi_heads.box_beta, model.rpn.border_anchors, model.rpn.min_overlap) == learnt
     for prefix in recipe.training.frozen:
@@ -105,7 +105,7 @@ def test_blocks_before_or_after_the_activation_are_a_setting_that_the_papers_row
     recipe = find_recipe("coco-r50-dnl-c4")
     assert "model.after_activation=true" in recipe.paper.remark
     with torch.device("meta"):
-        model = SYSTEM.build_model(override(recipe, [f"model.after_activation={after}"]).model, 80, weights=False)
+        model = override(recipe, [f"model.after_activation={after}"]).build(80, pretrained=False)
     (name,) = (name for name, module in model.named_modules() if isinstance(module, dnlnet.NonLocalBlock))
     assert name == f"backbone.body.body.{place}.non_local"
 
@@ -209,15 +209,16 @@ def test_a_stopped_run_goes_on_exactly(shapes: Path, tmp_path: Path) -> None:
 def test_images_without_objects_and_crowds_are_trained_and_scored(tmp_path: Path) -> None:
     root = coco_tree(tmp_path / "coco")
     recipe = small(1, "schedule.batch=2", "data.test=train2017")
-    said: list[str] = []
-    data = SYSTEM.training_data(recipe, root, report=said.append)
-    validation = SYSTEM.test_data(recipe, root, recipe.data.test)
+    recorder = Recorder()
+    run = RunContext(root, progress=recorder)
+    data = recipe.training_samples(run, recipe.data.train)
+    validation = recipe.test_samples(root, recipe.data.test)
     assert (len(data), len(validation)) == (2, 3)
     left_out = ", ".join(f"{reason} {count}" for reason, count in data.images.left_out.items())
     assert "crowds 1" in left_out
-    assert said == [f"coco train2017: 2 images to train on; not learnt from: {left_out}"]
-    task = SYSTEM.training_task(recipe, validation.images.classes, validation)
-    model = SYSTEM.build_model(recipe.model, 2)
+    assert recorder.said == [f"coco train2017: 2 images to train on; not learnt from: {left_out}"]
+    task = recipe.training_task(validation.images.classes, run, validation)
+    model = recipe.build(2)
     batch = data.collate([data[(0, 0)], data[(1, 0)]])
     losses = task.losses(model.train(), batch)
     assert all(torch.isfinite(loss) for loss in losses.values())
@@ -233,7 +234,7 @@ def test_ones_own_coco_folder_is_a_data_set(tmp_path: Path) -> None:
         (root / "annotations" / f"instances_{split}.json").rename(root / "annotations" / f"{split[:-4]}.json")
         (root / split).rename(root / split[:-4])
     recipe = small(1, "data.name=coco_folder", "data.train=train", "data.test=val")
-    assert len(SYSTEM.training_data(recipe, root)) == 2
+    assert len(recipe.training_samples(RunContext(root), "train")) == 2
     done = command("data", "check", "coco_folder", root)
     assert done.exit_code == 0, done.output
 
@@ -257,6 +258,6 @@ def test_options_of_the_other_task_are_refused(run: Path, tmp_path: Path) -> Non
     assert "--results: not for a segmentation model; it takes --picture" in str(
         command("eval", run, "--results", tmp_path / "r.json").exception
     )
-    assert "what a detection network costs depends on what is in the image" in str(
+    assert "the cost of a detection network depends on what is in the image" in str(
         command("complexity", "coco-r50-dnl-c4").exception
     )

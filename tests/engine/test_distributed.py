@@ -75,8 +75,8 @@ from safetensors.torch import load_file
 from dnlnet.engine.distributed import in_main, process_group, is_main, rank
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.recipes.override import override
+from dnlnet.recipes.context import RunContext
 from dnlnet.registry import find_recipe
-from dnlnet.segmentation.recipe import SYSTEM
 recipe = override(find_recipe("scenes-tiny-dnl"), ["data.crop=[32, 32]"])
 def refuse():
     raise ValueError("refused")
@@ -85,12 +85,12 @@ with process_group() as device:
         in_main(refuse)
     except (ValueError, SystemExit) as ended:  # what the main process refuses ends the others, without waiting
         assert str(ended) == ("refused" if is_main() else "2")
-    model = SYSTEM.build_model(recipe.model, 6)
+    model = recipe.build(6)
     model.load_state_dict(load_file(Path({str(shared / "last.safetensors")!r})))
     for buffer in model.buffers():
         buffer += rank()  # statistics that each process has counted for itself: the main one's are used
-    samples = SYSTEM.test_data(recipe, None, "val")
-    task = SYSTEM.training_task(recipe, samples.classes)
+    samples = recipe.test_samples(None, "val")
+    task = recipe.training_task(samples.classes, RunContext())
     metric = evaluate(task, model, samples, device=device)
     if is_main():
         print(json.dumps(metric.counts.tolist()))

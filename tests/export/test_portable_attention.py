@@ -1,4 +1,4 @@
-"""Attention in other programs' operators: blocks of queries and the plain form are the package's own, in float64."""
+"""Attention in standard operators, blocked and plain, equals the operator of the blocks in float64."""
 
 import signal
 import subprocess
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from cost import Multiplied
 from dnlnet import NonLocalBlock
 from dnlnet.attention import VARIANTS
-from dnlnet.export import Attention, Axes, Deployed, portable, portable_attention
+from dnlnet.export import Attention, Axes, Exportable, portable, portable_attention
 from dnlnet.export.programs import Arrays, computed, read_onnx, write_onnx, write_program
 from dnlnet.signals import StopSignal, exit_on_stop_signals
 from equations import randomise, sharp_operands
@@ -25,30 +25,30 @@ from equations import randomise, sharp_operands
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's exporters warn about themselves
 ROWS = 16
 Step = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-# The exporters see 2 x 7 x 9; of the others, blocks are whole, or the last one is nearly empty.
+# 2 x 7 x 9 is exported. In the others, blocks are full or the last one is nearly empty.
 SHAPES = ((2, 7, 9), (1, 4, 5), (1, 13, 5), (3, 8, 8), (1, 16, 16), (1, 11, 23), (2, 19, 17))
 
 
 NAMES = (*VARIANTS, "pooled")
 
 
-class Beside(Deployed):
-    """Blocks beside each other, on features."""
+class Parallel(Exportable):
+    """Blocks applied in parallel to the same features."""
 
     takes = Axes("features", ("batch", 6, "height", "width"))
 
     def __init__(self, blocks: nn.Module, outputs: Sequence[str] = NAMES) -> None:
-        super().__init__()
+        super().__init__((8, 8))
         self.blocks, self.outputs = blocks.eval(), tuple(outputs)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """What each block makes of them."""
+        """Return the output of each block."""
         return tuple(block(x) for block in self.blocks)
 
 
 @pytest.fixture
 def blocks(monkeypatch: pytest.MonkeyPatch) -> nn.ModuleList:
-    """One of each variant, and one with fewer keys than queries."""
+    """Return a block of each variant, and one with fewer keys than queries."""
     monkeypatch.setattr(portable_attention, "ROWS", ROWS)
     made = [*(NonLocalBlock(6, variant) for variant in VARIANTS), NonLocalBlock(6, "dnl", pool=2)]
     return nn.ModuleList(randomise(block, seed) for seed, block in enumerate(made))
@@ -67,12 +67,12 @@ def assert_equal(found: Arrays, expected: Arrays) -> None:
 
 
 @pytest.mark.parametrize("attention", ["blocked", "plain"])
-def test_onnx_files_are_exact_at_every_size_and_loop_if_blocked(
+def test_onnx_files_are_exact_at_every_size_and_loop_only_if_blocked(
     attention: Attention, blocks: nn.ModuleList, tmp_path: Path
 ) -> None:
     path = tmp_path / "blocks.onnx"
-    write_onnx(Beside(portable(blocks, attention)), path, features(SHAPES[0]), ("batch", "height", "width"), {})
-    run, expect = read_onnx(path), computed(Beside(blocks))
+    write_onnx(Parallel(portable(blocks, attention)), path, features(SHAPES[0]), ("batch", "height", "width"), {})
+    run, expect = read_onnx(path), computed(Parallel(blocks))
     for shape in SHAPES:
         assert_equal(run(features(shape)), expect(features(shape)))
     nodes = [node.op_type for node in onnx.load(path).graph.node]
@@ -80,10 +80,10 @@ def test_onnx_files_are_exact_at_every_size_and_loop_if_blocked(
 
 
 @pytest.mark.parametrize(("write", "exporter"), [(write_onnx, torch.onnx), (write_program, torch.export)])
-def test_a_signal_waits_for_the_end_of_pytorchs_exporters(
+def test_signals_wait_until_pytorchs_exporters_end(
     write: Callable[..., None], exporter: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An exception in the midst of them has ended the process with SIGSEGV."""
+    """An exception inside them has ended the process with SIGSEGV."""
     ended = []
 
     def export(*_: object, **__: object) -> None:
@@ -92,7 +92,7 @@ def test_a_signal_waits_for_the_end_of_pytorchs_exporters(
         raise KeyError("enough")
 
     monkeypatch.setattr(exporter, "export", export)
-    network = Beside(nn.ModuleList([nn.Identity()]), ("x",))
+    network = Parallel(nn.ModuleList([nn.Identity()]), ("x",))
     with pytest.raises(StopSignal), exit_on_stop_signals():
         write(network, tmp_path / "a", features(SHAPES[0]), (), {})
     assert ended
@@ -102,9 +102,9 @@ def test_a_program_is_exact_at_every_size_and_needs_no_dnlnet(blocks: nn.ModuleL
     path, shapes = tmp_path / "blocks.pt2", tmp_path / "shapes"
     names = ("dnl", "pooled")
     chosen = nn.ModuleList(blocks[NAMES.index(name)] for name in names)
-    deployed = Beside(portable(chosen), names)
-    write_program(deployed, path, features(SHAPES[0]), ("batch", "height", "width"), {})
-    expect = computed(Beside(chosen, names))
+    exportable = Parallel(portable(chosen), names)
+    write_program(exportable, path, features(SHAPES[0]), ("batch", "height", "width"), {})
+    expect = computed(Parallel(chosen, names))
     torch.save(
         [(features(shape), [y.tolist() for y in expect(features(shape)).values()]) for shape in SHAPES], shapes
     )
@@ -121,12 +121,12 @@ for x, expected in torch.load({str(shapes)!r}):
     assert done.returncode == 0, done.stderr
 
 
-def test_maps_smaller_than_a_block_need_no_loop_if_their_size_is_fixed(blocks: nn.ModuleList, tmp_path: Path) -> None:
-    write_onnx(Beside(portable(blocks[:1]), NAMES[:1]), tmp_path / "a", features((1, 4, 4)), (), {})
+def test_small_maps_of_fixed_size_need_no_loop(blocks: nn.ModuleList, tmp_path: Path) -> None:
+    write_onnx(Parallel(portable(blocks[:1]), NAMES[:1]), tmp_path / "a", features((1, 4, 4)), (), {})
     assert not any(node.op_type in ("Scan", "Loop") for node in onnx.load(tmp_path / "a").graph.node)
 
 
-def test_no_step_of_a_program_has_more_than_a_block_of_the_map(blocks: nn.ModuleList) -> None:
+def test_no_step_of_a_program_exceeds_one_block_of_the_map(blocks: nn.ModuleList) -> None:
     most = {}
     for attention in ("blocked", "plain"):
         network = portable(blocks[list(VARIANTS).index("dnl")], attention)
@@ -136,18 +136,18 @@ def test_no_step_of_a_program_has_more_than_a_block_of_the_map(blocks: nn.Module
     assert most == {"blocked": ROWS * 24**2, "plain": 24**4}
 
 
-def test_the_older_exporters_loop_is_exact_too(blocks: nn.ModuleList, tmp_path: Path) -> None:
-    class Traced(Beside):
+def test_the_loop_of_the_older_exporter_is_exact(blocks: nn.ModuleList, tmp_path: Path) -> None:
+    class Traced(Parallel):
         traced = True
 
     write_onnx(Traced(portable(blocks, traced=True)), tmp_path / "a", features(SHAPES[0]), ("height", "width"), {})
-    run, expect = read_onnx(tmp_path / "a"), computed(Beside(blocks))
+    run, expect = read_onnx(tmp_path / "a"), computed(Parallel(blocks))
     for shape in ((2, 7, 9), (2, 3, 2), (2, 16, 16), (2, 19, 17)):
         assert_equal(run(features(shape)), expect(features(shape)))
 
 
 def in_a_plain_loop(step: Step, carried: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-    """What `scan` is defined to be."""
+    """Implement the definition of `scan`."""
     found = []
     for item in items:
         carried, one = step(carried, item)
@@ -157,7 +157,7 @@ def in_a_plain_loop(step: Step, carried: Tensor, items: Tensor) -> tuple[Tensor,
 
 @pytest.mark.parametrize("traced", [False, True])
 def test_no_subnormal_number_is_multiplied(traced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of logits spread over some hundred units, and nothing is lost by it."""
+    """Logits spread over hundreds of units give subnormal weights; the result is exact without them."""
     monkeypatch.setattr(import_module("torch._higher_order_ops.scan"), "scan", in_a_plain_loop)
     monkeypatch.setattr(portable_attention, "ROWS", ROWS)
     query, key, value = (operand.detach() for operand in sharp_operands())
@@ -177,7 +177,7 @@ def test_no_subnormal_number_is_multiplied(traced: bool, monkeypatch: pytest.Mon
 def test_an_onnx_file_sets_subnormal_numbers_to_zero_with_one_operator(tmp_path: Path) -> None:
     block = randomise(NonLocalBlock(6, "nl"), std=2.0).float().eval()
     x = features((1, 24, 24)).float()
-    write_onnx(Beside(nn.ModuleList([portable(block)]), ["y"]), tmp_path / "a", x, (), {})
+    write_onnx(Parallel(nn.ModuleList([portable(block)]), ["y"]), tmp_path / "a", x, (), {})
     (loop,) = (node for node in onnx.load(tmp_path / "a").graph.node if node.op_type == "Loop")
     (body,) = (attribute.g for attribute in loop.attribute if attribute.name == "body")
     names = [node.op_type for node in body.node]

@@ -18,7 +18,6 @@ from dnlnet.attention import PRESETS, VARIANTS
 from dnlnet.backbones.pixels import normalised
 from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
-from dnlnet.detection.recipe import SYSTEM as DETECTION
 from dnlnet.export import portable
 from dnlnet.export.programs import computed, largest_difference, read_onnx, write_onnx
 from dnlnet.lens.trace.capture import capture
@@ -26,11 +25,9 @@ from dnlnet.recipes.override import override
 from dnlnet.registry import find_recipe
 from dnlnet.runs.export import DifferenceError, export
 from dnlnet.segmentation.data.scenes import scene
-from dnlnet.segmentation.export import DeployedSegmentor
+from dnlnet.segmentation.export import ExportableSegmentor
 from dnlnet.segmentation.network import SegmentorOutput
-from dnlnet.segmentation.recipe import SYSTEM as SEGMENTATION
 from dnlnet.video.data.videos import named_classes
-from dnlnet.video.recipe import SYSTEM as VIDEO
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's exporters warn about themselves
 QUERIES = [(0.5, 0.5), (0.1, 0.9)]
@@ -128,8 +125,8 @@ def test_every_variant_and_preset_stays_exact(tmp_path: Path) -> None:
     torch.manual_seed(0)
     network = Blocks().eval()
     x = torch.rand(2, 3, 48, 64) * 255
-    write_onnx(DeployedSegmentor(portable(network), QUERIES), tmp_path / "blocks.onnx", x, (), {})
-    expected = computed(DeployedSegmentor(network, QUERIES))(x)
+    write_onnx(ExportableSegmentor(portable(network), (64, 64), QUERIES), tmp_path / "blocks.onnx", x, (), {})
+    expected = computed(ExportableSegmentor(network, (64, 64), QUERIES))(x)
     differences = largest_difference(expected, read_onnx(tmp_path / "blocks.onnx")(x))
     assert len(differences) == 1 + 5 + 6  # the logits, the variants with a pairwise term, those with a unary one
     assert max(differences.values()) < 1e-4
@@ -187,7 +184,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> ModelFile:
     small = ["model.backbone=resnet18", "model.proposals=20", "data.short_side=64", "data.long_side=96"]
     recipe = override(find_recipe("coco-micro-dnl-c4"), [*small, "model.weights=null"])
     path = tmp_path_factory.mktemp("detector") / "model.safetensors"
-    network = DETECTION.build_model(recipe.model, 2, weights=False)
+    network = recipe.build(2, pretrained=False)
     classes = Classes(("cat", "dog"), ((255, 0, 0), (0, 255, 0)), (3, 9))
     write_model_file(path, network.state_dict(), ModelFile(path, recipe, classes, 0, None))
     return read_model_file(path)
@@ -220,7 +217,7 @@ def test_a_video_model_is_written_with_maps_over_time(tmp_path: Path) -> None:
     torch.manual_seed(0)
     small = ["model.backbone=slow_only_tiny", "data.frames=3", "evaluation.short_side=64", "model.weights=null"]
     recipe = override(find_recipe("ucf6-r50-dnl"), small)
-    network = VIDEO.build_model(recipe.model, 4, weights=False)
+    network = recipe.build(4, pretrained=False)
     for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.1)  # also of the norms that start at zero
     path = tmp_path / "model.safetensors"
@@ -284,9 +281,9 @@ def test_what_cannot_run_is_not_written(run: Path, tmp_path: Path, monkeypatch: 
 
 
 def test_sizes_come_from_the_recipe(detector: ModelFile, run: Path) -> None:
-    assert DETECTION.deployed_size(detector.recipe) == (64, 85)
+    assert detector.recipe.exportable(load_network(detector)).size == (64, 85)
     model = read_model_file(find_model(str(run)))
-    assert SEGMENTATION.deployed_size(model.recipe) == model.recipe.data.crop
+    assert model.recipe.exportable(load_network(model)).size == model.recipe.data.crop
 
 
 def test_the_network_itself_stays_as_it_was() -> None:

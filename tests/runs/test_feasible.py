@@ -10,7 +10,6 @@ from dnlnet.recipes.override import override
 from dnlnet.registry import find_recipe
 from dnlnet.runs.feasible import require_feasible
 from dnlnet.runs.train import train
-from dnlnet.segmentation.recipe import SYSTEM
 from dnlnet.segmentation.tiny import TinySegmentor
 
 QUICK = ["data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=2"]
@@ -68,7 +67,7 @@ def test_the_machine_has_memory() -> None:
 
 def test_the_tiny_network_takes_the_options_of_its_block() -> None:
     recipe = override(find_recipe("scenes-tiny-dnl"), ["model.block.gate=scalar", "model.block.embed_reduction=4"])
-    network = SYSTEM.build_model(recipe.model, 6)
+    network = recipe.build(6)
     assert isinstance(network, TinySegmentor)
     assert network.block is not None
     assert (network.block.settings.gate, network.block.settings.embed_reduction) == ("scalar", 4)

@@ -20,7 +20,6 @@ from dnlnet.cli.main import app
 from dnlnet.engine import distributed
 from dnlnet.engine.log import read_log
 from dnlnet.runs.predict import predict
-from dnlnet.segmentation.recipe import SYSTEM
 from trees import truncate, write_image
 
 
@@ -54,7 +53,7 @@ def test_a_loaded_model_predicts_pictures_of_every_kind(run: Path, photos: Path)
 def test_a_loaded_model_is_the_trained_network_in_a_faster_form(run: Path, photos: Path) -> None:
     model = dnlnet.load(run)
     assert not [module for module in model.network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
-    network = SYSTEM.build_model(read_model_file(find_model(str(run))).recipe.model, 6).eval()
+    network = read_model_file(find_model(str(run))).recipe.build(6).eval()
     network.load_state_dict(load_file(run / "best.safetensors"))
     prediction = model.predict(photos / "a.jpg")
     images = torch.from_numpy(prediction.image.copy()).permute(2, 0, 1)[None]

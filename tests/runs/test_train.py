@@ -22,13 +22,13 @@ import dnlnet
 from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
 from dnlnet.engine.log import read_log
+from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Measured, PaperRow
 from dnlnet.registry import find_recipe
 from dnlnet.runs.report import write_report
 from dnlnet.runs.run_folder import read_run
 from dnlnet.runs.train import train
-from dnlnet.segmentation.recipe import SYSTEM
 from observer import Recorder
 from trees import camvid_tree, cityscapes_tree, colour_folder_tree
 
@@ -99,7 +99,7 @@ def test_a_seed_is_one_run_whatever_was_drawn_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_no_run_trains_on_the_scenes_that_all_are_scored_on(seed: int) -> None:
-    training, held_out = SYSTEM.training_data(RECIPE, None, seed=seed), SYSTEM.test_data(RECIPE, None, "val")
+    training, held_out = RECIPE.training_samples(RunContext(seed=seed), "train"), RECIPE.test_samples(None, "val")
     assert len(held_out) == 64
     assert held_out[3].name == "scene 3 of seed 0"
     assert {training[index].name for index in range(6)} == {f"scene {index} of seed {seed + 1}" for index in range(6)}

@@ -17,12 +17,12 @@ from dnlnet.backbones.pixels import normalised
 from dnlnet.data.labelled import BadFileError
 from dnlnet.engine.log import read_log
 from dnlnet.recipes.schema import Recipe
-from dnlnet.segmentation.caching import in_positions
 from dnlnet.segmentation.data.features import Extractor, FeatureCache, FeatureCrops, WholeFeatures
 from dnlnet.segmentation.data.folder import folder
 from dnlnet.segmentation.data.scenes import CLASSES, scene
 from dnlnet.segmentation.data.views import View
 from dnlnet.segmentation.frozen import FrozenSegmentor
+from dnlnet.segmentation.recipe import _grid_size
 from dnlnet.segmentation.stages import Features, join_stages
 from observer import Recorder
 
@@ -306,16 +306,16 @@ def test_a_cache_is_resumed_mended_and_never_stale(weights: Path, data: Path, tm
     pictures = [Path(shutil.copy(path, tmp_path / path.name)) for path in pictures]
     views = [View(1.0), View(1.0, flipped=True)]
     cache = FeatureCache(tmp_path / "cache", extractor(weights))
-    counted: list[tuple[int, int]] = []
+    recorder = Recorder()
 
-    def stop(done: int, total: int) -> None:
+    def stop(done: int) -> None:
         if done == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cache.fill(pictures, views, progress=stop)
-    cache.fill(pictures, views, progress=lambda done, total: counted.append((done, total)))
-    assert counted[-1] == (9, 9)  # three of twelve were there
+        cache.fill(pictures, views, progress=Recorder(stop, "features"))
+    cache.fill(pictures, views, progress=recorder)
+    assert recorder.steps[-1][:3] == ("features", 9, 9)  # three of twelve were there
     damaged = cache.path(pictures[0], views[0])
     content = damaged.read_bytes()
     damaged.write_bytes(content[:100])
@@ -325,9 +325,9 @@ def test_a_cache_is_resumed_mended_and_never_stale(weights: Path, data: Path, tm
     assert torch.equal(cache(pictures[0], views[0])[0], extractor(weights)(pictures[0], views[0])[0])
     Image.new("RGB", (40, 40)).save(pictures[0])  # another picture of the same name
     again = FeatureCache(tmp_path / "cache", extractor(weights))
-    said: list[str] = []
-    again.fill(pictures, views, report=said.append)
-    assert "10 of 12 maps are in the cache" in said[0]
+    recorder = Recorder()
+    again.fill(pictures, views, recorder)
+    assert "10 of 12 maps are in the cache" in recorder.said[0]
     assert again(pictures[0], views[0])[0].shape == (128, 5, 5)
 
 
@@ -347,11 +347,11 @@ def test_what_another_process_has_computed_meanwhile_is_not_computed_again(
         setattr(counting, name, getattr(extract, name))
     cache.extractor = counting  # type: ignore[assignment]
 
-    def others_come_in(done: int, total: int) -> None:
+    def others_come_in(done: int) -> None:
         if done == 4:
             FeatureCache(tmp_path, extract).fill(pictures, views)
 
-    cache.fill(pictures, views, progress=others_come_in)
+    cache.fill(pictures, views, progress=Recorder(others_come_in, "features"))
     assert len(computed) == 4 < len(pictures) * len(views) == 12
     assert all(cache(picture, view)[0].isfinite().all() for picture in pictures for view in views)
 
@@ -390,7 +390,7 @@ def test_a_disk_without_room_is_refused(
     ("settings", "message"),
     [
         (["training.frozen=[]"], "the backbone of a frozen network is not trained"),
-        (["model.network=segmentor", "data.views=[]"], "training.cache keeps features of a backbone that is not"),
+        (["model.network=segmentor", "data.views=[]"], "training.cache keeps the features of a frozen backbone"),
         (["data.views=[]"], r"learns from features in data\.views"),
     ],
 )
@@ -401,7 +401,7 @@ def test_recipes_that_cannot_be_cached_are_refused(settings: list[str], message:
 
 def test_bad_wishes_are_refused_before_anything_is_computed(weights: Path, data: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a crop of 50 x 50 pixels is no whole number of positions of 8"):
-        in_positions((50, 50), 8)
+        _grid_size((50, 50), 8)
     with pytest.raises(ValueError, match=r"give model\.weights=FILE"):
         dnlnet.train(recipe(weights, "model.weights=null"), data, tmp_path / "none")
     plain = dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), ["schedule.iterations=1"])

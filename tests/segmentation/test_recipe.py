@@ -9,14 +9,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from dnlnet.data.classes import Classes
+from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.override import override
 from dnlnet.registry import RECIPES, find_recipe, match_recipes
 from dnlnet.segmentation.data.samples import Draw, Sample
 from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES
 from dnlnet.segmentation.data.sets import DATA_SETS
 from dnlnet.segmentation.network import SegmentorOutput
-from dnlnet.segmentation.recipe import SYSTEM
-from dnlnet.segmentation.schema import SegmentationRecipe
+from dnlnet.segmentation.recipe import SegmentationRecipe
 from trees import ade20k_tree, camvid_tree, cityscapes_tree, folder_tree, pascal_context_tree
 
 TREES: dict[str, Callable[[Path], Path]] = {
@@ -74,7 +74,7 @@ def test_settings_are_those_of_the_release(name: str) -> None:
     recipe = find_recipe(name)
     assert isinstance(recipe, SegmentationRecipe)
     with torch.device("meta"):
-        block = SYSTEM.build_model(recipe.model, 19, weights=False).block
+        block = recipe.build(19, pretrained=False).block
     assert (block.settings.gate, block.scale) == (gate, pytest.approx(scale))
     assert centring in (None, block.settings.centring)
     assert not block.settings.unary_scaled
@@ -121,13 +121,13 @@ def test_every_network_builds_and_learns_on_the_meta_device(name: str) -> None:
     if recipe.data.name in DATA_SETS:
         classes = DATA_SETS[recipe.data.name].classes or SCENE_CLASSES
     with torch.device("meta"):
-        model = SYSTEM.build_model(recipe.model, len(classes)).train()
+        model = recipe.build(len(classes)).train()
         batch = Sample(
             torch.empty(2, 3, *recipe.data.crop, dtype=torch.uint8),
             torch.empty(2, *recipe.data.crop, dtype=torch.uint8),
             "",
         )
-        task = SYSTEM.training_task(recipe, classes, device="meta")
+        task = recipe.training_task(classes, RunContext(device="meta"))
         sum(task.losses(model, batch).values()).backward()
     assert all(p.grad is not None and p.grad.shape == p.shape for p in model.parameters())
 
@@ -148,13 +148,13 @@ def test_a_step_on_files_in_the_data_sets_own_layout(name: str, tmp_path: Path) 
     torch.manual_seed(0)
     recipe = override(find_recipe(name), SMALL)
     root = TREES[recipe.data.name](tmp_path) if recipe.data.name in TREES else None
-    data = SYSTEM.training_data(recipe, root)
+    data = recipe.training_samples(RunContext(root), recipe.data.train)
     classes = data.classes
-    assert len(SYSTEM.test_data(recipe, root, "val")) > 0
+    assert len(recipe.test_samples(root, "val")) > 0
     batch = next(iter(DataLoader(data, batch_size=2, sampler=[Draw(0, 0), Draw(1, 0)])))
-    model, task = SYSTEM.build_model(recipe.model, len(classes)).train(), SYSTEM.training_task(recipe, classes)
+    model, task = recipe.build(len(classes)).train(), recipe.training_task(classes, RunContext())
     losses = task.losses(model, batch)
-    assert set(losses) == ({"main", "auxiliary"} if recipe.model.auxiliary else {"main"})
+    assert set(losses) == ({"main", "auxiliary"} if getattr(recipe.model, "auxiliary", False) else {"main"})
     sum(losses.values()).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
     metric = task.metric()
@@ -178,7 +178,7 @@ def test_a_run_is_scored_with_its_recipes_windows_at_one_scale(name: str, seen: 
         sizes.extend(tuple(image.shape[1:]) for image in images)
         return SegmentorOutput(images[:, :1])
 
-    task = SYSTEM.training_task(recipe, SCENE_CLASSES)
+    task = recipe.training_task(SCENE_CLASSES, RunContext())
     task.predict(network, Sample(torch.zeros(1, 3, 1024, 2048, dtype=torch.uint8), torch.zeros(1, 1024, 2048), ""))
     assert set(sizes) == seen
     assert len(sizes) == (8 if name.startswith("cityscapes") else 1)
@@ -206,7 +206,7 @@ def test_pretrained_weights_come_from_a_file(tmp_path: Path) -> None:
     source = Backbone("mobilenetv2")
     torch.save(source.body.state_dict(), tmp_path / "weights.pth")
     recipe = override(find_recipe("camvid-mbv2-dnl"), [f"model.weights={tmp_path / 'weights.pth'}"])
-    model = SYSTEM.build_model(recipe.model, 11)
+    model = recipe.build(11)
     torch.testing.assert_close(model.backbone.body.conv_stem.weight, source.body.conv_stem.weight)
 
 
@@ -214,22 +214,22 @@ def test_data_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match="camvid-mbv2-dnl needs the folder of its data set, camvid: give it with --data DIR"
     ):
-        SYSTEM.training_data(find_recipe("camvid-mbv2-dnl"), None)
+        find_recipe("camvid-mbv2-dnl").training_samples(RunContext(), "train")
     recipe = override(find_recipe("camvid-mbv2-dnl"), ["loss.class_weights=[1.0, 2.0]"])
     with pytest.raises(ValueError, match="has 2 class weights for 11 classes"):
-        SYSTEM.training_task(recipe, Classes([""] * 11, [(0, 0, 0)] * 11))
+        recipe.training_task(Classes([""] * 11, [(0, 0, 0)] * 11), RunContext())
     own = override(recipe, ["data.name=folder"])
     with pytest.raises(ValueError, match="camvid-mbv2-dnl needs the folder of its data set, folder"):
-        SYSTEM.training_data(own, None)
+        own.training_samples(RunContext(), "train")
     folder = override(own, ["loss.class_weights=null"])
-    assert SYSTEM.test_data(folder, folder_tree(tmp_path), "val").classes.names == ("sky", "road", "car")
+    assert folder.test_samples(folder_tree(tmp_path), "val").classes.names == ("sky", "road", "car")
     with pytest.raises(ValueError, match="unknown data set 'camvidd'; did you mean 'camvid'"):
-        SYSTEM.training_data(override(recipe, ["data.name=camvidd"]), tmp_path)
+        override(recipe, ["data.name=camvidd"]).training_samples(RunContext(tmp_path), "train")
 
 
 def test_real_camvid_gives_a_batch(real_data: Path) -> None:
     recipe = find_recipe("camvid-mbv2-dnl")
-    data = SYSTEM.training_data(recipe, real_data / "camvid")
+    data = recipe.training_samples(RunContext(real_data / "camvid"), "train")
     classes = data.classes
     assert len(data) == 367
     sample = data[Draw(0, 0)]

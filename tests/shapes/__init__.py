@@ -1,1 +1,1 @@
-"""A system of its own, outside the package: which shape a picture shows. `register_system(SYSTEM)` adds it."""
+"""A task from outside the package: which shape an image shows. `register_task(RECIPES)` adds it."""

@@ -1,4 +1,4 @@
-"""Two convolutions, a block, one score for each class; how they learn, predict and are deployed."""
+"""Two convolutions, a block, one score for each class; how they learn, predict, attend and are exported."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +16,11 @@ from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
 from dnlnet.data.outputs import Outputs, Targets
 from dnlnet.data.pictures import read_pixels
+from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.export import Axes, WithMaps
 from dnlnet.files import atomic_write
+from dnlnet.lens.show.attend_images import attend_images
+from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
 from dnlnet.lens.show.attended_image import AttentionView, block_views
 
 
@@ -68,6 +71,10 @@ class ShapeTask:
     def details(self, metric: Accuracy) -> Mapping[str, Any]:
         return {"by_class": metric.by_class(self.classes.names)}
 
+    def summarize(self, metric: Accuracy, title: str) -> Scores:
+        by_class, values = metric.by_class(self.classes.names), metric.scores()
+        return Scores(values, [Table(title, class_bars("accuracy", by_class))], {**values, "by_class": by_class})
+
     def names(self, batch: Any) -> Sequence[str]:
         names: Sequence[str] = batch[2]
         return names
@@ -84,6 +91,12 @@ class ShapeModel:
         pixels = torch.from_numpy(read_pixels(picture).copy()).permute(2, 0, 1)
         name: str = self.classes.names[int(self.network(normalised(pixels[None])).argmax())]
         return name
+
+    def outputs(self) -> "ShapeOutputs":
+        return ShapeOutputs(self)
+
+    def attend(self, models: Mapping[str, Any], request: AttendRequest) -> AttendResult:
+        return attend_images(models, request)
 
     def views(self, title: str, pixels: np.ndarray) -> list[AttentionView]:
         with capture(self.network) as blocks:
@@ -109,7 +122,7 @@ class ShapeOutputs(Outputs):
             temporary.write_text(json.dumps({"shape": prediction}))
 
 
-class DeployedShapeNet(WithMaps):
+class ExportableShapeNet(WithMaps):
     takes = Axes("image", ("batch", 3, "height", "width"))
 
     def logits(self, x: Tensor) -> Tensor:

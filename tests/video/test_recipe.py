@@ -16,13 +16,13 @@ from dnlnet.artifacts.model_file import find_model, read_model_file, write_model
 from dnlnet.backbones.pixels import MEAN, Pixels
 from dnlnet.cli.main import app
 from dnlnet.engine.log import read_log
+from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.override import override
 from dnlnet.registry import RECIPES, find_recipe, parse_recipe
 from dnlnet.runs.train import train
 from dnlnet.video.data.samples import TrainingClips
 from dnlnet.video.predictor import VideoModel
-from dnlnet.video.recipe import SYSTEM
-from dnlnet.video.schema import VideoRecipe
+from dnlnet.video.recipe import VideoRecipe
 from dnlnet.video.views import view_logits
 from observer import Recorder
 from video_trees import moving_shapes, write_sound
@@ -93,7 +93,7 @@ def test_the_kinetics_recipe_is_that_of_the_slow_only_network() -> None:
     assert recipe.schedule.warmup / recipe.schedule.iterations == pytest.approx(34 / 196)
     assert recipe.settings().optim.nesterov
     with torch.device("meta"):
-        model = SYSTEM.build_model(recipe.model, 400, weights=False)
+        model = recipe.build(400, pretrained=False)
     assert sum(isinstance(module, dnlnet.NonLocalBlock) for module in model.modules()) == 5
     assert all(m.settings.pool == 2 for m in model.modules() if isinstance(m, dnlnet.NonLocalBlock))
 
@@ -234,27 +234,28 @@ def test_a_stopped_run_goes_on_to_the_bit(shapes: Path, tmp_path: Path) -> None:
 def test_unreadable_videos_are_reported_once_and_left_out(shapes: Path, tmp_path: Path) -> None:
     data = shutil.copytree(shapes, tmp_path / "data")
     (data / "train" / "up" / "0.avi").write_bytes(b"")
-    said: list[str] = []
+    recorder = Recorder()
     recipe = tiny(1)
-    samples = SYSTEM.training_data(recipe, data, report=said.append)
+    run = RunContext(data, progress=recorder)
+    samples = recipe.training_samples(run, "train")
     assert isinstance(samples, TrainingClips)
-    assert said == ["video_folder train: 128 videos to train on"]
-    task = SYSTEM.training_task(recipe, samples.videos.classes, report=said.append)
-    model = SYSTEM.build_model(recipe.model, 4)
+    assert recorder.said == ["video_folder train: 128 videos to train on"]
+    task = recipe.training_task(samples.videos.classes, run)
+    model = recipe.build(4)
     index = next(n for n, video in enumerate(samples.videos.videos) if video.path.match("up/0.avi"))
     for epoch in range(2):
         losses = task.losses(model, samples.collate([samples[(index, epoch)]]))
         assert torch.isfinite(losses["loss"])
-    assert len(said) == 2
-    assert said[1].startswith("left out (1 so far): ")
+    assert len(recorder.said) == 2
+    assert recorder.said[1].startswith("left out (1 so far): ")
 
 
 def test_the_score_of_a_video_is_the_mean_over_its_views_however_many_at_once(shapes: Path) -> None:
     recipe = tiny(1, "evaluation.clips=3", "evaluation.crops=2")
-    validation = SYSTEM.test_data(recipe, shapes, recipe.data.test)
+    validation = recipe.test_samples(shapes, recipe.data.test)
     views = validation[0].views
     assert views.shape == (6, 3, 8, 32, 32)
-    model = SYSTEM.build_model(recipe.model, 4).eval()
+    model = recipe.build(4).eval()
     pixels = Pixels()
     with torch.no_grad():
         one_by_one = torch.cat([model(pixels.normalised(view[None])) for view in views])
@@ -265,22 +266,25 @@ def test_the_score_of_a_video_is_the_mean_over_its_views_however_many_at_once(sh
 
 def test_bad_wishes_are_refused_in_words(shapes: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="only the needed frames"):
-        SYSTEM.training_data(tiny(1), shapes, unpacked=tmp_path)
+        tiny(1).training_samples(RunContext(shapes, unpacked=tmp_path), "train")
     with pytest.raises(ValueError, match="give a file"):
-        SYSTEM.build_model(tiny(1, "model.weights=imagenet").model, 4)
+        tiny(1, "model.weights=imagenet").build(4)
     with pytest.raises(ValueError, match="unknown backbone"):
         tiny(1, "model.backbone=resnet50")
     with pytest.raises(ValueError, match="needs the folder"):
-        SYSTEM.training_data(find_recipe("ucf6-r50-dnl"), None)
+        find_recipe("ucf6-r50-dnl").training_samples(RunContext(), "train01")
 
 
 def test_the_real_clips_are_trained_on_and_scored(real_data: Path) -> None:
     small = ["model.backbone=slow_only_tiny", "model.weights=null", "training.frozen=[]"]
     recipe = override(find_recipe("ucf6-r50-dnl"), small)
     root = real_data / "ucf101_6cls"
-    data, validation = SYSTEM.training_data(recipe, root), SYSTEM.test_data(recipe, root, recipe.data.test)
+    data, validation = (
+        recipe.training_samples(RunContext(root), recipe.data.train),
+        recipe.test_samples(root, recipe.data.test),
+    )
     assert (len(data), len(validation)) == (60, 30)
-    task, model = SYSTEM.training_task(recipe, data.videos.classes), SYSTEM.build_model(recipe.model, 6)
+    task, model = recipe.training_task(data.videos.classes, RunContext()), recipe.build(6)
     assert torch.isfinite(task.losses(model, data.collate([data[(0, 0)], data[(59, 0)]]))["loss"])
     metric = task.metric()
     with torch.no_grad():

@@ -7,27 +7,26 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from dnlnet.artifacts.model_file import ModelFile, shareable
-from dnlnet.box import BOX, Boxed
+from dnlnet.bundled import MODELS, BundledModel
 from dnlnet.lens.measure.consistency import STATISTICS
 from dnlnet.names import fenced, in_markdown
-from dnlnet.registry import system_of
 
 PAPER = "https://arxiv.org/abs/2006.06668"
 
 
 def model_card(model: ModelFile, name: str = "you/model") -> ModelCard:
-    """The card of a model, from its recipe and its measured scores; for one in the box, also its licence and origin.
+    """Return the card of a model: its recipe, measured scores, and for a bundled model licence and origin.
 
     Args:
         model: what the model file says.
         name: to load it by.
     """
     recipe = model.recipe
-    pipeline = system_of(recipe).pipeline
-    boxed = BOX.get(name)
+    pipeline = recipe.card.pipeline
+    bundled = MODELS.get(name)
     data = ModelCardData(
         library_name="dnlnet",
-        license=None if boxed is None else boxed.licence,
+        license=None if bundled is None else bundled.licence,
         pipeline_tag=pipeline,
         tags=["dnlnet", "non-local", "attention"],
         model_name=recipe.name,
@@ -48,35 +47,34 @@ def model_card(model: ModelFile, name: str = "you/model") -> ModelCard:
 
 def card_text(model: ModelFile, name: str) -> str:
     """The card in Markdown, without the header that the hub reads."""
-    recipe, boxed = shareable(model.recipe), BOX.get(name)
+    recipe, bundled = shareable(model.recipe), MODELS.get(name)
     block = f"a `{recipe.model.variant}` block" if recipe.model.variant else "no attention block (the baseline)"
-    system = system_of(recipe)
-    layers = in_markdown(system.describe_layers(recipe.model))
+    layers = in_markdown(recipe.model.layers)
     return "\n".join(
         [
-            f"# {in_markdown(recipe.name if boxed is None else name)}",
+            f"# {in_markdown(recipe.name if bundled is None else name)}",
             "",
-            *([] if boxed is None else [boxed.about, ""]),
+            *([] if bundled is None else [bundled.about, ""]),
             f"A {recipe.task} network on {layers} with {block}, of [Disentangled Non-Local Neural Networks]({PAPER}):"
             f" {len(model.classes)} classes of {in_markdown(recipe.data.name)}"
             + (f", trained with dnlnet for {model.iteration:,} iterations." if model.iteration else "."),
             "",
-            *([] if boxed is None else _origin(boxed)),
+            *([] if bundled is None else _origin(bundled)),
             "## Scores",
             "",
-            *_scores(model, system.class_score),
+            *_scores(model, recipe.class_score),
             "",
-            *([] if boxed is None else _attention(boxed)),
+            *([] if bundled is None else _attention(bundled)),
             "## Use",
             "",
             "```python",
             "import dnlnet",
             "",
             f'model = dnlnet.load("{name}")',
-            system.use,
+            recipe.card.use,
             "```",
             "",
-            f"`dnlnet attend {name} {system.example} -o maps` shows what its blocks attend to.",
+            f"`dnlnet attend {name} {recipe.card.example} -o maps` shows what its blocks attend to.",
             "",
             *([] if model.by_class else ["## Classes", "", ", ".join(map(in_markdown, model.classes.names)), ""]),
             "## Recipe",
@@ -91,8 +89,8 @@ def _as_yaml(content: dict[str, Any]) -> str:
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None).rstrip()
 
 
-def _origin(boxed: Boxed) -> list[str]:
-    return ["## Origin and licence", "", boxed.terms, "", fenced(boxed.command, ""), ""]
+def _origin(bundled: BundledModel) -> list[str]:
+    return ["## Origin and licence", "", bundled.terms, "", fenced(bundled.command, ""), ""]
 
 
 def _scores(model: ModelFile, of_class: str) -> list[str]:
@@ -109,9 +107,9 @@ def _scores(model: ModelFile, of_class: str) -> list[str]:
     return lines
 
 
-def _attention(boxed: Boxed) -> list[str]:
+def _attention(bundled: BundledModel) -> list[str]:
     """How much of its attention lies where, as `dnlnet consistency` measured it, beside a uniform map's."""
-    measured = json.loads(boxed.measured.read_text(encoding="utf-8"))
+    measured = json.loads(bundled.measured.read_text(encoding="utf-8"))
     (_, own), (_, uniform) = measured["rows"].items()
     rows = [
         f"| {STATISTICS[key]} | {own[key]['mean']:.3f} | {uniform[key]['mean']:.3f} |"

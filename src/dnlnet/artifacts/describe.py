@@ -1,4 +1,4 @@
-"""What exported files say about themselves: read as data, never loaded or run."""
+"""Descriptions of exported files, which are read as data and never loaded or run."""
 
 import re
 import zlib
@@ -12,7 +12,7 @@ from dnlnet.backbones.pickles import find_excess
 from dnlnet.data.parsing import parse_json
 from dnlnet.errors import load_extra
 
-# Numbers of PyTorch's types, as torch._export.serde.schema.ScalarType has them.
+# torch._export.serde.schema.ScalarType
 _TYPES = {
     1: "uint8",
     2: "int8",
@@ -28,9 +28,9 @@ _TYPES = {
 
 
 def describe_program(path: Path) -> dict[str, Any]:
-    """What a PyTorch program takes, and what it says about the model that it is of.
+    """Describe the inputs of a PyTorch program and its model.
 
-    `torch.export.load` would unpickle parts of the file and evaluate expressions in it; here its JSON is read alone.
+    Only its JSON is read, because `torch.export.load` would unpickle parts of the file and evaluate expressions.
     """
     require_readable(path)
     try:
@@ -48,7 +48,7 @@ def describe_program(path: Path) -> dict[str, Any]:
                 if name.startswith("extra/")
             }
         inputs = _inputs(program)
-    # What reading an archive raises that is damaged, encrypted or packed otherwise, and JSON of another structure.
+    # Raised for damaged, encrypted or otherwise packed archives, and for JSON of another structure.
     except (
         BadZipFile,
         zlib.error,
@@ -65,7 +65,7 @@ def describe_program(path: Path) -> dict[str, Any]:
 
 
 def _inputs(program: Any) -> list[list[str]]:
-    """Type and lengths of the tensors that are given to a program."""
+    """Return type and lengths of the input tensors of a program."""
     module = program["graph_module"]
     specs = [spec["user_input"]["arg"] for spec in module["signature"]["input_specs"] if "user_input" in spec]
     tensors = [module["graph"]["tensor_values"][arg["as_tensor"]["name"]] for arg in specs if "as_tensor" in arg]
@@ -82,9 +82,9 @@ def _length(size: Mapping[str, Any]) -> str:
 
 
 def describe_onnx(path: Path) -> dict[str, Any]:
-    """What an ONNX file takes and gives, and what it says about the model that it is of.
+    """Describe the inputs and outputs of an ONNX file and its model.
 
-    Files with weights that it may name are not opened.
+    External files with weights are not opened.
     """
     onnx = load_extra("onnx", "onnx")
     damaged = load_extra("google.protobuf.message", "onnx").DecodeError
@@ -112,7 +112,7 @@ def _onnx_value(onnx: Any, value: Any) -> list[str | int]:
 
 
 def _about(path: Path, texts: Mapping[str, str]) -> dict[str, Any]:
-    """What an exported file says about the model that it is of."""
+    """Describe the model of an exported file."""
     if "recipe" not in texts or "classes" not in texts:
         return {"written by": "another program than dnlnet export"}
     model = described(path, texts)
@@ -127,5 +127,5 @@ def _about(path: Path, texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _line(error: Exception) -> str:
-    """The beginning of what an error says."""
+    """Return the beginning of an error message, in one line."""
     return " ".join(str(error).split())[:160] or type(error).__name__

@@ -33,7 +33,7 @@ from dnlnet.files import atomic_write
 from dnlnet.layout import convert_to_channels_last
 from dnlnet.lens.show.attend_request import AttendRequest, AttendResult, Query
 from dnlnet.names import in_html, printable
-from dnlnet.registry import System, system_of
+from dnlnet.recipes.predictor import Predictor
 
 _FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors names them
 
@@ -46,7 +46,7 @@ def load_network(model: ModelFile) -> nn.Module:
     problem = weights_problem(model)
     if problem is not None:
         raise ValueError(f"{model.path}: {problem}")
-    network = system_of(model.recipe).build_model(model.recipe.model, len(model.classes), weights=False)
+    network = model.recipe.build(len(model.classes), pretrained=False)
     state = load_file(model.path)
     strange = [name for name, tensor in state.items() if not tensor.isfinite().all()]
     if strange:
@@ -64,7 +64,7 @@ def load_for_inference(model: ModelFile) -> nn.Module:
 
     It is the same function up to rounding, in the form that `dnlnet bench predict` finds fastest without compiling.
     """
-    return convert_to_channels_last(system_of(model.recipe).fold(load_network(model).eval()))
+    return convert_to_channels_last(model.recipe.fold(load_network(model).eval()))
 
 
 def weights_problem(model: ModelFile) -> str | None:
@@ -72,10 +72,9 @@ def weights_problem(model: ModelFile) -> str | None:
 
     Only the file's header is read, and no memory is taken for the network.
     """
-    build = system_of(model.recipe).build_model
     try:
         with torch.device("meta"):
-            network = build(model.recipe.model, len(model.classes), weights=False)
+            network = model.recipe.build(len(model.classes), pretrained=False)
     except ValueError as error:
         return f"its recipe describes no network: {error}"
     own: dict[str, Tensor] = network.state_dict()
@@ -117,9 +116,9 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
             which the network is exported once.
 
     Attributes:
-        predictor: what looks into a picture with PyTorch, as the model's system has it: `SegmentationModel`,
-            `DetectionModel`, `VideoModel`.
-        predicting: the same with the backend, for what needs predictions alone.
+        predictor: The task's object that predicts and attends with PyTorch: `SegmentationModel`, `DetectionModel` or
+            `VideoModel`.
+        runtime_predictor: The same for predictions alone, computed by the backend.
     """
 
     _hub_mixin_config = {}  # noqa: RUF012  # the mixin's own guess, from the arguments of __init__, is not wanted
@@ -128,25 +127,19 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         self.file = file
         require_backend(backend)
         network = load_for_inference(file)
-        self.predictor = self.system.predictor(file.recipe, network, file.classes, device or default_device())
-        self.predicting = self.predictor if backend == "torch" else self._predicting_in(backend, network)
+        self.predictor: Any = file.recipe.predictor(network, file.classes, device or default_device())
+        self.runtime_predictor = self.predictor if backend == "torch" else self._in_runtime(backend, network)
 
-    def _predicting_in(self, runtime: str, network: nn.Module) -> Any:
+    def _in_runtime(self, runtime: str, network: nn.Module) -> Predictor:
         recipe = self.file.recipe
-        deployed = self.system.deployed(recipe, network, (), "whole")
-        if deployed.traced:
+        exportable = recipe.exportable(network)
+        if exportable.traced:
             raise ValueError(
                 f"a {recipe.task} model predicts with torch alone: how much it computes depends on the picture; "
                 f"{runtime} is for other models, such as those of segmentation and video"
             )
-        frames = (deployed.frames,) if "time" in deployed.takes.axes else ()
-        other = InRuntime(network, runtime, frames)
-        return self.system.predictor(recipe, other, self.classes, "cpu")
-
-    @property
-    def system(self) -> System[Any]:
-        """What it is a model of."""
-        return system_of(self.file.recipe)
+        frames = (exportable.frames,) if "time" in exportable.takes.axes else ()
+        return recipe.predictor(InRuntime(network, runtime, frames), self.classes, "cpu")
 
     @property
     def network(self) -> nn.Module:
@@ -179,14 +172,15 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
             if found.problems:
                 raise BadFileError(found.problems[0])
             if list(found.paths.values()) != [Path(source)]:  # a folder of frames is one video
-                return [self.predicting.predict(path, **options) for path in found.paths.values()]
-        return self.predicting.predict(source, **options)
+                return [self.runtime_predictor.predict(path, **options) for path in found.paths.values()]
+        return self.runtime_predictor.predict(source, **options)
 
     __call__ = predict
 
     @property
     def _outputs(self) -> Outputs:
-        return self.system.outputs(self.predictor)
+        outputs: Outputs = self.predictor.outputs()
+        return outputs
 
     def attend(self, source: Any, queries: Sequence[Query] = (), **options: Any) -> AttendResult:
         """What the model attends to in a picture or video; the result has ``show()``, ``save(path)`` and ``plot()``.
@@ -199,7 +193,8 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
             options: of `AttendRequest`: where files go, if any are to be written.
         """
         request = self.request(source, queries, **options)
-        return self.system.attend({self.file.title: self.predictor}, request, None, self.file.recipe.data.name)
+        attended: AttendResult = self.predictor.attend({self.file.title: self.predictor}, request)
+        return attended
 
     def request(self, source: Any, queries: Sequence[Query] = (), **options: Any) -> AttendRequest:
         """A request to look at what `predict` takes."""
@@ -259,7 +254,7 @@ def load(model: str | Path | ModelFile, backend: str = "torch") -> TrainedModel:
     rounding, in the form that `dnlnet bench predict` finds fastest without compiling.
 
     Args:
-        model: a model file, the folder of a run, or a name in the box (`dnlnet models`) or on the Hugging Face hub.
+        model: a model file, the folder of a run, a bundled model (`dnlnet models`) or a name on the Hugging Face hub.
         backend: what predictions are computed with: `torch`, or on the processor `onnxruntime` or `openvino`.
             Attention is looked into with PyTorch in any case: `model.attend`, or `dnlnet.capture` around
             `model.predictor.predict`.

@@ -1,4 +1,4 @@
-"""Model files: the weights, and in the same file what they are weights of."""
+"""Model files: weights, with the recipe, classes and scores in the same file."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
 
 import dnlnet
-from dnlnet.box import BOX
+from dnlnet.bundled import MODELS
 from dnlnet.data.classes import Classes
 from dnlnet.data.parsing import parse_json
 from dnlnet.data.validated import validated
@@ -25,55 +25,56 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 HUB_FILE = "model.safetensors"
-_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # of an owner and a model; either may have dots in it
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # owner/model, which may contain dots
 _FILE_SUFFIXES = (".safetensors", ".pth", ".pt", ".pt2", ".onnx", ".ckpt")
-Kind = tuple[tuple[int, ...], str]  # of a tensor: its shape, and its type as safetensors names it
+TensorKind = tuple[tuple[int, ...], str]  # shape, and type as safetensors names it
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """What a model file says about itself."""
+    """Description of a model file."""
 
     path: Path
     recipe: Recipe
     classes: Classes
     iteration: int
     scores: dict[str, float] | None
-    converted: str | None = None  # the code base and the file that it comes from, if it was converted
-    by_class: dict[str, float | None] | None = None  # the score of each class; None for one that was not there
+    converted: str | None = None  # code base and file that it was converted from
+    by_class: dict[str, float | None] | None = None  # None for a class absent from the data
 
     @property
     def title(self) -> str:
-        """What to call it: its name in the box, or else that of its recipe.
+        """Name of the bundled model, or else of the recipe.
 
         >>> read_model_file(find_model("street")).title
         'street'
         """
-        return next((name for name, boxed in BOX.items() if boxed.file == self.path), self.recipe.name)
+        return next((name for name, bundled in MODELS.items() if bundled.file == self.path), self.recipe.name)
 
 
 class _Texts(BaseModel):
-    """What the texts in a model file hold, beside the recipe."""
+    """Metadata of a model file, except for the recipe."""
 
     classes: Classes
     iteration: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 0
-    # null is a score that has no value, as average precision has none where there is no object of a size
+    # null: a score without a value, such as the average precision of sizes that do not occur
     scores: dict[str, Annotated[float, Field(strict=True)] | None] | None = None
     by_class: dict[str, Annotated[float, Field(strict=True)] | None] | None = None
 
 
 def find_model(model: str, **options: Any) -> Path:
-    """The file of a model given as a file, as the folder of a run, or by its name, in the box or on the hub.
+    """Find a model file.
 
-    What lies there under the name comes first, then the box (`dnlnet models`), then the Hugging Face hub.
-
-    `options` are of `huggingface_hub.hf_hub_download`, for a name: revision, token, cache_dir and others.
+    Args:
+        model: Model file, run folder, or name of a bundled model (`dnlnet models`) or of one on the Hugging Face hub,
+            in this order of precedence.
+        options: Options of `huggingface_hub.hf_hub_download`, such as revision, token and cache_dir.
 
     >>> find_model("street").name
     'street.safetensors'
     >>> find_model("streat")
     Traceback (most recent call last):
-    FileNotFoundError: streat: no such model file or run folder; did you mean 'street'? in the box: street
+    FileNotFoundError: streat: no such model file or run folder; did you mean 'street'? bundled models: street
     """
     path = Path(model)
     if path.is_file():
@@ -82,17 +83,16 @@ def find_model(model: str, **options: Any) -> Path:
         for name in ("best.safetensors", "last.safetensors", HUB_FILE):
             if (path / name).is_file():
                 return path / name
-    if model in BOX:
-        return BOX[model].file
+    if model in MODELS:
+        return MODELS[model].file
     if path.is_dir():
         raise FileNotFoundError(
             f"{path}: no best.safetensors or last.safetensors in it; has the run been evaluated yet?"
         )
     if _HUB_NAME.fullmatch(model) and path.suffix not in _FILE_SUFFIXES:
         return _from_hub(model, options)
-    raise FileNotFoundError(
-        f"{model}: no such model file or run folder{suggestion(model, BOX) or ';'} in the box: {', '.join(BOX)}"
-    )
+    near, known = suggestion(model, MODELS) or ";", ", ".join(MODELS)
+    raise FileNotFoundError(f"{model}: no such model file or run folder{near} bundled models: {known}")
 
 
 def open_model(model: "str | Path | ModelFile") -> ModelFile:
@@ -101,18 +101,18 @@ def open_model(model: "str | Path | ModelFile") -> ModelFile:
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """What is known about a model, without reading its weights."""
+    """Read the description of a model, without its weights."""
     metadata, _ = read_header(path)
     if "recipe" not in metadata or "classes" not in metadata:
-        raise ValueError(f"{path}: has weights but no recipe; expected a file that dnlnet train has written")
+        raise ValueError(f"{path}: has weights but no recipe; expected a file written by dnlnet train")
     return described(path, metadata)
 
 
-def read_header(path: Path) -> tuple[dict[str, str], dict[str, Kind]]:
-    """The texts that a safetensors file holds beside its tensors, and the tensors' shapes and types by name."""
+def read_header(path: Path) -> tuple[dict[str, str], dict[str, TensorKind]]:
+    """Read the metadata of a safetensors file, and the shapes and types of its tensors by name."""
     require_readable(path)
     try:
-        with safe_open(path, "np") as file:  # whose header needs no torch
+        with safe_open(path, "np") as file:  # the header needs no torch
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             kinds = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
             metadata = dict(file.metadata() or {})
@@ -124,7 +124,7 @@ def read_header(path: Path) -> tuple[dict[str, str], dict[str, Kind]]:
 
 
 def require_readable(path: Path) -> None:
-    """An error that names the file and the reason if it may not be read."""
+    """Raise with the path and the reason if the file is not readable."""
     try:
         path.open("rb").close()
     except OSError as error:
@@ -132,7 +132,7 @@ def require_readable(path: Path) -> None:
 
 
 def described(path: Path, metadata: Mapping[str, str]) -> ModelFile:
-    """What the texts in a model file, or in one exported from it, say about the model."""
+    """Parse the metadata of a model file, or of a file exported from it."""
     content: dict[str, Any] = {}
     for name in ("recipe", *_Texts.model_fields):
         try:
@@ -148,7 +148,7 @@ def described(path: Path, metadata: Mapping[str, str]) -> ModelFile:
 
 
 def write_model_file(path: Path, state: Mapping[str, "Tensor"], model: ModelFile) -> None:
-    """Write weights with what a model file says about itself; whole, or not at all."""
+    """Write weights and their description atomically."""
     from dnlnet.engine.checkpoint import save_tensors
 
     metadata = file_metadata(model.recipe, model.classes) | {"iteration": json.dumps(model.iteration)}
@@ -162,7 +162,7 @@ def write_model_file(path: Path, state: Mapping[str, "Tensor"], model: ModelFile
 
 
 def file_metadata(recipe: Recipe, classes: Classes) -> dict[str, str]:
-    """What a file of weights must say to be a model file."""
+    """Return the metadata that makes a file of weights a model file."""
     return {
         "recipe": json.dumps(shareable(recipe).stored()),
         "classes": json.dumps(asdict(classes)),
@@ -171,7 +171,7 @@ def file_metadata(recipe: Recipe, classes: Classes) -> dict[str, str]:
 
 
 def shareable(recipe: Recipe) -> Recipe:
-    """The recipe with the name of the file that its first weights came from, without the folders of this machine."""
+    """Return the recipe without the folders of this machine in the path of its initial weights."""
     weights = recipe.model.weights
     if weights is None:
         return recipe
@@ -180,7 +180,7 @@ def shareable(recipe: Recipe) -> Recipe:
 
 
 def without_folders(path: str) -> str:
-    """The name of a file alone, whatever system wrote its path.
+    """Return the file name of a path in the style of any operating system.
 
     >>> without_folders("/home/me/a.pth"), without_folders("C:\\\\me\\\\a.pth"), without_folders("imagenet")
     ('a.pth', 'a.pth', 'imagenet')

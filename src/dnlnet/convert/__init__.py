@@ -1,4 +1,4 @@
-"""Convert checkpoints of other code bases to model files of this package."""
+"""Conversion of other code bases' checkpoints to model files."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Check that converted tensors are exactly those of the recipe's network."""
+"""Comparison of converted tensors with the recipe's network."""
 
 from collections.abc import Mapping
 
@@ -7,27 +7,26 @@ from torch import Tensor
 
 from dnlnet.convert.names import their_name
 from dnlnet.recipes.schema import Recipe
-from dnlnet.registry import system_of
 
-# Counters that only cumulative averages use, and that older checkpoints lack.
+# Counters used only by cumulative averages and missing from older checkpoints.
 _COUNTERS = "num_batches_tracked"
 
 
 def match_network(
     state: Mapping[str, Tensor], recipe: Recipe, classes: int, names: Mapping[str, str] = {}
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """The tensors of the recipe's network, in its order and precision, and the original names of the others.
+    """Return the tensors of the recipe's network in its order and precision, and the original names of the others.
 
-    Raises ValueError, naming all tensors that are missing or have another shape.
+    Raises ValueError with the names of all tensors that are missing or have another shape.
 
     Args:
         state: tensors by our names.
-        recipe: describes the network.
+        recipe: recipe of the network.
         classes: number of classes.
-        names: prefixes of the original names, and ours.
+        names: table from prefixes of the original names to ours.
     """
     with torch.device("meta"):
-        network = system_of(recipe).build_model(recipe.model, classes, weights=False)
+        network = recipe.build(classes, pretrained=False)
     own: dict[str, Tensor] = network.state_dict()
     missing = [_both_names(name, names) for name in own if name not in state and not name.endswith(_COUNTERS)]
     misshapen = [
@@ -42,12 +41,12 @@ def match_network(
     ]
     if missing or misshapen or strange:
         raise ValueError(
-            f"these are not all the tensors of {describe(recipe)}"
+            f"these are not all the tensors of {describe_network(recipe)}"
             + list_names("missing", missing)
             + list_names("of another shape", misshapen)
             + list_names("of an unsupported type", strange)
         )
-    # Copies: tensors of a checkpoint may share memory, which model files do not allow.
+    # Copy, because tensors of a checkpoint may share memory and those of a model file must not.
     whole = {
         name: state[name].to(tensor.dtype, copy=True).contiguous()
         if name in state
@@ -57,20 +56,20 @@ def match_network(
     return whole, [their_name(name, names) for name in state if name not in own and not name.endswith(_COUNTERS)]
 
 
-def describe(recipe: Recipe) -> str:
-    """The network of a recipe in a few words.
+def describe_network(recipe: Recipe) -> str:
+    """Describe the network of a recipe in a few words.
 
     >>> from dnlnet.registry import find_recipe
-    >>> describe(find_recipe("cityscapes-r101-dnl"))
+    >>> describe_network(find_recipe("cityscapes-r101-dnl"))
     'a network for segmentation: resnet101s with dnl (preset paper)'
     """
     model = recipe.model
     block = "no block" if model.variant is None else f"{model.variant} (preset {model.preset})"
-    return f"a network for {recipe.task}: {model.backbone} with {block}"
+    return f"a network for {recipe.task}: {model.layers} with {block}"
 
 
 def list_names(what: str, names: list[str]) -> str:
-    """A headline with one name per line below it; empty if there are none.
+    """Return a headline with one name per line below it; empty if there are none.
 
     >>> print(list_names("missing", ["a", "b"]))
     <BLANKLINE>

@@ -1,4 +1,4 @@
-"""From the checkpoint of another code base to a model file."""
+"""Conversion of a checkpoint to a model file."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ FAMILIES: tuple[Family, ...] = (mmseg.FAMILY, torchcv.FAMILY, mmdet.FAMILY, slow
 
 
 def recognise(checkpoint: ForeignCheckpoint) -> Family | None:
-    """The family that a checkpoint belongs to, or None.
+    """Return the family of a checkpoint, or None.
 
     >>> import torch
     >>> recognise(ForeignCheckpoint(Path("a.pth"), {"fc.weight": torch.ones(2, 2)}, {})) is None
@@ -34,21 +34,21 @@ def convert(
     Args:
         path: the checkpoint.
         out: the model file to write, `.safetensors`.
-        settings: values of the recipe that replace what was found or assumed, as ``model.align_corners=true``.
-        partial: leave out tensors that the model has no place for, if they lie outside the network.
-        config: the configuration used for training, for a checkpoint that does not contain it.
+        settings: recipe settings that replace what was found or assumed, such as ``model.align_corners=true``.
+        partial: leave out tensors outside the network that the model has no place for.
+        config: training configuration, for a checkpoint that does not contain it.
     """
     if out.suffix != ".safetensors":
-        raise ValueError(f"{out}: a model file ends in .safetensors")
+        raise ValueError(f"{out}: expected a file name that ends in .safetensors")
     if out.exists() and out.samefile(path):
-        raise ValueError(f"{out}: is the checkpoint itself; give the model file another name")
+        raise ValueError(f"{out}: is the checkpoint itself; choose another name for the model file")
     checkpoint = read(path)
     family = recognise(checkpoint)
     if family is None:
         known = "; ".join(f"{row.name}: {row.source}" for row in FAMILIES)
         names = ", ".join(list(checkpoint.state)[:3])
         raise ValueError(
-            f"{path}: not a checkpoint of a code base known here (tensors {names}, ...); known are {known}"
+            f"{path}: not a checkpoint of a supported code base (tensors {names}, ...); supported: {known}"
         )
     if config is not None:
         checkpoint = _add_config(checkpoint, family, config)
@@ -66,8 +66,8 @@ def convert(
     result = replace(
         converted, state=state, recipe=recipe, notes=notes, assumed=(), unused=tuple(unused), family=family.name
     )
-    said = checkpoint.meta.get("iter")
-    iteration = said if isinstance(said, int) else recipe.schedule.iterations
+    trained = checkpoint.meta.get("iter")
+    iteration = trained if isinstance(trained, int) else recipe.schedule.iterations
     origin = f"{family.name}: {path.name}"
     write_model_file(out, state, ModelFile(out, recipe, converted.classes, iteration, None, origin))
     return result
@@ -81,24 +81,24 @@ def read(path: Path) -> ForeignCheckpoint:
 
 
 def _require_settings(converted: Converted, settings: Sequence[str]) -> None:
-    """Raise unless every assumption that decides the outputs is replaced by a setting."""
+    """Raise unless settings replace every assumption that decides the outputs."""
     if missing := [row.text for row in converted.assumed if row.required and row.holds(settings)]:
         raise ValueError(
-            "neither a configuration in the file nor its name tells what its outputs depend on; pass the "
-            f"configuration, --config FILE, or say it: {'; '.join(missing)}"
+            "its outputs depend on settings that neither the file nor its name contains; pass the configuration, "
+            f"--config FILE, or {'; '.join(missing)}"
         )
 
 
 def _add_config(checkpoint: ForeignCheckpoint, family: Family, config: Path) -> ForeignCheckpoint:
-    """The checkpoint with this configuration added."""
+    """Return the checkpoint with this configuration."""
     if family.config is None:
-        raise ValueError(f"{config}: configurations of {family.name} are not read from files; use --set instead")
+        raise ValueError(f"{config}: a {family.name} configuration cannot be read from a file; use --set")
     if not config.is_file():
         raise FileNotFoundError(f"{config}: no such configuration file")
     try:
         text = config.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"{config}: is not a text file, so not a configuration") from None
+        raise ValueError(f"{config}: is not a text file; expected a configuration") from None
     return replace(checkpoint, meta={**checkpoint.meta, family.config: text})
 
 
@@ -106,9 +106,9 @@ def _check_unused(path: Path, family: Family, unused: list[str], partial: bool) 
     inside = [name for name in unused if name.startswith(family.inside)]
     if inside:
         raise ValueError(
-            f"{path}: its network has layers that ours lacks, and its outputs would differ without them"
+            f"{path}: its network has layers that ours lacks; without them its outputs would differ"
             + list_names("unknown", inside)
         )
     if unused and not partial:
         where = list_names("unknown", unused)
-        raise ValueError(f"{path}: has tensors that the model has no place for; --partial leaves them out{where}")
+        raise ValueError(f"{path}: has tensors without a place in the model; --partial leaves them out{where}")

@@ -1,4 +1,4 @@
-"""What a file is, of any kind that the package reads; nothing in it is run."""
+"""Description of any file that the package reads; nothing in it is executed."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,11 +11,11 @@ from dnlnet.artifacts.model_file import ModelFile, described, find_model, read_h
 
 
 def describe(model: str | Path, *, check: bool = False) -> dict[str, Any]:
-    """What a model, an exported file, a checkpoint of another code base or a file of weights says about itself.
+    """Describe a model, an exported file, a checkpoint of another code base or a file of weights.
 
     Args:
         model: a file, the folder of a run, or a name on the Hugging Face hub.
-        check: build the network of a model file, and see whether the tensors are its own.
+        check: build the network of a model file and compare its tensors with those of the file.
     """
     path = find_model(str(model))
     kinds: dict[str, Callable[[Path], dict[str, Any]]] = {

@@ -1,4 +1,4 @@
-"""Families of checkpoints, one per code base, and what they are converted to."""
+"""Families of checkpoints, one per code base, and their converted form."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ from dnlnet.recipes.schema import Recipe
 
 @dataclass(frozen=True)
 class ForeignCheckpoint:
-    """A file of another code base.
+    """Checkpoint of another code base.
 
     Args:
-        path: the file; its name may say what the tensors do not.
-        state: the network's tensors by their original names, without the prefixes of wrappers.
+        path: the file, whose name may contain settings.
+        state: tensors by their original names, without the prefixes of wrappers.
         meta: the rest of the file, as plain values.
-        ignored: classes of other programs' objects in the file, which were not created.
+        ignored: classes of objects in the file that were not created.
     """
 
     path: Path
@@ -30,12 +30,12 @@ class ForeignCheckpoint:
 
 @dataclass(frozen=True)
 class Assumption:
-    """An assumption about something that the file does not say.
+    """Assumption about a setting that the file does not contain.
 
     Args:
-        text: shown to the user, with the option that changes it.
-        keys: parts of the recipe that it concerns; setting one of them replaces the assumption.
-        required: nothing speaks for it and it decides the outputs, so a setting has to replace it.
+        text: message for the user, with the option that changes the setting.
+        keys: parts of the recipe; setting one of them replaces the assumption.
+        required: the outputs depend on it and nothing supports it, so a setting has to replace it.
     """
 
     text: str
@@ -43,7 +43,7 @@ class Assumption:
     required: bool = False
 
     def holds(self, settings: Sequence[str]) -> bool:
-        """Whether none of the settings, each ``key=value``, replaces it.
+        """Return whether none of the settings, each ``key=value``, replaces it.
 
         >>> Assumption("no scale", ("model.block",)).holds(["model.block.scaled=true"])
         False
@@ -55,17 +55,17 @@ class Assumption:
 
 @dataclass(frozen=True)
 class Converted:
-    """A model of this package.
+    """Converted checkpoint.
 
     Args:
-        state: its tensors, by our names.
-        recipe: describes the network.
-        classes: its classes.
+        state: tensors by our names.
+        recipe: recipe of the network.
+        classes: classes of the model.
         notes: messages for the user.
-        assumed: what could not be read from the file.
-        unused: names of the file's tensors that have no place in the model, except those known to be unnecessary.
-        names: prefixes of the original names of its tensors, and ours.
-        family: the name of its family; set by `dnlnet.convert.convert`.
+        assumed: assumptions about settings that the file does not contain.
+        unused: names of the file's tensors without a place in the model, except those known to be unnecessary.
+        names: table from prefixes of the original names to ours.
+        family: name of its family; set by `dnlnet.convert.convert`.
     """
 
     state: dict[str, Tensor]
@@ -78,19 +78,19 @@ class Converted:
     family: str = ""
 
     def messages(self, settings: Sequence[str] = ()) -> tuple[str, ...]:
-        """All messages for the user: the notes, and the assumptions that no setting replaced."""
+        """Return the notes, and the assumptions that no setting replaces."""
         return (*self.notes, *(row.text for row in self.assumed if row.holds(settings)))
 
 
 @dataclass(frozen=True)
 class Family:
-    """The checkpoints of one code base.
+    """Checkpoints of one code base.
 
     Args:
-        name: shown to users.
-        source: what can be converted, in one line.
-        matches: whether a state dict belongs to the family, judged by its names alone.
-        convert: converts a checkpoint; raises ValueError if this package has no such network.
+        name: name of the code base.
+        source: its supported networks, in one line.
+        matches: return whether names of tensors are those of the family.
+        convert: convert a checkpoint; raises ValueError if this package has no such network.
         inside: prefixes of the names of all layers that the outputs depend on.
         config: key of the configuration's text in `ForeignCheckpoint.meta`; None if it is not text.
     """

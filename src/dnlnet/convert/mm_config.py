@@ -1,4 +1,4 @@
-"""Configurations of mmcv and mmengine: Python source of nested `dict(...)`, parsed but never run."""
+"""Configurations of mmcv and mmengine: Python source of nested `dict(...)`, parsed but never executed."""
 
 import ast
 import warnings
@@ -14,16 +14,16 @@ _LONGEST = 2_000_000  # characters
 
 
 class NotPlain:
-    """Stands for a value that is not a literal."""
+    """Placeholder for a value that is not a literal."""
 
     def __repr__(self) -> str:
         return "not a plain value"
 
 
 class MMConfig:
-    """A configuration; empty if there is none.
+    """Configuration in a checkpoint; empty if there is none.
 
-    Lists become tuples, since configurations use both alike.
+    Lists become tuples, because configurations use both alike.
 
     >>> config = MMConfig.of({"config": "a = dict(ratio=1. / 4., x=[1, 2])\\nmodel = dict(type='A', b=a)"})
     >>> config.part("model", "b")
@@ -50,17 +50,17 @@ class MMConfig:
             return cls(None, ("its configuration is not valid Python, so it was ignored",))
         if base := next((key for key in ("_base_", "read_base") if key in names), None):
             raise ValueError(
-                f"its configuration builds on other files ({base}); pass the full one, which training writes to its "
-                "folder, with --config"
+                f"its configuration builds on other files ({base}); pass the complete one, which training writes to "
+                "its folder, with --config"
             )
         return cls(names)
 
     def part(self, *path: str) -> Mapping[str, Any]:
-        """The `dict(...)` under these nested keys; empty if there is none."""
+        """Return the `dict(...)` under nested keys; empty if there is none."""
         return nested(self.names, *path)
 
     def dicts(self) -> Iterator[Mapping[str, Any]]:
-        """Every `dict(...)` in the configuration, once."""
+        """Yield every `dict(...)` in the configuration once."""
         seen: set[int] = set()
         waiting: list[Any] = [self.names]
         while waiting:
@@ -73,12 +73,12 @@ class MMConfig:
             waiting.extend(value.values() if isinstance(value, Mapping) else value)
 
     def everywhere(self, key: str) -> Iterator[Any]:
-        """All values of a key, wherever it occurs."""
+        """Yield all values of a key, wherever it occurs."""
         yield from (found[key] for found in self.dicts() if key in found)
 
 
 def require_known(part: Mapping[str, Any], where: str, known: Mapping[str, tuple[Any, ...]]) -> None:
-    """Refuse a part of a configuration in which a key has an unsupported value.
+    """Raise if a key in a part of a configuration has an unsupported value.
 
     >>> require_known({"act_cfg": {"type": "GELU"}}, "decode_head", {"act_cfg": ({"type": "ReLU"},)})
     Traceback (most recent call last):
@@ -114,16 +114,16 @@ def agreed_pixels(parts: Sequence[Mapping[str, Any]], where: str) -> Pixels | No
 
 
 def _read(text: str) -> dict[str, Any] | None:
-    """The values of all names assigned in the text; None if it is not Python."""
+    """Return the values of all names assigned in the text; None if it is not Python."""
     if len(text) > _LONGEST:
         return None
     names: dict[str, Any] = {}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python's, about source that is not ours
+            warnings.simplefilter("ignore")  # Python warns about some valid source
             tree = ast.parse(text)
         for node in tree.body:
-            if isinstance(node, ast.ImportFrom):  # of classes, in place of their names
+            if isinstance(node, ast.ImportFrom):  # classes instead of their names
                 names |= {alias.asname or alias.name: alias.name for alias in node.names}
             elif isinstance(node, ast.Assign):
                 value = _value(node.value, names)
@@ -170,13 +170,13 @@ def _keywords(words: list[ast.keyword], names: Mapping[str, Any]) -> dict[str, A
 
 
 def _short_type(part: dict[str, Any]) -> dict[str, Any]:
-    """The part with the bare name of its class: mmengine also writes `mmseg.models.backbones.resnet.ResNetV1c`."""
+    """Strip the module from the class name: mmengine also writes `mmseg.models.backbones.resnet.ResNetV1c`."""
     kind = part.get("type")
     return part | {"type": kind.rpartition(".")[2]} if isinstance(kind, str) else part
 
 
 def _number(left: Any, op: ast.operator, right: Any) -> Any:
-    """One arithmetic operation on numbers of moderate size."""
+    """Compute an arithmetic operation on numbers of moderate size."""
     if not all(isinstance(x, int | float) and abs(x) <= _LARGEST for x in (left, right)):
         return NotPlain()
     match op:

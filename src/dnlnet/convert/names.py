@@ -1,4 +1,4 @@
-"""Rename tensors by a table, from their names to ours and back."""
+"""Names of tensors and classes: theirs, and ours by a table."""
 
 from collections.abc import Mapping
 
@@ -10,11 +10,11 @@ State = Mapping[str, Tensor]
 
 
 def rename_tensors(state: State, names: Mapping[str, str]) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """The tensors under our names, and the names that are not in the table.
+    """Return the tensors by our names, and the names that are not in the table.
 
     Args:
-        state: tensors under their names.
-        names: prefixes of their names, up to a dot, and ours.
+        state: tensors by their names.
+        names: table from prefixes of their names, up to a dot, to ours.
 
     >>> import torch
     >>> theirs = {"conv.weight": torch.ones(1), "conv2.weight": torch.ones(1)}
@@ -30,7 +30,7 @@ def rename_tensors(state: State, names: Mapping[str, str]) -> tuple[dict[str, Te
 
 
 def their_name(ours: str, names: Mapping[str, str]) -> str:
-    """A tensor's original name; our name if it is not in the table.
+    """Return a tensor's original name, or our name if it is not in the table.
 
     >>> their_name("reduce.0.weight", {"conv": "reduce.0"})
     'conv.weight'
@@ -39,7 +39,7 @@ def their_name(ours: str, names: Mapping[str, str]) -> str:
 
 
 def _replace_prefix(name: str, names: Mapping[str, str]) -> str | None:
-    """The name with its longest prefix in the table replaced."""
+    """Replace the longest prefix that is in the table; None if there is none."""
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         beginning = ".".join(parts[:end])
@@ -49,7 +49,7 @@ def _replace_prefix(name: str, names: Mapping[str, str]) -> str | None:
 
 
 def flatten_convolutions(state: State, block: str) -> dict[str, Tensor]:
-    """The tensors with a block's 1 x 1 convolutions as linear maps.
+    """Return the tensors with a block's 1 x 1 convolutions as linear maps.
 
     >>> import torch
     >>> state = flatten_convolutions({"block.key.weight": torch.ones(2, 4, 1, 1)}, "block")
@@ -63,7 +63,7 @@ def flatten_convolutions(state: State, block: str) -> dict[str, Tensor]:
 
 
 def size(state: State, name: str, axis: int = 0) -> int:
-    """Size of a tensor along an axis; an error if the tensor is missing."""
+    """Return the size of a tensor along an axis. Raises ValueError if the tensor is missing."""
     if name not in state:
         raise ValueError(f"the tensor {name} is missing; is this the whole network?")
     shape = tuple(state[name].shape)
@@ -73,12 +73,12 @@ def size(state: State, name: str, axis: int = 0) -> int:
 
 
 def check_context(state: State) -> None:
-    """Refuse a block with a bottleneck for the context, as in GCNet: our block `gc` has none."""
+    """Raise for a block with a bottleneck for the context, as in GCNet: our block `gc` has none."""
     for name in state:
         if ".channel_add_conv." in name or ".channel_mul_conv." in name:
             raise ValueError(
-                f"its block has a bottleneck for the global context ({name}), as GCNet's; the block gc of this "
-                "package has none, so it cannot be converted"
+                f"its block has a bottleneck for the global context ({name}), as in GCNet; it cannot be converted, "
+                "because the block gc of this package has none"
             )
 
 

@@ -1,8 +1,8 @@
-"""Read checkpoints of other code bases without running anything in them.
+"""Reading of other code bases' checkpoints without executing anything in them.
 
 A checkpoint is a pickle, which names the classes and functions that create its objects. PyTorch's safe loader creates
-tensors and plain values, and refuses every other name. Here each such name is replaced by a class that does nothing,
-so that the file can be read; those objects are left out.
+tensors and plain values and refuses every other name. Here a class that does nothing replaces each such name, and its
+objects are left out.
 """
 
 import re
@@ -16,31 +16,31 @@ from torch import Tensor
 from dnlnet.backbones import read_content, split_checkpoint
 from dnlnet.convert.family import ForeignCheckpoint
 
-# Prefixes that wrappers add to every name.
+# Prefixes that wrappers add to all names.
 _PREFIXES = ("module.", "_orig_mod.")
 
-# What training stores besides the weights, and inference does not need.
+# Parts of a training checkpoint that inference does not need.
 _LEFT_OUT: Mapping[str, str] = {
     "optimizer": "the state of the optimiser",
     "optimizer_state": "the state of the optimiser",
     "param_schedulers": "the state of the schedule",
     "message_hub": "the log",
-    # mmengine swaps the two before it saves.
+    # mmengine swaps the two before saving.
     "ema_state_dict": "the weights without averaging (the weights are the average, as mmengine saves it)",
 }
 
-# Other programs' classes for plain values, and what replaces them.
+# Replacements of other programs' classes for plain values.
 _CONTAINERS: Mapping[str, Callable[..., Any]] = {
     "pyhocon.config_tree.ConfigTree": OrderedDict,
     "pyhocon.config_tree.ConfigList": list,
 }
 _DEPTH = 64  # deepest nesting of a configuration
-_MOST_VALUES = 1_000_000  # beside the weights; a list may hold another one twice, and so on
-_MOST = 1000  # most classes and functions; a checkpoint names about twenty
+_MOST_VALUES = 1_000_000  # besides the weights; nested lists may repeat values exponentially
+_MOST_NAMES = 1000  # most classes and functions; a checkpoint names about twenty
 
 
 class Ignored:
-    """Stands in for an object that is neither a tensor nor a plain value: accepts anything and does nothing."""
+    """Stand-in for an object that is neither a tensor nor a plain value."""
 
     kind = "an unknown kind"  # the class it stands in for
 
@@ -56,13 +56,13 @@ class Ignored:
 
 
 def read_checkpoint(path: Path) -> ForeignCheckpoint:
-    """Read a checkpoint; its `meta` is everything besides the weights, merged with the file's own `meta`."""
+    """Read a checkpoint. Its `meta` is everything besides the weights, merged with the file's own `meta`."""
     state, rest = split_checkpoint(path, read_content(path, _stand_ins))
     remove = _RemoveStandIns()
     outer = remove(rest)
     if remove.sizes[id(rest)] > _MOST_VALUES:
         raise ValueError(
-            f"{path}: holds more than {_MOST_VALUES:,} values beside its weights, some again and again; save its "
+            f"{path}: holds more than {_MOST_VALUES:,} values besides its weights, counting repeated ones; save its "
             "state dict alone"
         )
     own = outer.pop("meta", None)
@@ -71,8 +71,10 @@ def read_checkpoint(path: Path) -> ForeignCheckpoint:
 
 
 def _stand_ins(names: set[str]) -> dict[str, Callable[..., Any]]:
-    """Return what to create for these classes and functions; nothing for more of them than a checkpoint has."""
-    ignored = {name: type("Ignored", (Ignored,), {"kind": name}) for name in names} if len(names) <= _MOST else {}
+    """Return replacements of these classes and functions; none if there are too many for a checkpoint."""
+    ignored = (
+        {name: type("Ignored", (Ignored,), {"kind": name}) for name in names} if len(names) <= _MOST_NAMES else {}
+    )
     return {**ignored, **_CONTAINERS}
 
 
@@ -91,7 +93,7 @@ def strip_wrappers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def describe_left_out(checkpoint: ForeignCheckpoint) -> list[str]:
-    """What the file holds besides the weights and a model file does not, in words."""
+    """Describe the parts of the file that a model file does not keep."""
     words = [what for name, what in _LEFT_OUT.items() if name in checkpoint.meta]
     if checkpoint.ignored:
         kinds = ", ".join(kind if re.fullmatch(r"[\w.]+", kind) else ascii(kind) for kind in checkpoint.ignored[:8])
@@ -100,7 +102,7 @@ def describe_left_out(checkpoint: ForeignCheckpoint) -> list[str]:
 
 
 class _RemoveStandIns:
-    """Remove stand-ins from nested values; their classes are collected in `ignored`.
+    """Remove stand-ins from nested values and collect their classes in `ignored`.
 
     >>> remove = _RemoveStandIns()
     >>> remove({"a": [1, Ignored()], "b": Ignored()}), remove.ignored
@@ -109,8 +111,8 @@ class _RemoveStandIns:
 
     def __init__(self) -> None:
         self.ignored: set[str] = set()
-        self._done: dict[int, Any] = {}  # for values that occur several times, or inside themselves
-        self.sizes: dict[int, int] = {}  # values inside of each, by its id
+        self._done: dict[int, Any] = {}  # values may occur several times, or inside themselves
+        self.sizes: dict[int, int] = {}  # number of nested values by id
 
     def __call__(self, value: Any, depth: int = 0) -> Any:
         if isinstance(value, Ignored):

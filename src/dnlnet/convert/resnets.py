@@ -1,4 +1,4 @@
-"""Match another code base's ResNet to ours by its stem, depth, strides and dilations."""
+"""Matching of ResNets by stem, depth and dilations."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from dnlnet.errors import shown
 # Kinds of stems.
 DEEP_STEM, PLAIN_STEM = "a stem of three 3 x 3 convolutions", "a 7 x 7 convolution"
 
-Dilations = tuple[tuple[int, ...], ...]  # per stage and residual block; the last number repeats
+Dilations = tuple[tuple[int, ...], ...]  # by stage and residual block; the last number repeats
 # Defaults of our backbones, by output stride.
 _USUAL: Mapping[int, Dilations] = {
     8: ((1,), (1,), (1, 2), (2, 4)),
@@ -19,13 +19,13 @@ _USUAL: Mapping[int, Dilations] = {
 
 
 def find_resnet(state: State, prefix: str, stem: str, rows: Mapping[tuple[str, tuple[int, ...]], str]) -> str:
-    """The name of our backbone with the same stem and the same number of bottlenecks in each stage.
+    """Return the name of our backbone with this stem and the same number of bottlenecks in each stage.
 
     Args:
-        state: tensors under their names.
+        state: tensors by their names.
         prefix: prefix of `layer1` to `layer4` in the names.
-        stem: kind of stem, as in the table.
-        rows: our names.
+        stem: kind of stem.
+        rows: our names by kind of stem and number of bottlenecks.
     """
     found: dict[str, set[int]] = {}
     for name in state:
@@ -46,7 +46,7 @@ def find_resnet(state: State, prefix: str, stem: str, rows: Mapping[tuple[str, t
 
 
 def nondefault_dilations(output_stride: int, dilations: Sequence[Sequence[int]]) -> Dilations | None:
-    """The dilations of the four stages; None if they are the defaults of our backbones.
+    """Return the dilations of the four stages; None if they are the defaults of our backbones.
 
     >>> nondefault_dilations(8, [(1, 1, 1), (1,), (1, 2, 2), (2, 4, 4)]) is None
     True

@@ -167,13 +167,6 @@ def find_data_set(rows: Mapping[str, DataSet[AnyOpened]], name: str) -> DataSet[
     return rows[name]
 
 
-def required_folder(recipe: str, data_set: str, root: Path | None) -> Path:
-    """The folder of a recipe's data set, which has to be given."""
-    if root is None:
-        raise ValueError(f"{recipe} needs the folder of its data set, {data_set}: give it with --data DIR")
-    return root
-
-
 def found_or_train(find: Callable[[Path], Sequence[str]]) -> Callable[[Path], Sequence[str]]:
     """A function that lists the splits of a folder, or names `train` where it has none: opening that says why."""
 

@@ -93,7 +93,7 @@ def require_list(value: object) -> object:
 
 def _sentence(problem: Any) -> str:
     """What is wrong with one value, by its name."""
-    where = ".".join(shortened(str(part)) for part in problem["loc"])
+    where = ".".join(shortened(str(part)) for part in problem["loc"] if "=" not in str(part))  # which are tags
     if problem["type"] == "value_error":
         expected = problem["msg"].removeprefix("Value error, ")
     elif problem["type"] in _EXPECTED:

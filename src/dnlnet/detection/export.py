@@ -1,15 +1,14 @@
-"""Detectors as they are deployed, whole or their backbone with the feature pyramid: pixels in, plain tensors out."""
+"""Detectors as other programs get them, whole or only backbone and feature pyramid: pixels in, plain tensors out."""
 
 # B batch, H, W size of the image; n objects
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from dnlnet.backbones.pixels import normalised
-from dnlnet.detection.network import Detector
-from dnlnet.export import Axes, Deployed
+from dnlnet.export import Axes, Exportable
 
 
-class DeployedDetector(Deployed):
+class ExportableDetector(Exportable):
     """One image (3, H, W), at the size that it is to be looked at, to boxes, labels 1..K, scores and masks."""
 
     takes = Axes("image", (3, "height", "width"))
@@ -20,8 +19,8 @@ class DeployedDetector(Deployed):
         "objects that depends on the image"
     )
 
-    def __init__(self, network: Detector) -> None:
-        super().__init__()
+    def __init__(self, network: nn.Module, size: tuple[int, int]) -> None:
+        super().__init__(size)
         self.network = network
         self.eval()
 
@@ -31,15 +30,15 @@ class DeployedDetector(Deployed):
         return tuple(found[name] for name in self.outputs)
 
 
-class DeployedPyramid(Deployed):
+class ExportablePyramid(Exportable):
     """Images (B, 3, H, W), both sides a multiple of 32, to the maps of a detector's feature pyramid."""
 
     takes = Axes("image", ("batch", 3, "height", "width"))
     outputs = ("p2", "p3", "p4", "p5", "p6")
 
-    def __init__(self, network: Detector) -> None:
-        super().__init__()
-        self.network = network.backbone
+    def __init__(self, network: nn.Module, size: tuple[int, int]) -> None:
+        super().__init__(size)
+        self.network = network.get_submodule("backbone")
         self.eval()
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:

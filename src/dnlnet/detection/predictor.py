@@ -3,9 +3,10 @@
 # n objects; H, W size of the picture
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,6 +25,10 @@ from dnlnet.lens.show.drawable import DrawableOverlay
 from dnlnet.lens.show.panels import result_figure
 from dnlnet.lens.trace.capture import capture_blocks
 from dnlnet.names import printable
+
+if TYPE_CHECKING:
+    from dnlnet.detection.outputs import DetectionOutputs
+    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
 
 SCORE_THRESHOLD = 0.5
 
@@ -173,3 +178,15 @@ class DetectionModel:
         height, width = pixels.shape[:2]
         views = block_views(title, blocks, found.label_map(), self.covered((height, width)))
         return [replace(view, boxes=found.drawn_boxes()) for view in views]
+
+    def outputs(self, *, threshold: float = SCORE_THRESHOLD) -> "DetectionOutputs":
+        """Return the writer of files of detections that are at least as sure as `threshold`."""
+        from dnlnet.detection.outputs import DetectionOutputs
+
+        return DetectionOutputs(self, threshold)
+
+    def attend(self, models: Mapping[str, Any], request: "AttendRequest") -> "AttendResult":
+        """Show what models, of which this is one, attend to in images."""
+        from dnlnet.lens.show.attend_images import attend_images
+
+        return attend_images(models, request)

@@ -9,7 +9,8 @@ Section 5.2 does not mention the widths, the scale or the gate of a block.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dnlnet.detection.schema import DetectionRecipe, DetectorModel, InstanceData
+from dnlnet.detection.recipe import DetectionRecipe
+from dnlnet.detection.schema import DetectorModel, InstanceData
 from dnlnet.engine.settings import Optim, Schedule, Training
 from dnlnet.recipes.methods import METHODS
 from dnlnet.recipes.schema import PaperRow

@@ -1,17 +1,21 @@
-"""Schema of detection recipes."""
+"""Parts of a detection recipe: network and data."""
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from dnlnet.detection.sources import SOURCES
 from dnlnet.fields import Few, Flag, Positive, Share, Text
-from dnlnet.recipes.schema import DataPart, Model, Recipe
+from dnlnet.progress import Progress
+from dnlnet.recipes.schema import BackboneModel, DataPart
 
+if TYPE_CHECKING:
+    from dnlnet.detection.network import Detector
+
+OUTPUT_STRIDE = 32
 MOST_DETECTED = 2**25  # pixels of a resized image; those of COCO have 2^20
 
 
-class DetectorModel(Model):
+class DetectorModel(BackboneModel):
     """Model settings (see `dnlnet.detection.network.Detector`)."""
 
     backbone: str = "resnet50"
@@ -25,6 +29,27 @@ class DetectorModel(Model):
     box_beta: Positive = 1 / 9  # of the smooth L1 loss of boxes
     border_anchors: Flag = True  # also train on anchors that cross the image's border
     min_overlap: Share = 0.0  # minimum IoU of an object with its best anchor for that anchor to be positive
+
+    def build(self, classes: int, pretrained: bool, progress: Progress) -> "Detector":
+        """Build the detector for so many classes."""
+        from dnlnet.detection.network import Detector
+        from dnlnet.recipes.model import build_backbone
+
+        return Detector(
+            build_backbone(self, OUTPUT_STRIDE, pretrained, progress),
+            classes,
+            self.variant,
+            self.placement,
+            after_activation=self.after_activation,
+            boxes=self.boxes,
+            proposals=self.proposals,
+            anchor=self.anchor,
+            box_beta=self.box_beta,
+            border_anchors=self.border_anchors,
+            min_overlap=self.min_overlap,
+            preset=self.preset,
+            **self.block,
+        )
 
 
 class InstanceData(DataPart):
@@ -51,12 +76,3 @@ class InstanceData(DataPart):
                 "pixels; lower one of them"
             )
         return self
-
-
-class DetectionRecipe(Recipe):
-    """Recipe for detecting the boxes, classes and masks of objects."""
-
-    task: Literal["detection"] = "detection"
-    model: DetectorModel
-    data: InstanceData
-    sources = SOURCES

@@ -9,6 +9,8 @@ from dnlnet.data.classes import Classes
 from dnlnet.detection.data.samples import InstanceBatch, WholeBatch
 from dnlnet.detection.metric import AveragePrecision
 from dnlnet.detection.network import Detector
+from dnlnet.engine.scores import Scores, Table, class_bars, number
+from dnlnet.files import write_json
 
 MASK_THRESHOLD = 0.5
 
@@ -49,3 +51,18 @@ class DetectionTask:
     def names(self, batch: InstanceBatch) -> Sequence[str]:
         """The files that a batch comes from."""
         return batch.name
+
+    def summarize(self, metric: AveragePrecision, title: str) -> Scores:
+        """Return COCO's average precision of boxes and masks, and that of each class."""
+        values = metric.known_scores()
+        by_class = {
+            kind: dict(zip(self.classes.names, metric.class_scores(kind), strict=True)) for kind in ("box", "mask")
+        }
+        statistics = dict.fromkeys(name.split()[1] for name in values)
+        rows = [{"": kind} | {name: number(values[f"{kind} {name}"]) for name in statistics} for kind in by_class]
+        return Scores(
+            values,
+            [Table("Box AP of the classes", class_bars("AP", by_class["box"])), Table(title, rows)],
+            {**values, "by_class": by_class},
+            files={"results": lambda path: write_json(path, metric.results())},
+        )

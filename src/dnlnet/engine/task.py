@@ -5,6 +5,8 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from dnlnet.engine.scores import Scores
+
 
 class Data(Protocol):
     """Samples by index, or to train on by index and epoch."""
@@ -43,6 +45,10 @@ class Task(Protocol):
 
     def details(self, metric: Any) -> Mapping[str, Any]:
         """More than the scores, for the log; `by_class`, each class's score, is also kept with the best model."""
+        ...
+
+    def summarize(self, metric: Any, title: str) -> Scores:
+        """Return what an evaluation found, ready to be printed and written."""
         ...
 
     def names(self, batch: Any) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Networks as they are deployed: pixels in, plain tensors out."""
+"""Networks as other programs get them: pixels in, plain tensors out."""
 
 # B batch, Q query points, H, W size of the image, T frames
 
@@ -22,28 +22,41 @@ class Axes:
     name: str
     axes: tuple[str | int, ...]
 
+    @property
+    def dims(self) -> int:
+        """Number of axes that positions have: 2 in images, 3 in clips."""
+        return sum(axis in ("time", "height", "width") for axis in self.axes)
+
     def free(self, names: Sequence[str]) -> dict[int, str]:
         """The positions of those of the named axes that the input has."""
         return {place: axis for place, axis in enumerate(self.axes) if axis in names and isinstance(axis, str)}
 
 
-class Deployed(nn.Module):
-    """A network whose input is pixels in 0..255, RGB, and whose output is a tuple of tensors, named by `outputs`."""
+class Exportable(nn.Module):
+    """A network from RGB pixels in 0..255 to a tuple of tensors, named by `outputs`.
+
+    Args:
+        size: Default height and width of the input.
+    """
 
     takes: Axes
     outputs: tuple[str, ...]
-    frames: int = 1  # of a clip, which are not free
-    traced: bool = False  # what it computes depends on the image, which PyTorch's newer exporter does not follow
+    frames: int = 1  # of a clip; their number is fixed
+    traced: bool = False  # the computation depends on the image, which PyTorch's newer exporter does not follow
     remark: str = ""  # what a user should know about its files
 
+    def __init__(self, size: tuple[int, int]) -> None:
+        super().__init__()
+        self.size = size
 
-class WithMaps(Deployed):
+
+class WithMaps(Exportable):
     """Logits, and for each block the maps of chosen queries."""
 
-    def __init__(self, network: nn.Module, queries: Sequence[Query], dims: int) -> None:
-        super().__init__()
+    def __init__(self, network: nn.Module, size: tuple[int, int], queries: Sequence[Query]) -> None:
+        super().__init__(size)
         self.network, self.queries = network, list(queries)
-        self.outputs = ("logits", *_map_names(self.network, self.queries, dims))
+        self.outputs = ("logits", *_map_names(self.network, self.queries, self.takes.dims))
         self.eval()
 
     def logits(self, x: Tensor) -> Tensor:

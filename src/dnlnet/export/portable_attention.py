@@ -1,10 +1,10 @@
-"""Attention in operators that other programs have.
+"""Attention in standard operators, for exported files.
 
-The blocks' own operator is known to this package alone. In its place stand matrix products and softmaxes: over blocks
-of queries, in a loop, so that no map of N x M is formed; or over all queries at once, for runtimes without loops.
+Only this package knows the operator of the blocks. Exported files use matrix products and softmax instead: in a loop
+over blocks of queries, which never forms the N x M map, or over all queries at once, for runtimes without loops.
 
-Sharp attention has weights too small for a normal number, which processors multiply far more slowly than others. In
-blocks they are set to zero, as in the blocks' own operator.
+Sharp attention has subnormal weights, which CPUs multiply far more slowly. The loop sets them to zero, like the
+operator of the blocks.
 """
 
 # B batch, N query positions, M key positions, D embedding width, C value width, R rows of a block of queries
@@ -22,17 +22,17 @@ from dnlnet.attention import NonLocalBlock
 from dnlnet.attention.operator import attend_explicit
 
 Attention = Literal["blocked", "plain"]
-ROWS = 512  # most queries of one step of the loop
+ROWS = 512  # maximum number of queries per step of the loop
 TINY = torch.finfo(torch.float32).tiny
 
 
 def portable(network: nn.Module, attention: Attention = "blocked", *, traced: bool = False) -> nn.Module:
-    """A copy of a network whose blocks attend without this package's operator.
+    """Copy a network, with blocks that attend in standard operators.
 
     Args:
-        network: is copied.
+        network: Network to copy.
         attention: `blocked`, a loop over blocks of queries, or `plain`, the definition, which forms the N x M map.
-        traced: for PyTorch's older exporter, which has loops of its own.
+        traced: Use the loop of PyTorch's older, tracing exporter.
 
     >>> network = nn.Sequential(NonLocalBlock(8))
     >>> x = torch.rand(1, 8, 5, 6)
@@ -50,9 +50,10 @@ def portable(network: nn.Module, attention: Attention = "blocked", *, traced: bo
 
 
 def attend_plainly(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """y_i = sum_j softmax_j(q_i.k_j) v_j by its definition; a single query, of a unary term, is a weighted sum.
+    """y_i = sum_j softmax_j(q_i.k_j) v_j by its definition.
 
-    OpenVINO cannot compile the definition for a single query of fixed size, and nothing is lost by the other order.
+    A single query, of a unary term, is a weighted sum in another order, because OpenVINO cannot compile the
+    definition for one query.
     """
     if isinstance(query.shape[1], int) and query.shape[1] == 1:
         return (value.mT @ (key @ query.mT).softmax(dim=1)).mT
@@ -60,12 +61,12 @@ def attend_plainly(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """y_i = sum_j softmax_j(q_i.k_j) v_j in a loop over blocks of R queries, which exporters write as a loop.
+    """y_i = sum_j softmax_j(q_i.k_j) v_j in a loop over blocks of R queries, which is exported as a loop.
 
-    Sizes may be free. There are always two blocks or more, of nearly equal sizes: exporters would take a single one
-    for a number of blocks that is always one. For the same reason nothing asks how results lie in memory.
+    Sizes may be free. There are always at least two blocks, of nearly equal size, because exporters would fix the
+    number of blocks at one otherwise. For the same reason the code never asks for memory layouts.
     """
-    from torch._higher_order_ops.scan import scan  # brings half of the compiler
+    from torch._higher_order_ops.scan import scan  # late: imports half of the compiler
 
     batch, count, width = *query.shape[:2], value.shape[2]
     if isinstance(count, int) and count <= ROWS:
@@ -79,16 +80,16 @@ def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         attended = torch.hardshrink(weights, TINY) @ value
         return nothing.clone(), attended.transpose(0, 1).clone(memory_format=torch.contiguous_format)
 
-    # The last block is filled up with repetitions of the last query. A scan must carry something along.
+    # The last query is repeated to fill the last block. A scan must carry a tensor.
     chosen = torch.arange(blocks * rows).clamp(max=count - 1).view(blocks, rows)
     attended: Tensor = scan(attend_block, torch.zeros(1), chosen)[1]  # (N/R, R, B, C)
     return attended.view(blocks * rows, batch, width).index_select(0, torch.arange(count)).transpose(0, 1)
 
 
 def _compiled_loop() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """`attend_in_blocks` compiled for the older exporter, which would unroll any other loop."""
+    """Return `attend_in_blocks` compiled for the older exporter, which unrolls other loops."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is as old as the exporter
+        warnings.simplefilter("ignore")  # torch.jit.script is deprecated
         return partial(torch.jit.script(_attend_in_traced_blocks), most=ROWS, tiny=TINY)
 
 

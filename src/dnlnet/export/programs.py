@@ -1,4 +1,4 @@
-"""Deployed networks as files that run without this package, and what the files compute."""
+"""Exported files (ONNX and PyTorch programs), and functions that run them."""
 
 import json
 import warnings
@@ -13,42 +13,41 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.errors import load_extra
-from dnlnet.export.network import Deployed
+from dnlnet.export.network import Exportable
 from dnlnet.signals import hold_stop_signals
 
 Arrays = dict[str, NDArray[Any]]
-TOLERANCE = 1e-4  # as a share of an output's largest value: rounding in float32
-# The newest operators that PyTorch's tracing exporter knows.
-_TRACED_OPSET = 17
+TOLERANCE = 1e-4  # of an output's largest value, for rounding in float32
+_TRACED_OPSET = 17  # the newest that PyTorch's tracing exporter knows
 
 
 def write_onnx(
-    deployed: Deployed, path: Path, example: Tensor, free: Sequence[str], about: Mapping[str, str]
+    exportable: Exportable, path: Path, example: Tensor, free: Sequence[str], about: Mapping[str, str]
 ) -> None:
-    """Write a network as an ONNX file, with what is known about it in the file's metadata.
+    """Write a network as an ONNX file.
 
     Args:
-        deployed: what to write.
-        path: of the file.
-        example: an input.
-        free: names of axes that may have other lengths than in the example: batch, height, width, time.
-        about: texts by name, kept in the file.
+        exportable: Network.
+        path: File.
+        example: Example input.
+        free: Names of axes whose length may differ from the example: batch, height, width, time.
+        about: Metadata of the file, as texts by name.
     """
     onnx = load_extra("onnx", "onnx")
     operators = load_extra("onnxscript", "onnx").opset18
-    # PyTorch's exporters can crash if an exception comes at any moment, so a signal waits for their end.
+    # An exception inside PyTorch's exporters can crash the process, so signals wait until they end.
     with warnings.catch_warnings(), torch.no_grad(), hold_stop_signals():
-        warnings.simplefilter("ignore")  # of PyTorch's own exporters, about themselves
-        axes = deployed.takes.free(free)
-        if deployed.traced:
-            _trace(deployed, path, example, axes)
+        warnings.simplefilter("ignore")  # PyTorch's exporters warn about themselves
+        axes = exportable.takes.free(free)
+        if exportable.traced:
+            _trace(exportable, path, example, axes)
         else:
             program = torch.onnx.export(
-                deployed,
+                exportable,
                 (example,),
                 dynamo=True,
-                input_names=[deployed.takes.name],
-                output_names=list(deployed.outputs),
+                input_names=[exportable.takes.name],
+                output_names=list(exportable.outputs),
                 dynamic_shapes=(dict(axes),) if axes else None,
                 custom_translation_table={torch.ops.aten.hardshrink.default: partial(_shrink, operators)},
                 verbose=False,
@@ -63,17 +62,16 @@ def write_onnx(
 
 
 def _shrink(operators: Any, weights: Any, lambd: float) -> Any:
-    """Weights of attention, which are not negative, with zeros in place of subnormal numbers.
+    """Set subnormal attention weights to zero with one operator; PyTorch's exporter would use three.
 
-    PyTorch's exporter takes three operators for it. Runtimes have this one in single precision alone; in double
-    precision, nothing is as small.
+    Runtimes have this operator only in single precision. In double precision no weight is as small.
     """
     single = weights.dtype == load_extra("onnx", "onnx").TensorProto.FLOAT
     return operators.ThresholdedRelu(weights, alpha=lambd) if single else operators.Identity(weights)
 
 
 def _forget_sources(graph: Any) -> None:
-    """Take out of every node, also inside of loops, where in which file of this machine it was called."""
+    """Remove the source files and lines of this machine from every node, including those in loops."""
     for node in graph.node:
         del node.metadata_props[:]
         for attribute in node.attribute:
@@ -82,7 +80,7 @@ def _forget_sources(graph: Any) -> None:
 
 
 def _loop_instead_of_scanning(graph: Any) -> None:
-    """Write every Scan as the Loop that computes the same: more runtimes know it (OpenVINO has no such Scan)."""
+    """Replace every Scan by an equal Loop, which more runtimes support (OpenVINO lacks this Scan)."""
     helper = load_extra("onnx", "onnx").helper
     integer, boolean = (load_extra("onnx", "onnx").TensorProto.DataType.Value(name) for name in ("INT64", "BOOL"))
     nodes = []
@@ -114,8 +112,8 @@ def _loop_instead_of_scanning(graph: Any) -> None:
     graph.node.extend(nodes)
 
 
-def _trace(deployed: Deployed, path: Path, example: Tensor, axes: Mapping[int, str]) -> None:
-    """By tracing: how many objects there are depends on the image, which the newer exporter does not follow."""
+def _trace(exportable: Exportable, path: Path, example: Tensor, axes: Mapping[int, str]) -> None:
+    """Export by tracing. The newer exporter cannot handle a number of objects that depends on the image."""
 
     def transpose(graph: Any, tensor: Any) -> Any:
         order = list(range(tensor.type().dim()))
@@ -124,21 +122,21 @@ def _trace(deployed: Deployed, path: Path, example: Tensor, axes: Mapping[int, s
     torch.onnx.register_custom_op_symbolic("aten::mT", transpose, _TRACED_OPSET)  # type: ignore[attr-defined]
     try:
         torch.onnx.export(
-            deployed,
+            exportable,
             (example,),
             str(path),
             dynamo=False,
             opset_version=_TRACED_OPSET,
-            input_names=[deployed.takes.name],
-            output_names=list(deployed.outputs),
-            dynamic_axes={deployed.takes.name: dict(axes)} if axes else None,
+            input_names=[exportable.takes.name],
+            output_names=list(exportable.outputs),
+            dynamic_axes={exportable.takes.name: dict(axes)} if axes else None,
         )
     finally:
         torch.onnx.unregister_custom_op_symbolic("aten::mT", _TRACED_OPSET)  # type: ignore[attr-defined]
 
 
 def read_onnx(path: Path, threads: int = 0) -> Callable[[Tensor], Arrays]:
-    """What an ONNX file computes, in ONNX Runtime on the processor: outputs by name; 0 threads are one a core."""
+    """Return a function that runs an ONNX file in ONNX Runtime on the CPU; 0 threads means one per core."""
     runtime = load_extra("onnxruntime", "onnx")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -149,38 +147,38 @@ def read_onnx(path: Path, threads: int = 0) -> Callable[[Tensor], Arrays]:
 
 
 def write_program(
-    deployed: Deployed, path: Path, example: Tensor, free: Sequence[str], about: Mapping[str, str]
+    exportable: Exportable, path: Path, example: Tensor, free: Sequence[str], about: Mapping[str, str]
 ) -> None:
-    """Write a network as a program for `torch.export.load`, which needs PyTorch alone. As `write_onnx`."""
-    if deployed.traced:
+    """Write a network as a program for `torch.export.load`, which needs only PyTorch. See `write_onnx`."""
+    if exportable.traced:
         raise ValueError(
-            "a whole detector cannot become a PyTorch program, for the number of objects depends on the image; "
-            "write it as onnx, or its backbone and pyramid alone with --part pyramid"
+            "a whole detector cannot become a PyTorch program, because the number of objects depends on the image; "
+            "use the format onnx, or export only its backbone and pyramid with --part pyramid"
         )
-    axes = dict.fromkeys(deployed.takes.free(free), torch.export.Dim.DYNAMIC)
+    axes = dict.fromkeys(exportable.takes.free(free), torch.export.Dim.DYNAMIC)
     with torch.no_grad(), hold_stop_signals():
-        program = torch.export.export(deployed, (example,), dynamic_shapes=(axes,) if axes else None)
-    for part in program.graph_module.modules():  # also inside of loops
+        program = torch.export.export(exportable, (example,), dynamic_shapes=(axes,) if axes else None)
+    for part in program.graph_module.modules():  # including loops
         for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
             node.meta.pop("stack_trace", None)  # names files of this machine
-    about = {**about, "outputs": json.dumps(deployed.outputs)}
+    about = {**about, "outputs": json.dumps(exportable.outputs)}
     torch.export.save(program, path, extra_files=dict(about))
 
 
 def read_program(path: Path) -> Callable[[Tensor], Arrays]:
-    """What a PyTorch program computes: outputs by name."""
+    """Return a function that runs a PyTorch program."""
     extra: dict[str, Any] = {"outputs": ""}
     program = torch.export.load(path, extra_files=extra).module()
     names = json.loads(extra["outputs"])
     return lambda x: _named(names, program(x))
 
 
-def computed(deployed: Deployed) -> Callable[[Tensor], Arrays]:
-    """What the network itself computes here: outputs by name."""
+def computed(exportable: Exportable) -> Callable[[Tensor], Arrays]:
+    """Return a function that runs the network itself."""
 
     def compute(x: Tensor) -> Arrays:
         with torch.no_grad():
-            return _named(deployed.outputs, deployed(x))
+            return _named(exportable.outputs, exportable(x))
 
     return compute
 
@@ -190,7 +188,7 @@ def _named(names: Sequence[str], outputs: Sequence[Tensor]) -> Arrays:
 
 
 def largest_difference(expected: Arrays, found: Arrays) -> dict[str, float]:
-    """Of each output, the largest difference as a share of its largest value; infinite where shapes differ.
+    """Return the largest difference of each output relative to its largest value; infinite if shapes differ.
 
     >>> largest_difference({"a": np.array([1.0, 4.0])}, {"a": np.array([1.0, 5.0])})
     {'a': 0.25}

@@ -1,4 +1,4 @@
-"""Networks in runtimes other than PyTorch, on the processor, in float32."""
+"""Networks in runtimes other than PyTorch, on the CPU in float32."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -12,40 +12,40 @@ from torch import Tensor, nn
 
 from dnlnet.backbones.fold import first_tensor
 from dnlnet.errors import require_package, unknown
-from dnlnet.export.network import FREE_AXES, Axes, Deployed
+from dnlnet.export.network import FREE_AXES, Axes, Exportable
 from dnlnet.export.portable_attention import portable
 from dnlnet.export.programs import TOLERANCE, largest_difference, read_onnx, write_onnx
 
 Run = Callable[[Tensor], Tensor]
-_TRACED, _TRIED = (65, 67), (96, 80)  # heights and widths
+_EXPORTED, _CHECKED = (65, 67), (96, 80)  # heights and widths of inputs
 
 
-class FirstOutput(Deployed):
-    """A network as it is, with the first of its outputs alone."""
+class FirstOutput(Exportable):
+    """A network with only its first output."""
 
     outputs = ("output",)
 
     def __init__(self, network: nn.Module, dims: int) -> None:
-        super().__init__()
+        super().__init__(_EXPORTED)
         self.network = network
         lengths = ("height", "width") if dims == 2 else ("time", "height", "width")
         self.takes = Axes("input", ("batch", 3, *lengths))
         self.eval()
 
     def forward(self, x: Tensor) -> tuple[Tensor]:
-        """What the network puts out first."""
+        """Return the first output of the network."""
         return (first_tensor(self.network(x)),)
 
 
 class InRuntime(nn.Module):
-    """The first output of a network, for inputs of any batch, height and width, computed in another runtime.
+    """The first output of a network, computed in another runtime for any batch, height and width.
 
-    It is compared with the network before it is used.
+    It is compared with the network's own output before use.
 
     Args:
-        network: takes normalised images, or clips, in evaluation mode.
-        runtime: onnxruntime or openvino, which must be installed: see `require_backend`.
-        frames: of a clip; none for images.
+        network: Network in evaluation mode for normalised images or clips.
+        runtime: onnxruntime or openvino, which must be installed (see `require_backend`).
+        frames: Frames of a clip; empty for images.
 
     >>> network = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU())
     >>> x = torch.rand(1, 3, 20, 30)
@@ -55,41 +55,41 @@ class InRuntime(nn.Module):
 
     def __init__(self, network: nn.Module, runtime: str, frames: Sequence[int] = ()) -> None:
         super().__init__()
-        tried = torch.randn(1, 3, *frames, *_TRIED)
+        example = torch.randn(1, 3, *frames, *_CHECKED)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "network.onnx"
-            write_network(network, path, tried, free=True)
+            write_network(network, path, example, free=True)
             self.run = open_network(path, runtime, torch.get_num_threads())
         with torch.no_grad():
             device = next(network.parameters()).device
-            expected, found = first_tensor(network(tried.to(device))).cpu(), self.run(tried)
+            expected, found = first_tensor(network(example.to(device))).cpu(), self.run(example)
         (difference,) = largest_difference({"output": expected.numpy()}, {"output": found.numpy()}).values()
         if not difference <= TOLERANCE:
             raise ValueError(
-                f"{runtime} computes something else than the network: a difference of {difference:.2g} of the "
-                f"largest value, more than {TOLERANCE:g}; use torch"
+                f"{runtime} differs from the network by {difference:.2g} of the largest value, more than "
+                f"{TOLERANCE:g}; use torch"
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the network puts out first."""
+        """Return the first output of the network."""
         return self.run(x)
 
 
 def write_network(network: nn.Module, path: Path, image: Tensor, *, free: bool = False) -> None:
-    """Write the network as an ONNX file that takes images, or clips, like this one, or of other sizes too."""
-    if free:  # A batch of one would be taken for a batch that is always one.
-        image = torch.randn(2, *image.shape[1:-2], *_TRACED)
-    deployed = FirstOutput(portable(network), image.dim() - 2)
-    write_onnx(deployed, path, image, FREE_AXES if free else (), {})
+    """Write the network as an ONNX file for images or clips of this size, or of any size if `free`."""
+    if free:  # from a batch of one, the exporter would fix the batch at one
+        image = torch.randn(2, *image.shape[1:-2], *_EXPORTED)
+    exportable = FirstOutput(portable(network), image.dim() - 2)
+    write_onnx(exportable, path, image, FREE_AXES if free else (), {})
 
 
 def open_network(path: Path, runtime: str, threads: int) -> Run:
-    """What a file of `write_network` computes in a runtime; the file may go afterwards."""
+    """Open a file of `write_network` in a runtime. The file may be deleted afterwards."""
     return _RUNTIMES[runtime][1](path, threads)
 
 
 def require_backend(backend: str) -> None:
-    """An error if there is no such backend, torch or a runtime, or if it is not installed.
+    """Raise if a backend, torch or a runtime, is unknown or not installed.
 
     >>> require_backend("openvno")
     Traceback (most recent call last):
@@ -111,16 +111,16 @@ def _onnxruntime(path: Path, threads: int) -> Run:
 
 @cache
 def _openvino_core() -> Any:
-    """One for the whole process, and to its end.
+    """Return the one core of this process, which lives until the end.
 
-    Each has a stack for signals, and puts the one that it found back when it goes. Of two, the second one would put
-    back that of the first, which is gone by then, and the next signal would end the process.
+    Each core installs a signal stack and restores the previous one when it is deleted. The second of two would
+    restore the stack of the first, which is gone by then, and the next signal would end the process.
     """
     return import_module("openvino").Core()
 
 
 def _openvino(path: Path, threads: int) -> Run:
-    # By default it computes in bfloat16 where the processor can.
+    # The default is bfloat16 on CPUs that support it.
     settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
     model = _openvino_core().compile_model(path, "CPU", settings)
     return lambda x: torch.from_numpy(model(x.numpy())[0].copy())

@@ -1,26 +1,27 @@
 """The backbone that a recipe's model describes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import nn
 
 from dnlnet.backbones import Backbone, load_weights
 from dnlnet.backbones.weights import LoadReport, match_tensors, read_state_dict
-from dnlnet.box import BOX, WEIGHTS
-from dnlnet.recipes.schema import IMAGENET, Model
+from dnlnet.bundled import MODELS, WEIGHTS
+from dnlnet.progress import SILENT, Progress
+from dnlnet.recipes.schema import IMAGENET, BackboneModel, Model
 
 
 def build_backbone(
-    model: Model,
+    model: BackboneModel,
     output_stride: int | None,
-    weights: bool,
-    report: Callable[[str], None] = lambda _: None,
+    pretrained: bool,
+    progress: Progress = SILENT,
     dilations: Sequence[Sequence[int]] | None = None,
 ) -> Backbone:
-    """The backbone of a recipe's model, with the weights that it names if they are wanted."""
-    source = model.weights if weights else None
-    boxed = WEIGHTS.get(model.backbone) if source == IMAGENET else None
+    """Build the backbone of a recipe's model; `pretrained` loads the weights that it names."""
+    source = model.weights if pretrained else None
+    bundled = WEIGHTS.get(model.backbone) if source == IMAGENET else None
     backbone = Backbone(
         model.backbone,
         output_stride,
@@ -28,17 +29,17 @@ def build_backbone(
         dilations=dilations,
         ceil_pool=model.ceil_pool,
         pixels=model.network_pixels(),
-        pretrained=source == IMAGENET and boxed is None,
+        pretrained=source == IMAGENET and bundled is None,
     )
-    if boxed is not None:
-        report(f"{model.backbone}: ImageNet weights that dnlnet carries: {load_weights(backbone, boxed)}")
+    if bundled is not None:
+        progress.say(f"{model.backbone}: ImageNet weights bundled with dnlnet: {load_weights(backbone, bundled)}")
     elif source is not None and source != IMAGENET:
-        report(f"{source}: {load_weights(backbone, _file(source))}")
+        progress.say(f"{source}: {load_weights(backbone, _file(source))}")
     return backbone
 
 
 def load_whole(network: nn.Module, model: Model) -> LoadReport:
-    """Load all that fits of the trained model that the recipe's `weights` name, in place, and report what did not."""
+    """Load every fitting tensor of the trained model that `weights` names, in place, and report the rest."""
     assert model.weights is not None
     path = _file(model.weights)
     fitting, report = match_tensors(network.state_dict(), read_state_dict(path), lambda name: False)
@@ -51,6 +52,6 @@ def load_whole(network: nn.Module, model: Model) -> LoadReport:
 
 
 def _file(source: str) -> Path:
-    """A file of weights, or that of a model in the box."""
+    """Return a weights file, given its path or the name of a bundled model."""
     path = Path(source)
-    return BOX[source].file if source in BOX and not path.exists() else path
+    return MODELS[source].file if source in MODELS and not path.exists() else path

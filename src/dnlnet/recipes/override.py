@@ -48,6 +48,8 @@ def override(recipe: AnyRecipe, settings: Sequence[str]) -> AnyRecipe:
         if not separator:
             raise ValueError(f"--set {shortened(setting)}: expected key=value, for example optim.lr=0.02")
         _replace(content, type(recipe), key.strip(), _read(setting, text))
+        if key.strip() == "model.network":
+            _keep_known(content["model"], type(recipe))
     return validated(type(recipe), content, "--set ").model_copy(update={"paper": None, "measured": None})
 
 
@@ -91,17 +93,17 @@ def shorthands(
 
 
 def setting_keys(kind: type[BaseModel], beginning: str = "") -> list[str]:
-    """All keys that a setting of this kind of recipe can have, with dots.
+    """Return all keys that a setting of this kind of recipe can have, with dots.
 
     >>> from dnlnet.registry import find_recipe
     >>> [key for key in setting_keys(type(find_recipe("camvid-mbv2-dnl"))) if key.endswith("iterations")]
     ['schedule.iterations']
     """
-    keys = []
+    keys: list[str] = []
     for name, field in kind.model_fields.items():
-        part = None if get_origin(field.annotation) is tuple else _part(field.annotation)
-        inner = setting_keys(part, f"{beginning}{name}.") if part is not None else []
-        keys += inner or [beginning + name]
+        parts = [] if get_origin(field.annotation) is tuple else _parts(field.annotation)
+        inner = [key for part in parts for key in setting_keys(part, f"{beginning}{name}.")]
+        keys += dict.fromkeys(inner or [beginning + name])
     return keys
 
 
@@ -112,35 +114,42 @@ def _read(setting: str, text: str) -> Any:
         raise ValueError(f"--set {shortened(setting)}: the value {error}; write it as in YAML, or quote it") from None
 
 
-def _replace(content: dict[str, Any], kind: type[BaseModel], key: str, value: object) -> None:
+def _replace(content: dict[str, Any], recipe: type[BaseModel], key: str, value: object) -> None:
     """Set the value under a dotted key, whose every part has to be a field, or a key of a free mapping."""
-    recipe = kind
     *parents, last = key.split(".")
-    known: list[str] | None = list(kind.model_fields)
+    kinds = [recipe]  # of the part that is reached; none in a free mapping
     for depth, name in enumerate([*parents, last]):
-        if known is not None and name not in known:
+        fields = {field: info for kind in kinds for field, info in kind.model_fields.items()}
+        if kinds and name not in fields:
             where = shortened(".".join(key.split(".")[:depth]))
             same = [one for one in setting_keys(recipe) if one.endswith(f".{name}")]
             if depth == 0 and same:
                 raise ValueError(f"unknown key {shown(name)} of a recipe; did you mean {' or '.join(same)}?")
-            raise unknown(f"key {'of ' + where if where else 'of a recipe'}", name, known)
+            raise unknown(f"key {'of ' + where if where else 'of a recipe'}", name, fields)
         if depth == len(parents):
             content[name] = value
             return
-        part = _part(kind.model_fields[name].annotation) if known is not None else None
-        if content.get(name) is None and (part is not None or known is None):
+        free = not kinds
+        kinds = _parts(fields[name].annotation) if kinds else []
+        if content.get(name) is None and (kinds or free):
             content[name] = {}
         if not isinstance(content.get(name), dict):
             raise ValueError(
                 f"--set {shortened(key)}: {shortened(name)} is {shown(content.get(name))}, a value that has no parts"
             )
         content = content[name]
-        known, kind = (list(part.model_fields), part) if part is not None else (None, kind)
 
 
-def _part(annotation: Any) -> type[BaseModel] | None:
-    """The part that a field holds, also where it may be None."""
-    for candidate in (annotation, *getattr(annotation, "__args__", ())):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
+def _keep_known(model: dict[str, Any], recipe: type[BaseModel]) -> None:
+    """Drop the settings of a model that its new kind of network does not have."""
+    for kind in _parts(recipe.model_fields["model"].annotation):
+        if kind.model_fields["network"].default == model["network"]:
+            for name in model.keys() - kind.model_fields.keys():
+                del model[name]
+
+
+def _parts(annotation: Any) -> list[type[BaseModel]]:
+    """Return the kinds of parts that a field may hold, also where it may be None."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [part for inner in getattr(annotation, "__args__", ()) for part in _parts(inner)]

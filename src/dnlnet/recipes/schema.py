@@ -1,7 +1,10 @@
 """What every recipe says, as frozen values that are checked when they are made; each system adds its own parts."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self, TypeVar
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
@@ -9,6 +12,8 @@ from dnlnet.attention import PRESETS, VARIANTS
 from dnlnet.attention.spec import resolve_settings
 from dnlnet.backbones import BACKBONES
 from dnlnet.backbones.pixels import CAFFE, DEVIATION, MEAN, Pixels
+from dnlnet.data.catalog import DataSet, Samples, find_data_set
+from dnlnet.data.classes import Classes
 from dnlnet.engine.settings import Optim, RunSettings, Schedule, Training
 from dnlnet.errors import unknown
 from dnlnet.fields import (
@@ -20,7 +25,18 @@ from dnlnet.fields import (
     Score,
     Text,
 )
+from dnlnet.progress import SILENT, Progress
+from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.sources import Source
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from dnlnet.data.check import Report
+    from dnlnet.engine.task import Task
+    from dnlnet.export import Exportable
+    from dnlnet.recipes.predictor import Predictor
 
 Number = TypeVar("Number", int, float)
 
@@ -36,7 +52,7 @@ class PixelNumbers(Part):
 
 
 def pixel_fields(pixels: Pixels) -> dict[str, Any]:
-    """Return the fields of a `Model` whose network takes these pixels.
+    """Return the fields of a `BackboneModel` whose network takes these pixels.
 
     >>> pixel_fields(Pixels()), pixel_fields(CAFFE)
     ({}, {'caffe_pixels': True})
@@ -47,48 +63,39 @@ def pixel_fields(pixels: Pixels) -> dict[str, Any]:
 
 
 class Model(Part):
-    """What all networks with blocks have: a backbone, where its weights come from, and the blocks' attention."""
+    """The attention of a network, and the weights that the network starts with."""
 
-    backbones: ClassVar[Mapping[str, object]] = BACKBONES
-
-    backbone: str
-    stride_in_1x1: Flag = False
-    ceil_pool: Flag = False
-    caffe_pixels: Flag = False  # blue first, minus Caffe's mean
-    pixels: PixelNumbers | None = None  # None is ImageNet's, red first, unless `caffe_pixels`
-    weights: Text | None = IMAGENET  # `imagenet`: the box's, or else timm's own; a name in the box; or a file
-    whole: Flag = False  # those of a trained model are for all of the network, where they fit, not the backbone alone
+    weights: Text | None = None
+    whole: Flag = False  # `weights` is a trained model: load all of it that fits, not only the backbone
     variant: str | None = None  # None is the baseline, without a block
     preset: str = "paper"
     block: Mapping[str, Any] = {}  # fields of `dnlnet.BlockSettings`
 
+    @property
+    def layers(self) -> str:
+        """What the network is built on, in words."""
+        return "layers of its own"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ignore_fields_of_earlier_versions(cls, content: Any, info: ValidationInfo) -> Any:
+        """Drop stored fields that this kind of network never used."""
+        if info.context is None or not info.context.get("stored") or not isinstance(content, dict):
+            return content
+        return {name: value for name, value in content.items() if name not in cls.unused}
+
+    unused: ClassVar[frozenset[str]] = frozenset()  # fields that stored models of this kind may have
+
     @model_validator(mode="after")
-    def _whole_is_of_a_trained_model(self) -> Self:
+    def _whole_needs_a_trained_model(self) -> Self:
         if self.whole and self.weights in (None, IMAGENET):
             raise ValueError(f"model.whole=true needs a trained model as model.weights, got {self.weights}")
         return self
-
-    @model_validator(mode="after")
-    def _pixels_are_given_once(self) -> Self:
-        if self.caffe_pixels and self.pixels is not None:
-            raise ValueError("model.caffe_pixels=true and model.pixels contradict each other; give one of them")
-        return self
-
-    def network_pixels(self) -> Pixels:
-        """Return how the network's pixels are normalised."""
-        if self.pixels is None:
-            return CAFFE if self.caffe_pixels else Pixels()
-        return Pixels(self.pixels.mean, self.pixels.deviation, self.pixels.blue_first)
 
     @field_validator("variant")
     @classmethod
     def _known_variant(cls, variant: str | None) -> str | None:
         return variant if variant is None else _known("variant", variant, VARIANTS)
-
-    @field_validator("backbone")
-    @classmethod
-    def _known_backbone(cls, backbone: str) -> str:
-        return _known("backbone", backbone, cls.backbones)
 
     @field_validator("preset")
     @classmethod
@@ -105,6 +112,41 @@ class Model(Part):
             block = {**_past_options(variant, preset), **block}
         resolve_settings(VARIANTS[variant or "dnl"], preset, **block)
         return block
+
+
+class BackboneModel(Model):
+    """A network on a pretrained backbone."""
+
+    backbones: ClassVar[Mapping[str, object]] = BACKBONES
+
+    backbone: str
+    stride_in_1x1: Flag = False
+    ceil_pool: Flag = False
+    caffe_pixels: Flag = False  # blue first, minus Caffe's mean
+    pixels: PixelNumbers | None = None  # None is ImageNet's, red first, unless `caffe_pixels`
+    weights: Text | None = IMAGENET  # ImageNet weights (bundled ones, or timm's), a bundled model, or a file
+
+    @property
+    def layers(self) -> str:
+        """What the network is built on, in words."""
+        return self.backbone
+
+    @model_validator(mode="after")
+    def _pixels_are_given_once(self) -> Self:
+        if self.caffe_pixels and self.pixels is not None:
+            raise ValueError("model.caffe_pixels=true and model.pixels contradict each other; give one of them")
+        return self
+
+    def network_pixels(self) -> Pixels:
+        """Return how the network's pixels are normalised."""
+        if self.pixels is None:
+            return CAFFE if self.caffe_pixels else Pixels()
+        return Pixels(self.pixels.mean, self.pixels.deviation, self.pixels.blue_first)
+
+    @field_validator("backbone")
+    @classmethod
+    def _known_backbone(cls, backbone: str) -> str:
+        return _known("backbone", backbone, cls.backbones)
 
 
 class DataPart(Part):
@@ -135,8 +177,35 @@ class Measured(Part):
     machine: str
 
 
+@dataclass(frozen=True)
+class HubCard:
+    """What a model card on the Hugging Face hub says about every model of a task.
+
+    Args:
+        pipeline: Name of the task on the hub.
+        example: Name of a file to predict.
+        use: One line of Python that uses a model.
+    """
+
+    pipeline: str
+    example: str
+    use: str
+
+
 class Recipe(Part):
-    """One row of a table: what is trained on what, how, and how it is tested. Each system has its own kind."""
+    """One row of a table: what is trained, on what, how, and how it is tested.
+
+    Each task has one subclass, which is all the rest of the package knows about the task.
+
+    Attributes:
+        data_sets: Data sets of the task by name.
+        starter: Name of the small recipe for users' own data.
+        unit: What a batch holds.
+        class_score: Name of the score that the log holds for each class.
+        score_files: Names of the files that its scores can be written to.
+        card: Model card of its models.
+        sources: Where the values of the paper's recipes come from.
+    """
 
     name: FileName
     task: str
@@ -147,7 +216,122 @@ class Recipe(Part):
     training: Training = Training()
     paper: PaperRow | None = None
     measured: Measured | None = None
-    sources: ClassVar[Sequence[Source]] = ()  # of the values of the paper's recipes
+
+    data_sets: ClassVar[dict[str, DataSet[Any]]]
+    starter: ClassVar[str]
+    unit: ClassVar[str] = "images"
+    class_score: ClassVar[str]
+    score_files: ClassVar[tuple[str, ...]] = ()
+    card: ClassVar[HubCard]
+    sources: ClassVar[Sequence[Source]] = ()
+
+    @property
+    def uses_features(self) -> bool:
+        """Whether training uses features of a frozen backbone, which can be kept."""
+        return False
+
+    @model_validator(mode="after")
+    def _only_features_can_be_kept(self) -> Self:
+        if self.training.cache and not self.uses_features:
+            raise ValueError(
+                "training.cache keeps the features of a frozen backbone, and this recipe uses none; set it to false"
+            )
+        return self
+
+    @abstractmethod
+    def build(self, classes: int, *, pretrained: bool = True, progress: Progress = SILENT) -> "nn.Module":
+        """Build the network; `pretrained` loads the weights that the recipe names."""
+
+    def first_network(self, run: RunContext, classes: int, *, pretrained: bool = True) -> "nn.Module":
+        """Return the network as training starts with it, built once per run from the run's seed."""
+
+        def build() -> "nn.Module":
+            import torch
+
+            from dnlnet.recipes.model import load_whole
+
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(run.seed)
+                network = self.build(classes, pretrained=pretrained, progress=run.progress)
+            if pretrained and self.model.whole:
+                run.progress.say(f"{self.model.weights}, whole: {load_whole(network, self.model)}")
+            return network
+
+        return run.once("network", build)
+
+    @abstractmethod
+    def training_samples(self, run: RunContext, split: str, phase: int = 0) -> Samples:
+        """Return the samples that one phase of the schedule trains on."""
+
+    def validation_samples(self, run: RunContext, split: str) -> Samples:
+        """Return the samples that a run is scored on while it trains."""
+        return self.test_samples(run.data, split)
+
+    @abstractmethod
+    def test_samples(self, root: Path | None, split: str) -> Samples:
+        """Return the samples of a split to score a trained model on."""
+
+    @abstractmethod
+    def training_task(self, classes: Classes, run: RunContext, validation: Samples | None = None) -> "Task":
+        """Return the losses to minimise and the metric of the validation samples."""
+
+    def test_task(self, classes: Classes, samples: Samples) -> "Task":
+        """Return the task that scores a trained model on these samples."""
+        return self.training_task(classes, RunContext(), samples)
+
+    @abstractmethod
+    def predictor(self, network: "nn.Module", classes: Classes, device: "torch.device | str" = "cpu") -> "Predictor":
+        """Return the object that uses a trained network."""
+
+    @abstractmethod
+    def exportable(self, network: "nn.Module") -> "Exportable":
+        """Return the network as other programs get it. A subclass may take further keyword arguments."""
+
+    @classmethod
+    @abstractmethod
+    def check_data(cls, opened: Any, progress: Callable[[], None] | None = None) -> "Report":
+        """Read every file of a split."""
+
+    @property
+    @abstractmethod
+    def training_size(self) -> tuple[int, ...]:
+        """Lengths of a training sample after batch and colours."""
+
+    @property
+    def cost_size(self) -> tuple[int, ...] | None:
+        """Lengths of the input that the network's cost is counted for; None if the cost depends on the content."""
+        return self.training_size
+
+    @property
+    def size_text(self) -> str:
+        """The training size in words."""
+        return "x".join(map(str, self.training_size))
+
+    @property
+    def class_count(self) -> int | None:
+        """Number of classes of the recipe's data, None if only the data say it."""
+        row = find_data_set(self.data_sets, self.data.name)
+        return row.class_count if row.classes is None else len(row.classes)
+
+    def open(self, root: Path | None, split: str) -> Any:
+        """Open a split of the recipe's data set in this folder."""
+        if root is None:
+            raise ValueError(
+                f"{self.name} needs the folder of its data set, {self.data.name}: give it with --data DIR"
+            )
+        return find_data_set(self.data_sets, self.data.name).open(root, split)
+
+    def measured_part(self, network: "nn.Module") -> "nn.Module":
+        """Return the part of the network that runs on a batch of training size; its memory is estimated."""
+        return network
+
+    def fold(self, network: "nn.Module") -> "nn.Module":
+        """Return the same function with batch norms folded into convolutions."""
+        import torch
+
+        from dnlnet.backbones.fold import fold_batch_norms
+
+        return fold_batch_norms(network, torch.zeros(1, 3, *(min(length, 64) for length in self.training_size)))
 
     def stored(self) -> dict[str, Any]:
         """As plain data, for a run or a trained model: without the scores of its row, which are not theirs.

@@ -24,7 +24,6 @@ from dnlnet.lens.trace.capture import capture
 from dnlnet.lens.trace.choice import layer_number
 from dnlnet.libraries.transformer import Transformer, load_transformer
 from dnlnet.progress import SILENT, Progress
-from dnlnet.registry import system_of
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.labelled import labelled_data_set, open_split
 from dnlnet.runs.probe import LinearProbe, PatchFeatures, PatchModel, images_of, train_probe
@@ -89,17 +88,16 @@ def ablate_model(
         progress: Observer of each measurement.
     """
     file = read_model_file(find_model(str(model)))
-    system = system_of(file.recipe)
     samples = open_test_data(file, None if data is None else Path(data), split)
     count = len(samples) if limit is None else min(limit, len(samples))
-    task = system.test_task(file.recipe, file.classes, samples, {})
+    task = file.recipe.test_task(file.classes, samples)
     device = torch.device(default_device())
     network = load_network(file).to(device).eval()
 
     def score(number: int, name: str, progress: Progress = progress) -> dict[str, float | None]:
         part: Subset[Any] = Subset(samples, range(number))  # type: ignore[arg-type]
         metric = evaluate_task(task, network, part, device=device, name=name, progress=progress)
-        return dict(system.scores(metric, file.classes, file.recipe.name).values)
+        return dict(task.summarize(metric, file.recipe.name).values)
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="no attention was seen")

@@ -38,7 +38,7 @@ def attend(
     ``save("explore.html")`` for the page, and ``plot()``, and a notebook shows it by itself.
 
     Args:
-        model: a trained model; a model file, the folder of a run, a name in the box or on the Hugging Face hub; or a
+        model: a trained model; a model file, run folder, bundled model, or name on the Hugging Face hub; or a
             transformer of another library: `timm:NAME`, `torchvision:NAME`, `transformers:NAME_OR_FOLDER`.
         inputs: a picture as `TrainedModel.predict` takes it, a video, a folder of them, or a list of all these.
         queries: points in pixels, (x, y), or (x, y, frame) in a clip; default: points well inside the regions.
@@ -71,8 +71,14 @@ def attend(
         advance=advance,
     )
     if known is not None:
-        folder = None if data is None else Path(data)
-        result = known.system.attend(picture_models(models), request, folder, known.file.recipe.data.name)
+        recipe = known.file.recipe
+        finder = getattr(recipe, "label_finder", None)
+        if data is not None and finder is None:
+            raise ValueError(
+                f"--data shows the labels of pixels, and the data of a {recipe.task} model have none: leave it out"
+            )
+        labels = {} if data is None or finder is None else {"labels": finder(Path(data))}
+        result: AttendResult = known.predictor.attend(picture_models(models), request, **labels)
     elif data is not None:
         raise ValueError(f"--data: {model} knows no classes of pixels, so labels cannot be shown")
     else:

@@ -30,12 +30,12 @@ def check_data(
     progress.say(f"opening {name} in {root}")  # long lists take a minute
     known = data_sets()
     row = find_data_set({one: row for one, (_, row) in known.items()}, name)
-    system, _ = known[name]
+    kind, _ = known[name]
     chosen, missing = _open(row, root, splits, images)
     reports = {}
     for split, opened in chosen.items():
         with progress.track(opened.name, len(opened)) as bar:
-            reports[split] = system.check(opened, bar.advance)
+            reports[split] = kind.check_data(opened, bar.advance)
     return reports, missing
 
 

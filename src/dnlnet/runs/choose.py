@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from dnlnet.box import BOX
+from dnlnet.bundled import MODELS
 from dnlnet.data.catalog import DataSet
 from dnlnet.errors import require_package
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
-from dnlnet.registry import RECIPES, System, data_sets, find_recipe, system_of
+from dnlnet.registry import RECIPES, data_sets, find_recipe
 from dnlnet.runs.run_folder import RUN_FILE, require_run_folder
 
 _FEW_ITERATIONS = 10_000
@@ -31,8 +31,8 @@ def choose_recipe(root: Path) -> tuple[Recipe, str]:
         raise ValueError(
             f"{root}: looks like no known data set; {hint}; dnlnet data list shows all, or give a RECIPE"
         )
-    system, row = found
-    recipe = _small_recipe(system, row, root)
+    kind, row = found
+    recipe = _small_recipe(kind, row, root)
     scored = f"scored on {recipe.data.test}" if recipe.data.test else "with no split to be scored on"
     return recipe, (
         f"{root} has {', '.join(row.signs)}, the layout of {row.name}: training {recipe.name}, a small "
@@ -42,7 +42,7 @@ def choose_recipe(root: Path) -> tuple[Recipe, str]:
 
 def require_suitable(recipe: Recipe, root: Path) -> None:
     """An error that names a recipe that suits, if a folder looks like another data set than the recipe's."""
-    row = system_of(recipe).data_sets.get(recipe.data.name)
+    row = recipe.data_sets.get(recipe.data.name)
     if row is None or not row.signs or row.has_signs(root):
         return
     found = _recognised(root)
@@ -60,11 +60,11 @@ def require_ready(recipe: Recipe, root: Path | None, out: Path) -> None:
         _require_folder(root)
         require_suitable(recipe, root)
     require_run_folder(out)
-    row = system_of(recipe).data_sets.get(recipe.data.name)
+    row = recipe.data_sets.get(recipe.data.name)
     if row is not None and row.package is not None:
         require_package(*row.package)
     weights = None if (out / RUN_FILE).exists() else recipe.model.weights  # a run that goes on has its own
-    if weights is not None and weights != "imagenet" and weights not in BOX and not Path(weights).is_file():
+    if weights is not None and weights != "imagenet" and weights not in MODELS and not Path(weights).is_file():
         raise FileNotFoundError(f"{weights}: no such file of weights; give another with --weights FILE, or none")
 
 
@@ -74,18 +74,18 @@ def _require_folder(root: Path) -> None:
         raise FileNotFoundError(f"{root}: {kind}; give that of the data with --data DIR")
 
 
-def _recognised(root: Path) -> tuple[System[Any], DataSet[Any]] | None:
+def _recognised(root: Path) -> tuple[type[Recipe], DataSet[Any]] | None:
     _require_folder(root)
-    return next(((system, row) for system, row in data_sets().values() if row.recognises(root)), None)
+    return next(((kind, row) for kind, row in data_sets().values() if row.recognises(root)), None)
 
 
 def _inside(root: Path) -> list[Path]:
     return sorted(path for path in root.iterdir() if path.is_dir())
 
 
-def _small_recipe(system: System[Any], row: DataSet[Any], root: Path) -> Recipe:
+def _small_recipe(kind: type[Recipe], row: DataSet[Any], root: Path) -> Recipe:
     """The starter's twin for this data set, if there is one, or else the starter with its data set replaced."""
-    starter = find_recipe(system.starter)
+    starter = find_recipe(kind.starter)
     twins = (one for one in RECIPES.values() if one.model == starter.model and one.data.name == row.name)
     small = (one for one in twins if one.schedule.iterations <= _FEW_ITERATIONS and not one.schedule.then)
     recipe = next(small, starter)

@@ -10,7 +10,7 @@ import torch
 
 from dnlnet.artifacts.load import TrainedModel, load, load_network
 from dnlnet.attention.spec import find_variant
-from dnlnet.box import PHOTOS
+from dnlnet.bundled import PHOTOS
 from dnlnet.data.pictures import read_pixels
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.engine.train import Outcome
@@ -23,7 +23,7 @@ from dnlnet.lens.show.panels import save_figure
 from dnlnet.progress import SILENT, Prefixed, Progress
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
-from dnlnet.registry import find_recipe, system_of
+from dnlnet.registry import find_recipe
 from dnlnet.runs.consistency import consistency
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.train import train
@@ -31,7 +31,7 @@ from dnlnet.segmentation.metric import ConfusionMatrix
 from dnlnet.segmentation.predictor import Prediction
 
 STEPS = 400
-BOXED = "street"  # the model that looks at the photographs
+MODEL = "street"  # the model that looks at the photographs
 BOUNDARY_WIDTH = 2  # of scenes of 96 pixels; the paper's 5 are of images of 1024
 
 # Share of the steps in which the learning rate rises. Trained without, DNL of seed 1 ended at 0.81 mIoU, not 0.86.
@@ -112,8 +112,8 @@ def run_demo(
             raise ValueError(f"{folder} is a file, and --out needs a folder there; choose another --out")
     runs = {name: out / "runs" / f"{name}-{steps}-{seed}" for name in names}
     street, page = out / "street.png", out / "explore.html"
-    boxed = load(BOXED)
-    photographs = [_look_at_photograph(photo, boxed, progress) for photo in PHOTOS]
+    bundled = load(MODEL)
+    photographs = [_look_at_photograph(photo, bundled, progress) for photo in PHOTOS]
     save_figure(attention_figure(photographs[0], photographs[0].interior_points()), street)
     _write_page(page, photographs)
     progress.say(f"written: {street}, {page}; now two small networks learn from nothing, and join them")
@@ -128,12 +128,12 @@ def run_demo(
 
 
 def _look_at_photograph(photo: Path, model: TrainedModel, progress: Progress) -> AttendedImage:
-    """A photograph with what the model in the box makes of it."""
+    """Return an image with the predictions and attention of the bundled model."""
     pixels = read_pixels(photo)
-    views = model.predictor.views(BOXED, pixels)
+    views = model.predictor.views(MODEL, pixels)
     shares = Prediction(pixels, views[0].prediction, model.classes).shares()
     largest = ", ".join(f"{name} {share:.0%}" for name, share in list(shares.items())[:4])
-    progress.say(f"{BOXED}: {photo.name}: {largest}")
+    progress.say(f"{MODEL}: {photo.name}: {largest}")
     return AttendedImage(photo.name, pixels, views, classes=model.classes)
 
 
@@ -150,12 +150,12 @@ def _train(variant: str, recipe: Recipe, run: Path, seed: int, progress: Progres
         raise StoppedError(outcome)
     # Not the best: that one is chosen by the scenes that are scored here.
     model = load(run / "last.safetensors")
-    system, classes = system_of(recipe), model.classes
+    classes = model.classes
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # as for the run: the weights that it began with
-        untrained = system.build_model(recipe.model, len(classes))
+        untrained = recipe.build(len(classes))
     scenes = open_test_data(model.file, None)
-    task = system.test_task(recipe, classes, scenes, {})
+    task = recipe.test_task(classes, scenes)
     before, after = (
         evaluate(task, network, scenes, device=torch.device("cpu"))
         for network in (untrained, load_network(model.file))

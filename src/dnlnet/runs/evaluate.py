@@ -11,7 +11,7 @@ from dnlnet.engine import distributed
 from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.engine.scores import Scores
 from dnlnet.progress import BARS, Progress
-from dnlnet.registry import require_options, system_of
+from dnlnet.registry import require_options
 from dnlnet.runs.run_folder import remembered_data
 
 
@@ -40,16 +40,18 @@ def evaluate(
         progress: Observer of the samples of this process.
     """
     file = open_model(model)
-    system, recipe = system_of(file.recipe), file.recipe
-    require_options(recipe.task, system.evaluation_options, options or {})
+    recipe, changed = file.recipe, getattr(file.recipe, "tested", None)
+    require_options(recipe.task, changed, options or {})
+    if changed is not None:
+        recipe = changed(**options or {})
     samples = open_test_data(file, remembered_data(file.path) if data is None else Path(data), split)
     with distributed.process_group(device) as place:
         network = load_for_inference(file)
-        task = system.test_task(recipe, file.classes, samples, options or {})
+        task = recipe.test_task(file.classes, samples)
         metric = evaluate_task(task, network.to(place), samples, device=place, workers=workers, progress=progress)
         if not distributed.is_main():
             return None
-        return system.scores(metric, file.classes, f"{recipe.name} after {file.iteration} iterations")
+        return task.summarize(metric, f"{recipe.name} after {file.iteration} iterations")
 
 
 def open_test_data(model: ModelFile, data: Path | None, split: str | None = None) -> Samples:
@@ -58,7 +60,7 @@ def open_test_data(model: ModelFile, data: Path | None, split: str | None = None
     split = recipe.data.test if split is None else split
     if split is None:
         raise ValueError(f"{recipe.name} is trained on all that is labelled; say what to score it on with --split")
-    samples = system_of(recipe).test_data(recipe, data, split)
+    samples = recipe.test_samples(data, split)
     if tuple(samples.classes.names) != tuple(model.classes.names):
         ours, theirs = (
             f"{len(some)} classes ({', '.join(some.names[:3])}, ...)" for some in (model.classes, samples.classes)

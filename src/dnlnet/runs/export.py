@@ -3,18 +3,19 @@
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import ModelFile, file_metadata, open_model, write_model_file
 from dnlnet.engine.memory import require_memory
 from dnlnet.errors import unknown
-from dnlnet.export import FREE_AXES, Attention, Deployed, Query, portable
+from dnlnet.export import FREE_AXES, Attention, Exportable, Query, portable
 from dnlnet.export.programs import (
     TOLERANCE,
     Arrays,
@@ -26,7 +27,7 @@ from dnlnet.export.programs import (
     write_program,
 )
 from dnlnet.files import atomic_write, json_text
-from dnlnet.registry import system_of
+from dnlnet.registry import require_options
 from dnlnet.segmentation.data.scenes import SMALLEST, scene
 
 Format = Literal["onnx", "torch", "safetensors"]
@@ -106,12 +107,15 @@ def export(
         raise ValueError("a safetensors file holds weights alone: axes, maps and parts are for onnx and torch")
     allowed = tolerance if tolerance is not None else HALF_TOLERANCE if half else TOLERANCE
     file = open_model(model)
-    system, path = system_of(file.recipe), Path(path)
+    recipe, path = file.recipe, Path(path)
+    asked = ({"queries": queries} if queries else {}) | ({"part": part} if part != "whole" else {})
+    require_options(recipe.task, recipe.exportable, asked)
+    exportable: Callable[[nn.Module], Exportable] = partial(recipe.exportable, **asked)  # type: ignore[arg-type]
     if path.exists() and path.samefile(file.path):
         raise ValueError(f"{path}: is the model itself; choose another file")
     network = load_network(file).eval()
-    reference = system.deployed(file.recipe, network, queries, part)
-    lengths = size or system.deployed_size(file.recipe)
+    reference = exportable(network)
+    lengths = size or reference.size
     example = example_input(reference, lengths)
     with atomic_write(path) as temporary:
         if form == "safetensors":
@@ -119,13 +123,13 @@ def export(
             write_model_file(temporary, state, file)
             read = deepcopy(network)
             read.load_state_dict(load_file(temporary))
-            compute = computed(system.deployed(file.recipe, read, queries, part))
+            compute = computed(exportable(read))
         else:
             write, run = _PROGRAMS[form]
             # A batch of one would be taken for a batch that is always one.
             traced = example_input(reference, lengths, 2) if "batch" in free else example
-            folded = portable(system.fold(network), attention, traced=reference.traced)
-            write(system.deployed(file.recipe, folded, queries, part), temporary, traced, free, _about(file))
+            folded = portable(recipe.fold(network), attention, traced=reference.traced)
+            write(exportable(folded), temporary, traced, free, _about(file))
             compute = run(temporary)
         expect = computed(reference)
         inputs = [example, *_others(reference, example, free)]
@@ -139,32 +143,32 @@ def export(
     return exported
 
 
-def example_input(deployed: Deployed, size: tuple[int, int], batch: int = 1) -> Tensor:
+def example_input(exportable: Exportable, size: tuple[int, int], batch: int = 1) -> Tensor:
     """Generated scenes as an input of this height and width, in 0..255; in a clip every frame is another scene."""
     if min(size) < SMALLEST:
         raise ValueError(f"the size must be at least {SMALLEST} x {SMALLEST} pixels, got {size[0]} x {size[1]}")
-    frames = deployed.frames
+    frames = exportable.frames
     values = batch * frames * size[0] * size[1] * 3
     require_memory(8 * values, f"an input of {size[0]} x {size[1]} pixels", "lower --size")
     images = torch.stack([torch.from_numpy(scene(seed, size)[0]) for seed in range(batch * frames)]) * 255
-    if "time" in deployed.takes.axes:
+    if "time" in exportable.takes.axes:
         return images.view(batch, frames, *images.shape[1:]).transpose(1, 2).contiguous()
-    return images if "batch" in deployed.takes.axes else images[0]
+    return images if "batch" in exportable.takes.axes else images[0]
 
 
 def _halved(tensor: Tensor) -> Tensor:
     return tensor.half() if tensor.is_floating_point() else tensor
 
 
-def _others(deployed: Deployed, example: Tensor, free: Sequence[str]) -> list[Tensor]:
+def _others(exportable: Exportable, example: Tensor, free: Sequence[str]) -> list[Tensor]:
     """An input of other lengths on every free axis."""
-    axes = set(deployed.takes.free(free).values())
+    axes = set(exportable.takes.free(free).values())
     if not axes:
         return []
     height, width = (
         length + _EXTRA * (axis in axes) for axis, length in zip(FREE_AXES[1:], example.shape[-2:], strict=True)
     )
-    return [example_input(deployed, (height, width), 2 if "batch" in axes else 1)]
+    return [example_input(exportable, (height, width), 2 if "batch" in axes else 1)]
 
 
 def _tried(compute: Callable[[Tensor], Arrays], x: Tensor) -> Arrays:
@@ -180,9 +184,9 @@ def _about(model: ModelFile) -> dict[str, str]:
     return file_metadata(model.recipe, model.classes) | scores | {"pixels": "RGB in 0..255"}
 
 
-def _axes(deployed: Deployed, example: Tensor, free: Sequence[str]) -> str:
-    lengths = {**dict(enumerate(example.shape)), **deployed.takes.free(free)}
-    return f"{deployed.takes.name} ({', '.join(str(lengths[place]) for place in sorted(lengths))})"
+def _axes(exportable: Exportable, example: Tensor, free: Sequence[str]) -> str:
+    lengths = {**dict(enumerate(example.shape)), **exportable.takes.free(free)}
+    return f"{exportable.takes.name} ({', '.join(str(lengths[place]) for place in sorted(lengths))})"
 
 
 def _shape(x: Tensor) -> str:

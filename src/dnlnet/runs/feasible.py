@@ -6,7 +6,6 @@ from dnlnet.engine import distributed
 from dnlnet.engine.memory import require_memory, step_bytes
 from dnlnet.engine.optim import freeze, set_training_mode
 from dnlnet.recipes.schema import Recipe
-from dnlnet.registry import system_of
 
 _WORKER_BYTES = 100_000_000  # of a process that reads data, at least
 _ADVICE = "lower schedule.batch, the size in data or model.width, or raise schedule.accumulate"
@@ -26,17 +25,16 @@ def require_feasible(recipe: Recipe, classes: int, workers: int = 0, device: tor
     """
     require_memory(workers * _WORKER_BYTES, f"reading with {workers} processes", "lower --workers")
     count = max(1, recipe.schedule.batch // recipe.schedule.accumulate // distributed.world_size())
-    system = system_of(recipe)
-    shape = (count, 3, *system.training_size(recipe))
+    shape = (count, 3, *recipe.training_size)
     what = f"a step of {' x '.join(map(str, shape))} values"
     require_memory(4 * torch.Size(shape).numel(), what, _ADVICE, device)
     with torch.device("meta"):
-        network = system.build_model(recipe.model, classes, weights=False)
+        network = recipe.build(classes, pretrained=False)
         batch = torch.empty(shape)
     freeze(network, recipe.training.frozen)
     set_training_mode(network, recipe.training.frozen_statistics)
     try:
-        needed = step_bytes(system.training_part(network), batch)
+        needed = step_bytes(recipe.measured_part(network), batch)
     except (RuntimeError, ValueError) as error:  # what PyTorch's layers raise for an input that they cannot take
         raise ValueError(f"the network cannot take {what}: {str(error).strip().splitlines()[0]}") from None
     halves = 1 if recipe.training.precision == "float32" else 2

@@ -63,7 +63,7 @@ def predict(
     Args:
         model: what predicts: a trained model, with the backend that it was loaded with, or what `dnlnet.load` takes.
         inputs: pictures, or videos for a video model, and folders of them; results in these are left out.
-        out: gets the folders that the model's system writes.
+        out: gets the folders that the model's task writes.
         options: of the results: `submission` and `max_pixels` of a segmentation model, `threshold` of a detector.
         force: overwrite.
         start: called with the number of pictures of this process.
@@ -72,8 +72,8 @@ def predict(
         done: called with what became of each picture, in order.
     """
     trained = model if isinstance(model, TrainedModel) else load(model)
-    require_options(trained.system.name, trained.system.output_options, options or {})
-    outputs = trained.system.outputs(trained.predicting, **(options or {}))
+    require_options(trained.file.recipe.task, trained.runtime_predictor.outputs, options or {})
+    outputs = trained.runtime_predictor.outputs(**(options or {}))
     for address in filter(is_url, inputs):
         raise ValueError(f"{address}: give files and folders, or call the model with the address: model({address!r})")
     paths = [Path(given) for given in inputs]

@@ -15,7 +15,7 @@ from dnlnet.engine.log import read_log
 from dnlnet.files import atomic_write
 from dnlnet.lens.show.panels import save_figure
 from dnlnet.names import fenced, in_figure, in_markdown
-from dnlnet.registry import stored_system
+from dnlnet.registry import recipe_kind
 from dnlnet.runs.run_folder import RUN_FILE, read_run
 
 SMOOTHING = 0.95
@@ -33,7 +33,7 @@ def write_report(folder: Path) -> Path:
     parts = [f"# {in_markdown(run['recipe']['name'])}", _summary(run, steps), "![loss](loss.png)"]
     if evaluations:
         save_figure(score_figure(evaluations), folder / "scores.png")
-        parts += ["![scores](scores.png)", _scores(evaluations, stored_system(run["recipe"]).class_score)]
+        parts += ["![scores](scores.png)", _scores(evaluations, recipe_kind(run["recipe"]).class_score)]
     parts += [
         "## Recipe",
         fenced(yaml.safe_dump(_shareable(run), sort_keys=False, allow_unicode=True).strip(), "yaml"),

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,10 @@ from dnlnet.engine.ownership import lock_run_folder
 from dnlnet.engine.train import CHECKPOINTS, Outcome, resume_point
 from dnlnet.engine.train import train as run_stages
 from dnlnet.files import atomic_write
-from dnlnet.progress import BARS, SILENT, Progress, Tracker
-from dnlnet.recipes.model import load_whole
+from dnlnet.progress import BARS, SILENT, Progress
+from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.schema import Recipe
-from dnlnet.registry import find_recipe, parse_recipe, system_of
+from dnlnet.registry import find_recipe, parse_recipe
 from dnlnet.runs.choose import choose_recipe, require_ready
 from dnlnet.runs.feasible import require_feasible
 from dnlnet.runs.run_folder import CACHE, RUN_FILE, read_run, require_run_folder
@@ -72,32 +71,16 @@ def train(
         watch = progress if distributed.is_main() else SILENT
         distributed.in_main(lambda: require_run_folder(out))
         stack.enter_context(lock_run_folder(out, watch))
-        system = system_of(recipe)
-        count = system.class_count(recipe)
+        count = recipe.class_count
         if count is not None:  # before the data are opened, which may take long
             require_feasible(recipe, count, workers, place)
+        context = RunContext(root, seed, place, _cache_folder(recipe, out, cache), unpacked, watch)
         splits = [recipe.data.train, *(phase.train for phase in recipe.schedule.then)]
-        kept = _cache_folder(recipe, out, cache)
-        features = _tracked(watch, "features", stack)
-        draw = partial(
-            system.training_data,
-            recipe,
-            root,
-            seed=seed,
-            unpacked=unpacked,
-            cache=kept,
-            report=watch.say,
-            progress=features,
-        )
-        training = [draw(split=split, phase=phase) for phase, split in enumerate(splits)]
+        training = [recipe.training_samples(context, split, phase) for phase, split in enumerate(splits)]
         classes = training[0].classes
         if count is None:
             require_feasible(recipe, len(classes), workers, place)
-        validation = None
-        if recipe.data.test is not None:
-            validation = system.validation_data(
-                recipe, root, recipe.data.test, cache=kept, report=watch.say, progress=features
-            )
+        validation = None if recipe.data.test is None else recipe.validation_samples(context, recipe.data.test)
         _require_same_classes(recipe, training, validation)
         description: dict[str, Any] = {}
 
@@ -107,15 +90,9 @@ def train(
 
         distributed.in_main(compare)
         start = resume_point(out, watch)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = system.build_model(recipe.model, len(classes), weights=start is None, report=watch.say)
-            if start is None and recipe.model.whole:
-                watch.say(f"{recipe.model.weights}, whole: {load_whole(model, recipe.model)}")
+        model = recipe.first_network(context, len(classes), pretrained=start is None)
         distributed.in_main(lambda: _require_space(out, model, recipe))
-        task = system.training_task(
-            recipe, classes, validation, average=distributed.mean_over_processes, device=place, report=progress.say
-        )
+        task = recipe.training_task(classes, context, validation)
         distributed.in_main(lambda: _create_or_verify_run(out, description))
         return run_stages(
             task,
@@ -127,28 +104,9 @@ def train(
             start=start,
             validation=validation,
             metadata=file_metadata(recipe, classes),
-            unit=system.unit,
+            unit=recipe.unit,
             progress=watch,
         )
-
-
-def _tracked(progress: Progress, name: str, stack: ExitStack) -> Callable[[int, int], None]:
-    """Return a callback that tracks counted work under a name until it is done."""
-    bar, before = stack.enter_context(ExitStack()), 0
-    tracker: Tracker | None = None
-
-    def show(done: int, total: int) -> None:
-        nonlocal tracker, before
-        if tracker is None and done < total:
-            tracker, before = bar.enter_context(progress.track(name, total)), 0
-        if tracker is not None and done > before:
-            tracker.advance(done - before)
-            before = done
-        if done == total:
-            bar.close()
-            tracker = None
-
-    return show
 
 
 def _require_same_classes(recipe: Recipe, training: Sequence[Samples], validation: Samples | None) -> None:

@@ -2,9 +2,11 @@
 
 # K classes, H, W size of the picture
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,6 +26,11 @@ from dnlnet.lens.show.panels import result_figure
 from dnlnet.lens.trace.capture import capture_blocks
 from dnlnet.names import printable
 from dnlnet.segmentation.inference import MARGIN, Inference, Network, tiled_labels, tiles
+
+if TYPE_CHECKING:
+    from dnlnet.data.labelled import Labels
+    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
+    from dnlnet.segmentation.outputs import SegmentationOutputs
 
 MAX_PIXELS = 4_000_000
 TILE_PIXELS = 1_048_576  # attention takes time quadratic in them, and networks are trained on crops no larger
@@ -158,3 +165,20 @@ class SegmentationModel:
         with capture_blocks(self.network) as blocks:
             prediction = once.predict(pixels, max_pixels=height * width)
         return block_views(title, blocks, prediction.labels, once.inference.covered((height, width)))
+
+    def outputs(self, *, submission: str | None = None, max_pixels: int = MAX_PIXELS) -> "SegmentationOutputs":
+        """Return the writer of files of predictions, as `submission` wants them if it is given."""
+        from dnlnet.segmentation.outputs import SegmentationOutputs
+
+        return SegmentationOutputs(self, submission, max_pixels)
+
+    def attend(
+        self,
+        models: Mapping[str, Any],
+        request: "AttendRequest",
+        labels: "Callable[[Path], Labels | None] | None" = None,
+    ) -> "AttendResult":
+        """Show what models, of which this is one, attend to in images, with their labels if these can be found."""
+        from dnlnet.lens.show.attend_images import attend_images
+
+        return attend_images(models, request, labels)

@@ -1,364 +1,273 @@
-"""Semantic segmentation as a system: what the rest of the package asks of it, and where it is.
+"""The segmentation recipe: what it trains on, learns, scores and exports.
 
-Recipes and data sets are known without torch; what needs it imports it where it is called.
+Recipes and data sets are known without torch; methods import what needs it.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from dnlnet.data.catalog import Samples, find_data_set, required_folder
+from pydantic import model_validator
+
+from dnlnet.data.catalog import Samples
 from dnlnet.data.classes import Classes
 from dnlnet.data.validated import validated
-from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.errors import unknown
+from dnlnet.progress import SILENT, Progress
+from dnlnet.recipes.context import RunContext
+from dnlnet.recipes.schema import HubCard, Recipe
 from dnlnet.segmentation.data.check import PixelReport, check_pixels, require_labels
 from dnlnet.segmentation.data.sets import DATA_SETS, find_labels
 from dnlnet.segmentation.data.unpacked import unpack_into
 from dnlnet.segmentation.data.views import View
-from dnlnet.segmentation.recipes import segmentation_recipes
-from dnlnet.segmentation.schema import Evaluation, SegmentationRecipe, SegmentorModel
+from dnlnet.segmentation.schema import AnySegmentorModel, Data, Evaluation, Frozen, Loss
+from dnlnet.segmentation.sources import SOURCES
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import nn
 
-    from dnlnet.export import Deployed, Query
-    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
-    from dnlnet.segmentation.metric import ConfusionMatrix
-    from dnlnet.segmentation.outputs import SegmentationOutputs
+    from dnlnet.data.labelled import LabelledImages, Labels
+    from dnlnet.export import Query
+    from dnlnet.segmentation.data.features import Source
+    from dnlnet.segmentation.export import ExportableSegmentor
     from dnlnet.segmentation.predictor import SegmentationModel
     from dnlnet.segmentation.task import SegmentationTask
 
-SCENES = "scenes"  # generated, so they have no folder
+SCENES = "scenes"  # generated, without a folder
+# The settings of a backbone that its features depend on, besides its weights.
+_FEATURE_SETTINGS = {"backbone", "output_stride", "dilations", "stride_in_1x1", "ceil_pool", "caffe_pixels", "pixels"}
 
 
-class Segmentation:
+class SegmentationRecipe(Recipe):
     """Classes of pixels."""
 
-    name = "segmentation"
-    recipe_type = SegmentationRecipe
+    task: Literal["segmentation"] = "segmentation"
+    model: AnySegmentorModel
+    data: Data
+    loss: Loss = Loss()
+    evaluation: Evaluation = Evaluation()
+
     data_sets = DATA_SETS
     starter = "folder-mbv2_frozen-dnl"
-    unit = "images"
     class_score = "IoU"
-    evaluation_options = ("whole", "window", "scales", "flip")
     score_files = ("picture",)
-    output_options = ("submission", "max_pixels")
-    pipeline = "image-segmentation"
-    example = "picture.jpg"
-    use = 'model.predict("picture.jpg").overlay()  # (H, W, 3), the classes over the picture'
+    card = HubCard(
+        "image-segmentation",
+        "picture.jpg",
+        'model.predict("picture.jpg").overlay()  # (H, W, 3), the classes over the image',
+    )
+    sources = SOURCES
 
-    def recipes(self) -> Iterable[SegmentationRecipe]:
-        """Every recipe."""
-        return segmentation_recipes()
+    @property
+    def uses_features(self) -> bool:
+        """Whether training uses features of a frozen backbone, which can be kept."""
+        return isinstance(self.model, Frozen)
 
-    def build_model(
-        self,
-        model: SegmentorModel,
-        classes: int,
-        *,
-        weights: bool = True,
-        report: Callable[[str], None] = lambda _: None,
-    ) -> nn.Module:
-        """The network of a recipe.
+    @model_validator(mode="after")
+    def _only_frozen_networks_learn_from_features(self) -> Self:
+        frozen = isinstance(self.model, Frozen)
+        if frozen != bool(self.data.views):
+            raise ValueError(
+                "a frozen network learns from features in data.views, such as [1.0], and no other network does; "
+                f"got network={self.model.network} with views={list(self.data.views)}"
+            )
+        if frozen and "backbone." not in self.training.frozen:
+            raise ValueError(
+                "the backbone of a frozen network is not trained: training.frozen must have backbone., got "
+                f"{list(self.training.frozen)}"
+            )
+        return self
 
-        Args:
-            model: the recipe's model.
-            classes: number of classes of its data.
-            weights: load the pretrained weights that it names; False leaves the network as it is initialised.
-            report: called with what became of the tensors of a file.
+    @property
+    def training_size(self) -> tuple[int, ...]:
+        """Height and width of a crop."""
+        return self.data.crop
+
+    @property
+    def class_count(self) -> int | None:
+        """Number of classes of the recipe's data, None if only the data say it."""
+        if self.data.name == SCENES:
+            from dnlnet.segmentation.data.scenes import CLASSES
+
+            return len(CLASSES)
+        return super().class_count
+
+    def build(self, classes: int, *, pretrained: bool = True, progress: Progress = SILENT) -> "nn.Module":
+        """Build the network.
 
         >>> import torch
-        >>> model = SegmentorModel(network="tiny", weights=None, width=64, variant="dnl")
-        >>> SYSTEM.build_model(model, classes=6)(torch.rand(1, 3, 32, 32)).logits.shape
+        >>> from dnlnet.registry import find_recipe
+        >>> find_recipe("scenes-tiny-dnl").build(classes=6)(torch.rand(1, 3, 32, 32)).logits.shape
         torch.Size([1, 6, 32, 32])
         """
-        from dnlnet.recipes.model import build_backbone
-        from dnlnet.segmentation.frozen import FrozenSegmentor
-        from dnlnet.segmentation.network import Segmentor
-        from dnlnet.segmentation.tiny import TinySegmentor
+        return self.model.build(classes, pretrained, progress)
 
-        if model.network == "tiny":
-            return TinySegmentor(classes, model.width // 2, model.variant, preset=model.preset, **model.block)
-        if model.network == "frozen":
-            return FrozenSegmentor(
-                build_backbone(model, model.output_stride, weights, report, model.dilations),
-                classes,
-                model.variant,
-                stages=model.stages,
-                width=model.width,
-                reduce=model.reduce,
-                subpixels=model.subpixels,
-                detail=model.detail,
-                preset=model.preset,
-                **model.block,
-            )
-        return Segmentor(
-            build_backbone(model, model.output_stride, weights, report, model.dilations),
-            classes,
-            model.variant,
-            width=model.width,
-            head=model.head,
-            fused_width=model.fused_width,
-            auxiliary=model.auxiliary,
-            auxiliary_width=model.auxiliary_width,
-            auxiliary_bias=model.auxiliary_bias,
-            dilation=model.head_dilation,
-            auxiliary_dilation=model.auxiliary_dilation,
-            join_input=model.join_input,
-            align_corners=model.align_corners,
-            preset=model.preset,
-            **model.block,
-        )
-
-    def describe_layers(self, model: SegmentorModel) -> str:
-        """What the network is built on, in words."""
-        return {"tiny": "four convolutions", "frozen": f"features of {model.backbone}"}.get(
-            model.network, model.backbone
-        )
-
-    def training_size(self, recipe: SegmentationRecipe) -> tuple[int, ...]:
-        """Height and width of what is trained on."""
-        return recipe.data.crop
-
-    def training_part(self, network: nn.Module) -> nn.Module:
-        """What a batch of that size can be run through: the whole network."""
-        return network
-
-    def cost_size(self, recipe: SegmentationRecipe) -> tuple[int, ...] | None:
-        """Height and width of the image that the network's cost is counted for."""
-        return recipe.data.crop
-
-    def image_text(self, recipe: SegmentationRecipe) -> str:
-        """The size of what is trained on, in words."""
-        return "{}x{}".format(*recipe.data.crop)
-
-    def class_count(self, recipe: SegmentationRecipe) -> int | None:
-        """How many classes the recipe's data have, if that is known without the data."""
-        from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES
-
-        if recipe.data.name == SCENES:
-            return len(SCENE_CLASSES)
-        classes = find_data_set(DATA_SETS, recipe.data.name).classes
-        return None if classes is None else len(classes)
-
-    def training_data(
-        self,
-        recipe: SegmentationRecipe,
-        root: Path | None,
-        *,
-        split: str | None = None,
-        phase: int = 0,
-        seed: int = 0,
-        unpacked: Path | None = None,
-        cache: Path | None = None,
-        report: Callable[[str], None] = lambda _: None,
-        progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> Samples:
-        """Random crops.
-
-        Args:
-            recipe: names the data set and how crops are drawn.
-            root: folder of the data set; generated scenes need none.
-            split: other than the recipe's own.
-            phase: of the schedule, from 0; one that trains the backbone learns from pixels.
-            seed: of the crops.
-            unpacked: a folder to keep decoded pictures in; see `dnlnet.segmentation.data.unpacked`.
-            cache: a folder to keep features of a frozen backbone in; None computes them again and again.
-            report: called with the number of images.
-            progress: called while features are computed.
-        """
-        from dnlnet.segmentation.caching import in_positions, open_features, trains_backbone
+    def training_samples(self, run: RunContext, split: str, phase: int = 0) -> Samples:
+        """Return random crops of images, or of features while the backbone is frozen."""
         from dnlnet.segmentation.data.features import FeatureCrops
         from dnlnet.segmentation.data.samples import SceneSamples, TrainingCrops
-        from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES
-        from dnlnet.segmentation.data.scenes import HELD_OUT_SEED
+        from dnlnet.segmentation.data.scenes import CLASSES, HELD_OUT_SEED
 
-        data = recipe.data
-        split = data.train if split is None else split
+        data = self.data
         if data.name == SCENES:
-            _require_weights(recipe, SCENE_CLASSES)
+            self._require_class_weights(CLASSES)
             _require_scenes(split, "train")
-            count = recipe.schedule.iterations * recipe.schedule.batch
-            return SceneSamples(count, data.crop, HELD_OUT_SEED + 1 + seed)
-        images = _data_set(data.name).open(required_folder(recipe.name, data.name, root), split)
-        _require_weights(recipe, images.classes)
-        require_labels(images.require_complete(), report)
-        report(f"{images.name}: {len(images)} images to train on")
-        if recipe.model.network == "frozen" and not trains_backbone(recipe, phase):
-            source, strides = open_features(recipe, images, data.feature_views(), cache, report, progress)
-            detail = recipe.model.detail is not None
-            crop = in_positions(data.crop, strides[int(detail)])
-            return FeatureCrops(images, source, data.feature_views(), crop, strides, seed, detail=detail)
-        if unpacked is not None:
-            images = unpack_into(images, unpacked)
-        return TrainingCrops(images, data.augmentation(), seed)
+            count = self.schedule.iterations * self.schedule.batch
+            return SceneSamples(count, data.crop, HELD_OUT_SEED + 1 + run.seed)
+        images = self.open(run.data, split)
+        self._require_class_weights(images.classes)
+        require_labels(images.require_complete(), run.progress.say)
+        run.progress.say(f"{images.name}: {len(images)} images to train on")
+        if isinstance(self.model, Frozen) and not self._trains_backbone(phase):
+            views, detail = data.feature_views(), self.model.detail is not None
+            source, strides = self._features(images, views, run)
+            crop = _grid_size(data.crop, strides[int(detail)])
+            return FeatureCrops(images, source, views, crop, strides, run.seed, detail=detail)
+        if run.unpacked is not None:
+            images = unpack_into(images, run.unpacked)
+        return TrainingCrops(images, data.augmentation(), run.seed)
 
-    def test_data(self, recipe: SegmentationRecipe, root: Path | None, split: str) -> Samples:
-        """The whole images of a split."""
-        from dnlnet.segmentation.data.samples import SceneSamples, WholeImages
-        from dnlnet.segmentation.data.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
-
-        name = recipe.data.name
-        if name == SCENES:
-            _require_scenes(split, "val")
-            return SceneSamples(HELD_OUT_COUNT, recipe.data.crop, HELD_OUT_SEED)
-        return WholeImages(_data_set(name).open(required_folder(recipe.name, name, root), split))
-
-    def validation_data(
-        self,
-        recipe: SegmentationRecipe,
-        root: Path | None,
-        split: str,
-        *,
-        cache: Path | None = None,
-        report: Callable[[str], None] = lambda _: None,
-        progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> Samples:
-        """What a run is scored on while it trains: the images of a split, or their features."""
-        from dnlnet.segmentation.caching import open_features, trains_backbone
+    def validation_samples(self, run: RunContext, split: str) -> Samples:
+        """Return the images of a split, or their features."""
         from dnlnet.segmentation.data.features import WholeFeatures
         from dnlnet.segmentation.data.samples import WholeImages
 
-        whole = self.test_data(recipe, root, split)
-        last = len(recipe.schedule.then)
-        if recipe.model.network != "frozen" or not isinstance(whole, WholeImages) or trains_backbone(recipe, last):
+        whole = self.test_samples(run.data, split)
+        if not isinstance(self.model, Frozen) or not isinstance(whole, WholeImages) or self._trains_backbone():
             return whole
-        source, _ = open_features(recipe, whole.images, [View(1.0)], cache, report, progress)
-        return WholeFeatures(whole.images, source, detail=recipe.model.detail is not None)
+        source, _ = self._features(whole.images, [View(1.0)], run)
+        return WholeFeatures(whole.images, source, detail=self.model.detail is not None)
+
+    def test_samples(self, root: Path | None, split: str) -> Samples:
+        """Return the whole images of a split."""
+        from dnlnet.segmentation.data.samples import SceneSamples, WholeImages
+        from dnlnet.segmentation.data.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
+
+        if self.data.name == SCENES:
+            _require_scenes(split, "val")
+            return SceneSamples(HELD_OUT_COUNT, self.data.crop, HELD_OUT_SEED)
+        return WholeImages(self.open(root, split))
 
     def training_task(
-        self,
-        recipe: SegmentationRecipe,
-        classes: Classes,
-        validation: Samples | None = None,
-        *,
-        average: Callable[[Tensor], Tensor] = lambda number: number,
-        device: torch.device | str = "cpu",
-        report: Callable[[str], None] = lambda _: None,
-    ) -> SegmentationTask:
-        """Return what is learnt; `average` is over the processes that share a batch.
-
-        A run is scored as its recipe is tested, in its windows and size, but at one scale and not mirrored.
-        """
+        self, classes: Classes, run: RunContext, validation: Samples | None = None
+    ) -> "SegmentationTask":
+        """Return the losses and the metric, which sees images at one scale and not mirrored."""
         import torch
 
+        from dnlnet.engine.distributed import mean_over_processes
         from dnlnet.segmentation.losses import SegmentationLoss
         from dnlnet.segmentation.task import FeatureTask, SegmentationTask
 
-        weights = recipe.loss.class_weights
-        _require_weights(recipe, classes)
-        loss = SegmentationLoss(
-            None if weights is None else torch.tensor(weights),
-            recipe.loss.ohem,
-            recipe.loss.auxiliary_weight,
-            average=average,
-        )
-        kind = FeatureTask if recipe.model.network == "frozen" else SegmentationTask
-        once = recipe.evaluation.model_copy(update={"scales": (1.0,), "flip": False})
-        return kind(classes, loss.to(device), once.inference(recipe.model))
+        self._require_class_weights(classes)
+        weights = None if self.loss.class_weights is None else torch.tensor(self.loss.class_weights)
+        loss = SegmentationLoss(weights, self.loss.ohem, self.loss.auxiliary_weight, average=mean_over_processes)
+        kind = FeatureTask if isinstance(self.model, Frozen) else SegmentationTask
+        once = self.evaluation.model_copy(update={"scales": (1.0,), "flip": False})
+        return kind(classes, loss.to(run.device), once.inference(self.model))
 
-    def test_task(
-        self, recipe: SegmentationRecipe, classes: Classes, data: Samples, options: Mapping[str, Any]
-    ) -> SegmentationTask:
-        """What is scored: images are fed to the network as the recipe says, or as the options say."""
+    def test_task(self, classes: Classes, samples: Samples) -> "SegmentationTask":
+        """Return the metric of images that are fed to the network as the recipe says."""
         from dnlnet.segmentation.losses import SegmentationLoss
         from dnlnet.segmentation.task import SegmentationTask
 
-        evaluation = _as_asked(recipe.evaluation, **options)
-        return SegmentationTask(classes, SegmentationLoss(), evaluation.inference(recipe.model))
+        return SegmentationTask(classes, SegmentationLoss(), self.evaluation.inference(self.model))
 
-    def scores(self, metric: ConfusionMatrix, classes: Classes, title: str) -> Scores:
-        """IoU of each class, their mean, and pixel accuracy."""
-        from dnlnet.lens.show.confusion_figure import confusion_figure
-        from dnlnet.lens.show.panels import save_figure
-
-        by_class = dict(zip(classes.names, metric.known_iou(), strict=True))
-        caption = ", ".join(f"{name} {value:.4f}" for name, value in metric.scores().items())
-        if not metric.count:
-            caption = "no labelled pixel: the labels are all ignored, so that there is no score"
-        values = metric.known_scores()
-        return Scores(
-            values,
-            [Table(title, class_bars("IoU", by_class), caption)],
-            {**values, "by_class": by_class, "confusion": metric.counts.tolist()},
-            files={"picture": lambda path: save_figure(confusion_figure(metric.counts, classes), path)},
-        )
-
-    def fold(self, network: nn.Module) -> nn.Module:
-        """The same function with batch norms folded into convolutions."""
-        import torch
-
-        from dnlnet.backbones.fold import fold_batch_norms
-
-        return fold_batch_norms(network, torch.zeros(1, 3, 64, 64))
+    def tested(
+        self,
+        *,
+        whole: bool = False,
+        window: int | None = None,
+        scales: str | None = None,
+        flip: bool | None = None,
+    ) -> Self:
+        """Return the recipe with another way of feeding images to the network when it is tested."""
+        content = self.evaluation.model_dump()
+        if whole and window is not None:
+            raise ValueError("--whole and --window contradict each other; give one of them")
+        if whole:
+            content |= {"window": None, "stride": None, "scales": (1.0,), "flip": False}
+        if window is not None:
+            stride = max(1, round(window * 2 / 3))
+            content |= {"window": (window, window), "stride": (stride, stride)}
+        if scales is not None:
+            try:
+                content["scales"] = tuple(float(scale) for scale in scales.split(","))
+            except ValueError:
+                message = f"--scales {scales}: expected numbers separated by commas, such as 0.5,1,1.5"
+                raise ValueError(message) from None
+        if flip is not None:
+            content["flip"] = flip
+        return self.model_copy(update={"evaluation": validated(Evaluation, content)})
 
     def predictor(
-        self, recipe: SegmentationRecipe, network: nn.Module, classes: Classes, device: torch.device | str
-    ) -> SegmentationModel:
-        """What predicts pictures as the recipe says."""
+        self, network: "nn.Module", classes: Classes, device: "torch.device | str" = "cpu"
+    ) -> "SegmentationModel":
+        """Return what segments images as the recipe says."""
         from dnlnet.segmentation.predictor import SegmentationModel
 
-        inference = recipe.evaluation.inference(recipe.model)
-        return SegmentationModel(network, classes, inference, device)
+        return SegmentationModel(network, classes, self.evaluation.inference(self.model), device)
 
-    def outputs(self, predictor: SegmentationModel, **options: Any) -> SegmentationOutputs:
-        """The files that predictions become."""
-        from dnlnet.segmentation.outputs import SegmentationOutputs
+    def exportable(self, network: "nn.Module", *, queries: "Sequence[Query]" = ()) -> "ExportableSegmentor":
+        """Return the network as other programs get it, with the attention maps of these queries."""
+        from dnlnet.segmentation.export import ExportableSegmentor
 
-        return SegmentationOutputs(predictor, **options)
+        return ExportableSegmentor(network, self.evaluation.window or self.data.crop, queries)
 
-    def attend(
-        self, models: Mapping[str, SegmentationModel], request: AttendRequest, data: Path | None, name: str
-    ) -> AttendResult:
-        """Show what the models attend to in pictures, with the labels of those that are of the data set."""
-        from dnlnet.lens.show.attend_images import attend_images
+    def label_finder(self, root: Path) -> "Callable[[Path], Labels | None]":
+        """Return a function that finds the labels of an image of the recipe's data set in this folder."""
+        return partial(find_labels, list(DATA_SETS[self.data.name].open_all(root)[0].values()))
 
-        labels = None
-        if data is not None:
-            labels = partial(find_labels, list(_data_set(name).open_all(data)[0].values()))
-        return attend_images(models, request, labels)
-
-    def single_pass(self, predictor: SegmentationModel) -> Callable[[Tensor], Tensor]:
-        """A function to the logits (1, K, H, W) of an image (3, H, W) in 0..255, of one pass over the whole image."""
-        return predictor.single_pass().logits
-
-    def check(self, opened: Any, progress: Callable[[], None] | None = None) -> PixelReport:
+    @classmethod
+    def check_data(cls, opened: Any, progress: Callable[[], None] | None = None) -> PixelReport:
         """Read every file of a split."""
         return check_pixels(opened, progress)
 
-    def deployed(
-        self, recipe: SegmentationRecipe, network: nn.Module, queries: Sequence[Query], part: str
-    ) -> Deployed:
-        """The network as other programs get it."""
-        from dnlnet.segmentation.export import DeployedSegmentor
+    def open(self, root: Path | None, split: str) -> "LabelledImages":
+        """Open a split of the recipe's data set in this folder."""
+        if self.data.name not in DATA_SETS:
+            raise unknown("data set", self.data.name, [*DATA_SETS, SCENES])
+        images: LabelledImages = super().open(root, split)
+        return images
 
-        if part != "whole":
-            raise ValueError(f"only a detector has the part {part}; this is a segmentation model")
-        return DeployedSegmentor(network, queries)
+    def _features(
+        self, images: "LabelledImages", views: Sequence[View], run: RunContext
+    ) -> "tuple[Source, tuple[int, ...]]":
+        """Return the source of the features of these images, and the strides of their stages.
 
-    def deployed_size(self, recipe: SegmentationRecipe) -> tuple[int, int]:
-        """Height and width that it is made for."""
-        return recipe.evaluation.window or recipe.data.crop
+        With a cache, the main process fills it before this returns.
+        """
+        from dnlnet.engine import distributed
+        from dnlnet.segmentation.data.features import Extractor, FeatureCache
+        from dnlnet.segmentation.frozen import FrozenSegmentor
 
+        if self.model.weights is None:
+            raise ValueError(
+                f"{self.name}: features of a backbone without weights say nothing; give model.weights=FILE"
+            )
+        network = self.first_network(run, len(images.classes))
+        assert isinstance(network, FrozenSegmentor)
+        settings = self.model.model_dump(mode="json", include=_FEATURE_SETTINGS)
+        extractor = run.once("extractor", lambda: Extractor(network, settings))
+        if run.cache is None:
+            return extractor, network.strides
+        folder = run.cache
+        cache = run.once("cache", lambda: FeatureCache(folder, extractor))
+        files = [pair.image for pair in images.require_complete().pairs]
+        distributed.in_main(lambda: cache.fill(files, views, run.progress))
+        distributed.barrier()
+        return cache, network.strides
 
-SYSTEM = Segmentation()
+    def _trains_backbone(self, phase: int | None = None) -> bool:
+        """Return whether part of the backbone is trained by the end of this phase; default: the last."""
+        then = self.schedule.then[:phase]
+        return any(prefix.startswith("backbone") for earlier in then for prefix in earlier.unfrozen)
 
-
-def _data_set(name: str) -> Any:
-    if name not in DATA_SETS:
-        raise unknown("data set", name, [*DATA_SETS, SCENES])
-    return DATA_SETS[name]
-
-
-def _require_weights(recipe: SegmentationRecipe, classes: Classes) -> None:
-    weights = recipe.loss.class_weights
-    if weights is not None and len(weights) != len(classes):
-        raise ValueError(f"{recipe.name} has {len(weights)} class weights for {len(classes)} classes")
+    def _require_class_weights(self, classes: Classes) -> None:
+        weights = self.loss.class_weights
+        if weights is not None and len(weights) != len(classes):
+            raise ValueError(f"{self.name} has {len(weights)} class weights for {len(classes)} classes")
 
 
 def _require_scenes(split: str, expected: str) -> None:
@@ -366,27 +275,12 @@ def _require_scenes(split: str, expected: str) -> None:
         raise ValueError(f"{SCENES} has no split {split!r} for this; expected {expected!r}")
 
 
-def _as_asked(
-    evaluation: Evaluation,
-    whole: bool = False,
-    window: int | None = None,
-    scales: str | None = None,
-    flip: bool | None = None,
-) -> Evaluation:
-    """The recipe's way of feeding images to the network, with what the options replace."""
-    content = evaluation.model_dump()
-    if whole and window is not None:
-        raise ValueError("--whole and --window contradict each other; give one of them")
-    if whole:
-        content |= {"window": None, "stride": None, "scales": (1.0,), "flip": False}
-    if window is not None:
-        stride = max(1, round(window * 2 / 3))
-        content |= {"window": (window, window), "stride": (stride, stride)}
-    if scales is not None:
-        try:
-            content["scales"] = tuple(float(scale) for scale in scales.split(","))
-        except ValueError:
-            raise ValueError(f"--scales {scales}: expected numbers separated by commas, such as 0.5,1,1.5") from None
-    if flip is not None:
-        content["flip"] = flip
-    return validated(Evaluation, content)
+def _grid_size(crop: tuple[int, int], stride: int) -> tuple[int, int]:
+    """Return the size of a crop in positions of the grid.
+
+    >>> _grid_size((192, 256), 8)
+    (24, 32)
+    """
+    if crop[0] % stride or crop[1] % stride:
+        raise ValueError(f"a crop of {crop[0]} x {crop[1]} pixels is no whole number of positions of {stride} pixels")
+    return crop[0] // stride, crop[1] // stride

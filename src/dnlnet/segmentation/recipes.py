@@ -15,21 +15,15 @@ from dnlnet.attention import VARIANTS
 from dnlnet.engine.settings import Optim, Phase, Schedule, Training
 from dnlnet.recipes.methods import METHODS
 from dnlnet.recipes.schema import Measured, PaperRow
-from dnlnet.segmentation.schema import Data, Evaluation, Loss, Ohem, SegmentationRecipe, SegmentorModel
+from dnlnet.segmentation.recipe import SegmentationRecipe
+from dnlnet.segmentation.schema import FCN, Data, Evaluation, Frozen, Loss, Ohem, SegmentorModel, Tiny
 
 # Eq. 12 has no gate, and the text does not mention one. The release has gamma on the pairwise output alone.
-_GATE = {"block": {"gate": "scalar_pairwise"}}
-_R101 = {"backbone": "resnet101s", "ceil_pool": True, **_GATE}
-# Four branches of 720 channels together; the block at half of them, and 512 after the join; no auxiliary head.
-_HRNET = {
-    "backbone": "hrnet_w48",
-    "output_stride": None,
-    "width": 360,
-    "fused_width": 512,
-    "auxiliary": False,
-    **_GATE,
-}
-_BACKBONES: Mapping[str, dict[str, Any]] = {"r101": _R101, "hrnet_w48": _HRNET}
+_GATE = {"gate": "scalar_pairwise"}
+_R101 = FCN(backbone="resnet101s", ceil_pool=True, block=_GATE)
+# Four branches with 720 channels together; the block at half of them, 512 after the join, and no auxiliary head.
+_HRNET = FCN(backbone="hrnet_w48", output_stride=None, width=360, fused_width=512, auxiliary=False, block=_GATE)
+_BACKBONES: Mapping[str, FCN] = {"r101": _R101, "hrnet_w48": _HRNET}
 
 TUNED = "tuned.safetensors"  # the best model of a run of the recipe with that name
 
@@ -196,6 +190,7 @@ def _released() -> Iterator[SegmentationRecipe]:
         stem, variant = name.rsplit("-", 1)
         row = rows[f"{stem.split('_authors')[0]}-{'nl_unary' if variant == 'gc' else variant}"]
         assert row.paper is not None
+        assert isinstance(row.model, FCN)
         changed = {"block": {}, "weights": _RELEASE_WEIGHTS[row.model.backbone], **_RELEASE, **model}
         weights = _CLASS_WEIGHTS if row.data.name == "cityscapes" else None
         rest = {
@@ -211,7 +206,7 @@ def _released() -> Iterator[SegmentationRecipe]:
             scores=row.paper.scores,
             remark=f"the authors' configuration {remark}",
         )
-        yield _recipe(stem, variant, row.model.model_dump(exclude={"variant"}) | changed, rest, paper)
+        yield _recipe(stem, variant, FCN(**dict(row.model) | changed), rest, paper)
 
 
 def _small() -> Iterator[SegmentationRecipe]:
@@ -222,19 +217,18 @@ def _small() -> Iterator[SegmentationRecipe]:
     Stride 16: depthwise convolutions with a dilation, as stride 8 needs them, are several times slower on a CPU.
     """
     camvid = {"data": Data(name="camvid", crop=(321, 449)), "loss": Loss(ohem=Ohem(kept=20_000))}
-    resnet50 = {"backbone": "resnet50", "output_stride": 16, "width": 256}
+    resnet50 = FCN(backbone="resnet50", output_stride=16, width=256)
     slowly = {
         "optim": Optim(lr=0.01),
         "schedule": Schedule(iterations=600, batch=4),
         "training": Training(evaluate_every=100, save_every=50),
     }
-    mobilenet = {"backbone": "mobilenetv2", "output_stride": 16, "width": 128}
+    mobilenet = FCN(backbone="mobilenetv2", output_stride=16, width=128)
     quickly = {
         "optim": Optim(lr=0.02),
         "schedule": Schedule(iterations=800, batch=8),
         "training": Training(evaluate_every=200, save_every=100, channels_last=True),
     }
-    tiny: dict[str, Any] = {"network": "tiny", "weights": None, "width": 64, "auxiliary": False, "block": {}}
     scenes = {
         "data": Data(name="scenes", crop=(96, 96), scales=(1.0, 1.0), brightness=0),
         "optim": Optim(kind="adamw", lr=0.004, weight_decay=1e-4),
@@ -244,7 +238,7 @@ def _small() -> Iterator[SegmentationRecipe]:
     for stem, model, rest, variants in (
         ("camvid-r50", resnet50, {**camvid, **slowly}, METHODS),
         ("camvid-mbv2", mobilenet, {**camvid, **quickly}, METHODS),
-        ("scenes-tiny", tiny, scenes, [None, *VARIANTS]),
+        ("scenes-tiny", Tiny(), scenes, [None, *VARIANTS]),
     ):
         for variant in variants:
             yield _recipe(stem, variant, model, rest)
@@ -256,10 +250,10 @@ def _frozen() -> Iterator[SegmentationRecipe]:
     An epoch is the data set once; 8 crops at a time. The block is the equation alone, without a gate: behind a scalar
     that begins at 0 its attention learns several times more slowly.
     """
-    backbones: Mapping[str, tuple[dict[str, Any], tuple[int, int]]] = {
-        "mbv2": ({"backbone": "mobilenetv2", "output_stride": 32, "stages": (1, 2, 3)}, (192, 256)),
-        "r50": ({"backbone": "resnet50", "output_stride": 32, "stages": (1, 2, 3), "reduce": 128}, (192, 256)),
-        "vit_s": ({"backbone": "vit_s", "output_stride": None, "stages": (1, 2, 3), "reduce": 128}, (224, 336)),
+    backbones: Mapping[str, tuple[Frozen, tuple[int, int]]] = {
+        "mbv2": (Frozen(backbone="mobilenetv2"), (192, 256)),
+        "r50": (Frozen(backbone="resnet50", reduce=128), (192, 256)),
+        "vit_s": (Frozen(backbone="vit_s", output_stride=None, reduce=128), (224, 336)),
     }
     # Data set, splits to train and to test on, iterations of an epoch, largest side of a crop.
     data_sets = {
@@ -268,7 +262,7 @@ def _frozen() -> Iterator[SegmentationRecipe]:
         "folder": ("folder", "train", "val", 13, 336),
     }
     for name, (data_set, train, test, epoch, largest) in data_sets.items():
-        for stem, (backbone, (height, width)) in backbones.items():
+        for stem, (model, (height, width)) in backbones.items():
             crop = (min(height, largest), min(width, largest))
             data = Data(name=data_set, train=train, test=test, crop=crop, views=(1.0,), scales=(0.5, 1.5))
             optim = Optim(kind="adamw", lr=2e-3, weight_decay=1e-2, decay_norms=False)
@@ -281,14 +275,6 @@ def _frozen() -> Iterator[SegmentationRecipe]:
                 channels_last=True,
             )
             rest = {"data": data, "optim": optim, "schedule": schedule, "training": training}
-            model = {
-                "network": "frozen",
-                "width": 128,
-                "auxiliary": False,
-                "align_corners": False,
-                "block": {},
-                **backbone,
-            }
             for variant in (None, *VARIANTS):
                 yield _recipe(f"{name}-{stem}_frozen", variant, model, rest)
             if stem == "mbv2":  # a head on frozen features first, then all of it from pixels
@@ -296,14 +282,8 @@ def _frozen() -> Iterator[SegmentationRecipe]:
                 phases = {"iterations": 20 * epoch, "then": (all_of_it,)}
                 tuned = {**rest, "schedule": schedule.model_copy(update=phases)}
                 # and then the finer grid alone, for a network that is done: give its file with --weights
-                fine = {
-                    **model,
-                    "stages": (0, 1, 2, 3),
-                    "detail": 64,
-                    "subpixels": 2,
-                    "whole": True,
-                    "weights": TUNED,
-                }
+                grid = {"stages": (0, 1, 2, 3), "detail": 64, "subpixels": 2, "whole": True, "weights": TUNED}
+                fine = model.model_copy(update=grid)
                 shorter = schedule.model_copy(update={"iterations": 20 * epoch})
                 for variant in (None, *VARIANTS):
                     yield _recipe(f"{name}-{stem}_tuned", variant, model, tuned)
@@ -316,9 +296,8 @@ def _frozen() -> Iterator[SegmentationRecipe]:
 
 
 def _recipe(
-    stem: str, variant: str | None, model: dict[str, Any], rest: dict[str, Any], paper: PaperRow | None = None
+    stem: str, variant: str | None, model: SegmentorModel, rest: dict[str, Any], paper: PaperRow | None = None
 ) -> SegmentationRecipe:
     name = f"{stem}-{variant or 'baseline'}"
-    return SegmentationRecipe(
-        name=name, model=SegmentorModel(variant=variant, **model), paper=paper, measured=_MEASURED.get(name), **rest
-    )
+    chosen = type(model)(**dict(model) | {"variant": variant})
+    return SegmentationRecipe(name=name, model=chosen, paper=paper, measured=_MEASURED.get(name), **rest)

@@ -1,12 +1,13 @@
-"""What a segmentation recipe says."""
+"""Parts of a segmentation recipe: network, data, loss and evaluation."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from dnlnet.backbones.pixels import Pixels
 from dnlnet.data.transforms import Augmentation
-from dnlnet.errors import shown
+from dnlnet.errors import unknown
 from dnlnet.fields import (
     Count,
     Dilation,
@@ -22,25 +23,42 @@ from dnlnet.fields import (
     Size,
     Weight,
 )
-from dnlnet.recipes.schema import DataPart, Model, Recipe, require_rising
+from dnlnet.progress import Progress
+from dnlnet.recipes.schema import BackboneModel, DataPart, Model, require_rising
 from dnlnet.segmentation.data.views import View
-from dnlnet.segmentation.sources import SOURCES
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from dnlnet.backbones import Backbone
+    from dnlnet.segmentation.frozen import FrozenSegmentor
     from dnlnet.segmentation.inference import Inference
 
 
-class SegmentorModel(Model):
-    """A segmentation network."""
+class _Dilated(BackboneModel):
+    """A network on a backbone whose last stages may be dilated."""
 
-    network: Literal["segmentor", "tiny", "frozen"] = "segmentor"
     backbone: str = "resnet101s"
     output_stride: OutputStride | None = 8
     dilations: tuple[tuple[Dilation, ...], ...] | None = None  # None is what the output stride asks for
+
+    def build_backbone(self, pretrained: bool, progress: Progress) -> "Backbone":
+        """Build the backbone; `pretrained` loads the weights that it names."""
+        from dnlnet.recipes.model import build_backbone
+
+        return build_backbone(self, self.output_stride, pretrained, progress, self.dilations)
+
+
+class FCN(_Dilated):
+    """The paper's network: a dilated backbone, a head with the block, and an auxiliary head."""
+
+    unused = frozenset({"stages", "reduce", "subpixels", "detail"})
+
+    network: Literal["segmentor"] = "segmentor"
     head_dilation: Dilation = 1
     auxiliary_dilation: Dilation | None = None  # None is that of the head
-    join_input: Flag = True  # the released head joins what came in with what it made of it
-    head: Literal["release", "text"] = "release"  # as in the authors' code, or as the paper's text describes it
+    join_input: Flag = True  # the released head joins its input and its output
+    head: Literal["release", "text"] = "release"  # as in the authors' code, or as in the paper's text
     block: Mapping[str, Any] = {"gate": "scalar"}
     width: Few = 512
     fused_width: Few | None = None  # channels of the head after the join; None is its width
@@ -48,27 +66,125 @@ class SegmentorModel(Model):
     auxiliary_width: Few | None = None  # None is that of the head
     auxiliary_bias: Flag = True
     align_corners: Flag = True
-    stages: tuple[Index, ...] = (1, 2, 3)  # of a frozen backbone, that the head looks at
+
+    @model_validator(mode="after")
+    def _a_fused_width_needs_a_join(self) -> Self:
+        if self.fused_width is not None and not (self.head == "release" and self.join_input):
+            raise ValueError(
+                f"fused_width={self.fused_width} is for a head that joins its input: set head=release and "
+                "join_input=true, or leave it out"
+            )
+        return self
+
+    def build(self, classes: int, pretrained: bool, progress: Progress) -> "nn.Module":
+        """Build the network for so many classes."""
+        from dnlnet.segmentation.network import Segmentor
+
+        return Segmentor(
+            self.build_backbone(pretrained, progress),
+            classes,
+            self.variant,
+            width=self.width,
+            head=self.head,
+            fused_width=self.fused_width,
+            auxiliary=self.auxiliary,
+            auxiliary_width=self.auxiliary_width,
+            auxiliary_bias=self.auxiliary_bias,
+            dilation=self.head_dilation,
+            auxiliary_dilation=self.auxiliary_dilation,
+            join_input=self.join_input,
+            align_corners=self.align_corners,
+            preset=self.preset,
+            **self.block,
+        )
+
+
+_OF_ALL = {"network", "width", "align_corners"}
+_HEADS = {"head_dilation", "auxiliary_dilation", "join_input", "head", "fused_width"}
+_AUXILIARY = {"auxiliary", "auxiliary_width", "auxiliary_bias"}
+
+
+class Tiny(Model):
+    """Four convolutions, the block and a classifier."""
+
+    unused = frozenset((FCN.model_fields.keys() | FCN.unused) - Model.model_fields.keys() - _OF_ALL)
+
+    network: Literal["tiny"] = "tiny"
+    weights: None = None
+    width: Few = 64
+    align_corners: Flag = True
+
+    @property
+    def layers(self) -> str:
+        """What the network is built on, in words."""
+        return "four convolutions"
+
+    def network_pixels(self) -> Pixels:
+        """Return how the network's pixels are normalised."""
+        return Pixels()
+
+    def build(self, classes: int, pretrained: bool, progress: Progress) -> "nn.Module":
+        """Build the network for so many classes."""
+        from dnlnet.segmentation.tiny import TinySegmentor
+
+        return TinySegmentor(classes, self.width // 2, self.variant, preset=self.preset, **self.block)
+
+
+class Frozen(_Dilated):
+    """A light head on the features of a frozen backbone, which can be computed once."""
+
+    unused = frozenset(_HEADS | _AUXILIARY)
+
+    network: Literal["frozen"] = "frozen"
+    output_stride: OutputStride | None = 32
+    width: Few = 128
+    align_corners: Flag = False
+    stages: tuple[Index, ...] = (1, 2, 3)  # of the backbone, that the head looks at
     reduce: Few | None = None  # channels that each of them is brought to first
     subpixels: Annotated[int, Field(strict=True, ge=1, le=32)] = 1  # logits along a side of each of its positions
     detail: Few | None = None  # channels of a convolution after the block that sees the first stage, on its grid
 
-    @model_validator(mode="after")
-    def _a_fused_width_needs_a_join(self) -> Self:
-        joins = self.network == "segmentor" and self.head == "release" and self.join_input
-        if self.fused_width is not None and not joins:
-            raise ValueError(
-                f"fused_width={self.fused_width} is of a head that joins its input: network=segmentor with "
-                "head=release and join_input=true; leave it out"
-            )
-        return self
+    @property
+    def layers(self) -> str:
+        """What the network is built on, in words."""
+        return f"features of {self.backbone}"
 
-    @model_validator(mode="after")
-    def _tiny_has_no_backbone(self) -> Self:
-        for name, usual in {"weights": None, "dilations": None, "head_dilation": 1, "pixels": None}.items():
-            if self.network == "tiny" and getattr(self, name) != usual:
-                raise ValueError(f"the tiny network has no backbone to use {name}={shown(getattr(self, name))}")
-        return self
+    def build(self, classes: int, pretrained: bool, progress: Progress) -> "FrozenSegmentor":
+        """Build the network for so many classes."""
+        from dnlnet.segmentation.frozen import FrozenSegmentor
+
+        return FrozenSegmentor(
+            self.build_backbone(pretrained, progress),
+            classes,
+            self.variant,
+            stages=self.stages,
+            width=self.width,
+            reduce=self.reduce,
+            subpixels=self.subpixels,
+            detail=self.detail,
+            preset=self.preset,
+            **self.block,
+        )
+
+
+_KINDS = {"segmentor": FCN, "tiny": Tiny, "frozen": Frozen}
+
+
+def _network(model: Any) -> str:
+    """Return the kind of network; models stored by early versions do not name it."""
+    name = model.get("network", "segmentor") if isinstance(model, Mapping) else getattr(model, "network", "segmentor")
+    if not isinstance(name, str) or name not in _KINDS:
+        raise unknown("model.network", name, _KINDS)
+    return f"network={name}"
+
+
+SegmentorModel = FCN | Tiny | Frozen
+AnySegmentorModel = Annotated[  # the tags are no keys of a recipe: see `validated`
+    Annotated[FCN, Tag("network=segmentor")]
+    | Annotated[Tiny, Tag("network=tiny")]
+    | Annotated[Frozen, Tag("network=frozen")],
+    Discriminator(_network),
+]
 
 
 class Data(DataPart):
@@ -158,34 +274,3 @@ class Evaluation(Part):
             divisor=self.divisor,
             fill=model.network_pixels().zero(),
         )
-
-
-class SegmentationRecipe(Recipe):
-    """Classes of pixels."""
-
-    task: Literal["segmentation"] = "segmentation"
-    model: SegmentorModel
-    data: Data
-    loss: Loss = Loss()
-    evaluation: Evaluation = Evaluation()
-    sources = SOURCES
-
-    @model_validator(mode="after")
-    def _features_can_be_kept(self) -> Self:
-        frozen = self.model.network == "frozen"
-        if frozen != bool(self.data.views):
-            raise ValueError(
-                "a frozen network learns from features in data.views, such as [1.0], and no other network does; "
-                f"got network={self.model.network} with views={list(self.data.views)}"
-            )
-        if self.training.cache and not frozen:
-            raise ValueError(
-                f"training.cache keeps features of a backbone that is not trained; {self.model.network} networks "
-                "train theirs: set model.network=frozen"
-            )
-        if frozen and "backbone." not in self.training.frozen:
-            raise ValueError(
-                "the backbone of a frozen network is not trained: training.frozen must have backbone., got "
-                f"{list(self.training.frozen)}"
-            )
-        return self

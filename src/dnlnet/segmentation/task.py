@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE, Classes
+from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.segmentation.data.features import FeatureSample
 from dnlnet.segmentation.data.samples import Sample
 from dnlnet.segmentation.inference import Inference
@@ -41,6 +42,23 @@ class SegmentationTask:
     def details(self, metric: ConfusionMatrix) -> dict[str, dict[str, float | None]]:
         """The IoU of each class by name, None for a class in neither labels nor predictions."""
         return {"by_class": dict(zip(self.classes.names, metric.known_iou(), strict=True))}
+
+    def summarize(self, metric: ConfusionMatrix, title: str) -> Scores:
+        """Return the IoU of each class, their mean, and pixel accuracy."""
+        from dnlnet.lens.show.confusion_figure import confusion_figure
+        from dnlnet.lens.show.panels import save_figure
+
+        by_class = dict(zip(self.classes.names, metric.known_iou(), strict=True))
+        caption = ", ".join(f"{name} {value:.4f}" for name, value in metric.scores().items())
+        if not metric.count:
+            caption = "no score: every label is ignored"
+        values = metric.known_scores()
+        return Scores(
+            values,
+            [Table(title, class_bars("IoU", by_class), caption)],
+            {**values, "by_class": by_class, "confusion": metric.counts.tolist()},
+            files={"picture": lambda path: save_figure(confusion_figure(metric.counts, self.classes), path)},
+        )
 
     def names(self, batch: Sample) -> Sequence[str]:
         """The files that a batch comes from."""

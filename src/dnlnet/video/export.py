@@ -1,4 +1,4 @@
-"""Video networks as they are deployed: pixels in, logits and maps out."""
+"""Video networks as other programs get them: pixels in, logits and maps out."""
 
 # B batch, K classes, T frames, H, W size of a frame
 
@@ -10,13 +10,15 @@ from dnlnet.backbones.pixels import Pixels
 from dnlnet.export import Axes, Query, WithMaps
 
 
-class DeployedVideo(WithMaps):
+class ExportableVideo(WithMaps):
     """Clips (B, 3, T, H, W) to logits (B, K), and for each block the maps of chosen queries (x, y, time)."""
 
     takes = Axes("clip", ("batch", 3, "time", "height", "width"))
 
-    def __init__(self, network: nn.Module, pixels: Pixels, frames: int, queries: Sequence[Query] = ()) -> None:
-        super().__init__(network, queries, dims=3)
+    def __init__(
+        self, network: nn.Module, size: tuple[int, int], queries: Sequence[Query], pixels: Pixels, frames: int
+    ) -> None:
+        super().__init__(network, size, queries)
         self.pixels, self.frames = pixels, frames
 
     def logits(self, x: Tensor) -> Tensor:

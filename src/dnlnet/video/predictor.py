@@ -2,8 +2,9 @@
 
 # K classes, V views, T frames, H, W size of a frame
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,6 +23,10 @@ from dnlnet.video.data.samples import views_of
 from dnlnet.video.data.video import Video
 from dnlnet.video.metric import averaged
 from dnlnet.video.views import VIEWS_PER_BATCH, view_logits
+
+if TYPE_CHECKING:
+    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
+    from dnlnet.video.outputs import VideoOutputs
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,3 +126,15 @@ class VideoModel:
     def normalised(self, clips: Tensor) -> Tensor:
         """(B, 3, T, H, W) of 0..255 as the network takes them."""
         return self.pixels.normalised(clips.to(self.device))
+
+    def outputs(self) -> "VideoOutputs":
+        """Return the writer of files of predictions."""
+        from dnlnet.video.outputs import VideoOutputs
+
+        return VideoOutputs(self)
+
+    def attend(self, models: Mapping[str, Any], request: "AttendRequest") -> "AttendResult":
+        """Show what models, of which this is one, attend to in the clip in the middle of each video."""
+        from dnlnet.video.attend_clips import attend_clips
+
+        return attend_clips(models, request)

@@ -12,7 +12,8 @@ from dnlnet.backbones.pixels import UNIT_DEVIATION, UNIT_MEAN
 from dnlnet.engine.settings import Optim, Schedule, Training
 from dnlnet.recipes.methods import METHODS
 from dnlnet.recipes.schema import Measured, PaperRow
-from dnlnet.video.schema import VideoClassifierModel, VideoData, VideoRecipe, Views
+from dnlnet.video.recipe import VideoRecipe
+from dnlnet.video.schema import VideoClassifierModel, VideoData, Views
 
 _EPOCH = 240_000 // 64
 # Top-1 and top-5 by variant, from Table 7.

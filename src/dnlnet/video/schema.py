@@ -1,21 +1,27 @@
-"""Schema of video recipes."""
+"""Parts of a video recipe: network, data and evaluation."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from dnlnet.backbones import VIDEO_BACKBONES
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.fields import Deviation, Few, FrameRate, Index, Part, PartShare, Share, Text
-from dnlnet.recipes.schema import DataPart, Model, Recipe, require_rising
+from dnlnet.progress import Progress
+from dnlnet.recipes.schema import IMAGENET, BackboneModel, DataPart, require_rising
 from dnlnet.video.data.clips import Clip
-from dnlnet.video.sources import SOURCES
 
+if TYPE_CHECKING:
+    from dnlnet.backbones import SlowOnly
+    from dnlnet.video.network import VideoClassifier
+
+_IMAGE_NETWORKS = {"slow_only_r50": "resnet50", "slow_only_r101": "resnet101"}  # whose weights they are inflated from
 MOST_SEEN = 2**30  # pixels in all views of a video; 30 views of Kinetics have 2^24
 
 
-class VideoClassifierModel(Model):
+class VideoClassifierModel(BackboneModel):
     """Model settings (see `dnlnet.video.network.VideoClassifier`)."""
 
     backbones: ClassVar[Mapping[str, object]] = VIDEO_BACKBONES
@@ -24,6 +30,35 @@ class VideoClassifierModel(Model):
     preset: str = "slowfast"
     placement: Mapping[str, tuple[Index, ...]] | None = None  # stage -> residual blocks; None for the paper's
     dropout: PartShare = 0.5
+
+    def build(self, classes: int, pretrained: bool, progress: Progress) -> "VideoClassifier":
+        """Build the network for so many classes."""
+        from dnlnet.backbones import SlowOnly
+        from dnlnet.video.network import VideoClassifier
+
+        backbone = SlowOnly(self.backbone, stride_in_1x1=self.stride_in_1x1)
+        if pretrained and self.weights is not None:
+            self._load(backbone, self.weights, progress)
+        return VideoClassifier(
+            backbone,
+            classes,
+            self.variant,
+            self.placement,
+            dropout=self.dropout,
+            preset=self.preset,
+            **self.block,
+        )
+
+    def _load(self, backbone: "SlowOnly", source: str, progress: Progress) -> None:
+        from dnlnet.backbones import Backbone, inflate, load_weights
+
+        if source != IMAGENET:
+            progress.say(f"{source}: {load_weights(backbone, Path(source))}")
+            return
+        if self.backbone not in _IMAGE_NETWORKS:
+            raise ValueError(f"{self.backbone} has no ImageNet weights; give a file, or none with model.weights=null")
+        image = Backbone(_IMAGE_NETWORKS[self.backbone], 32, pretrained=True)
+        backbone.load_state_dict(inflate(image.body.state_dict(), backbone))
 
 
 class VideoData(DataPart):
@@ -68,29 +103,3 @@ class Views(Part):
     short_side: Few = 256
     # Files of earlier versions call it at_once.
     views_per_batch: Annotated[Few, Field(validation_alias=AliasChoices("views_per_batch", "at_once"))] = 8
-
-
-class VideoRecipe(Recipe):
-    """Recipe for classifying videos."""
-
-    task: Literal["video"] = "video"
-    model: VideoClassifierModel
-    data: VideoData
-    evaluation: Views = Views()
-    sources = SOURCES
-
-    def seen_pixels(self) -> int:
-        """Return the number of pixels in all views of a video, which are in memory at the same time."""
-        views = self.evaluation
-        return views.clips * views.crops * self.data.frames * views.short_side**2
-
-    @model_validator(mode="after")
-    def _views_can_be_seen(self) -> Self:
-        if self.seen_pixels() > MOST_SEEN:
-            views, side = self.evaluation, self.evaluation.short_side
-            raise ValueError(
-                f"{views.clips} x {views.crops} views of {self.data.frames} frames of {side} x {side} are "
-                f"{self.seen_pixels():,} pixels per video; expected at most {MOST_SEEN:,}: lower evaluation.clips, "
-                "evaluation.crops, evaluation.short_side or data.frames"
-            )
-        return self

@@ -1,6 +1,6 @@
 """Action recognition as a task: how a batch of clips becomes a loss, and the views of a video a score."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.data.classes import Classes
+from dnlnet.engine.scores import Scores, Table, class_bars
+from dnlnet.progress import SILENT, Progress
 from dnlnet.video.data.samples import ClipBatch, ViewBatch
 from dnlnet.video.metric import TopK, averaged
 from dnlnet.video.views import VIEWS_PER_BATCH, view_logits
@@ -21,7 +23,7 @@ class VideoTask:
         classes: of the videos.
         pixels: how clips are normalised.
         views_per_batch: views that the network is given together.
-        report: told of every video that cannot be read, or not whole, once.
+        progress: told of every video that cannot be read, or only in part, once.
     """
 
     def __init__(
@@ -29,9 +31,9 @@ class VideoTask:
         classes: Classes,
         pixels: Pixels,
         views_per_batch: int = VIEWS_PER_BATCH,
-        report: Callable[[str], None] = lambda _: None,
+        progress: Progress = SILENT,
     ) -> None:
-        self.classes, self.pixels, self.views_per_batch, self.report = classes, pixels, views_per_batch, report
+        self.classes, self.pixels, self.views_per_batch, self.progress = classes, pixels, views_per_batch, progress
         self.unreadable: set[str] = set()
         self.damaged: set[Path] = set()
 
@@ -40,11 +42,11 @@ class VideoTask:
         for reason in batch.skipped:
             if reason not in self.unreadable:
                 self.unreadable.add(reason)
-                self.report(f"left out ({len(self.unreadable)} so far): {reason}")
+                self.progress.say(f"left out ({len(self.unreadable)} so far): {reason}")
         for note in batch.notes:
             if note.path not in self.damaged:
                 self.damaged.add(note.path)
-                self.report(f"used all the same ({len(self.damaged)} so far): {note}")
+                self.progress.say(f"used all the same ({len(self.damaged)} so far): {note}")
         return {"loss": F.cross_entropy(model(self.pixels.normalised(batch.clip)), batch.label)}
 
     def score(self, model: nn.Module, batch: ViewBatch, metric: TopK) -> None:
@@ -69,3 +71,19 @@ class VideoTask:
     def names(self, batch: ClipBatch) -> Sequence[str]:
         """The files that a batch comes from."""
         return batch.name
+
+    def summarize(self, metric: TopK, title: str) -> Scores:
+        """Return top-1 and top-5 accuracy over all views of a video, and the first of each class."""
+        by_class = dict(zip(self.classes.names, metric.class_scores(), strict=True))
+        values = metric.scores()
+        caption = ", ".join([*(f"{name} {value:.4f}" for name, value in values.items()), f"{metric.count} videos"])
+        files = {"unreadable": metric.skipped, "damaged": metric.notes}
+        return Scores(
+            values,
+            [Table(title, class_bars("top1", by_class), caption)],
+            {**values, "videos": metric.count, "by_class": by_class, **files},
+            [
+                *(f"not counted: {reason}" for reason in metric.skipped),
+                *(f"counted, although damaged: {note}" for note in metric.notes),
+            ],
+        )

@@ -13,11 +13,11 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from dnlnet.box import BOX
+from dnlnet.bundled import MODELS
 from dnlnet.cli.main import app
 from dnlnet.cli.terminal.outputs import KINDS
 
-STREET = BOX["street"].file
+STREET = MODELS["street"].file
 FOLDERS = {"demo", "train", "predict", "attend", "study"}  # commands whose --out is a folder
 
 

@@ -16,8 +16,7 @@ from dnlnet.convert.checking import match_network
 from dnlnet.convert.detection.mmdet import FAMILY
 from dnlnet.convert.family import Converted, ForeignCheckpoint
 from dnlnet.detection.network import Detector
-from dnlnet.detection.recipe import SYSTEM
-from dnlnet.detection.schema import DetectionRecipe
+from dnlnet.detection.recipe import DetectionRecipe
 from dnlnet.registry import find_recipe, parse_recipe
 
 State = dict[str, Tensor]
@@ -121,7 +120,7 @@ def converted(state: State, **meta: object) -> Converted:
 def built(found: Converted) -> Detector:
     state, unused = match_network(found.state, found.recipe, len(found.classes))
     assert not unused
-    model = SYSTEM.build_model(found.recipe.model, len(found.classes), weights=False)
+    model = found.recipe.build(len(found.classes), pretrained=False)
     model.load_state_dict(state)
     return model.eval()
 
@@ -431,7 +430,7 @@ def test_norms_of_a_file_without_a_configuration_are_told_apart_or_asked_for(tmp
     same = converted(with_norms(0.1, **counts))  # either way, up to 1e-5
     assert any("no weight is negative" in note for note in same.notes)
     assert torch.equal(same.state[NORM], torch.linspace(0.1, 1, 64))
-    with pytest.raises(ValueError, match=r"as \d+ are; pass the configuration .*--config FILE") as error:
+    with pytest.raises(ValueError, match=r"\d+ weights are negative.*--config FILE") as error:
         converted(with_norms(-1.0, **counts))
     advised = re.findall(r"norm_cfg = dict\(type='\w+'\)", str(error.value))
     weights = with_norms(-1.0)["backbone.bn1.weight"]
@@ -482,7 +481,7 @@ def test_classes_are_those_of_the_file_or_cocos() -> None:
 def test_what_has_no_network_here_is_refused() -> None:
     state = meta_state("layer3.4.context_block")
     bottleneck = {name.replace("conv_value", "channel_add_conv.0"): tensor for name, tensor in state.items()}
-    with pytest.raises(ValueError, match=r"no block like its context_block of channel_add_conv\.0, conv_mask"):
+    with pytest.raises(ValueError, match=r"unsupported blocks: context_block of channel_add_conv\.0, conv_mask"):
         converted(bottleneck)
     with pytest.raises(ValueError, match=r"blocks in layer2\.0, layer3\.4; known placements: c4_one"):
         converted({**state, **{name.replace("layer3.4.context", "layer2.0.context"): t for name, t in state.items()}})

@@ -15,7 +15,7 @@ from dnlnet.convert.family import ForeignCheckpoint
 from dnlnet.convert.segmentation.mmseg import FAMILY
 from dnlnet.segmentation.data.cityscapes import CLASSES
 from dnlnet.segmentation.network import Segmentor
-from dnlnet.segmentation.schema import SegmentationRecipe
+from dnlnet.segmentation.recipe import SegmentationRecipe
 from foreign import SMALL, Size, State, filled, mmseg_logits, mmseg_plan, mmseg_shapes, use_small_backbones
 from mmseg_configs import config
 
@@ -160,7 +160,7 @@ def test_heads_are_dilated_as_in_their_d6_models(named: bool, tmp_path: Path) ->
         ("channels=512", "temperature='low'", r"temperature is 'low'; expected a number"),
         ("mode='whole'", "mode='slide'", r"test_cfg is {'mode': 'slide'}; expected crop_size and stride"),
         ("mode='whole'", "mode='other'", r"test_cfg\.mode is 'other'"),
-        ("crop_size", "_base_ = 'a.py'\ncrop_size", r"builds on other files \(_base_\); pass the full one"),
+        ("crop_size", "_base_ = 'a.py'\ncrop_size", r"other files \(_base_\).*--config"),
     ],
 )
 def test_what_cannot_be_built_is_refused(old: str, new: str, says: str) -> None:
@@ -212,7 +212,7 @@ def test_what_is_assumed_is_said_until_it_is_given(tmp_path: Path) -> None:
     path, out = tmp_path / "mine.pth", tmp_path / "m.safetensors"
     needed = ("model.output_stride=8", "model.block.attention=softmax")
     said = converted(path, small_state(), out, *needed).notes
-    assert any(note.startswith("align_corners is False, as neither a configuration") for note in said)
+    assert any(note.startswith("align_corners is False") for note in said)
     assert any(note.startswith("images are fed to the network whole") for note in said)
     assert any("does not name its 5 classes" in note for note in said)
     assert "left out: the state of the optimiser" in said
@@ -240,16 +240,16 @@ def test_a_configuration_may_be_given_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_bytes(b"\xff")
     with pytest.raises(FileNotFoundError, match=r"b\.py: no such configuration file"):
         convert(tmp_path / "a.pth", tmp_path / "m.safetensors", config=tmp_path / "b.py")
-    with pytest.raises(ValueError, match=r"a\.py: is not a text file"):
+    with pytest.raises(ValueError, match=r"a\.py: .*text file"):
         convert(tmp_path / "a.pth", tmp_path / "m.safetensors", config=tmp_path / "a.py")
 
 
 def test_a_head_with_another_block_is_refused_by_name() -> None:
     state = small_state(None) | {"decode_head.gc_block.channel_add_conv.0.weight": torch.ones(1)}
-    with pytest.raises(ValueError, match=r"gc_block\.channel_add_conv\.0\.weight\), as GCNet's"):
+    with pytest.raises(ValueError, match=r"bottleneck .*gc_block\.channel_add_conv\.0\.weight"):
         recipe_of(NAME, state)
     state = small_state() | {"backbone.layer2.0.downsample.2.weight": torch.ones(1)}
-    with pytest.raises(ValueError, match="ResNetV1d, with average-pooling"):
+    with pytest.raises(ValueError, match="ResNetV1d"):
         recipe_of(NAME, state)
 
 

@@ -1,4 +1,4 @@
-"""What a file of mmsegmentation without its configuration leaves open."""
+"""Assumptions about a file of mmsegmentation without a configuration."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.convert import convert
 from dnlnet.convert.family import ForeignCheckpoint
 from dnlnet.convert.segmentation.mmseg import FAMILY
-from dnlnet.segmentation.schema import SegmentationRecipe
+from dnlnet.segmentation.recipe import SegmentationRecipe
 from foreign import SMALL, Size, State, filled, mmseg_logits, mmseg_plan, mmseg_shapes, use_small_backbones
 from mmseg_configs import config
 
@@ -76,7 +76,7 @@ def test_a_published_name_is_enough_and_each_assumption_names_its_setting(tmp_pa
 
 def test_a_head_with_one_output_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path, PUBLISHED, size=Size(SMALL.blocks, SMALL.widths, 12, 10, classes=1))
-    with pytest.raises(ValueError, match=r"one output, for two classes .* supported: an output for each class"):
+    with pytest.raises(ValueError, match=r"decode_head has one output.*supported: one output per class"):
         convert(path, tmp_path / "m.safetensors")
 
 

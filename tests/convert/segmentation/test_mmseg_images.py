@@ -1,4 +1,4 @@
-"""How mmsegmentation brings an image to the network: colours, numbers, size and padding."""
+"""Preparation of an image in mmsegmentation: colours, normalisation, size and padding."""
 
 from pathlib import Path
 
@@ -14,8 +14,7 @@ from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.convert import convert
 from dnlnet.convert.family import ForeignCheckpoint
 from dnlnet.convert.segmentation.mmseg import FAMILY
-from dnlnet.segmentation.recipe import SYSTEM
-from dnlnet.segmentation.schema import SegmentationRecipe
+from dnlnet.segmentation.recipe import SegmentationRecipe
 from foreign import SMALL, Size, State, filled, mmseg_logits, mmseg_plan, mmseg_shapes, use_small_backbones
 from mmseg_configs import IMAGENET, RESIZE, config
 
@@ -47,7 +46,7 @@ def converted(text: str, tmp_path: Path, state: State = STATE) -> Path:
 def logits_of(file: Path, image: np.ndarray) -> Tensor:
     """Of the model as `predict` uses it."""
     stored = read_model_file(file)
-    model = SYSTEM.predictor(stored.recipe, load_network(stored), stored.classes, "cpu")
+    model = stored.recipe.predictor(load_network(stored), stored.classes)
     return model.logits(torch.from_numpy(image.copy()).permute(2, 0, 1)).double()
 
 
@@ -106,8 +105,8 @@ def test_pixels_are_those_of_the_data_preprocessor(
     torch.testing.assert_close(logits_of(file, image), theirs, rtol=1e-3, atol=1e-3)
     assert np.array_equal(dnlnet.load(file).predict(image).labels, theirs.argmax(1)[0])
     stored = read_model_file(file)
-    deployed = SYSTEM.deployed(stored.recipe, load_network(stored).eval(), [], "whole")
-    exported = deployed(torch.from_numpy(image.copy()).permute(2, 0, 1)[None].float())[0]
+    exportable = stored.recipe.exportable(load_network(stored).eval())
+    exported = exportable(torch.from_numpy(image.copy()).permute(2, 0, 1)[None].float())[0]
     torch.testing.assert_close(exported.double(), theirs, rtol=1e-3, atol=1e-3)
 
 

@@ -17,8 +17,7 @@ from dnlnet.convert import convert
 from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import Converted, ForeignCheckpoint
 from dnlnet.convert.video.slowfast import FAMILY, caffe2_problem, matches
-from dnlnet.video.recipe import SYSTEM
-from dnlnet.video.schema import VideoRecipe
+from dnlnet.video.recipe import VideoRecipe
 from foreign_video import R50, TINY, Network, Shapes, State, conv, filled, norm, norm_shapes, without_numbers
 
 TINY_BLOCKS = ("s3.pathway0_nonlocal1", "s4.pathway0_nonlocal1")
@@ -70,7 +69,7 @@ def meta_state(network: Network, *blocks: str) -> State:
 
 
 def converted(state: State, cfg: str | None = None) -> Converted:
-    """What becomes of a checkpoint, its tensors exactly those of the network."""
+    """Convert a checkpoint and check that its tensors are those of the network."""
     found = FAMILY.convert(ForeignCheckpoint(Path("a.pyth"), state, {"cfg": cfg}))
     return replace(found, state=match_network(found.state, found.recipe, len(found.classes), found.names)[0])
 
@@ -128,7 +127,7 @@ def test_the_network_computes_what_theirs_does(
         "DATA": {"REVERSE_INPUT_CHANNEL": blue_first},
     }
     found = converted(state, yaml.safe_dump(cfg))
-    model = SYSTEM.build_model(found.recipe.model, len(found.classes)).eval()
+    model = found.recipe.build(len(found.classes)).eval()
     model.load_state_dict(found.state)
     clips = torch.randn(2, 3, 4, 64, 64, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     exact = {name: tensor.double() for name, tensor in state.items()}
@@ -173,15 +172,20 @@ def test_without_a_configuration_the_kind_of_attention_must_be_given(tmp_path: P
 @pytest.mark.parametrize(
     ("part", "key", "value", "says"),
     [
-        ("NONLOCAL", "GROUP", [[1], [1], [4], [1]], "among some of the frames"),
-        ("NONLOCAL", "POOL", [[[2, 2, 2]]] * 4, "only spatial pooling"),
-        ("NONLOCAL", "POOL", [[[1, 2, 2]], [[1, 2, 2]], [[1, 1, 1]], [[1, 2, 2]]], "only one factor"),
-        ("NONLOCAL", "POOL", [[[1, 2, 2]]], "expected a list for each of four stages"),
-        ("NONLOCAL", "GROUP", 1, "expected a list for each of four stages"),
+        ("NONLOCAL", "GROUP", [[1], [1], [4], [1]], r"NONLOCAL\.GROUP is .*; supported: 1"),
+        ("NONLOCAL", "POOL", [[[2, 2, 2]]] * 4, r"NONLOCAL\.POOL is .*; supported: spatial"),
+        (
+            "NONLOCAL",
+            "POOL",
+            [[[1, 2, 2]], [[1, 2, 2]], [[1, 1, 1]], [[1, 2, 2]]],
+            r"NONLOCAL\.POOL is .*; supported: one factor",
+        ),
+        ("NONLOCAL", "POOL", [[[1, 2, 2]]], r"NONLOCAL\.POOL is .*; expected"),
+        ("NONLOCAL", "GROUP", 1, r"NONLOCAL\.GROUP is 1; expected"),
         ("RESNET", "SPATIAL_DILATIONS", [[1], [1], [1], [2]], "SPATIAL_DILATIONS"),
         ("RESNET", "SPATIAL_STRIDES", [1, 2, 2, 2], "SPATIAL_STRIDES"),
-        ("RESNET", "NUM_GROUPS", 32, "RESNET.NUM_GROUPS is 32; only 1 is supported"),
-        ("MODEL", "ARCH", "i3d", "MODEL.ARCH is 'i3d'; only 'slow' is supported"),
+        ("RESNET", "NUM_GROUPS", 32, "RESNET.NUM_GROUPS is 32; supported: 1"),
+        ("MODEL", "ARCH", "i3d", "MODEL.ARCH is 'i3d'; supported: 'slow'"),
         ("MODEL", "HEAD_ACT", "sigmoid", "MODEL.HEAD_ACT is 'sigmoid'"),
         ("DETECTION", "ENABLE", True, "DETECTION.ENABLE is True"),
         ("DATA", "NUM_FRAMES", 0, "its DATA.NUM_FRAMES is 0: Input should be greater than or equal to 1"),

@@ -8,7 +8,7 @@ from torch import Tensor
 from dnlnet.errors import TooMuchWorkError
 from dnlnet.registry import RECIPES
 from dnlnet.segmentation.inference import Inference
-from dnlnet.segmentation.schema import SegmentationRecipe
+from dnlnet.segmentation.recipe import SegmentationRecipe
 from dnlnet.segmentation.tiny import TinySegmentor
 
 

@@ -37,14 +37,14 @@ def convert(
     Example: dnlnet convert dnl_r50-d8_769x769_80k_cityscapes.pth -o dnl.safetensors
     """
     from dnlnet.convert import convert as convert_file
-    from dnlnet.convert.checking import describe
+    from dnlnet.convert.checking import describe_network
     from dnlnet.files import write_json
     from dnlnet.names import printable
 
     converted = convert_file(file, out, settings or [], partial=partial, config=config)
     names = list(converted.classes.names)
     typer.echo(f"{file}: {converted.family}")
-    typer.echo(f"{describe(converted.recipe)}, {len(names)} classes ({printable(', '.join(names[:3]))}, ...)")
+    typer.echo(f"{describe_network(converted.recipe)}, {len(names)} classes ({printable(', '.join(names[:3]))}, ...)")
     for note in converted.notes:
         typer.echo(printable(f"note: {note}"))
     for name in converted.unused:

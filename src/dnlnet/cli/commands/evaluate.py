@@ -57,12 +57,12 @@ def evaluate(
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.files import write_json
     from dnlnet.progress import Bars
-    from dnlnet.registry import require_options, system_of
+    from dnlnet.registry import require_score_files
     from dnlnet.runs.run_folder import remembered_data
 
     file = open_model(model)
     files = given(picture=picture, results=results)
-    require_options(file.recipe.task, system_of(file.recipe).score_files, files)
+    require_score_files(file.recipe, files)
     require_folder(data)
     if data is None and (data := remembered_data(file.path)) is not None:
         say(f"data: {data} (used for training)")

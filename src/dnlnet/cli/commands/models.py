@@ -20,14 +20,14 @@ def models(
     Example: dnlnet models street
     """
     from dnlnet.artifacts.model_file import read_model_file
-    from dnlnet.box import BOX
+    from dnlnet.bundled import MODELS
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.errors import unknown
     from dnlnet.files import write_json
 
-    if name is not None and name not in BOX:
-        raise unknown("model", name, BOX)
-    found = {key: read_model_file(boxed.file) for key, boxed in BOX.items() if name in (None, key)}
+    if name is not None and name not in MODELS:
+        raise unknown("model", name, MODELS)
+    found = {key: read_model_file(bundled.file) for key, bundled in MODELS.items() if name in (None, key)}
     if name is not None:
         from dnlnet.artifacts.card import card_text
 
@@ -38,22 +38,22 @@ def models(
             [
                 {
                     "model": key,
-                    "purpose": BOX[key].about,
+                    "purpose": MODELS[key].about,
                     "score": ", ".join(f"{metric} {value:.3f}" for metric, value in (file.scores or {}).items()),
                     "MB": f"{file.path.stat().st_size / 1e6:.1f}",
-                    "licence": BOX[key].licence,
+                    "licence": MODELS[key].licence,
                 }
                 for key, file in found.items()
             ],
-            f"Try: dnlnet attend {next(iter(BOX))} photo.jpg --page page.html",
+            f"Try: dnlnet attend {next(iter(MODELS))} photo.jpg --page page.html",
         )
     if json is not None:
         content = {
             key: {
-                "about": BOX[key].about,
-                "licence": BOX[key].licence,
-                "terms": BOX[key].terms,
-                "command": BOX[key].command,
+                "about": MODELS[key].about,
+                "licence": MODELS[key].licence,
+                "terms": MODELS[key].terms,
+                "command": MODELS[key].command,
                 "megabytes": round(file.path.stat().st_size / 1e6, 1),
                 "scores": file.scores,
                 "by_class": file.by_class,

@@ -92,11 +92,10 @@ def _in_words(variants: Collection[str], every: Collection[str]) -> str:
 
 
 def _summary(recipe: "AnyRecipe") -> dict[str, str]:
-    from dnlnet.registry import system_of
 
     schedule = recipe.schedule
     iterations = schedule.iterations + sum(phase.iterations for phase in schedule.then)
-    return {"iterations": f"{iterations:,}", "image": system_of(recipe).image_text(recipe)}
+    return {"iterations": f"{iterations:,}", "image": recipe.size_text}
 
 
 @recipes.command()

@@ -55,20 +55,20 @@ def settings_of(words: Sequence[str], incomplete: str) -> list[str]:
     """
     from dnlnet.attention.spec import PRESETS, VARIANTS
     from dnlnet.recipes.override import setting_keys
-    from dnlnet.registry import RECIPES, SYSTEMS, list_recipes
+    from dnlnet.registry import RECIPES, list_recipes
 
-    tasks = {RECIPES[name].task for text in words for name in list_recipes(text)}
-    systems = [system for task, system in SYSTEMS.items() if task in tasks or not tasks]
+    names = [name for text in words for name in list_recipes(text)] or list(RECIPES)
+    chosen = [RECIPES[name] for name in names]
+    kinds = dict.fromkeys(type(recipe) for recipe in chosen)
     key, equals, value = incomplete.partition("=")
     if not equals:
-        keys = dict.fromkeys(key for system in systems for key in setting_keys(system.recipe_type))
+        keys = dict.fromkeys(key for kind in kinds for key in setting_keys(kind))
         return [f"{key}=" for key in _beginning(incomplete, keys)]
-    models = [system.recipe_type.model_fields["model"].annotation for system in systems]
     named: dict[str, Iterable[str]] = {
         "model.variant": VARIANTS,
         "model.preset": PRESETS,
-        "model.backbone": dict.fromkeys(name for model in models for name in model.backbones),
-        "data.name": [name for system in systems for name in system.data_sets],
+        "model.backbone": dict.fromkeys(name for recipe in chosen for name in getattr(recipe.model, "backbones", ())),
+        "data.name": dict.fromkeys(name for kind in kinds for name in kind.data_sets),
     }
     return [f"{key}={name}" for name in _beginning(value, named.get(key, ()))]
 

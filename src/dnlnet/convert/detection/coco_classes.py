@@ -1,4 +1,4 @@
-"""COCO's 80 classes, for checkpoints that do not name theirs."""
+"""COCO's 80 classes, for checkpoints that do not name their classes."""
 
 from dnlnet.data.classes import Classes, spread_colours
 

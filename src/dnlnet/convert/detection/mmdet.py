@@ -1,9 +1,9 @@
-"""Convert detectors of the authors' detection code, a fork of mmdetection 1.0.
+"""Converter of detectors of the authors' code, a fork of mmdetection 1.0.
 
-How they differ from ours, and how that is converted:
+Differences from ours, and their conversion:
 
 - Norms are InPlaceABN's, whose scale is |weight| + 1e-5: that number becomes our weight. Since InPlaceABN 1.1,
-  PyTorch's norms have the same tensors; if a weight is negative, the configuration must say which they are.
+  PyTorch's norms have the same tensors; if a weight is negative, the configuration must tell which kind they are.
 - Their boxes end at the last pixel, x2, and are x2 - x1 + 1 wide; ours end at the edge of that pixel, x2 + 1. With
   this shift, box coding, RoIAlign, level assignment and overlaps are the same.
 - Their anchors are centred on a cell, ours on its corner. Sides are 8 cells times sqrt(1 / ratio) and sqrt(ratio), so
@@ -25,8 +25,9 @@ from dnlnet.convert.names import State, flatten_convolutions, number_classes, re
 from dnlnet.convert.resnets import PLAIN_STEM, find_resnet
 from dnlnet.data.classes import Classes, spread_colours
 from dnlnet.detection.network import PLACEMENTS
+from dnlnet.detection.recipe import DetectionRecipe
 from dnlnet.detection.recipes import detection_recipes
-from dnlnet.detection.schema import DetectionRecipe, InstanceData
+from dnlnet.detection.schema import InstanceData
 from dnlnet.errors import shown
 from dnlnet.recipes.schema import pixel_fields
 
@@ -39,7 +40,7 @@ _BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
     (PLAIN_STEM, (3, 4, 23, 3)): "resnet101",
 }
 
-# Their names and ours; those of blocks come with their places.
+# Their names and ours; names of blocks depend on their places.
 _CONV_AND_NORM = {"conv": 0, "bn": 1}
 _NAMES = {
     **{f"backbone.{part}": f"backbone.body.body.{part}" for part in ("conv1", "bn1")},
@@ -67,19 +68,19 @@ _NAMES = {
 _OFFSETS = "rpn.head.bbox_pred.bias"
 
 _NOTES = (
-    "anchors were around the centres of cells: half a cell went into the biases of the proposals' offsets, which "
-    "leaves less than 0.1 pixel",
-    "where a padded side is no multiple of 64, torchvision spaces the coarsest anchors by side // cells: by 61 and "
-    "not 64 pixels for 800, so that those of the last row are 36 pixels off (of 512)",
-    "boxes are brought to the size of the file by their edges, not by their last pixels: right and lower edges "
-    "differ by 1 - 1/s pixel of the file for images enlarged s times, 0.4 for 480 to 800",
-    "boxes narrower than a cell (4 pixels) are widened to one before their features are read; masks are pasted as "
-    "torchvision does it, which moves their outlines by up to a pixel",
+    "anchors were centred on cells: half a cell is added to the biases of the proposals' offsets, which leaves a "
+    "difference below 0.1 pixel",
+    "if a padded side is not a multiple of 64, torchvision spaces the coarsest anchors by side // cells: by 61 "
+    "instead of 64 pixels for 800, so that those of the last row are 36 pixels off (of 512)",
+    "boxes are resized to the file by their edges, not by their last pixels: right and lower edges differ by 1 - 1/s "
+    "pixel of the file for images enlarged s times, 0.4 for 480 to 800",
+    "boxes narrower than a cell (4 pixels) are widened to one before their features are read; masks are pasted as in "
+    "torchvision, which moves their outlines by up to a pixel",
 )
 
 
 def matches(state: State) -> bool:
-    """Whether the names are those of mmdetection 1.0's Mask R-CNN; later versions prefix the heads with `roi_head.`.
+    """Return whether the names are those of Mask R-CNN in mmdetection 1.0; later heads begin with `roi_head.`.
 
     >>> matches({})
     False
@@ -125,7 +126,7 @@ FAMILY = Family(
     "config",
 )
 
-# Values of a configuration with which the networks are the same.
+# Supported values by part and key.
 _ONLY: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "backbone": {
         "num_stages": (4,),
@@ -151,7 +152,7 @@ _ONLY: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "bbox_roi_extractor": {"roi_layer": ({"type": "RoIAlign", "out_size": 7, "sample_num": 2},)},
     "mask_roi_extractor": {"roi_layer": ({"type": "RoIAlign", "out_size": 14, "sample_num": 2},)},
 }
-# Test settings of our detector, under their names.
+# Test settings of our detector by their names.
 _TEST: Mapping[str, Mapping[str, Any]] = {
     "rpn": {"nms_pre": 1000, "max_num": 1000, "nms_thr": 0.7, "min_bbox_size": 0},
     "rcnn": {"score_thr": 0.05, "nms": {"type": "nms", "iou_thr": 0.5}, "max_per_img": 100, "mask_thr_binary": 0.5},
@@ -175,7 +176,7 @@ def _test_notes(config: MMConfig) -> list[str]:
 def _recipe(
     state: State, block: ForeignBlock | None, places: frozenset[str], options: Mapping[str, Any], config: MMConfig
 ) -> DetectionRecipe:
-    """The recipe of this network, adapted where the checkpoint differs."""
+    """Return the recipe of this network, adapted to the checkpoint."""
     backbone = find_resnet(state, "backbone.", PLAIN_STEM, _BACKBONES)
     variant = None if block is None else block.variant
     placement = None if block is None else _placement(places, state)
@@ -194,7 +195,7 @@ def _recipe(
         "block": dict(options),
     }
     model = type(recipe.model).model_validate({**recipe.model.model_dump(), **changes})
-    if (model.backbone, model.placement) != (recipe.model.backbone, recipe.model.placement):  # no row of the paper's
+    if (model.backbone, model.placement) != (recipe.model.backbone, recipe.model.placement):  # not a row of the paper
         name = "-".join(["mmdet-coco", model.backbone, variant or "baseline", *([placement] if placement else [])])
         recipe = recipe.model_copy(update={"name": name, "paper": None})
     scales = [scale for scale in config.everywhere("img_scale") if isinstance(scale, tuple)]
@@ -204,8 +205,8 @@ def _recipe(
 
 
 _ASSUMED_PIXELS = Assumption(
-    "pixels are assumed to be red first with ImageNet's mean and deviation, as in the authors' configurations; "
-    "--set model.caffe_pixels=true changes it to Caffe's",
+    "pixels are assumed to be red first with ImageNet's mean and std, as in the authors' configurations; "
+    "--set model.caffe_pixels=true sets Caffe's",
     ("model.pixels", "model.caffe_pixels"),
 )
 
@@ -219,7 +220,7 @@ def _find_pixels(config: MMConfig) -> Pixels | None:
 
 
 def _resize_data(data: InstanceData, scale: tuple[Any, ...]) -> InstanceData:
-    """The data with another image size: limits of the longer and the shorter side."""
+    """Return the data with another image size: limits of the longer and the shorter side."""
     if len(scale) != 2 or not all(isinstance(side, int) and side > 0 for side in scale):
         raise ValueError(f"its img_scale is {shown(scale)}; expected two whole numbers")
     return data.model_copy(update={"short_side": min(scale), "long_side": max(scale)})
@@ -248,9 +249,9 @@ def _classes(checkpoint: ForeignCheckpoint) -> tuple[Classes, tuple[str, ...]]:
 
 
 def _has_activated_norms(state: State, config: MMConfig) -> tuple[bool, str]:
-    """Whether norms are InPlaceABN's, and how we know.
+    """Return whether norms are InPlaceABN's, with the reason.
 
-    The configuration says so. Without one: PyTorch's norms count batches, and InPlaceABN's before 1.1 do not.
+    Without a configuration, they are if they do not count batches, as in InPlaceABN before 1.1.
     """
     norms = [part for part in config.everywhere("norm_cfg") if isinstance(part, Mapping)]
     for norm in norms:
@@ -260,20 +261,20 @@ def _has_activated_norms(state: State, config: MMConfig) -> tuple[bool, str]:
     if abn and abn != kinds:
         raise ValueError(f"its norms are of several kinds ({', '.join(sorted(kinds))}); only one kind is supported")
     if abn or (not kinds and "backbone.bn1.num_batches_tracked" not in state):
-        return True, "norms are InPlaceABN's, whose scale is |weight| + 1e-5; that is the weight now"
+        return True, "norms are InPlaceABN's, whose scale is |weight| + 1e-5, which is now the weight"
     if kinds:
-        return False, f"norms are PyTorch's, as its configuration says ({', '.join(sorted(kinds))})"
+        return False, f"norms are PyTorch's, according to its configuration ({', '.join(sorted(kinds))})"
     scales = {name.replace("running_var", "weight") for name in state if name.endswith("running_var")}
     negative = sum(int((tensor < 0).sum()) for name, tensor in state.items() if name in scales)
     if negative:
         raise ValueError(
-            "its norms may be PyTorch's or those of InPlaceABN 1.1 and later, which differ where a weight is "
-            f"negative, as {negative} are; pass the configuration it was trained with, --config FILE (a file with "
-            "the line norm_cfg = dict(type='SyncABN') or norm_cfg = dict(type='SyncBN') is enough)"
+            "its norms may be PyTorch's or those of InPlaceABN 1.1 and later, which differ for negative weights; "
+            f"{negative} weights are negative: pass the training configuration, --config FILE (a file with the line "
+            "norm_cfg = dict(type='SyncABN') or norm_cfg = dict(type='SyncBN') is enough)"
         )
     return (
         False,
-        "norms are assumed to be PyTorch's; InPlaceABN's would differ by 1e-5 only, as no weight is negative",
+        "norms are assumed to be PyTorch's; InPlaceABN's would differ by only 1e-5, because no weight is negative",
     )
 
 
@@ -291,13 +292,13 @@ def _our_block(place: str) -> str:
 
 
 def _convert_norms(state: State) -> dict[str, Tensor]:
-    """The state with PyTorch's norms, whose weight is the scale."""
+    """Return the state with PyTorch's norms, whose weight is the scale."""
     scales = {name.replace("running_var", "weight") for name in state if name.endswith("running_var")}
     return {name: tensor.abs() + _ABN_EPS if name in scales else tensor for name, tensor in state.items()}
 
 
 def _half_a_cell(like: Tensor) -> Tensor:
-    """Half a cell as a share of each anchor's width and height, in the order of the RPN's offsets x, y, w, h."""
+    """Return half a cell relative to each anchor's sides, in the order of the RPN's offsets x, y, w, h."""
     half = 0.5 / _ANCHOR_CELLS
     parts = [part for ratio in _RATIOS for part in (half * ratio**0.5, half / ratio**0.5, 0.0, 0.0)]
     return like.new_tensor(parts)

@@ -1,6 +1,6 @@
-"""The attention blocks of the authors' detection code, and the equivalent settings of ours.
+"""Attention blocks of the authors' detection code, and the equivalent settings of ours.
 
-Some settings do not show in the tensors, only in the configuration that a checkpoint may contain.
+Some settings are not in the tensors, only in the configuration that a checkpoint may contain.
 """
 
 import re
@@ -22,12 +22,13 @@ class ForeignBlock:
     """One kind of block in their code, and its equivalent in ours.
 
     Args:
-        module: its name in residual blocks.
-        key: its name in configurations.
-        layers: its layers and parameters, by their original names, which identify it.
-        variant, options: our equivalent; options override the preset.
-        published: settings that do not show in the tensors, as in the authors' configurations.
-        defaults: the same settings, if a configuration does not give them.
+        module: name in residual blocks.
+        key: name in configurations.
+        layers: our layers and parameters by the original names, which identify it.
+        variant: our variant.
+        options: our options that override the preset.
+        published: settings that are not in the tensors, as in the authors' configurations.
+        defaults: the same settings, if a configuration does not contain them.
     """
 
     module: str
@@ -70,7 +71,7 @@ _BLOCKS = (
 
 
 def find_blocks(state: State) -> tuple[ForeignBlock | None, frozenset[str]]:
-    """The kind of all blocks, and the residual blocks they are in."""
+    """Return the kind of all blocks, and the residual blocks that contain them."""
     found: dict[tuple[str, str], set[str]] = {}
     for name in state:
         if parts := _BLOCK.fullmatch(name):
@@ -83,11 +84,11 @@ def find_blocks(state: State) -> tuple[ForeignBlock | None, frozenset[str]]:
             return block, frozenset(place for place, _ in found)
     listed = "; ".join(f"{module} of {', '.join(sorted(layers))}" for module, layers in sorted(kinds, key=str))
     known = "; ".join(f"{block.module} of {', '.join(sorted(block.layers))}" for block in _BLOCKS)
-    raise ValueError(f"this package has no block like its {listed}; known: {known}")
+    raise ValueError(f"it has unsupported blocks: {listed}; supported: {known}")
 
 
 def block_options(block: ForeignBlock, state: State, config: MMConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Settings that differ from the preset, and what was assumed."""
+    """Return the settings that differ from the preset, and notes about what is assumed."""
     said = next((part for part in config.everywhere(block.key) if isinstance(part, Mapping)), None)
     values = dict(block.published) if said is None else {**block.defaults, **said}
     for key in sorted(block.published.keys() - {"temp", "downsample"}):
@@ -112,7 +113,7 @@ def block_options(block: ForeignBlock, state: State, config: MMConfig) -> tuple[
 
 
 def _reduction(state: State, name: str) -> int | None:
-    """Channels over query width, if this tensor is the query's weight."""
+    """Return the ratio of channels to query width if this tensor is the query's weight."""
     if not re.search(r"\.(conv_query|theta\.conv)\.weight$", name):
         return None
     return size(state, name, 1) // size(state, name)

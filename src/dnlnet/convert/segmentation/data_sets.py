@@ -1,4 +1,4 @@
-"""Find the classes of a segmentation checkpoint, from its metadata or from their number."""
+"""Data set and classes of a segmentation checkpoint, from its metadata or the number of classes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,13 +13,14 @@ _OWN = "folder"
 
 
 def find_data(count: int, names: Any = None, palette: Any = None) -> tuple[str, Classes, str | None]:
-    """Our name of the data set, its classes, and what had to be assumed.
+    """Return our name of the data set, its classes, and a note about what is assumed.
 
     Known data sets keep our spelling, so that the model can be evaluated on them.
 
     Args:
         count: number of classes.
-        names, palette: what the checkpoint says about them, if anything.
+        names: names in the checkpoint, if any.
+        palette: colours in the checkpoint, if any.
 
     >>> find_data(19)[::2]
     ('cityscapes', 'the 19 classes are assumed to be those of cityscapes')
@@ -39,7 +40,7 @@ def find_data(count: int, names: Any = None, palette: Any = None) -> tuple[str, 
 
 
 def _same(said: Sequence[str], ours: Sequence[str]) -> bool:
-    """Whether most names agree; code bases choose different synonyms."""
+    """Return whether most names agree; code bases choose different synonyms."""
     return sum(a.strip().lower() == b.lower() for a, b in zip(said, ours, strict=True)) > len(ours) / 2
 
 

@@ -1,4 +1,4 @@
-"""Convert mmsegmentation's DNL, non-local and plain FCN heads on ResNets."""
+"""Converter of mmsegmentation's DNL, non-local and plain FCN heads on ResNets."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ from dnlnet.convert.segmentation.data_sets import find_data
 from dnlnet.convert.segmentation.mmseg_facts import MmsegFacts
 from dnlnet.engine.settings import Optim, Schedule
 from dnlnet.recipes.schema import pixel_fields
-from dnlnet.segmentation.schema import Data, Evaluation, Loss, SegmentationRecipe, SegmentorModel
+from dnlnet.segmentation.recipe import SegmentationRecipe
+from dnlnet.segmentation.schema import FCN, Data, Evaluation, Loss
 
 # Their names and ours.
 _STEMS = {
@@ -63,7 +64,7 @@ def matches(state: State) -> bool:
 
 
 def convert(checkpoint: ForeignCheckpoint) -> Converted:
-    """Convert a checkpoint; what its weights leave open comes from its configuration or its file's name."""
+    """Convert a checkpoint. The configuration or the file name gives the settings that the weights do not show."""
     theirs, name = checkpoint.state, checkpoint.path.name
     _check_network(theirs)
     averaged = [name for name in theirs if name.startswith("ema_")]
@@ -83,7 +84,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     join_input = "decode_head.conv_cat.conv.weight" in theirs
     data, classes, assumed = find_data(size(theirs, "decode_head.conv_seg.weight"), *_find_classes(checkpoint.meta))
     facts = MmsegFacts.of(name, config, data, checkpoint.meta.get("iter"))
-    model = SegmentorModel(
+    model = FCN(
         backbone=find_resnet(theirs, "backbone.", stem, _BACKBONES),
         output_stride=facts.output_stride,
         dilations=facts.dilations,
@@ -129,7 +130,7 @@ FAMILY = Family(
 
 
 def _check_network(state: State) -> None:
-    """Refuse layers that are known to have no counterpart in our networks."""
+    """Raise for layers without a counterpart in our networks."""
     check_context(state)
     heads = {name.split(".")[1] for name in state if name.startswith("decode_head.")}
     if strange := sorted(heads - {"convs", "conv_cat", "conv_seg", *_VARIANTS}):
@@ -139,15 +140,17 @@ def _check_network(state: State) -> None:
         )
     if size(state, "decode_head.conv_seg.weight") == 1:
         raise ValueError(
-            "its decode_head has one output, for two classes and a threshold; supported: an output for each class"
+            "its decode_head has one output, for two classes and a threshold; supported: one output per class"
         )
     if any(name.startswith("backbone.layer") and ".downsample.2." in name for name in state):
-        raise ValueError("its backbone is a ResNetV1d, with average-pooling in its shortcuts, which is not supported")
+        raise ValueError(
+            "its backbone is a ResNetV1d, whose shortcuts pool by averages; supported: ResNet and ResNetV1c"
+        )
 
 
-def _recipe(model: SegmentorModel, data: str, facts: MmsegFacts) -> SegmentationRecipe:
-    """The recipe with which mmsegmentation trains such a model, as far as this package supports it."""
-    # In training, images of Cityscapes and PASCAL-Context keep their size.
+def _recipe(model: FCN, data: str, facts: MmsegFacts) -> SegmentationRecipe:
+    """Return mmsegmentation's recipe for such a model, as far as this package supports it."""
+    # Training images of Cityscapes and PASCAL-Context keep their size.
     trained = None if data == "cityscapes" or data.startswith("pascal_context") else facts.resizing.short
     crop = facts.crop or ((512, 1024) if data == "cityscapes" else (512, 512))
     free = ("block.query", "block.key") if model.variant == "dnl" and facts.windowed else ()
@@ -164,13 +167,13 @@ def _recipe(model: SegmentorModel, data: str, facts: MmsegFacts) -> Segmentation
             short_side=facts.resizing.short,
             long_side=facts.resizing.long,
             divisor=facts.divisor,
-            image_corners=False,  # OpenCV resizes with borders on borders
+            image_corners=False,  # OpenCV aligns the borders of images when it resizes
         ),
     )
 
 
 def _block(head: Mapping[str, Any], state: State, width: int) -> dict[str, Any]:
-    """Options that differ from the preset: widths from the tensors, logits from the configuration."""
+    """Return the options that differ from the preset: widths from the tensors, logits from the configuration."""
     mode = head.get("mode", "embedded_gaussian")
     if mode not in ("embedded_gaussian", "dot_product"):
         raise ValueError(f"its block has the mode {mode}; supported: embedded_gaussian and dot_product")
@@ -178,7 +181,7 @@ def _block(head: Mapping[str, Any], state: State, width: int) -> dict[str, Any]:
     reduction = width // size(state, "head.block.value.weight")
     if reduction != 2:
         options |= {"embed_reduction": reduction, "value_reduction": reduction}
-    if mode == "dot_product":  # which has neither scale nor temperature
+    if mode == "dot_product":  # has neither scale nor temperature
         dots = {"attention": "dot", "scaled": False}
         return options | dots | ({"temperature": 1.0} if "head.block.saliency.weight" in state else {})
     temperature = head.get("temperature", 0.05)
@@ -191,7 +194,7 @@ def _block(head: Mapping[str, Any], state: State, width: int) -> dict[str, Any]:
     return options
 
 
-# Names of published files, which have the defaults: dnl_r50-d8_512x1024_..., nonlocal_r101-d8_...
+# Published files, which have the defaults: dnl_r50-d8_512x1024_..., nonlocal_r101-d8_...
 _PUBLISHED = re.compile(r"(dnl|nonlocal)_r\d+[a-z]?-d\d+_")
 
 
@@ -200,7 +203,7 @@ def _logits(name: str, variant: str) -> Assumption:
     dots = "--set model.block.attention=dot --set model.block.scaled=false"
     divisor = " and temperature 0.05" if variant == "dnl" else ""
     other = " --set model.block.temperature=1" if variant == "dnl" else ""
-    hotter = ", --set model.block.temperature=... is another temperature" if variant == "dnl" else ""
+    hotter = ", --set model.block.temperature=... sets another temperature" if variant == "dnl" else ""
     if _PUBLISHED.match(name):
         text = (
             f"its block is assumed to have the mode embedded_gaussian with use_scale{divisor}, as in their "

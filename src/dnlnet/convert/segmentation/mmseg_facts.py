@@ -1,6 +1,6 @@
 """Facts about a model of mmsegmentation that its weights do not show.
 
-They come from the configuration in the file, then from the file's name, then from what is most common there.
+Sources, in this order: the configuration in the file, the name of the file, and what is most common there.
 """
 
 import re
@@ -25,16 +25,16 @@ from dnlnet.errors import shown
 
 _WINDOWED = (769, 769)  # models for crops of this size align corners and are tested in windows
 _STRIDE = (513, 513)
-# Sides that images are resized to in the published test configurations, by our names of the data sets.
+# Sizes of images in the published test configurations, by our name of the data set.
 _RESIZED: Mapping[str, Resizing] = {
     "cityscapes": Resizing(1024, 2048),
     "pascal_context": Resizing(520, 520),
     "pascal_context_60": Resizing(520, 520),
 }
 _RESIZED_WINDOWED, _RESIZED_USUALLY = Resizing(1025, 2049), Resizing(512, 2048)
-_STRIDES = {(1, 2, 1, 1): 8, (1, 2, 2, 1): 16, (1, 2, 2, 2): 32}  # of the stages, and that of the network
+_STRIDES = {(1, 2, 1, 1): 8, (1, 2, 2, 1): 16, (1, 2, 2, 2): 32}  # strides of the stages and of the network
 
-# Values of a configuration with which the networks are the same, by their keys.
+# Supported values by key.
 _BACKBONE: Mapping[str, tuple[Any, ...]] = {
     "type": ("ResNet", "ResNetV1c"),
     "style": ("pytorch", "caffe"),
@@ -53,7 +53,7 @@ _NORM: Mapping[str, tuple[Any, ...]] = {
     "type": ("BN", "SyncBN", "BN2d", "MMSyncBN", "BatchNorm2d", "SyncBatchNorm"),
     "eps": (1e-5,),
 }
-# Keys whose values show in the tensors, or matter for training alone.
+# Keys whose values show in the tensors, or matter only for training.
 _SHOWN = {
     "backbone": "depth in_channels stem_channels base_channels strides dilations out_indices deep_stem frozen_stages "
     "norm_cfg norm_eval stage_with_dcn multi_grid with_cp zero_init_residual pretrained init_cfg",
@@ -65,7 +65,7 @@ _SHOWN = {
 
 @dataclass
 class MmsegFacts:
-    """What is known about a model apart from its weights."""
+    """Facts about a model besides its weights."""
 
     crop: tuple[int, int] | None = None
     align_corners: bool = False
@@ -85,12 +85,12 @@ class MmsegFacts:
 
     @property
     def windowed(self) -> bool:
-        """Whether it was trained on the larger crops of Cityscapes, which imply other settings."""
+        """Return whether it was trained on larger crops of Cityscapes, which imply other settings."""
         return self.crop == _WINDOWED
 
     @classmethod
     def of(cls, name: str, config: MMConfig, data: str, trained: Any = None) -> "MmsegFacts":
-        """Find the facts from a file's name, its configuration, data set and number of trained iterations."""
+        """Find the facts from a file's name, configuration, data set and number of trained iterations."""
         facts = cls()
         facts._find_crop(name, config)
         facts._find_corners(config)
@@ -128,7 +128,7 @@ class MmsegFacts:
         if pixels is None:
             self._assume(
                 "model.pixels",
-                "pixels are assumed to be red first with ImageNet's mean and deviation, as in their configurations",
+                "pixels are assumed to be red first with ImageNet's mean and std, as in their configurations",
                 "model.pixels.blue_first=true, model.pixels.mean=[...] and model.pixels.deviation=[...]",
             )
         self.pixels = pixels or Pixels()
@@ -190,7 +190,7 @@ class MmsegFacts:
         contract = part.get("contract_dilation") is True
         stages: list[tuple[int, ...]] = [(rate // 2 if contract and rate > 1 else rate, rate) for rate in dilations]
         if grid is not None:
-            stages[-1] = grid  # in place of the stage's own
+            stages[-1] = grid  # replaces the stage's own
         self.output_stride = _STRIDES[strides]
         self.dilations = nondefault_dilations(self.output_stride, stages)
         self.stride_in_1x1 = part.get("style") == "caffe"
@@ -228,7 +228,7 @@ class MmsegFacts:
             self._assume("schedule.iterations", f"{self.iterations} iterations of training are assumed")
 
     def _check_rest(self, part: Mapping[str, Any], where: str, known: Mapping[str, Any], kind: str) -> None:
-        """Refuse unsupported norms, and note unknown keys."""
+        """Raise for unsupported norms, and note unknown keys."""
         norm = part.get("norm_cfg")
         if isinstance(norm, Mapping):
             require_known(norm, f"{where}.norm_cfg", _NORM)
@@ -239,11 +239,11 @@ class MmsegFacts:
         self.assumed.append(Assumption(f"{text}; --set {how or f'{key}=...'} changes it", (key,)))
 
 
-_NO_CROP = "as neither a configuration nor the file's name gives the size of its training crops"
+_NO_CROP = "because neither a configuration nor the file name gives the size of its training crops"
 
 
 def _pair(value: Any) -> tuple[int, int] | None:
-    """Height and width, from two numbers or one for both."""
+    """Return height and width, given as two numbers or one for both."""
     if is_count(value):
         return (value, value)
     return (value[0], value[1]) if are_counts(value, 2) else None

@@ -1,8 +1,8 @@
 """Pixels, size and padding of a test image, from configurations of mmcv and mmengine.
 
-A key that is absent has the library's default, which differs between generations. mmengine's data preprocessor keeps
-the colours as they are read, blue first, and normalises only if it has a mean; its `Resize` keeps no proportions. The
-older `Normalize` reverses the colours, and the older `Resize` keeps proportions.
+A missing key has the library's default, which differs between generations. mmengine's data preprocessor keeps the
+colours as they are read, blue first, and normalises only if it has a mean; its `Resize` does not keep proportions.
+The older `Normalize` reverses the colours, and the older `Resize` keeps proportions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from dnlnet.convert.mm_config import MMConfig, agreed_pixels, read_pixels, requi
 from dnlnet.convert.values import are_counts, is_count
 from dnlnet.errors import shown
 
-# Steps of a test pipeline that change no pixel, or that are read here.
+# Supported steps of a test pipeline.
 _STEPS = {
     "LoadImageFromFile",
     "LoadAnnotations",
@@ -23,7 +23,7 @@ _STEPS = {
     "DefaultFormatBundle",
     "Collect",
     "MultiScaleFlipAug",
-    "RandomFlip",  # of a MultiScaleFlipAug that asks for no flip
+    "RandomFlip",  # inside a MultiScaleFlipAug without flip
     "Resize",
     "Normalize",
 }
@@ -33,20 +33,20 @@ _RESIZING: Mapping[str, tuple[Any, ...]] = {
     "backend": ("cv2",),
     **dict.fromkeys(("ratio_range", "min_size"), (None,)),
 }
-# Where a configuration has its test pipeline.
+# Places of the test pipeline in a configuration.
 _PIPELINES = (("test_dataloader", "dataset"), ("data", "test"), ("val_dataloader", "dataset"), ("data", "val"))
 
 
 @dataclass(frozen=True)
 class Resizing:
-    """Largest lengths of the sides that an image is resized to; None if it is not resized."""
+    """Maximum lengths of an image's sides; None if it is not resized."""
 
     short: int | None = None
     long: int | None = None
 
 
 def test_steps(config: MMConfig) -> tuple[Mapping[str, Any], ...] | None:
-    """Return the steps of the test pipeline, inner ones too; None if the configuration has none."""
+    """Return the steps of the test pipeline, including nested ones; None if the configuration has none."""
     found = [config.part(*path).get("pipeline") for path in _PIPELINES]
     pipeline = next(
         (steps for steps in (*found, config.names.get("test_pipeline")) if isinstance(steps, tuple)), None
@@ -63,7 +63,7 @@ def _steps(pipeline: tuple[Any, ...]) -> Iterator[Mapping[str, Any]]:
 
 
 def check_steps(steps: tuple[Mapping[str, Any], ...]) -> list[str]:
-    """Refuse steps of a test pipeline that this package cannot repeat; return notes about the others."""
+    """Raise for steps of a test pipeline that this package cannot repeat; return notes about the others."""
     kinds = [str(step.get("type")) for step in steps]
     if strange := [kind for kind in kinds if kind not in _STEPS]:
         raise ValueError(f"its test pipeline has {', '.join(strange)}; supported: {', '.join(sorted(_STEPS))}")
@@ -72,7 +72,7 @@ def check_steps(steps: tuple[Mapping[str, Any], ...]) -> list[str]:
             require_known(step, "LoadImageFromFile", _READING)
     if any(step.get("flip") is True or step.get("img_ratios") is not None for step in steps):
         return [
-            "its test pipeline averages probabilities over sizes or mirror images; here the image is looked at once: "
+            "its test pipeline averages probabilities over sizes or mirror images; here an image is predicted once: "
             "--set evaluation.flip=true and evaluation.scales=[...] average logits"
         ]
     return []
@@ -87,7 +87,7 @@ def find_pixels(config: MMConfig, steps: tuple[Mapping[str, Any], ...] | None) -
             raise ValueError("its configuration normalises pixels twice, in a data preprocessor and in a Normalize")
         if normalisers:
             raise ValueError("its configuration has both a data preprocessor and a Normalize, which is not supported")
-        # Both keys reverse the order that files are read in.
+        # Both keys reverse the colours of a file.
         reversed_ = own.get("bgr_to_rgb", False) is True or own.get("rgb_to_bgr", False) is True
         return read_pixels(own, "data_preprocessor", red_first=reversed_)
     if normalisers:
@@ -96,7 +96,7 @@ def find_pixels(config: MMConfig, steps: tuple[Mapping[str, Any], ...] | None) -
 
 
 def find_resizing(steps: tuple[Mapping[str, Any], ...]) -> Resizing:
-    """Return the size that the steps bring an image to."""
+    """Return the size to which the steps resize an image."""
     resizes = [step for step in steps if step.get("type") == "Resize"]
     if not resizes:
         return Resizing()
@@ -115,13 +115,13 @@ def find_resizing(steps: tuple[Mapping[str, Any], ...]) -> Resizing:
         raise ValueError(
             f"its test pipeline resizes an image to {scale[0]} x {scale[1]} without keeping its proportions "
             "(keep_ratio=False, the default), which is not supported; pass a configuration with keep_ratio=True if "
-            "that is good enough"
+            "keeping them is acceptable"
         )
     return Resizing(min(scale), max(scale))
 
 
 def find_divisor(config: MMConfig) -> int:
-    """Return the number that the sides of a padded test image are multiples of."""
+    """Return the number that divides both sides of a padded test image."""
     own = config.part("model", "data_preprocessor") or config.part("data_preprocessor")
     test = own.get("test_cfg")
     if not isinstance(test, Mapping) or not test:

@@ -1,4 +1,4 @@
-"""Convert the non-local, unary and plain networks of the authors' segmentation code, which is built on torchcv."""
+"""Converter of the authors' segmentation networks, whose code is built on torchcv."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,10 +10,11 @@ from dnlnet.convert.segmentation.data_sets import find_data
 from dnlnet.convert.segmentation.torchcv_config import TorchcvConfig
 from dnlnet.engine.settings import Optim
 from dnlnet.recipes.schema import pixel_fields
+from dnlnet.segmentation.recipe import SegmentationRecipe
 from dnlnet.segmentation.recipes import segmentation_recipes
-from dnlnet.segmentation.schema import Data, SegmentationRecipe, SegmentorModel
+from dnlnet.segmentation.schema import FCN, Data
 
-# Their names and ours. The first convolution is the whole stem, or the first of three.
+# Their names and ours.
 _STEMS = {
     PLAIN_STEM: {"backbone.prefix.conv1": "backbone.body.conv1", "backbone.prefix.bn1": "backbone.body.bn1"},
     DEEP_STEM: {
@@ -47,7 +48,7 @@ _AUXILIARY = {
     "dsn.0.bn_relu.0": "auxiliary.1",
     "dsn.2": "auxiliary.4",
 }
-# Networks with a block, and without one.
+# Modules of networks with and without a block.
 _MODULES = ("nlm", "gcb")
 
 _BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
@@ -56,11 +57,11 @@ _BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
     (PLAIN_STEM, (3, 4, 23, 3)): "resnet101",
     (PLAIN_STEM, (3, 4, 6, 3)): "resnet50",
 }
-# The pretrained file of their training; timm's weights expect other pixels.
+# Their pretrained weights; timm's expect other pixels.
 _PRETRAINED = {"resnet101s": "3x3resnet101-imagenet.pth"}
-# By whether there is a query, and a saliency.
+# Variants by the presence of a query and of a saliency.
 _VARIANTS = {(True, True): "dnl", (True, False): "nl", (False, True): "gc", (False, False): None}
-# The data sets that the authors' recipes are named after.
+# Data set in the name of the authors' recipe.
 _RELEASED = {
     "cityscapes": "cityscapes",
     "ade20k": "ade20k",
@@ -70,12 +71,12 @@ _RELEASED = {
 
 
 def matches(state: State) -> bool:
-    """Whether the names are those of their code."""
+    """Return whether the names are those of their code."""
     return any(f"{module}.conva.0.weight" in state for module in _MODULES) and "backbone.prefix.conv1.weight" in state
 
 
 def convert(checkpoint: ForeignCheckpoint) -> Converted:
-    """Convert a checkpoint; what its weights leave open comes from its configuration, or from the authors' README."""
+    """Convert a checkpoint. Its configuration or the authors' README gives what the weights do not show."""
     theirs = checkpoint.state
     check_context(theirs)
     module = next(name for name in _MODULES if f"{name}.conva.0.weight" in theirs)
@@ -90,7 +91,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     block = f"{module}.ctb"
     variant = _VARIANTS[f"{block}.conv_query.weight" in theirs, f"{block}.conv_mask.weight" in theirs]
     if variant == "gc":
-        state.pop("head.block.gamma", None)  # of the pairwise term alone, which is not there
+        state.pop("head.block.gamma", None)  # gate of the missing pairwise term
     width = size(theirs, f"{module}.conva.0.weight")
     data, classes, assumed = find_data(size(theirs, f"{module}.bottleneck.3.weight"))
     config = TorchcvConfig.of(checkpoint.meta)
@@ -106,7 +107,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     has_auxiliary = "dsn.2.weight" in theirs
     backbone = find_resnet(theirs, "backbone.", stem, _BACKBONES)
     output_stride, dilations = config.strides()
-    model = SegmentorModel(
+    model = FCN(
         backbone=backbone,
         weights=_PRETRAINED.get(backbone),
         output_stride=output_stride,
@@ -141,12 +142,12 @@ FAMILY = Family(
 )
 
 
-def _recipe(model: SegmentorModel, data: str, config: TorchcvConfig) -> SegmentationRecipe:
-    """The authors' recipe for this data set, with what the configuration says of weight decay."""
+def _recipe(model: FCN, data: str, config: TorchcvConfig) -> SegmentationRecipe:
+    """Return the authors' recipe for this data set, with the weight decay of the configuration."""
     name = f"{_RELEASED.get(data, 'cityscapes')}-r101_authors-dnl"
     base = next(recipe for recipe in segmentation_recipes() if recipe.name == name)
     free = ("block.query", "block.key") if config.frees_embeddings(model.variant) else ()
-    weights = base.loss.class_weights if data in _RELEASED else None  # one for each class of that data set
+    weights = base.loss.class_weights if data in _RELEASED else None  # one per class of that data set
     return base.model_copy(
         update={
             "name": f"torchcv-{data}-{model.backbone}-{model.variant or 'baseline'}",
@@ -162,15 +163,15 @@ def _recipe(model: SegmentorModel, data: str, config: TorchcvConfig) -> Segmenta
 
 _TEMPERATURE = "--set model.preset=authors_temperature --set model.block.temperature="
 _ADVICE = {
-    "dnl": "the weights do not tell how queries and keys are centred and scaled: one mean of the whole sample, and "
-    f"no scale, are assumed, as in the recipe of the authors' README. {_TEMPERATURE}0.05 is for their "
-    f"configurations of Cityscapes that have a temperature, {_TEMPERATURE}0.1 for those of ADE20K and "
-    "PASCAL-Context, and --set model.block.centring=none for those of the network nonlocalnowd that whiten by "
-    "channel, which does nothing there",
-    "nl": "the weights do not tell which terms the attention has: the standard block, scaled, is assumed. --set "
+    "dnl": "the weights do not show how queries and keys are centred and scaled: one mean per sample and no scale "
+    f"are assumed, as in the recipe of the authors' README. {_TEMPERATURE}0.05 is for their configurations of "
+    f"Cityscapes with a temperature, {_TEMPERATURE}0.1 for those of ADE20K and PASCAL-Context, and --set "
+    "model.block.centring=none for those of the network nonlocalnowd that whiten by channel, which has no effect "
+    "there",
+    "nl": "the weights do not show the terms of the attention: the standard block, scaled, is assumed. --set "
     f"model.variant=nl_pairwise {_TEMPERATURE}0.05 is for their configurations that whiten by channel (such as "
     f"NLin_nogc), --set model.variant=dnl_dagger --set model.block.unary_scaled=false {_TEMPERATURE}0.06 for those "
-    "that have with_unary too (NLunary)",
+    "that also have with_unary (NLunary)",
 }
 
 
@@ -185,7 +186,7 @@ def _assumed(variant: str | None, config: TorchcvConfig) -> tuple[Assumption, ..
         found.append(Assumption(text, ("model.output_stride",)))
     if not config.has_pixels:
         text = (
-            "pixels are assumed to be as in all their configurations, blue first, minus Caffe's mean; "
+            "pixels are assumed to be blue first, minus Caffe's mean, as in all their configurations; "
             "--set model.caffe_pixels=false changes it"
         )
         found.append(Assumption(text, ("model.caffe_pixels",)))

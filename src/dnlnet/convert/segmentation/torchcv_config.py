@@ -1,4 +1,4 @@
-"""Configurations of the authors' segmentation code, as contained in its checkpoints."""
+"""Configurations in checkpoints of the authors' segmentation code."""
 
 import re
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from dnlnet.convert.resnets import Dilations, nondefault_dilations
 from dnlnet.convert.values import are_colours, are_counts, is_number, nested, pixels_of
 from dnlnet.errors import shown
 
-# What each whitening does in their two block classes, and which ones this package does not have. Any other name has
-# no effect there, such as `channel` in a nonlocalnowd and `in_nostd` in a nonlocalbn.
+# Our centring for each whitening of their two block classes, and the unsupported ones. Other names have no effect
+# there, such as `channel` in nonlocalnowd and `in_nostd` in nonlocalbn.
 _CENTRING: Mapping[str, Mapping[str, str]] = {
     "nonlocalbn": {"channel": "channel", "ln_nostd": "sample"},
     "nonlocalnowd": {"in_nostd": "channel", "ln_nostd": "sample"},
@@ -22,7 +22,7 @@ _BLOCKS_OF_LAST_STAGE = 3
 
 @dataclass
 class TorchcvConfig:
-    """What a checkpoint's configuration says about its network."""
+    """Configuration of a checkpoint's network; its parts are empty if it is missing."""
 
     nonlocal_: Mapping[str, Any]
     network: Mapping[str, Any]
@@ -41,24 +41,24 @@ class TorchcvConfig:
 
     @property
     def has_block(self) -> bool:
-        """Whether it describes the block."""
+        """Return whether it describes the block."""
         return bool(self.nonlocal_)
 
     @property
     def has_backbone(self) -> bool:
-        """Whether it names the backbone."""
+        """Return whether it names the backbone."""
         return "backbone" in self.network
 
     @property
     def has_pixels(self) -> bool:
-        """Whether it says how pixels are normalised."""
+        """Return whether it describes how pixels are normalised."""
         return "normalize" in self.pixels
 
     def block(self, variant: str) -> tuple[str, dict[str, Any]]:
-        """The variant and its options that differ from the preset `authors`.
+        """Return the variant and its options that differ from the preset `authors`.
 
         Args:
-            variant: what the tensors show: dnl, nl or gc.
+            variant: variant of the tensors: dnl, nl or gc.
         """
         chosen = self.nonlocal_
         if not chosen:
@@ -71,7 +71,7 @@ class TorchcvConfig:
         unary = chosen.get("with_unary") is True
         if unary and (variant == "dnl" or centring == "none"):
             other = "a saliency" if variant == "dnl" else "no whitening"
-            raise ValueError(f"its block has with_unary and {other}, which is none of the paper's variants")
+            raise ValueError(f"its block has with_unary and {other}, which is not one of the paper's variants")
         if variant == "nl" and centring != "none":
             variant = "dnl_dagger" if unary else "nl_pairwise"
         if unary:
@@ -80,13 +80,11 @@ class TorchcvConfig:
             options["centring"] = centring
             kinds = shown(list(self._whitening()))
             done = "not centred" if centring == "none" else f"centred by {centring}"
-            self.notes.append(
-                f"queries and keys are {done}, which is what whiten_type {kinds} does in {self._class()}"
-            )
+            self.notes.append(f"queries and keys are {done}, the effect of whiten_type {kinds} in {self._class()}")
         return variant, options
 
     def strides(self) -> tuple[int, Dilations | None]:
-        """The output stride of the backbone, and its dilations unless they are the defaults."""
+        """Return the output stride of the backbone, and its dilations unless they are the defaults."""
         name = self.network.get("backbone")
         if name is None:
             return 8, None
@@ -101,14 +99,14 @@ class TorchcvConfig:
             raise ValueError(f"its network.multi_grid is {shown(grid)}; expected three whole numbers")
         output_stride = int(found[1])
         base = 32 // output_stride
-        # The first block had a stride: it is dilated half as much.
+        # The first block, which had a stride, has half the dilation.
         last = (base * rates[0] // 2, *(base * rate for rate in rates[1:]))
         return output_stride, nondefault_dilations(
             output_stride, [(1,), (1,), (1, 2) if output_stride == 8 else (1,), last]
         )
 
     def network_pixels(self) -> Pixels:
-        """Return how pixels are normalised, (x / div_value - mean) / std; Caffe's without a word about it."""
+        """Return how pixels are normalised, (x / div_value - mean) / std; by default as in Caffe."""
         normal = nested(self.pixels, "normalize")
         if not normal:
             return CAFFE
@@ -123,11 +121,11 @@ class TorchcvConfig:
         return pixels_of(mean, std, blue_first=mode == "BGR", scale=scale)
 
     def frees_embeddings(self, variant: str | None) -> bool:
-        """Whether queries and keys are trained without weight decay, as in the recipe of the README."""
+        """Return whether queries and keys are trained without weight decay, as in the README's recipe."""
         return "nl" in self._without_decay() if self.has_block else variant == "dnl"
 
     def _class(self) -> str:
-        """The name of its block class."""
+        """Return the name of its block class."""
         name = str(self.network.get("model_name"))
         if name in _CENTRING:
             return name
@@ -138,7 +136,7 @@ class TorchcvConfig:
         effective = [kind for kind in kinds if kind in known]
         refused = [kind for kind in kinds if kind in _REFUSED[self._class()]]
         if refused or len(effective) > 1:
-            raise ValueError(f"its block whitens by {shown(list(kinds))}; supported: one of: {', '.join(known)}")
+            raise ValueError(f"its block whitens by {shown(list(kinds))}; supported: one of {', '.join(known)}")
         return known[effective[0]] if effective else "none"
 
     def _whitening(self) -> tuple[str, ...]:
@@ -148,8 +146,8 @@ class TorchcvConfig:
         )
 
     def _without_decay(self) -> tuple[str, ...]:
-        said = self.nonlocal_.get("nowd") or ()
-        return tuple(said) if isinstance(said, list | tuple) else (str(said),)
+        names = self.nonlocal_.get("nowd") or ()
+        return tuple(names) if isinstance(names, list | tuple) else (str(names),)
 
     def _scale(self) -> dict[str, Any]:
         if self._class() == "nonlocalnowd":

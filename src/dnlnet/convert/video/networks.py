@@ -1,4 +1,4 @@
-"""Shared by the converters of video networks: names of residual blocks, and matching backbones."""
+"""Names of residual blocks and matching of backbones, for all converters of video networks."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,15 +6,15 @@ from dnlnet.backbones.rows import VIDEO_BACKBONES
 from dnlnet.convert.names import State, size
 
 STAGES = ("layer1", "layer2", "layer3", "layer4")
-_DEEPEST = max(max(row.layers) for row in VIDEO_BACKBONES.values())  # residual blocks of a stage
+_DEEPEST = max(max(row.layers) for row in VIDEO_BACKBONES.values())  # residual blocks per stage
 
 
 def residual_names(blocks: Sequence[str], parts: Mapping[str, str]) -> dict[str, str]:
-    """A table from their names to ours for the residual blocks of all four stages.
+    """Return a table from their names to ours for the residual blocks of all four stages.
 
     Args:
         blocks: their name of a residual block in each stage, with {} for its number.
-        parts: layers of a residual block: their names and ours.
+        parts: our names of the layers of a residual block by theirs.
 
     >>> residual_names(["s2.res{}"] * 4, {"branch1": "downsample.0"})["s2.res1.branch1"]
     'backbone.layer4.1.downsample.0'
@@ -28,10 +28,10 @@ def residual_names(blocks: Sequence[str], parts: Mapping[str, str]) -> dict[str,
 
 
 def find_video_backbone(state: State, blocks: Sequence[str], stem: str) -> str:
-    """The name of our backbone with the same residual blocks and stem width.
+    """Return the name of our backbone with the same residual blocks and stem width.
 
     Args:
-        state: tensors under their names.
+        state: tensors by their names.
         blocks: as for `residual_names`.
         stem: name of the first convolution's weight.
     """

@@ -1,4 +1,4 @@
-"""Convert pytorchvideo's `slow_r50`, and networks of the same layers."""
+"""Converter of pytorchvideo's `slow_r50` and networks with the same layers."""
 
 from dnlnet.convert.family import Assumption, Converted, Family, ForeignCheckpoint
 from dnlnet.convert.names import State, number_classes, rename_tensors, size
@@ -27,22 +27,22 @@ _NAMES = {
     ),
 }
 _POOL = (
-    "pytorchvideo averages over 8 frames and 7 x 7 positions, and then over the windows of that size; here all "
-    "positions are averaged, which is the same for 8 frames of 224 x 224"
+    "pytorchvideo averages windows of 8 frames and 7 x 7 positions, and then all windows; here all positions are "
+    "averaged at once, which is the same for 8 frames of 224 x 224"
 )
 _CLIPS = Assumption(
-    "clips are assumed to be those of slow_r50: 8 frames with a stride of 8, pixels with mean 0.45 and deviation "
+    "clips are assumed to be those of slow_r50: 8 frames with a stride of 8, pixels with mean 0.45 and std "
     "0.225, red first; --set data.frames=..., data.stride, data.mean and data.deviation change it",
     ("data.frames", "data.stride", "data.mean", "data.deviation"),
 )
 _STRIDES = (
-    "the weights do not tell strides: those of slow_r50 are assumed, 2 x 2 in the stem and its max-pool, and 1, 2, "
+    "the weights do not show strides: those of slow_r50 are assumed, 2 x 2 in the stem and its max-pool, and 1, 2, "
     "2 and 2 in the stages; a network made with others, such as stage_spatial_h_stride, cannot be converted"
 )
 
 
 def matches(state: State) -> bool:
-    """Whether the names are those of pytorchvideo's ResNets, with a stem, four stages and a head.
+    """Return whether the names are those of pytorchvideo's ResNets, with a stem, four stages and a head.
 
     >>> matches({})
     False
@@ -51,7 +51,7 @@ def matches(state: State) -> bool:
 
 
 def convert(checkpoint: ForeignCheckpoint) -> Converted:
-    """Convert a checkpoint to a video classifier, with the baseline recipe for Kinetics."""
+    """Convert a checkpoint to a video classifier with the baseline recipe for Kinetics."""
     theirs = checkpoint.state
     state, unused = rename_tensors(theirs, _NAMES)
     recipe = find_recipe("kinetics-r50-baseline")

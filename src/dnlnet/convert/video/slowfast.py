@@ -1,7 +1,7 @@
-"""Convert slow-only networks of PySlowFast.
+"""Converter of slow-only networks of PySlowFast.
 
 The network is the same: a ResNet with blocks after the last activation of residual blocks. Checkpoints contain their
-configuration as YAML, under `cfg`, which says what the tensors do not show.
+configuration as YAML under `cfg`.
 """
 
 import pickletools
@@ -41,7 +41,7 @@ _NAMES = {
             "conv_phi": "non_local.key",
             "conv_g": "non_local.value",
             "conv_out": "non_local.projection",
-            "norm": "non_local.norm",  # in the first versions
+            "norm": "non_local.norm",  # first versions
             "bn": "non_local.norm",
         },
     ),
@@ -50,12 +50,12 @@ _NON_LOCAL = re.compile(r"s([2-5])\.pathway0_nonlocal(\d+)\..+")
 _CAFFE2_NAME = re.compile(r"res\d_\d+_branch2[abc]_w")
 _CAFFE2 = (
     "is a Caffe2 model of PySlowFast's model zoo, a pickle of arrays under 'blobs', which cannot be read without "
-    "running what it says; load it in PySlowFast with TEST.CHECKPOINT_TYPE caffe2 and save the network's state dict"
+    "executing it; load it in PySlowFast with TEST.CHECKPOINT_TYPE caffe2 and save the network's state dict"
 )
 
 
 def matches(state: State) -> bool:
-    """Whether the names are those of PySlowFast's networks, or of the Caffe2 models that it also reads.
+    """Return whether the names are those of PySlowFast's networks, or of the Caffe2 models that it also reads.
 
     >>> import torch
     >>> matches({"s1.pathway0_stem.conv.weight": torch.empty(0)})
@@ -65,10 +65,10 @@ def matches(state: State) -> bool:
 
 
 def caffe2_problem(path: Path) -> str | None:
-    """Why a file cannot be read, if it is a Caffe2 model; nothing in it is run."""
+    """Return why a Caffe2 model cannot be read, None for other files; nothing in it is executed."""
     try:
         with path.open("rb") as file:
-            if file.read(1) != b"\x80":  # the first byte of every pickle since the second protocol
+            if file.read(1) != b"\x80":  # first byte of every pickle since protocol 2
                 return None
             file.seek(0)
             first = next((op[1] for op in pickletools.genops(file) if isinstance(op[1], str)), None)
@@ -78,15 +78,15 @@ def caffe2_problem(path: Path) -> str | None:
 
 
 def convert(checkpoint: ForeignCheckpoint) -> Converted:
-    """Convert a checkpoint to a video classifier, with the matching recipe for Kinetics.
+    """Convert a checkpoint to a video classifier with the matching recipe for Kinetics.
 
-    Raises ValueError for networks that this package does not have, such as those of two pathways.
+    Raises ValueError for unsupported networks, such as those with two pathways.
     """
     theirs = checkpoint.state
     if any(_CAFFE2_NAME.fullmatch(name) for name in theirs):
         raise ValueError(f"this {_CAFFE2}")
     if strange := [name for name in theirs if re.search(r"\.pathway[1-9]_", name)]:
-        raise ValueError(f"has a second pathway ({strange[0]}); only slow-only networks are supported")
+        raise ValueError(f"it has a second pathway ({strange[0]}); supported: slow-only networks")
     placement = _placement(theirs)
     config = SlowFastConfig.of(checkpoint.meta)
     block, assumed = config.block(tuple(placement))

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dnlnet.box import PHOTOS
+from dnlnet.bundled import PHOTOS
 from dnlnet.data.labelled import open_picture
 from dnlnet.data.pictures import read_picture
 from dnlnet.errors import load_extra

@@ -9,7 +9,7 @@ training to the bit.
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -29,12 +29,12 @@ from dnlnet.data.samples import ImageSamples, require_seed
 from dnlnet.engine.checkpoint import save_tensors
 from dnlnet.files import checksum, make_folder, write_json
 from dnlnet.layout import convert_to_channels_last
+from dnlnet.progress import SILENT, Progress
 from dnlnet.segmentation.data.views import View
 from dnlnet.segmentation.frozen import FrozenSegmentor
 from dnlnet.segmentation.stages import Features, cut_window, whole_features
 
 FORMAT = 2  # of the files; raise it when they change, or how images are read
-Progress = Callable[[int, int], None]  # how much is done, of how much
 
 
 class FeatureSample(NamedTuple):
@@ -97,8 +97,7 @@ class FeatureCache:
         self,
         pictures: Sequence[Path],
         views: Sequence[View],
-        report: Callable[[str], None] = lambda _: None,
-        progress: Progress = lambda done, total: None,
+        progress: Progress = SILENT,
     ) -> None:
         """Compute what is missing; says first how much room it takes, and refuses if the disk does not have it.
 
@@ -107,7 +106,7 @@ class FeatureCache:
         wanted = [(picture, view) for picture in pictures for view in views]
         missing = [(picture, view) for picture, view in wanted if not _is_whole(self.path(picture, view))]
         if not missing:
-            report(f"features: all {len(wanted)} maps of {len(pictures)} pictures are in the cache")
+            progress.say(f"features: all {len(wanted)} maps of {len(pictures)} pictures are in the cache")
             return
         Random().shuffle(missing)  # of its own, so that nothing else random depends on what the cache holds
         make_folder(self.folder)
@@ -119,12 +118,12 @@ class FeatureCache:
         what = f"features of {len(pictures)} pictures in {seen} take about {max(needed, 1e6) / 1e6:,.0f} MB"
         if needed > free:
             raise OSError(f"{what}, but {self.folder.parent} has {free / 1e6:,.0f} MB; give another --cache DIR")
-        report(f"{what}; {len(wanted) - len(missing)} of {len(wanted)} maps are in the cache")
-        for done, (picture, view) in enumerate(missing[1:], start=1):
-            progress(done, len(missing))
-            if not _is_whole(self.path(picture, view)):
-                self._write(picture, view)
-        progress(len(missing), len(missing))
+        progress.say(f"{what}; {len(wanted) - len(missing)} of {len(wanted)} maps are in the cache")
+        with progress.track("features", len(missing), start=1) as done:
+            for picture, view in missing[1:]:
+                if not _is_whole(self.path(picture, view)):
+                    self._write(picture, view)
+                done.advance()
 
     def __call__(self, picture: Path, view: View) -> list[Tensor]:
         """The map (C_i, h_i, w_i) of each stage, of float16."""

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import dnlnet
 from dnlnet.artifacts.card import card_text, model_card
 from dnlnet.artifacts.model_file import find_model, read_header, read_model_file
-from dnlnet.box import BOX, PHOTOS, WEIGHTS
+from dnlnet.bundled import MODELS, PHOTOS, WEIGHTS
 from dnlnet.cli.main import app
 from dnlnet.recipes.model import build_backbone
 from dnlnet.registry import find_recipe
@@ -25,7 +25,7 @@ needs_camvid = pytest.mark.skipif(CAMVID is None, reason="DNLNET_DATA is not set
 LARGEST = 8_000_000  # bytes of a model
 
 
-@pytest.mark.parametrize("name", BOX)
+@pytest.mark.parametrize("name", MODELS)
 def test_a_model_in_the_box_is_small_halved_and_names_no_folder(name: str) -> None:
     path = find_model(name)
     assert path.stat().st_size <= LARGEST
@@ -51,7 +51,7 @@ def test_the_card_says_origin_licence_scores_and_use() -> None:
     assert set(file.by_class) == set(file.classes.names)
     for expected in (
         "CC BY-NC 4.0",
-        BOX["street"].command,
+        MODELS["street"].command,
         f"| miou | {file.scores['miou']:.4f} |",
         f"| Sky | {file.by_class['Sky']:.4f} |",
         'dnlnet.load("street")',
@@ -65,7 +65,7 @@ def test_the_card_says_origin_licence_scores_and_use() -> None:
 def test_the_command_lists_the_box_and_prints_a_card(tmp_path: Path) -> None:
     listed = CliRunner().invoke(app, ["models", "--json", str(tmp_path / "models.json")])
     assert listed.exit_code == 0, listed.output
-    assert set(json.loads((tmp_path / "models.json").read_text())) == set(BOX)
+    assert set(json.loads((tmp_path / "models.json").read_text())) == set(MODELS)
     assert "street" in listed.output
     card = CliRunner().invoke(app, ["models", "street"])
     assert "# street" in card.output
@@ -76,7 +76,7 @@ def test_the_command_lists_the_box_and_prints_a_card(tmp_path: Path) -> None:
 def test_a_file_or_run_of_the_same_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("street").mkdir()  # a folder with photographs, say
-    assert find_model("street") == BOX["street"].file
+    assert find_model("street") == MODELS["street"].file
     Path("street/best.safetensors").touch()
     assert find_model("street") == Path("street/best.safetensors")
 
@@ -126,7 +126,7 @@ def test_the_scores_on_the_card_are_measured_again() -> None:
 
 @needs_camvid
 def test_the_attention_on_the_card_is_measured_again() -> None:
-    measured = json.loads(BOX["street"].measured.read_text())
+    measured = json.loads(MODELS["street"].measured.read_text())
     (_, expected), _ = measured["some"].items()
     images = expected["pair_within"]["images"]
     found, _ = consistency(["street"], CAMVID, width=measured["width"], limit=images).table().values()
@@ -137,6 +137,6 @@ def test_the_attention_on_the_card_is_measured_again() -> None:
 
 
 def test_the_attention_of_street_is_far_from_uniform() -> None:
-    (_, own), (_, uniform) = json.loads(BOX["street"].measured.read_text())["rows"].items()
+    (_, own), (_, uniform) = json.loads(MODELS["street"].measured.read_text())["rows"].items()
     assert own["pair_within"]["mean"] >= 3 * uniform["pair_within"]["mean"]
     assert own["unary_boundary"]["mean"] >= 1.5 * uniform["unary_boundary"]["mean"]

@@ -1,4 +1,4 @@
-"""What the package carries: trained models by name, ImageNet weights, and photographs. Nothing is downloaded."""
+"""Files that ship with the package: trained models, ImageNet weights, and two images. Nothing is downloaded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,20 +6,20 @@ from pathlib import Path
 
 _FOLDER = Path(__file__).parent
 PHOTOS = tuple(_FOLDER / "photos" / name for name in ("corner.jpg", "pavement.jpg"))
-WEIGHTS: Mapping[str, Path] = {"mobilenetv2": _FOLDER / "mobilenetv2.safetensors"}  # by backbone, of ImageNet
+WEIGHTS: Mapping[str, Path] = {"mobilenetv2": _FOLDER / "mobilenetv2.safetensors"}  # ImageNet weights by backbone
 
 
 @dataclass(frozen=True)
-class Boxed:
-    """A model in the box.
+class BundledModel:
+    """Trained model that ships with the package.
 
     Args:
-        file: its model file.
-        measured: JSON with what was measured of its attention.
-        about: what it is for, in a sentence.
-        licence: its name on the Hugging Face hub.
-        terms: what the licence means here, in a sentence.
-        command: what it was trained with, a line for each step.
+        file: Model file.
+        measured: JSON with measurements of its attention.
+        about: Purpose, in one sentence.
+        licence: Name of the licence on the Hugging Face hub.
+        terms: Meaning of the licence for this model, in one sentence.
+        command: Training commands, one line each.
     """
 
     file: Path
@@ -30,14 +30,14 @@ class Boxed:
     command: str
 
 
-BOX: Mapping[str, Boxed] = {
-    "street": Boxed(
+MODELS: Mapping[str, BundledModel] = {
+    "street": BundledModel(
         file=_FOLDER / "street.safetensors",
         measured=_FOLDER / "street.json",
         about="Street scenes in CamVid's eleven classes, from the driver's seat.",
         licence="cc-by-nc-4.0",
         terms=(
-            "Trained on CamVid, whose pictures are licensed under CC BY-NC 4.0: this model is for non-commercial "
+            "Trained on CamVid, whose images are licensed under CC BY-NC 4.0: this model is for non-commercial "
             "research."
         ),
         command=(

@@ -1,6 +1,6 @@
-"""Put a trained model into the box: halve it, measure what was written, and keep the measurements with it.
+"""Bundle a trained model: store it in half precision, measure the result, and keep the measurements with it.
 
-Example: python benchmarks/box.py street runs/street --data camvid
+Example: python benchmarks/bundle_model.py street runs/street --data camvid
 """
 
 import argparse
@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 import dnlnet
 from dnlnet.artifacts.model_file import read_model_file, write_model_file
-from dnlnet.box import BOX
+from dnlnet.bundled import MODELS
 from dnlnet.files import write_json
 from dnlnet.lens.measure.consistency import average_overlaps, overlaps_json
 from dnlnet.runs.consistency import consistency
@@ -25,22 +25,22 @@ SOME = 8  # of the first pictures, whose overlaps are kept apart: a test measure
 def main() -> None:
     """Halve, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=list(BOX))
+    parser.add_argument("name", choices=list(MODELS))
     parser.add_argument("run", help="a run folder or a model file")
     parser.add_argument("--data", type=Path, required=True, help="folder of its data set")
     given = parser.parse_args()
-    boxed = BOX[given.name]
+    bundled = MODELS[given.name]
     with TemporaryDirectory() as folder:
         halved = Path(folder) / "halved.safetensors"
         dnlnet.export(given.run, halved, "safetensors", half=True)
         scores = dnlnet.evaluate(halved, given.data)
         file = replace(read_model_file(halved), scores=dict(scores.values), by_class=scores.content["by_class"])
-        write_model_file(boxed.file, load_file(halved), file)
-    found = consistency([boxed.file], given.data, width=WIDTH)
+        write_model_file(bundled.file, load_file(halved), file)
+    found = consistency([bundled.file], given.data, width=WIDTH)
     some = {row: average_overlaps(values[:SOME]) for row, values in found.rows.items()}
     measured = {"width": WIDTH, "rows": overlaps_json(found.table()), "some": overlaps_json(some)}
-    write_json(boxed.measured, measured)
-    for path in (boxed.file, boxed.measured):
+    write_json(bundled.measured, measured)
+    for path in (bundled.file, bundled.measured):
         print(f"written: {path.name} ({path.stat().st_size / 1e6:.2f} MB)")
     print(", ".join(f"{key} {value:.4f}" for key, value in scores.values.items()))
 
