@@ -142,7 +142,7 @@ def test_what_a_model_attends_to_is_a_figure_or_a_page_in_one_line(
     assert [part.get_suptitle() for part in both.plot().subfigs] == ["", "scenes-tiny-dnl", "scenes-tiny-nl"]
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
         model.attend(tmp_path / "missing.png")
-    with pytest.raises(ValueError, match="the figures are in files"):
+    with pytest.raises(ValueError, match="files"):
         dnlnet.attend(model, PIXELS, out=tmp_path / "out").plot()
 
 

@@ -108,7 +108,7 @@ def test_pictures_keep_their_aspect_in_multiples_of_the_patch(
 
 def test_views_are_of_the_whole_picture_and_name_layer_and_head() -> None:
     model = load_transformer(f"timm:{TINY}", "none", layers=[2, "blocks.11.attn"], heads="all")
-    views = model.views("vit", noise(32, 48))
+    views = model.attention_views("vit", noise(32, 48))
     assert [view.title for view in views[:2]] == [
         "vit: layer 2 (blocks.2.attn), mean of 3 heads",
         "vit: layer 2 (blocks.2.attn), head 0",
@@ -122,7 +122,7 @@ def test_views_are_of_the_whole_picture_and_name_layer_and_head() -> None:
 @pytest.mark.parametrize("name", ["timm:swin_tiny_patch4_window7_224", "torchvision:vit_b_32"])
 def test_networks_of_one_size_see_every_picture_at_it_and_say_so(name: str) -> None:
     model = load_transformer(name, "none", layers=[0])
-    (view,) = model.views("net", noise(40, 100))
+    (view,) = model.attention_views("net", noise(40, 100))
     assert view.terms.size in ((56, 56), (7, 7))
     assert model.notes[-1] == f"{name}: sees images of 100 x 40 pixels as 224 x 224, the only size that it takes"
     with pytest.raises(ValueError, match="takes images of 224 x 224 pixels alone, not of 64"):
@@ -185,7 +185,9 @@ def test_a_network_without_attention_says_so() -> None:
 )
 def test_layers_and_heads_that_are_not_there_are_told(choice: LayerChoice, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        load_transformer(f"timm:{TINY}", "none", layers=choice.layers, heads=choice.heads).views("vit", noise(32, 32))
+        load_transformer(f"timm:{TINY}", "none", layers=choice.layers, heads=choice.heads).attention_views(
+            "vit", noise(32, 32)
+        )
 
 
 @pytest.mark.parametrize(("size", "message"), [(0, "above 0"), ((20, 32), "multiples of"), (-3, "above 0")])
@@ -297,7 +299,7 @@ def test_a_folder_s_weights_and_preprocessing_are_used(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["dinov2", "clip"])
 def test_other_families_see_pictures_of_any_aspect(name: str, folder: Path) -> None:
     model = load_transformer(f"transformers:{folder / name}")
-    views = model.views(name, noise(24, 40))
+    views = model.attention_views(name, noise(24, 40))
     assert [view.terms.size for view in views] == [(3, 5), (3, 5)]  # no more pixels than it was made for
     assert "does not declare how pixels are normalised" in model.notes[0]
 
@@ -344,4 +346,4 @@ def test_a_real_vision_transformer_sees_a_street_at_27_by_36_patches(real_data: 
     weights = real_data / "weights" / "vit_small_patch14_imgfocus_fp16.safetensors"
     model = load_transformer("timm:vit_small_patch14_dinov2", weights)
     assert model.notes == []
-    assert {view.terms.size for view in model.views("vit", noise(360, 480))} == {(27, 36)}
+    assert {view.terms.size for view in model.attention_views("vit", noise(360, 480))} == {(27, 36)}

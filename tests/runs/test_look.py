@@ -6,6 +6,7 @@ from dnlnet.artifacts.load import TrainedModel
 from dnlnet.libraries.transformer import Transformer
 from dnlnet.runs.explore import open_explorer
 from dnlnet.runs.look import load_to_look
+from observer import Recorder
 from trees import write_image
 
 TINY = "timm:vit_tiny_patch16_224"
@@ -29,15 +30,15 @@ def test_options_of_transformers_are_refused_for_our_models(run: Path) -> None:
 
 def test_the_application_shows_few_layers_or_the_chosen_ones(tmp_path: Path) -> None:
     write_image(tmp_path / "a.png", size=(40, 56))
-    said: list[str] = []
-    explorer = open_explorer(TINY, weights="none", report=said.append)
-    picture = explorer.open(tmp_path / "a.png")
-    lines, shown = explorer.at(picture, (20, 20))
+    observer = Recorder()
+    explorer = open_explorer(TINY, weights="none", progress=observer)
+    image = explorer.open(tmp_path / "a.png")
+    lines, shown = explorer.at(image, (20, 20))
     assert len(lines) == 1 + 4
     assert shown[0][1].startswith("Pairwise, layer 2 (blocks.2.attn), mean of 3 heads")
-    assert said[0] == f"{TINY}: its weights are random (--weights none)"
-    assert said[1].startswith(f"layers 2, 5, 8, 11 of the 12 of {TINY} are shown, others with --layers")
-    chosen = open_explorer(TINY, weights="none", layers=[0, 1, 2, 3, 4], heads=1, report=said.append)
+    assert observer.said[0] == f"{TINY}: its weights are random (--weights none)"
+    assert observer.said[1].startswith(f"layers 2, 5, 8, 11 of the 12 of {TINY} are shown, others with --layers")
+    chosen = open_explorer(TINY, weights="none", layers=[0, 1, 2, 3, 4], heads=1, progress=observer)
     assert len(chosen.open(tmp_path / "a.png").views) == 5
 
 

@@ -98,7 +98,7 @@ class ShapeModel:
     def attend(self, models: Mapping[str, Any], request: AttendRequest) -> AttendResult:
         return attend_images(models, request)
 
-    def views(self, title: str, pixels: np.ndarray) -> list[AttentionView]:
+    def attention_views(self, title: str, pixels: np.ndarray) -> list[AttentionView]:
         with capture(self.network) as blocks:
             self.predict(pixels)
         return block_views(title, blocks, None)

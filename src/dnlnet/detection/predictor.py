@@ -22,7 +22,7 @@ from dnlnet.detection.network import Detector
 from dnlnet.detection.task import MASK_THRESHOLD
 from dnlnet.lens.show.attended_image import AttentionView, DetectedBox, block_views
 from dnlnet.lens.show.drawable import DrawableOverlay
-from dnlnet.lens.show.panels import result_figure
+from dnlnet.lens.show.prediction_figure import prediction_figure
 from dnlnet.lens.trace.capture import capture_blocks
 from dnlnet.names import printable
 
@@ -89,7 +89,7 @@ class Detections(DrawableOverlay):
         best: dict[str, float] = {}
         for name, score in zip(self.names(), self.scores, strict=True):
             best.setdefault(name, float(score))
-        return result_figure(self.overlay(), self.classes, best)
+        return prediction_figure(self.overlay(), self.classes, best)
 
     def label_map(self) -> NDArray[np.uint8]:
         """(H, W), the class of the most confident object at each pixel; IGNORE where there is none."""
@@ -171,7 +171,7 @@ class DetectionModel:
         )
         return height, width
 
-    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
+    def attention_views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
         """Views of every block, of one pass over the whole picture (H, W, 3)."""
         with capture_blocks(self.network) as blocks:
             found = self.predict(pixels)

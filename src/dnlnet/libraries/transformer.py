@@ -168,7 +168,7 @@ class Transformer:
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise ValueError(f"{self.name}: cannot see images of {width} x {height} pixels: {reason}") from error
 
-    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
+    def attention_views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
         """Return views of the chosen layers and heads, from one pass over the whole image (H, W, 3)."""
         captured = self.look(pixels)
         views = layer_views(title, captured, self.choice)

@@ -1,6 +1,6 @@
-"""Show what trained models attend to."""
+"""Show what trained models and transformers attend to."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ from dnlnet.lens.show.attend_images import attend_images
 from dnlnet.lens.show.attend_request import MAX_PIXELS, AttendRequest, AttendResult, Query
 from dnlnet.lens.trace.recorded import HeadChoice
 from dnlnet.libraries.transformer import Transformer
-from dnlnet.runs.look import load_to_look, picture_models
+from dnlnet.progress import BARS, Progress
+from dnlnet.runs.look import load_to_look, predictors_of
 
 
 def attend(
@@ -28,62 +29,57 @@ def attend(
     page: Path | str | None = None,
     max_pixels: int = MAX_PIXELS,
     force: bool = False,
-    report: Callable[[str], None] = print,
-    start: Callable[[int], None] = lambda _: None,
-    advance: Callable[[], None] = lambda: None,
+    progress: Progress = BARS,
 ) -> AttendResult:
-    """What models attend to in pictures or videos: the maps of query points, the unary map, both together.
+    """Show what models attend to in images or videos: the map of each query, the unary map, and both together.
 
-    With neither `out` nor `page` nothing is written: the result has ``show()``, ``save("maps.png")`` for the figure,
-    ``save("explore.html")`` for the page, and ``plot()``, and a notebook shows it by itself.
+    Without `out` and `page` nothing is written: the result has ``show()``, ``plot()``, ``save("maps.png")`` for the
+    figure and ``save("explore.html")`` for the page, and notebooks display it.
 
     Args:
-        model: a trained model; a model file, run folder, bundled model, or name on the Hugging Face hub; or a
-            transformer of another library: `timm:NAME`, `torchvision:NAME`, `transformers:NAME_OR_FOLDER`.
-        inputs: a picture as `TrainedModel.predict` takes it, a video, a folder of them, or a list of all these.
-        queries: points in pixels, (x, y), or (x, y, frame) in a clip; default: points well inside the regions.
-        against: further models to compare with.
-        weights: of a transformer: a local state dict, or "none"; default: its library downloads them.
-        size: at which a transformer sees pictures, the shorter side in pixels; default: see `load_transformer`.
-        layers: of a transformer, by number or name; default: some in figures, and all that fit in a page.
-        heads: of a transformer: the mean over them (default), the number of one, or all.
-        data: folder of the data set that the pictures are of: their labels are shown.
-        out: folder that gets, for each input, a figure as PNG and PDF, the maps (.npz) and their description (.json).
-        page: file for one page that explores all pictures in a browser.
-        max_pixels: larger pictures are made smaller.
-        force: overwrite files in `out` that are not figures of earlier calls.
-        report: called with what a user should know about an input.
-        start, advance: called with the number of inputs, and after each of them.
+        model: Trained model, model file, run folder, bundled model, or name on the Hugging Face hub; or
+            a transformer of another library: `timm:NAME`, `torchvision:NAME`, `transformers:NAME_OR_FOLDER`.
+        inputs: Image as `TrainedModel.predict` takes it, video, folder, or a list of these.
+        queries: Query points in pixels, (x, y), or (x, y, frame) in a clip. Default: points well inside regions.
+        against: Models to compare with.
+        weights: Local state dict of a transformer, or "none" for random weights. Default: its library downloads them.
+        size: Shorter side in pixels at which a transformer sees images. Default: see `load_transformer`.
+        layers: Layers of a transformer, by number or name. Default: some in figures, as many as fit in the page.
+        heads: Heads of a transformer: "mean" (the default), the number of one, or "all".
+        data: Folder of the data set that the images belong to; their labels are shown.
+        out: Folder for the results: per input a figure (PNG and PDF), the maps (.npz) and their description (.json).
+        page: HTML file that explores all images in a browser.
+        max_pixels: Larger images are downscaled.
+        force: Overwrite files in `out` that are not figures of earlier calls.
+        progress: Observer.
     """
     models = load_to_look([model, *against], weights=weights, size=size, layers=layers, heads=heads)
-    known = next((each for each in models.values() if isinstance(each, TrainedModel)), None)
-    make_request = AttendRequest.of if known is None else known.request
+    trained = next((each for each in models.values() if isinstance(each, TrainedModel)), None)
+    make_request = AttendRequest.of if trained is None else trained.request
     request = make_request(
         inputs,
         queries,
         out=None if out is None else Path(out),
         page=None if page is None else Path(page),
         max_pixels=max_pixels,
-        every_layer=layers is not None,
+        all_layers=layers is not None,
         force=force,
-        report=report,
-        start=start,
-        advance=advance,
+        progress=progress,
     )
-    if known is not None:
-        recipe = known.file.recipe
+    if trained is not None:
+        recipe = trained.file.recipe
         finder = getattr(recipe, "label_finder", None)
         if data is not None and finder is None:
             raise ValueError(
                 f"--data shows the labels of pixels, and the data of a {recipe.task} model have none: leave it out"
             )
         labels = {} if data is None or finder is None else {"labels": finder(Path(data))}
-        result: AttendResult = known.predictor.attend(picture_models(models), request, **labels)
+        result: AttendResult = trained.predictor.attend(predictors_of(models), request, **labels)
     elif data is not None:
-        raise ValueError(f"--data: {model} knows no classes of pixels, so labels cannot be shown")
+        raise ValueError(f"--data: {model} has no classes of pixels, so labels cannot be shown")
     else:
-        result = attend_images(picture_models(models), request)
-    for transformer in models.values():
-        for note in transformer.notes if isinstance(transformer, Transformer) else ():
-            report(note)
+        result = attend_images(predictors_of(models), request)
+    for each in models.values():
+        for note in each.notes if isinstance(each, Transformer) else ():
+            progress.say(note)
     return result

@@ -130,7 +130,7 @@ def run_demo(
 def _look_at_photograph(photo: Path, model: TrainedModel, progress: Progress) -> AttendedImage:
     """Return an image with the predictions and attention of the bundled model."""
     pixels = read_pixels(photo)
-    views = model.predictor.views(MODEL, pixels)
+    views = model.predictor.attention_views(MODEL, pixels)
     shares = Prediction(pixels, views[0].prediction, model.classes).shares()
     largest = ", ".join(f"{name} {share:.0%}" for name, share in list(shares.items())[:4])
     progress.say(f"{MODEL}: {photo.name}: {largest}")
@@ -180,7 +180,7 @@ def _look(nets: Mapping[str, Net], index: int) -> AttendedImage:
     first = next(iter(nets.values())).model
     scene = open_test_data(first.file, None)[index]
     pixels = scene.image.permute(1, 2, 0).numpy()
-    views = [view for name, net in nets.items() for view in net.model.predictor.views(name, pixels)]
+    views = [view for name, net in nets.items() for view in net.model.predictor.attention_views(name, pixels)]
     return AttendedImage(f"scene {index}", pixels, views, scene.labels.numpy(), first.classes)
 
 

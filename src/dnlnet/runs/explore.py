@@ -1,17 +1,18 @@
-"""The application in the browser for chosen models."""
+"""The `dnlnet explore` application for chosen models."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from dnlnet.artifacts.model_file import ModelFile
-from dnlnet.lens.show.app import MAX_MEGABYTES, MAX_PIXELS, MOST_VIEWS, Explorer
+from dnlnet.lens.show.app import MAX_MEGABYTES, MAX_PIXELS, MAX_VIEWS, Explorer
 from dnlnet.lens.show.attended_image import AttendedImage
 from dnlnet.lens.show.layers import left_out, with_few_layers
 from dnlnet.lens.trace.recorded import HeadChoice
 from dnlnet.libraries.transformer import Transformer
-from dnlnet.runs.look import load_to_look, picture_models
+from dnlnet.progress import BARS, Progress
+from dnlnet.runs.look import load_to_look, predictors_of
 
 _TRIAL = np.zeros((64, 64, 3), dtype=np.uint8)
 
@@ -26,22 +27,22 @@ def open_explorer(
     heads: HeadChoice | None = None,
     max_megabytes: float = MAX_MEGABYTES,
     max_pixels: int = MAX_PIXELS,
-    report: Callable[[str], None] = print,
+    progress: Progress = BARS,
 ) -> Explorer:
-    """What the application does, for these models; `dnlnet.lens.show.app.launch` starts it.
+    """Load models for the application, which `dnlnet.lens.show.app.launch` starts.
 
     Args:
-        model, against, weights, size, layers, heads: as `dnlnet.attend` takes them.
-        max_megabytes, max_pixels: larger files and pictures are refused.
-        report: called with what a user should know.
+        model, against, weights, size, layers, heads: See `dnlnet.attend`.
+        max_megabytes, max_pixels: Larger files and images are refused.
+        progress: Observer.
     """
     models = load_to_look([model, *against], weights=weights, size=size, layers=layers, heads=heads)
     for title, each in models.items():
         if isinstance(each, Transformer):
-            # Without attention, or such layers, there is nothing to start.
-            trial = AttendedImage(title, _TRIAL, each.views(title, _TRIAL))
-            few = trial if layers is not None else with_few_layers(trial, MOST_VIEWS)
+            # Fail now, not at the first upload, if the model has no such attention.
+            trial = AttendedImage(title, _TRIAL, each.attention_views(title, _TRIAL))
+            few = trial if layers is not None else with_few_layers(trial, MAX_VIEWS)
             for note in (*each.source.notes, left_out(trial.views, few.views)):
                 if note:
-                    report(note)
-    return Explorer(picture_models(models), max_megabytes, max_pixels, every_layer=layers is not None)
+                    progress.say(note)
+    return Explorer(predictors_of(models), max_megabytes, max_pixels, all_layers=layers is not None)

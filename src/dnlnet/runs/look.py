@@ -75,13 +75,13 @@ def is_foreign(model: AnyModel) -> bool:
     return isinstance(model, Transformer) or (isinstance(model, str | Path) and is_transformer_name(model))
 
 
-def picture_models(models: Mapping[str, TrainedModel | Transformer]) -> dict[str, Any]:
+def predictors_of(models: Mapping[str, TrainedModel | Transformer]) -> dict[str, Any]:
     """Return the part of each model that looks at images, or videos."""
     found = {title: model if isinstance(model, Transformer) else model.predictor for title, model in models.items()}
     if any(isinstance(model, Transformer) for model in models.values()):
         for title, model in found.items():
             if not isinstance(model, ImageModel):
-                raise ValueError(f"{title} does not look at images, as {next(iter(found))} does; compare others")
+                raise ValueError(f"{title}: takes no images, unlike {next(iter(found))}; compare models of images")
     return found
 
 
@@ -123,7 +123,7 @@ def looker(
         raise ValueError(f"{title} sees videos, not images; choose another model")
 
     def look_at_blocks(pixels: NDArray[np.uint8]) -> Look:
-        views = predictor.views(title, pixels)
+        views = predictor.attention_views(title, pixels)
         return Look({view.title: view.terms for view in views}, views[0].covered)
 
     return look_at_blocks

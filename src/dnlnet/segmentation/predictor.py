@@ -22,7 +22,7 @@ from dnlnet.data.outputs import Progress
 from dnlnet.data.pictures import PictureLike, read_pixels
 from dnlnet.lens.show.attended_image import AttentionView, block_views
 from dnlnet.lens.show.drawable import DrawableOverlay
-from dnlnet.lens.show.panels import result_figure
+from dnlnet.lens.show.prediction_figure import prediction_figure
 from dnlnet.lens.trace.capture import capture_blocks
 from dnlnet.names import printable
 from dnlnet.segmentation.inference import MARGIN, Inference, Network, tiled_labels, tiles
@@ -63,7 +63,7 @@ class Prediction(DrawableOverlay):
 
     def plot(self) -> Figure:
         """The overlay with a legend of the classes and their shares."""
-        return result_figure(self.overlay(), self.classes, self.shares())
+        return prediction_figure(self.overlay(), self.classes, self.shares())
 
     def shares(self) -> dict[str, float]:
         """The share of the picture that each class takes, the largest first, without those that do not occur."""
@@ -158,7 +158,7 @@ class SegmentationModel:
         once = replace(self.inference, window=None, stride=None, scales=(1.0,), flip=False)
         return SegmentationModel(self.network, self.classes, once, self.device)
 
-    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
+    def attention_views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
         """Views of every block, of one pass over the whole picture (H, W, 3)."""
         once = self.single_pass()
         height, width = pixels.shape[:2]

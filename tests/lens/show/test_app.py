@@ -48,23 +48,23 @@ def photo(tmp_path: Path) -> Path:
 
 
 def test_a_pixel_shows_every_term_and_the_prediction(explorer: Explorer, photo: Path) -> None:
-    picture = explorer.open(photo)
-    (pixel, said), shown = explorer.at(picture, (20, 10))
+    image = explorer.open(photo)
+    (pixel, said), shown = explorer.at(image, (20, 10))
     assert pixel == "Pixel x=10, y=20 of a.png"
     assert "row 5, column 2 of its 10 x 14 map, predicted" in said
     assert [caption for _, caption in shown] == ["Pairwise, tiny", "Unary, tiny", "Combined, tiny"]
     assert all(pixels.shape == (40, 56, 3) for pixels, _ in shown)
-    ((painted, caption),) = explorer.predictions(picture)
+    ((painted, caption),) = explorer.predictions(image)
     assert (painted.shape, caption) == ((40, 56, 3), "Prediction, tiny")
 
 
 def test_different_pixels_show_different_maps(explorer: Explorer, photo: Path) -> None:
-    picture = explorer.open(photo)
-    first, second = (explorer.at(picture, point)[1] for point in ((0, 0), (39, 55)))
+    image = explorer.open(photo)
+    first, second = (explorer.at(image, point)[1] for point in ((0, 0), (39, 55)))
     assert not np.array_equal(first[0][0], second[0][0])
 
 
-def test_what_is_no_picture_is_refused(explorer: Explorer, photo: Path, tmp_path: Path) -> None:
+def test_what_is_no_image_is_refused(explorer: Explorer, photo: Path, tmp_path: Path) -> None:
     text = tmp_path / "page.jpg"
     text.write_text("<html>")
     truncate(photo)
@@ -73,47 +73,47 @@ def test_what_is_no_picture_is_refused(explorer: Explorer, photo: Path, tmp_path
             explorer.open(path)
 
 
-def test_files_and_pictures_too_large_are_refused(explorer: Explorer, tmp_path: Path) -> None:
+def test_files_and_images_too_large_are_refused(explorer: Explorer, tmp_path: Path) -> None:
     (tmp_path / "large.jpg").write_bytes(bytes(200_000))
-    with pytest.raises(ValueError, match=r"the file has 0\.2 MB; at most 0\.1 MB are taken"):
+    with pytest.raises(ValueError, match=r"0\.2 MB.* 0\.1 MB"):
         explorer.open(tmp_path / "large.jpg")
     Image.new("1", (20_000, 20_000)).save(tmp_path / "bomb.png")  # few bytes, many pixels
     with pytest.raises(ValueError, match=r"bomb\.png"):
         Explorer(explorer.models, 20, 10_000).open(tmp_path / "bomb.png")
     Image.new("RGB", (200, 100)).save(tmp_path / "wide.png")
-    with pytest.raises(ValueError, match=r"200 x 100 pixels, more than 10,000: make it smaller"):
+    with pytest.raises(ValueError, match=r"wide\.png has 200 x 100 pixels.* 10,000"):
         explorer.open(tmp_path / "wide.png")
 
 
-def test_a_picture_too_small_to_click_in_gets_a_sentence(explorer: Explorer, tmp_path: Path) -> None:
+def test_an_image_too_small_to_click_in_gets_a_sentence(explorer: Explorer, tmp_path: Path) -> None:
     for size in ((1, 1), (30, 1), (7, 8)):
         write_image(tmp_path / "a.png", size=size)
-        with pytest.raises(ValueError, match=rf"a\.png has {size[1]} x {size[0]} pixels, too few to click in"):
+        with pytest.raises(ValueError, match=rf"a\.png has {size[1]} x {size[0]} pixels.* at least 8 x 8"):
             explorer.open(tmp_path / "a.png")
-    with pytest.raises(ValueError, match=r"gone\.png is not a picture that can be read"):
+    with pytest.raises(ValueError, match=r"gone\.png.*not a readable image"):
         explorer.open(tmp_path / "gone.png")
 
 
-def test_a_large_picture_is_made_smaller_and_that_is_said(explorer: Explorer, tmp_path: Path) -> None:
+def test_a_large_image_is_made_smaller_and_that_is_said(explorer: Explorer, tmp_path: Path) -> None:
     write_image(tmp_path / "wide.png", size=(50, 100))
-    picture = Explorer(explorer.models, look_side=40).open(tmp_path / "wide.png")
-    assert picture.size == (20, 40)
-    lines, _ = explorer.at(picture, (0, 0))
-    assert lines[0] == "Pixel x=0, y=0 of wide.png, made smaller: 40 x 20 of its 100 x 50 pixels"
+    image = Explorer(explorer.models, max_side=40).open(tmp_path / "wide.png")
+    assert image.size == (20, 40)
+    lines, _ = explorer.at(image, (0, 0))
+    assert lines[0] == "Pixel x=0, y=0 of wide.png, downscaled from 100 x 50 to 40 x 20 pixels"
 
 
 def test_a_photo_of_a_phone_is_taken_and_made_smaller(explorer: Explorer, tmp_path: Path) -> None:
     Image.new("RGB", (4000, 3000)).save(tmp_path / "phone.jpg")
-    picture = Explorer(explorer.models, look_side=64).open(tmp_path / "phone.jpg")
-    assert picture.size == (48, 64)
+    image = Explorer(explorer.models, max_side=64).open(tmp_path / "phone.jpg")
+    assert image.size == (48, 64)
 
 
 def test_a_map_that_is_nearly_uniform_is_called_so_and_is_not_bright(explorer: Explorer, photo: Path) -> None:
-    picture = explorer.open(photo)
-    (view,) = picture.views
+    image = explorer.open(photo)
+    (view,) = image.views
     unary = view.terms.unary
     flat = replace(view.terms, unary=replace(unary, key=torch.zeros_like(unary.key)))
-    _, shown = explorer.at(replace(picture, views=[replace(view, terms=flat)]), (20, 10))
+    _, shown = explorer.at(replace(image, views=[replace(view, terms=flat)]), (20, 10))
     captions = {caption.split(",")[0]: (caption, pixels) for pixels, caption in shown}
     assert captions["Unary"][0].startswith("Unary, ")
     assert captions["Unary"][0].endswith(": nearly uniform: this block has learnt little yet")
@@ -201,15 +201,15 @@ UPLOAD = f"""--{BOUNDARY}\r
 Content-Disposition: form-data; name="files"; filename="raw.png"\r
 Content-Type: image/png\r
 \r
-no picture\r
+no image\r
 --{BOUNDARY}--\r
 """.encode()
 
 
 def test_other_names_and_other_sites_are_refused(address: str, place: Path) -> None:
     assert ask(address, "GET", "/", {})[0] == 200
-    status, text = ask(address, "GET", "/config", {"Host": "evil.example"})
-    assert (status, text.startswith("this application is called 127.0.0.1 or localhost")) == (403, True)
+    status, _ = ask(address, "GET", "/config", {"Host": "evil.example"})
+    assert status == 400
     for foreign in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
         status, _ = ask(address, "POST", "/gradio_api/upload", FORM | foreign, UPLOAD)
         assert status == 403, foreign
@@ -218,8 +218,8 @@ def test_other_names_and_other_sites_are_refused(address: str, place: Path) -> N
     assert ask(address, "POST", "/gradio_api/upload", FORM | own, UPLOAD)[0] == 200
 
 
-def test_sessions_that_upload_the_same_picture_at_once_all_see_it(address: str, photo: Path) -> None:
-    upload = UPLOAD.replace(b"no picture", photo.read_bytes())
+def test_sessions_that_upload_the_same_image_at_once_all_see_it(address: str, photo: Path) -> None:
+    upload = UPLOAD.replace(b"no image", photo.read_bytes())
     config = json.loads(ask(address, "GET", "/config", {})[1])
     (event,) = [each["id"] for each in config["dependencies"] if each["targets"][0][1] == "upload"]
     sessions = [f"session {number}" for number in range(3)]
@@ -231,11 +231,11 @@ def test_sessions_that_upload_the_same_picture_at_once_all_see_it(address: str, 
         assert ask(address, "POST", "/gradio_api/queue/join", kind, body)[0] == 200
     for session in sessions:
         _, told = ask(address, "GET", f"/gradio_api/queue/data?session_hash={quote(session)}", {})
-        assert "not a picture" not in told
+        assert "not a readable image" not in told
         assert "of raw.png" in told
 
 
-def test_clicking_in_an_uploaded_picture_shows_its_maps(
+def test_clicking_in_an_uploaded_image_shows_its_maps(
     address: str, browser: Any, photo: Path, tmp_path: Path, place: Path
 ) -> None:
     others = set(place.glob("*/shown/*"))  # of sessions that are still open
@@ -251,18 +251,18 @@ def test_clicking_in_an_uploaded_picture_shows_its_maps(
     page.set_input_files("input[type=file]", photo)
     page.wait_for_selector("text=of a.png")
     assert page.locator("#maps img").count() == 4  # three maps and the prediction
-    page.wait_for_function(  # as the picture, without bars; the maps may come after the words
+    page.wait_for_function(  # as the image, without bars; the maps may come after the words
         """() => {
             const box = document.querySelector("#maps .thumbnail-item").getBoundingClientRect();
             return Math.abs(box.width / box.height - 56 / 40) < 0.07;
         }"""
     )
-    page.locator("#picture img").first.click(position={"x": 3, "y": 3})
+    page.locator("#image img").first.click(position={"x": 3, "y": 3})
     page.wait_for_selector("text=row 0, column 0")
     assert page.get_by_text(f"predicted {EVIL}").count() == 1
-    (tmp_path / "not.png").write_text("no picture")
+    (tmp_path / "not.png").write_text("no image")
     page.set_input_files("input[type=file]", tmp_path / "not.png")
-    page.wait_for_selector("text=not.png is not a picture that can be read")
+    page.wait_for_selector("text=not.png is not a readable image")
     assert page.locator("#maps img").count() == 4  # what was shown stays
     write_image(tmp_path / "dot.png", size=(1, 1))
     page.set_input_files("input[type=file]", tmp_path / "dot.png")

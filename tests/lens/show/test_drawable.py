@@ -45,17 +45,17 @@ def test_a_result_shows_saves_and_describes_itself(
 ) -> None:
     result, text = RESULTS[name]
     assert repr(result) == text
-    with Image.open(BytesIO(result._repr_png_())) as picture:
-        assert min(picture.size) > 50
+    with Image.open(BytesIO(result._repr_png_())) as image:
+        assert min(image.size) > 50
     assert len(result.plot().axes) == 1
     result.save(tmp_path / "result.png")
-    with Image.open(tmp_path / "result.png") as picture:
-        picture.load()
+    with Image.open(tmp_path / "result.png") as image:
+        image.load()
         if name != "action":
-            assert picture.size == (32, 24)  # the overlay, in pixels of the picture
+            assert image.size == (32, 24)  # the overlay, in pixels of the image
     shown: list[Image.Image] = []
     monkeypatch.setattr(ImageShow, "_viewers", [])
-    with pytest.raises(ValueError, match=r"no program that shows pictures; write it to a file with save\(path\)"):
+    with pytest.raises(ValueError, match=r"no image viewer.*save\(path\)"):
         result.show()
     monkeypatch.setattr(ImageShow, "show", lambda image: shown.append(image) or True)
     result.show()
@@ -69,8 +69,8 @@ def test_maps_of_any_dimension_draw_themselves(dims: int, tmp_path: Path) -> Non
     titles = [axes.get_title() for axes in maps.plot().axes if axes.get_title()]
     assert titles == ["pairwise", "unary", "pairwise + unary"]
     maps.save(tmp_path / "maps.png")
-    with Image.open(BytesIO(maps._repr_png_())) as picture:
-        assert min(picture.size) > 100
+    with Image.open(BytesIO(maps._repr_png_())) as image:
+        assert min(image.size) > 100
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_maps_have_a_column_for_each_term(variant: str, expected: list[str]) -> 
     assert [axes.get_title() for axes in maps_of(2, variant).plot().axes if axes.get_title()] == expected
 
 
-def test_maps_are_drawn_over_a_picture_with_their_queries_marked() -> None:
+def test_maps_are_drawn_over_an_image_with_their_queries_marked() -> None:
     maps = NonLocalBlock(8, "nl_pairwise").attention_maps(torch.rand(1, 8, 6, 8), [(0, 0), (3, 7)])
     assert maps.queries == ((0.5 / 6, 0.5 / 8), (3.5 / 6, 7.5 / 8))
     first, second, _ = maps.plot(over=Image.fromarray(PIXELS)).axes
@@ -90,8 +90,8 @@ def test_maps_are_drawn_over_a_picture_with_their_queries_marked() -> None:
     assert (float(mark.get_xdata()[0]), float(mark.get_ydata()[0])) == (7.5 * 4 - 0.5, 3.5 * 4 - 0.5)
 
 
-def test_only_maps_of_a_picture_are_drawn_over_one() -> None:
-    with pytest.raises(ValueError, match="only maps of a picture can be drawn over one; these have 3 dimensions"):
+def test_only_maps_of_an_image_are_drawn_over_one() -> None:
+    with pytest.raises(ValueError, match=r"2d maps.* 3 dimensions"):
         maps_of(3).plot(over=PIXELS)
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from dnlnet import NonLocalBlock
 from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
-from dnlnet.lens.show.attention_files import record
+from dnlnet.lens.show.attention_files import describe_image
 from dnlnet.lens.show.layer_figure import layer_figure
 from dnlnet.lens.show.layers import layer_views, left_out, with_few_layers
 from dnlnet.lens.trace.capture import Captured, capture
@@ -34,8 +34,8 @@ def picture_of(captured: Captured, choice: LayerChoice, *views: AttentionView) -
     return AttendedImage("sea", PIXELS, [*layer_views("vit", captured, choice), *views])
 
 
-def layers_of(picture: AttendedImage) -> list[int]:
-    return [int(view.place.layer.split()[0]) for view in picture.views if view.place is not None]
+def layers_of(image: AttendedImage) -> list[int]:
+    return [int(view.place.layer.split()[0]) for view in image.views if view.place is not None]
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def layers_of(picture: AttendedImage) -> list[int]:
 def test_few_layers_are_spread_over_the_depth_and_end_with_the_last(
     captured: Captured, heads: str, most: int, most_layers: int | None, shown: list[int]
 ) -> None:
-    picture = picture_of(captured, LayerChoice(heads=heads))  # type: ignore[arg-type]
-    assert layers_of(with_few_layers(picture, most, most_layers)) == shown
+    image = picture_of(captured, LayerChoice(heads=heads))  # type: ignore[arg-type]
+    assert layers_of(with_few_layers(image, most, most_layers)) == shown
 
 
 def test_views_of_our_blocks_all_stay(captured: Captured) -> None:
@@ -63,18 +63,18 @@ def test_views_of_our_blocks_all_stay(captured: Captured) -> None:
 
 
 def test_what_is_left_out_is_said(captured: Captured) -> None:
-    picture = picture_of(captured, LayerChoice())
-    few = with_few_layers(picture, 2)
+    image = picture_of(captured, LayerChoice())
+    few = with_few_layers(image, 2)
     means = "the mean over heads is shown, single ones with --heads 3 or --heads all"
-    assert left_out(picture.views, few.views) == (
+    assert left_out(image.views, few.views) == (
         f"layers 3, 8 of the 9 of vit are shown, others with --layers; {means}"
     )
-    assert left_out(picture.views, picture.views) == means
+    assert left_out(image.views, image.views) == means
     every = picture_of(captured, LayerChoice(heads="all"))
     assert left_out(every.views, every.views) == ""
 
 
-def test_layers_without_maps_of_a_picture_are_left_out(captured: Captured) -> None:
+def test_layers_without_maps_of_an_image_are_left_out(captured: Captured) -> None:
     layer = captured["blocks.0.attn"]
     assert isinstance(layer, RecordedAttention)
     row, one = Layout((6,), (6,), 1, 1), Layout((1, 1), (2, 3), 6, 1)  # text, and the class token's own attention
@@ -103,7 +103,7 @@ def test_a_figure_has_a_row_for_each_view_and_columns_for_its_terms(captured: Ca
 @pytest.mark.parametrize("layers", [[0], [0, 5], [0, 2, 5, 8]])
 @pytest.mark.parametrize("points", [[(3, 4)], [(3, 4), (20, 40)]])
 def test_no_place_of_a_figure_is_empty(captured: Captured, layers: list[int], points: list[tuple[int, int]]) -> None:
-    """Pictures and words fill the grid, but for the rows of a column that holds the picture and the words."""
+    """Pictures and words fill the grid, but for the rows of a column that holds the image and the words."""
     figure = layer_figure(picture_of(captured, LayerChoice(layers)), points)
     *places, _ = figure.axes
     assert all(axes.images or axes.texts for axes in places)
@@ -126,7 +126,7 @@ def test_a_figure_names_models_where_there_are_several_and_takes_our_blocks(capt
 
 
 def test_layer_and_head_are_part_of_what_is_written(captured: Captured) -> None:
-    content, maps = record(picture_of(captured, LayerChoice([8], 2)), [(0, 0)])
+    content, maps = describe_image(picture_of(captured, LayerChoice([8], 2)), [(0, 0)])
     (view,) = content["views"]
     assert (view["layer"], view["head"]) == ("8 (blocks.8.attn)", "head 2")
     expected = captured["blocks.8.attn"].maps([(0, 0)], 2).pairwise  # type: ignore[union-attr]

@@ -31,7 +31,7 @@ def terms_of(variant: str, size: tuple[int, int] = (9, 13), pool: int = 1, scale
     return block.terms(scale * torch.randn(1, 8, *size))
 
 
-def picture_of(*views: AttentionView, size: tuple[int, int] = (36, 52), name: str = "street.jpg") -> AttendedImage:
+def image_of(*views: AttentionView, size: tuple[int, int] = (36, 52), name: str = "street.jpg") -> AttendedImage:
     pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
     return AttendedImage(name, pixels, views)
 
@@ -128,32 +128,32 @@ def test_sharp_attention_is_not_stored_finer_than_a_browser_can_hold() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_has_a_page(variant: str) -> None:
-    (picture,) = content_of(attention_page([picture_of(AttentionView(variant, terms_of(variant)))]))["pictures"]
-    (view,) = picture["views"]
+    (image,) = content_of(attention_page([image_of(AttentionView(variant, terms_of(variant)))]))["images"]
+    (view,) = image["views"]
     assert view["coupled"] == VARIANTS[variant].coupled
     assert ("pairwise" in view["parts"]) == VARIANTS[variant].pairwise
 
 
 def test_a_page_of_two_views_of_97_by_97_positions_is_within_its_budget() -> None:
     views = [AttentionView(name, terms_of(name, (97, 97), scale=20)) for name in ("nl", "dnl")]
-    picture = picture_of(*views, size=(97, 97))
+    image = image_of(*views, size=(97, 97))
     with LargestTensor() as largest:
-        page = attention_page([picture], budget=1_500_000)
+        page = attention_page([image], budget=1_500_000)
     assert 500_000 < len(page.encode()) <= 1_500_000
     assert largest.elements < 97**4 // 30
-    for view in content_of(page)["pictures"][0]["views"]:
-        assert "8 bits a cell: values within" in view["statement"]
+    for view in content_of(page)["images"][0]["views"]:
+        assert "8 bits per cell: values are within" in view["statement"]
 
 
-def test_many_pictures_share_the_budget() -> None:
-    pictures = [picture_of(AttentionView("dnl", terms_of("dnl", (20, 20))), size=(300, 400)) for _ in range(4)]
-    assert len(attention_page(pictures, budget=500_000).encode()) <= 500_000
-    with pytest.raises(ValueError, match="fewer pictures"):
-        attention_page(pictures, budget=60_000)
+def test_many_images_share_the_budget() -> None:
+    images = [image_of(AttentionView("dnl", terms_of("dnl", (20, 20))), size=(300, 400)) for _ in range(4)]
+    assert len(attention_page(images, budget=500_000).encode()) <= 500_000
+    with pytest.raises(ValueError, match=r"4 images.* fewer images"):
+        attention_page(images, budget=60_000)
 
 
 def test_the_page_asks_for_nothing_from_outside() -> None:
-    page = attention_page([picture_of(AttentionView("dnl", terms_of("dnl")))])
+    page = attention_page([image_of(AttentionView("dnl", terms_of("dnl")))])
     assert "http://" not in page
     assert "https://" not in page
     assert re.findall(r'(?:src|href)="(?!data:)[^"]*"', page) == []
@@ -162,13 +162,13 @@ def test_the_page_asks_for_nothing_from_outside() -> None:
 
 def test_names_cannot_become_part_of_the_page() -> None:
     nasty = "</script><script>alert(1)</script><!-- {{content}} \\u2028 \"'&"
-    picture = picture_of(AttentionView(nasty, terms_of("dnl")), name=nasty)
-    page = attention_page([picture], title=nasty)
+    image = image_of(AttentionView(nasty, terms_of("dnl")), name=nasty)
+    page = attention_page([image], title=nasty)
     assert "<script>alert" not in page
-    assert page.count("</script>") == attention_page([picture_of(AttentionView("a", terms_of("dnl")))]).count(
+    assert page.count("</script>") == attention_page([image_of(AttentionView("a", terms_of("dnl")))]).count(
         "</script>"
     )
-    (stored,) = content_of(page)["pictures"]
+    (stored,) = content_of(page)["images"]
     assert stored["name"] == stored["views"][0]["title"] == nasty
 
 
@@ -177,7 +177,7 @@ def test_labels_and_predictions_are_stored_once_each() -> None:
     labels, prediction = (rng.integers(0, 2, (36, 52), dtype=np.uint8) for _ in range(2))
     views = [AttentionView(name, terms_of("dnl"), prediction) for name in ("first block", "second block")]
     pixels = np.zeros((36, 52, 3), dtype=np.uint8)
-    (stored,) = content_of(attention_page([AttendedImage("a", pixels, views, labels, CLASSES)]))["pictures"]
+    (stored,) = content_of(attention_page([AttendedImage("a", pixels, views, labels, CLASSES)]))["images"]
     assert [view["prediction"] for view in stored["views"]] == [0, 0]
     first, second = (
         np.frombuffer(decompress(b64decode(text)), np.uint8).reshape(stored["labelSize"]) for text in stored["labels"]
@@ -189,10 +189,10 @@ def test_labels_and_predictions_are_stored_once_each() -> None:
 
 def test_the_covered_share_of_a_map_is_told() -> None:
     view = AttentionView("detector", terms_of("dnl"), covered=(0.75, 1.0))
-    assert content_of(attention_page([picture_of(view)]))["pictures"][0]["views"][0]["covered"] == [0.75, 1.0]
+    assert content_of(attention_page([image_of(view)]))["images"][0]["views"][0]["covered"] == [0.75, 1.0]
 
 
-def test_without_pictures_there_is_no_page() -> None:
+def test_without_images_there_is_no_page() -> None:
     with pytest.raises(ValueError, match="at least one"):
         attention_page([])
 
@@ -202,9 +202,9 @@ def test_a_page_begins_with_the_point_that_was_asked_for_and_a_transformer_deep_
         places = [LayerHead("vit", str(number), head) for number in range(12)]
         return [AttentionView(place.title, terms_of("nl", (3, 4)), place=place) for place in places]
 
-    asked = replace(picture_of(*layers("mean of 6 heads")), start=(20, 11))
-    heads = picture_of(*layers("head 0"), *layers("head 1"))
-    ours = picture_of(AttentionView("nl", terms_of("nl")), AttentionView("dnl", terms_of("dnl")))
-    found = content_of(attention_page([asked, heads, ours]))["pictures"]
+    asked = replace(image_of(*layers("mean of 6 heads")), start=(20, 11))
+    heads = image_of(*layers("head 0"), *layers("head 1"))
+    ours = image_of(AttentionView("nl", terms_of("nl")), AttentionView("dnl", terms_of("dnl")))
+    found = content_of(attention_page([asked, heads, ours]))["images"]
     assert [(part["view"], part["compare"]) for part in found] == [(7, False), (0, False), (0, True)]
     assert found[0]["start"] == [20, 11]

@@ -85,7 +85,7 @@ class Opened:
     def click(self, point: tuple[int, int]) -> None:
         canvas = self.page.locator(".stage canvas").first
         box = canvas.bounding_box()
-        (row, column), size = point, self.page.evaluate("content.pictures[explorer.state().picture].size")
+        (row, column), size = point, self.page.evaluate("content.images[explorer.state().image].size")
         y, x = (row + 0.5) * box["height"] / size[0], (column + 0.5) * box["width"] / size[1]
         canvas.click(position={"x": x, "y": y})
 
@@ -169,21 +169,21 @@ def naive_means(attention: Tensor, factor: int) -> NDArray[np.float64]:
 
 
 def stored(shown: Opened, index: int) -> dict[str, Any]:
-    script = "(index) => (({ queries, keys, loss }) => ({ queries, keys, loss }))(content.pictures[0].views[index])"
+    script = "(index) => (({ queries, keys, loss }) => ({ queries, keys, loss }))(content.images[0].views[index])"
     view: dict[str, Any] = shown.page.evaluate(script, index)
     return view
 
 
 @pytest.mark.parametrize("index", [0, 1, 3], ids=["dnl", "nl", "padded"])
 def test_a_click_shows_the_maps_of_its_position(either: Opened, index: int) -> None:
-    picture = street()
-    view = picture.views[index]
+    image = street()
+    view = image.views[index]
     either.go(f"#a={index}")
     kept = stored(either, index)
     for point in POINTS:
         either.click(point)
         state = either.state()
-        position = view.position(point, picture)
+        position = view.position(point, image)
         assert (state["y"], state["x"]) == point
         assert tuple(state["position"]) == position
         factor = kept["queries"]["factor"]
@@ -223,7 +223,7 @@ def test_the_point_follows_the_pointer_until_it_is_pinned(fine: Opened) -> None:
 
 
 def swipe(shown: Opened, *places: tuple[float, float]) -> None:
-    """Move a finger over the picture: places are shares of its width and height."""
+    """Move a finger over the image: places are shares of its width and height."""
     box = shown.page.locator(".stage canvas").first.bounding_box()
     finger = shown.page.context.new_cdp_session(shown.page)
     for number, (across, down) in enumerate(places):
@@ -240,7 +240,7 @@ def test_a_finger_drags_the_point_sideways(fine: Opened) -> None:
     assert (state["x"], state["y"], state["pinned"]) == (WIDTH * 3 // 4, HEIGHT // 2, True)
 
 
-def test_a_thumb_on_the_picture_scrolls_the_page_of_a_phone(fine: Opened) -> None:
+def test_a_thumb_on_the_image_scrolls_the_page_of_a_phone(fine: Opened) -> None:
     fine.page.set_viewport_size({"width": 390, "height": 640})
     fine.go("#a=0&x=10&y=20")
     assert fine.page.evaluate("scrollY") == 0
@@ -279,12 +279,12 @@ def test_arrow_keys_move_from_map_to_map(either: Opened) -> None:
     assert "row 0" in either.page.inner_text("#live")
 
 
-def test_the_address_keeps_the_point_the_picture_and_the_views(fine: Opened) -> None:
+def test_the_address_keeps_the_point_the_image_and_the_views(fine: Opened) -> None:
     fine.go("#picture=0&x=120&y=80&a=1&b=0")
     state = fine.state()
-    assert [state[name] for name in ("picture", "x", "y", "a", "b", "compare")] == [0, 120, 80, 1, 0, True]
+    assert [state[name] for name in ("image", "x", "y", "a", "b", "compare")] == [0, 120, 80, 1, 0, True]
     fine.page.evaluate("location.hash = '#picture=1&x=7&y=9'")
-    fine.page.wait_for_function("() => explorer.state().picture === 1")
+    fine.page.wait_for_function("() => explorer.state().image === 1")
     fine.page.wait_for_function("() => location.hash === '#picture=1&x=7&y=9&a=0'")
     fine.click((20, 60))
     fine.page.wait_for_function("() => location.hash === '#picture=1&x=60&y=20&a=0'")
@@ -293,7 +293,7 @@ def test_the_address_keeps_the_point_the_picture_and_the_views(fine: Opened) -> 
 def test_an_address_that_makes_no_sense_is_taken_as_far_as_it_does(fine: Opened) -> None:
     fine.go("#picture=9&x=99999&y=-4&a=oops&b=77")
     state = fine.state()
-    assert [state[name] for name in ("picture", "x", "y", "a", "compare")] == [1, 119, 0, 0, False]
+    assert [state[name] for name in ("image", "x", "y", "a", "compare")] == [1, 119, 0, 0, False]
 
 
 def test_compare_shows_two_views_of_the_same_point(fine: Opened) -> None:
@@ -330,7 +330,7 @@ def test_a_sentence_says_how_much_of_a_map_lies_on_which_class(fine: Opened) -> 
         assert values is not None
         share = values.reshape(SIZE)[: SIZE[0] // 2].sum() / values.sum()
         sentence = fine.page.inner_text(f"[data-panel={term}] .finding")
-        assert sentence == f"{share:.0%} of it on sky, which is 50 % of the picture".replace("%", " %", 1)
+        assert sentence == f"{share:.0%} of it on sky, which covers 50 % of the image".replace("%", " %", 1)
     unary = fine.map(0, "unary")
     assert unary is not None
     upper = unary.reshape(SIZE)[: SIZE[0] // 2].sum() / unary.sum()
@@ -342,7 +342,7 @@ def test_a_sentence_says_how_much_of_a_map_lies_on_which_class(fine: Opened) -> 
     falling = np.sort(values)[::-1].cumsum() / values.sum()
     half = (int((falling < 0.5).sum()) + 1) / len(values)
     sentence = fine.page.inner_text("[data-panel=pairwise] .finding")
-    assert sentence == f"Half of it on {round(100 * half)} % of the picture"
+    assert sentence == f"Half of it on {round(100 * half)} % of the image"
 
 
 def test_a_box_says_its_class_under_the_pointer(fine: Opened) -> None:
@@ -352,16 +352,16 @@ def test_a_box_says_its_class_under_the_pointer(fine: Opened) -> None:
     assert "box of" not in fine.page.inner_text(".stage .readout")
 
 
-def test_what_is_seen_is_saved_as_a_picture(fine: Opened, tmp_path: Path) -> None:
+def test_what_is_seen_is_saved_as_an_image(fine: Opened, tmp_path: Path) -> None:
     fine.go("#a=0&b=2&x=100&y=70")
     with fine.page.expect_download() as waiting:
         fine.page.click("#save")
     download = waiting.value
     assert download.suggested_filename == "attention street.jpg x100 y70.png"
     download.save_as(tmp_path / "seen.png")
-    with Image.open(tmp_path / "seen.png") as picture:
-        assert picture.size[0] > 1600
-        assert len(set(picture.convert("L").resize((60, 40)).get_flattened_data())) > 40
+    with Image.open(tmp_path / "seen.png") as image:
+        assert image.size[0] > 1600
+        assert len(set(image.convert("L").resize((60, 40)).get_flattened_data())) > 40
 
 
 def test_the_address_keeps_colours_and_sliders(fine: Opened) -> None:
@@ -409,12 +409,12 @@ def test_gamma_opacity_colours_and_overlay_change_what_is_drawn(fine: Opened) ->
     fine.page.select_option("#colours", "viridis")
     seen.add(drawn("pairwise"))
     assert len(seen) == 4
-    pictures = [drawn("picture")]
+    images = [drawn("image")]
     for overlay in ("prediction", "truth"):
         fine.page.select_option("#overlay", overlay)
-        pictures.append(drawn("picture"))
+        images.append(drawn("image"))
     # Of this view, the prediction is the truth.
-    assert pictures[0] != pictures[1] == pictures[2]
+    assert images[0] != images[1] == images[2]
 
 
 @pytest.mark.parametrize("index", [0, 3], ids=["dnl", "padded"])
@@ -425,7 +425,7 @@ def test_heat_is_where_the_attention_is(fine: Opened, index: int) -> None:
     fine.page.locator("#opacity").fill("1")
     # Of full opacity, heat is the more opaque the stronger the attention is.
     script = """([index, ratio]) => {
-        const view = content.pictures[0].views[index];
+        const view = content.images[0].views[index];
         const heat = heatOf(view, explorer.map(index, "unary"), 0, ratio, shades);
         const {data} = heat.getContext("2d").getImageData(0, 0, heat.width, heat.height);
         return [heat.height, heat.width, Array.from(data.filter((_, at) => at % 4 === 3))];
@@ -434,7 +434,7 @@ def test_heat_is_where_the_attention_is(fine: Opened, index: int) -> None:
     unary = view.terms.maps([(0, 0)]).unary
     assert unary is not None
     of_that_size = AttendedImage("", np.zeros((height, width, 3), dtype=np.uint8), [replace(view, prediction=None)])
-    wanted = 255 * view.over_picture(unary[0] / unary.max(), of_that_size)
+    wanted = 255 * view.over_image(unary[0] / unary.max(), of_that_size)
     np.testing.assert_allclose(np.array(opacities).reshape(height, width), wanted, atol=4)
 
 
@@ -508,7 +508,7 @@ def test_two_layers_are_compared(placed: Opened) -> None:
 def test_what_was_left_out_is_said(placed: Opened) -> None:
     about = placed.page.inner_text("#about")
     assert "In this page layers 0, 1 of 12 are shown." in about
-    assert "Tokens without a place in the picture (class, registers) are left out" in about
+    assert "Tokens without a place in the image (class, registers) are left out" in about
 
 
 def test_views_that_are_no_layers_have_one_selector(fine: Opened) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dnlnet.cli.terminal.inputs import end_with, open_inputs, open_models, require_folder, say
+from dnlnet.cli.terminal.inputs import end_with, open_inputs, open_models, require_folder
 from dnlnet.cli.terminal.options import (
     Against,
     AnyModel,
@@ -68,33 +68,27 @@ def attend(
     queries = [_query(text) for text in query or []]
     chosen_layers, chosen_heads = parse_layers(layers), parse_heads(heads)
 
-    from dnlnet.cli.terminal.progress import counting_progress
-
-    ours, *others = open_models([model, *(against or ())])
+    first, *others = open_models([model, *(against or ())])
     require_folder(data)
     with open_inputs(inputs) as found:
         from dnlnet.runs.attend import attend as attend_models
 
-        with counting_progress() as progress:
-            task = progress.add_task("looking", total=None, visible=False)
-            result = attend_models(
-                ours,
-                found.paths,
-                queries=queries,
-                against=others,
-                weights=weights,
-                size=size,
-                layers=chosen_layers,
-                heads=chosen_heads,
-                data=data,
-                out=out,
-                page=page,
-                max_pixels=max_pixels,
-                force=force,
-                report=lambda text: say(found.named(text)),
-                start=lambda count: progress.update(task, total=count, visible=True),
-                advance=lambda: progress.advance(task),
-            )
+        result = attend_models(
+            first,
+            found.paths,
+            queries=queries,
+            against=others,
+            weights=weights,
+            size=size,
+            layers=chosen_layers,
+            heads=chosen_heads,
+            data=data,
+            out=out,
+            page=page,
+            max_pixels=max_pixels,
+            force=force,
+            progress=found.bars(),
+        )
     if result.out is not None:
         typer.echo(f"written: {result.shown} x png, pdf, npz, json in {result.out}")
     if result.page is not None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dnlnet.cli.terminal.inputs import open_models, say
+from dnlnet.cli.terminal.inputs import open_models
 from dnlnet.cli.terminal.options import (
     Against,
     AnyModel,
@@ -59,7 +59,6 @@ def explore(
         heads=chosen_heads,
         max_megabytes=max_megabytes,
         max_pixels=max_pixels,
-        report=say,
     )
     from dnlnet.lens.show.app import launch
 

@@ -1,9 +1,9 @@
-"""A small application in the browser: one's own picture, click in it, see what the pixel attends to.
+"""Web application of `dnlnet explore`: upload an image, click a pixel, see what it attends to.
 
-Needs gradio, which is imported when the application is made.
+Needs gradio, which is imported when the application starts.
 """
 
-# H, W size of the picture
+# H, W size of the image
 
 import os
 import socket
@@ -26,17 +26,11 @@ from dnlnet.data.labelled import open_picture
 from dnlnet.data.pictures import read_picture
 from dnlnet.errors import load_extra
 from dnlnet.files import make_folder
-from dnlnet.lens.show.attended_image import (
-    LEARNT_LITTLE,
-    AttendedImage,
-    ImageModel,
-    classes_of,
-    is_nearly_uniform,
-)
+from dnlnet.lens.show.attended_image import AttendedImage, ImageModel, attend_image, maps_by_term
 from dnlnet.lens.show.layers import with_few_layers
-from dnlnet.lens.show.local_only import LocalOnly
+from dnlnet.lens.show.local_only import local_only
 from dnlnet.lens.show.page.fit import shrink
-from dnlnet.lens.show.panels import overlay_heat
+from dnlnet.lens.show.panels import LEARNT_LITTLE, is_nearly_uniform, overlay_heat
 from dnlnet.lens.show.query_points import Point
 from dnlnet.names import in_html, printable
 
@@ -44,27 +38,27 @@ if TYPE_CHECKING:
     from gradio import Blocks
 
 MAX_MEGABYTES = 20
-MAX_PIXELS = 50_000_000  # of a picture that is read, to be made smaller
-LOOK_SIDE = 512
-MOST_VIEWS = 4  # of a transformer
-_LEAST_SIDE = 8
-_MARK = 5  # pixels from the middle of the mark to its edge, for each 200 of the picture's height
+MAX_PIXELS = 50_000_000  # of an uploaded image, which is then downscaled
+MAX_SIDE = 512  # pixels seen by the model, to answer within seconds
+MAX_VIEWS = 4  # of a transformer
+_MIN_SIDE = 8
+_MARK = 5  # radius of the mark in pixels, per 200 pixels of the image's height
 
-# Thumbnails have the shape of the picture, not a square with bars around it.
+# Thumbnails keep the shape of the image, without bars around it.
 _CSS = "#maps .thumbnail-item { aspect-ratio: auto; height: auto; } #maps .thumbnail-item img { height: auto; }"
 
-Shown = tuple[NDArray[np.uint8], str]  # pixels (H, W, 3) and what they are
+Captioned = tuple[NDArray[np.uint8], str]  # pixels (H, W, 3) and their caption
 
 
 class Explorer:
-    """What the application does, without the application.
+    """Answers of the application: loads images and shows what a pixel attends to.
 
     Args:
-        models: to look into, by their titles.
-        max_megabytes: larger files are refused.
-        max_pixels: and larger pictures.
-        look_side: pictures with a longer side are made smaller before they are looked at, to answer within seconds.
-        every_layer: of a transformer is shown; otherwise a few, spread over its depth.
+        models: Models by title.
+        max_megabytes: Larger files are refused.
+        max_pixels: Larger images are refused.
+        max_side: Images with a longer side are downscaled.
+        all_layers: Show every layer of a transformer. Default: a few, spread over its depth.
     """
 
     def __init__(
@@ -72,86 +66,78 @@ class Explorer:
         models: Mapping[str, ImageModel],
         max_megabytes: float = MAX_MEGABYTES,
         max_pixels: int = MAX_PIXELS,
-        look_side: int = LOOK_SIDE,
-        every_layer: bool = False,
+        max_side: int = MAX_SIDE,
+        all_layers: bool = False,
     ) -> None:
         for title, model in models.items():
             if not isinstance(model, ImageModel):
-                raise ValueError(f"{title} does not look at pictures, which this is for; see dnlnet attend")
+                raise ValueError(f"{title}: takes no images, which this application is for; see dnlnet attend")
         self.models, self.max_megabytes, self.max_pixels = models, max_megabytes, max_pixels
-        self.look_side, self.every_layer = look_side, every_layer
+        self.max_side, self.all_layers = max_side, all_layers
 
     def open(self, path: Path) -> AttendedImage:
-        """Look at an uploaded file; a ValueError says in one sentence why it cannot be."""
+        """Run the models on an uploaded image, or raise a ValueError with one sentence for the user."""
         name, pixels = path.name, self._read(path)
         height, width = pixels.shape[:2]
-        if max(height, width) > self.look_side:
-            pixels = np.asarray(shrink(pixels, self.look_side))
-            name += f", made smaller: {pixels.shape[1]} x {pixels.shape[0]} of its {width} x {height} pixels"
-        views = [view for title, model in self.models.items() for view in model.views(title, pixels)]
-        picture = AttendedImage(name, pixels, views, classes=classes_of(self.models.values()))
-        return picture if self.every_layer else with_few_layers(picture, MOST_VIEWS)
+        if max(height, width) > self.max_side:
+            pixels = np.asarray(shrink(pixels, self.max_side))
+            name += f", downscaled from {width} x {height} to {pixels.shape[1]} x {pixels.shape[0]} pixels"
+        image = attend_image(self.models, name, pixels)
+        return image if self.all_layers else with_few_layers(image, MAX_VIEWS)
 
     def _read(self, path: Path) -> NDArray[np.uint8]:
         with _reading(path):
             megabytes = path.stat().st_size / 1e6
         if megabytes > self.max_megabytes:
-            raise ValueError(f"the file has {megabytes:.1f} MB; at most {self.max_megabytes:g} MB are taken")
-        with _reading(path), open_picture(path, decode=False) as picture:
-            width, height = picture.size
+            raise ValueError(f"the file has {megabytes:.1f} MB; the limit is {self.max_megabytes:g} MB")
+        with _reading(path), open_picture(path, decode=False) as opened:
+            width, height = opened.size
         pixels = f"{path.name} has {width} x {height} pixels"
         if width * height > self.max_pixels:
-            raise ValueError(f"{pixels}, more than {self.max_pixels:,}: make it smaller")
-        if min(width, height) < _LEAST_SIDE:
-            raise ValueError(f"{pixels}, too few to click in; at least {_LEAST_SIDE} x {_LEAST_SIDE} are needed")
+            raise ValueError(f"{pixels}; the limit is {self.max_pixels:,} pixels")
+        if min(width, height) < _MIN_SIDE:
+            raise ValueError(f"{pixels}, too few to click in; at least {_MIN_SIDE} x {_MIN_SIDE} are needed")
         with _reading(path):
             return read_picture(path)
 
-    def at(self, picture: AttendedImage, point: Point) -> tuple[list[str], list[Shown]]:
-        """What every view shows of a pixel: sentences, and pictures with their captions."""
-        picture.require_inside(point)
+    def at(self, image: AttendedImage, point: Point) -> tuple[list[str], list[Captioned]]:
+        """Return what each view shows of a pixel: sentences, and maps with captions."""
+        image.require_inside([point])
         row, column = point
-        lines, shown = [f"Pixel x={column}, y={row} of {picture.name}"], []
-        for view in picture.views:
-            position = view.position(point, picture)
+        lines, shown = [f"Pixel x={column}, y={row} of {image.name}"], []
+        for view in image.views:
+            position = view.position(point, image)
             label = None if view.prediction is None else int(view.prediction[point])
-            found = "" if label is None else f", predicted {picture.class_name(label)}"
+            found = "" if label is None else f", predicted {image.class_name(label)}"
             size = " x ".join(map(str, view.terms.size))
             lines.append(f"{view.title}: row {position[0]}, column {position[1]} of its {size} map{found}")
-            maps = view.terms.maps([position])
             # Long captions are cut off.
-            title = view.title if view.place is None or len(self.models) > 1 else view.place.inside
-            for name, attention in (
-                ("Pairwise", None if maps.pairwise is None else maps.pairwise[0, 0]),
-                ("Unary", None if maps.unary is None else maps.unary[0]),
-                ("Combined", maps.combined[0, 0]),
-            ):
-                if attention is not None:
-                    over = view.over_picture(attention, picture)
-                    warm = overlay_heat(picture.pixels, over)
-                    caption = f"{name}, {title}{f': {LEARNT_LITTLE}' if is_nearly_uniform(over) else ''}"
-                    shown.append((_marked((255 * warm).astype(np.uint8), point), caption))
+            title = view.title if view.place is None or len(self.models) > 1 else view.place.layer_and_head
+            for term, attention in maps_by_term(view.terms.maps([position])).items():
+                over = view.over_image(attention[0] if term == "unary" else attention[0, 0], image)
+                heat = (255 * overlay_heat(image.pixels, over)).astype(np.uint8)
+                note = f": {LEARNT_LITTLE}" if is_nearly_uniform(over) else ""
+                shown.append((_marked(heat, point), f"{term.capitalize()}, {title}{note}"))
         return lines, shown
 
-    def predictions(self, picture: AttendedImage) -> list[Shown]:
-        """The classes that every view found, in their colours."""
-        if picture.classes is None:
+    def predictions(self, image: AttendedImage) -> list[Captioned]:
+        """Return the predicted classes of each model, in their colours."""
+        if image.classes is None:
             return []
-        found = {view.title: view.prediction for view in picture.views if view.prediction is not None}
-        return [(picture.classes.paint(labels), f"Prediction, {title}") for title, labels in found.items()]
+        found = {view.title: view.prediction for view in image.views if view.prediction is not None}
+        return [(image.classes.paint(labels), f"Prediction, {title}") for title, labels in found.items()]
 
 
 def launch(explorer: Explorer, port: int, browser: bool) -> None:
-    """Start the application and wait until it is stopped; only this machine can reach it.
+    """Start the application, reachable from this machine only, and wait until it is stopped.
 
-    What is uploaded and shown lies in a folder of its own, which is removed at the end.
+    Uploads and results are kept in a temporary folder, which is removed at the end.
     """
     _require_free(port)
     with TemporaryDirectory(prefix="dnlnet-explore-") as folder:
-        os.environ["GRADIO_TEMP_DIR"] = folder  # the only way to tell; gradio reads it when it is imported
+        os.environ["GRADIO_TEMP_DIR"] = folder  # read when gradio is imported; there is no other way to set it
         gr = load_extra("gradio", "demo")
-        starlette = load_extra("starlette.middleware", "demo")
-        _keep_uploads_apart()
+        _separate_uploads()
         working = Lock()
         app = build_app(explorer, Path(folder), working)
         try:
@@ -167,75 +153,75 @@ def launch(explorer: Explorer, port: int, browser: bool) -> None:
                 quiet=True,
                 css=_CSS,
                 theme=gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
-                app_kwargs={"middleware": [starlette.Middleware(LocalOnly)]},
+                app_kwargs={"middleware": local_only()},
             )
         finally:
             app.close(verbose=False)
-            working.acquire()  # for good: nothing is written any more
+            working.acquire()  # never released: nothing may be written into the folder any more
 
 
 def build_app(explorer: Explorer, folder: Path, working: Lock) -> "Blocks":
-    """Build the application, to be started with `launch`; it tells nobody that it runs.
+    """Build the application, without analytics; its method `launch` starts it.
 
-    An uploaded file is removed once it is read; what is shown of it lies in `folder` until the session ends, or for
-    an hour. `working` is held while a request is answered.
+    An uploaded file is removed once it has been read. Results stay in `folder` until the session ends, or for an
+    hour. `working` is held while a request is answered.
     """
-    load_extra("gradio", "demo")  # says what to install
+    load_extra("gradio", "demo")  # names the extra if it is missing
     import gradio as gr
 
-    def opened(path: str, request: gr.Request) -> Any:
+    def open_upload(path: str, request: gr.Request) -> Any:
         with working:
             try:
-                picture = explorer.open(Path(path))
+                image = explorer.open(Path(path))
             except ValueError as error:
                 gr.Warning(in_html(error))
-                return gr.skip()  # what was shown before stays
+                return gr.skip()  # keeps what was shown before
             finally:
                 Path(path).unlink(missing_ok=True)
-            return picture, *shown_at(picture, picture.interior_points(count=1)[0], request)
+            return image, *show_point(image, image.interior_points(count=1)[0], request)
 
-    def example(path: Path) -> Callable[[gr.Request], Any]:
+    def open_example(path: Path) -> Callable[[gr.Request], Any]:
         def show(request: gr.Request) -> Any:
             with working:
-                picture = explorer.open(path)
-                return picture, *shown_at(picture, picture.interior_points(count=1)[0], request)
+                image = explorer.open(path)
+                return image, *show_point(image, image.interior_points(count=1)[0], request)
 
         return show
 
-    def chosen(picture: AttendedImage | None, event: gr.SelectData, request: gr.Request) -> Any:
-        if picture is None:
-            gr.Warning("the picture was forgotten; choose it again")
+    def choose_point(image: AttendedImage | None, event: gr.SelectData, request: gr.Request) -> Any:
+        if image is None:
+            gr.Warning("this image is no longer in memory; choose it again")
             return gr.skip()
         column, row = (int(coordinate) for coordinate in event.index)
         with working:
-            return shown_at(picture, (row, column), request)
+            return show_point(image, (row, column), request)
 
-    def shown_at(picture: AttendedImage, point: Point, request: gr.Request) -> tuple[str, str, list[tuple[str, str]]]:
-        lines, shown = explorer.at(picture, point)
+    def show_point(image: AttendedImage, point: Point, request: gr.Request) -> tuple[str, str, list[tuple[str, str]]]:
+        lines, shown = explorer.at(image, point)
         place = session_folder(request)
-        gallery = [(_saved(pixels, place), printable(name)) for pixels, name in shown + explorer.predictions(picture)]
-        return _saved(_marked(picture.pixels, point), place), "<br>".join(map(in_html, lines)), gallery
+        gallery = [(_saved(pixels, place), printable(name)) for pixels, name in shown + explorer.predictions(image)]
+        return _saved(_marked(image.pixels, point), place), "<br>".join(map(in_html, lines)), gallery
 
     def session_folder(request: gr.Request) -> Path:
-        # The browser chooses the session's name, which may be any text.
+        # The browser chooses the name of the session, which may be any text.
         return folder / "shown" / sha256(str(request.session_hash).encode()).hexdigest()
 
-    def closed(request: gr.Request) -> None:
+    def end_session(request: gr.Request) -> None:
         rmtree(session_folder(request), ignore_errors=True)
 
     app: Blocks
     with gr.Blocks(title="dnlnet explore", analytics_enabled=False, delete_cache=(600, 3600)) as app:
         gr.HTML(
-            f"<h2>What does a pixel attend to?</h2>{', '.join(map(in_html, explorer.models))}. Click in the picture, "
-            f"or choose another of at most {explorer.max_megabytes:g} MB."
+            f"<h2>What does a pixel attend to?</h2>{', '.join(map(in_html, explorer.models))}. Click a pixel, or "
+            f"choose another image of at most {explorer.max_megabytes:g} MB."
         )
         state = gr.State(None, time_to_live=3600)
         with gr.Row():
             with gr.Column(scale=2):
-                upload = gr.UploadButton("Choose a picture", file_types=["image"], type="filepath")
+                upload = gr.UploadButton("Choose an image", file_types=["image"], type="filepath")
                 with gr.Row():
                     examples = {photo: gr.Button(f"Example: {photo.stem}", size="sm") for photo in PHOTOS}
-                image = gr.Image(label="Click in it", interactive=False, elem_id="picture", buttons=["fullscreen"])
+                clicked = gr.Image(label="Click a pixel", interactive=False, elem_id="image", buttons=["fullscreen"])
                 text = gr.HTML()
             gallery = gr.Gallery(
                 label="Attention",
@@ -246,22 +232,22 @@ def build_app(explorer: Explorer, folder: Path, working: Lock) -> "Blocks":
                 elem_id="maps",
                 buttons=["download", "fullscreen"],
             )
-        upload.upload(opened, upload, [state, image, text, gallery])
+        upload.upload(open_upload, upload, [state, clicked, text, gallery])
         for photo, button in examples.items():
-            button.click(example(photo), None, [state, image, text, gallery])
-        app.load(example(PHOTOS[0]), None, [state, image, text, gallery])
-        image.select(chosen, state, [image, text, gallery])
-        app.unload(closed)
+            button.click(open_example(photo), None, [state, clicked, text, gallery])
+        app.load(open_example(PHOTOS[0]), None, [state, clicked, text, gallery])
+        clicked.select(choose_point, state, [clicked, text, gallery])
+        app.unload(end_session)
     return app
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Every way in which reading a picture fails becomes one sentence without its folder."""
+    """Turn every failure to read an image into one sentence that does not reveal its folder."""
     try:
         yield
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path.name} is not a picture that can be read") from error
+        raise ValueError(f"{path.name} is not a readable image") from error
 
 
 def _require_free(port: int) -> None:
@@ -274,8 +260,8 @@ def _require_free(port: int) -> None:
             raise OSError(text) from None
 
 
-def _keep_uploads_apart() -> None:
-    """Give each upload a path of its own: gradio's is the same for equal files, and is removed after reading."""
+def _separate_uploads() -> None:
+    """Give each upload its own path. Gradio's is the same for equal files, but each is removed after reading."""
     upload = load_extra("gradio.route_utils", "demo").GradioUploadFile
     usual = upload.__init__
 
@@ -287,7 +273,7 @@ def _keep_uploads_apart() -> None:
 
 
 def _saved(pixels: NDArray[np.uint8], folder: Path) -> str:
-    """The path of a new file with these pixels."""
+    """Write the pixels into a new file and return its path."""
     make_folder(folder)
     path = folder / f"{token_hex(16)}.png"
     Image.fromarray(pixels).save(path, compress_level=1)
@@ -295,7 +281,7 @@ def _saved(pixels: NDArray[np.uint8], folder: Path) -> str:
 
 
 def _marked(pixels: NDArray[np.uint8], point: Point) -> NDArray[np.uint8]:
-    """The pixels with a ring of white and black around the point."""
+    """Return the pixels with a black and white ring around the point."""
     reach = _MARK * max(1, pixels.shape[0] // 200)
     rows, columns = np.ogrid[: pixels.shape[0], : pixels.shape[1]]
     distance = np.hypot(rows - point[0], columns - point[1])

@@ -1,6 +1,6 @@
-"""Figures, numbers and a page of what models attend to in pictures, as files."""
+"""Show what models attend to in images: figures, maps and a page."""
 
-# H, W size of the picture
+# H, W size of the image
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -16,62 +16,65 @@ from dnlnet.data.inputs import Inputs, find_pictures
 from dnlnet.data.labelled import BadFileError, Labels
 from dnlnet.data.pictures import PictureLike, read_pixels
 from dnlnet.lens.show.attend_request import AttendRequest, AttendResult, Query
-from dnlnet.lens.show.attended_image import AttendedImage, ImageModel, classes_of
+from dnlnet.lens.show.attended_image import AttendedImage, ImageModel, attend_image
 from dnlnet.lens.show.attention_figure import attention_figure
-from dnlnet.lens.show.attention_files import record, require_free, shown_files, write_shown
+from dnlnet.lens.show.attention_files import describe_image, require_free, write_attention
 from dnlnet.lens.show.layer_figure import layer_figure
 from dnlnet.lens.show.layers import left_out, with_few_layers
 from dnlnet.lens.show.page.html import write_page
 from dnlnet.lens.show.query_points import Point
 
-MOST_ROWS, MOST_LAYERS = 12, 4  # in a figure of a transformer, unless layers are chosen
+_MAX_ROWS, _MAX_LAYERS = 12, 4  # in a figure of a transformer whose layers were not selected
+
+FindLabels = Callable[[Path], Labels | None]
 
 
 def attend_images(
-    models: Mapping[str, ImageModel], request: AttendRequest, labels: Callable[[Path], Labels | None] | None = None
+    models: Mapping[str, ImageModel], request: AttendRequest, labels: FindLabels | None = None
 ) -> AttendResult:
-    """Write what the blocks of models attend to in pictures.
+    """Show what the blocks of models attend to in each image of a request.
 
     Args:
-        models: by their titles; they know the same classes.
-        request: of what.
-        labels: finds the true classes (H, W) of a picture, or None; leave it out to show none.
+        models: Models by title, with the same classes.
+        request: Images, and where the results go.
+        labels: Function that returns the true classes (H, W) of an image file, or None if it has none. Default: no
+            labels.
     """
     points = [_point(query) for query in request.queries]
-    shown: list[AttendedImage] = []
+    images: list[AttendedImage] = []
     figures: list[Figure] = []
-    told: set[str] = set()
+    notes: set[str] = set()
 
     def show(name: Path, source: PictureLike) -> None:
-        picture = _look(name, source, models, labels, request)
-        for point in points:
-            picture.require_inside(point)
+        pixels, truth = _read(name, source, labels, request)
+        image = attend_image(models, str(name), pixels, truth)
         if points:
-            picture = replace(picture, start=points[0])
-        if request.out is not None or request.kept:
-            chosen = points or picture.interior_points()
-            few = picture if request.every_layer else with_few_layers(picture, MOST_ROWS, MOST_LAYERS)
-            missing = left_out(picture.views, few.views)
-            if missing and missing not in told:
-                request.report(f"figure: {missing}")
-            told.add(missing)
+            image.require_inside(points)
+            image = replace(image, start=points[0])
+        if request.out is not None or request.in_memory:
+            queries = points or image.interior_points()
+            few = image if request.all_layers else with_few_layers(image, _MAX_ROWS, _MAX_LAYERS)
+            note = left_out(image.views, few.views)
+            if note and note not in notes:
+                request.progress.say(f"figure: {note}")
+            notes.add(note)
             draw = attention_figure if all(view.place is None for view in few.views) else layer_figure
-            figure = draw(few, chosen)
+            figure = draw(few, queries)
             if request.out is None:
                 figures.append(figure)
             else:
-                write_shown(name, request.out / name, figure, *record(picture, chosen))
-        if request.page is not None or request.kept:
-            shown.append(picture)
+                write_attention(name, request.out / name, figure, *describe_image(image, queries))
+        if request.page is not None or request.in_memory:
+            images.append(image)
 
     result = attend_each(find_pictures, request, show)
-    if shown and request.page is not None:
-        missing = write_page(request.page, shown, every_layer=request.every_layer)
-        if missing:
-            request.report(f"page: {missing}")
+    if images and request.page is not None:
+        note = write_page(request.page, images, all_layers=request.all_layers)
+        if note:
+            request.progress.say(f"page: {note}")
         result.page = request.page
-    if request.kept:
-        result.figures, result.pictures = figures, shown
+    if request.in_memory:
+        result.figures, result.images = figures, images
     return result
 
 
@@ -79,11 +82,17 @@ def attend_each(
     find: Callable[[Iterable[Path], Path | None], Inputs],
     request: AttendRequest,
     show: Callable[[Path, Any], None],
-    kind: str = "picture",
+    kind: str = "image",
 ) -> AttendResult:
-    """Show each input, by the name of its results and its path, or itself if it is no file: then of this `kind`.
+    """Call `show(name, source)` for each input of a request.
 
-    One that cannot be read does not stop the others, unless nothing is written.
+    A file that cannot be read is reported in the result; if nothing is written, it is an error.
+
+    Args:
+        find: Function that finds the input files in paths and folders.
+        request: Inputs, and where the results go.
+        show: Function that shows one input: a path, or an input in memory.
+        kind: Name for inputs in memory.
     """
     paths = [given for given in request.inputs if isinstance(given, Path)]
     others = [given for given in request.inputs if not isinstance(given, Path)]
@@ -91,18 +100,18 @@ def attend_each(
     names = [kind] if len(others) == 1 else [f"{kind} {number}" for number in range(1, 1 + len(others))]
     inputs: dict[Path, Any] = {**found.paths, **dict(zip(map(Path, names), others, strict=True))}
     for text in found.left_out:
-        request.report(f"left out: {text}")
+        request.progress.say(f"left out: {text}")
     problems = [str(problem) for problem in found.problems]
     if request.out is not None:
-        require_free([shown_files(request.out / name) for name in inputs], found.paths.values(), request.force)
-    request.start(len(inputs))
-    for name, source in inputs.items():
-        try:
-            show(name, source)
-        except BadFileError as error:
-            problems.append(str(error))
-        request.advance()
-    if problems and request.kept:
+        require_free([request.out / name for name in inputs], found.paths.values(), request.force)
+    with request.progress.track("looking", len(inputs)) as bar:
+        for name, source in inputs.items():
+            try:
+                show(name, source)
+            except BadFileError as error:
+                problems.append(str(error))
+            bar.advance()
+    if problems and request.in_memory:
         raise ValueError("; ".join(problems))
     result = AttendResult(len(inputs) + len(found.problems), problems)
     if result.shown:
@@ -111,40 +120,34 @@ def attend_each(
 
 
 def _point(query: Query) -> Point:
-    """(row, column)."""
+    """Return (row, column)."""
     if len(query) > 2:
-        raise ValueError(f"--query {','.join(map(str, query))}: a picture has no frames; expected x,y")
+        raise ValueError(f"--query {','.join(map(str, query))}: an image has no frames; expected x,y")
     column, row = query
     return row, column
 
 
-def _look(
-    name: Path,
-    source: PictureLike,
-    models: Mapping[str, ImageModel],
-    find_labels: Callable[[Path], Labels | None] | None,
-    request: AttendRequest,
-) -> AttendedImage:
-    """A picture with the views of all models' blocks, and its labels if they are known."""
+def _read(
+    name: Path, source: PictureLike, find_labels: FindLabels | None, request: AttendRequest
+) -> tuple[NDArray[np.uint8], Labels | None]:
+    """Read an image and its labels, downscaled to the request's limit."""
     pixels = read_pixels(source)
     labels = None if find_labels is None or not isinstance(source, Path) else find_labels(source)
     if find_labels is not None and labels is None:
-        request.report(f"{name}: is not a picture of the data set; shown without labels")
-    pixels, labels = limit_pixels(name, pixels, labels, request.max_pixels, request.report)
-    views = [view for title, model in models.items() for view in model.views(title, pixels)]
-    return AttendedImage(str(name), pixels, views, labels, classes_of(models.values()))
+        request.progress.say(f"{name}: not an image of the data set; shown without labels")
+    return limit_pixels(name, pixels, labels, request.max_pixels, request.progress.say)
 
 
 def limit_pixels(
-    path: Path | str, pixels: NDArray[np.uint8], labels: Labels | None, most: int, report: Callable[[str], None]
+    path: Path | str, pixels: NDArray[np.uint8], labels: Labels | None, most: int, say: Callable[[str], None]
 ) -> tuple[NDArray[np.uint8], Labels | None]:
-    """A picture (H, W, 3) and its labels with so many pixels at most; `report` is told if they are made smaller."""
+    """Downscale an image (H, W, 3) and its labels to at most `most` pixels; `say` receives a note."""
     height, width = pixels.shape[:2]
     if height * width <= most:
         return pixels, labels
     scale = (most / (height * width)) ** 0.5
     size = max(1, int(width * scale)), max(1, int(height * scale))
-    report(f"{path}: made smaller, from {width} x {height} to {size[0]} x {size[1]} pixels")
+    say(f"{path}: downscaled from {width} x {height} to {size[0]} x {size[1]} pixels")
     pixels = np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BOX))
     if labels is not None:
         labels = np.asarray(Image.fromarray(labels).resize(size, Image.Resampling.NEAREST))

@@ -1,4 +1,4 @@
-"""What to show of a model's attention, and the result."""
+"""Request to show what models attend to, and its result."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,26 +12,25 @@ from dnlnet.data.pictures import several_pictures
 from dnlnet.lens.show.attended_image import AttendedImage
 from dnlnet.lens.show.drawable import Drawable
 from dnlnet.lens.show.page.html import write_page
+from dnlnet.progress import SILENT, Progress
 
-Query = tuple[int, ...]  # x, y in pixels, and in a clip the frame
+Query = tuple[int, ...]  # x, y in pixels; for a clip also the frame
 MAX_PIXELS = 4_000_000
 
 
 @dataclass(frozen=True)
 class AttendRequest:
-    """What is to be shown, and where it goes.
+    """Inputs to look at, and where the results go.
 
     Args:
-        inputs: pictures or videos, and folders of them, as paths; or pictures as `read_pixels` takes them.
-        queries: points in pixels, (x, y) or (x, y, frame); without any, points are chosen.
-        out: folder for figures, maps and their descriptions.
-        page: file for the page that explores all pictures; with neither, the result keeps figures and pictures.
-        max_pixels: larger pictures are made smaller.
-        every_layer: of a transformer is shown, even if they are many, for somebody has chosen them.
-        force: overwrite files in `out` that are not figures of earlier calls.
-        report: called with what a user should know about an input.
-        start: called with the number of inputs.
-        advance: called after each of them.
+        inputs: Paths of images or videos, or of folders of them; or images in memory, as `read_pixels` takes them.
+        queries: Query points in pixels, (x, y) or (x, y, frame). Default: points well inside regions.
+        out: Folder for figures, maps and their descriptions.
+        page: File for the page that explores all images. With neither `out` nor `page`, the result keeps the figures.
+        max_pixels: Larger images are downscaled.
+        all_layers: Show every layer, however many. Set when the user selects layers.
+        force: Overwrite files in `out` that are not figures of earlier calls.
+        progress: Observer.
     """
 
     inputs: Sequence[Any]
@@ -39,11 +38,9 @@ class AttendRequest:
     out: Path | None = None
     page: Path | None = None
     max_pixels: int = MAX_PIXELS
-    every_layer: bool = False
+    all_layers: bool = False
     force: bool = False
-    report: Callable[[str], None] = lambda _: None
-    start: Callable[[int], None] = lambda _: None
-    advance: Callable[[], None] = lambda: None
+    progress: Progress = SILENT
 
     @classmethod
     def of(
@@ -53,7 +50,7 @@ class AttendRequest:
         several: Callable[[Any], list[Any] | None] = several_pictures,
         **options: Any,
     ) -> "AttendRequest":
-        """A request for one picture or video, a folder, or several of them, with the other arguments by name."""
+        """Create a request for one input or several, as `several` separates them; `options` are the other fields."""
         parts = several(source)
         inputs = [source] if parts is None else parts
         return cls(
@@ -61,21 +58,21 @@ class AttendRequest:
         )
 
     @property
-    def kept(self) -> bool:
-        """Whether nothing is written, so that the result keeps what is shown."""
+    def in_memory(self) -> bool:
+        """Whether the result keeps figures and images because nothing is written."""
         return self.out is None and self.page is None
 
 
 @dataclass
 class AttendResult(Drawable):
-    """What became of a request.
+    """Outcome of a request.
 
     Args:
-        count: inputs that were found.
-        problems: what could not be shown, with its path.
-        out, page: what was written, if anything was.
-        figures, pictures: what is shown of each input, if nothing was written; `figures` has that of each picture or
-            video, `plot` gives the first one.
+        count: Number of inputs found.
+        problems: Inputs that could not be shown, and why.
+        out, page: Folder and file written, if any.
+        figures: Figure of each input, if nothing was written.
+        images: Each image with its attention, if nothing was written.
     """
 
     count: int
@@ -83,27 +80,27 @@ class AttendResult(Drawable):
     out: Path | None = None
     page: Path | None = None
     figures: list[Figure] = field(default_factory=list, repr=False)
-    pictures: list[AttendedImage] = field(default_factory=list, repr=False)
+    images: list[AttendedImage] = field(default_factory=list, repr=False)
 
     @property
     def shown(self) -> int:
-        """Inputs that were shown."""
+        """Number of inputs shown."""
         return self.count - len(self.problems)
 
     def plot(self) -> Figure:
-        """The figure of the first input."""
+        """Return the figure of the first input."""
         if not self.figures:
-            raise ValueError("the figures are in files; leave out `out` and `page` to have them here")
+            raise ValueError("the figures were written to files; leave out `out` and `page` to get them here")
         return self.figures[0]
 
     def save(self, path: Path | str) -> None:
-        """Write the figure of the first input as PNG, PDF and so on, or as .html the page that explores all."""
+        """Write the figure of the first input (PNG, PDF, ...), or the page that explores all images (.html)."""
         if Path(path).suffix.lower() not in (".html", ".htm"):
             super().save(path)
-        elif self.pictures:
-            write_page(Path(path), self.pictures)
+        elif self.images:
+            write_page(Path(path), self.images)
         else:
-            raise ValueError("the page is for pictures that were not written to files, and not for videos")
+            raise ValueError("no images in memory: videos have no page, and files were written already")
 
     def __repr__(self) -> str:
         what = f"{self.shown} of {self.count} shown"

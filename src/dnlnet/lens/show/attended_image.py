@@ -1,6 +1,6 @@
-"""Pictures with what blocks made of them: what figures and pages show."""
+"""An image with what blocks or heads attend to in it: the input of figures and pages."""
 
-# H, W size of the picture; h, w size of a block's map
+# H, W size of the image; h, w size of a block's map
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,23 +13,21 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dnlnet.attention import Terms
+from dnlnet.attention import AttentionMaps, Terms
 from dnlnet.data.classes import Classes
 from dnlnet.lens.show.query_points import Point, interior_points
 
-UNIFORM = 1.2  # times its mean that the strongest value of a map reaches which says nothing
-LEARNT_LITTLE = "nearly uniform: this block has learnt little yet"
-_TRIED = 6  # points, to find a telling one
+_CANDIDATES = 6  # points compared by `start_point`
 
 
 @dataclass(frozen=True)
 class LayerHead:
-    """Where in a transformer an attention is.
+    """Position of an attention map in a transformer.
 
     Args:
-        model: what to call it.
-        layer: its number among the attentions of the model, and its name there.
-        head: which one, or that it is the mean of all.
+        model: Title of the model.
+        layer: Number of the layer among the model's attentions, and its name.
+        head: Head number, or a note that the map is the mean over heads.
 
     >>> LayerHead("vit", "5 (blocks.5.attn)", "mean of 6 heads").title
     'vit: layer 5 (blocks.5.attn), mean of 6 heads'
@@ -41,18 +39,18 @@ class LayerHead:
 
     @property
     def title(self) -> str:
-        """All of it in words."""
-        return f"{self.model}: {self.inside}"
+        """Model, layer and head in words."""
+        return f"{self.model}: {self.layer_and_head}"
 
     @property
-    def inside(self) -> str:
+    def layer_and_head(self) -> str:
         """Layer and head in words."""
         return f"layer {self.layer}, {self.head}"
 
 
 @dataclass(frozen=True)
 class DetectedBox:
-    """An object that a detector found: its class, how sure that is, and left, top, right, bottom in pixels."""
+    """Detected object: class, confidence, and left, top, right and bottom in pixels."""
 
     label: int
     score: float
@@ -61,16 +59,15 @@ class DetectedBox:
 
 @dataclass(frozen=True)
 class AttentionView:
-    """What one block, or head, of one model made of a picture.
+    """Attention of one block or head over one image.
 
     Args:
-        title: says which model, and which of its blocks.
-        terms: of the block, on this picture alone.
-        prediction: (H, W), the classes that the model found, if it looks for any.
-        covered: the share of the block's map, in height and width, that the picture takes: a detector pads pictures
-            below and on the right, and very small ones are padded for all.
-        place: in a transformer, for a page to choose by layer and head.
-        boxes: of the objects that a detector found.
+        title: Name of the model, and of the block if there are several.
+        terms: Terms of the block on this image.
+        prediction: Predicted classes (H, W), if the model predicts any.
+        covered: Share of the map's height and width that the image covers; the rest is padding.
+        place: Layer and head, for a transformer.
+        boxes: Detected objects, for a detector.
     """
 
     title: str
@@ -82,40 +79,37 @@ class AttentionView:
 
     def __post_init__(self) -> None:
         if len(self.terms.size) != 2:
-            raise ValueError(f"a view is of a 2d block, this one has a map of {self.terms.size}")
+            raise ValueError(f"{self.title}: expected a 2d block, got one with a map of {self.terms.size}")
         if not all(0 < share <= 1 for share in self.covered):
-            raise ValueError(f"a picture covers a share of the map in 0..1, got {self.covered}")
+            raise ValueError(f"{self.title}: covered must be in 0..1, got {self.covered}")
 
-    def position(self, point: Point, picture: "AttendedImage") -> Point:
-        """The position on the block's map in whose cell a pixel of the picture lies.
-
-        Position i of n covers the i-th n-th of the map, as when labels are averaged over it.
-        """
+    def position(self, point: Point, image: "AttendedImage") -> Point:
+        """Return the position on the block's map whose cell contains a pixel of the image."""
         row, column = (
             cell_of(pixel, length, count, share)
-            for pixel, length, count, share in zip(point, picture.size, self.terms.size, self.covered, strict=True)
+            for pixel, length, count, share in zip(point, image.size, self.terms.size, self.covered, strict=True)
         )
         return row, column
 
-    def over_picture(self, attention: Tensor, picture: "AttendedImage") -> Tensor:
-        """A map (h, w) brought to the pixels of the picture, (H, W), linearly between the centres of its cells."""
-        height, width = picture.size
-        whole = [ceil(length / share) for length, share in zip(picture.size, self.covered, strict=True)]
-        smooth = F.interpolate(attention[None, None].float().cpu(), whole, mode="bilinear", align_corners=False)
+    def over_image(self, attention: Tensor, image: "AttendedImage") -> Tensor:
+        """Resize a map (h, w) to the pixels of the image (H, W), linearly between the centres of its cells."""
+        height, width = image.size
+        padded = [ceil(length / share) for length, share in zip(image.size, self.covered, strict=True)]
+        smooth = F.interpolate(attention[None, None].float().cpu(), padded, mode="bilinear", align_corners=False)
         return smooth[0, 0, :height, :width]
 
 
 @dataclass(frozen=True)
 class AttendedImage:
-    """A picture and the views of it.
+    """Image with views of its attention.
 
     Args:
-        name: to call it by.
+        name: Name in titles and messages.
         pixels: (H, W, 3) in 0..255.
-        views: of blocks of one or several models.
-        labels: (H, W), the true classes, if they are known; IGNORE where not.
-        classes: what labels and predictions mean.
-        start: the point to begin with; None leaves it to `start_point`.
+        views: Views of the blocks of one or several models.
+        labels: True classes (H, W), if known; IGNORE where they are not.
+        classes: Classes of labels and predictions.
+        start: Point that a page shows first. Default: `start_point` chooses one.
     """
 
     name: str
@@ -130,9 +124,9 @@ class AttendedImage:
             raise ValueError(f"pixels must be (H, W, 3) of uint8, got {self.pixels.shape} of {self.pixels.dtype}")
         for name, given in (("labels", self.labels), *((view.title, view.prediction) for view in self.views)):
             if given is not None and given.shape != self.size:
-                raise ValueError(f"{name}: {given.shape} labels for a picture of {self.size}")
+                raise ValueError(f"{name}: expected labels of {self.size} like the image, got {given.shape}")
             if given is not None and self.classes is None:
-                raise ValueError(f"{name}: there are labels but no classes to say what they mean")
+                raise ValueError(f"{name}: labels need classes; pass classes=")
         if not self.views:
             raise ValueError(f"{self.name} has no views; there is nothing to show")
 
@@ -142,84 +136,76 @@ class AttendedImage:
         return self.pixels.shape[0], self.pixels.shape[1]
 
     def interior_points(self, count: int = 3) -> list[Point]:
-        """Points to look at if nobody has chosen any: well inside the thickest regions."""
+        """Return default query points: well inside the thickest regions."""
         labels = self.views[0].prediction if self.labels is None else self.labels
         if labels is None or self.classes is None:
             return [(self.size[0] // 2, self.size[1] // 2)]
         return interior_points(torch.from_numpy(labels), count, len(self.classes))
 
     def start_point(self) -> Point:
-        """Of some points well inside regions, that whose attention prefers its own class most.
+        """Return `start`, or the interior point whose attention favours its own class most.
 
-        That is the share of the pairwise map of the first view on the class, less the class's share of the picture.
-        Without a pairwise term or classes it is the first of the points. A point that was asked for comes before all.
+        The score is the share of the first view's pairwise map on the point's class, minus that class's share of the
+        image. Without a pairwise term or classes, return the first interior point.
         """
         if self.start is not None:
             return self.start
-        points, view = self.interior_points(_TRIED), self.views[0]
+        points, view = self.interior_points(_CANDIDATES), self.views[0]
         labels = view.prediction if self.labels is None else self.labels
         if labels is None or view.terms.pairwise is None or view.covered != (1, 1):
             return points[0]
         maps = view.terms.maps([view.position(point, self) for point in points]).pairwise
         assert maps is not None
-        height, width = view.terms.key_size
 
         def excess(number: int) -> float:
-            same = torch.from_numpy(labels == labels[points[number]]).float()
-            cells = F.adaptive_avg_pool2d(same[None], (height, width))[0]
+            cells = class_share(labels, int(labels[points[number]]), view.terms.key_size)
             return float((maps[0, number].cpu().float() * cells).sum() - cells.mean())
 
         return points[max(range(len(points)), key=excess)]
 
     def class_name(self, label: int) -> str | None:
-        """The name of a class; None for a label that is none."""
+        """Return the name of a class, or None for a label that is not a class."""
         if self.classes is None or label >= len(self.classes):
             return None
         return self.classes.names[label]
 
-    def require_inside(self, point: Point) -> Point:
-        """The point, if it is one of the picture's pixels."""
-        if not all(0 <= pixel < length for pixel, length in zip(point, self.size, strict=True)):
-            (row, column), (height, width) = point, self.size
-            raise ValueError(f"point x={column}, y={row} is outside of {self.name}: it is {width} x {height} pixels")
-        return point
+    def require_inside(self, points: Sequence[Point]) -> None:
+        """Raise if there are no points, or one lies outside the image."""
+        if not points:
+            raise ValueError("no query points; pass at least one (row, column)")
+        height, width = self.size
+        for row, column in points:
+            if not (0 <= row < height and 0 <= column < width):
+                raise ValueError(
+                    f"point x={column}, y={row} is outside {self.name}, which has {width} x {height} pixels"
+                )
 
 
 @runtime_checkable
 class ImageModel(Protocol):
-    """A trained network that looks at pictures."""
+    """Trained network whose attention over an image can be viewed."""
 
     @property
     def classes(self) -> Classes | None:
-        """What its outputs mean, if it looks for classes of pixels."""
+        """Classes of its pixels, if it predicts any."""
         ...
 
-    def views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
-        """Views of every block, of one pass over the whole picture (H, W, 3)."""
+    def attention_views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
+        """Return a view of each block, from one pass over the image (H, W, 3)."""
         ...
+
+
+def attend_image(
+    models: Mapping[str, ImageModel], name: str, pixels: NDArray[np.uint8], labels: NDArray[np.uint8] | None = None
+) -> AttendedImage:
+    """Run models, by title, on one image and view the attention of all their blocks."""
+    views = [view for title, model in models.items() for view in model.attention_views(title, pixels)]
+    return AttendedImage(name, pixels, views, labels, classes_of(models.values()))
 
 
 def classes_of(models: Iterable[ImageModel]) -> Classes | None:
-    """The classes of the first model that knows any."""
+    """Return the classes of the first model that has any."""
     return next((model.classes for model in models if model.classes is not None), None)
-
-
-def is_nearly_uniform(attention: Tensor) -> bool:
-    """Whether no value is much above the mean; scaled to its own strongest value it would look bright everywhere.
-
-    >>> is_nearly_uniform(torch.tensor([1.0, 1.1])), is_nearly_uniform(torch.tensor([1.0, 1.0, 2.0]))
-    (True, False)
-    """
-    return bool(attention.max() <= UNIFORM * attention.mean())
-
-
-def cell_of(index: int, length: int, count: int, covered: float = 1.0) -> int:
-    """The one of `count` cells in which pixel (or frame) `index` of `length` lies, if they cover that share of them.
-
-    >>> [cell_of(pixel, 6, 3) for pixel in range(6)]
-    [0, 0, 1, 1, 2, 2]
-    """
-    return min(int((index + 0.5) / length * covered * count), count - 1)
 
 
 def block_views(
@@ -228,8 +214,31 @@ def block_views(
     prediction: NDArray[np.uint8] | None,
     covered: tuple[float, float] = (1.0, 1.0),
 ) -> list[AttentionView]:
-    """A view of each block, named where there are several."""
+    """Return a view of each block; titles name the block where there are several."""
     return [
         AttentionView(title if len(blocks) == 1 else f"{title}: {name}", terms, prediction, covered)
         for name, terms in blocks.items()
     ]
+
+
+def maps_by_term(maps: AttentionMaps) -> dict[str, Tensor]:
+    """Return the maps that a block has, by term: "pairwise", "unary" and "combined"."""
+    named = {"pairwise": maps.pairwise, "unary": maps.unary, "combined": maps.combined}
+    return {term: attention for term, attention in named.items() if attention is not None}
+
+
+def class_share(labels: NDArray[np.uint8], label: int, size: Sequence[int]) -> Tensor:
+    """Return the share of one class in each cell of a map of this size (h, w)."""
+    height, width = size
+    return F.adaptive_avg_pool2d(torch.from_numpy(labels == label).float()[None], (height, width))[0]
+
+
+def cell_of(index: int, length: int, count: int, covered: float = 1.0) -> int:
+    """Return which of `count` cells contains pixel (or frame) `index` of `length`.
+
+    The pixels cover the share `covered` of the cells.
+
+    >>> [cell_of(pixel, 6, 3) for pixel in range(6)]
+    [0, 0, 1, 1, 2, 2]
+    """
+    return min(int((index + 0.5) / length * covered * count), count - 1)

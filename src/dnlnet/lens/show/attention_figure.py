@@ -1,44 +1,45 @@
-"""Attention figures like the paper's: pairwise maps of marked queries, the unary map, and both combined."""
+"""Attention figures like the paper's: pairwise maps of marked queries, the unary map, and their sum."""
 
-# H, W size of the picture
+# H, W size of the image
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from numpy.typing import NDArray
 from torch import Tensor
 
-from dnlnet.data.classes import Classes
 from dnlnet.lens.measure.ground_truth import boundary_map
-from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
+from dnlnet.lens.show.attended_image import AttendedImage, AttentionView, class_share, maps_by_term
 from dnlnet.lens.show.panels import (
     SCALE,
     SIDE,
-    Mark,
+    QueryMark,
+    blank_axes,
     draw_legend,
     draw_panel,
     draw_scale,
-    noted,
+    map_title,
+    new_figure,
     overlay_heat,
     panel_height,
 )
 from dnlnet.lens.show.query_points import Point
 from dnlnet.names import in_figure
 
+Panel = Callable[[Axes], None]  # draws itself on axes
 
-def attention_figure(picture: AttendedImage, points: Sequence[Point], *, title: str | None = None) -> Figure:
-    """The picture with its query points, its labels, and the attention of each term of each view.
+
+def attention_figure(image: AttendedImage, points: Sequence[Point], *, title: str | None = None) -> Figure:
+    """Draw an image with its query points, its labels, and the attention maps of each view.
 
     Args:
-        picture: with one view per block, shown one below the other. With labels, the title of each pairwise map says
-            how much of it lies on the query's class.
-        points: the queries, (row, column) in pixels of the picture.
-        title: of the figure.
+        image: Image with one view per block, drawn one below the other. With labels, the title of each pairwise map
+            gives its share on the query's class.
+        points: Query points, (row, column) in pixels of the image.
+        title: Title of the figure.
 
     >>> from dnlnet import NonLocalBlock
     >>> terms = NonLocalBlock(8, "dnl").terms(30 * torch.randn(1, 8, 4, 6))
@@ -47,186 +48,157 @@ def attention_figure(picture: AttendedImage, points: Sequence[Point], *, title: 
     >>> [axes.get_title() for axes in figure.subfigs[0].axes if axes.get_title()]
     ['sea and query points', 'unary: one map for all queries', 'pairwise of 1', 'pairwise + unary of 1']
     """
-    if not points:
-        raise ValueError("no query points; pass at least one (row, column)")
-    for point in points:
-        picture.require_inside(point)
-    if picture.labels is None and len(picture.views) == 1:
-        return _figure_of_one_view(picture, points, title)
-    row = panel_height(picture.size) + 0.45
-    rows = [len(_rows_of(view)) for view in picture.views]
-    columns = max(1 + len(points), 2 + 2 * (picture.labels is not None))
-    heights = [row, *(count * row + 0.35 for count in rows)]
-    size = columns * (SIDE + 0.12) + SCALE, sum(heights) + (0.4 if title else 0)
-    figure = Figure(figsize=size, layout="constrained")
-    if title:
-        figure.suptitle(in_figure(title, 100), fontsize=12, fontweight="bold")
-    parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    _draw_truth(parts[0], picture, points, columns)
-    for part, view in zip(parts[1:], picture.views, strict=True):
-        _draw_view(part, picture, view, points, columns)
-    return figure
+    image.require_inside(points)
+    draw = _draw_single_view if image.labels is None and len(image.views) == 1 else _draw_views
+    return draw(image, points, title)
 
 
-def _figure_of_one_view(picture: AttendedImage, points: Sequence[Point], title: str | None) -> Figure:
-    """The picture and its maps in a row; below, prediction, legend and combined maps: no place is left empty."""
-    (view,) = picture.views
-    positions = [view.position(point, picture) for point in points]
-    maps = view.terms.maps(positions)
-    marks = [Mark(number, *point) for number, point in enumerate(points)]
-    name = f"{in_figure(picture.name, 28)} and query points"
-    first: list[Callable[[Axes], None]] = [lambda axes: draw_panel(axes, picture.pixels, name, marks)]
-    if maps.unary is not None:
-        unary = maps.unary[0]
-        first.append(lambda axes: _draw_heat(axes, picture, view, unary, "unary: one map for all queries"))
-    second: list[Callable[[Axes], None]] = []
-    if view.prediction is not None and picture.classes is not None:
-        second = [
-            lambda axes: _draw_prediction(axes, picture, view),
-            lambda axes: _draw_classes(axes, picture),
-        ]
-    both = maps.pairwise is not None and maps.unary is not None
-    second = second or ([_draw_nothing] * 2 if both else [])
-    together = "attention" if view.terms.coupled is not None else "pairwise + unary"
-    for number, position in enumerate(positions):
-        mark = position_mark(number, position, view, picture)
-        for panels, attention, kind in (
-            (first, maps.pairwise, "pairwise"),
-            (second, maps.combined if both else None, together),
-        ):
-            if attention is not None:
-                panels.append(
-                    partial(
-                        _draw_heat,
-                        picture=picture,
-                        view=view,
-                        attention=attention[0, number],
-                        title=f"{kind} of {number + 1}",
-                        marks=[mark],
-                    )
-                )
-    rows = [first, second] if both else [[*first, *second]]
+def _draw_single_view(image: AttendedImage, points: Sequence[Point], title: str | None) -> Figure:
+    """Draw the image and its maps in one row; prediction, legend and combined maps in a second, leaving no gap."""
+    (view,) = image.views
+    maps = _map_panels(image, view, points)
+    first = [_image_panel(image, points), *maps["unary"], *maps["pairwise"]]
+    second: list[Panel] = []
+    if view.prediction is not None and image.classes is not None:
+        second = [partial(_draw_prediction, image=image, view=view), partial(_draw_classes, image=image)]
+    rows = [[*first, *second]]
+    if maps["combined"]:
+        rows = [first, [*(second or [_draw_nothing] * 2), *maps["combined"]]]
     columns = max(map(len, rows))
-    height = len(rows) * (panel_height(picture.size) + 0.3) + 0.35 + (0.4 if title else 0)
-    figure = Figure(figsize=(columns * (SIDE + 0.12) + SCALE, height), layout="constrained")
-    if title:
-        figure.suptitle(in_figure(title, 100), fontsize=12, fontweight="bold")
+    height = len(rows) * (panel_height(image.size) + 0.3) + 0.35
+    figure = new_figure(columns * (SIDE + 0.12) + SCALE, height, title)
     (part,) = figure.subfigures(1, 1, squeeze=False)[0]
-    part.suptitle(in_figure(view.title), fontsize=10, fontweight="bold")
-    axes = list(_places(part, len(rows), columns))
-    for row, panels in enumerate(rows):
-        for column, draw in enumerate(panels):
-            draw(axes[row * columns + column])
-    draw_scale(part, axes)
+    _draw_rows(part, view, rows, columns)
     return figure
 
 
-def _draw_nothing(axes: Axes) -> None:
-    axes.set_axis_off()
+def _draw_views(image: AttendedImage, points: Sequence[Point], title: str | None) -> Figure:
+    """Draw the image with its labels in the first row; below it, each view with one or two rows of maps."""
+    views = [_view_rows(image, view, points) for view in image.views]
+    row = panel_height(image.size) + 0.45
+    heights = [row, *(len(rows) * row + 0.35 for rows in views)]
+    columns = max(1 + len(points), 2 + 2 * (image.labels is not None))
+    figure = new_figure(columns * (SIDE + 0.12) + SCALE, sum(heights), title)
+    top, *parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    _draw_truth(top, image, points, columns)
+    for part, view, rows in zip(parts, image.views, views, strict=True):
+        _draw_rows(part, view, rows, columns)
+    return figure
+
+
+def _view_rows(image: AttendedImage, view: AttentionView, points: Sequence[Point]) -> list[list[Panel]]:
+    """Return the rows of panels of a view; the combined maps have a row only if there are two terms."""
+    maps = _map_panels(image, view, points)
+    prediction = partial(_draw_prediction, image=image, view=view)
+    if maps["combined"]:
+        return [[*maps["unary"], *maps["pairwise"]], [prediction, *maps["combined"]]]
+    return [[prediction, *maps["pairwise"]]] if maps["pairwise"] else [maps["unary"]]
+
+
+def _map_panels(image: AttendedImage, view: AttentionView, points: Sequence[Point]) -> dict[str, list[Panel]]:
+    """Return a panel per map: by term, in the order of the points."""
+    positions = [view.position(point, image) for point in points]
+    maps = maps_by_term(view.terms.maps(positions))
+    panels: dict[str, list[Panel]] = {"unary": [], "pairwise": [], "combined": []}
+
+    def add(term: str, attention: Tensor, title: str, marks: Sequence[QueryMark] = ()) -> None:
+        panels[term].append(
+            partial(_draw_heat, image=image, view=view, attention=attention, title=title, marks=marks)
+        )
+
+    if "unary" in maps:
+        add("unary", maps["unary"][0], "unary: one map for all queries")
+    for number, (point, position) in enumerate(zip(points, positions, strict=True)):
+        marks = [cell_mark(number, position, view, image)]
+        if "pairwise" in maps:
+            attention = maps["pairwise"][0, number]
+            note = _class_note(image, view, attention, point)
+            add("pairwise", attention, f"pairwise of {number + 1}{note}", marks)
+        if "pairwise" in maps and "unary" in maps:
+            together = "attention" if view.terms.coupled is not None else "pairwise + unary"
+            add("combined", maps["combined"][0, number], f"{together} of {number + 1}", marks)
+    return panels
+
+
+def _draw_rows(part: SubFigure, view: AttentionView, rows: Sequence[Sequence[Panel]], columns: int) -> None:
+    part.suptitle(in_figure(view.title), fontsize=10, fontweight="bold")
+    axes = blank_axes(part, len(rows), columns)
+    for number, panels in enumerate(rows):
+        for place, draw in zip(axes[number * columns :], panels, strict=False):
+            draw(place)
+    draw_scale(part, axes)
+
+
+def _draw_truth(part: SubFigure, image: AttendedImage, points: Sequence[Point], columns: int) -> None:
+    """Draw the image with its points; the labels and their boundaries, if known; and the legend."""
+    panels = [_image_panel(image, points)]
+    if image.labels is not None and image.classes is not None:
+        edges = boundary_map(torch.from_numpy(image.labels), width=max(1, round(min(image.size) / 200)))
+        white = np.repeat(255 * edges.numpy()[..., None].astype(np.uint8), 3, axis=2)
+        panels.append(partial(draw_panel, pixels=image.classes.paint(image.labels), title="ground truth"))
+        panels.append(partial(draw_panel, pixels=white, title="class boundaries"))
+    if image.classes is not None:
+        panels.append(partial(_draw_classes, image=image))
+    # The last column is as wide as the colour bars below; without it, titles would overlap the panels.
+    axes = blank_axes(part, 1, columns + 1, [SIDE] * columns + [SCALE])
+    for place, draw in zip(axes, panels, strict=False):
+        draw(place)
+
+
+def _image_panel(image: AttendedImage, points: Sequence[Point]) -> Panel:
+    marks = [QueryMark(number, *point) for number, point in enumerate(points)]
+    return partial(
+        draw_panel, pixels=image.pixels, title=f"{in_figure(image.name, 28)} and query points", marks=marks
+    )
 
 
 def _draw_heat(
-    axes: Axes, picture: AttendedImage, view: AttentionView, attention: Tensor, title: str, marks: Sequence[Mark] = ()
+    axes: Axes,
+    image: AttendedImage,
+    view: AttentionView,
+    attention: Tensor,
+    title: str,
+    marks: Sequence[QueryMark] = (),
 ) -> None:
-    over = view.over_picture(attention, picture)
-    draw_panel(axes, overlay_heat(picture.pixels, over), noted(title, over), marks)
+    over = view.over_image(attention, image)
+    draw_panel(axes, overlay_heat(image.pixels, over), map_title(title, over), marks)
 
 
-def _draw_classes(axes: Axes, picture: AttendedImage) -> None:
-    """A legend of the classes that the picture or a prediction has."""
-    assert picture.classes is not None
-    seen = [picture.labels, *(view.prediction for view in picture.views)]
-    shown = sorted({int(k) for labels in seen if labels is not None for k in np.unique(labels)})
-    draw_legend(axes, picture.classes, [k for k in shown if k < len(picture.classes)])
-
-
-def _draw_truth(part: SubFigure, picture: AttendedImage, points: Sequence[Point], columns: int) -> None:
-    """Draw the picture with its points, the labels and their edges if known, and the legend."""
-    # A last column as wide as the colour bars below: panels that took its place would be too high for their titles.
-    axes = _places(part, 1, columns + 1, [SIDE] * columns + [SCALE])
-    marks = [Mark(number, *point) for number, point in enumerate(points)]
-    draw_panel(next(axes), picture.pixels, f"{in_figure(picture.name, 28)} and query points", marks)
-    if picture.labels is not None and picture.classes is not None:
-        draw_panel(next(axes), picture.classes.paint(picture.labels), "ground truth")
-        edges = boundary_map(torch.from_numpy(picture.labels), width=max(1, round(min(picture.size) / 200)))
-        draw_panel(next(axes), np.repeat(255 * edges.numpy()[..., None].astype(np.uint8), 3, axis=2), "its edges")
-    if picture.classes is not None:
-        _draw_classes(next(axes), picture)
-
-
-def _draw_view(
-    part: SubFigure, picture: AttendedImage, view: AttentionView, points: Sequence[Point], columns: int
-) -> None:
-    """Draw the unary and pairwise maps, and below them the prediction and the combined maps."""
-    part.suptitle(in_figure(view.title), fontsize=10, fontweight="bold")
-    positions = [view.position(point, picture) for point in points]
-    maps = view.terms.maps(positions)
-    rows = _rows_of(view)
-    axes = _places(part, len(rows), columns)
-    drawn: list[Axes] = []
-    for kind in rows:
-        places = [next(axes) for _ in range(columns)]
-        drawn += places
-        attention = {"pairwise": maps.pairwise, "combined": maps.combined}.get(kind)
-        if kind == "combined" or maps.unary is None:
-            _draw_prediction(places[0], picture, view)
-        else:
-            _draw_heat(places[0], picture, view, maps.unary[0], "unary: one map for all queries")
-        if attention is None:
-            continue
-        together = "attention" if view.terms.coupled is not None else "pairwise + unary"
-        for number, (place, point, position) in enumerate(zip(places[1:], points, positions, strict=False)):
-            name = f"{'pairwise' if kind == 'pairwise' else together} of {number + 1}"
-            if kind == "pairwise" and picture.labels is not None and picture.classes is not None:
-                name += _share(attention[0, number], picture.labels, point, picture.classes, view)
-            mark = position_mark(number, position, view, picture)
-            _draw_heat(place, picture, view, attention[0, number], name, [mark])
-    draw_scale(part, drawn)
-
-
-def _rows_of(view: AttentionView) -> list[str]:
-    """Which maps to show; the combined ones only if there are two terms."""
-    has_both = view.terms.pairwise is not None and view.terms.unary is not None
-    if has_both:
-        return ["pairwise", "combined"]
-    if view.terms.pairwise is not None:
-        return ["pairwise"]
-    return ["unary"]
-
-
-def _draw_prediction(axes: Axes, picture: AttendedImage, view: AttentionView) -> None:
-    if view.prediction is None or picture.classes is None:
+def _draw_prediction(axes: Axes, image: AttendedImage, view: AttentionView) -> None:
+    if view.prediction is None or image.classes is None:
         return
-    if (view.prediction < len(picture.classes)).any():  # a detector may have found nothing
-        draw_panel(axes, picture.classes.paint(view.prediction), "prediction")
+    if (view.prediction < len(image.classes)).any():  # a detector may find nothing
+        draw_panel(axes, image.classes.paint(view.prediction), "prediction")
 
 
-def position_mark(number: int, position: Point, view: AttentionView, picture: AttendedImage) -> Mark:
-    """A mark on the position's cell, in pixels of the picture."""
+def _draw_classes(axes: Axes, image: AttendedImage) -> None:
+    """Draw a legend of the classes in the labels and predictions."""
+    assert image.classes is not None
+    maps = [image.labels, *(view.prediction for view in image.views)]
+    found = sorted({int(k) for labels in maps if labels is not None for k in np.unique(labels)})
+    draw_legend(axes, image.classes, [k for k in found if k < len(image.classes)])
+
+
+def _draw_nothing(axes: Axes) -> None:
+    pass
+
+
+def cell_mark(number: int, position: Point, view: AttentionView, image: AttendedImage) -> QueryMark:
+    """Return a mark on the cell of a position, in pixels of the image."""
     height, width = (
-        length / share / count
-        for length, share, count in zip(picture.size, view.covered, view.terms.size, strict=True)
+        length / share / count for length, share, count in zip(image.size, view.covered, view.terms.size, strict=True)
     )
-    return Mark.of_cell(number, position, (height, width))
+    return QueryMark.of_cell(number, position, (height, width))
 
 
-def _places(part: SubFigure, rows: int, columns: int, widths: Sequence[float] | None = None) -> Iterator[Axes]:
-    """The axes of a part, row by row; unused ones stay blank."""
-    places = list(part.subplots(rows, columns, squeeze=False, width_ratios=widths).flatten())
-    for axes in places:
-        axes.set_frame_on(False)
-        axes.set_xticks([])
-        axes.set_yticks([])
-    return iter(places)
-
-
-def _share(attention: Tensor, labels: NDArray[np.uint8], point: Point, classes: Classes, view: AttentionView) -> str:
-    """The share of the attention, and of the picture, on the query's class, in words."""
-    label = int(labels[point])
-    if label >= len(classes) or view.covered != (1, 1):
+def _class_note(image: AttendedImage, view: AttentionView, attention: Tensor, point: Point) -> str:
+    """Return the share of the attention, and of the image, on the query's true class, in words."""
+    if image.labels is None or image.classes is None or view.covered != (1, 1):
         return ""
-    height, width = attention.shape
-    same = F.adaptive_avg_pool2d(torch.from_numpy(labels == label).float()[None], (height, width))[0]
+    label = int(image.labels[point])
+    if label >= len(image.classes):
+        return ""
+    same = class_share(image.labels, label, attention.shape)
     share = float((attention.cpu() * same).sum() / attention.sum())
-    name = in_figure(classes.names[label], 24)
-    return f": {name}\n{share:.0%} of it on {name} ({float(same.mean()):.0%} of picture)"
+    name = in_figure(image.classes.names[label], 24)
+    return f": {name}\n{share:.0%} of it on {name} ({float(same.mean()):.0%} of image)"

@@ -1,4 +1,4 @@
-"""Results that can be looked at: in a window, in a file, as a figure, in a notebook."""
+"""Base classes of results that draw themselves: in a window, a file or a notebook."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -13,64 +13,55 @@ from PIL import Image, ImageShow
 from dnlnet.files import atomic_write
 from dnlnet.lens.show.panels import PRINT_DOTS, save_figure, write_figure
 
-SCREEN_DOTS = 110  # per inch
+_SCREEN_DOTS = 110  # per inch
 
 
 class Drawable(ABC):
-    """A result that draws itself: ``show()``, ``save("result.png")``, ``plot()``; a notebook shows it by itself."""
+    """Result with ``show()``, ``save("result.png")`` and ``plot()``; notebooks display it."""
 
     @abstractmethod
     def plot(self) -> Figure:
-        """A figure of it, to be changed or put into a paper."""
+        """Return a figure, to change or to put into a paper."""
 
     def show(self) -> None:
-        """Show it: in a notebook below the cell, elsewhere in the program that shows pictures."""
+        """Show the result below the notebook cell, or else in an image viewer."""
         if _in_notebook():
             from IPython.display import display
 
             display(self)  # type: ignore[no-untyped-call]
-        elif not ImageShow.show(self._picture()):
-            raise ValueError("found no program that shows pictures; write it to a file with save(path)")
+        elif not ImageShow.show(self._image()):
+            raise ValueError("found no image viewer; write a file with save(path)")
 
     def save(self, path: Path | str) -> None:
-        """Write it as PNG, PDF or whatever the name's suffix says."""
+        """Write the figure, in the format that the suffix names (PNG, PDF, ...)."""
         save_figure(self.plot(), Path(path), PRINT_DOTS)
 
-    def _picture(self) -> Image.Image:
+    def _image(self) -> Image.Image:
         return Image.open(BytesIO(self._repr_png_()))
 
     def _repr_png_(self) -> bytes:
-        return figure_png(self.plot())
+        buffer = BytesIO()
+        write_figure(self.plot(), buffer, _SCREEN_DOTS)
+        return buffer.getvalue()
 
 
 class DrawableOverlay(Drawable):
-    """A result that is drawn over the picture that it is of."""
+    """Result that is drawn over its image."""
 
     @abstractmethod
     def overlay(self) -> NDArray[np.uint8]:
-        """(H, W, 3), the result over the picture."""
+        """Return the image with the result drawn over it, (H, W, 3)."""
 
     def save(self, path: Path | str) -> None:
-        """Write the overlay, in pixels of the picture; ``plot().savefig`` writes the figure."""
+        """Write the overlay at the size of the image; ``plot().savefig`` writes the figure."""
         with atomic_write(Path(path)) as temporary:
-            self._picture().save(temporary)
+            self._image().save(temporary)
 
-    def _picture(self) -> Image.Image:
+    def _image(self) -> Image.Image:
         return Image.fromarray(self.overlay())
 
 
 def _in_notebook() -> bool:
-    """Whether a kernel runs this program; that its package is loaded says nothing, other libraries load it too."""
+    """Return whether a notebook kernel runs this program; other libraries import IPython, too."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
-
-
-def figure_png(figure: Figure, dots: int = SCREEN_DOTS) -> bytes:
-    """A figure as a PNG file.
-
-    >>> figure_png(Figure(figsize=(1, 1)))[:4]
-    b'\\x89PNG'
-    """
-    buffer = BytesIO()
-    write_figure(figure, buffer, dots)
-    return buffer.getvalue()

@@ -1,79 +1,61 @@
-"""Restrict a web application to its own pages in browsers on this machine.
+"""Restrict a web application to browsers that opened it on this machine.
 
-A page of another site can send requests to this machine, and can point its own name to 127.0.0.1 (DNS rebinding). The
-headers Origin and Sec-Fetch-Site reveal the first, Host the second; pages cannot change them.
+A page of another site can send requests to this machine, and can point its own name at 127.0.0.1 (DNS rebinding).
+Starlette, which comes with the extra `demo`, checks the name; the headers Origin and Sec-Fetch-Site, which pages
+cannot change, reveal the sender.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from dnlnet.errors import shown
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
-Headers = Iterable[tuple[bytes, bytes]]
-
-LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+if TYPE_CHECKING:
+    from starlette.datastructures import Headers
+    from starlette.middleware import Middleware
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 
-class LocalOnly:
-    """ASGI middleware that refuses requests from other sites.
+def local_only() -> list["Middleware"]:
+    """Return the middleware of an application that only its own pages on this machine may use."""
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    Args:
-        app: handles the other requests.
-    """
+    names = ["127.0.0.1", "localhost", "[::1]"]
+    return [Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False), Middleware(OwnPagesOnly)]
 
-    def __init__(self, app: Application) -> None:
+
+class OwnPagesOnly:
+    """ASGI middleware that refuses requests sent by pages of other sites."""
+
+    def __init__(self, app: "ASGIApp") -> None:
         self._app = app
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Answer a request."""
-        reason = refusal_reason(scope["headers"], scope.get("method", "")) if "headers" in scope else None
-        if reason is None:
-            await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await receive()
-            await send({"type": "websocket.close", "code": 1008, "reason": reason[:120]})
-        else:
-            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-            await send({"type": "http.response.start", "status": 403, "headers": headers})
-            await send({"type": "http.response.body", "body": reason.encode()})
+        from starlette.datastructures import Headers
+        from starlette.responses import PlainTextResponse
+
+        if scope["type"] in ("http", "websocket"):
+            reason = refusal_reason(Headers(scope=scope), scope.get("method", ""))
+            if reason is not None:
+                await PlainTextResponse(reason, 403, {"connection": "close"})(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
-def refusal_reason(headers: Headers, method: str) -> str | None:
-    """Why a request is refused, in one sentence; None if it is accepted.
-
-    Other sites may link here; any other request of theirs is refused.
-
-    >>> refusal_reason([(b"host", b"localhost:7860")], "GET")
-    >>> refusal_reason([(b"host", b"evil.example:7860")], "GET")
-    "this application is called 127.0.0.1 or localhost, not 'evil.example:7860'; open it under one of these names"
-    """
-    named: dict[str, list[str]] = {}
-    for name, value in headers:
-        named.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").lower())
-    hosts = named.get("host", [])
-    if len(hosts) != 1 or _host_name(hosts[0]) not in LOCAL_NAMES:
-        called = shown(", ".join(hosts) or None)
-        return f"this application is called 127.0.0.1 or localhost, not {called}; open it under one of these names"
-    if any(origin not in (f"http://{hosts[0]}", f"https://{hosts[0]}") for origin in named.get("origin", [])):
-        return f"a page of {shown(', '.join(named['origin']))} may not use this application; open its own page"
-    site, mode, place = (
-        named.get(f"sec-fetch-{name}", [default])[0]
-        for name, default in (("site", "none"), ("mode", ""), ("dest", ""))
+def refusal_reason(headers: "Headers", method: str) -> str | None:
+    """Return why a request is refused, or None if it is accepted. Other sites may only link here."""
+    hosts = headers.getlist("host")
+    if len(hosts) != 1:
+        return f"expected one Host header, got {len(hosts)}"
+    origins = [origin.lower() for origin in headers.getlist("origin")]
+    if any(origin not in (f"http://{hosts[0].lower()}", f"https://{hosts[0].lower()}") for origin in origins):
+        return f"a page of {shown(', '.join(origins))} may not use this application; open its own page"
+    is_link = (method, headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == (
+        "GET",
+        "navigate",
+        "document",
     )
-    followed = (method, mode, place) == ("GET", "navigate", "document")
-    if site not in ("none", "same-origin") and not followed:
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not is_link:
         return "a page of another site may not use this application; open its own page"
     return None
-
-
-def _host_name(host: str) -> str | None:
-    """A host without its port."""
-    try:
-        return urlsplit(f"//{host}").hostname
-    except ValueError:
-        return None  # such as an unclosed bracket

@@ -1,4 +1,6 @@
-"""Query points chosen for the user: well inside the thickest regions."""
+"""Default query points: well inside the thickest regions."""
+
+# H, W size of the image
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -9,9 +11,9 @@ Point = tuple[int, int]  # (row, column) in pixels of the image
 
 
 def interior_points(labels: Tensor, count: int = 3, classes: int = IGNORE) -> list[Point]:
-    """For the `count` classes with the thickest regions, the pixel farthest from any border, thickest first.
+    """Return the pixel farthest from any border of `count` classes, thickest region first.
 
-    Labels from `classes` on are none. Where there is no class at all, the middle.
+    Labels from `classes` on are ignored. Without any class, return the centre of the image.
 
     >>> import torch
     >>> labels = torch.zeros(9, 9, dtype=torch.int64)
@@ -21,16 +23,13 @@ def interior_points(labels: Tensor, count: int = 3, classes: int = IGNORE) -> li
     """
     found: list[tuple[int, Point]] = []
     for label in (label for label in labels.unique().tolist() if label < classes):
-        radius, point = _deepest(labels == label)
+        radius, point = _largest_square(labels == label)
         found.append((-radius, point))
     return [point for _, point in sorted(found)[:count]] or [(labels.shape[0] // 2, labels.shape[1] // 2)]
 
 
-def _deepest(inside: Tensor) -> tuple[int, Point]:
-    """The largest square inside of a region (H, W), by its radius, and the middle of the first such square.
-
-    The number of pixels in a square follows from four sums over all above and on the left; the radius is halved in.
-    """
+def _largest_square(inside: Tensor) -> tuple[int, Point]:
+    """Return the radius and centre of the first largest square in a region (H, W), by bisection over the radius."""
     sums = F.pad(inside.cumsum(dim=0).cumsum(dim=1), (1, 0, 1, 0))
 
     def squares(radius: int) -> Tensor:

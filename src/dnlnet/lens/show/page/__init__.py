@@ -1,1 +1,1 @@
-"""One HTML file in which the attention of any point of a picture is a touch away."""
+"""One HTML file that shows the attention of any point of an image."""

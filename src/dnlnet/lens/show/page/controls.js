@@ -1,16 +1,16 @@
 
-// Input: pointer, keys, controls, and the page's address.
+// Input: pointer, keys, controls and the address of the page.
 
 function choosePoint(x, y, pinned = state.pinned) {
-  const [height, width] = picture().size;
+  const [height, width] = current().size;
   Object.assign(state, { x: clamp(x, 0, width - 1), y: clamp(y, 0, height - 1), pinned });
   redraw();
   writeHash();
 }
 
-function choosePicture(index) {
-  state.picture = index;
-  const { start: [y, x], views, compare } = picture();
+function chooseImage(index) {
+  state.image = index;
+  const { start: [y, x], views, compare } = current();
   const last = views.length - 1;
   Object.assign(state, { x, y, a: Math.min(state.a, last), b: Math.min(state.b, last), compare });
   if (compare && state.a === state.b) Object.assign(state, { a: 0, b: 1 });
@@ -18,7 +18,7 @@ function choosePicture(index) {
 }
 
 function toggleCompare() {
-  const count = picture().views.length;
+  const count = current().views.length;
   if (count < 2) return;
   state.compare = !state.compare;
   if (state.a === state.b) state.b = (state.a + 1) % count;
@@ -40,15 +40,15 @@ function setPinned(pinned) {
   redraw();
 }
 
-// The middle of the query `steps` cells away.
+// Move the point to the middle of a query cell some cells away.
 function step(down, across) {
-  const view = picture().views[state.a];
+  const view = current().views[state.a];
   const { size, factor, cells } = view.queries;
   const { row, column } = queryOf(view);
   const [y, x] = [row.cell + down, column.cell + across].map((moved, axis) => {
     const start = clamp(moved, 0, cells[axis] - 1) * factor;
     const middle = Math.floor((start + Math.min(start + factor, size[axis]) - 1) / 2);
-    return pixelOf(middle, picture().size[axis], view.covered[axis], size[axis]);
+    return pixelOf(middle, current().size[axis], view.covered[axis], size[axis]);
   });
   choosePoint(x, y, true);
   draw();
@@ -63,22 +63,23 @@ const defaults = {};
 function hash() {
   const { x, y, a, b, compare } = state;
   const changed = DISPLAY.filter((id) => element(id).value !== defaults[id]).map((id) => [id, element(id).value]);
-  return `#${new URLSearchParams({ picture: state.picture, x, y, a, ...(compare ? { b } : {}), ...Object.fromEntries(changed) })}`;
+  // "picture" keeps links to earlier pages valid.
+  return `#${new URLSearchParams({ picture: state.image, x, y, a, ...(compare ? { b } : {}), ...Object.fromEntries(changed) })}`;
 }
 
 function writeHash() {
   clearTimeout(writing);
-  // Not on every movement: browsers throttle pages that change their address all the time.
+  // Not on every movement: browsers throttle pages that keep changing their address.
   writing = setTimeout(() => {
-    try { history.replaceState(null, "", hash()); } catch { /* a page inside another has no address of its own */ }
+    try { history.replaceState(null, "", hash()); } catch { /* an embedded page has no address of its own */ }
   }, 200);
 }
 
 function readHash(address) {
   const given = new URLSearchParams(new URL(address).hash.slice(1));
-  state.picture = whole(given.get("picture"), state.picture, content.pictures.length);
-  const { size: [height, width], views } = picture();
-  const { start: [y, x], compare, view } = picture();
+  state.image = whole(given.get("picture"), state.image, content.images.length);
+  const { size: [height, width], views } = current();
+  const { start: [y, x], compare, view } = current();
   state.x = whole(given.get("x"), x, width);
   state.y = whole(given.get("y"), y, height);
   state.a = whole(given.get("a"), view, views.length);
@@ -88,7 +89,7 @@ function readHash(address) {
   for (const id of DISPLAY) {
     const control = element(id), before = control.value;
     control.value = given.get(id) ?? defaults[id];
-    if (!control.value) control.value = before; // a choice that there is not
+    if (!control.value) control.value = before; // not an option
   }
   changeDisplay();
   show();
@@ -113,16 +114,16 @@ async function copyLink() {
 function watch(canvas) {
   const pixel = (event) => {
     const box = canvas.getBoundingClientRect();
-    const [height, width] = picture().size;
+    const [height, width] = current().size;
     const x = Math.floor(((event.clientX - box.left) / box.width) * width);
     return [x, Math.floor(((event.clientY - box.top) / box.height) * height)];
   };
-  const inPicture = canvas.closest(".stage") !== null;
-  let finger = null; // where it came down, and the point before that
+  const onImage = canvas.closest(".stage") !== null;
+  let finger = null; // where it touched down, and the state before
   canvas.addEventListener("pointerdown", (event) => {
-    finger = event.pointerType === "mouse" || !inPicture ? null : { from: event, before: { ...state }, moves: false };
+    finger = event.pointerType === "mouse" || !onImage ? null : { from: event, before: { ...state }, moves: false };
   });
-  // A finger that moves up or down scrolls the page, one that moves sideways the point.
+  // Moving a finger up or down scrolls the page; moving it sideways moves the point.
   canvas.addEventListener("pointercancel", () => {
     if (finger?.moves) choosePoint(finger.before.x, finger.before.y, finger.before.pinned);
     finger = null;
@@ -137,19 +138,19 @@ function watch(canvas) {
   });
   canvas.addEventListener("click", (event) => {
     const [x, y] = pixel(event);
-    const [height, width] = picture().size;
+    const [height, width] = current().size;
     const box = canvas.getBoundingClientRect();
     const away = Math.hypot(((x - state.x) / width) * box.width, ((y - state.y) / height) * box.height);
     if (event.pointerType !== "touch" && state.pinned && away < 8) setPinned(false);
     else choosePoint(x, y, true);
     draw();
     announce();
-    if (event.pointerType === "touch" && inPicture) showMaps(canvas);
+    if (event.pointerType === "touch" && onImage) showMaps(canvas);
   });
-  if (inPicture) canvas.addEventListener("keydown", moveByKey);
+  if (onImage) canvas.addEventListener("keydown", moveByKey);
 }
 
-// On a small screen the maps stand below the picture: bring the first row of them into view.
+// On a small screen the maps are below the image: scroll the first row into view.
 function showMaps(canvas) {
   const map = canvas.closest(".view").querySelector("figure:not(.stage):has(.empty[hidden])");
   const smooth = matchMedia("(prefers-reduced-motion: no-preference)").matches;
@@ -167,9 +168,9 @@ function moveByKey(event) {
 
 function pressKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || element("help-text").open) return;
-  if (event.target.tagName === "SELECT") return; // letters select an entry there
+  if (event.target.tagName === "SELECT") return; // letters select an option there
   const number = Number(event.key);
-  if (number >= 1 && number <= picture().views.length) {
+  if (number >= 1 && number <= current().views.length) {
     state.a = number - 1;
     show();
   } else if (event.key === "c") toggleCompare();
@@ -188,7 +189,7 @@ function changeDisplay() {
   new Uint32Array(bar.data.buffer).set(shades);
   element("bar").getContext("2d").putImageData(bar, 0, 0);
   const fromZero = element("floor").value === "0";
-  const names = fromZero ? ["0", "50 %", "strongest"] : ["weakest", "half way", "strongest"];
+  const names = fromZero ? ["0", "50 %", "max"] : ["min", "half way", "max"];
   element("ticks").replaceChildren(...names.map((name) => made("span", name)));
   redraw();
   writeHash();
@@ -203,13 +204,13 @@ async function begin() {
   for (const option of element("colours").options) option.value = option.text;
   element("colours").selectedIndex = 0;
   for (const id of DISPLAY) defaults[id] = element(id).value;
-  state.picture = content.start;
+  state.image = content.start;
   readHash(location.href);
   await ready;
 }
 
 setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-element("picture").addEventListener("change", (event) => choosePicture(Number(event.target.value)));
+element("image").addEventListener("change", (event) => chooseImage(Number(event.target.value)));
 for (const id of ["a", "b"]) {
   element(id).addEventListener("change", (event) => { state[id] = Number(event.target.value); show(); });
 }
@@ -226,15 +227,15 @@ window.addEventListener("hashchange", (event) => readHash(event.newURL));
 new ResizeObserver(redraw).observe(element("main"));
 const begun = begin().catch(failed);
 
-// For tests, and for use in the browser's console.
+// For tests and the browser's console.
 window.explorer = {
   get ready() { return begun.then(() => ready); },
   state: () => {
-    const { row, column } = queryOf(picture().views[state.a]);
+    const { row, column } = queryOf(current().views[state.a]);
     return { ...state, position: [row.position, column.position], query: [row.middle, column.middle] };
   },
   map: (index, term) => {
-    const values = valuesOf(picture().views[index], term, queryOf(picture().views[index]).cell);
+    const values = valuesOf(current().views[index], term, queryOf(current().views[index]).cell);
     return values && Array.from(values);
   },
 };

@@ -1,8 +1,8 @@
 "use strict";
 
-// Decode stored maps, and draw them as heat over a picture.
+// Decode stored maps and draw them as heat over an image.
 
-const HEAT_WIDTH = 420; // of the heat map before it is scaled to its panel: smooth, and fast enough to follow a pointer
+const HEAT_WIDTH = 420; // pixels of a heat map before it is scaled to its panel: fast enough to follow the pointer
 const SHADES = 1024;
 
 async function unpacked(text) {
@@ -11,7 +11,7 @@ async function unpacked(text) {
   return new Response(stream).arrayBuffer();
 }
 
-// The codes of a view, unpacked when it is first shown.
+// Unpack the maps of a view when it is first shown.
 function loadView(view) {
   view.loading ??= (async () => {
     const decoded = {};
@@ -24,7 +24,7 @@ function loadView(view) {
   return view.loading;
 }
 
-// The values of a term's map for a query, row by row; null if the block has no such term.
+// Return the values of a term's map for a query, row by row, or null if the block has no such term.
 function valuesOf(view, term, cell) {
   const part = view.decoded[term];
   if (part) return decode(part, part.low.length === 1 ? 0 : cell, view.keys.cells);
@@ -33,7 +33,7 @@ function valuesOf(view, term, cell) {
   return terms.length === 1 ? terms[0] : terms[0].map((value, key) => value + terms[1][key]);
 }
 
-// The weakest and the strongest value; there may be too many of them for Math.min(...values).
+// Return minimum and maximum; there may be too many values for Math.min(...values).
 function rangeOf(values) {
   let [low, high] = [Infinity, -Infinity];
   for (const value of values) {
@@ -51,7 +51,7 @@ function decode({ codes, low, high }, index, [rows, columns]) {
   return values;
 }
 
-// A pixel's position, its cell and the middle position of the cell, along one axis.
+// Return a pixel's position, its cell and the cell's middle position along one axis.
 function locate(pixel, length, share, count, factor) {
   const position = Math.min(Math.floor(((pixel + 0.5) / length) * share * count), count - 1);
   const cell = Math.floor(position / factor);
@@ -60,12 +60,12 @@ function locate(pixel, length, share, count, factor) {
   return { position, cell, start, stop, middle: Math.floor((start + stop - 1) / 2) };
 }
 
-// The middle pixel of a position, along one axis; the picture's last if the position is in the padding.
+// Return the middle pixel of a position along one axis; the last pixel if the position lies in the padding.
 function pixelOf(position, length, share, count) {
   return Math.max(0, Math.min(length - 1, Math.floor(((position + 0.5) / (count * share)) * length)));
 }
 
-// Linear interpolation between the centres of cells, along one axis: for each output pixel two cells and a weight.
+// Prepare linear interpolation between cell centres along one axis: two cells and a weight per output pixel.
 function between(pixels, share, count, factor) {
   const cells = Math.ceil(count / factor);
   const middle = (cell) => (cell * factor + Math.min((cell + 1) * factor, count)) / 2;
@@ -81,7 +81,7 @@ function between(pixels, share, count, factor) {
   return { low, high, weight };
 }
 
-// Heat from `floor`, which gets the first of the shades, to the strongest value, which gets the last.
+// Draw heat: `floor` gets the first shade, the maximum the last.
 function heatOf(view, values, floor, ratio, shades) {
   const width = HEAT_WIDTH, height = Math.max(1, Math.round(HEAT_WIDTH / ratio));
   const { size, factor, cells } = view.keys;
@@ -104,18 +104,18 @@ function heatOf(view, values, floor, ratio, shades) {
   return canvas;
 }
 
-// Colours from the weakest value to the strongest, as the four bytes of a pixel in one number.
+// Return colours from weak to strong, with the four bytes of a pixel as one number.
 function shadesOf(table, gamma, opacity) {
   const bytes = new Uint8ClampedArray(SHADES * 4);
   for (let shade = 0; shade < SHADES; shade++) {
     const entry = Math.round((shade / (SHADES - 1)) ** gamma * 255);
-    // Where attention is low, the picture shows through.
+    // The image shows through where attention is low.
     bytes.set([...table.subarray(entry * 3, entry * 3 + 3), Math.round(opacity * entry)], shade * 4);
   }
   return new Uint32Array(bytes.buffer);
 }
 
-// The picture in dark grey, so that heat stands out.
+// Return the image in dark grey, so that heat stands out.
 function darkened(image) {
   const canvas = new OffscreenCanvas(image.naturalWidth, image.naturalHeight);
   const context = canvas.getContext("2d");
@@ -140,7 +140,7 @@ function painted(labels, [height, width], palette) {
   return canvas;
 }
 
-// A ring in two tones, visible on any background.
+// Draw a ring in two tones, visible on any background.
 function drawRing(context, x, y, radius, pixelRatio) {
   context.beginPath();
   context.arc(x, y, radius * pixelRatio, 0, 2 * Math.PI);
@@ -151,7 +151,7 @@ function drawRing(context, x, y, radius, pixelRatio) {
   }
 }
 
-// On the picture: the point, and the position whose map is shown.
+// Draw the point on the image, and the cell whose map is shown.
 function drawPoint(context, point, box, pixelRatio) {
   context.fillStyle = "#ffd447";
   context.strokeStyle = "#000b";
@@ -163,7 +163,7 @@ function drawPoint(context, point, box, pixelRatio) {
   drawRing(context, point.x, point.y, 11, pixelRatio);
 }
 
-// On the picture of a detector: its boxes, in the colours of their classes.
+// Draw the boxes of a detector on the image, in the colours of their classes.
 function drawBoxes(context, boxes, { size: [height, width], classes }, pixelRatio) {
   const { canvas } = context;
   for (const { label, corners: [left, top, right, bottom] } of boxes) {
@@ -177,7 +177,7 @@ function drawBoxes(context, boxes, { size: [height, width], classes }, pixelRati
   }
 }
 
-// On a map: its query position.
+// Draw the query position on a map.
 function drawPosition(context, box, pixelRatio) {
   drawRing(context, box.x + box.width / 2, box.y + box.height / 2, 6, pixelRatio);
 }

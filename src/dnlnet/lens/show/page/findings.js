@@ -1,7 +1,7 @@
 
-// What a map shows, in a sentence: how much of it lies on which class, or on how little of the picture.
+// Describe a map in one sentence: its share on a class, or how small an area holds half of it.
 
-// Over the cells of a view's maps: which share of each cell every class takes, and how many positions it has.
+// Return the share of every class in each cell of a view's maps, and in the whole image.
 function classCells(view, labels) {
   view.classCells ??= new Map();
   if (!view.classCells.has(labels)) view.classCells.set(labels, countClasses(view, labels));
@@ -9,7 +9,7 @@ function classCells(view, labels) {
 }
 
 function countClasses(view, labels) {
-  const { labelSize: [height, width], classMaps, classes } = picture();
+  const { labelSize: [height, width], classMaps, classes } = current();
   const { size, factor, cells: [rows, columns] } = view.keys;
   const count = classes.names.length;
   const shares = new Float32Array(rows * columns * count), pixels = new Float32Array(rows * columns);
@@ -30,14 +30,14 @@ function countClasses(view, labels) {
   return { count, shares, areas };
 }
 
-// Positions in each cell: those at the right and at the bottom may be smaller.
+// Return the number of positions in a cell; cells at the right and bottom edges may be smaller.
 function weightOf(view, cell) {
   const { size, factor, cells: [, columns] } = view.keys;
   const [row, column] = [Math.floor(cell / columns), cell % columns];
   return Math.min(factor, size[0] - row * factor) * Math.min(factor, size[1] - column * factor);
 }
 
-// The share of a map on each class.
+// Return the share of a map on each class.
 function sharesOf(view, values, labels) {
   const { count, shares } = classCells(view, labels);
   const found = new Float32Array(count);
@@ -50,7 +50,7 @@ function sharesOf(view, values, labels) {
   return found.map((mass) => mass / total);
 }
 
-// The smallest share of the cells that holds half of a map.
+// Return the smallest share of cells that holds half of a map.
 function halfOf(values) {
   const falling = Float32Array.from(values).sort().reverse();
   const total = falling.reduce((sum, value) => sum + value, 0);
@@ -61,23 +61,23 @@ function halfOf(values) {
 
 const percent = (share) => (share > 0 && share < 0.01 ? "under 1 %" : `${Math.round(share * 100)} %`);
 
-// A class is that of the point; for a map that is the same for all points, the one it is most in excess on.
+// Use the class of the point; for the unary map, the class whose share exceeds its area most.
 function findingOf(view, term, values) {
   if (isNearlyUniform(values)) return content.uniform.text;
-  const labels = picture().truth ?? view.prediction;
+  const labels = current().truth ?? view.prediction;
   if (labels !== null) {
     const shares = sharesOf(view, values, labels), { areas } = classCells(view, labels);
     let label = classAt(labels);
     if (term === "unary") label = shares.reduce((best, _, at) => (shares[at] - areas[at] > shares[best] - areas[best] ? at : best), 0);
     if (label < areas.length) {
       const share = percent(shares[label]).replace("under", "Under");
-      return `${share} of it on ${picture().classes.names[label]}, which is ${percent(areas[label])} of the picture`;
+      return `${share} of it on ${current().classes.names[label]}, which covers ${percent(areas[label])} of the image`;
     }
   }
-  return `Half of it on ${percent(halfOf(values))} of the picture`;
+  return `Half of it on ${percent(halfOf(values))} of the image`;
 }
 
-// What stands under the point: its class, and for a detector the boxes around it, the smallest first.
+// Return the boxes of a detector that contain the point, smallest first.
 function boxesAt(view) {
   const size = ([left, top, right, bottom]) => (right - left) * (bottom - top);
   return view.boxes

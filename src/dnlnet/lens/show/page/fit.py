@@ -1,6 +1,6 @@
-"""Encode pictures and maps as text for a page, as coarse as its budget requires."""
+"""Encode images and maps as text for a page, as coarse as its budget requires."""
 
-# H, W size of the picture
+# H, W size of the image
 
 from base64 import b64encode
 from collections.abc import Iterator
@@ -16,10 +16,9 @@ from dnlnet.attention import Terms
 from dnlnet.lens.show.page.grid import CoarseMaps, Grid, coarse_maps
 
 QUALITY = 88
-# Maps that are compressed first, to estimate the size of all.
-_SAMPLED = 48
+_SAMPLED = 48  # maps compressed to estimate the size of all
 # Sharp attention compresses so well that a small page could, once unpacked, exceed a phone's memory.
-_MOST_CELLS = 12_000_000
+_MAX_CELLS = 12_000_000
 
 Parts = dict[str, dict[str, str]]
 
@@ -52,7 +51,7 @@ def pack_parts(maps: CoarseMaps) -> Parts:
 
 
 def fit_maps(terms: Terms, budget: int) -> tuple[CoarseMaps, Parts]:
-    """The finest maps of a block that take at most `budget` bytes, and their encoded text.
+    """Return the finest maps of a block that take at most `budget` bytes, and their encoded text.
 
     >>> import torch
     >>> from dnlnet.attention import NonLocalBlock
@@ -64,9 +63,9 @@ def fit_maps(terms: Terms, budget: int) -> tuple[CoarseMaps, Parts]:
     for queries, keys in _coarsen(terms):
         if terms.pairwise is not None:
             step = max(1, queries.count // _SAMPLED)
-            if queries.count * keys.count > _MOST_CELLS:
+            if queries.count * keys.count > _MAX_CELLS:
                 continue
-            # Far over budget: not worth computing all maps.
+            # Skip a grid far over budget without computing all of its maps.
             if step * _size(pack_parts(coarse_maps(terms, queries, keys, sample=step))) > 1.1 * budget:
                 continue
         maps = coarse_maps(terms, queries, keys)
@@ -74,8 +73,8 @@ def fit_maps(terms: Terms, budget: int) -> tuple[CoarseMaps, Parts]:
         if _size(parts) <= budget:
             return maps, parts
     raise ValueError(
-        f"even one cell for the whole map takes more than the {budget} bytes left for it; allow a larger page, or "
-        "choose fewer pictures"
+        f"even one cell per map takes more than the {budget} bytes left for it; allow a larger page, or choose "
+        "fewer images"
     )
 
 
@@ -84,7 +83,7 @@ def _size(parts: Parts) -> int:
 
 
 def _coarsen(terms: Terms) -> Iterator[tuple[Grid, Grid]]:
-    """Grids of queries and keys, from one cell per position to a single one; the finer grid is coarsened next."""
+    """Yield grids of queries and keys, from one cell per position to one cell, coarsening the finer grid first."""
     (h, w), (m, n) = terms.size, terms.key_size
     queries, keys = Grid((h, w)), Grid((m, n))
     yield queries, keys
@@ -97,7 +96,7 @@ def _coarsen(terms: Terms) -> Iterator[tuple[Grid, Grid]]:
 
 
 def shrink(pixels: NDArray[np.uint8], side: int) -> Image.Image:
-    """Shrink a picture (H, W, 3) so that its longer side is at most `side`.
+    """Shrink an image (H, W, 3) so that its longer side is at most `side`.
 
     >>> shrink(np.zeros((30, 40, 3), dtype=np.uint8), side=20).size
     (20, 15)
@@ -108,7 +107,7 @@ def shrink(pixels: NDArray[np.uint8], side: int) -> Image.Image:
 
 
 def jpeg_data_url(image: Image.Image) -> str:
-    """The picture as a JPEG data URL.
+    """Encode an image as a JPEG data URL.
 
     >>> jpeg_data_url(Image.new("RGB", (4, 4)))[:27]
     'data:image/jpeg;base64,/9j/'

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.attention import Terms
+from dnlnet.lens.show.attended_image import maps_by_term
 
-# Queries whose maps are held at full size at a time: with 97 x 97 positions, 10 MB for each term.
-_ROWS = 256
+_ROWS = 256  # queries per step: at 97 x 97 positions, their maps take 10 MB per term
 _LEVELS = 255
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A map of positions divided into cells of `factor` x `factor`; the last ones may be smaller.
+    """Division of a map of positions into cells of `factor` x `factor`; the last ones may be smaller.
 
     >>> grid = Grid((5, 7), factor=2)
     >>> grid.cells
@@ -53,7 +53,7 @@ class Grid:
         return F.avg_pool2d(maps[:, None], self.factor, ceil_mode=True, count_include_pad=False)[:, 0]
 
     def centres(self) -> Tensor:
-        """The position in the middle of each cell, as an index into the flattened map, (r c,)."""
+        """Return the position in the middle of each cell, as an index into the flattened map, (r c,)."""
         rows, columns = (
             torch.tensor([(start + min(start + self.factor, n) - 1) // 2 for start in range(0, n, self.factor)])
             for n in self.size
@@ -63,14 +63,14 @@ class Grid:
 
 @dataclass(frozen=True)
 class Codes:
-    """Maps in eight bits a cell: code = round(255 sqrt((value - low) / (high - low))).
+    """Maps with eight bits per cell: code = round(255 sqrt((value - low) / (high - low))).
 
-    The square root gives small values, of which attention has many, more codes than large ones. Starting from the
-    minimum wastes no codes on a block whose attention is nearly uniform.
+    The square root spends more codes on small values, of which attention has many. Starting at the minimum wastes no
+    codes on nearly uniform attention.
 
     Attributes:
-        codes: (Q, r, c).
-        low, high: (Q,), the minimum and maximum of each map.
+        codes: Codes, (Q, r, c).
+        low, high: Minimum and maximum of each map, (Q,).
     """
 
     codes: NDArray[np.uint8]
@@ -78,7 +78,7 @@ class Codes:
     high: NDArray[np.float32]
 
     def values(self) -> NDArray[np.float32]:
-        """Decode the maps (Q, r, c), exact to within 1 / 255 of high - low."""
+        """Decode the maps (Q, r, c), to within 1 / 255 of high - low."""
         low, high = self.low[:, None, None], self.high[:, None, None]
         values: NDArray[np.float32] = low + (self.codes.astype(np.float32) / _LEVELS) ** 2 * (high - low)
         return values
@@ -98,28 +98,19 @@ def quantise(maps: Tensor) -> Codes:
 
 @dataclass(frozen=True)
 class CoarseMaps:
-    """A block's maps on one picture: of the middle query of each query cell, over the key cells.
+    """Maps of a block on one image: of the middle query of each query cell, over the key cells.
 
     Attributes:
-        queries, keys: the grids of cells.
-        pairwise: one map per query; None for a variant without the term.
-        unary: one map for all queries; None for a variant without the term.
-        combined: one map per query for coupled variants; None otherwise, as it is the sum of the terms.
-        loss: the largest error in any map, combined ones included, relative to the map's maximum.
+        queries, keys: Grids of cells.
+        parts: Stored maps by term: "pairwise" has one per query, "unary" one for all queries. "combined" is stored
+            for coupled variants only, because otherwise it is the sum of the others.
+        loss: Largest error in any map, including combined ones, relative to the map's maximum.
     """
 
     queries: Grid
     keys: Grid
-    pairwise: Codes | None
-    unary: Codes | None
-    combined: Codes | None
+    parts: dict[str, Codes]
     loss: float
-
-    @property
-    def parts(self) -> dict[str, Codes]:
-        """The stored maps, by the name of the term."""
-        named = {"pairwise": self.pairwise, "unary": self.unary, "combined": self.combined}
-        return {name: codes for name, codes in named.items() if codes is not None}
 
 
 def coarse_maps(terms: Terms, queries: Grid, keys: Grid, sample: int = 1) -> CoarseMaps:
@@ -127,43 +118,37 @@ def coarse_maps(terms: Terms, queries: Grid, keys: Grid, sample: int = 1) -> Coa
 
     >>> from dnlnet.attention import NonLocalBlock
     >>> terms = NonLocalBlock(8, "dnl").terms(torch.rand(1, 8, 6, 9))
-    >>> coarse_maps(terms, Grid((6, 9), 3), Grid((6, 9), 2)).pairwise.codes.shape
+    >>> coarse_maps(terms, Grid((6, 9), 3), Grid((6, 9), 2)).parts["pairwise"].codes.shape
     (6, 3, 5)
     """
     rows = queries.centres()[::sample]
     if terms.pairwise is None:
         rows = rows[:1]  # one map for all
     blocks = [_coarse_block(terms, block_rows, queries, keys) for block_rows in rows.split(_ROWS)]
-    return CoarseMaps(
-        queries,
-        keys,
-        _concatenate([block.pairwise for block in blocks]),
-        blocks[0].unary,
-        _concatenate([block.combined for block in blocks]),
-        max(block.loss for block in blocks),
-    )
+    first = blocks[0].parts
+    parts = {
+        term: first[term] if term == "unary" else _concatenate([block.parts[term] for block in blocks])
+        for term in first
+    }
+    return CoarseMaps(queries, keys, parts, max(block.loss for block in blocks))
 
 
 def _coarse_block(terms: Terms, rows: Tensor, queries: Grid, keys: Grid) -> CoarseMaps:
-    """The maps of a few hundred queries, computed together."""
-    maps = terms.maps_of_rows(rows)
-    exact = {"pairwise": maps.pairwise, "unary": maps.unary, "combined": maps.combined}
-    coarse = {name: keys.means(part.flatten(0, -3).cpu()) for name, part in exact.items() if part is not None}
+    """Compute the maps of a few hundred queries at once."""
+    exact = maps_by_term(terms.maps_of_rows(rows))
+    coarse = {name: keys.means(part.flatten(0, -3).cpu()) for name, part in exact.items()}
     stored = {name: quantise(part) for name, part in coarse.items() if name != "combined" or terms.coupled}
     shown = {name: codes.values() for name, codes in stored.items()}
-    # A sum formed by the page has the errors of both terms.
+    # The page adds the decoded terms, so the sum has the errors of both.
     shown.setdefault("combined", sum(shown.values(), start=np.zeros(1, np.float32)))
     loss = max(_loss(coarse[name].numpy(), shown[name]) for name in coarse)
-    return CoarseMaps(queries, keys, stored.get("pairwise"), stored.get("unary"), stored.get("combined"), loss)
+    return CoarseMaps(queries, keys, stored, loss)
 
 
 def _loss(exact: NDArray[np.floating], shown: NDArray[np.float32]) -> float:
     return float((np.abs(shown - exact).max(axis=(1, 2)) / exact.max(axis=(1, 2))).max())
 
 
-def _concatenate(blocks: Sequence[Codes | None]) -> Codes | None:
-    parts = [block for block in blocks if block is not None]
-    if not parts:
-        return None
+def _concatenate(parts: Sequence[Codes]) -> Codes:
     codes, low, high = zip(*((part.codes, part.low, part.high) for part in parts), strict=True)
     return Codes(np.concatenate(codes), np.concatenate(low), np.concatenate(high))

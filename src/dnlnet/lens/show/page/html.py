@@ -1,4 +1,4 @@
-"""The explorer page: pictures, maps and scripts in one self-contained HTML file."""
+"""One self-contained HTML page that shows the attention of any point of an image: images, maps and scripts."""
 
 import re
 from collections.abc import Sequence
@@ -14,41 +14,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dnlnet.files import atomic_write, json_text
-from dnlnet.lens.show.attended_image import LEARNT_LITTLE, UNIFORM, AttendedImage, AttentionView
+from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
 from dnlnet.lens.show.layers import left_out, with_few_layers
 from dnlnet.lens.show.page.fit import Parts, fit_maps, jpeg_data_url, pack, shrink, shrink_labels
 from dnlnet.lens.show.page.grid import CoarseMaps, Grid
+from dnlnet.lens.show.panels import LEARNT_LITTLE, UNIFORM
 
 BUDGET = 4_000_000
-PAGE_VIEWS = 32  # of transformers, in all images, unless layers are chosen
+_MAX_VIEWS = 32  # of transformers, in all images, unless layers were selected
 COLOURS = ("inferno", "magma", "viridis", "turbo", "greys")
-# Longest side of a picture in the page, smaller for pages with many pictures.
+# Longest side of an image in the page; smaller for pages with many images.
 _SIDES = (1024, 768, 512, 384, 256)
 _SCRIPTS = ("drawing.js", "findings.js", "page.js", "saving.js", "controls.js")
-# Bytes for the description of a view.
-_VIEW_TEXT = 1000
+_VIEW_TEXT = 1000  # bytes for the description of a view
 
 Json = dict[str, Any]
 
 
 def attention_page(
-    pictures: Sequence[AttendedImage],
+    images: Sequence[AttendedImage],
     *,
     title: str = "Attention explorer",
     budget: int = BUDGET,
     note: str = "",
     start: int = 0,
 ) -> str:
-    """An HTML page to explore attention: point at a pixel and see what its position attends to.
+    """Return an HTML page to explore attention: point at a pixel to see what its position attends to.
 
-    The page contains the maps of as many positions and cells as fit, and says how many and how exact they are.
+    The page stores maps for as many positions and cells as fit, and says how many and how exact they are.
 
     Args:
-        pictures: each with views of one or more blocks.
-        title: of the page.
-        budget: maximum size of the page in bytes.
-        note: what the page should say about what it leaves out.
-        start: the picture that it opens with, counted from 0.
+        images: Images with views of one or more blocks.
+        title: Title of the page.
+        budget: Maximum size of the page in bytes.
+        note: Text about what the page leaves out.
+        start: Index of the image shown first.
 
     >>> import torch
     >>> from dnlnet.attention import NonLocalBlock
@@ -58,51 +58,51 @@ def attention_page(
     >>> page[:15], len(page) < 100_000
     ('<!doctype html>', True)
     """
-    if not pictures:
-        raise ValueError("there are no pictures to explore; pass at least one")
+    if not images:
+        raise ValueError("no images to explore; pass at least one")
     content: Json = {"colours": {name: _colour_table(name) for name in COLOURS}, "note": note, "start": start}
     content["uniform"] = {"most": UNIFORM, "text": f"{LEARNT_LITTLE.capitalize()}."}
     room = budget - len(_fill_template(title, content).encode())
-    content["pictures"] = shown = _describe_pictures(pictures, room // 2)
+    content["images"] = shown = _describe_images(images, room // 2)
     room -= sum(len(_json(part)) + _VIEW_TEXT * len(part["views"]) for part in shown)
-    views = [view for picture in pictures for view in picture.views]
+    views = [view for image in images for view in image.views]
     entries = [entry for part in shown for entry in part["views"]]
     weights = [_weight(view) for view in views]
     for index, (view, entry) in enumerate(zip(views, entries, strict=True)):
-        # What one view leaves over goes to the next.
+        # Room that one view leaves unused goes to the next.
         maps, parts = fit_maps(view.terms, room * weights[index] // sum(weights[index:]))
         entry |= _describe_view(view, maps, parts)
         room -= sum(len(text) for part in parts.values() for text in part.values())
     return _fill_template(title, content)
 
 
-def write_page(path: Path, pictures: Sequence[AttendedImage], *, every_layer: bool = False) -> str:
-    """Write the page that explores pictures, and return what it leaves out, in words."""
-    most = max(1, PAGE_VIEWS // len(pictures))
-    few = pictures if every_layer else [with_few_layers(picture, most) for picture in pictures]
-    missing = left_out(pictures[0].views, few[0].views)
+def write_page(path: Path, images: Sequence[AttendedImage], *, all_layers: bool = False) -> str:
+    """Write the page that explores images, and return in words which layers it leaves out."""
+    most = max(1, _MAX_VIEWS // len(images))
+    few = images if all_layers else [with_few_layers(image, most) for image in images]
+    note = left_out(images[0].views, few[0].views)
     with atomic_write(path) as temporary:
-        temporary.write_text(attention_page(few, note=missing), encoding="utf-8")
-    return missing
+        temporary.write_text(attention_page(few, note=note), encoding="utf-8")
+    return note
 
 
 def describe_maps(maps: CoarseMaps) -> str:
-    """Resolution and precision of the maps of a view, in words.
+    """Return the resolution and precision of a view's maps in words.
 
-    >>> coarse = CoarseMaps(Grid((45, 60), 2), Grid((45, 60), 3), None, None, None, loss=0.00389)
-    >>> describe_maps(coarse).endswith("8 bits a cell: values within 0.4 % of the strongest of their map.")
+    >>> coarse = CoarseMaps(Grid((45, 60), 2), Grid((45, 60), 3), {}, loss=0.00389)
+    >>> describe_maps(coarse).endswith("8 bits per cell: values are within 0.4 % of the maximum of their map.")
     True
     """
     keys, queries = maps.keys, maps.queries
     over = f"Maps of {_by(keys.cells)} cells"
     if keys.factor > 1:
-        over += f" from {_by(keys.size)} positions (each cell the mean of {_square(keys)})"
+        over += f" from {_by(keys.size)} positions (each cell is the mean of {_square(keys)})"
     of = f"for each of {_by(queries.size)} positions"
     if queries.factor > 1:
         middle = f"the one in the middle of each {_square(queries)}"
         of = f"for {_by(queries.cells)} of {_by(queries.size)} positions ({middle})"
-    within = f"values within {ceil(maps.loss * 1000) / 10} % of the strongest of their map"
-    return f"{over}, {of}, 8 bits a cell: {within}."
+    within = f"values are within {ceil(maps.loss * 1000) / 10} % of the maximum of their map"
+    return f"{over}, {of}, 8 bits per cell: {within}."
 
 
 def _by(size: tuple[int, int]) -> str:
@@ -114,31 +114,31 @@ def _square(grid: Grid) -> str:
 
 
 def _weight(view: AttentionView) -> int:
-    """Weight of a view in sharing out the page: one map needs far less room than one per query."""
+    """Return a view's share of the page, relative to others: one map takes far less room than one per query."""
     return 1 if view.terms.pairwise is None else 16 * (1 + (view.terms.coupled is not None))
 
 
-def _describe_pictures(pictures: Sequence[AttendedImage], room: int) -> list[Json]:
-    """Everything but the maps, with pictures as large as fit."""
+def _describe_images(images: Sequence[AttendedImage], room: int) -> list[Json]:
+    """Describe everything but the maps, with pixels as large as fit."""
     for side in _SIDES:
-        parts = [_describe_picture(picture, side) for picture in pictures]
+        parts = [_describe_image(image, side) for image in images]
         if sum(len(_json(part)) for part in parts) <= room:
             return parts
     raise ValueError(
-        f"{len(pictures)} pictures of {_SIDES[-1]} pixels take more than half of the page; allow a larger page, or "
-        "choose fewer pictures"
+        f"{len(images)} images of {_SIDES[-1]} pixels take more than half of the page; allow a larger page, or "
+        "choose fewer images"
     )
 
 
-def _describe_picture(picture: AttendedImage, side: int) -> Json:
-    image = shrink(picture.pixels, side)
+def _describe_image(image: AttendedImage, side: int) -> Json:
+    small = shrink(image.pixels, side)
     stored: list[str] = []
 
     def index(labels: NDArray[np.uint8] | None) -> int | None:
-        """Index of the stored label map; blocks of one model share its prediction."""
+        """Return the index of the stored label map; blocks of one model share its prediction."""
         if labels is None:
             return None
-        text = pack(shrink_labels(labels, (image.height, image.width)))
+        text = pack(shrink_labels(labels, (small.height, small.width)))
         if text not in stored:
             stored.append(text)
         return stored.index(text)
@@ -150,33 +150,33 @@ def _describe_picture(picture: AttendedImage, side: int) -> Json:
             "prediction": index(view.prediction),
             "boxes": [vars(box) for box in view.boxes],
         }
-        for view in picture.views
+        for view in image.views
     ]
     return {
-        "name": picture.name,
-        "size": picture.size,
-        "start": picture.start_point(),
-        # Layers of a transformer are many, and looked at one by one.
-        "compare": len(picture.views) > 1 and all(view.place is None for view in picture.views),
-        "view": _first_view(picture),
-        "image": jpeg_data_url(image),
-        "truth": index(picture.labels),
+        "name": image.name,
+        "size": image.size,
+        "start": image.start_point(),
+        # A transformer has many layers, which are viewed one at a time.
+        "compare": len(image.views) > 1 and all(view.place is None for view in image.views),
+        "view": _first_view(image),
+        "pixels": jpeg_data_url(small),
+        "truth": index(image.labels),
         "views": views,
         "labels": stored,
-        "labelSize": (image.height, image.width),
+        "labelSize": (small.height, small.width),
         "classes": None
-        if picture.classes is None
-        else {"names": list(picture.classes.names), "palette": np.asarray(picture.classes.palette).tolist()},
+        if image.classes is None
+        else {"names": list(image.classes.names), "palette": np.asarray(image.classes.palette).tolist()},
     }
 
 
-def _first_view(picture: AttendedImage) -> int:
-    """The view that is seen first: of the layers of one transformer one at two thirds of the depth.
+def _first_view(image: AttendedImage) -> int:
+    """Return the index of the view shown first: for a single transformer, the layer at two thirds of its depth.
 
-    Maps of the first layers are of edges and colours, those of later ones of things.
+    Early layers attend to edges and colours, later ones to objects.
     """
-    one = {None if view.place is None else (view.place.model, view.place.head) for view in picture.views}
-    return 2 * (len(picture.views) - 1) // 3 if len(one) == 1 and None not in one else 0
+    one = {None if view.place is None else (view.place.model, view.place.head) for view in image.views}
+    return 2 * (len(image.views) - 1) // 3 if len(one) == 1 and None not in one else 0
 
 
 def _describe_view(view: AttentionView, maps: CoarseMaps, parts: Parts) -> Json:
@@ -196,13 +196,13 @@ def _describe_grid(grid: Grid) -> Json:
 
 
 def _colour_table(name: str) -> str:
-    """256 colours, three bytes each, from weak to strong."""
+    """Return 256 colours of three bytes, from weak to strong."""
     colours = matplotlib.colormaps["gray" if name == "greys" else name](np.arange(256))[:, :3]
     return pack((colours * 255).round().astype(np.uint8))
 
 
 def _json(content: Json) -> str:
-    # A title may contain "</script>" or "<!--", which would end the element or comment out the rest.
+    # A title may contain "</script>" or "<!--".
     return json_text(content).replace("<", "\\u003c")
 
 

@@ -1,17 +1,17 @@
 
-// The page's state, and how it is shown.
+// State of the page, and how it is shown.
 
 const content = JSON.parse(document.getElementById("content").textContent);
 const element = (id) => document.getElementById(id);
-const state = { picture: 0, x: 0, y: 0, pinned: false, a: 0, b: 0, compare: false };
-const shownViews = []; // the sections of the page: one, or two when comparing
+const state = { image: 0, x: 0, y: 0, pinned: false, a: 0, b: 0, compare: false };
+const shownViews = []; // sections of the page: one, or two when comparing
 let ready = Promise.resolve();
 let tables = {};
 let shades = null;
 let drawing = 0;
 let writing = 0;
 
-const picture = () => content.pictures[state.picture];
+const current = () => content.images[state.image];
 const chosen = () => (state.compare ? [state.a, state.b] : [state.a]);
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 const whole = (text, fallback, count) => {
@@ -19,34 +19,34 @@ const whole = (text, fallback, count) => {
   return Number.isNaN(number) ? fallback : clamp(number, 0, count - 1);
 };
 
-// ---- pictures and views
+// ---- images and views
 
-async function loadPicture() {
-  const now = picture();
+async function loadImage() {
+  const now = current();
   now.loading ??= (async () => {
     now.element = new Image();
-    now.element.src = now.image;
+    now.element.src = now.pixels;
     await now.element.decode();
-    now.paintings = []; // of class maps, made when first shown over the picture
+    now.paintings = []; // coloured class maps, made when first shown
     now.classMaps = await Promise.all(now.labels.map(async (text) => new Uint8Array(await unpacked(text))));
     now.dark = darkened(now.element);
   })();
   await Promise.all([now.loading, ...chosen().map((index) => loadView(now.views[index]))]);
 }
 
-// Apply a change of picture, views or comparison; maps are drawn once unpacked.
+// Apply a change of image, views or comparison; maps are drawn once unpacked.
 function show() {
-  const now = picture();
-  element("picture-name").textContent = now.name;
+  const now = current();
+  element("image-name").textContent = now.name;
   document.documentElement.style.setProperty("--ratio", now.size[1] / now.size[0]);
-  fill(element("picture"), content.pictures.map((each) => each.name), state.picture);
+  fill(element("image"), content.images.map((each) => each.name), state.image);
   const several = now.views.length > 1;
   const placed = several && now.views.every((view) => view.place);
   for (const id of ["a", "b"]) {
     fill(element(id), now.views.map((view) => view.title), state[id]);
     element(`${id}-place`).replaceChildren(...(placed ? placeChoices(id) : []));
   }
-  element("picture-choice").hidden = content.pictures.length === 1;
+  element("image-choice").hidden = content.images.length === 1;
   element("compare").hidden = !several;
   element("a-choice").hidden = !several || placed;
   element("b-choice").hidden = !state.compare || placed;
@@ -63,14 +63,14 @@ function show() {
     return made("li", several ? `${view.title}: ${view.statement}` : view.statement);
   }), ...notes(now.views[state.a]).map((text) => made("li", text)));
   arrangeSections();
-  ready = loadPicture().then(draw, failed);
+  ready = loadImage().then(draw, failed);
   writeHash();
 }
 
-// What is left out.
+// Return sentences about what the page leaves out.
 function notes(view) {
-  const tokens = "Tokens without a place in the picture (class, registers) are left out: a map sums to 1 over the " +
-    "picture. Biases and masks count in the combined map alone.";
+  const tokens = "Tokens without a place in the image (class, registers) are left out: a map sums to 1 over the " +
+    "image. Biases and masks count in the combined map only.";
   return [...(view.place ? [tokens] : []), ...(content.note ? [`In this page ${content.note}.`] : [])];
 }
 
@@ -78,9 +78,9 @@ function notes(view) {
 
 const PLACES = { model: "Model", layer: "Layer", head: "Head" };
 
-// A selector for each of them that leaves a choice; those after it have what is there for those before it.
+// Return one selector each; the options of a selector depend on those before it.
 function placeChoices(id) {
-  const { views } = picture();
+  const { views } = current();
   const now = views[state[id]].place;
   let rest = views;
   return Object.entries(PLACES).flatMap(([part, name]) => {
@@ -96,15 +96,15 @@ function placeChoices(id) {
   });
 }
 
-// The view with this model, layer or head that is most like the present one.
+// Switch to the view with this model, layer or head that is most like the current one.
 function choosePlace(id, part, value) {
-  const now = { ...picture().views[state[id]].place, [part]: value };
+  const now = { ...current().views[state[id]].place, [part]: value };
   const names = Object.keys(PLACES);
   const before = names.slice(0, names.indexOf(part) + 1);
   const alike = ({ place }) => names.filter((name) => place[name] === now[name]).length;
-  const fitting = picture().views.filter(({ place }) => before.every((name) => place[name] === now[name]));
+  const fitting = current().views.filter(({ place }) => before.every((name) => place[name] === now[name]));
   fitting.sort((one, other) => alike(other) - alike(one));
-  state[id] = picture().views.indexOf(fitting[0]);
+  state[id] = current().views.indexOf(fitting[0]);
   show();
   element(`${id}-${part}`).focus();
 }
@@ -140,8 +140,8 @@ function redraw() {
 function draw() {
   cancelAnimationFrame(drawing);
   drawing = 0;
-  const views = chosen().map((index) => picture().views[index]);
-  if (!picture().dark || !views.every((view) => view.decoded)) return;
+  const views = chosen().map((index) => current().views[index]);
+  if (!current().dark || !views.every((view) => view.decoded)) return;
   element("pin").setAttribute("aria-pressed", state.pinned);
   shownViews.forEach((section, at) => drawView(section, views[at]));
 }
@@ -161,13 +161,13 @@ function drawView(section, view) {
     context.imageSmoothingQuality = "high";
     const cover = (image) => context.drawImage(image, 0, 0, canvas.width, canvas.height);
     const term = figure.dataset.panel;
-    if (term === "picture") {
-      cover(picture().element);
+    if (term === "image") {
+      cover(current().element);
       const over = overlayOf(view);
       if (over) cover(over);
-      const [height, width] = picture().size;
+      const [height, width] = current().size;
       figure.querySelector("figcaption span").replaceChildren(`${width} × ${height}`, made("i", " pixels"));
-      drawBoxes(context, view.boxes, picture(), pixelRatio);
+      drawBoxes(context, view.boxes, current(), pixelRatio);
       drawPoint(context, ...marks(canvas, view, query), pixelRatio);
       figure.querySelector(".finding").textContent = pointText(view);
     } else {
@@ -178,10 +178,10 @@ function drawView(section, view) {
       figure.querySelector("figcaption span").replaceChildren(...(values ? strength(values) : []));
       figure.querySelector(".finding").textContent = values ? findingOf(view, term, values) : "";
       if (!values) continue;
-      cover(picture().dark);
+      cover(current().dark);
       const floor = element("floor").value === "0" ? 0 : rangeOf(values)[0];
-      // Scaled to its own strongest value, a nearly uniform map would be bright everywhere: its finding says what it is.
-      if (!isNearlyUniform(values)) cover(heatOf(view, values, floor, picture().size[1] / picture().size[0], shades));
+      // A nearly uniform map, scaled to its maximum, would be bright everywhere; its finding describes it instead.
+      if (!isNearlyUniform(values)) cover(heatOf(view, values, floor, current().size[1] / current().size[0], shades));
       drawPosition(context, marks(canvas, view, query)[1], pixelRatio);
     }
   }
@@ -194,7 +194,7 @@ function describe(view) {
   return pairwise ? "the pairwise map alone" : "the unary map alone";
 }
 
-// Minimum and maximum, in multiples of a uniform map.
+// Return minimum and maximum in multiples of the mean.
 function strength(values) {
   const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
   const [low, high] = rangeOf(values).map((value) => value / mean);
@@ -208,16 +208,16 @@ function isNearlyUniform(values) {
 }
 
 function overlayOf(view) {
-  const { truth, classMaps, paintings, labelSize, classes } = picture();
+  const { truth, classMaps, paintings, labelSize, classes } = current();
   const wanted = { prediction: view.prediction, truth, none: null }[element("overlay").value];
   if (wanted === null) return null;
   paintings[wanted] ??= painted(classMaps[wanted], labelSize, classes.palette);
   return paintings[wanted];
 }
 
-// The chosen point and the position of the query, in pixels of a canvas.
+// Return the chosen point and the cell of the query, in pixels of a canvas.
 function marks(canvas, view, { row, column }) {
-  const [height, width] = picture().size;
+  const [height, width] = current().size;
   const down = canvas.height / (view.covered[0] * view.queries.size[0]);
   const across = canvas.width / (view.covered[1] * view.queries.size[1]);
   const point = { x: ((state.x + 0.5) / width) * canvas.width, y: ((state.y + 0.5) / height) * canvas.height };
@@ -225,18 +225,18 @@ function marks(canvas, view, { row, column }) {
   return [point, box];
 }
 
-// The query whose map is shown for the chosen point.
+// Return the query whose map is shown for the chosen point.
 function queryOf(view) {
   const { size, factor, cells } = view.queries;
   const [row, column] = [state.y, state.x].map((pixel, axis) =>
-    locate(pixel, picture().size[axis], view.covered[axis], size[axis], factor));
+    locate(pixel, current().size[axis], view.covered[axis], size[axis], factor));
   return { row, column, cell: row.cell * cells[1] + column.cell };
 }
 
 // ---- text
 
 function facts(view, query) {
-  const { truth } = picture();
+  const { truth } = current();
   const known = [
     fact("pixel", `x ${state.x}, y ${state.y}`),
     fact("map of", `row ${query.row.middle}, column ${query.column.middle} of ${view.queries.size.join(" × ")}`),
@@ -247,9 +247,9 @@ function facts(view, query) {
   return known;
 }
 
-// Where the point is, in words.
+// Say where the point is.
 function pointText(view) {
-  const { truth, classes } = picture();
+  const { truth, classes } = current();
   const [box] = boxesAt(view);
   if (box) return `The point is in a box of ${classes.names[box.label]}`;
   const label = truth === null && view.prediction === null ? -1 : classAt(truth ?? view.prediction);
@@ -264,18 +264,18 @@ function fact(name, ...values) {
 
 function classFact(name, index) {
   const label = classAt(index);
-  return label in picture().classes.names ? classChip(name, label) : fact(name, "no class");
+  return label in current().classes.names ? classChip(name, label) : fact(name, "no class");
 }
 
 function classChip(name, label, more = "") {
-  const { names, palette } = picture().classes;
+  const { names, palette } = current().classes;
   const chip = made("span", "", "chip");
   chip.style.background = `rgb(${palette[label].join(" ")})`;
   return fact(name, chip, names[label], more);
 }
 
 function classAt(index) {
-  const { size, labelSize, classMaps } = picture();
+  const { size, labelSize, classMaps } = current();
   const [row, column] = [state.y, state.x].map((pixel, axis) =>
     Math.floor(((pixel + 0.5) / size[axis]) * labelSize[axis]));
   return classMaps[index][row * labelSize[1] + column];
@@ -289,7 +289,7 @@ function announce() {
 
 function failed(error) {
   element("error").textContent = typeof DecompressionStream === "undefined"
-    ? "This browser cannot unpack the maps; one from 2023 or later can."
-    : `The page could not be shown: ${error.message}`;
+    ? "This browser cannot unpack the maps; use one from 2023 or later."
+    : `The page cannot be shown: ${error.message}`;
   element("error").hidden = false;
 }

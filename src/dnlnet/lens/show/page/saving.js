@@ -1,11 +1,11 @@
 
-// What is seen, as a PNG file: the views one below the other, with their names and findings.
+// Save the views, with their names and findings, as one PNG file.
 
-const SAVED_WIDTH = 420; // of a panel
-const [TITLE, CAPTION] = [34, 44]; // heights of a view's name, and of what stands above a panel
+const SAVED_WIDTH = 420; // pixels of a panel
+const [TITLE, CAPTION] = [34, 44]; // heights of a view's title and of a panel's caption
 
-function savedPicture() {
-  const ratio = picture().size[1] / picture().size[0];
+function savedImage() {
+  const ratio = current().size[1] / current().size[0];
   const high = Math.round(SAVED_WIDTH / ratio), gap = 12;
   const rows = shownViews.map((section) => [...section.querySelectorAll("figure")]);
   const most = Math.max(...rows.map((row) => row.length));
@@ -23,7 +23,7 @@ function savedPicture() {
   context.fillRect(0, 0, canvas.width, canvas.height);
   rows.forEach((row, number) => {
     const top = gap + number * (TITLE + CAPTION + high + gap);
-    text(`${shownViews[number].querySelector("h2 b").textContent} · ${picture().name}`, gap, top + 20, "600 17px", "--text");
+    text(`${shownViews[number].querySelector("h2 b").textContent} · ${current().name}`, gap, top + 20, "600 17px", "--text");
     row.forEach((figure, at) => {
       const left = gap + at * (SAVED_WIDTH + gap);
       text(figure.querySelector("figcaption b").textContent, left, top + TITLE + 14, "600 14px", "--text");
@@ -37,11 +37,11 @@ function savedPicture() {
 }
 
 function save() {
-  draw(); // what is waiting to be drawn
-  savedPicture().toBlob((blob) => {
+  draw(); // finish pending updates
+  savedImage().toBlob((blob) => {
     const link = document.createElement("a");
     link.href = URL.createObjectURL(blob);
-    link.download = `attention ${picture().name.replace(/[^\p{L}\p{N}. -]+/gu, "_")} x${state.x} y${state.y}.png`;
+    link.download = `attention ${current().name.replace(/[^\p{L}\p{N}. -]+/gu, "_")} x${state.x} y${state.y}.png`;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
   });
