@@ -10,7 +10,7 @@ from PIL import Image
 
 from dnlnet.data import downloads
 from dnlnet.data.downloads import download
-from dnlnet.data.pictures import read_pixels
+from dnlnet.data.images import read_pixels
 
 COLOURS = np.array([[[0, 51, 102], [153, 204, 255]], [[255, 0, 0], [1, 2, 3]]], dtype=np.uint8)
 

@@ -8,16 +8,10 @@ import pytest
 from PIL import Image
 
 from dnlnet.data.classes import Classes, spread_colours
-from dnlnet.data.labelled import (
-    BadFileError,
-    LabelledImages,
-    Pair,
-    Problem,
-    colour_labels,
-    files_by_stem,
-    index_labels,
-    pair_files,
-)
+from dnlnet.data.decoders import colour_labels, index_labels
+from dnlnet.data.image_files import files_by_stem
+from dnlnet.data.labelled import LabelledImages, Pair, pair_files
+from dnlnet.data.problems import BadFileError, Problem
 from dnlnet.data.transforms import Augmentation
 from trees import save, truncate, write_image, write_labels
 
@@ -223,7 +217,7 @@ def test_labels_of_another_kind_get_one_sentence(images: LabelledImages, mode: s
 
 
 def test_colours_of_a_tall_picture_are_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dnlnet.data.labelled._CHUNK", 10)
+    monkeypatch.setattr("dnlnet.data.decoders._CHUNK", 10)
     decode = colour_labels({(9, 0, 0): 0, (0, 9, 0): 1})
     raw = np.zeros((23, 3, 3), dtype=np.uint8)
     raw[..., 0] = 9

@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from dnlnet.data.classes import Classes
 from dnlnet.data.fingerprint import Listed
-from dnlnet.data.labelled import Problem
+from dnlnet.data.problems import Problem
 from dnlnet.errors import unknown
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from dnlnet.data.labelled import BadFileError, Problem
+from dnlnet.data.problems import BadFileError, Problem
 from dnlnet.names import printable
 
 Size = tuple[int, int]  # width, height, as Pillow has them

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dnlnet.data.files import file_fault
-from dnlnet.data.labelled import IMAGE_SUFFIXES, Problem
+from dnlnet.data.image_files import IMAGE_SUFFIXES
+from dnlnet.data.problems import Problem
 
 JOB_FILE = "predict.json"  # stands in every folder of predictions
 RESULT_FOLDERS = ("labels", "colours", "overlay", "submission", "masks", "detections")  # may stand beside it

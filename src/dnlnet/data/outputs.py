@@ -8,8 +8,8 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
+from dnlnet.data.images import read_image_file, several_images
 from dnlnet.data.inputs import Inputs, find_pictures
-from dnlnet.data.pictures import read_picture, several_pictures
 from dnlnet.files import explain_write_errors
 
 Targets = dict[str, Path]
@@ -34,11 +34,11 @@ class Outputs(ABC):
 
     def several(self, source: Any) -> list[Any] | None:
         """Those of a list or of a batch in memory; None if it is one."""
-        return several_pictures(source)
+        return several_images(source)
 
     def read(self, path: Path) -> Any:
         """What the model looks at, from a file."""
-        return read_picture(path)
+        return read_image_file(path)
 
     @abstractmethod
     def predict(self, pixels: Any, progress: Progress) -> Any:

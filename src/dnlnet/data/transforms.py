@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dnlnet.data.classes import IGNORE
-from dnlnet.data.sizes import Size
+from dnlnet.data.image_files import HeightWidth
 
 PADDING = (124, 116, 104)  # ImageNet's mean, rounded: nearly zero once it is normalised
 
@@ -46,10 +46,10 @@ class Crop:
         brightness: added to every pixel, within 0..255.
     """
 
-    resized: Size
+    resized: HeightWidth
     top: int
     left: int
-    size: Size
+    size: HeightWidth
     flipped: bool = False
     brightness: int = 0
 
@@ -128,7 +128,7 @@ class Augmentation:
     ((769, 769), True)
     """
 
-    crop: Size
+    crop: HeightWidth
     scales: tuple[float, float] = (0.5, 2.0)
     aspects: tuple[float, float] = (1.0, 1.0)
     short_side: int | None = None
@@ -149,7 +149,7 @@ class Augmentation:
         if not 0 <= self.brightness <= 255:
             raise ValueError(f"brightness must be within 0..255, got {self.brightness}")
 
-    def draw(self, rng: Generator, size: Size) -> Crop:
+    def draw(self, rng: Generator, size: HeightWidth) -> Crop:
         """A crop of a picture of this height and width; the same for the same state of the generator."""
         scale = rng.uniform(*self.scales)
         if self.short_side is not None:

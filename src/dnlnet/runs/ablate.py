@@ -16,8 +16,8 @@ from torch.utils.data import Subset
 
 from dnlnet.artifacts.load import default_device, load_network
 from dnlnet.artifacts.model_file import find_model, read_model_file
+from dnlnet.data.images import read_image_file
 from dnlnet.data.inputs import find_pictures
-from dnlnet.data.pictures import read_picture
 from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.lens.measure.ablate import TERMS, Term, ablate
 from dnlnet.lens.trace.capture import capture
@@ -154,7 +154,7 @@ def ablate_transformer(
             raise ValueError(str(problem))
         paths = list(found.paths.values())[:limit]
         transformer = _loaded(model, weights, size)
-        pixels = ((read_picture(path), None) for path in paths)
+        pixels = ((read_image_file(path), None) for path in paths)
         result = ablate_features(transformer, pixels, terms=terms, layers=layers, total=len(paths), progress=progress)
     else:
         row = labelled_data_set(data, data_set)

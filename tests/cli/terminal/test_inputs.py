@@ -7,7 +7,7 @@ from typer.testing import CliRunner, Result
 import dnlnet
 from dnlnet.cli.main import app
 from dnlnet.cli.terminal.inputs import open_inputs
-from dnlnet.data.pictures import read_picture
+from dnlnet.data.images import read_image_file
 from trees import write_image
 
 
@@ -23,7 +23,7 @@ def test_an_image_at_an_address_is_predicted_and_named_by_it(run: Path, address:
     lines = result.output.splitlines()
     assert lines[0] == f"downloading {given}"
     assert lines[1].startswith(f"{given}: ")
-    assert read_picture(tmp_path / "out" / "labels" / "a photo.png").shape == (40, 56, 3)
+    assert read_image_file(tmp_path / "out" / "labels" / "a photo.png").shape == (40, 56, 3)
     assert "1 done before" in command("predict", run, given, "-o", tmp_path / "out").output
 
 

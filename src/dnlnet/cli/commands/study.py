@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dnlnet.cli.terminal.complete import complete_recipe, complete_variant
-from dnlnet.cli.terminal.inputs import require_folder, say
+from dnlnet.cli.terminal.inputs import say
 from dnlnet.cli.terminal.options import (
     LARGEST_SEED,
     MOST_THREADS,
@@ -69,16 +69,14 @@ def study(
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.registry import match_recipes
 
-    for name in recipes:
-        match_recipes(name)
-    require_folder(data)
+    matched = [recipe for pattern in recipes for recipe in match_recipes(pattern)]
 
     from dnlnet.cli.terminal.study_table import StudyTable
     from dnlnet.runs.study import Study, plan, read_results
     from dnlnet.runs.study_report import table_of, write_study
     from dnlnet.runs.study_summary import summarise
 
-    jobs = plan(recipes, seeds, settings or [], first_seed=first_seed)
+    jobs = plan(matched, seeds, settings or [], first_seed=first_seed)
     studied = Study(out, data, cache, width, void_edges)
     problems = studied.run(jobs, processes=processes, progress=StudyTable(studied, jobs))
     results = [result for result in read_results(out) if result["recipe"] in {job.recipe.name for job in jobs}]

@@ -17,7 +17,7 @@ from dnlnet.data.check import (
     read_all,
     sizes_and_problems,
 )
-from dnlnet.data.labelled import Problem
+from dnlnet.data.problems import Problem
 from dnlnet.detection.data.objects import AnnotatedImage, Instance, InstanceImages
 from dnlnet.detection.data.outlines import count_pixels
 

@@ -21,7 +21,8 @@ from dnlnet.data.check import (
     sizes_and_problems,
 )
 from dnlnet.data.classes import IGNORE
-from dnlnet.data.labelled import LabelledImages, Problem
+from dnlnet.data.labelled import LabelledImages
+from dnlnet.data.problems import Problem
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = N
         progress: called after each pair, in their order.
 
     >>> from pathlib import Path
-    >>> from dnlnet.data.labelled import index_labels
+    >>> from dnlnet.data.decoders import index_labels
     >>> from dnlnet.segmentation.data.camvid import CLASSES
     >>> alone = Problem(Path("a.jpg"), "has no label file")
     >>> check_pixels(LabelledImages("mine", CLASSES, [], index_labels({0: 0}, "0"), [alone])).problems

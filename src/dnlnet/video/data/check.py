@@ -17,7 +17,7 @@ from dnlnet.data.check import (
     read_all,
     sizes_and_problems,
 )
-from dnlnet.data.labelled import Problem
+from dnlnet.data.problems import Problem
 from dnlnet.video.data.opening import open_video
 from dnlnet.video.data.videos import LabelledVideos, VideoEntry
 

@@ -1,4 +1,4 @@
-"""Images from files, addresses and memory as arrays of RGB."""
+"""Images from files, URLs and memory as arrays of RGB."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
@@ -8,17 +8,15 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dnlnet.data.downloads import downloaded, is_url
-from dnlnet.data.labelled import open_picture, open_rgb
-from dnlnet.data.rgb import to_rgb, upright
-from dnlnet.data.sizes import Size
+from dnlnet.data.image_files import HeightWidth, open_image, open_rgb, to_rgb, upright
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-PictureLike = Union[Path, str, Image.Image, NDArray[Any], "Tensor"]
+ImageLike = Union[Path, str, Image.Image, NDArray[Any], "Tensor"]
 
 
-def read_picture(path: Path, *, as_stored: bool = False) -> NDArray[np.uint8]:
+def read_image_file(path: Path, *, as_stored: bool = False) -> NDArray[np.uint8]:
     """Read an image file as (H, W, 3) in 0..255, upright, or with its pixels as they are stored.
 
     Every kind of image becomes RGB: see `to_rgb`. Of several pages the first is taken. A file that cannot be read
@@ -26,11 +24,11 @@ def read_picture(path: Path, *, as_stored: bool = False) -> NDArray[np.uint8]:
     """
     if not as_stored:
         return np.asarray(open_rgb(path))
-    with open_picture(path) as image:
+    with open_image(path) as image:
         return np.asarray(to_rgb(image))
 
 
-def read_pixels(image: PictureLike) -> NDArray[np.uint8]:
+def read_pixels(image: ImageLike) -> NDArray[np.uint8]:
     """A picture as (H, W, 3) in 0..255, upright, whatever it is given as.
 
     Args:
@@ -46,8 +44,8 @@ def read_pixels(image: PictureLike) -> NDArray[np.uint8]:
     if isinstance(image, Path | str):
         if is_url(image):
             with downloaded(str(image)) as path:
-                return read_picture(path)
-        return read_picture(Path(image))
+                return read_image_file(path)
+        return read_image_file(Path(image))
     if isinstance(image, Image.Image):
         return np.asarray(to_rgb(upright(image)))
     if isinstance(image, Tensor):
@@ -69,20 +67,20 @@ def read_pixels(image: PictureLike) -> NDArray[np.uint8]:
     return image if image.ndim == 3 and image.shape[2] == 3 else np.asarray(to_rgb(Image.fromarray(image)))
 
 
-def several_pictures(source: Any) -> list[Any] | None:
+def several_images(source: Any) -> list[Any] | None:
     """The pictures of a list or of a batch, an array (N, H, W, 3) or a tensor (N, 3, H, W); None if it is one.
 
-    >>> several_pictures(["a.jpg", "b.jpg"]), several_pictures("a.jpg"), len(several_pictures(np.zeros((5, 4, 6, 3))))
+    >>> several_images(["a.jpg", "b.jpg"]), several_images("a.jpg"), len(several_images(np.zeros((5, 4, 6, 3))))
     (['a.jpg', 'b.jpg'], None, 5)
     """
     several = isinstance(source, list | tuple) or (getattr(source, "ndim", None) == 4)
     return list(source) if several else None
 
 
-def resized_picture(picture: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+def resized_image(picture: NDArray[np.uint8], size: HeightWidth) -> NDArray[np.uint8]:
     """The picture (H, W, 3) at another height and width, itself if it has them.
 
-    >>> resized_picture(np.zeros((4, 6, 3), np.uint8), (2, 3)).shape
+    >>> resized_image(np.zeros((4, 6, 3), np.uint8), (2, 3)).shape
     (2, 3, 3)
     """
     if picture.shape[:2] == size:
