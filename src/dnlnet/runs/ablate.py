@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 from dnlnet.artifacts.load import default_device, load_network
-from dnlnet.artifacts.model_file import find_model, read_model_file
+from dnlnet.artifacts.model_file import ModelFile, open_model
 from dnlnet.data.images import read_image_file
 from dnlnet.data.inputs import find_pictures
 from dnlnet.engine.evaluate import evaluate as evaluate_task
@@ -67,7 +67,7 @@ class Ablation:
 
 
 def ablate_model(
-    model: str | Path,
+    model: str | Path | ModelFile,
     data: Path | str | None = None,
     *,
     split: str | None = None,
@@ -87,7 +87,7 @@ def ablate_model(
         limit: Maximum number of samples. A detector's score is over all, as if nothing were found in others.
         progress: Observer of each measurement.
     """
-    file = read_model_file(find_model(str(model)))
+    file = open_model(model)
     samples = open_test_data(file, None if data is None else Path(data), split)
     count = len(samples) if limit is None else min(limit, len(samples))
     task = file.recipe.test_task(file.classes, samples)
