@@ -17,7 +17,7 @@ from torch.utils.data import Subset
 from dnlnet.artifacts.load import default_device, load_network
 from dnlnet.artifacts.model_file import ModelFile, open_model
 from dnlnet.data.images import read_image_file
-from dnlnet.data.inputs import find_pictures
+from dnlnet.data.inputs import find_images
 from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.lens.measure.ablate import TERMS, Term, ablate
 from dnlnet.lens.trace.capture import capture
@@ -149,7 +149,7 @@ def ablate_transformer(
     if data is None and data_set is not None:
         raise ValueError(f"--data-set {data_set}: is of a data set; give its folder with --data DIR")
     if data is None:
-        found = find_pictures(images)
+        found = find_images(images)
         for problem in found.problems:
             raise ValueError(str(problem))
         paths = list(found.paths.values())[:limit]

@@ -16,7 +16,7 @@ from dnlnet.artifacts.load import TrainedModel
 from dnlnet.data.decoders import Labels
 from dnlnet.data.downloads import is_url
 from dnlnet.data.images import ImageLike, read_image_file, read_pixels, several_images
-from dnlnet.data.inputs import find_pictures
+from dnlnet.data.inputs import find_images
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.data.problems import BadFileError, Problem
 from dnlnet.lens.measure.ground_truth import BOUNDARY_WIDTH, GroundTruth
@@ -190,7 +190,7 @@ def _open(
             items = [(str(pair.image), partial(_labelled, images, index)) for index, pair in enumerate(images.pairs)]
             return _Images(items, len(images.classes), images.name)
     is_path = [isinstance(one, Path) or (isinstance(one, str) and not is_url(one)) for one in given]
-    found = find_pictures([Path(one) for one, path in zip(given, is_path, strict=True) if path])
+    found = find_images([Path(one) for one, path in zip(given, is_path, strict=True) if path])
     others = [one for one, path in zip(given, is_path, strict=True) if not path]
     for text in found.left_out:
         progress.say(f"left out: {text}")

@@ -13,7 +13,7 @@ from PIL import Image
 
 from dnlnet.data.check import (
     Contents,
-    Size,
+    WidthHeight,
     collecting,
     count_of,
     most_frequent_first,
@@ -46,7 +46,7 @@ class PixelReport:
     class_names: Sequence[str]
     class_pixels: Sequence[int]
     ignored_pixels: int
-    sizes: Mapping[Size, int]
+    sizes: Mapping[WidthHeight, int]
     problems: Sequence[Problem]
     turned_images: int = 0
     turned_masks: int = 0
@@ -114,7 +114,7 @@ def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = N
     """
     problems = list(images.problems)
     pixels = np.zeros(IGNORE + 1, dtype=np.int64)
-    sizes: Counter[Size] = Counter()
+    sizes: Counter[WidthHeight] = Counter()
     turned_images = turned_masks = 0
     for found in read_all(partial(_read, images), range(len(images)), progress):
         problems += found.problems
@@ -142,7 +142,7 @@ def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = N
 
 @dataclass(frozen=True)
 class _Found:
-    size: Size | None
+    size: WidthHeight | None
     pixels: NDArray[np.int64] | None  # of each label 0..255
     problems: list[Problem]
     image_turned: bool
