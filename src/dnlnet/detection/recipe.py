@@ -3,7 +3,6 @@
 Recipes and data sets are known without torch; methods import what needs it.
 """
 
-from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -144,6 +143,6 @@ class DetectionRecipe(Recipe):
         return ExportablePyramid(network, size) if part == "pyramid" else ExportableDetector(network, size)
 
     @classmethod
-    def check_data(cls, opened: Any, progress: Callable[[], None] | None = None) -> InstanceReport:
+    def check_data(cls, opened: Any, progress: Progress = SILENT) -> InstanceReport:
         """Read every file of a split, and look at every object."""
         return check_instances(opened, progress)

@@ -25,7 +25,7 @@ from dnlnet.lens.trace.choice import layer_number
 from dnlnet.libraries.transformer import Transformer, load_transformer
 from dnlnet.progress import SILENT, Progress
 from dnlnet.runs.evaluate import open_test_data
-from dnlnet.runs.labelled import labelled_data_set, open_split
+from dnlnet.runs.labelled import find_labelled
 from dnlnet.runs.probe import LinearProbe, PatchFeatures, PatchModel, images_of, train_probe
 from dnlnet.segmentation.metric import ConfusionMatrix
 
@@ -157,8 +157,8 @@ def ablate_transformer(
         pixels = ((read_image_file(path), None) for path in paths)
         result = ablate_features(transformer, pixels, terms=terms, layers=layers, total=len(paths), progress=progress)
     else:
-        row = labelled_data_set(data, data_set)
-        training, test = row.open(data, training_split).require_complete(), open_split(row, data, split)
+        folder = find_labelled(data, data_set)
+        training, test = folder.split(training_split), folder.split(split)
         transformer = _loaded(model, weights, size)
         probe = train_probe(transformer, training, training_limit, progress)
         result = ablate_features(

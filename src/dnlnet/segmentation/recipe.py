@@ -221,7 +221,7 @@ class SegmentationRecipe(Recipe):
         return partial(find_labels, list(DATA_SETS[self.data.name].open_all(root)[0].values()))
 
     @classmethod
-    def check_data(cls, opened: Any, progress: Callable[[], None] | None = None) -> PixelReport:
+    def check_data(cls, opened: Any, progress: Progress = SILENT) -> PixelReport:
         """Read every file of a split."""
         return check_pixels(opened, progress)
 

@@ -3,7 +3,7 @@
 Recipes and data sets are known without torch; methods import what needs it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -134,6 +134,6 @@ class VideoRecipe(Recipe):
         return ExportableVideo(network, (side, side), queries, self.data.pixels(), self.data.frames)
 
     @classmethod
-    def check_data(cls, opened: Any, progress: Callable[[], None] | None = None) -> VideoReport:
+    def check_data(cls, opened: Any, progress: Progress = SILENT) -> VideoReport:
         """Decode every video of a split."""
         return check_videos(opened, progress)

@@ -8,7 +8,7 @@ from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from dnlnet.backbones import VIDEO_BACKBONES
 from dnlnet.backbones.pixels import Pixels
-from dnlnet.fields import Deviation, Few, FrameRate, Index, Part, PartShare, Share, Text
+from dnlnet.fields import Fraction, FractionBelowOne, FrameRate, Index, Part, PixelStd, SmallInt, Text
 from dnlnet.progress import Progress
 from dnlnet.recipes.schema import IMAGENET, BackboneModel, DataPart, require_rising
 from dnlnet.video.data.clips import Clip
@@ -29,7 +29,7 @@ class VideoClassifierModel(BackboneModel):
     backbone: str = "slow_only_r50"
     preset: str = "slowfast"
     placement: Mapping[str, tuple[Index, ...]] | None = None  # stage -> residual blocks; None for the paper's
-    dropout: PartShare = 0.5
+    dropout: FractionBelowOne = 0.5
 
     def build(self, classes: int, pretrained: bool, progress: Progress) -> "VideoClassifier":
         """Build the network for so many classes."""
@@ -65,14 +65,14 @@ class VideoData(DataPart):
     """Data set, its splits, the sampling of clips, and their augmentation."""
 
     name: Text = "kinetics"
-    frames: Few = 8
-    stride: Few = 8  # frames between those of a clip
+    frames: SmallInt = 8
+    stride: SmallInt = 8  # frames between those of a clip
     rate: FrameRate = 30.0  # frames per second at which videos are sampled
-    short_sides: tuple[Few, Few] = (256, 320)
-    crop: Few = 224
-    flip: Share = 0.5
-    mean: tuple[Share, Share, Share] = (0.45, 0.45, 0.45)  # of pixels in 0..1
-    deviation: tuple[Deviation, Deviation, Deviation] = (0.225, 0.225, 0.225)
+    short_sides: tuple[SmallInt, SmallInt] = (256, 320)
+    crop: SmallInt = 224
+    flip: Fraction = 0.5
+    mean: tuple[Fraction, Fraction, Fraction] = (0.45, 0.45, 0.45)  # of pixels in 0..1
+    deviation: tuple[PixelStd, PixelStd, PixelStd] = (0.225, 0.225, 0.225)
 
     @field_validator("short_sides")
     @classmethod
@@ -98,8 +98,8 @@ class VideoData(DataPart):
 class Views(Part):
     """Views of a video in testing: clips spread over its length, crops spread over its longer side."""
 
-    clips: Few = 10
+    clips: SmallInt = 10
     crops: Annotated[int, Field(strict=True, ge=1, le=1000)] = 3
-    short_side: Few = 256
+    short_side: SmallInt = 256
     # Files of earlier versions call it at_once.
-    views_per_batch: Annotated[Few, Field(validation_alias=AliasChoices("views_per_batch", "at_once"))] = 8
+    views_per_batch: Annotated[SmallInt, Field(validation_alias=AliasChoices("views_per_batch", "at_once"))] = 8

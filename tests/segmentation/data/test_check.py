@@ -8,6 +8,7 @@ from dnlnet.data.labelled import LabelledImages
 from dnlnet.segmentation.data.camvid import camvid
 from dnlnet.segmentation.data.check import PixelReport, check_pixels, require_labels
 from dnlnet.segmentation.data.folder import folder
+from observer import Recorder
 from trees import camvid_tree, colour_folder_tree, folder_tree, truncate, write_image, write_labels
 
 
@@ -110,11 +111,11 @@ def test_without_readable_labels_the_shares_are_zero(images: LabelledImages) -> 
     assert len(report.problems) == 2
 
 
-def test_progress_is_called_once_for_each_pair(images: LabelledImages) -> None:
+def test_progress_advances_once_for_each_pair(images: LabelledImages) -> None:
     truncate(images.pairs[0].image)
-    calls: list[None] = []
-    check_pixels(images, progress=lambda: calls.append(None))
-    assert len(calls) == 2
+    recorder = Recorder()
+    check_pixels(images, recorder)
+    assert [step[1:3] for step in recorder.steps] == [(1, 2), (2, 2)]
 
 
 def test_the_report_survives_json(images: LabelledImages) -> None:

@@ -23,6 +23,7 @@ from dnlnet.data.check import (
 from dnlnet.data.classes import IGNORE
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.data.problems import Problem
+from dnlnet.progress import SILENT, Progress
 
 
 @dataclass(frozen=True)
@@ -98,12 +99,12 @@ class PixelReport:
         ]
 
 
-def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = None) -> PixelReport:
+def check_pixels(images: LabelledImages, progress: Progress = SILENT) -> PixelReport:
     """Read all files; a bad one becomes a problem of the report and does not stop it.
 
     Args:
         images: what to read.
-        progress: called after each pair, in their order.
+        progress: Observer of the pairs.
 
     >>> from pathlib import Path
     >>> from dnlnet.data.decoders import index_labels
@@ -116,7 +117,7 @@ def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = N
     pixels = np.zeros(IGNORE + 1, dtype=np.int64)
     sizes: Counter[WidthHeight] = Counter()
     turned_images = turned_masks = 0
-    for found in read_all(partial(_read, images), range(len(images)), progress):
+    for found in read_all(partial(_read, images), range(len(images)), images.name, progress):
         problems += found.problems
         if found.size is not None:
             sizes[found.size] += 1
