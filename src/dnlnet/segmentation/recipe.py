@@ -56,8 +56,8 @@ class SegmentationRecipe(Recipe):
     score_files = ("picture",)
     card = HubCard(
         "image-segmentation",
-        "picture.jpg",
-        'model.predict("picture.jpg").overlay()  # (H, W, 3), the classes over the image',
+        "image.jpg",
+        'model.predict("image.jpg").overlay()  # (H, W, 3), the classes over the image',
     )
     sources = SOURCES
 
@@ -119,7 +119,7 @@ class SegmentationRecipe(Recipe):
             return SceneSamples(count, data.crop, HELD_OUT_SEED + 1 + run.seed)
         images = self.open(run.data, split)
         self._require_class_weights(images.classes)
-        require_labels(images.require_complete(), run.progress.say)
+        require_labels(images.require_complete(), run.progress)
         run.progress.say(f"{images.name}: {len(images)} images to train on")
         if isinstance(self.model, Frozen) and not self._trains_backbone(phase):
             views, detail = data.feature_views(), self.model.detail is not None
