@@ -22,7 +22,8 @@ from dnlnet.bench.block import describe_machine
 from dnlnet.bench.timing import compare_times
 from dnlnet.cli.terminal.tables import print_table
 from dnlnet.data.classes import IGNORE
-from dnlnet.data.labelled import LabelledImages, Pair, index_labels
+from dnlnet.data.decoders import index_labels
+from dnlnet.data.labelled import LabelledImages, Pair
 from dnlnet.data.transforms import PADDING, Augmentation
 from dnlnet.files import write_json
 from dnlnet.segmentation.data.samples import Draw, TrainingCrops

@@ -41,7 +41,7 @@ class Family:
 
 
 def _network(network: nn.Module) -> nn.Module:
-    """With weights that are large enough for attention to differ from a plain mean."""
+    """Scale the weights until attention differs from a plain mean."""
     generator = torch.Generator().manual_seed(0)
     for parameter in network.parameters():
         nn.init.normal_(
@@ -55,7 +55,7 @@ def _pixels(height: int, width: int, batch: int = 2) -> Tensor:
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
-    """In double precision, the same every time."""
+    """Return the same random numbers in double precision on every call."""
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 

@@ -1,6 +1,6 @@
-"""Networks of other code bases: their tensors by their names, and their functions written out on those tensors.
+"""Networks of other code bases: names and shapes of their tensors, and their forward passes in plain PyTorch.
 
-The shapes are theirs up to `Size`, so that small networks stand for large ones.
+`Size` scales the shapes, so that small networks can stand for large ones.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ SMALL = Size((1, 1, 2, 3), (8, 16, 20, 24), head=12, auxiliary=10, classes=5)
 
 
 def use_small_backbones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the families know ResNets of the size `SMALL`."""
+    """Register ResNets of the size `SMALL`."""
     options = {"layers": SMALL.blocks, "channels": SMALL.widths}
     for family, name in ((mmseg, "resnet50c"), (torchcv, "resnet50s")):
         row = BackboneRow(name, (8, 16, 32), r"layer\d\.\d+", options, bottlenecks=True)
@@ -44,7 +44,7 @@ def use_small_backbones(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def filled(shapes: Shapes, device: str = "cpu", seed: int = 0) -> State:
-    """Numbers of a size that keeps features near 1; variances are positive."""
+    """Fill tensors with random numbers that keep features near 1; variances are positive."""
     generator = torch.Generator().manual_seed(seed)
     if device == "meta":
         return {name: torch.empty(shape, device="meta") for name, shape in shapes}

@@ -1,4 +1,4 @@
-"""What the video networks of other code bases share, written out in plain PyTorch."""
+"""Building blocks of the video networks of other code bases, in plain PyTorch."""
 
 from collections.abc import Iterable, Iterator
 
@@ -21,7 +21,7 @@ def norm_shapes(name: str, channels: int) -> Shapes:
 
 
 def filled(shapes: Iterable[tuple[str, tuple[int, ...]]]) -> State:
-    """Random numbers, in the statistics of norms too, that keep activations in size."""
+    """Fill tensors with random numbers that keep the scale of activations, norm statistics included."""
     generator = torch.Generator().manual_seed(0)
     state = {}
     for name, shape in shapes:

@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dnlnet import files
+from dnlnet import files, locks
 from dnlnet.cli import main as cli
 from dnlnet.files import write_json
 from dnlnet.lens.measure import theory
@@ -234,7 +234,7 @@ def test_a_signal_ends_a_command_which_cleans_up(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    release = files._release_folder
+    release = locks._release_folder
 
     def interrupted(*arguments: Any) -> None:
         if place == "release":
@@ -248,7 +248,7 @@ def test_a_signal_ends_a_command_which_cleans_up(
                 signal.raise_signal(number)
         pytest.fail("the signal was lost")
 
-    monkeypatch.setattr(files, "_release_folder", interrupted)
+    monkeypatch.setattr(locks, "_release_folder", interrupted)
     monkeypatch.setattr(cli, "app", work)
     for number in signals:
         signal.signal(number, signal.SIG_DFL)

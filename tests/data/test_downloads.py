@@ -10,7 +10,7 @@ from PIL import Image
 
 from dnlnet.data import downloads
 from dnlnet.data.downloads import download
-from dnlnet.data.pictures import read_pixels
+from dnlnet.data.images import read_pixels
 
 COLOURS = np.array([[[0, 51, 102], [153, 204, 255]], [[255, 0, 0], [1, 2, 3]]], dtype=np.uint8)
 
@@ -19,7 +19,7 @@ def test_a_picture_is_downloaded_from_its_address(address: str, tmp_path: Path) 
     Image.fromarray(COLOURS).save(tmp_path / "a picture.png")
     (tmp_path / "text.png").write_text("no picture")
     assert np.array_equal(read_pixels(f"{address}/a%20picture.png"), COLOURS)
-    with pytest.raises(ValueError, match=rf"^{address}/text.png: is not a picture"):
+    with pytest.raises(ValueError, match=rf"^{address}/text.png: is not an image"):
         read_pixels(f"{address}/text.png")
     with pytest.raises(FileNotFoundError, match=rf"^{address}/none.png: cannot be downloaded .*404"):
         read_pixels(f"{address}/none.png")

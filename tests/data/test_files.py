@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from dnlnet.data.decoders import index_labels
 from dnlnet.data.files import file_fault, text_lines
-from dnlnet.data.labelled import LabelledImages, Pair, index_labels
-from dnlnet.data.pictures import read_picture
+from dnlnet.data.images import read_image_file
+from dnlnet.data.labelled import LabelledImages, Pair
 from dnlnet.detection.data.coco import open_coco_file
 from dnlnet.segmentation.data.camvid import camvid
 from dnlnet.segmentation.data.folder import read_classes
@@ -29,7 +30,7 @@ PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
     "pipe": (os.mkfifo, "is a pipe; expected a file"),
     "socket": (listen, "is a socket; expected a file"),
     "device": (lambda path: path.symlink_to("/dev/zero"), "is a device; expected a file"),
-    "dangling": (lambda path: path.symlink_to("gone.png"), "is a link to gone.png, which is not there"),
+    "dangling": (lambda path: path.symlink_to("gone.png"), "is a link to gone.png, which does not exist"),
     "loop": (lambda path: path.symlink_to(path.name), "cannot be read: Too many levels of symbolic links"),
 }
 
@@ -41,7 +42,7 @@ def labels(path: Path) -> object:
 
 # From a folder to the place of a file in it, and what reads it.
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "picture": ("a.png", read_picture),
+    "picture": ("a.png", read_image_file),
     "labels": ("a.png", labels),
     "coco": ("a.json", lambda path: open_coco_file(path, path.parent)),
     "classes": ("classes.yaml", read_classes),

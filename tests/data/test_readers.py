@@ -11,8 +11,10 @@ from PIL import Image
 
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes, spread_colours
-from dnlnet.data.labelled import BadFileError, LabelledImages, Pair, index_labels
-from dnlnet.data.pictures import read_picture
+from dnlnet.data.decoders import index_labels
+from dnlnet.data.images import read_image_file
+from dnlnet.data.labelled import LabelledImages, Pair
+from dnlnet.data.problems import BadFileError
 from dnlnet.segmentation.data.check import check_pixels
 from dnlnet.segmentation.data.features import Extractor, WholeFeatures, maps_and_labels
 from dnlnet.segmentation.data.samples import WholeImages
@@ -49,7 +51,7 @@ def one_pair(path: Path) -> LabelledImages:
 
 
 READERS: dict[str, Callable[[Path], Pixels]] = {
-    "predict": read_picture,
+    "predict": read_image_file,
     "train": lambda path: np.asarray(one_pair(path).open_image(0)),
     "features": features_pixels,
     "frames": lambda path: FrameFolder(path.parent).frames([0.0])[0],
@@ -169,4 +171,4 @@ def test_a_mask_of_another_shape_is_still_refused(tmp_path: Path) -> None:
 def test_numbers_of_an_unclear_range_are_refused(values: list[float], said: str, tmp_path: Path) -> None:
     Image.fromarray(np.array([values], dtype=np.float32)).save(tmp_path / "a.tif")
     with pytest.raises(BadFileError, match=f"a.tif: cannot be read: its pixels hold {said}"):
-        read_picture(tmp_path / "a.tif")
+        read_image_file(tmp_path / "a.tif")

@@ -7,7 +7,7 @@ from unicodedata import normalize
 import pytest
 
 from coco_trees import WIDE, annotation, edit, write_coco
-from dnlnet.data.labelled import Problem
+from dnlnet.data.problems import Problem
 from dnlnet.detection.data.coco import open_coco_file
 from dnlnet.segmentation.data.camvid import camvid
 from dnlnet.segmentation.data.folder import folder

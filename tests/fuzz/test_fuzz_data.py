@@ -20,8 +20,9 @@ from PIL import Image
 
 from coco_trees import coco_tree
 from dnlnet.data.classes import Classes, spread_colours
-from dnlnet.data.labelled import LabelledImages, Pair, colour_labels, index_labels
-from dnlnet.data.pictures import read_picture
+from dnlnet.data.decoders import colour_labels, index_labels
+from dnlnet.data.images import read_image_file
+from dnlnet.data.labelled import LabelledImages, Pair
 from dnlnet.detection.data.check import check_instances
 from dnlnet.detection.data.coco import open_coco_file
 from dnlnet.detection.data.samples import TrainingInstances
@@ -213,7 +214,7 @@ def test_any_change_of_an_image_is_read_or_refused(
     numbers = LabelledImages("mine", classes, [Pair(path, path)], index_labels({0: 0, 1: 1, 2: 2}, "0..2"))
     colours = LabelledImages("mine", classes, [Pair(path, path)], colour_labels({(0, 0, 0): 0}), colour_labels=True)
     for read in (
-        lambda: read_picture(path),
+        lambda: read_image_file(path),
         lambda: numbers.decoded(0, numbers.open_labels(0)),
         lambda: colours.decoded(0, colours.open_labels(0)),
     ):

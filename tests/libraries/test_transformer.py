@@ -1,4 +1,4 @@
-"""Transformers of other libraries: they see what their libraries show them, and bad input is told in a sentence."""
+"""Transformers see images as their libraries prepare them, and bad input is explained in one sentence."""
 
 import json
 import shutil
@@ -19,6 +19,7 @@ from timm.data import create_transform, resolve_model_data_config
 from torch import Tensor, nn
 from torchvision import models
 
+import dnlnet
 from dnlnet.lens.trace.capture import capture
 from dnlnet.lens.trace.choice import LayerChoice
 from dnlnet.libraries.transformer import is_transformer_name, load_transformer
@@ -32,7 +33,7 @@ def noise(height: int, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Files of weights of timm's smallest ViT: whole, as a checkpoint, without classifier, and damaged."""
+    """Return weight files of timm's smallest ViT: whole, as a checkpoint, without classifier, and damaged."""
     folder = tmp_path_factory.mktemp("weights")
     torch.manual_seed(0)
     state = timm.create_model(TINY).state_dict()
@@ -48,7 +49,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return paths
 
 
-def test_names_of_other_libraries_are_told_from_files() -> None:
+def test_names_of_other_libraries_differ_from_files() -> None:
     assert all(map(is_transformer_name, ("timm:a", "torchvision:b", "transformers:c/d", "timm:")))
     assert not any(map(is_transformer_name, ("timm", "runs/timm:a", "C:/models/dnl", Path("street"))))
 
@@ -81,15 +82,15 @@ def test_the_network_is_the_library_s_own_with_the_file_s_weights(kind: str, wei
     assert model.notes == []
 
 
-def test_a_file_may_lack_the_classifier_and_that_is_said(weights: dict[str, Path]) -> None:
+def test_a_file_may_lack_the_classifier_with_a_note(weights: dict[str, Path]) -> None:
     (note,) = load_transformer(f"timm:{TINY}", weights["headless.safetensors"]).notes
     assert "no weights for head.weight, head.bias, after the last attention" in note
 
 
 @pytest.mark.parametrize(
-    ("picture", "size", "seen"),
+    ("image", "size", "seen"),
     [
-        ((360, 480), None, (192, 256)),  # not more pixels than in training
+        ((360, 480), None, (192, 256)),  # at most the pixels of training
         ((60, 100), None, (80, 128)),
         ((64, 96), None, (64, 96)),
         ((1, 1000), None, (16, 1024)),
@@ -97,16 +98,16 @@ def test_a_file_may_lack_the_classifier_and_that_is_said(weights: dict[str, Path
         ((64, 96), (48, 80), (48, 80)),
     ],
 )
-def test_pictures_keep_their_aspect_in_multiples_of_the_patch(
-    picture: tuple[int, int], size: int | tuple[int, int] | None, seen: tuple[int, int]
+def test_images_keep_their_aspect_in_multiples_of_the_patch(
+    image: tuple[int, int], size: int | tuple[int, int] | None, seen: tuple[int, int]
 ) -> None:
     model = load_transformer(f"timm:{TINY}", "none", size)
-    assert tuple(model.prepare(noise(*picture)).shape) == (1, 3, *seen)
-    told = f"sees images of {picture[1]} x {picture[0]} pixels as {seen[1]} x {seen[0]}, multiples of 16"
-    assert [told in note for note in model.notes] == [False, *([True] if picture != seen else [])]
+    assert tuple(model.prepare(noise(*image)).shape) == (1, 3, *seen)
+    told = f"sees images of {image[1]} x {image[0]} pixels as {seen[1]} x {seen[0]}, multiples of 16"
+    assert [told in note for note in model.notes] == [False, *([True] if image != seen else [])]
 
 
-def test_views_are_of_the_whole_picture_and_name_layer_and_head() -> None:
+def test_views_are_of_the_whole_image_and_name_layer_and_head() -> None:
     model = load_transformer(f"timm:{TINY}", "none", layers=[2, "blocks.11.attn"], heads="all")
     views = model.attention_views("vit", noise(32, 48))
     assert [view.title for view in views[:2]] == [
@@ -120,7 +121,7 @@ def test_views_are_of_the_whole_picture_and_name_layer_and_head() -> None:
 
 
 @pytest.mark.parametrize("name", ["timm:swin_tiny_patch4_window7_224", "torchvision:vit_b_32"])
-def test_networks_of_one_size_see_every_picture_at_it_and_say_so(name: str) -> None:
+def test_networks_of_one_size_resize_every_image_with_a_note(name: str) -> None:
     model = load_transformer(name, "none", layers=[0])
     (view,) = model.attention_views("net", noise(40, 100))
     assert view.terms.size in ((56, 56), (7, 7))
@@ -129,7 +130,7 @@ def test_networks_of_one_size_see_every_picture_at_it_and_say_so(name: str) -> N
         load_transformer(name, "none", 64)
 
 
-def test_many_sizes_are_told_in_few_lines() -> None:
+def test_many_sizes_give_few_notes() -> None:
     model = load_transformer(f"timm:{TINY}", "none")
     for width in range(20, 30):
         model.prepare(noise(16, width))
@@ -160,17 +161,19 @@ def test_many_sizes_are_told_in_few_lines() -> None:
         ("timm:vit_tiny_patch16_18x2", "none", "unknown model of timm"),
     ],
 )
-def test_bad_names_and_weights_are_told(name: str, given: str | None, message: str, weights: dict[str, Path]) -> None:
+def test_bad_names_and_weights_are_refused(
+    name: str, given: str | None, message: str, weights: dict[str, Path]
+) -> None:
     with pytest.raises(ValueError, match=message):
         load_transformer(name, weights.get(given or "", None if given is None else Path(given)))
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no such file"):
         load_transformer(f"timm:{TINY}", tmp_path / "gone.pth")
 
 
-def test_a_network_without_attention_says_so() -> None:
+def test_a_network_without_attention_is_refused() -> None:
     with pytest.raises(ValueError, match=r"timm:resnet18: has no attention of the kind softmax\(query.key\)"):
         load_transformer("timm:resnet18", "none").look(noise(32, 32))
 
@@ -183,7 +186,7 @@ def test_a_network_without_attention_says_so() -> None:
         (LayerChoice([0], 3), "there is no head 3; it has 3, counted from 0"),
     ],
 )
-def test_layers_and_heads_that_are_not_there_are_told(choice: LayerChoice, message: str) -> None:
+def test_layers_and_heads_that_are_not_there_are_refused(choice: LayerChoice, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load_transformer(f"timm:{TINY}", "none", layers=choice.layers, heads=choice.heads).attention_views(
             "vit", noise(32, 32)
@@ -191,7 +194,7 @@ def test_layers_and_heads_that_are_not_there_are_told(choice: LayerChoice, messa
 
 
 @pytest.mark.parametrize(("size", "message"), [(0, "above 0"), ((20, 32), "multiples of"), (-3, "above 0")])
-def test_sizes_that_cannot_be_are_told(size: Any, message: str) -> None:
+def test_sizes_that_cannot_be_are_refused(size: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load_transformer(f"timm:{TINY}", "none", size)
 
@@ -221,7 +224,7 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Windowed(nn.Module):
-    """Attention inside of the four quarters of a map, which nobody says."""
+    """Attention inside the four quarters of a map, without a declared layout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -233,7 +236,7 @@ class Windowed(nn.Module):
         return self.attention(tokens, tokens, tokens)[0]
 
 
-def test_windows_of_unknown_places_are_not_taken_for_the_picture() -> None:
+def test_unknown_windows_are_not_mistaken_for_the_image() -> None:
     model = Windowed().eval()
     with capture(model) as attention:
         model(torch.rand(1, 3, 16, 16))
@@ -242,28 +245,38 @@ def test_windows_of_unknown_places_are_not_taken_for_the_picture() -> None:
         layer.maps([(0, 0)])
 
 
+def test_a_loaded_transformer_profiles_and_draws_images(tmp_path: Path) -> None:
+    model = load_transformer(f"timm:{TINY}", "none", layers=[0, 5])
+    profile = model.profile(noise(32, 48))
+    assert len(profile.layers()) == 12
+    Image.fromarray(noise(32, 48)).save(tmp_path / "a.png")
+    drawn = model.attend([tmp_path / "a.png", noise(48, 32)], queries=[(3, 4)])
+    assert len(drawn.figures) == 2
+    assert dnlnet.attend(model, noise(32, 48)).shown == 1
+
+
 # ---- transformers
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tiny models as `save_pretrained` writes them."""
+    """Return a folder of tiny models as `save_pretrained` writes them."""
     transformers = pytest.importorskip("transformers", reason="transformers not installed")
     transformers.utils.logging.disable_progress_bar()
     where: Path = tmp_path_factory.mktemp("transformers")
     small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    picture = small | {"image_size": 32, "patch_size": 8}
+    image = small | {"image_size": 32, "patch_size": 8}
     torch.manual_seed(0)
-    vit = transformers.ViTForImageClassification(transformers.ViTConfig(**picture))
+    vit = transformers.ViTForImageClassification(transformers.ViTConfig(**image))
     vit.save_pretrained(where / "vit")
     transformers.ViTImageProcessorPil(image_mean=[0.1, 0.2, 0.3], image_std=[0.4, 0.5, 0.6]).save_pretrained(
         where / "vit"
     )
-    transformers.Dinov2Model(transformers.Dinov2Config(**picture)).save_pretrained(where / "dinov2")
+    transformers.Dinov2Model(transformers.Dinov2Config(**image)).save_pretrained(where / "dinov2")
     bert = transformers.BertModel(transformers.BertConfig(**small, vocab_size=50))
     bert.save_pretrained(where / "bert")
     text = small | {"vocab_size": 50, "bos_token_id": 1, "eos_token_id": 2}
-    clip = transformers.CLIPModel(transformers.CLIPConfig(text_config=text, vision_config=picture, projection_dim=8))
+    clip = transformers.CLIPModel(transformers.CLIPConfig(text_config=text, vision_config=image, projection_dim=8))
     clip.save_pretrained(where / "clip")
     (where / "damaged").mkdir()
     (where / "damaged" / "config.json").write_text("{")
@@ -297,10 +310,10 @@ def test_a_folder_s_weights_and_preprocessing_are_used(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["dinov2", "clip"])
-def test_other_families_see_pictures_of_any_aspect(name: str, folder: Path) -> None:
+def test_other_families_see_images_of_any_aspect(name: str, folder: Path) -> None:
     model = load_transformer(f"transformers:{folder / name}")
     views = model.attention_views(name, noise(24, 40))
-    assert [view.terms.size for view in views] == [(3, 5), (3, 5)]  # no more pixels than it was made for
+    assert [view.terms.size for view in views] == [(3, 5), (3, 5)]  # at most the pixels of its training size
     assert "does not declare how pixels are normalised" in model.notes[0]
 
 
@@ -329,12 +342,12 @@ def test_weights_of_a_file_are_put_into_a_folder_s_network(folder: Path) -> None
         ("colourless", "cannot be divided by a std of 0"),
     ],
 )
-def test_folders_that_will_not_do_are_told(name: str, message: str, folder: Path) -> None:
+def test_bad_folders_are_refused(name: str, message: str, folder: Path) -> None:
     with pytest.raises(ValueError, match=message):
         load_transformer(f"transformers:{folder / name}")
 
 
-def test_a_folder_that_is_not_there_is_told(folder: Path) -> None:
+def test_a_missing_folder_is_refused(folder: Path) -> None:
     with pytest.raises(OSError, match="give a local copy: transformers:FOLDER"):
         load_transformer(f"transformers:{folder / 'gone'}")
 

@@ -16,7 +16,7 @@ from trees import camvid_tree, write_image
 
 
 class SmallTransformer:
-    """A small transformer in the place of one with weights."""
+    """Small stand-in for a downloaded transformer."""
 
     notes = ("weights are random",)
 
@@ -119,7 +119,7 @@ def test_scores_of_a_model_without_its_terms(tmp_path: Path) -> None:
     scores = dnlnet.evaluate("street", root)
     assert scores is not None
     assert found.whole == scores.values
-    assert found.layers == [None]  # of one block, all layers are this one
+    assert found.layers == [None]  # the only block is all layers
     assert found.images == 1
     assert any(effect.values != found.whole for effect in found.effects)
     assert [effect.term for effect in found.effects] == list(TERMS)
@@ -153,6 +153,6 @@ def test_the_command_on_one_of_our_models(tmp_path: Path) -> None:
         (["street", "a.png"], "pictures: is for transformers of other libraries"),
     ],
 )
-def test_what_cannot_be_done_is_said(arguments: list[str], problem: str) -> None:
+def test_bad_options_are_refused(arguments: list[str], problem: str) -> None:
     with pytest.raises((ValueError, OSError), match=problem):
         run("ablate", *arguments)

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from dnlnet.lens.measure.consistency import RANDOM
+from dnlnet.libraries.transformer import load_transformer
+from dnlnet.progress import SILENT
 from dnlnet.runs.consistency import consistency
 from dnlnet.runs.profile import profile
 from trees import camvid_tree
@@ -15,7 +17,7 @@ def test_a_transformer_has_a_row_for_each_layer_the_mean_over_heads(tmp_path: Pa
     root = camvid_tree(tmp_path / "camvid")
     torch.manual_seed(0)
     found = consistency([VIT], root, weights="none", width=3)
-    torch.manual_seed(0)  # for the same random weights
+    torch.manual_seed(0)  # the same random weights
     profiled = profile(VIT, data=root, weights="none", width=3)
     assert found.images == profiled.images
     assert list(found.rows) == [*(f"{VIT}: blocks.{layer}.attn" for layer in range(12)), RANDOM]
@@ -23,6 +25,17 @@ def test_a_transformer_has_a_row_for_each_layer_the_mean_over_heads(tmp_path: Pa
         for name in ("pair_within", "pair_boundary", "unary_boundary"):
             assert row[name].mean == pytest.approx(layer.average(name).mean)
             assert row[name].error == pytest.approx(layer.average(name).error, abs=1e-7)
+
+
+def test_the_result_draws_itself_and_becomes_json(tmp_path: Path) -> None:
+    root = camvid_tree(tmp_path / "camvid")
+    vit = load_transformer(VIT, "none")
+    found = consistency(vit, root, width=3, limit=1, progress=SILENT)
+    assert found.to_json()["rows"][RANDOM]["pair_within"]["error"] is None  # a single image has no standard error
+    assert found.to_json()["width"] == 3
+    assert list(found.to_json()["images"][0]) == ["image", *found.rows]
+    assert len(found.plot().axes[0].patches) == 3 * 12
+    assert repr(found).startswith("Consistency(1 images: ")
 
 
 @pytest.mark.parametrize(
@@ -34,6 +47,6 @@ def test_a_transformer_has_a_row_for_each_layer_the_mean_over_heads(tmp_path: Pa
         (["street"], {"data": "x", "weights": "none"}, "are for transformers of other libraries"),
     ],
 )
-def test_what_cannot_be_compared_is_told(models: list[str], options: dict[str, str], message: str) -> None:
+def test_incomparable_models_are_refused(models: list[str], options: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         consistency(models, **options)

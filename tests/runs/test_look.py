@@ -42,7 +42,7 @@ def test_the_application_shows_few_layers_or_the_chosen_ones(tmp_path: Path) -> 
     assert len(chosen.open(tmp_path / "a.png").views) == 5
 
 
-def test_the_application_does_not_start_without_something_to_see() -> None:
+def test_the_application_needs_attention_to_show() -> None:
     with pytest.raises(ValueError, match="has no attention"):
         open_explorer("timm:resnet18", weights="none")
     with pytest.raises(ValueError, match="there is no attention layer 40"):

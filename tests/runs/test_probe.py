@@ -29,7 +29,7 @@ def test_pixels_are_predicted_from_patches() -> None:
     assert probe.predict(patches, (2, 8))[:, [0, 1, 6, 7]].tolist() == [[0, 0, 1, 1]] * 2
 
 
-def test_patches_of_one_class_teach_nothing() -> None:
+def test_patches_of_one_class_are_refused() -> None:
     with pytest.raises(ValueError, match="are of one class"):
         fit_probe(torch.randn(5, 2), torch.zeros(5, dtype=torch.int64), classes=2)
 

@@ -18,6 +18,8 @@ import dnlnet
 from dnlnet.cli.main import app
 from dnlnet.engine.train import Outcome
 from dnlnet.progress import SILENT
+from dnlnet.recipes.schema import Recipe
+from dnlnet.registry import find_recipe
 from dnlnet.runs import study as study_module
 from dnlnet.runs.study import RESULTS, Study, StudyStoppedError, plan, read_results, run_job
 from dnlnet.runs.study_report import report_study
@@ -25,6 +27,10 @@ from dnlnet.runs.study_summary import summarise
 from dnlnet.signals import StopSignal
 
 SHORT = ["data.crop=[32, 32]", "schedule.iterations=2", "schedule.batch=2", "training.evaluate_every=2"]
+
+
+def recipes(*names: str) -> list[Recipe]:
+    return [find_recipe(name) for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +78,7 @@ def test_a_result_is_that_of_the_run(study: Path) -> None:
 
 
 def test_a_network_without_a_block_has_scores_alone(tmp_path: Path) -> None:
-    jobs = plan(["scenes-tiny-baseline"], 1, SHORT)
+    jobs = plan(recipes("scenes-tiny-baseline"), 1, SHORT)
     assert Study(tmp_path).run(jobs, processes=1) == []
     (result,) = read_results(tmp_path)
     assert 0 < result["scores"]["miou"] < 1
@@ -83,7 +89,7 @@ def test_a_network_without_a_block_has_scores_alone(tmp_path: Path) -> None:
 
 def test_what_is_done_is_not_run_again(study: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (study / RESULTS).iterdir()}
-    jobs = plan(["scenes-tiny-nl", "scenes-tiny-dnl"], 2, SHORT)
+    jobs = plan(recipes("scenes-tiny-nl", "scenes-tiny-dnl"), 2, SHORT)
     progress = Mock(track=Mock(side_effect=lambda *_, **__: pytest.fail("run again")))
     assert Study(study).run(jobs, progress=progress) == []
     assert {path: path.stat().st_mtime_ns for path in (study / RESULTS).iterdir()} == before
@@ -91,7 +97,7 @@ def test_what_is_done_is_not_run_again(study: Path) -> None:
 
 def test_other_boundaries_are_measured_anew_without_training(study: Path, tmp_path: Path) -> None:
     shutil.copytree(study, tmp_path / "copy")
-    jobs = plan(["scenes-tiny-dnl"], 1, SHORT)
+    jobs = plan(recipes("scenes-tiny-dnl"), 1, SHORT)
     assert Study(tmp_path / "copy", width=4, void_edges=True).run(jobs, processes=1) == []
     before, after = (
         json.loads((folder / RESULTS / "scenes-tiny-dnl-0.json").read_text()) for folder in (study, tmp_path / "copy")
@@ -102,7 +108,7 @@ def test_other_boundaries_are_measured_anew_without_training(study: Path, tmp_pa
 
 
 def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) -> None:
-    jobs = plan(["scenes-tiny-nl", "scenes-tiny-dnl"], 1, SHORT)
+    jobs = plan(recipes("scenes-tiny-nl", "scenes-tiny-dnl"), 1, SHORT)
     (tmp_path / "runs" / "scenes-tiny-nl-0").mkdir(parents=True)
     (tmp_path / "runs" / "scenes-tiny-nl-0" / "diary.txt").write_text("mine")
     (problem,) = Study(tmp_path).run(jobs, processes=1)
@@ -112,7 +118,7 @@ def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) 
 
 
 def test_a_run_that_a_signal_stops_ends_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (job,) = plan(["scenes-tiny-nl"], 1, SHORT)
+    (job,) = plan(recipes("scenes-tiny-nl"), 1, SHORT)
     arguments = (job, Study(tmp_path))
     for train, said in (
         (lambda *_, **__: Outcome(1, False, None, 15), "stopped after iteration 1; the same command resumes it"),
@@ -135,7 +141,7 @@ def test_a_signal_to_the_study_alone_is_passed_on_to_its_runs(
     monkeypatch.setattr(study_module, "as_completed", Mock(side_effect=StopSignal(143)))
     monkeypatch.setattr(study_module.multiprocessing, "active_children", lambda: [process])
     with pytest.raises(StopSignal):
-        Study(tmp_path).run(plan(["scenes-tiny-nl"], 1, SHORT))
+        Study(tmp_path).run(plan(recipes("scenes-tiny-nl"), 1, SHORT))
     process.terminate.assert_called_once_with()
 
 
@@ -166,14 +172,14 @@ def _children(parent: int) -> list[str]:
 
 
 def test_a_result_of_other_settings_is_not_taken_for_this_one(study: Path) -> None:
-    jobs = plan(["scenes-tiny-nl"], 1, [*SHORT, "optim.lr=0.001"])
+    jobs = plan(recipes("scenes-tiny-nl"), 1, [*SHORT, "optim.lr=0.001"])
     with pytest.raises(ValueError, match=r"scenes-tiny-nl-0\.json: this run has other settings"):
         Study(study).run(jobs)
 
 
 def test_recipes_of_two_tasks_are_no_study() -> None:
     with pytest.raises(ValueError, match="compares recipes of one task"):
-        plan(["scenes-tiny-nl", "ucf6-r50-nl"], 1)
+        plan(recipes("scenes-tiny-nl", "ucf6-r50-nl"), 1)
 
 
 def test_results_are_read_from_the_folder_and_from_study_json(study: Path) -> None:
@@ -184,7 +190,7 @@ def test_results_are_read_from_the_folder_and_from_study_json(study: Path) -> No
 
 def test_an_empty_study_says_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no run has finished"):
-        report_study(tmp_path, plan(["scenes-tiny-nl"], 1), "dnlnet study")
+        report_study(tmp_path, plan([find_recipe("scenes-tiny-nl")], 1), "dnlnet study")
 
 
 def test_the_function_reports_what_the_command_does(study: Path) -> None:

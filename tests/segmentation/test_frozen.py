@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 import dnlnet
 from dnlnet.backbones import Backbone
 from dnlnet.backbones.pixels import normalised
-from dnlnet.data.labelled import BadFileError
+from dnlnet.data.problems import BadFileError
 from dnlnet.engine.log import read_log
 from dnlnet.recipes.schema import Recipe
 from dnlnet.segmentation.data.features import Extractor, FeatureCache, FeatureCrops, WholeFeatures

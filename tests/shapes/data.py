@@ -14,8 +14,8 @@ from dnlnet.data.catalog import DataSet
 from dnlnet.data.check import Contents, collecting, count_of, counts_or_none, sizes_and_problems
 from dnlnet.data.classes import Classes, spread_colours
 from dnlnet.data.fingerprint import Listed
-from dnlnet.data.labelled import Problem
-from dnlnet.data.pictures import read_picture
+from dnlnet.data.images import read_image_file
+from dnlnet.data.problems import Problem
 
 SPLITS = ("train", "val")
 
@@ -55,7 +55,7 @@ class Samples:
 
     def __getitem__(self, index: Any) -> tuple[Tensor, int, str]:
         path, label = self.pictures.entries[index if isinstance(index, int) else index[0]]
-        return torch.from_numpy(read_picture(path).copy()).permute(2, 0, 1), label, str(path)
+        return torch.from_numpy(read_image_file(path).copy()).permute(2, 0, 1), label, str(path)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def check(pictures: Pictures, progress: Callable[[], None] | None = None) -> Rep
     sizes: Counter[tuple[int, int]] = Counter()
     for path, _ in pictures.entries:
         with collecting(problems):
-            height, width = read_picture(path).shape[:2]
+            height, width = read_image_file(path).shape[:2]
             sizes[width, height] += 1
         if progress is not None:
             progress()

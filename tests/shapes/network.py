@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from dnlnet import NonLocalBlock, capture
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
+from dnlnet.data.images import read_pixels
 from dnlnet.data.outputs import Outputs, Targets
-from dnlnet.data.pictures import read_pixels
 from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.export import Axes, WithMaps
 from dnlnet.files import atomic_write

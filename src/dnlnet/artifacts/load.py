@@ -26,8 +26,8 @@ from dnlnet.artifacts.model_file import (
 )
 from dnlnet.data.classes import Classes
 from dnlnet.data.downloads import is_url
-from dnlnet.data.labelled import BadFileError
 from dnlnet.data.outputs import Outputs
+from dnlnet.data.problems import BadFileError
 from dnlnet.export.runtimes import InRuntime, require_backend
 from dnlnet.files import atomic_write
 from dnlnet.layout import convert_to_channels_last

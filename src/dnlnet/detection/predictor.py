@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
 
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.data.pictures import PictureLike, read_pixels, resized_picture
+from dnlnet.data.images import ImageLike, read_pixels, resized_image
 from dnlnet.detection.data.samples import resized_size
 from dnlnet.detection.metric import run_lengths
 from dnlnet.detection.network import Detector
@@ -145,12 +145,12 @@ class DetectionModel:
         self.network, self.classes, self.device = network.eval().to(device), classes, device
         self.short_side, self.long_side = short_side, long_side
 
-    def predict(self, image: PictureLike, *, threshold: float = SCORE_THRESHOLD) -> Detections:
+    def predict(self, image: ImageLike, *, threshold: float = SCORE_THRESHOLD) -> Detections:
         """The objects of a picture, given as `read_pixels` takes it, that are at least as sure as `threshold`."""
         pixels = read_pixels(image)
         height, width = pixels.shape[:2]
         size = resized_size((height, width), self.short_side, self.long_side)
-        tensor = torch.from_numpy(resized_picture(pixels, size).copy()).permute(2, 0, 1).to(self.device) / 255
+        tensor = torch.from_numpy(resized_image(pixels, size).copy()).permute(2, 0, 1).to(self.device) / 255
         (found,) = self.network.detect([tensor], [(height, width)], threshold)
         found = {name: value.cpu() for name, value in found.items()}
         return Detections(

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from dnlnet.backbones.hub import hub_or_cache, reason
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.backbones.weights import LoadReport, match_tensors, read_state_dict
-from dnlnet.data.sizes import Size
+from dnlnet.data.image_files import HeightWidth
 
 WeightsSource = Path | None  # a file, or the library's own download
 NO_WEIGHTS = Path("none")  # random weights
@@ -44,8 +44,8 @@ class LibraryNetwork:
     """
 
     module: nn.Module
-    size: Size
-    multiple: Size | None
+    size: HeightWidth
+    multiple: HeightWidth | None
     pixels: Pixels
     resample: Image.Resampling = Image.Resampling.BICUBIC
     options: Mapping[str, Any] = field(default_factory=dict)

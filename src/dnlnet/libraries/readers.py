@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from dnlnet.backbones.weights import LoadReport, read_state_dict
-from dnlnet.data.sizes import Size
+from dnlnet.data.image_files import HeightWidth
 from dnlnet.errors import load_extra, unknown
 from dnlnet.lens.trace.windows import pair
 from dnlnet.libraries.network import (
@@ -52,7 +52,7 @@ def find_timm(name: str, source: WeightsSource) -> LibraryNetwork:
     channels, height, width = config["input_size"]
     if channels != 3:
         raise ValueError(f"timm:{name}: takes images of {channels} channels, not 3")
-    multiple: Size | None = None
+    multiple: HeightWidth | None = None
     if getattr(network, "dynamic_img_size", False):
         multiple = pair(network.patch_embed.patch_size)
     elif not network.pretrained_cfg.get("fixed_input_size"):

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from dnlnet.data.pictures import PictureLike, read_pixels
-from dnlnet.data.sizes import Size
+from dnlnet.data.image_files import HeightWidth
+from dnlnet.data.images import ImageLike, read_pixels
 from dnlnet.errors import is_out_of_memory, unknown
 from dnlnet.lens.measure.profile import Profile
 from dnlnet.lens.show.attend_images import attend_images
@@ -45,13 +45,13 @@ def is_transformer_name(name: str | Path) -> bool:
 def load_transformer(
     name: str | Path,
     weights: Path | str | None = None,
-    size: int | Size | None = None,
+    size: int | HeightWidth | None = None,
     *,
     layers: Sequence[int | str] | None = None,
     heads: HeadChoice = "mean",
     device: torch.device | str = "cpu",
 ) -> "Transformer":
-    """Load a transformer of another library, ready to see images.
+    """Load a transformer of another library.
 
     Args:
         name: `timm:NAME`, `torchvision:NAME`, or `transformers:NAME_OR_FOLDER`.
@@ -95,11 +95,11 @@ class Transformer:
 
     name: str
     source: LibraryNetwork
-    size: int | Size | None = None
+    size: int | HeightWidth | None = None
     choice: LayerChoice = field(default_factory=LayerChoice)
     device: torch.device | str = "cpu"
     classes: None = None
-    _resized: dict[Size, Size] = field(default_factory=dict)
+    _resized: dict[HeightWidth, HeightWidth] = field(default_factory=dict)
 
     @property
     def network(self) -> nn.Module:
@@ -118,7 +118,7 @@ class Transformer:
             notes.append(f"{self.name}: and images of {len(self._resized) - _SIZES_TOLD} other sizes accordingly")
         return notes
 
-    def look(self, image: PictureLike) -> Captured:
+    def look(self, image: ImageLike) -> Captured:
         """Capture what the network attends to in an image, given as `read_pixels` takes it."""
         prepared = self.prepare(read_pixels(image))
         with warnings.catch_warnings():
@@ -132,7 +132,7 @@ class Transformer:
             )
         return attention
 
-    def profile(self, image: PictureLike) -> Profile:
+    def profile(self, image: ImageLike) -> Profile:
         """Measure every head's attention on an image; `dnlnet.profile` does so over many, with labels."""
         return self.look(image).profile()
 
@@ -178,7 +178,7 @@ class Transformer:
             raise ValueError(f"{self.name}: its attention has no maps of an image: {why}")
         return views
 
-    def _size_for(self, image: Size) -> Size:
+    def _size_for(self, image: HeightWidth) -> HeightWidth:
         source = self.source
         if isinstance(self.size, tuple):
             return self.size
@@ -195,7 +195,7 @@ class Transformer:
 _REFUSALS = (RuntimeError, ValueError, TypeError, AssertionError, IndexError, KeyError, AttributeError)
 
 
-def fit_size(wanted: tuple[float, float], multiple: Size) -> Size:
+def fit_size(wanted: tuple[float, float], multiple: HeightWidth) -> HeightWidth:
     """Return multiples near height and width that keep the aspect best.
 
     >>> fit_size((360, 480), (14, 14)), fit_size((224, 224), (16, 16))
@@ -210,7 +210,7 @@ def fit_size(wanted: tuple[float, float], multiple: Size) -> Size:
     return rows, columns
 
 
-def _checked_size(name: str, network: LibraryNetwork, size: int | Size | None) -> int | Size | None:
+def _checked_size(name: str, network: LibraryNetwork, size: int | HeightWidth | None) -> int | HeightWidth | None:
     """Return the size. Raises if the network does not take it."""
     sides = (size,) if isinstance(size, int) else size or ()
     if any(side < 1 for side in sides):

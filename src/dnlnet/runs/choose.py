@@ -57,7 +57,7 @@ def require_suitable(recipe: Recipe, root: Path) -> None:
 def require_ready(recipe: Recipe, root: Path | None, out: Path) -> None:
     """Refuse what cannot work and is quick to see: folders, packages, and a file of weights that are not there."""
     if root is not None:
-        _require_folder(root)
+        require_data_folder(root)
         require_suitable(recipe, root)
     require_run_folder(out)
     row = recipe.data_sets.get(recipe.data.name)
@@ -68,14 +68,15 @@ def require_ready(recipe: Recipe, root: Path | None, out: Path) -> None:
         raise FileNotFoundError(f"{weights}: no such file of weights; give another with --weights FILE, or none")
 
 
-def _require_folder(root: Path) -> None:
+def require_data_folder(root: Path) -> None:
+    """Raise unless the folder of the data exists."""
     if not root.is_dir():
         kind = "is not a folder" if root.exists() else "no such folder"
         raise FileNotFoundError(f"{root}: {kind}; give that of the data with --data DIR")
 
 
 def _recognised(root: Path) -> tuple[type[Recipe], DataSet[Any]] | None:
-    _require_folder(root)
+    require_data_folder(root)
     return next(((kind, row) for kind, row in data_sets().values() if row.recognises(root)), None)
 
 

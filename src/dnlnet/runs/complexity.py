@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dnlnet.lens.measure.complexity import count_complexity, measure_latency
 from dnlnet.registry import match_recipes, network_of
 
 
@@ -45,6 +44,9 @@ def complexity(recipes: str | Sequence[str], *, latency: bool = False) -> list[N
     """
     patterns = [recipes] if isinstance(recipes, str) else recipes
     chosen = {found.name: found for pattern in patterns for found in match_recipes(pattern)}
+
+    from dnlnet.lens.measure.complexity import count_complexity, measure_latency  # imports torch, which takes seconds
+
     rows = []
     for name, found in chosen.items():
         build, size = network_of(found)

@@ -11,7 +11,7 @@ import torch
 from dnlnet.artifacts.load import TrainedModel, load, load_network
 from dnlnet.attention.spec import find_variant
 from dnlnet.bundled import PHOTOS
-from dnlnet.data.pictures import read_pixels
+from dnlnet.data.images import read_pixels
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.engine.train import Outcome
 from dnlnet.files import atomic_write, write_json

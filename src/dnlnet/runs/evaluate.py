@@ -44,7 +44,9 @@ def evaluate(
     require_options(recipe.task, changed, options or {})
     if changed is not None:
         recipe = changed(**options or {})
-    samples = open_test_data(file, remembered_data(file.path) if data is None else Path(data), split)
+    if data is None and (data := remembered_data(file.path)) is not None:
+        progress.say(f"data: {data} (used for training)")
+    samples = open_test_data(file, None if data is None else Path(data), split)
     with distributed.process_group(device) as place:
         network = load_for_inference(file)
         task = recipe.test_task(file.classes, samples)

@@ -10,8 +10,8 @@ from typing import Any
 
 from dnlnet.artifacts.load import TrainedModel, load
 from dnlnet.data.downloads import is_url
-from dnlnet.data.labelled import BadFileError
 from dnlnet.data.outputs import Outputs, Targets, writing_problem
+from dnlnet.data.problems import BadFileError
 from dnlnet.engine import distributed
 from dnlnet.errors import TooMuchWorkError, is_out_of_memory
 from dnlnet.files import checksum

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dnlnet.data.classes import IGNORE
-from dnlnet.data.labelled import LabelledImages, Labels
+from dnlnet.data.decoders import Labels
+from dnlnet.data.labelled import LabelledImages
 from dnlnet.lens.measure.features import FeatureSource, find_features, watch_features
 from dnlnet.progress import SILENT, Progress
 

@@ -13,10 +13,12 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from dnlnet.artifacts.load import TrainedModel
+from dnlnet.data.decoders import Labels
 from dnlnet.data.downloads import is_url
-from dnlnet.data.inputs import find_pictures
-from dnlnet.data.labelled import BadFileError, LabelledImages, Labels, Problem
-from dnlnet.data.pictures import PictureLike, read_picture, read_pixels, several_pictures
+from dnlnet.data.images import ImageLike, read_image_file, read_pixels, several_images
+from dnlnet.data.inputs import find_images
+from dnlnet.data.labelled import LabelledImages
+from dnlnet.data.problems import BadFileError, Problem
 from dnlnet.lens.measure.ground_truth import BOUNDARY_WIDTH, GroundTruth
 from dnlnet.lens.measure.profile import HeadProfile, Profile
 from dnlnet.lens.measure.profile import profile as measure_profile
@@ -98,7 +100,7 @@ class _Images:
 
 def profile(
     model: AnyModel,
-    images: PictureLike | Sequence[PictureLike] = (),
+    images: ImageLike | Sequence[ImageLike] = (),
     *,
     data: Path | str | None = None,
     data_set: str | None = None,
@@ -129,7 +131,7 @@ def profile(
         limit: Maximum number of images.
         progress: Observer of the images, told what the user should know about them.
     """
-    parts = several_pictures(images)
+    parts = several_images(images)
     given = [images] if parts is None else parts
     if not given and data is None:
         raise ValueError("nothing to look at: give images, or the folder of a labelled data set with --data DIR")
@@ -188,7 +190,7 @@ def _open(
             items = [(str(pair.image), partial(_labelled, images, index)) for index, pair in enumerate(images.pairs)]
             return _Images(items, len(images.classes), images.name)
     is_path = [isinstance(one, Path) or (isinstance(one, str) and not is_url(one)) for one in given]
-    found = find_pictures([Path(one) for one, path in zip(given, is_path, strict=True) if path])
+    found = find_images([Path(one) for one, path in zip(given, is_path, strict=True) if path])
     others = [one for one, path in zip(given, is_path, strict=True) if not path]
     for text in found.left_out:
         progress.say(f"left out: {text}")
@@ -202,7 +204,7 @@ def _open(
     return _Images(items, problems=problems)
 
 
-def _unlabelled(image: PictureLike) -> tuple[Pixels, None]:
+def _unlabelled(image: ImageLike) -> tuple[Pixels, None]:
     return read_pixels(image), None
 
 
@@ -215,4 +217,4 @@ def _looked_up(splits: Sequence[LabelledImages], name: str, path: Path) -> tuple
     labels = find_labels(splits, path)
     if labels is None:
         raise BadFileError(Problem(path, f"is not an image of {name}; leave out --data, or the image"))
-    return read_picture(path), labels
+    return read_image_file(path), labels

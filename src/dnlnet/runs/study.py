@@ -24,7 +24,7 @@ from dnlnet.lens.trace.capture import blocks_of
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
-from dnlnet.registry import match_recipes
+from dnlnet.runs.choose import require_data_folder
 from dnlnet.runs.consistency import consistency
 from dnlnet.runs.run_folder import CACHE
 from dnlnet.runs.train import train
@@ -65,22 +65,23 @@ class JobState:
     done: bool
 
 
-def plan(patterns: Sequence[str], seeds: int, settings: Sequence[str] = (), *, first_seed: int = 0) -> list[Job]:
+def plan(recipes: Sequence[Recipe], seeds: int, settings: Sequence[str] = (), *, first_seed: int = 0) -> list[Job]:
     """Return the runs of a study, seed by seed, so that a stopped study has complete seeds.
 
     Args:
-        patterns: names of recipes, or patterns with ``*``.
+        recipes: recipes to train.
         seeds: number of seeds.
         settings: settings that replace those of every recipe.
         first_seed: first seed.
 
-    >>> [job.name for job in plan(["scenes-tiny-nl", "scenes-tiny-dnl"], 2)]
-    ['scenes-tiny-nl-0', 'scenes-tiny-dnl-0', 'scenes-tiny-nl-1', 'scenes-tiny-dnl-1']
+    >>> from dnlnet.registry import match_recipes
+    >>> [job.name for job in plan(match_recipes("scenes-tiny-dnl_*"), 2)]
+    ['scenes-tiny-dnl_star-0', 'scenes-tiny-dnl_dagger-0', 'scenes-tiny-dnl_star-1', 'scenes-tiny-dnl_dagger-1']
     """
-    recipes = {recipe.name: override(recipe, settings) for pattern in patterns for recipe in match_recipes(pattern)}
-    if len({recipe.task for recipe in recipes.values()}) > 1:
+    chosen = {recipe.name: override(recipe, settings) for recipe in recipes}
+    if len({recipe.task for recipe in chosen.values()}) > 1:
         raise ValueError("a study compares recipes of one task")
-    return [Job(recipe, seed) for seed in range(first_seed, first_seed + seeds) for recipe in recipes.values()]
+    return [Job(recipe, seed) for seed in range(first_seed, first_seed + seeds) for recipe in chosen.values()]
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,8 @@ class Study:
             processes: number of simultaneous runs; default: one per core.
             progress: observer.
         """
+        if self.data is not None:
+            require_data_folder(self.data)
         make_folder(self.out)
         waiting = [job for job in jobs if not self._is_done(job)]
         problems: list[str] = []

@@ -16,6 +16,7 @@ from dnlnet.lens.measure.consistency import STATISTICS
 from dnlnet.lens.show.panels import save_figure
 from dnlnet.names import in_figure, in_markdown
 from dnlnet.progress import BARS, Progress
+from dnlnet.registry import match_recipes
 from dnlnet.runs.study import Job, Study, plan, read_results
 from dnlnet.runs.study_summary import OVERLAPS, PAPER_OVERLAPS, STUDY_METHODS, RecipeSummary, SeedMean, summarise
 
@@ -96,7 +97,8 @@ def study(
         against: variant that the others are compared with.
         progress: observer.
     """
-    jobs = plan(recipes, seeds, settings, first_seed=first_seed)
+    matched = [recipe for pattern in recipes for recipe in match_recipes(pattern)]
+    jobs = plan(matched, seeds, settings, first_seed=first_seed)
     folders = (None if path is None else Path(path) for path in (data, cache))
     place = Study(Path(out), *folders, width=width, void_edges=void_edges)
     problems = place.run(jobs, processes=processes, progress=progress)

@@ -67,6 +67,34 @@ def train(
         progress.say(why)
     recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
     require_ready(recipe, root, out)
+    return train_ready(
+        recipe,
+        root,
+        out,
+        seed=seed,
+        workers=workers,
+        unpacked=unpacked,
+        cache=cache,
+        skip_nonfinite=skip_nonfinite,
+        device=device,
+        progress=progress,
+    )
+
+
+def train_ready(
+    recipe: Recipe,
+    root: Path | None,
+    out: Path,
+    *,
+    seed: int,
+    workers: int,
+    unpacked: Path | None,
+    cache: Path | str | None,
+    skip_nonfinite: int,
+    device: str | None,
+    progress: Progress,
+) -> Outcome:
+    """Train a recipe that `require_ready` has accepted; see `train`."""
     with distributed.process_group(device) as place, ExitStack() as stack:
         watch = progress if distributed.is_main() else SILENT
         distributed.in_main(lambda: require_run_folder(out))

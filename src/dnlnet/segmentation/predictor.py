@@ -18,8 +18,8 @@ from torch import nn
 from dnlnet.backbones.fold import first_tensor
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
+from dnlnet.data.images import ImageLike, read_pixels
 from dnlnet.data.outputs import Progress
-from dnlnet.data.pictures import PictureLike, read_pixels
 from dnlnet.lens.show.attended_image import AttentionView, block_views
 from dnlnet.lens.show.drawable import DrawableOverlay
 from dnlnet.lens.show.prediction_figure import prediction_figure
@@ -28,7 +28,7 @@ from dnlnet.names import printable
 from dnlnet.segmentation.inference import MARGIN, Inference, Network, tiled_labels, tiles
 
 if TYPE_CHECKING:
-    from dnlnet.data.labelled import Labels
+    from dnlnet.data.decoders import Labels
     from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
     from dnlnet.segmentation.outputs import SegmentationOutputs
 
@@ -100,7 +100,7 @@ class SegmentationModel:
     @torch.inference_mode()
     def predict(
         self,
-        image: PictureLike,
+        image: ImageLike,
         *,
         max_pixels: int = MAX_PIXELS,
         progress: Progress = lambda done, total: None,

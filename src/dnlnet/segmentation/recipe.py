@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from dnlnet.data.labelled import LabelledImages, Labels
+    from dnlnet.data.decoders import Labels
+    from dnlnet.data.labelled import LabelledImages
     from dnlnet.export import Query
     from dnlnet.segmentation.data.features import Source
     from dnlnet.segmentation.export import ExportableSegmentor

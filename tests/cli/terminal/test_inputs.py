@@ -7,7 +7,7 @@ from typer.testing import CliRunner, Result
 import dnlnet
 from dnlnet.cli.main import app
 from dnlnet.cli.terminal.inputs import open_inputs
-from dnlnet.data.pictures import read_picture
+from dnlnet.data.images import read_image_file
 from trees import write_image
 
 
@@ -23,7 +23,7 @@ def test_an_image_at_an_address_is_predicted_and_named_by_it(run: Path, address:
     lines = result.output.splitlines()
     assert lines[0] == f"downloading {given}"
     assert lines[1].startswith(f"{given}: ")
-    assert read_picture(tmp_path / "out" / "labels" / "a photo.png").shape == (40, 56, 3)
+    assert read_image_file(tmp_path / "out" / "labels" / "a photo.png").shape == (40, 56, 3)
     assert "1 done before" in command("predict", run, given, "-o", tmp_path / "out").output
 
 
@@ -39,7 +39,7 @@ def test_a_problem_of_a_downloaded_file_names_its_address(run: Path, address: st
     (tmp_path / "text.png").write_text("no image")
     result = command("predict", run, f"{address}/text.png", tmp_path / "a.png", "-o", tmp_path / "out")
     assert result.exit_code == 1
-    assert f"not done: {address}/text.png: is not a picture" in result.output
+    assert f"not done: {address}/text.png: is not an image" in result.output
     twice = command("predict", run, f"{address}/a.png", f"{address}/a.png?again", "-o", tmp_path / "other")
     assert str(twice.exception).startswith(f"{address}/a.png and {address}/a.png?again would be written to the same")
     with (

@@ -11,7 +11,7 @@ from PIL import Image
 
 from coco_trees import HIGH, WIDE, annotation, coco_tree, compressed, edit, rectangle, run_lengths, write_coco
 from dnlnet.data.classes import distinct_colours
-from dnlnet.data.labelled import BadFileError
+from dnlnet.data.problems import BadFileError
 from dnlnet.detection.data.coco import SPLITS, open_coco, open_coco_file
 from dnlnet.detection.data.objects import InstanceImages
 from dnlnet.errors import shown

@@ -26,7 +26,7 @@ def test_ablating_nothing_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("term", TERMS)
-def test_ablated_models_attend_to_what_is_left_and_come_back(name: str, term: str) -> None:
+def test_ablated_models_attend_by_the_other_term_and_are_restored(name: str, term: str) -> None:
     found = family(name)
     expected = found.run()
     with unchanged(found.network), capture(found.network) as attention, ablate(found.network, term):
@@ -45,10 +45,10 @@ def test_ablated_models_attend_to_what_is_left_and_come_back(name: str, term: st
 
 @pytest.mark.parametrize("name", ["timm Swin", "timm ViT", "torchvision ViT"])
 def test_fused_and_written_out_attention_lose_the_same(name: str) -> None:
-    """Written out, the logits are computed again from other queries."""
+    """Written-out attention recomputes its logits from other queries."""
     found = family(name)
     layers = [module for module in found.network.modules() if hasattr(module, "fused_attn")]
-    if name == "torchvision ViT":  # asked for weights, it is written out
+    if name == "torchvision ViT":  # attention is written out when weights are requested
         hook = [
             module.register_forward_pre_hook(
                 lambda _, args, named: (args, {**named, "need_weights": True}), with_kwargs=True
@@ -75,7 +75,7 @@ def test_fused_and_written_out_attention_lose_the_same(name: str) -> None:
 
 
 def by_hand(layer: nn.MultiheadAttention, x: Tensor, weights: Tensor) -> Tensor:
-    """The layer's output if its heads attended with weights (B, H, N, M)."""
+    """Return the layer's output if its heads attended with weights (B, H, N, M)."""
     values = (x @ layer.in_proj_weight[24:].T + layer.in_proj_bias[24:]).view(*x.shape[:2], 3, 4).transpose(1, 2)
     mixed = (weights @ values).transpose(1, 2).flatten(2)
     return mixed @ layer.out_proj.weight.T + layer.out_proj.bias
@@ -104,7 +104,7 @@ def test_without_both_terms_a_head_gives_the_plain_mean_of_its_values(
 
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("term", ["unary", "pairwise"])
-def test_what_is_left_is_the_softmax_of_the_other_term(
+def test_the_rest_is_the_softmax_of_the_other_term(
     layer: nn.MultiheadAttention, term: str, need_weights: bool
 ) -> None:
     x = random(2, 5, 12)
@@ -131,7 +131,7 @@ def test_masked_keys_stay_masked(layer: nn.MultiheadAttention) -> None:
         torch.testing.assert_close(output, expected, **EXACT)
 
 
-def test_gradients_flow_through_what_is_left(layer: nn.MultiheadAttention) -> None:
+def test_gradients_flow_through_the_other_term(layer: nn.MultiheadAttention) -> None:
     x = random(1, 5, 12).requires_grad_()
     with ablate(layer, "unary", heads=[0]):
         (gradient,) = torch.autograd.grad(layer(x, x, x)[0].square().sum(), x)
@@ -208,7 +208,7 @@ def test_a_block_is_restored_after_an_error() -> None:
         ("unary", {"heads": -1}, "self_attn: there is no head -1"),
     ],
 )
-def test_what_there_is_not(term: str, options: dict[str, object], problem: str) -> None:
+def test_unknown_terms_layers_and_heads_are_refused(term: str, options: dict[str, object], problem: str) -> None:
     network = nn.TransformerEncoderLayer(12, 3, 24, batch_first=True).eval()
 
     def run() -> None:

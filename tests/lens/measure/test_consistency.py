@@ -24,13 +24,13 @@ CELL = 8  # pixels of a cell
 
 
 def labels_of(cells: list[str]) -> torch.Tensor:
-    """A label map whose cells have these classes; a dot is void."""
+    """Return a label map whose cells have these classes; a dot is void."""
     grid = torch.tensor([[IGNORE if c == "." else int(c) for c in row] for row in cells])
     return grid.repeat_interleave(CELL, 0).repeat_interleave(CELL, 1)
 
 
 def terms_of(pairwise: torch.Tensor | None, unary: torch.Tensor | None = None) -> Terms:
-    """Terms whose maps are these: (N, M) and (M,)."""
+    """Return terms with these maps: (N, M) and (M,)."""
     eye = torch.eye(GRID[0] * GRID[1], dtype=torch.float64)[None]
     return Terms(
         None if pairwise is None else Logits(pairwise.double().clamp(min=1e-300).log()[None], eye),
@@ -84,7 +84,7 @@ def test_a_unary_map_on_one_cell_overlaps_by_the_boundary_in_that_cell() -> None
     assert find_overlaps(terms_of(None, on_one), truth).unary_boundary == pytest.approx(3 / 8)
 
 
-def test_void_queries_are_dropped_and_void_mass_is_told() -> None:
+def test_void_queries_are_dropped_and_void_mass_is_reported() -> None:
     labels = labels_of(["000...", "000...", "000...", "000..."])
     truth = GroundTruth.of(labels, classes=1)
     left = torch.tensor([0.0, 0, 0, 1, 1, 1]).repeat(4)  # 1 where void
@@ -125,7 +125,7 @@ def test_overlaps_are_those_of_a_plain_loop(variant: str, pool: int) -> None:
 
 
 def naive(maps: dict, labels: torch.Tensor, boundary: torch.Tensor, pool: int) -> dict[str, float | None]:
-    """The definitions, one query and one key at a time."""
+    """Compute the definitions, one query and one key at a time."""
     keys = [n // pool for n in GRID]
     cell = [[labels[r * 7 : (r + 1) * 7, c * 5 : (c + 1) * 5].flatten() for c in range(6)] for r in range(4)]
     per = [length // count for length, count in zip(labels.shape, keys, strict=True)]
@@ -169,7 +169,7 @@ def test_no_tensor_of_queries_times_keys_is_made(monkeypatch: pytest.MonkeyPatch
 
 
 class Net(torch.nn.Module):
-    """Cells are averaged into positions, and a block looks at them."""
+    """Two blocks on the averages of cells."""
 
     def __init__(self) -> None:
         super().__init__()

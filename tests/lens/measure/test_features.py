@@ -36,7 +36,7 @@ OWN: dict[str, Callable[[Family], Tensor]] = {
 
 @pytest.mark.parametrize("name", OWN)
 @torch.no_grad()
-def test_features_are_the_last_tokens_of_the_picture(name: str) -> None:
+def test_features_are_the_last_tokens_of_the_image(name: str) -> None:
     found = family(name)
     with unchanged(found.network):
         source, attention = find_features(found.network, found.run)
@@ -46,13 +46,13 @@ def test_features_are_the_last_tokens_of_the_picture(name: str) -> None:
     torch.testing.assert_close(features(), OWN[name](found).float(), rtol=0, atol=0)
 
 
-def test_a_network_without_attention_has_none() -> None:
+def test_a_network_without_attention_has_no_patch_features() -> None:
     network = timm.create_model("resnet18").eval()
     with pytest.raises(ValueError, match=r"ResNet has no .* no attention over an image"):
         find_features(network, lambda: network(torch.rand(1, 3, 32, 32)))
 
 
-def test_text_has_none() -> None:
+def test_text_has_no_patch_features() -> None:
     layer = nn.TransformerEncoderLayer(12, 3, 24, batch_first=True).eval()
     with pytest.raises(ValueError, match="TransformerEncoderLayer has no patch features"):
         find_features(layer, lambda: layer(torch.rand(1, 5, 12)))

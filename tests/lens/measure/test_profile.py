@@ -33,7 +33,7 @@ def captured(net: nn.Module, *inputs: Tensor, **named: object) -> Captured:
 
 
 def plain(attention: list[list[float]], query: Tensor, key: Tensor, prefix: int = 0) -> dict[str, float | None]:
-    """The definitions, one query and one key at a time: (N, M) attention, (N, D) queries, (M, D) keys."""
+    """Compute the definitions, one query and one key at a time: (N, M) attention, (N, D) queries, (M, D) keys."""
     count, keys = len(attention), len(attention[0])
     unary, both = variances(query, key)
     mean_row = [sum(row[j] for row in attention) / count for j in range(keys)]
@@ -49,7 +49,7 @@ def plain(attention: list[list[float]], query: Tensor, key: Tensor, prefix: int 
 
 
 def variances(query: Tensor, key: Tensor) -> tuple[float, float]:
-    """Over keys, of the unary logit, and the mean over queries of that of both terms."""
+    """Return the variance over keys of the unary logit, and the mean over queries of the variance of both terms."""
     mean_query = query.mean(dim=0)
     both = [variance([float(q @ k) for k in key]) for q in query]
     return variance([float(mean_query @ k) for k in key]), sum(both) / len(both)
@@ -65,7 +65,7 @@ def assert_is(found: dict[str, tuple[float | None, ...]], image: int, expected: 
         assert found[name][image] == (None if value is None else pytest.approx(value, abs=1e-9)), name
 
 
-# ---- each statistic against the whole attention, written out
+# ---- statistics against the written-out attention
 
 
 def test_uniform_attention_has_all_positions_and_no_dependence() -> None:
@@ -147,7 +147,7 @@ def small_vit() -> nn.Module:
 
 
 def query_and_key(attention: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, H, N, D) of timm's attention, scaled."""
+    """Return the scaled queries and the keys (B, H, N, D) of timm's attention."""
     size = len(x), x.shape[1], 3, attention.num_heads, -1
     query, key, _ = attention.qkv(x).view(size).permute(2, 0, 3, 1, 4)
     return query * attention.scale, key
@@ -209,7 +209,7 @@ def test_positions_that_pad_windows_are_left_out() -> None:
     assert_is(found[0].values, 0, expected)
 
 
-def test_windows_of_unknown_places_belong_to_their_image() -> None:
+def test_windows_of_unknown_layout_belong_to_their_image() -> None:
     net = timm.create_model("twins_svt_small", depths=(1, 0, 0, 0), embed_dims=(8, 8, 8, 8), num_heads=(2, 1, 1, 1))
     found = captured(net, torch.rand(3, 3, 224, 224).double())
     assert found["blocks.0.0.attn"].call.query.shape[:2] == (3 * 64, 2)
@@ -233,6 +233,25 @@ def test_statistics_of_our_blocks(variant: str) -> None:
     terms = block.variant.pairwise, bool(block.variant.unary)
     share = head.values["unary_share"][0]
     assert share == {(True, False): 0, (False, True): 1}.get(terms, pytest.approx(0.5, abs=0.49))
+
+
+def test_many_tokens_are_measured_in_blocks_of_the_shipped_size() -> None:
+    torch.manual_seed(0)
+    query, key = torch.randn(2, 1, 1, 1200, 4).double()
+    found = captured(Plain(), query, key)
+    with LargestTensor() as recorder:
+        (head,) = found.profile()
+    assert attention_call.BLOCK / 2 < recorder.elements <= attention_call.BLOCK < 1200**2
+    attention = (query @ key.mT).softmax(dim=-1)[0, 0]
+    mean_row = attention.mean(dim=0)
+    expected = {
+        "dependence": (attention - mean_row).abs().sum(dim=1).mean() / 2,
+        "positions": torch.special.entr(attention).sum(dim=1).exp().mean(),
+        "strongest": mean_row.max(),
+    }
+    assert {name: head.values[name][0] for name in expected} == pytest.approx(
+        {name: float(value) for name, value in expected.items()}
+    )
 
 
 @pytest.mark.parametrize("kind", ["vit", "swin", "block"])

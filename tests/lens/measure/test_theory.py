@@ -27,11 +27,11 @@ def test_every_identity_the_block_relies_on_holds() -> None:
     assert all(claim.holds for claim in relied)
 
 
-def test_a_residual_that_is_not_a_number_does_not_hold() -> None:
+def test_nan_is_no_residual_that_holds() -> None:
     assert not Claim("", "", float("nan"), 1.0).holds
 
 
-def test_a_wrong_block_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_block_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without centring, the pairwise variants no longer equal their equations."""
     monkeypatch.setattr("dnlnet.attention.terms.query_mean", lambda query, centring: 0 * query[:, :1])
     broken = {claim.text for claim in check_claims() if claim.relied_on and not claim.holds}
@@ -52,7 +52,7 @@ def test_the_mean_is_a_saddle_of_proposition_1() -> None:
     assert objective(query, key, query.mean(0) + 0.5 * directions[:, 0], key.mean(0)) < at_mean
 
 
-def test_gradients_reach_a_decoupled_term_where_a_coupled_one_is_shut_out() -> None:
+def test_gradients_reach_a_decoupled_term_where_a_coupled_one_gets_none() -> None:
     """The vanishing-gradient statement after Eq. 9, on real blocks: the saliency rules out half of the keys.
 
     In DNL* (coupled) the pairwise gradient then vanishes for those keys; in DNL (decoupled) it does not.

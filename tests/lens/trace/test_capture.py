@@ -62,7 +62,7 @@ def test_hooks_are_gone_after_an_error() -> None:
     assert not net.first._forward_pre_hooks
 
 
-def test_nothing_is_recorded_after_the_with() -> None:
+def test_nothing_is_recorded_after_the_context() -> None:
     net = Two()
     with capture(net) as blocks:
         net(torch.randn(1, 4, 5, 6))
@@ -78,7 +78,7 @@ def test_the_last_of_several_passes_is_kept() -> None:
     assert blocks["first"].size == (7, 3)
 
 
-def test_what_is_kept_is_linear_in_the_positions() -> None:
+def test_memory_is_linear_in_the_positions() -> None:
     net = Two("nl")
     with capture(net) as blocks:
         net(torch.randn(1, 4, 30, 30))
@@ -118,7 +118,7 @@ def test_blocks_inside_a_detector_are_captured() -> None:
     assert len(terms.size) == 2
 
 
-def test_asking_for_what_did_not_run_says_what_there_is() -> None:
+def test_an_unknown_name_lists_the_captured_ones() -> None:
     net = Two()
     with pytest.warns(UserWarning, match="no attention was seen"), capture(net) as blocks:
         pass
@@ -170,7 +170,7 @@ def test_blocks_and_other_attention_in_one_model() -> None:
 
 
 def test_a_block_written_out_is_recorded_once() -> None:
-    """Its own softmax(query.key) is not taken for another attention."""
+    """The block's own softmax(query.key) does not count as another attention."""
 
     class Explicit(nn.Module):
         def __init__(self) -> None:

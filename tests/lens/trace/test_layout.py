@@ -36,7 +36,7 @@ def test_tokens_of_known_families(name: str) -> None:
 
 
 @pytest.mark.parametrize("size", [(32, 32), (32, 80), (96, 16)])
-def test_any_size_of_the_picture(size: tuple[int, int]) -> None:
+def test_any_image_size_is_laid_out(size: tuple[int, int]) -> None:
     network = timm.create_model(
         "vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=24, depth=1, num_heads=3, dynamic_img_size=True
     ).eval()
@@ -47,7 +47,7 @@ def test_any_size_of_the_picture(size: tuple[int, int]) -> None:
     )
 
 
-def test_a_model_inside_of_another_says_what_it_knows() -> None:
+def test_prefix_tokens_are_found_in_a_nested_model() -> None:
     network = timm.create_model("vit_small_patch14_reg4_dinov2", img_size=28, embed_dim=24, depth=1, num_heads=3)
     assert prefix_tokens(nn.Sequential(network)) == prefix_tokens(network) == 5
     assert prefix_tokens(nn.Linear(2, 2)) is None
@@ -82,13 +82,13 @@ def test_counts_and_aspect_place_the_tokens_of_an_unknown_model(
     assert (layout.prefix, layout.size) == expected == (layout.key_prefix, layout.key_size)
 
 
-def test_tokens_that_cannot_be_placed_say_what_to_pass() -> None:
+def test_tokens_of_unknown_layout_name_the_arguments_to_pass() -> None:
     model = Tokens(count=47)
     model.num_prefix_tokens = 0
     with capture(model) as attention:
         model(torch.rand(1, 3, 12, 16))
     recorded = attention["attention"]
-    assert recorded.weights().shape == (1, 1, 47, 47)  # which need no place
+    assert recorded.weights().shape == (1, 1, 47, 47)  # they need no layout
     with pytest.raises(ValueError, match=r"attention: 47 tokens .*12 x 16 pixels.*laid_out\(Layout\(.*prefix="):
         recorded.maps([(0, 0)])
 
@@ -104,7 +104,7 @@ def test_a_layout_by_hand() -> None:
     torch.testing.assert_close(combined[0, 0], own / own.sum())
 
 
-def test_windows_of_an_unknown_kind_are_not_taken_for_the_whole_picture() -> None:
+def test_windows_of_an_unknown_kind_are_not_mistaken_for_the_whole_image() -> None:
     model = Tokens(count=4, groups=4)
     with capture(model) as attention:
         model(torch.rand(1, 3, 16, 16))

@@ -18,7 +18,7 @@ def recorded() -> RecordedAttention:
 
 
 def test_maps_are_softmaxes_of_the_published_terms(recorded: RecordedAttention) -> None:
-    """Eq. 4 and 5 written down for one head, over the tokens of the picture."""
+    """Check Eq. 4 and 5 for one head, over the tokens of the image."""
     q, k = recorded.call.query[1, 2, 5:], recorded.call.key[1, 2, 5:]
     mean_q, mean_k, scale = q.mean(dim=0), k.mean(dim=0), 8**-0.5
     maps = recorded.maps([(1, 2)], head=2, image=1)
@@ -29,7 +29,7 @@ def test_maps_are_softmaxes_of_the_published_terms(recorded: RecordedAttention) 
     torch.testing.assert_close(maps.combined[0, 0].flatten(), (scale * q @ k.T).softmax(dim=-1)[5], **EXACT)
 
 
-def test_a_map_is_the_attention_on_condition_that_it_falls_on_the_picture(recorded: RecordedAttention) -> None:
+def test_a_map_is_the_attention_given_that_it_falls_on_the_image(recorded: RecordedAttention) -> None:
     whole = recorded.weights()[0, :, 5 + 4, 5:]
     combined = recorded.maps([(1, 1)]).combined[:, 0].flatten(1)
     torch.testing.assert_close(combined, whole / whole.sum(dim=-1, keepdim=True), **EXACT)
@@ -61,7 +61,7 @@ def test_heads_one_by_one(recorded: RecordedAttention) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["timm DINOv2 with registers", "timm Swin"])
-def test_what_there_is_not(name: str, head: int, image: int, problem: str) -> None:
+def test_unknown_heads_and_images_are_refused(name: str, head: int, image: int, problem: str) -> None:
     found = family(name)
     with capture(found.network) as attention:
         found.run()
@@ -83,7 +83,7 @@ def test_half_precision_is_widened() -> None:
     assert found.maps([0]).combined.dtype == torch.float32
 
 
-def test_text_is_a_row_of_tokens_and_padding_is_in_no_map() -> None:
+def test_text_is_a_row_of_tokens_and_padding_has_no_share_in_any_map() -> None:
     found = family("transformers BERT, sdpa")
     with capture(found.network) as attention:
         found.run()

@@ -1,4 +1,4 @@
-"""RecordedAttention attention is the model's own, whoever wrote the model, and recording changes nothing."""
+"""Recorded attention is the model's own in every library, and recording changes nothing."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ EXACT = {"rtol": 0, "atol": 1e-14}
 
 
 def only(model: nn.Module, *args: object, **named: object) -> RecordedAttention:
-    """The single attention of a model."""
+    """Return the single attention of a model."""
     with torch.no_grad(), capture(model) as attention:
         model(*args, **named)
     (recorded,) = attention.values()
@@ -56,7 +56,7 @@ def test_recording_changes_no_bit_of_the_output_and_leaves_nothing_behind(name: 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_attention_is_the_softmax_of_the_sum_of_its_two_terms(name: str) -> None:
-    """Eq. 5, for every head of every layer; a bias and a mask are added to the sum."""
+    """Check Eq. 5 for every head of every layer; bias and mask are added to the sum."""
     found = family(name)
     with capture(found.network) as attention:
         found.run()
@@ -95,7 +95,7 @@ def test_queries_and_keys_are_kept_and_no_map(name: str) -> None:
 
 
 def tensors_in(step: object) -> list[Tensor]:
-    """Of a function: what it closes over."""
+    """Return the tensors that a function closes over."""
     cells = getattr(step, "__closure__", None) or ()
     return [cell.cell_contents for cell in cells if isinstance(cell.cell_contents, Tensor)]
 
@@ -125,7 +125,7 @@ def test_multi_head_attention(kind: str, batch_first: bool, need_weights: bool) 
     recorded = only(layer, query, key, key, need_weights=need_weights, **masks)
     torch.testing.assert_close(recorded.weights(), own, **EXACT)
     assert recorded.call.query.shape == (2, 3, 5, 4)
-    if kind in ("padding", "both masks"):  # a key that no query may see is in no map
+    if kind in ("padding", "both masks"):  # a key that no query may see has no share in any map
         for image, padded in enumerate((False, True)):
             maps = recorded.maps([4], image=image)
             for part in (maps.pairwise, maps.unary, maps.combined):
@@ -188,7 +188,7 @@ def test_a_callback_that_fails_leaves_nothing_behind() -> None:
 
 
 class Written(nn.Module):
-    """Queries, keys and values of three heads, and one of several ways to write the attention down."""
+    """Attention of three heads, written out in one of several ways."""
 
     def __init__(self, form: str) -> None:
         super().__init__()
@@ -294,7 +294,7 @@ def test_written_out_attention_is_seen(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", [form for form in WRITTEN if form.endswith("masked")])
-def test_a_key_that_written_out_attention_hides_is_in_no_map(form: str) -> None:
+def test_a_key_that_written_out_attention_hides_has_no_share_in_any_map(form: str) -> None:
     maps = only(Written(form), random(2, 5, 12)).maps([0, 1])
     for part in (maps.pairwise, maps.unary, maps.combined):
         assert (part[..., 3] == 0).all()
@@ -302,7 +302,7 @@ def test_a_key_that_written_out_attention_hides_is_in_no_map(form: str) -> None:
 
 
 class NotAttention(nn.Module):
-    """Softmaxes of products that are none, or over the queries."""
+    """Softmaxes without a product, or over the queries."""
 
     def forward(self, x: Tensor) -> Tensor:
         products = x @ x.mT
@@ -330,7 +330,7 @@ class Fused(nn.Module):
 
 
 def weights_of(model: nn.Module, q: Tensor, k: Tensor) -> Tensor:
-    """What the fused kernel computes: its output for values that are a unit matrix."""
+    """Return the fused kernel's attention: its output for values that form a unit matrix."""
     values = torch.eye(k.shape[-2], dtype=k.dtype).expand(*k.shape[:-1], -1)
     with torch.no_grad():
         return F.scaled_dot_product_attention(q, k, values, **model.options)
@@ -356,7 +356,7 @@ def test_fused_attention_is_what_the_kernel_computes(form: str) -> None:
 
 
 @pytest.mark.parametrize(("form", "visible"), [("causal", [0, 1, 2, 3, 4]), ("mask of keys", [0, 1, 3, 4, 5])])
-def test_a_key_that_no_query_may_see_is_in_no_map(form: str, visible: list[int]) -> None:
+def test_a_key_that_no_query_may_see_has_no_share_in_any_map(form: str, visible: list[int]) -> None:
     maps = only(Fused(**FUSED[form]), (random(2, 3, 5, 4), random(2, 3, 7, 4, seed=1))).maps([4])
     for part in (maps.pairwise, maps.unary):
         assert (part > 0).any(dim=0).flatten().nonzero().flatten().tolist() == visible

@@ -1,4 +1,4 @@
-"""Attention inside of windows lands on the positions that the windows were cut out of."""
+"""Windowed attention lands on the positions that its windows were cut from."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ SWINS = [
 def in_window(
     position: tuple[int, int], size: tuple[int, int], window: int, shift: int, name: str
 ) -> tuple[int, int]:
-    """Number of the window of a position, and of the token in it, by plain arithmetic.
+    """Return the number of a position's window, and of the token in it, by plain arithmetic.
 
     torchvision and transformers pad the map and then shift it, unless a side has one window only; timm shifts it and
     then pads.
@@ -45,7 +45,7 @@ def in_window(
 def expected_map(
     own: Tensor, query: tuple[int, int], size: tuple[int, int], window: int, shift: int, name: str
 ) -> Tensor:
-    """The attention of a query on the second of two images, (H, rows, columns), from weights (B L, H, n, n)."""
+    """Return a query's attention (H, rows, columns) on the second of two images, from weights (B L, H, n, n)."""
     first = len(own) // 2
     of_query, token = in_window(query, size, window, shift, name)
     result = torch.zeros(own.shape[1], *size, dtype=own.dtype)
@@ -58,7 +58,7 @@ def expected_map(
 
 
 @pytest.mark.parametrize("name", SWINS)
-def test_maps_of_shifted_windows_are_in_their_place(name: str) -> None:
+def test_maps_of_shifted_windows_lie_at_their_positions(name: str) -> None:
     found = family(name)
     own = found.own()
     window = 6 if name == "timm Swin, always in windows" else 4
@@ -81,7 +81,7 @@ HIERAS = ["timm Hiera", "timm Hiera, written out", "transformers Hiera, eager"]
 
 
 def token_numbers(network: Any, number: int) -> tuple[Tensor, Tensor]:
-    """The token at each position of the maps of queries and of keys, as the library itself rolls tokens back."""
+    """Return the token at each position of the query and key maps, as the library itself rolls tokens back."""
     stages = [0, 1, 1, 2, 2, 3]
     # A block that pools has the keys of the stage before it.
     of_keys = max(0, number - 1)
@@ -100,7 +100,7 @@ def token_numbers(network: Any, number: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", HIERAS)
-def test_maps_of_mask_units_are_in_their_place(name: str) -> None:
+def test_maps_of_mask_units_lie_at_their_positions(name: str) -> None:
     """Hiera sorts its tokens, in windows and in attention over all; some blocks pool their queries."""
     found = family(name)
     own = found.own()
@@ -128,7 +128,7 @@ def test_maps_of_mask_units_are_in_their_place(name: str) -> None:
 
 @pytest.mark.parametrize("name", HIERAS)
 def test_a_head_of_mask_units_is_ablated_and_no_window(name: str) -> None:
-    """With both terms out, a head attends evenly, inside of its window."""
+    """Without both terms, a head attends evenly inside its window."""
     found = family(name)
     with capture(found.network) as attention, ablate(found.network, "both", heads=0):
         found.run()
@@ -139,7 +139,7 @@ def test_a_head_of_mask_units_is_ablated_and_no_window(name: str) -> None:
         assert (weights[:, 1:].amax(dim=-1) > 1.0001 / weights.shape[-1]).all()
 
 
-def test_tokens_that_a_mask_leaves_out_have_no_place() -> None:
+def test_masked_tokens_have_no_layout() -> None:
     network = family("timm Hiera").network
     with capture(network) as attention, torch.no_grad():
         network(torch.rand(1, 3, 64, 32, dtype=torch.float64), mask=torch.tensor([[True, False]]))
@@ -148,7 +148,7 @@ def test_tokens_that_a_mask_leaves_out_have_no_place() -> None:
 
 
 @pytest.mark.parametrize("name", ["timm MobileViT", "timm Swin", "torchvision Swin V2", "timm Hiera"])
-def test_terms_inside_of_windows(name: str) -> None:
+def test_terms_of_windows(name: str) -> None:
     """A window's pairwise map times its unary map is its attention, up to the sum and the bias (Eq. 5)."""
     found = family(name)
     with capture(found.network) as attention:

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dnlnet.data.labelled import BadFileError
+from dnlnet.data.problems import BadFileError
 from dnlnet.segmentation.data.ade20k import CLASSES, ade20k
 from trees import ade20k_tree, repeated, write_labels
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dnlnet.data.labelled import BadFileError
+from dnlnet.data.problems import BadFileError
 from dnlnet.segmentation.data.camvid import CLASSES, camvid
 from trees import camvid_tree, repeated, write_labels
 

@@ -70,7 +70,7 @@ def test_every_kind_of_fault_is_found_in_one_run(tmp_path: Path) -> None:
         "masks/all/b.png: cannot be read: ",
         "masks/all/c.png: 31 x 24 labels for an image of 32 x 24",
         "masks/all/d.png: label 3 at row 0, column 1; expected 0..2 or 255 (ignored)",
-        "images/all/g.jpg: is not a picture",
+        "images/all/g.jpg: is not an image",
     ]
     assert len(found) == len(expected)
     assert all(text.startswith(start) for text, start in zip(found, expected, strict=True)), found

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from dnlnet.data.labelled import BadFileError
+from dnlnet.data.problems import BadFileError
 from dnlnet.segmentation.data.cityscapes import CLASSES, LABEL_IDS, cityscapes
 from trees import cityscapes_tree, repeated, write_labels
 

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from dnlnet.data.classes import distinct_colours
-from dnlnet.data.labelled import BadFileError
+from dnlnet.data.problems import BadFileError
 from dnlnet.segmentation.data.check import check_pixels, require_labels
 from dnlnet.segmentation.data.folder import folder, own_splits, read_classes
 from trees import SIZE, colour_folder_tree, folder_tree, repeated, write_image, write_labels

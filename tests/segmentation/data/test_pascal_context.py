@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from dnlnet.data.labelled import BadFileError, LabelledImages
+from dnlnet.data.labelled import LabelledImages
+from dnlnet.data.problems import BadFileError
 from dnlnet.segmentation.data.pascal_context import CLASSES, CLASSES_60, pascal_context, pascal_context_60
 from trees import pascal_context_tree, repeated, write_labels
 

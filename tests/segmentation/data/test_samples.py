@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from dnlnet.data.labelled import BadFileError
+from dnlnet.data.problems import BadFileError
 from dnlnet.data.transforms import Augmentation
 from dnlnet.segmentation.data.camvid import camvid
 from dnlnet.segmentation.data.samples import Draw, SceneSamples, TrainingCrops, WholeImages

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from dnlnet.data.labelled import Problem
+from dnlnet.data.problems import Problem
 from dnlnet.video.data.videos import LabelledVideos, VideoEntry, find_existing, named_classes
 
 CLASSES = named_classes(["run", "jump"])

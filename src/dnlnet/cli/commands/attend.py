@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dnlnet.cli.terminal.inputs import end_with, open_inputs, open_models, require_folder
+from dnlnet.cli.terminal.inputs import end_with, open_inputs, open_models
 from dnlnet.cli.terminal.options import (
     Against,
     AnyModel,
@@ -69,7 +69,6 @@ def attend(
     chosen_layers, chosen_heads = parse_layers(layers), parse_heads(heads)
 
     first, *others = open_models([model, *(against or ())])
-    require_folder(data)
     with open_inputs(inputs) as found:
         from dnlnet.runs.attend import attend as attend_models
 

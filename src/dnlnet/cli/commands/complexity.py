@@ -38,15 +38,12 @@ def complexity(
     """
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.files import write_json
-    from dnlnet.registry import match_recipes
-
-    for name in recipe or _PAPER_TABLE:
-        match_recipes(name)
-
-    from dnlnet.lens.measure.complexity import CONVENTION
     from dnlnet.runs.complexity import complexity as count
 
     rows = count(recipe or _PAPER_TABLE, latency=latency)
+
+    from dnlnet.lens.measure.complexity import CONVENTION
+
     print_table("Size and cost of networks", [_cost(row) for row in rows], caption=CONVENTION)
     if latency:
         print_table("Seconds per image or clip", [_time(row) for row in rows])

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dnlnet.cli.terminal.inputs import open_models, require_folder
+from dnlnet.cli.terminal.inputs import open_models
 from dnlnet.cli.terminal.options import BoundaryWidth, Data, DataSetName, FirstImages, Json, VoidEdges, Weights
 from dnlnet.cli.terminal.outputs import writes
 
@@ -57,7 +57,6 @@ def consistency(
     from dnlnet.files import write_json
 
     opened = open_models(models)
-    require_folder(data)
 
     from dnlnet.lens.show.panels import save_figure
     from dnlnet.runs.consistency import consistency as measure

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from dnlnet.cli.terminal.inputs import require_folder, say
 from dnlnet.cli.terminal.options import Device, Json, Model, Workers, given, within
 from dnlnet.cli.terminal.outputs import writes
 
@@ -58,14 +57,10 @@ def evaluate(
     from dnlnet.files import write_json
     from dnlnet.progress import Bars
     from dnlnet.registry import require_score_files
-    from dnlnet.runs.run_folder import remembered_data
 
     file = open_model(model)
     files = given(picture=picture, results=results)
     require_score_files(file.recipe, files)
-    require_folder(data)
-    if data is None and (data := remembered_data(file.path)) is not None:
-        say(f"data: {data} (used for training)")
 
     from dnlnet.runs.evaluate import evaluate as evaluate_model
 

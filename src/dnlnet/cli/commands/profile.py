@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dnlnet.cli.terminal.inputs import end_with, open_inputs, open_models, require_folder
+from dnlnet.cli.terminal.inputs import end_with, open_inputs, open_models
 from dnlnet.cli.terminal.options import (
     AnyModel,
     BoundaryWidth,
@@ -71,7 +71,6 @@ def profile(
     from dnlnet.files import write_json
 
     (ours,) = open_models([model])
-    require_folder(data)
     with open_inputs(pictures or ()) as inputs:
         from dnlnet.runs.profile import profile as profile_model
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dnlnet.cli.terminal.complete import complete_recipe, complete_variant
-from dnlnet.cli.terminal.inputs import require_folder, say
+from dnlnet.cli.terminal.inputs import say
 from dnlnet.cli.terminal.options import (
     LARGEST_SEED,
     MOST_THREADS,
@@ -68,15 +68,13 @@ def study(
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.registry import match_recipes
 
-    for name in recipes:
-        match_recipes(name)
-    require_folder(data)
+    matched = [recipe for pattern in recipes for recipe in match_recipes(pattern)]
 
     from dnlnet.cli.terminal.study_table import StudyTable
     from dnlnet.runs.study import Study, plan
     from dnlnet.runs.study_report import command_of, report_study
 
-    jobs = plan(recipes, seeds, settings or [], first_seed=first_seed)
+    jobs = plan(matched, seeds, settings or [], first_seed=first_seed)
     place = Study(out, data, cache, width, void_edges)
     problems = place.run(jobs, processes=processes, progress=StudyTable(place, jobs))
     if any(place.state(job).done for job in jobs):

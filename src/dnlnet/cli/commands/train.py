@@ -87,14 +87,14 @@ def train(
 
     from dnlnet.engine import distributed
     from dnlnet.progress import Bars
-    from dnlnet.runs.train import train as train_recipe
+    from dnlnet.runs.train import train_ready
 
     progress = Bars()
     if why is not None:
         progress.say(why)
     if data is not None:
-        progress.say(f"opening {chosen.data.name} in {data}")  # which may take a minute, if its lists are long
-    outcome = train_recipe(
+        progress.say(f"opening {chosen.data.name} in {data}")  # long lists take a minute
+    outcome = train_ready(
         chosen,
         data,
         out,
@@ -111,7 +111,7 @@ def train(
     if not outcome.finished:
         raise stopped(outcome)
 
-    from dnlnet.runs.report import write_report  # and with it matplotlib, which the other processes do without
+    from dnlnet.runs.report import write_report  # imports matplotlib, which only the main process needs
 
     typer.echo(f"report: {write_report(out)}")
     models = [path for path in (out / "best.safetensors", out / "last.safetensors") if path.exists()]

@@ -25,12 +25,6 @@ def open_models(models: Sequence[str]) -> list["str | ModelFile"]:
     return [model if ":" in model else open_model(model) for model in models]
 
 
-def require_folder(data: Path | None) -> None:
-    """Raise if `data` is given but does not exist."""
-    if data is not None and not data.exists():
-        raise FileNotFoundError(f"{data}: no such folder; give the folder of the data set with --data DIR")
-
-
 @dataclass(frozen=True)
 class Inputs:
     """Local files and folders.

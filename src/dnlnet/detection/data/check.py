@@ -9,7 +9,7 @@ from functools import partial
 
 from dnlnet.data.check import (
     Contents,
-    Size,
+    WidthHeight,
     collecting,
     count_of,
     counts_or_none,
@@ -17,7 +17,7 @@ from dnlnet.data.check import (
     read_all,
     sizes_and_problems,
 )
-from dnlnet.data.labelled import Problem
+from dnlnet.data.problems import Problem
 from dnlnet.detection.data.objects import AnnotatedImage, Instance, InstanceImages
 from dnlnet.detection.data.outlines import count_pixels
 
@@ -46,7 +46,7 @@ class InstanceReport:
     class_instances: Sequence[int]
     class_images: Sequence[int]
     left_out: Mapping[str, int]
-    sizes: Mapping[Size, int]
+    sizes: Mapping[WidthHeight, int]
     problems: Sequence[Problem]
 
     def to_json(self) -> dict[str, object]:
@@ -90,7 +90,7 @@ def check_instances(images: InstanceImages, progress: Callable[[], None] | None 
     (Problem(path=PosixPath('/a.jpg'), text='no such file'),)
     """
     problems = [*images.problems, *_repeated(images.images)]
-    sizes: Counter[Size] = Counter()
+    sizes: Counter[WidthHeight] = Counter()
     for size, found in read_all(partial(_read, images), range(len(images)), progress):
         problems += found
         if size is not None:
@@ -121,7 +121,7 @@ def _repeated(images: Sequence[AnnotatedImage]) -> Iterator[Problem]:
             seen.setdefault(one.id, image)
 
 
-def _read(images: InstanceImages, index: int) -> tuple[Size | None, list[Problem]]:
+def _read(images: InstanceImages, index: int) -> tuple[WidthHeight | None, list[Problem]]:
     """Return width and height of an image, None if unreadable, and the problems of the image and its objects."""
     problems: list[Problem] = []
     size = None

@@ -15,8 +15,8 @@ from typing import Any
 
 from dnlnet.data.classes import Classes, distinct_colours
 from dnlnet.data.files import file_fault, on_disk
-from dnlnet.data.labelled import Problem
 from dnlnet.data.parsing import RepeatedKeyError, unique_keys
+from dnlnet.data.problems import Problem
 from dnlnet.detection.data.entries import read_category, read_entries, read_image, read_object
 from dnlnet.detection.data.objects import AnnotatedImage, Instance, InstanceImages
 from dnlnet.errors import shown, unknown

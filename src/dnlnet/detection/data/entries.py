@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dnlnet.data.classes import is_name
-from dnlnet.data.sizes import Size, size_fault
+from dnlnet.data.image_files import HeightWidth, size_fault
 from dnlnet.detection.data.objects import AnnotatedImage, Instance
 from dnlnet.detection.data.outlines import Outline, Polygons, RunLengths, decompressed
 from dnlnet.errors import shown
@@ -85,7 +85,7 @@ def read_image(entry: Any, folder: Path) -> AnnotatedImage:
 
 
 def read_object(
-    entry: Any, number: int, sizes: Mapping[int, Size], labels: Mapping[int, int]
+    entry: Any, number: int, sizes: Mapping[int, HeightWidth], labels: Mapping[int, int]
 ) -> tuple[int, Instance]:
     """Return the image id of an annotation, and its object.
 
@@ -138,14 +138,14 @@ def _known(entry: Any, key: str, kind: str, known: Mapping[int, Any]) -> int:
     return int(value)
 
 
-def _outline(value: Any, size: Size) -> Outline:
+def _outline(value: Any, size: HeightWidth) -> Outline:
     outline = _parsed_outline(value, size)
     if fault := outline.drawing_fault(size):
         raise ValueError(fault)
     return outline
 
 
-def _parsed_outline(value: Any, size: Size) -> Outline:
+def _parsed_outline(value: Any, size: HeightWidth) -> Outline:
     if isinstance(value, list):
         return Polygons(tuple(_coordinates(part) for part in value))
     given = value.get("size") if isinstance(value, dict) else None

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from dnlnet.data.classes import Classes
 from dnlnet.data.fingerprint import Listed
-from dnlnet.data.labelled import BadFileError, Problem, require_complete
-from dnlnet.data.pictures import read_picture
-from dnlnet.data.sizes import Size
+from dnlnet.data.image_files import HeightWidth
+from dnlnet.data.images import read_image_file
+from dnlnet.data.problems import BadFileError, Problem, require_complete
 from dnlnet.detection.data.outlines import Mask, Outline, draw_masks
 
 _LEAST_SIDE = 1.0  # pixels; boxes that are not wider and higher than this are not used for training
@@ -44,14 +44,14 @@ class Instance:
     area: float
     crowd: bool = False
 
-    def corners(self, size: Size) -> tuple[float, float, float, float]:
+    def corners(self, size: HeightWidth) -> tuple[float, float, float, float]:
         """Return left, top, right and bottom of the box, clipped to an image of this size."""
         (x, y, box_width, box_height), (height, width) = self.box, size
         left, right = (min(max(value, 0.0), float(width)) for value in (x, x + box_width))
         top, bottom = (min(max(value, 0.0), float(height)) for value in (y, y + box_height))
         return left, top, right, bottom
 
-    def too_small(self, size: Size) -> bool:
+    def too_small(self, size: HeightWidth) -> bool:
         """Return whether a side of the clipped box is at most 1 pixel."""
         left, top, right, bottom = self.corners(size)
         return min(right - left, bottom - top) <= _LEAST_SIDE
@@ -63,7 +63,7 @@ class AnnotatedImage:
 
     id: int
     path: Path
-    size: Size
+    size: HeightWidth
     instances: tuple[Instance, ...] = ()
 
 
@@ -147,9 +147,9 @@ class InstanceImages:
         The annotated size tells whether annotators saw the image upright or as stored, before its EXIF orientation.
         """
         image = self.images[index]
-        pixels = read_picture(image.path)
+        pixels = read_image_file(image.path)
         if pixels.shape[:2] != image.size:
-            stored = read_picture(image.path, as_stored=True)
+            stored = read_image_file(image.path, as_stored=True)
             if stored.shape[:2] != image.size:
                 sizes = "is {1} x {0}, but its annotations are for {3} x {2} (width x height)"
                 text = sizes.format(*pixels.shape[:2], *image.size)
@@ -157,7 +157,7 @@ class InstanceImages:
             pixels = stored
         return pixels
 
-    def target(self, index: int, size: Size | None = None) -> Target:
+    def target(self, index: int, size: HeightWidth | None = None) -> Target:
         """Return the objects of image `index`, scaled to an image of `size`. Polygons are drawn at that size."""
         image = self.images[index]
         size = size or image.size
@@ -221,7 +221,7 @@ class InstanceImages:
         }
 
 
-def _unfit(instance: Instance, size: Size) -> str | None:
+def _unfit(instance: Instance, size: HeightWidth) -> str | None:
     """Return why an object cannot be used for training, or None."""
     if instance.crowd:
         return "crowds"

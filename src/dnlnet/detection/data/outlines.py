@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dnlnet.data.sizes import Size, size_fault
+from dnlnet.data.image_files import HeightWidth, size_fault
 from dnlnet.errors import load_extra
 
 Bounds = tuple[float, float, float, float]  # left, top, right, bottom
@@ -50,7 +50,7 @@ class Polygons:
         x, y = (np.concatenate([part[axis::2] for part in usable]) for axis in (0, 1))
         return float(x.min()), float(y.min()), float(x.max()), float(y.max())
 
-    def drawing_fault(self, size: Size) -> str | None:
+    def drawing_fault(self, size: HeightWidth) -> str | None:
         """Return why the polygons cannot be drawn in an image of this size, or None.
 
         Drawing them anyway would crash the process in pycocotools.
@@ -65,7 +65,7 @@ class Polygons:
                 return f"has a polygon with a border of {border:.0f} pixels; expected at most {_LONGEST_BORDER}"
         return None
 
-    def faults(self, size: Size) -> list[str]:
+    def faults(self, size: HeightWidth) -> list[str]:
         """Return everything that is wrong with the polygons in an image of this size."""
         height, width = size
         found = [] if self.parts else ["has no polygon"]
@@ -79,7 +79,7 @@ class Polygons:
                 found.append(f"has a polygon with the point ({x:g}, {y:g}) outside the {width} x {height} image")
         return found
 
-    def rle(self, size: Size) -> Rle:
+    def rle(self, size: HeightWidth) -> Rle:
         """Return the mask in an image of this size as run lengths."""
         _require_drawable(self, size)
         coco, usable = _pycocotools(), self._usable()
@@ -87,7 +87,7 @@ class Polygons:
             return _with_text(coco.encode(np.zeros(size, dtype=np.uint8, order="F")))
         return _with_text(coco.merge(coco.frPyObjects([part.tolist() for part in usable], *size)))
 
-    def mask(self, original: Size, size: Size) -> Mask:
+    def mask(self, original: HeightWidth, size: HeightWidth) -> Mask:
         """Draw the mask (H, W) at `size`, for an image resized from `original`."""
         scale = np.array([size[1] / original[1], size[0] / original[0]])
         scaled = Polygons(tuple((part.reshape(-1, 2) * scale).ravel() for part in self._usable()))
@@ -109,7 +109,7 @@ class RunLengths:
     [[0, 1], [1, 1]]
     """
 
-    size: Size
+    size: HeightWidth
     counts: NDArray[np.int64]
 
     def area(self) -> float:
@@ -121,7 +121,7 @@ class RunLengths:
         # pycocotools' toBbox is wrong for runs without pixels.
         return Image.fromarray(_decoded(self.rle(self.size))).getbbox()
 
-    def drawing_fault(self, size: Size) -> str | None:
+    def drawing_fault(self, size: HeightWidth) -> str | None:
         """Return why the run lengths are not a mask of an image of this size, or None.
 
         Drawing them anyway would crash the process in pycocotools.
@@ -135,17 +135,17 @@ class RunLengths:
         total = sum(self.counts.tolist())  # Python's integers do not overflow
         return None if total == pixels else f"has run lengths of {total} pixels in all; expected {pixels}"
 
-    def faults(self, size: Size) -> list[str]:
+    def faults(self, size: HeightWidth) -> list[str]:
         """Return everything that is wrong with the run lengths in an image of this size."""
         fault = self.drawing_fault(size)
         return [] if fault is None else [fault]
 
-    def rle(self, size: Size) -> Rle:
+    def rle(self, size: HeightWidth) -> Rle:
         """Return the mask in an image of this size as compressed run lengths."""
         _require_drawable(self, size)
         return _with_text(_pycocotools().frPyObjects({"size": size, "counts": self.counts.tolist()}, *size))
 
-    def mask(self, original: Size, size: Size) -> Mask:
+    def mask(self, original: HeightWidth, size: HeightWidth) -> Mask:
         """Return the mask (H, W) of an image of size `original`, resized to `size`."""
         mask = _decoded(self.rle(original))
         if size == original:
@@ -187,7 +187,7 @@ def decompressed(text: str) -> NDArray[np.int64]:
     return np.array(counts, dtype=np.int64)
 
 
-def count_pixels(outline: Outline, size: Size) -> int:
+def count_pixels(outline: Outline, size: HeightWidth) -> int:
     """Count the pixels inside an outline in an image of this size, without drawing the mask.
 
     >>> count_pixels(Polygons((np.array([1.0, 1, 3, 1, 3, 3, 1, 3]),)), (4, 4))
@@ -196,7 +196,7 @@ def count_pixels(outline: Outline, size: Size) -> int:
     return int(_pycocotools().area(outline.rle(size)))
 
 
-def draw_masks(outlines: Sequence[Outline], original: Size, size: Size) -> Mask:
+def draw_masks(outlines: Sequence[Outline], original: HeightWidth, size: HeightWidth) -> Mask:
     """Draw masks (n, H, W) at `size`, 1 inside and 0 outside, for an image resized from `original`.
 
     >>> square = Polygons((np.array([1.0, 1, 3, 1, 3, 3, 1, 3]),))
@@ -209,7 +209,7 @@ def draw_masks(outlines: Sequence[Outline], original: Size, size: Size) -> Mask:
     return masks
 
 
-def _require_drawable(outline: Outline, size: Size) -> None:
+def _require_drawable(outline: Outline, size: HeightWidth) -> None:
     """Raise before pycocotools, which checks nothing, crashes on an impossible outline."""
     if fault := size_fault(size) or outline.drawing_fault(size):
         raise ValueError(f"an object {fault}")
@@ -245,7 +245,7 @@ def _outside(coordinates: NDArray[np.float64], length: int) -> bool:
     return bool(coordinates.min() < -_SLACK or coordinates.max() > length + _SLACK)
 
 
-def _farthest(part: NDArray[np.float64], size: Size) -> tuple[float, float]:
+def _farthest(part: NDArray[np.float64], size: HeightWidth) -> tuple[float, float]:
     """Return the point farthest outside an image of this size."""
     points = part.reshape(-1, 2)
     outside = np.maximum(-points, points - np.array([size[1], size[0]])).max(axis=1)

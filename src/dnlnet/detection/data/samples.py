@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dnlnet.data.pictures import resized_picture
+from dnlnet.data.image_files import HeightWidth
+from dnlnet.data.images import resized_image
 from dnlnet.data.samples import ImageSamples, require_seed
-from dnlnet.data.sizes import Size
 from dnlnet.detection.data.objects import InstanceImages, Target
 
 
@@ -40,7 +40,7 @@ class WholeSample(NamedTuple):
 
     image: Tensor  # (3, H, W) in 0..255
     image_id: int
-    size: Size  # height and width of the file, for which detections are scored
+    size: HeightWidth  # height and width of the file, for which detections are scored
     name: str  # path of the file
 
 
@@ -49,7 +49,7 @@ class WholeBatch(NamedTuple):
 
     image: list[Tensor]
     image_id: list[int]
-    size: list[Size]
+    size: list[HeightWidth]
     name: list[str]
 
 
@@ -99,7 +99,7 @@ class TrainingInstances(ImageSamples[InstanceImages, InstanceSample]):
         flipped = bool(rng.random() < self.flip)
         image = self.images.images[index]
         size = resized_size(image.size, short_side, self.long_side)
-        pixels, target = resized_picture(self.images.pixels(index), size), self.images.target(index, size).visible()
+        pixels, target = resized_image(self.images.pixels(index), size), self.images.target(index, size).visible()
         if flipped:
             pixels, target = pixels[:, ::-1], target.flipped()
         return InstanceSample(_to_tensor(pixels), target_tensors(target), str(image.path))
@@ -132,7 +132,7 @@ class WholeInstances(ImageSamples[InstanceImages, WholeSample]):
     def __getitem__(self, index: int) -> WholeSample:
         image = self.images.images[index]
         size = resized_size(image.size, self.short_side, self.long_side)
-        pixels = resized_picture(self.images.pixels(index), size)
+        pixels = resized_image(self.images.pixels(index), size)
         return WholeSample(_to_tensor(pixels), image.id, image.size, str(image.path))
 
     @staticmethod
@@ -145,7 +145,7 @@ class WholeInstances(ImageSamples[InstanceImages, WholeSample]):
         return WholeBatch(*map(list, zip(*samples, strict=True)))
 
 
-def resized_size(size: Size, short_side: int, long_side: int) -> Size:
+def resized_size(size: HeightWidth, short_side: int, long_side: int) -> HeightWidth:
     """Scale a size to a shorter side of `short_side`, or less if the longer side would exceed `long_side`.
 
     >>> resized_size((480, 640), 800, 1333), resized_size((200, 640), 800, 1333)

@@ -20,7 +20,7 @@ EXACT = 1e-10
 
 @dataclass(frozen=True)
 class Claim:
-    """One row: the residual says how far the claim is from holding, in the units its text implies."""
+    """One claim with its residual: its distance from holding, in the units that its text implies."""
 
     where: str
     text: str
@@ -31,12 +31,12 @@ class Claim:
 
     @property
     def holds(self) -> bool:
-        """Whether the residual is within the tolerance (never, for NaN)."""
+        """Return whether the residual is within the tolerance; NaN never is."""
         return self.residual <= self.tolerance
 
 
 @dataclass(frozen=True)
-class Sample:
+class AttentionSample:
     """Random queries, keys (N, D) and saliencies (N), and a gradient that reaches the attention (N, N)."""
 
     query: Tensor
@@ -56,7 +56,7 @@ class Sample:
 
 
 def check_claims(seed: int = 0) -> list[Claim]:
-    """Every claim, checked on data drawn from `seed`.
+    """Check every claim on data drawn from `seed`.
 
     >>> all(claim.holds for claim in check_claims() if claim.relied_on)
     True
@@ -66,8 +66,8 @@ def check_claims(seed: int = 0) -> list[Claim]:
     def draw(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    sample = Sample(draw(40, 6) + 0.7, draw(40, 6) - 0.4, draw(40), draw(40, 40))
-    parts: tuple[Callable[[Sample], Iterator[Claim]], ...] = (
+    sample = AttentionSample(draw(40, 6) + 0.7, draw(40, 6) - 0.4, draw(40), draw(40, 40))
+    parts: tuple[Callable[[AttentionSample], Iterator[Claim]], ...] = (
         _split,
         _product_form,
         _gradients,
@@ -78,7 +78,7 @@ def check_claims(seed: int = 0) -> list[Claim]:
     return [claim for part in parts for claim in part(sample)]
 
 
-def _split(s: Sample) -> Iterator[Claim]:
+def _split(s: AttentionSample) -> Iterator[Claim]:
     dot = s.query @ s.key.mT
     to_key_mean = s.query @ s.key.mean(0)
     means = s.query.mean(0) @ s.key.mean(0)
@@ -111,7 +111,7 @@ def _split(s: Sample) -> Iterator[Claim]:
     )
 
 
-def _product_form(s: Sample) -> Iterator[Claim]:
+def _product_form(s: AttentionSample) -> Iterator[Claim]:
     product = _softmax(s.pairwise) * _softmax(s.unary)
     scaled = product / product.sum(-1, keepdim=True)
     joint = _softmax(s.pairwise + s.unary)
@@ -128,8 +128,8 @@ def _product_form(s: Sample) -> Iterator[Claim]:
     )
 
 
-def _gradients(s: Sample) -> Iterator[Claim]:
-    """dL/dP and dL/dU of A = P U / lambda (coupled) and of A = P + U (decoupled), by autograd."""
+def _gradients(s: AttentionSample) -> Iterator[Claim]:
+    """Check dL/dP and dL/dU of A = P U / lambda (coupled) and of A = P + U (decoupled), by autograd."""
     pair = _softmax(s.pairwise).requires_grad_()
     unary = _softmax(s.unary).expand(len(pair), -1).clone().requires_grad_()
 
@@ -171,7 +171,7 @@ def _gradients(s: Sample) -> Iterator[Claim]:
     )
 
 
-def _vanishing(s: Sample) -> Claim:
+def _vanishing(s: AttentionSample) -> Claim:
     """Lower the unary logit of half of the keys by 30 and look at the pairwise gradient there."""
     hidden = torch.arange(len(s.unary)) % 2 == 0
     pair = _softmax(s.pairwise).requires_grad_()
@@ -186,8 +186,8 @@ def _vanishing(s: Sample) -> Claim:
     )
 
 
-def _block_equals_equation(s: Sample) -> Iterator[Claim]:
-    """block(x) against the equation written out, in values and in gradients of the input."""
+def _block_equals_equation(s: AttentionSample) -> Iterator[Claim]:
+    """Compare block(x) with the written-out equation, in values and in gradients of the input."""
     x = s.grad[:8, :35].reshape(1, 8, 5, 7)
     for name, row in VARIANTS.items():
         block = NonLocalBlock(8, name).double()
@@ -203,7 +203,7 @@ def _block_equals_equation(s: Sample) -> Iterator[Claim]:
 
 
 def _equation(block: NonLocalBlock, x: Tensor) -> Tensor:
-    """x + omega v with omega exactly as the paper writes it for the block's variant, both means removed."""
+    """Return x + omega v, with omega exactly as the paper writes it for the variant, both means removed."""
     tokens = x.flatten(2).mT[0]
     value: Tensor = block.value(tokens)
     pair = unary = torch.zeros(len(tokens), len(tokens), dtype=x.dtype)
@@ -221,8 +221,8 @@ def _equation(block: NonLocalBlock, x: Tensor) -> Tensor:
     return x + (attention @ value).mT.view_as(x)
 
 
-def _complexity(_: Sample) -> Iterator[Claim]:
-    """Section 4.1's counts at the paper's C = 512 and 97 x 97 positions, on the meta device."""
+def _complexity(_: AttentionSample) -> Iterator[Claim]:
+    """Check the counts of section 4.1 at the paper's C = 512 and 97 x 97 positions, on the meta device."""
     C, HW = 512, 97 * 97
     space = {"nl": 2 * C**2, "dnl": (2 * C + 1) * C}
     time = {
@@ -256,7 +256,7 @@ def _complexity(_: Sample) -> Iterator[Claim]:
 
 
 def objective(query: Tensor, key: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
-    """The objective of Proposition 1 (Eq. 3), by its rewriting in the appendix."""
+    """Return the objective of Proposition 1 (Eq. 3) as the appendix rewrites it."""
 
     def ratio(points: Tensor, origin: Tensor, others: Tensor) -> Tensor:
         spread = others - others.mean(0)
@@ -267,8 +267,8 @@ def objective(query: Tensor, key: Tensor, alpha: Tensor, beta: Tensor) -> Tensor
     return ratio(query, alpha, key) + ratio(key, beta, query)
 
 
-def _objective_as_printed(s: Sample, point: Tensor) -> Tensor:
-    """Eq. 3 with its triple sums."""
+def _objective_as_printed(s: AttentionSample, point: Tensor) -> Tensor:
+    """Return Eq. 3 with its triple sums."""
     query, key = s.query - point[: s.query.shape[1]], s.key - point[s.query.shape[1] :]
 
     def ratio(left: Tensor, right: Tensor) -> Tensor:
@@ -279,8 +279,8 @@ def _objective_as_printed(s: Sample, point: Tensor) -> Tensor:
     return ratio(query, key) + ratio(key, query)
 
 
-def _proposition_1(s: Sample) -> Iterator[Claim]:
-    """At the means the gradient is zero; whether they are a maximum is checked separately."""
+def _proposition_1(s: AttentionSample) -> Iterator[Claim]:
+    """Check that the gradient is zero at the means, and separately that they are a maximum."""
     width = s.query.shape[1]
     at_mean = torch.cat([s.query.mean(0), s.key.mean(0)])
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dnlnet.bundled import PHOTOS
-from dnlnet.data.labelled import open_picture
-from dnlnet.data.pictures import read_picture
+from dnlnet.data.image_files import open_image
+from dnlnet.data.images import read_image_file
 from dnlnet.errors import load_extra
 from dnlnet.files import make_folder
 from dnlnet.lens.show.attended_image import AttendedImage, ImageModel, attend_image, maps_by_term
@@ -90,7 +90,7 @@ class Explorer:
             megabytes = path.stat().st_size / 1e6
         if megabytes > self.max_megabytes:
             raise ValueError(f"the file has {megabytes:.1f} MB; the limit is {self.max_megabytes:g} MB")
-        with _reading(path), open_picture(path, decode=False) as opened:
+        with _reading(path), open_image(path, decode=False) as opened:
             width, height = opened.size
         pixels = f"{path.name} has {width} x {height} pixels"
         if width * height > self.max_pixels:
@@ -98,7 +98,7 @@ class Explorer:
         if min(width, height) < _MIN_SIDE:
             raise ValueError(f"{pixels}, too few to click in; at least {_MIN_SIDE} x {_MIN_SIDE} are needed")
         with _reading(path):
-            return read_picture(path)
+            return read_image_file(path)
 
     def at(self, image: AttendedImage, point: Point) -> tuple[list[str], list[Captioned]]:
         """Return what each view shows of a pixel: sentences, and maps with captions."""

@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from dnlnet.data.inputs import Inputs, find_pictures
-from dnlnet.data.labelled import BadFileError, Labels
-from dnlnet.data.pictures import PictureLike, read_pixels
+from dnlnet.data.decoders import Labels
+from dnlnet.data.images import ImageLike, read_pixels
+from dnlnet.data.inputs import Inputs, find_images
+from dnlnet.data.problems import BadFileError
 from dnlnet.lens.show.attend_request import AttendRequest, AttendResult, Query
 from dnlnet.lens.show.attended_image import AttendedImage, ImageModel, attend_image
 from dnlnet.lens.show.attention_figure import attention_figure
@@ -45,7 +46,7 @@ def attend_images(
     figures: list[Figure] = []
     notes: set[str] = set()
 
-    def show(name: Path, source: PictureLike) -> None:
+    def show(name: Path, source: ImageLike) -> None:
         pixels, truth = _read(name, source, labels, request)
         image = attend_image(models, str(name), pixels, truth)
         if points:
@@ -67,7 +68,7 @@ def attend_images(
         if request.page is not None or request.in_memory:
             images.append(image)
 
-    result = attend_each(find_pictures, request, show)
+    result = attend_each(find_images, request, show)
     if images and request.page is not None:
         note = write_page(request.page, images, all_layers=request.all_layers)
         if note:
@@ -128,7 +129,7 @@ def _point(query: Query) -> Point:
 
 
 def _read(
-    name: Path, source: PictureLike, find_labels: FindLabels | None, request: AttendRequest
+    name: Path, source: ImageLike, find_labels: FindLabels | None, request: AttendRequest
 ) -> tuple[NDArray[np.uint8], Labels | None]:
     """Read an image and its labels, downscaled to the request's limit."""
     pixels = read_pixels(source)

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from dnlnet.data.downloads import is_url
-from dnlnet.data.pictures import several_pictures
+from dnlnet.data.images import several_images
 from dnlnet.lens.show.attended_image import AttendedImage
 from dnlnet.lens.show.drawable import Drawable
 from dnlnet.lens.show.page.html import write_page
@@ -47,7 +47,7 @@ class AttendRequest:
         cls,
         source: Any,
         queries: Sequence[Query] = (),
-        several: Callable[[Any], list[Any] | None] = several_pictures,
+        several: Callable[[Any], list[Any] | None] = several_images,
         **options: Any,
     ) -> "AttendRequest":
         """Create a request for one input or several, as `several` separates them; `options` are the other fields."""

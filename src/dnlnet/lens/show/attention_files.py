@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from dnlnet.attention import AttentionMaps
-from dnlnet.data.labelled import BadFileError, Problem
 from dnlnet.data.outputs import writing_problem
+from dnlnet.data.problems import BadFileError, Problem
 from dnlnet.files import atomic_write, write_json
 from dnlnet.lens.show.attended_image import AttendedImage, maps_by_term
 from dnlnet.lens.show.panels import PRINT_DOTS, save_figure

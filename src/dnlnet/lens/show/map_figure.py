@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.attention import AttentionMaps
-from dnlnet.data.pictures import PictureLike, read_pixels
+from dnlnet.data.images import ImageLike, read_pixels
 from dnlnet.lens.show.drawable import Drawable
 from dnlnet.lens.show.panels import (
     SIDE,
@@ -32,7 +32,7 @@ class DrawableMaps(Drawable):
     """Attention maps, and the image that they are drawn over."""
 
     maps: AttentionMaps
-    over: PictureLike | None = None
+    over: ImageLike | None = None
 
     def plot(self) -> Figure:
         """Return a figure of the maps."""
@@ -42,7 +42,7 @@ class DrawableMaps(Drawable):
         return repr(self.maps)
 
 
-def maps_figure(maps: AttentionMaps, over: PictureLike | None = None) -> Figure:
+def maps_figure(maps: AttentionMaps, over: ImageLike | None = None) -> Figure:
     """Draw the maps of up to twelve queries, one below the other, each scaled from 0 to its maximum.
 
     A 1d map is a curve; the time steps of a 3d map stand side by side.

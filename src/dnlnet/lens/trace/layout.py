@@ -39,7 +39,7 @@ class Layout:
 
     @property
     def is_image(self) -> bool:
-        """Whether queries and keys both lie on an image."""
+        """True if queries and keys both lie on an image."""
         return len(self.size) == len(self.key_size) == 2
 
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from dnlnet.data.classes import IGNORE, Classes, spread_colours
-from dnlnet.data.labelled import LabelledImages, files_by_stem, index_labels, pair_files
-from dnlnet.data.listing import inside
+from dnlnet.data.decoders import index_labels
+from dnlnet.data.image_files import files_by_stem
+from dnlnet.data.labelled import LabelledImages, inside, pair_files
 from dnlnet.errors import unknown
 
 # The first name of each line of the challenge's objectInfo150.txt.

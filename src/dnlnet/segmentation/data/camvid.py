@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.data.labelled import LabelledImages, files_by_stem, index_labels, pair_files
-from dnlnet.data.listing import pair_listed
+from dnlnet.data.decoders import index_labels
+from dnlnet.data.image_files import files_by_stem
+from dnlnet.data.labelled import LabelledImages, pair_files, pair_listed
 from dnlnet.errors import unknown
 
 CLASSES = Classes(

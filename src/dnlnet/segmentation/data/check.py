@@ -13,7 +13,7 @@ from PIL import Image
 
 from dnlnet.data.check import (
     Contents,
-    Size,
+    WidthHeight,
     collecting,
     count_of,
     most_frequent_first,
@@ -21,7 +21,8 @@ from dnlnet.data.check import (
     sizes_and_problems,
 )
 from dnlnet.data.classes import IGNORE
-from dnlnet.data.labelled import LabelledImages, Problem
+from dnlnet.data.labelled import LabelledImages
+from dnlnet.data.problems import Problem
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class PixelReport:
     class_names: Sequence[str]
     class_pixels: Sequence[int]
     ignored_pixels: int
-    sizes: Mapping[Size, int]
+    sizes: Mapping[WidthHeight, int]
     problems: Sequence[Problem]
     turned_images: int = 0
     turned_masks: int = 0
@@ -105,7 +106,7 @@ def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = N
         progress: called after each pair, in their order.
 
     >>> from pathlib import Path
-    >>> from dnlnet.data.labelled import index_labels
+    >>> from dnlnet.data.decoders import index_labels
     >>> from dnlnet.segmentation.data.camvid import CLASSES
     >>> alone = Problem(Path("a.jpg"), "has no label file")
     >>> check_pixels(LabelledImages("mine", CLASSES, [], index_labels({0: 0}, "0"), [alone])).problems
@@ -113,7 +114,7 @@ def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = N
     """
     problems = list(images.problems)
     pixels = np.zeros(IGNORE + 1, dtype=np.int64)
-    sizes: Counter[Size] = Counter()
+    sizes: Counter[WidthHeight] = Counter()
     turned_images = turned_masks = 0
     for found in read_all(partial(_read, images), range(len(images)), progress):
         problems += found.problems
@@ -141,7 +142,7 @@ def check_pixels(images: LabelledImages, progress: Callable[[], None] | None = N
 
 @dataclass(frozen=True)
 class _Found:
-    size: Size | None
+    size: WidthHeight | None
     pixels: NDArray[np.int64] | None  # of each label 0..255
     problems: list[Problem]
     image_turned: bool

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.data.labelled import LabelledImages, Pair, Problem, index_labels, pair_files
+from dnlnet.data.decoders import index_labels
+from dnlnet.data.labelled import LabelledImages, Pair, pair_files
+from dnlnet.data.problems import Problem
 from dnlnet.errors import unknown
 
 CLASSES = Classes(

@@ -6,8 +6,9 @@ Trimaps hold 1 for the pet, 2 for the background and 3 for the border.
 from pathlib import Path
 
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.data.labelled import LabelledImages, files_by_stem, index_labels
-from dnlnet.data.listing import pair_listed
+from dnlnet.data.decoders import index_labels
+from dnlnet.data.image_files import files_by_stem
+from dnlnet.data.labelled import LabelledImages, pair_listed
 from dnlnet.errors import unknown
 
 SPLITS = ("trainval", "test")

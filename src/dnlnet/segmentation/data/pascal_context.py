@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from dnlnet.data.classes import IGNORE, Classes, spread_colours
-from dnlnet.data.labelled import Decoder, LabelledImages, files_by_stem, index_labels
-from dnlnet.data.listing import inside, pair_listed
+from dnlnet.data.decoders import Decoder, index_labels
+from dnlnet.data.image_files import files_by_stem
+from dnlnet.data.labelled import LabelledImages, inside, pair_listed
 from dnlnet.errors import unknown
 
 _NAMES = (

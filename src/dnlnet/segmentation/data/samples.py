@@ -10,7 +10,8 @@ from torch.utils.data import Dataset
 
 from dnlnet.data.classes import Classes
 from dnlnet.data.fingerprint import Listed
-from dnlnet.data.labelled import BadFileError, LabelledImages
+from dnlnet.data.labelled import LabelledImages
+from dnlnet.data.problems import BadFileError
 from dnlnet.data.samples import ImageSamples, require_seed
 from dnlnet.data.transforms import Augmentation
 from dnlnet.segmentation.data.scenes import CLASSES, Scenes

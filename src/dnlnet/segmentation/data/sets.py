@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dnlnet.data.catalog import DataSet, found_or_train
-from dnlnet.data.labelled import LabelledImages, Labels
+from dnlnet.data.decoders import Labels
+from dnlnet.data.labelled import LabelledImages
 from dnlnet.segmentation.data import ade20k, camvid, cityscapes, folder, oxford_pets, pascal_context
 
 _PASCAL_LAYOUT = (

@@ -9,7 +9,7 @@ from statistics import median
 
 from dnlnet.data.check import (
     Contents,
-    Size,
+    WidthHeight,
     collecting,
     count_of,
     counts_or_none,
@@ -17,7 +17,7 @@ from dnlnet.data.check import (
     read_all,
     sizes_and_problems,
 )
-from dnlnet.data.labelled import Problem
+from dnlnet.data.problems import Problem
 from dnlnet.video.data.opening import open_video
 from dnlnet.video.data.videos import LabelledVideos, VideoEntry
 
@@ -43,7 +43,7 @@ class VideoReport:
     class_videos: Sequence[int]
     seconds: Sequence[float]
     rates: Sequence[float]
-    sizes: Mapping[Size, int]
+    sizes: Mapping[WidthHeight, int]
     problems: Sequence[Problem]
 
     def to_json(self) -> dict[str, object]:
@@ -115,7 +115,7 @@ def check_videos(videos: LabelledVideos, progress: Callable[[], None] | None = N
 @dataclass(frozen=True)
 class _Found:
     problems: list[Problem]
-    size: Size | None = None  # width, height; None if unreadable
+    size: WidthHeight | None = None  # width, height; None if unreadable
     seconds: float = 0.0
     rate: float = 0.0
 

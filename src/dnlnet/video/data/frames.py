@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dnlnet.data.labelled import IMAGE_SUFFIXES, BadFileError
-from dnlnet.data.pictures import PictureLike, read_pixels, resized_picture
+from dnlnet.data.image_files import IMAGE_SUFFIXES
+from dnlnet.data.images import ImageLike, read_pixels, resized_image
+from dnlnet.data.problems import BadFileError
 from dnlnet.video.data.video import Video, VideoError, resized_size
 
 FOLDER_RATE = 30.0  # default frames per second
@@ -25,7 +26,7 @@ class FrameList(Video):
         rate: Frames per second.
     """
 
-    def __init__(self, path: Path, images: Sequence[PictureLike], rate: float = FOLDER_RATE) -> None:
+    def __init__(self, path: Path, images: Sequence[ImageLike], rate: float = FOLDER_RATE) -> None:
         if not 0 < rate < float("inf"):
             raise ValueError(f"the frame rate must be above 0, got {rate}")
         self.images, count = images, len(images)
@@ -34,7 +35,7 @@ class FrameList(Video):
     def _decode(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
         frames = [self._read(number) for number in wanted]
         size = resized_size(frames[0].shape[:2], short_side)
-        return [resized_picture(frame, size) for frame in frames]
+        return [resized_image(frame, size) for frame in frames]
 
     def count_decodable(self) -> int:
         """Read every image and count the readable ones; `notes` names the first unreadable one."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dnlnet.data.classes import Classes
 from dnlnet.data.files import on_disk, text_lines
-from dnlnet.data.labelled import Problem
+from dnlnet.data.problems import Problem
 from dnlnet.errors import unknown
 from dnlnet.video.data.videos import LabelledVideos, VideoEntry, find_existing, named_classes
 

@@ -17,9 +17,9 @@ from torch.utils.data import Dataset
 
 from dnlnet.data.classes import Classes
 from dnlnet.data.fingerprint import Listed
-from dnlnet.data.labelled import Problem
+from dnlnet.data.image_files import HeightWidth
+from dnlnet.data.problems import Problem
 from dnlnet.data.samples import require_seed
-from dnlnet.data.sizes import Size
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.opening import open_video
 from dnlnet.video.data.video import Frames, Video, VideoError
@@ -229,7 +229,7 @@ def views_of(video: Video, clip: Clip, clips: int, crops: int, short_side: int) 
     return torch.stack(views)
 
 
-def crop_places(size: Size, crop: int, count: int) -> list[tuple[int, int]]:
+def crop_places(size: HeightWidth, crop: int, count: int) -> list[tuple[int, int]]:
     """Return top and left of squares, spread over the longer side of a frame and centred on the shorter one.
 
     >>> crop_places((256, 340), 256, 3), crop_places((8, 4), 4, 1)

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from dnlnet.data.files import on_disk, text_lines
-from dnlnet.data.labelled import Problem
-from dnlnet.data.listing import inside
+from dnlnet.data.labelled import inside
+from dnlnet.data.problems import Problem
 from dnlnet.errors import unknown
 from dnlnet.video.data.videos import LabelledVideos, VideoEntry, find_existing, named_classes
 

@@ -13,8 +13,8 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from dnlnet.data.labelled import BadFileError, Problem
-from dnlnet.data.sizes import Size, size_fault
+from dnlnet.data.image_files import HeightWidth, size_fault
+from dnlnet.data.problems import BadFileError, Problem
 
 Frames = NDArray[np.uint8]  # (T, H, W, 3)
 
@@ -92,7 +92,7 @@ class Video(ABC):
         return np.stack(frames)[places]
 
     @property
-    def size(self) -> Size:
+    def size(self) -> HeightWidth:
         """Height and width as displayed."""
         height, width, _ = self.frames([0.0]).shape[1:]
         return height, width
@@ -110,7 +110,7 @@ class Video(ABC):
         """Close the file."""
 
 
-def resized_size(size: tuple[int, ...], short_side: int | None) -> Size:
+def resized_size(size: tuple[int, ...], short_side: int | None) -> HeightWidth:
     """Return the height and width after resizing the shorter side.
 
     >>> resized_size((240, 320), 256), resized_size((240, 320), None)

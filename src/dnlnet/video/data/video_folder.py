@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dnlnet.data.files import composed, on_disk
-from dnlnet.data.labelled import Problem
+from dnlnet.data.problems import Problem
 from dnlnet.errors import unknown
 from dnlnet.video.data.opening import is_video
 from dnlnet.video.data.videos import LabelledVideos, VideoEntry, named_classes

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dnlnet.data.classes import Classes, is_name, spread_colours
 from dnlnet.data.fingerprint import Listed
-from dnlnet.data.labelled import Problem, require_complete
+from dnlnet.data.problems import Problem, require_complete
 from dnlnet.errors import shown
 
 
