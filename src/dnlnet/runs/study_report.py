@@ -99,8 +99,8 @@ def study(
     """
     matched = [recipe for pattern in recipes for recipe in match_recipes(pattern)]
     jobs = plan(matched, seeds, settings, first_seed=first_seed)
-    folders = (None if path is None else Path(path) for path in (data, cache))
-    place = Study(Path(out), *folders, width=width, void_edges=void_edges)
+    root, features = (None if path is None else Path(path) for path in (data, cache))
+    place = Study(Path(out), root, features, width, void_edges)
     problems = place.run(jobs, processes=processes, progress=progress)
     command = command_of(recipes, seeds, settings, width, void_edges)
     return replace(report_study(place.out, jobs, command, against), problems=problems)
