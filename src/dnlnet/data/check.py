@@ -6,7 +6,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 from dnlnet.data.problems import BadFileError, Problem
 from dnlnet.names import printable
+from dnlnet.progress import SILENT, Progress
 
 WidthHeight = tuple[int, int]  # Pillow's order
 Item = TypeVar("Item")
@@ -113,20 +114,23 @@ def most_frequent_first(sizes: Counter[WidthHeight]) -> dict[WidthHeight, int]:
 
 
 def read_all(
-    read: Callable[[Item], Found], items: Iterable[Item], progress: Callable[[], None] | None = None
+    read: Callable[[Item], Found], items: Sequence[Item], name: str = "files", progress: Progress = SILENT
 ) -> Iterator[Found]:
-    """Read items in parallel, and yield what each reading found, in their order.
+    """Yield the result of reading each item, in order. Several are read at a time.
 
     >>> list(read_all(str.upper, "ab"))
     ['A', 'B']
     """
     # Pillow and PyAV decode without the interpreter's lock, so threads suffice. Readers turn off warnings, a setting
     # that all threads share, so it is restored here after the last one.
-    with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+    with (
+        warnings.catch_warnings(),
+        ThreadPoolExecutor(max_workers=os.cpu_count()) as pool,
+        progress.track(name, len(items)) as done,
+    ):
         for found in pool.map(read, items):
             yield found
-            if progress is not None:
-                progress()
+            done.advance()
 
 
 @contextmanager

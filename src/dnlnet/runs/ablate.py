@@ -14,20 +14,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Subset
 
-from dnlnet.artifacts.load import default_device, load_network
+from dnlnet.artifacts.load import default_device
 from dnlnet.artifacts.model_file import ModelFile, open_model
+from dnlnet.artifacts.weights import load_network
 from dnlnet.data.images import read_image_file
 from dnlnet.data.inputs import find_images
 from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.lens.measure.ablate import TERMS, Term, ablate
+from dnlnet.lens.measure.confusion import ConfusionMatrix
 from dnlnet.lens.trace.capture import capture
 from dnlnet.lens.trace.choice import layer_number
 from dnlnet.libraries.transformer import Transformer, load_transformer
 from dnlnet.progress import SILENT, Progress
 from dnlnet.runs.evaluate import open_test_data
-from dnlnet.runs.labelled import labelled_data_set, open_split
+from dnlnet.runs.labelled import find_labelled
 from dnlnet.runs.probe import LinearProbe, PatchFeatures, PatchModel, images_of, train_probe
-from dnlnet.segmentation.metric import ConfusionMatrix
 
 CHANGE, COSINE, MIOU = "relative change", "cosine", "miou"
 
@@ -157,8 +158,8 @@ def ablate_transformer(
         pixels = ((read_image_file(path), None) for path in paths)
         result = ablate_features(transformer, pixels, terms=terms, layers=layers, total=len(paths), progress=progress)
     else:
-        row = labelled_data_set(data, data_set)
-        training, test = row.open(data, training_split).require_complete(), open_split(row, data, split)
+        folder = find_labelled(data, data_set)
+        training, test = folder.split(training_split), folder.split(split)
         transformer = _loaded(model, weights, size)
         probe = train_probe(transformer, training, training_limit, progress)
         result = ablate_features(

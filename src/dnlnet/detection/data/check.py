@@ -3,7 +3,7 @@
 # K classes
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +20,7 @@ from dnlnet.data.check import (
 from dnlnet.data.problems import Problem
 from dnlnet.detection.data.objects import AnnotatedImage, Instance, InstanceImages
 from dnlnet.detection.data.outlines import count_pixels
+from dnlnet.progress import SILENT, Progress
 
 _BEYOND_IMAGE = 1.0  # pixels that a box may extend beyond its image
 _OFF_OUTLINE = 2.0  # pixels that a box may differ from its outline
@@ -76,12 +77,12 @@ class InstanceReport:
         )
 
 
-def check_instances(images: InstanceImages, progress: Callable[[], None] | None = None) -> InstanceReport:
+def check_instances(images: InstanceImages, progress: Progress = SILENT) -> InstanceReport:
     """Read all files and draw all objects. Problems go into the report and do not stop the check.
 
     Args:
         images: Images to check.
-        progress: Called after each image, in order.
+        progress: Observer of the images.
 
     >>> from pathlib import Path
     >>> from dnlnet.data.classes import Classes
@@ -91,7 +92,7 @@ def check_instances(images: InstanceImages, progress: Callable[[], None] | None 
     """
     problems = [*images.problems, *_repeated(images.images)]
     sizes: Counter[WidthHeight] = Counter()
-    for size, found in read_all(partial(_read, images), range(len(images)), progress):
+    for size, found in read_all(partial(_read, images), range(len(images)), images.name, progress):
         problems += found
         if size is not None:
             sizes[size] += 1
