@@ -39,14 +39,14 @@ _FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors names them
 
 
 def load_network(model: ModelFile) -> nn.Module:
-    """The network of a model file, with its weights, as it was trained.
+    """Load the network of a model file as it was trained.
 
-    Weights that are not exactly those of the network are an error; values that are not finite, a warning.
+    Weights that do not match the network exactly are an error; values that are not finite, a warning.
     """
-    problem = weights_problem(model)
+    network = _build(model)
+    problem = _mismatch(model, network)
     if problem is not None:
         raise ValueError(f"{model.path}: {problem}")
-    network = model.recipe.build(len(model.classes), pretrained=False)
     state = load_file(model.path)
     strange = [name for name, tensor in state.items() if not tensor.isfinite().all()]
     if strange:
@@ -68,15 +68,27 @@ def load_for_inference(model: ModelFile) -> nn.Module:
 
 
 def weights_problem(model: ModelFile) -> str | None:
-    """What keeps the tensors of a model file from being those of its recipe's network, or None.
+    """Say why the weights of a model file do not fit the network of its recipe; None if they do.
 
-    Only the file's header is read, and no memory is taken for the network.
+    Only the file's header is read, and the network takes no memory.
     """
     try:
         with torch.device("meta"):
-            network = model.recipe.build(len(model.classes), pretrained=False)
+            network = _build(model)
     except ValueError as error:
-        return f"its recipe describes no network: {error}"
+        return str(error).removeprefix(f"{model.path}: ")
+    return _mismatch(model, network)
+
+
+def _build(model: ModelFile) -> nn.Module:
+    try:
+        return model.recipe.build(len(model.classes), pretrained=False)
+    except ValueError as error:
+        raise ValueError(f"{model.path}: its recipe describes no network: {error}") from None
+
+
+def _mismatch(model: ModelFile, network: nn.Module) -> str | None:
+    """Compare the header of a model file with a network."""
     own: dict[str, Tensor] = network.state_dict()
     _, kinds = read_header(model.path)
     missing = [name for name in own if name not in kinds]
