@@ -1,7 +1,7 @@
-"""Your first attention maps: a model that comes with the package, a photograph, figures and a page.
+"""Your first attention maps: an included model, an image, figures and a page.
 
-Put the name of your own picture in place of the photograph: a file, a URL, a Pillow image, an array or a tensor. The
-model knows street scenes, seen from a car.
+Replace the image by your own: a file, a URL, a Pillow image, an array or a tensor. The model knows street scenes,
+seen from a car.
 """
 
 import dnlnet
@@ -9,18 +9,18 @@ import dnlnet
 model = dnlnet.load("street")
 photo = dnlnet.PHOTOS[0]
 
-# What it finds: every pixel gets a class.
+# Predict a class for every pixel.
 found = model(photo)
 print(found)
 found.save("prediction.png")
 
-# What it attends to from two points, x and y in pixels; without `queries`, points well inside the largest regions.
+# Show what two points attend to (x and y in pixels). By default, points well inside the largest regions are used.
 attended = model.attend(photo, queries=[(330, 330), (500, 120)])
 attended.save("attention.png")
 attended.save("explore.html")
-print("written: prediction.png, attention.png, and explore.html, to be opened in a browser")
+print("written: prediction.png, attention.png, and explore.html (open it in a browser)")
 
-# The numbers themselves: while a model runs, `capture` keeps queries and keys of every block, of yours, too.
+# Get the numbers: while any model runs, `capture` keeps the queries and keys of its blocks.
 with dnlnet.capture(model.network) as blocks:
     model(photo)
 maps = blocks["block"].maps([(30, 40)])

@@ -1,4 +1,4 @@
-"""The block alone: every variant on the same features, a gate, and the attention maps of one pixel."""
+"""The block on its own: every variant on the same features, a gate, and the attention maps of one pixel."""
 
 import torch
 
@@ -7,7 +7,7 @@ import dnlnet
 torch.manual_seed(0)
 features = torch.randn(2, 64, 24, 32)  # batch, channels, height, width: the output of any layer of a network
 
-# The paper's variants are rows of one table. Each maps (B, C, H, W) to the same shape.
+# Each of the paper's variants maps (B, C, H, W) to the same shape.
 for name, variant in dnlnet.VARIANTS.items():
     block = dnlnet.NonLocalBlock(64, name)
     parameters = sum(parameter.numel() for parameter in block.parameters())
@@ -17,11 +17,11 @@ for name, variant in dnlnet.VARIANTS.items():
 print("1d", tuple(dnlnet.NonLocal1d(64)(torch.randn(2, 64, 100)).shape))
 print("3d", tuple(dnlnet.NonLocal3d(64)(torch.randn(2, 64, 4, 12, 16)).shape))
 
-# A zero gate makes a new block the identity, as a pretrained network needs; training opens it.
+# A zero gate makes a new block the identity, which keeps a pretrained network intact. Training opens it.
 block = dnlnet.NonLocalBlock(64, "dnl", gate="scalar")
 print("with a zero gate the output is the input:", torch.equal(block(features), features))
 
-# The N x N attention is never formed. Ask for the maps of single positions: (row, column), counted from 0.
+# The N x N attention map is never formed. Ask for the maps of single positions: (row, column), counted from 0.
 maps = block.attention_maps(features, queries=[(12, 16)])
 print(f"pairwise {tuple(maps.pairwise.shape)}: where this pixel attends; it sums to {maps.pairwise[0].sum():.3f}")
 print(f"unary    {tuple(maps.unary.shape)}: where all pixels attend; it sums to {maps.unary[0].sum():.3f}")

@@ -1,4 +1,4 @@
-"""Share a trained model as a folder, and write it as ONNX: `onnx_inference.py` then needs nothing of this package."""
+"""Share a trained model as a folder, and export it to ONNX for `onnx_inference.py`, which runs without dnlnet."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ from PIL import Image
 
 import dnlnet
 
-# A model to begin with. Yours comes from `dnlnet train`, or from `dnlnet.load("a name on the hub")`.
+# A model to start with. Yours comes from `dnlnet train` or from `dnlnet.load("a name on the hub")`.
 short = ["schedule.iterations=10", "schedule.batch=4", "training.evaluate_every=10", "data.crop=[64, 64]"]
 recipe = dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), short)
 dnlnet.train(recipe, None, "run")
 model = dnlnet.load("run")
 
-# A folder with the weights, the recipe and a card; model.push_to_hub("you/scenes") would put the same on the hub.
+# A folder with weights, recipe and model card. model.push_to_hub("you/scenes") would upload the same to the hub.
 model.save_pretrained("shared")
 print("shared:", ", ".join(sorted(path.name for path in Path("shared").iterdir())))
 again = dnlnet.TrainedModel.from_pretrained("shared")
@@ -23,7 +23,7 @@ pixels = np.asarray(Image.open(get_sample_data("grace_hopper.jpg", asfileobj=Fal
 Image.fromarray(pixels).save("photo.png")
 print("the same labels:", np.array_equal(model.predict(pixels).labels, again.predict(pixels).labels))
 
-# ONNX for any size, with what the pixel in the middle attends to as further outputs; it is run and compared.
+# ONNX for any size, with the attention maps of the middle pixel as additional outputs. The file is run and compared.
 exported = dnlnet.export("run", "scenes.onnx", free=("batch", "height", "width"), queries=[(0.5, 0.5)])
 print(
     f"{exported.path}: {exported.takes} -> {', '.join(exported.outputs)}; differs by at most {exported.largest:.0e}"

@@ -8,17 +8,17 @@ import dnlnet
 
 torch.manual_seed(0)
 
-# encoder_weights=None: nothing is downloaded here. With "imagenet", build the model first, then insert.
+# encoder_weights=None downloads nothing. With "imagenet", build the model first, then insert.
 weights = smp.Unet("resnet18", encoder_weights=None, classes=5).state_dict()  # stands for your own weights
 model = smp.Unet("resnet18", encoder_weights=None, classes=5)
 
-# After the deepest stage, at stride 32, attention is cheap; `decoder.blocks.0` is finer.
+# Attention is cheap after the deepest stage, at stride 32; `decoder.blocks.0` is finer.
 blocks = dnlnet.insert(model, {"encoder.layer4": "dnl", "decoder.blocks.0": "gc"}, gate="scalar")
 result = model.load_state_dict(weights, strict=False)
 print(f"Unet: {len(blocks)} blocks, {len(result.unexpected_keys)} unexpected tensors")
 
 images = torch.rand(4, 3, 64, 64)
-masks = (images.mean(dim=1) * 5).long()  # something that can be learnt
+masks = (images.mean(dim=1) * 5).long()  # something learnable
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for step in range(5):
     loss = F.cross_entropy(model(images), masks)

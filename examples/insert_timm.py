@@ -6,19 +6,19 @@ import torch.nn.functional as F
 
 import dnlnet
 
-# Where the block goes: after a stage, or after one of its residual blocks. `print(model)` shows the names.
+# Insert the block after a stage or after one of its residual blocks. `print(model)` shows the names.
 PLACES = {"resnet18": "layer3.0", "convnext_atto": "stages.2", "efficientnet_b0": "blocks.4"}
 
 torch.manual_seed(0)
 images, labels = torch.randn(8, 3, 64, 64), torch.arange(8)
 
 for name, place in PLACES.items():
-    # Stands for your own weights. When online, pretrained=True before the insertion does the same.
+    # These weights stand for yours. When online, pretrained=True before the insertion does the same.
     weights = timm.create_model(name, num_classes=8).state_dict()
 
     model = timm.create_model(name, num_classes=8)
     block = dnlnet.insert(model, {place: "dnl"}, gate="scalar")[place]
-    result = model.load_state_dict(weights, strict=False)  # no name has changed; only the block's are new
+    result = model.load_state_dict(weights, strict=False)  # only the block's names are new
     new, unexpected = len(result.missing_keys), len(result.unexpected_keys)
     print(f"{name}: {block.channels} channels after {place}, {new} new tensors, {unexpected} unexpected")
 

@@ -1,4 +1,4 @@
-"""Colour a picture by class without PyTorch. Usage: python onnx_inference.py model.onnx picture.jpg colours.png"""
+"""Colour an image by class without PyTorch. Usage: python onnx_inference.py model.onnx image.jpg colours.png"""
 
 import json
 import sys
@@ -10,8 +10,8 @@ from PIL import Image
 session = onnxruntime.InferenceSession(sys.argv[1])
 classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
 width, height = (side if isinstance(side, int) else None for side in reversed(session.get_inputs()[0].shape[2:]))
-picture = Image.open(sys.argv[2]).convert("RGB")
-pixels = np.asarray(picture.resize((width or picture.width, height or picture.height)), np.float32)
+image = Image.open(sys.argv[2]).convert("RGB")
+pixels = np.asarray(image.resize((width or image.width, height or image.height)), np.float32)
 logits = session.run(["logits"], {"image": pixels.transpose(2, 0, 1)[None]})[0][0]
 labels = logits.argmax(axis=0)
 Image.fromarray(np.asarray(classes["palette"], np.uint8)[labels]).save(sys.argv[3])

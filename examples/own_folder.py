@@ -1,6 +1,6 @@
-"""Train on your own folder of images and masks, score the model, and predict a picture: all from Python.
+"""Train on your own folder of images and masks, score the model, and predict an image.
 
-python own_folder.py draws a small folder of discs and squares first; in your own, leave that part out.
+The first part draws a small folder of discs and squares; skip it for your own.
 """
 
 from pathlib import Path
@@ -27,12 +27,12 @@ for split, count in (("train", 24), ("val", 4)):
         mask.save(data / "masks" / split / f"{number}.png")
 (data / "classes.yaml").write_text("names: [ground, disc, square]\n")
 
-# A recipe says everything about a run. This one is tiny; camvid-mbv2-dnl is the one to change for photographs.
+# A recipe defines a run. This one is tiny; for real images start from folder-mbv2_frozen-dnl.
 settings = ["data.name=folder", "data.crop=[48, 48]", "schedule.iterations=20", "training.evaluate_every=20"]
 recipe = dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), settings)
 
 
-# Writes the models and a log, and shows a progress bar. Called again, it resumes where it stopped.
+# Write the models and a log, and show a progress bar. Called again, it resumes where it stopped.
 outcome = dnlnet.train(recipe, data, "my_run")
 print(f"mIoU on val: {outcome.best:.2f}")
 

@@ -105,11 +105,9 @@ def test_a_split_that_is_not_there_is_left_out_with_the_reason(tmp_path: Path) -
 def test_a_split_that_is_asked_for_but_not_there_names_the_others(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     shutil.rmtree(root / "val")
-    with pytest.raises(
-        FileNotFoundError, match=r"val: no such folder \(splits that are there: train, test\); camvid"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"val: no such folder \(existing splits: train, test\); camvid"):
         open_split("camvid", root, "val")
-    with pytest.raises(FileNotFoundError, match=r"test\.csv: no such file \(splits that are there: train, val\);"):
+    with pytest.raises(FileNotFoundError, match=r"test\.csv: no such file \(existing splits: train, val\);"):
         open_split("kinetics", kinetics_tree(tmp_path / "kinetics"), "test")
 
 
@@ -139,10 +137,10 @@ def test_the_folder_above_is_named_if_it_looks_right(tmp_path: Path) -> None:
         open_split("cityscapes", root / "leftImg8bit", "val")
 
 
-def test_folders_without_pictures_are_not_a_data_set(tmp_path: Path) -> None:
+def test_folders_without_images_are_not_a_data_set(tmp_path: Path) -> None:
     for part in ("train", "trainannot"):
         (tmp_path / part).mkdir()
-    with pytest.raises(FileNotFoundError, match=f"^{tmp_path}: has no pictures of the split train; camvid expects"):
+    with pytest.raises(FileNotFoundError, match=f"^{tmp_path}: has no images of the split train; camvid expects"):
         open_split("camvid", tmp_path, "train")
 
 

@@ -1,4 +1,4 @@
-"""Every file of `examples` runs as its README says, by itself and in an empty folder."""
+"""Every program in `examples` runs on its own in an empty folder, as its README promises."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from PIL import Image
 EXAMPLES = Path(__file__).parent.parent / "examples"
 FILES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 
-# What each file prints, as patterns, and the pictures that it leaves.
+# Patterns that each program prints, and the images it writes.
 EXPECTED: dict[str, tuple[list[str], list[str]]] = {
     "attention_figure.py": (
         [r"Prediction\(640 x 425: Building", "written: prediction.png", r"pairwise \(1, 1, \d+, \d+\), unary"],
@@ -52,7 +52,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
-# What is run in the same folder before, and the arguments.
+# Program to run first in the same folder, and arguments.
 AFTER = {"onnx_inference.py": ("deploy.py", ["scenes.onnx", "photo.png", "colours.png"])}
 
 
@@ -65,7 +65,7 @@ def test_an_example_runs_and_shows_what_it_promises(name: str, tmp_path: Path) -
 
 
 def run(name: str, arguments: list[str], tmp_path: Path) -> None:
-    assert name in EXPECTED, f"say in EXPECTED what {name} prints"
+    assert name in EXPECTED, f"add what {name} prints to EXPECTED"
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [sys.executable, EXAMPLES / name, *arguments],
@@ -77,11 +77,11 @@ def run(name: str, arguments: list[str], tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    lines, pictures = EXPECTED[name]
+    lines, images = EXPECTED[name]
     for line in lines:
         assert re.search(line, done.stdout), f"{line!r} is not in:\n{done.stdout}"
-    for picture in pictures:
-        with Image.open(tmp_path / picture) as image:
+    for file in images:
+        with Image.open(tmp_path / file) as image:
             assert min(image.size) >= 64
             assert image.convert("L").getextrema()[0] < image.convert("L").getextrema()[1]
 

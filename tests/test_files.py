@@ -181,8 +181,8 @@ def _loop(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (_link, "is a link to nowhere, which is not there"),
-        (_loop, "is a link to out, which is not there"),
+        (_link, "is a link to nowhere, which does not exist"),
+        (_loop, "is a link to out, which does not exist"),
         (Path.touch, "is a file"),
     ],
 )

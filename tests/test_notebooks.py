@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, and are committed with what they show."""
+"""The notebooks run from top to bottom and are committed with their outputs."""
 
 import os
 import re
@@ -13,11 +13,11 @@ NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
 WEIGHTS = "weights/vit_small_patch14_imgfocus_fp16.safetensors"
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Jupyter's own packages
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from Jupyter's own packages
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("ITERATIONS", "5")  # quick, and poor
+    monkeypatch.setenv("ITERATIONS", "5")  # quick, with a poor model
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
     if not Path(os.environ.get("DNLNET_DATA", "."), WEIGHTS).is_file():
         monkeypatch.setenv("WEIGHTS", "none")
@@ -26,7 +26,7 @@ def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_is_committed_with_its_outputs_and_without_paths_of_a_machine(name: str) -> None:
+def test_a_notebook_is_committed_with_outputs_and_without_local_paths(name: str) -> None:
     text = (FOLDER / name).read_text(encoding="utf-8")
     notebook = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]

@@ -1,4 +1,4 @@
-"""The documentation site: a broken link stops its build, and its pages work in a browser without a network."""
+"""Documentation site: a broken link stops its build, and its pages work in a browser without a network."""
 
 import os
 import shutil
@@ -14,16 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 def build(folder: Path, site: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mkdocs",
-            "build",
-            "--config-file",
-            folder / "mkdocs.yml",
-            "--site-dir",
-            site,
-        ],
+        [sys.executable, "-m", "mkdocs", "build", "--config-file", folder / "mkdocs.yml", "--site-dir", site],
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
@@ -60,7 +51,7 @@ def test_pages_show_equations_code_and_the_reference_without_a_network(browser: 
     page.goto((site / "index.html").as_uri())
     assert page.inner_text("h1").startswith("dnlnet")
     assert page.evaluate("document.body.dataset.mdColorScheme") == "slate"
-    page.click("text=Gallery >> nth=0")  # a link leads to a page, and not to a folder
+    page.click("text=Gallery >> nth=0")  # links lead to files, not folders
     page.wait_for_url("**/gallery.html")
     page.click(".md-search__input")
     page.keyboard.type("whitening", delay=20)

@@ -1,4 +1,4 @@
-"""Error messages that every part of the package words alike: unknown names, missing packages, quoted values."""
+"""Shared error messages: unknown names, missing packages, quoted values."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -14,11 +14,11 @@ _SHOWN_DEPTH, _SHOWN_ITEMS = 4, 20
 
 
 class TooMuchWorkError(ValueError):
-    """Settings that would have a network look at an image for hours: a model file can hold any."""
+    """Error for settings, as a model file may hold, that would need hours for one image."""
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
-    """An error that gives the unknown name, the nearest known ones, and all of them if they are few.
+    """Return an error with the unknown name, the nearest known names, and all of them if they are few.
 
     >>> str(unknown("variant", "dnll", ["dnl", "gc"]))
     "unknown variant 'dnll'; did you mean 'dnl'? known: dnl, gc"
@@ -34,7 +34,7 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
 
 
 def suggestion(name: object, known: Iterable[str]) -> str:
-    """The end of a sentence that asks whether one of the nearest known names was meant; empty if none is near.
+    """Return "; did you mean ...?" with the nearest known names, or "" if none is near.
 
     >>> suggestion("streat", ["street"])
     "; did you mean 'street'?"
@@ -44,7 +44,7 @@ def suggestion(name: object, known: Iterable[str]) -> str:
 
 
 def require_printable(path: Path, names: Iterable[str]) -> None:
-    """Refuse a file in which the name of a tensor is not text on one line, as every message quotes it.
+    """Refuse a file whose tensor names have control characters, because messages quote them.
 
     >>> require_printable(Path("a.pth"), ["a.weight", "b\\x1b[31m"])
     Traceback (most recent call last):
@@ -72,7 +72,7 @@ def load_extra(module: str, extra: str) -> Any:
 
 
 def require_package(module: str, extra: str) -> None:
-    """An error that names the extra to install if an optional dependency is missing; nothing is imported.
+    """Raise an error that names the extra to install if an optional dependency is missing; import nothing.
 
     >>> require_package("no_such_package", "detection")
     Traceback (most recent call last):
@@ -87,17 +87,17 @@ def _missing(package: str, extra: str) -> str:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error means that memory ran out; on a CPU, PyTorch raises a plain RuntimeError for it.
+    """Return whether an error means out of memory, for which PyTorch raises a RuntimeError on CPUs.
 
     >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory")), is_out_of_memory(KeyError("a"))
     (True, False)
     """
-    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # torch is not imported here
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # without importing torch
     return named or "allocate memory" in str(error) or "out of memory" in str(error)
 
 
 def is_lost_connection(error: Exception) -> bool:
-    """Whether an error means that another process of a group ended, or cannot be reached.
+    """Return whether an error means that another process of a group ended or cannot be reached.
 
     >>> is_lost_connection(RuntimeError("[gloo/transport/tcp/pair.cc:545] Read error: Connection reset by peer"))
     True
@@ -107,7 +107,7 @@ def is_lost_connection(error: Exception) -> bool:
 
 
 def shown(value: object) -> str:
-    """A value from a file as quoted in a message, shortened if it is long or deeply nested.
+    """Format a value from a file for a message, shortened if it is long or deeply nested.
 
     >>> shown(None), shown("sky"), shown([1, 2]), shown({"b": 1, "a": [[]]})
     ('nothing', "'sky'", '[1, 2]', "{'b': 1, 'a': [[]]}")
@@ -122,7 +122,7 @@ def shown(value: object) -> str:
 
 
 class _Short(Repr):
-    """`repr` limited in items and depth: a file can hold any number of both."""
+    """`repr` with limited items and depth, because a file can hold any number of both."""
 
     def __init__(self) -> None:
         super().__init__()

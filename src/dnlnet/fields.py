@@ -13,22 +13,22 @@ class Part(BaseModel):
 
 
 Flag = Annotated[bool, Field(strict=True)]
-Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
-Few = Annotated[int, Field(strict=True, ge=1, le=65_536)]  # pixels of a side, channels, images of a batch
-Size = tuple[Few, Few]  # height, width
-Share = Annotated[float, Field(strict=True, ge=0, le=1)]
-PartShare = Annotated[float, Field(strict=True, ge=0, lt=1)]
-InnerShare = Annotated[float, Field(strict=True, gt=0, lt=1)]
-Scale = Annotated[float, Field(strict=True, ge=0.05, le=20)]
-Rate = Annotated[float, Field(strict=True, gt=0, le=100)]  # of learning
-Weight = Annotated[float, Field(strict=True, ge=0, le=1_000_000)]
-Positive = Annotated[float, Field(strict=True, gt=0, le=1_000_000)]
-Score = Annotated[float, Field(strict=True, ge=0, le=100)]  # per cent
+PositiveInt = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
+SmallInt = Annotated[int, Field(strict=True, ge=1, le=65_536)]  # pixels of a side, channels, batch size
+HeightWidth = tuple[SmallInt, SmallInt]
+Fraction = Annotated[float, Field(strict=True, ge=0, le=1)]
+FractionBelowOne = Annotated[float, Field(strict=True, ge=0, lt=1)]
+OpenFraction = Annotated[float, Field(strict=True, gt=0, lt=1)]
+ImageScale = Annotated[float, Field(strict=True, ge=0.05, le=20)]
+LearningRate = Annotated[float, Field(strict=True, gt=0, le=100)]
+LossWeight = Annotated[float, Field(strict=True, ge=0, le=1_000_000)]
+PositiveFloat = Annotated[float, Field(strict=True, gt=0, le=1_000_000)]
+Percentage = Annotated[float, Field(strict=True, ge=0, le=100)]
 ColourMean = Annotated[float, Field(strict=True, ge=-1_000_000, le=1_000_000)]
 Text = Annotated[str, Field(min_length=1, max_length=4096)]
 Index = Annotated[int, Field(strict=True, ge=0, le=1000)]
 FrameRate = Annotated[float, Field(strict=True, ge=0.1, le=1000)]
-Deviation = Annotated[float, Field(strict=True, ge=0.001, le=10)]
+PixelStd = Annotated[float, Field(strict=True, ge=0.001, le=10)]
 Dilation = Annotated[int, Field(strict=True, ge=1, le=64)]
 
 

@@ -27,7 +27,7 @@ _STANDARD = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}  # descriptors by name
 
 
 class NotWrittenError(OSError):
-    """A file that could not be written; `strerror` says why."""
+    """Error for a file that could not be written; `strerror` is the reason."""
 
     def __str__(self) -> str:
         return f"{self.filename}: could not be written: {self.strerror}; fix that and try again"
@@ -35,11 +35,11 @@ class NotWrittenError(OSError):
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give a temporary path to write to, which replaces `path` when the block ends without an error.
+    """Yield a temporary path to write to, which replaces `path` when the block ends without an error.
 
     The content is flushed to disk before it is renamed, so a power cut leaves either the old file or the new one.
-    Other files written next to the temporary one are removed, as are leftovers of killed writers of the same file.
-    Links are followed. Devices and pipes are written to and never replaced; `-` is standard output.
+    Other files next to the temporary one are removed, and so are leftovers of killed writers of the same file. Links
+    are followed. Devices and pipes are written to and never replaced; `-` is standard output.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -61,7 +61,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
             temporary = folder / path.name
             mode = _usual_mode(temporary)
             yield temporary
-            temporary.chmod(mode)  # some libraries write files that nobody else may read
+            temporary.chmod(mode)  # some libraries write files that only their owner may read
             _flush(temporary)
             temporary.replace(path)
             _flush(path.parent)
@@ -94,14 +94,14 @@ def _copy_to_stream(source: Path, path: Path) -> None:
     descriptor = stream_descriptor(path)
     if descriptor is not None:
         sys.stdout.flush()
-    # A pipe or device is opened as it is: nothing is created, and a file that was redirected to is not emptied.
+    # Open a pipe or device without creating it or truncating a redirected file.
     opened = os.open(path, os.O_WRONLY) if descriptor is None else os.dup(descriptor)
     with source.open("rb") as file, open(opened, "wb") as stream:
         copyfileobj(file, stream)
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder with those that it is in, where they are not there; say what is in its place, if anything is.
+    """Create a folder and its parents; an error names a file or link that is in the way.
 
     >>> make_folder(Path("/dev/null/run"))
     Traceback (most recent call last):
@@ -113,13 +113,13 @@ def make_folder(folder: Path) -> None:
         for place in (*reversed(folder.parents), folder):
             if not place.is_dir() and (place.is_symlink() or place.exists()):
                 gone = place.is_symlink() and not place.exists()
-                what = f"a link to {os.readlink(place)}, which is not there" if gone else "a file"
+                what = f"a link to {os.readlink(place)}, which does not exist" if gone else "a file"
                 raise FileExistsError(f"{place}: is {what}; choose another folder") from None
         raise
 
 
 def _usual_mode(path: Path) -> int:
-    """The permissions that the umask leaves to a new file; to ask for the umask is to change it for a moment."""
+    """Return the permissions of a new file under the umask, which cannot be read without changing it."""
     path.touch()
     mode = path.stat().st_mode & 0o777
     path.unlink()
@@ -140,9 +140,9 @@ def explain_write_errors(path: Path) -> Iterator[None]:
 
 
 def _write_failure(error: Exception) -> int | None:
-    """Return the system's number of an error, also if a library hides it."""
+    """Return the errno of an error, even if a library hides it."""
     number = error.errno if isinstance(error, OSError) else None
-    if number is None and (found := re.search(r"os error (\d+)", str(error))):  # as Rust's libraries say it
+    if number is None and (found := re.search(r"os error (\d+)", str(error))):  # message of Rust libraries
         number = int(found[1])
     if number is None and os.strerror(errno.ENOSPC) in str(error):
         number = errno.ENOSPC
@@ -150,7 +150,7 @@ def _write_failure(error: Exception) -> int | None:
 
 
 def json_text(content: Any, indent: int | None = None) -> str:
-    """The content as JSON, with `null` for infinities and NaN, which JSON does not have.
+    """Return the content as JSON, with `null` for infinities and NaN.
 
     >>> json_text({"score": float("nan"), "losses": [1.5, float("inf")]})
     '{"score": null, "losses": [1.5, null]}'
@@ -159,13 +159,13 @@ def json_text(content: Any, indent: int | None = None) -> str:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write the content as readable JSON, whole or not at all."""
+    """Write the content as indented JSON, atomically."""
     with atomic_write(path) as temporary:
         temporary.write_text(json_text(content, indent=1) + "\n")
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of a file's content.
+    """Return the SHA-256 of a file.
 
     >>> checksum(Path("/dev/null"))[:8]
     'e3b0c442'

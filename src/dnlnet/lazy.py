@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used, so that what needs no torch does not wait for it."""
+"""Names of a package that are imported on first use, so that `dnlnet --help` does not wait for torch."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module

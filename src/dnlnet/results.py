@@ -1,4 +1,4 @@
-"""Signatures of result files, by which commands know what they may overwrite."""
+"""Signatures of result files, which commands may overwrite."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _SIGNS: Mapping[Kind, re.Pattern[bytes]] = {
     # Metadata of safetensors files, properties of ONNX graphs, and extra files of PyTorch programs.
     "model": re.compile(rb'"dnlnet":"|\n\x06dnlnet|extra/dnlnet'),
 }
-_NEAR = 65_536  # bytes at either end that are looked at
+_NEAR = 65_536  # bytes searched at either end
 
 
 def is_result(path: Path, kind: Kind) -> bool:

@@ -1,6 +1,6 @@
-"""Ctrl-C, SIGTERM and SIGHUP: a request to stop at the next safe point, or an exit that cleans up.
+"""Handling of Ctrl-C, SIGTERM and SIGHUP: a request to stop at the next safe point, or an exit that cleans up.
 
-A signal that is ignored when a command starts stays ignored, as `nohup` wants it.
+A signal that is ignored when a command starts stays ignored, as with `nohup`.
 """
 
 import os
@@ -27,14 +27,14 @@ Handler = Callable[[int, FrameType | None], None]
 
 @dataclass
 class StopRequest:
-    """The signal received, if any."""
+    """Received signal, if any."""
 
     received: int | None = None
 
 
 @dataclass
 class _Hold:
-    """Number of blocks that the main thread must not leave half done, and the signal received meanwhile."""
+    """Number of open `hold_stop_signals` blocks, and the signal received meanwhile."""
 
     depth: int = 0
     received: int | None = None
@@ -44,13 +44,13 @@ _hold = _Hold()
 
 
 def handle_stop_signals(handler: Handler) -> None:
-    """Call the handler on stop signals, for as long as this process lives."""
+    """Call the handler on stop signals from now on."""
     for number in _usual():
         signal.signal(number, handler)
 
 
 def ignore_stop_signals() -> None:
-    """Ignore stop signals, as in a worker: a terminal sends them to every process, and the parent decides."""
+    """Ignore stop signals. For workers: a terminal signals every process, and the parent decides."""
     for number in _NUMBERS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -77,7 +77,7 @@ def catch_stop_signals() -> Iterator[StopRequest]:
 
 @contextmanager
 def exit_on_stop_signals() -> Iterator[None]:
-    """Raise `StopSignal` on the first stop signal, so that context managers clean up; only Ctrl-C interrupts these.
+    """Raise `StopSignal` on the first stop signal, so that context managers clean up; only Ctrl-C interrupts them.
 
     >>> with exit_on_stop_signals():
     ...     signal.raise_signal(signal.SIGTERM)
@@ -98,7 +98,7 @@ def exit_on_stop_signals() -> Iterator[None]:
         raise StopSignal(128 + number)
 
     def repeat(lost: "sys.UnraisableHookArgs") -> None:
-        """Raise an exit again that came while an object was deleted, which cannot raise anything."""
+        """Raise an exit again that was lost in the deletion of an object."""
         if request.received is None or not isinstance(lost.exc_value, StopSignal):
             report(lost)
             return
@@ -112,7 +112,7 @@ def exit_on_stop_signals() -> Iterator[None]:
     except Exception:
         if request.received is None:
             raise
-        raise StopSignal(128 + request.received) from None  # what a library made of it
+        raise StopSignal(128 + request.received) from None  # a library replaced the exit by its own error
     finally:
         sys.unraisablehook = report
 
@@ -129,7 +129,7 @@ def hold_stop_signals() -> Iterator[None]:
     dnlnet.signals.StopSignal: 143
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals interrupt the main thread alone
+        yield  # signals only interrupt the main thread
         return
     _hold.depth += 1
     try:
@@ -160,7 +160,7 @@ def _handling(usual: dict[int, Any], handler: Handler) -> Iterator[None]:
 
 
 def _leave_closed_terminal(number: int) -> None:
-    """Discard further output to a terminal if it is gone, as after most SIGHUPs: writing to it is an error."""
+    """Discard further output to a terminal that is gone, as after most SIGHUPs."""
     if number != getattr(signal, "SIGHUP", None):
         return
     for stream in (1, 2):

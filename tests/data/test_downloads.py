@@ -19,7 +19,7 @@ def test_a_picture_is_downloaded_from_its_address(address: str, tmp_path: Path) 
     Image.fromarray(COLOURS).save(tmp_path / "a picture.png")
     (tmp_path / "text.png").write_text("no picture")
     assert np.array_equal(read_pixels(f"{address}/a%20picture.png"), COLOURS)
-    with pytest.raises(ValueError, match=rf"^{address}/text.png: is not a picture"):
+    with pytest.raises(ValueError, match=rf"^{address}/text.png: is not an image"):
         read_pixels(f"{address}/text.png")
     with pytest.raises(FileNotFoundError, match=rf"^{address}/none.png: cannot be downloaded .*404"):
         read_pixels(f"{address}/none.png")

@@ -30,7 +30,7 @@ PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
     "pipe": (os.mkfifo, "is a pipe; expected a file"),
     "socket": (listen, "is a socket; expected a file"),
     "device": (lambda path: path.symlink_to("/dev/zero"), "is a device; expected a file"),
-    "dangling": (lambda path: path.symlink_to("gone.png"), "is a link to gone.png, which is not there"),
+    "dangling": (lambda path: path.symlink_to("gone.png"), "is a link to gone.png, which does not exist"),
     "loop": (lambda path: path.symlink_to(path.name), "cannot be read: Too many levels of symbolic links"),
 }
 

@@ -54,7 +54,7 @@ def test_the_orientation_of_a_camera_is_applied(tmp_path: Path) -> None:
 
 def test_a_broken_file_gets_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("hello")
-    with pytest.raises(BadFileError, match=r"text\.png: is not a picture"):
+    with pytest.raises(BadFileError, match=r"text\.png: is not an image"):
         read_image_file(tmp_path / "text.png")
     write_image(tmp_path / "cut.png", size=(40, 40))
     truncate(tmp_path / "cut.png")
@@ -89,7 +89,7 @@ def test_arrays_and_tensors_are_pictures(given: object) -> None:
         (COLOURS.astype(np.float32), "must be in 0..1; give bytes for 0..255"),
         (COLOURS.astype(np.int64), "must be of uint8, or in 0..1, got int64"),
         (torch.zeros(2, 2, 3), r"a tensor must be \(3, height, width\)"),
-        (7, "a picture is a file, a URL, a Pillow image, an array or a tensor, not int"),
+        (7, "an image is a file, a URL, a Pillow image, an array or a tensor, not int"),
     ],
 )
 def test_what_is_no_picture_is_refused_in_a_sentence(given: object, message: str) -> None:

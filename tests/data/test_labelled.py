@@ -62,8 +62,8 @@ def damage_text(path: Path) -> None:
     [
         (truncate, "cannot be read: .*[Tt]runcated"),
         (Path.unlink, "no such file"),
-        (damage_nothing, "is not a picture"),
-        (damage_text, "is not a picture"),
+        (damage_nothing, "is not an image"),
+        (damage_text, "is not an image"),
     ],
 )
 def test_a_bad_file_is_one_sentence_with_its_path(
@@ -106,9 +106,9 @@ def test_a_label_out_of_range_names_file_place_and_what_was_expected(images: Lab
 
 
 def test_the_error_of_a_bad_file_survives_the_way_from_a_worker() -> None:
-    error = pickle.loads(pickle.dumps(BadFileError(Problem(Path("a.png"), "is not a picture"))))
-    assert str(error) == "a.png: is not a picture"
-    assert error.problem == Problem(Path("a.png"), "is not a picture")
+    error = pickle.loads(pickle.dumps(BadFileError(Problem(Path("a.png"), "is not an image"))))
+    assert str(error) == "a.png: is not an image"
+    assert error.problem == Problem(Path("a.png"), "is not an image")
 
 
 def test_each_colour_becomes_its_class() -> None:
@@ -177,7 +177,7 @@ def lie(path: Path, width: int, height: int) -> None:
         ((2**31 - 1, 2**31 - 1), "has more than 178956970 pixels; cut it into parts"),
         ((20_000, 20_000), "has more than 178956970 pixels; cut it into parts"),
         ((3000, 3000), "cannot be read: "),
-        ((0, 2), "cannot be read: |is not a picture"),
+        ((0, 2), "cannot be read: |is not an image"),
     ],
 )
 def test_a_header_that_lies_gets_one_sentence(images: LabelledImages, size: tuple[int, int], said: str) -> None:
@@ -197,7 +197,7 @@ def test_large_pictures_are_read_without_a_warning(images: LabelledImages, monke
 
 def test_no_other_program_is_started_for_a_picture(images: LabelledImages) -> None:
     images.pairs[0].image.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
-    with pytest.raises(BadFileError, match=r"a\.jpg: is not a picture"):
+    with pytest.raises(BadFileError, match=r"a\.jpg: is not an image"):
         images.open_image(0)
 
 

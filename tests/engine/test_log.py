@@ -27,7 +27,7 @@ def test_damaged_lines_are_named_and_the_whole_ones_kept(flip: bytes, tmp_path: 
     with RunLog(tmp_path, after=8, progress=observed):
         assert [line["iteration"] for line in read_log(tmp_path, observed)] == [1, 2, 4, 5, 6, 8]
     assert observed.said == [
-        f"{path}: lines 3, 7 are damaged and left out",
+        f"{path}: lines 3, 7 are damaged and skipped",
         f"{path}: removed 1 lines after the point of resuming",
     ]
 
@@ -38,7 +38,7 @@ def test_a_line_that_is_no_event_is_damaged(line: str, tmp_path: Path) -> None:
     path.write_text(line + "\n" + path.read_text())
     observed = Recorder()
     assert [event["iteration"] for event in read_log(tmp_path, observed)] == [1]
-    assert observed.said == [f"{path}: line 1 is damaged and left out"]
+    assert observed.said == [f"{path}: line 1 is damaged and skipped"]
 
 
 def test_the_log_is_json_also_for_numbers_that_are_none(tmp_path: Path) -> None:

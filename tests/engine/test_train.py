@@ -218,7 +218,7 @@ def test_a_run_without_a_whole_checkpoint_says_that_it_starts_anew(uninterrupted
     observed = Recorder()
     assert fit(tmp_path, ITERATIONS, progress=observed).finished
     assert [line.partition(": ")[2] for line in observed.said[2:4]] == [
-        "no intact checkpoint to resume from; starting anew",
+        "no intact checkpoint to resume from; starting from the beginning",
         "removed 13 lines after the point of resuming",
     ]
     assert_same_run(tmp_path, uninterrupted)
@@ -233,7 +233,7 @@ def test_damaged_lines_of_the_log_do_not_stop_the_run(uninterrupted: Path, tmp_p
     path.write_bytes(b"\n".join(lines) + b"\n")
     observed = Recorder()
     assert fit(tmp_path, ITERATIONS, progress=observed).finished
-    assert observed.said[1] == f"{path}: line 4 is damaged and left out"
+    assert observed.said[1] == f"{path}: line 4 is damaged and skipped"
     expected = list(read_log(uninterrupted))
     assert list(read_log(tmp_path)) == [*expected[:3], *expected[4:]]
 

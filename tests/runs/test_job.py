@@ -167,7 +167,7 @@ def test_bad_pictures_stop_no_others_and_are_listed(run: Path, photos: Path, tmp
     assert "3 done, 2 bad" in done.output
     last = done.output.splitlines()[-2:]
     assert last[0].endswith("pipe.png: is a pipe; expected a file")
-    assert last[1].endswith(r"bad\n\x1b[31m.png: is not a picture")
+    assert last[1].endswith(r"bad\n\x1b[31m.png: is not an image")
     assert not list((tmp_path / "out").rglob("pipe*"))
     only_bad = command("predict", run, photos / "bad\n\x1b[31m.png", "-o", tmp_path / "none")
     assert only_bad.exit_code == 2

@@ -224,7 +224,7 @@ def test_a_run_without_a_whole_checkpoint_loads_the_pretrained_weights_again(dam
     observed = Recorder()
     train(recipe, data, out, progress=observed)
     assert f"{weights}: 306 tensors loaded" in "\n".join(observed.said)
-    assert f"{out}: no intact checkpoint to resume from; starting anew" in observed.said
+    assert f"{out}: no intact checkpoint to resume from; starting from the beginning" in observed.said
     assert list(read_log(out)) == log
     assert all(torch.equal(value, expected[name]) for name, value in load_file(out / "last.safetensors").items())
 

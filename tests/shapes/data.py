@@ -1,7 +1,7 @@
 """Pictures in folders named after what they show: <split>/<class>/*.png."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from dnlnet.data.classes import Classes, spread_colours
 from dnlnet.data.fingerprint import Listed
 from dnlnet.data.images import read_image_file
 from dnlnet.data.problems import Problem
+from dnlnet.progress import SILENT, Progress
 
 SPLITS = ("train", "val")
 
@@ -76,15 +77,15 @@ class Report:
         )
 
 
-def check(pictures: Pictures, progress: Callable[[], None] | None = None) -> Report:
+def check(pictures: Pictures, progress: Progress = SILENT) -> Report:
     problems: list[Problem] = []
     sizes: Counter[tuple[int, int]] = Counter()
-    for path, _ in pictures.entries:
-        with collecting(problems):
-            height, width = read_image_file(path).shape[:2]
-            sizes[width, height] += 1
-        if progress is not None:
-            progress()
+    with progress.track(pictures.name, len(pictures)) as done:
+        for path, _ in pictures.entries:
+            with collecting(problems):
+                height, width = read_image_file(path).shape[:2]
+                sizes[width, height] += 1
+            done.advance()
     counts = Counter(label for _, label in pictures.entries)
     labels = range(len(pictures.classes))
     return Report(pictures.name, pictures.classes.names, [counts[label] for label in labels], dict(sizes), problems)

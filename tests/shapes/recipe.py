@@ -1,6 +1,6 @@
 """The task: everything that dnlnet asks of one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,7 +51,7 @@ class ShapesRecipe(Recipe):
         return ExportableShapeNet(network, self.training_size, queries)
 
     @classmethod
-    def check_data(cls, opened: Pictures, progress: Callable[[], None] | None = None) -> Report:
+    def check_data(cls, opened: Pictures, progress: Progress = SILENT) -> Report:
         return check(opened, progress)
 
 

@@ -1,4 +1,4 @@
-"""Data sets by name, and how to open one with an error that helps when its folder is not as expected."""
+"""Data sets by name, with errors that help when a folder is not as expected."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,40 +12,40 @@ from dnlnet.errors import unknown
 
 
 class Opened(Protocol):
-    """The images or videos of one split, which know their classes and their files."""
+    """Images or videos of one split, with their classes and files."""
 
     @property
     def name(self) -> str:
-        """Of the data set and the split, for messages."""
+        """Name of the data set and the split, for messages."""
         ...
 
     @property
     def classes(self) -> Classes:
-        """What the labels mean."""
+        """Classes of the labels."""
         ...
 
     @property
     def problems(self) -> Sequence[Problem]:
-        """All that was found wrong when the files were listed."""
+        """Problems found when the files were listed."""
         ...
 
     def files(self) -> Iterator[Listed]:
-        """The files in order, with what is known of each from elsewhere."""
+        """Yield the files in order, each with its label information for the fingerprint."""
         ...
 
     def __len__(self) -> int: ...
 
 
 class Samples(Protocol):
-    """What is drawn from opened data, to train on or to score."""
+    """Samples of opened data, for training or scoring."""
 
     @property
     def classes(self) -> Classes:
-        """What the labels mean."""
+        """Classes of the labels."""
         ...
 
     def files(self) -> Iterator[Listed]:
-        """The files that the samples are read from, in order."""
+        """Yield the files that the samples are read from, in order."""
         ...
 
     def __len__(self) -> int: ...
@@ -58,22 +58,22 @@ AnyOpened = TypeVar("AnyOpened", bound=Opened)
 
 @dataclass(frozen=True)
 class DataSet(Generic[AnyOpened]):
-    """A row of a system's catalogue.
+    """Data set that can be opened by name.
 
     Args:
-        name: as users write it.
-        splits: the names of its splits; empty if the folder itself decides.
-        function: from the root folder and a split to the images or videos.
-        layout: the folders it expects, in one line.
-        classes: what they are, if that is fixed.
-        class_count: how many there are, if that alone is fixed.
-        joined: those of the splits that consist of others.
-        find_splits: lists them where the folder itself decides.
-        holds: what its files are called in messages.
-        quick: opening a split is quick, so that a message may say which of them are there.
-        signs: patterns of what its folder has, by which it is told from others; none if it cannot be told.
-        package: a package that reading it needs, and the extra that has it.
-        open_file: opens a single file of this format, and a folder that its names are relative to, where that exists.
+        name: Name in recipes and commands.
+        splits: Names of its splits; empty if they depend on the folder.
+        function: Opens a split of a root folder.
+        layout: Expected folders, in one line.
+        classes: Classes, if they are fixed.
+        class_count: Number of classes, if only that is fixed.
+        joined: Splits that consist of other splits.
+        find_splits: Lists the splits of a folder, if they depend on it.
+        holds: Name of its files in messages.
+        quick: Opening a split is fast, so messages may list the splits that exist.
+        signs: Glob patterns that identify its folder; empty if nothing does.
+        package: Package needed for reading it, and the extra that installs it.
+        open_file: Opens a single file of this format and the folder that its names are relative to.
     """
 
     name: str
@@ -84,14 +84,14 @@ class DataSet(Generic[AnyOpened]):
     class_count: int | None = None
     joined: tuple[str, ...] = ()
     find_splits: Callable[[Path], Sequence[str]] = lambda _: ()
-    holds: str = "pictures"
+    holds: str = "images"
     quick: bool = True
     signs: tuple[str, ...] = ()
     package: tuple[str, str] | None = None
     open_file: Callable[[Path, Path], AnyOpened] | None = None
 
     def open(self, root: Path, split: str) -> AnyOpened:
-        """One split; an error says what the folder lacks, which splits it has, and which folder looks right."""
+        """Open a split; an error names what the folder lacks, which splits it has, and which folder looks right."""
         self._require_folder(root)
         try:
             return self._opened(root, split)
@@ -103,7 +103,7 @@ class DataSet(Generic[AnyOpened]):
             ) from None
 
     def open_all(self, root: Path) -> tuple[dict[str, AnyOpened], dict[str, str]]:
-        """Every split that is there, without those joined from others; and for each one that is not, why."""
+        """Open every split that exists, except joined ones; return also the reason for each missing split."""
         self._require_folder(root)
         opened: dict[str, AnyOpened] = {}
         missing: dict[str, str] = {}
@@ -118,14 +118,14 @@ class DataSet(Generic[AnyOpened]):
         return opened, missing
 
     def has_signs(self, root: Path) -> bool:
-        """Whether a folder has the names by which this data set is told from others, also inside a folder of it."""
-        places = ("", "*/") if self.quick else ("",)  # what is quick to open is tried as well: see `recognises`
+        """Return whether a folder, or for quick data sets a folder in it, has the signs of this data set."""
+        places = ("", "*/") if self.quick else ("",)  # `recognises` then opens it to be sure
         return bool(self.signs) and any(
             all(any(root.glob(f"{place}{sign}")) for sign in self.signs) for place in places
         )
 
     def recognises(self, root: Path) -> bool:
-        """Whether a folder has the signs of this data set and, where that is quick, can be opened as one."""
+        """Return whether a folder has the signs of this data set and, if that is quick, can be opened as one."""
         splits = self.splits or self.find_splits(root)
         return self.has_signs(root) and (not self.quick or any(self._looks_right(root, one) for one in splits))
 
@@ -141,12 +141,12 @@ class DataSet(Generic[AnyOpened]):
         return opened
 
     def _others(self, root: Path, split: str) -> str:
-        """The splits that are there, in words, if any is."""
+        """Describe the other splits that exist, if any."""
         if not self.quick:
             return ""
         known = self.splits or self.find_splits(root)
         there = [one for one in known if one != split and self._looks_right(root, one)]
-        return f" (splits that are there: {', '.join(there)})" if there else ""
+        return f" (existing splits: {', '.join(there)})" if there else ""
 
     def _looks_right(self, root: Path, split: str) -> bool:
         try:
@@ -156,7 +156,7 @@ class DataSet(Generic[AnyOpened]):
 
 
 def find_data_set(rows: Mapping[str, DataSet[AnyOpened]], name: str) -> DataSet[AnyOpened]:
-    """The data set of this name.
+    """Return the data set of this name.
 
     >>> find_data_set({"camvid": DataSet("camvid", ("train",), lambda root, split: None, "train/*")}, "camvidd")
     Traceback (most recent call last):
@@ -168,7 +168,7 @@ def find_data_set(rows: Mapping[str, DataSet[AnyOpened]], name: str) -> DataSet[
 
 
 def found_or_train(find: Callable[[Path], Sequence[str]]) -> Callable[[Path], Sequence[str]]:
-    """A function that lists the splits of a folder, or names `train` where it has none: opening that says why."""
+    """Wrap a function that lists splits: a folder without any has `train`, whose opening explains what is missing."""
 
     def splits(root: Path) -> Sequence[str]:
         try:

@@ -1,4 +1,4 @@
-"""Reading every file of a data set once, and what is said about it: the parts that all systems share."""
+"""Check of every file of a data set: the parts that all tasks share."""
 
 # K classes
 
@@ -6,7 +6,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,22 +14,23 @@ from typing import Protocol, TypeVar
 
 from dnlnet.data.problems import BadFileError, Problem
 from dnlnet.names import printable
+from dnlnet.progress import SILENT, Progress
 
-Size = tuple[int, int]  # width, height, as Pillow has them
+WidthHeight = tuple[int, int]  # Pillow's order
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What the table of a report shows.
+    """Table of a report.
 
     Args:
-        title: how much there is.
-        amounts: of each class, for its bar.
-        columns: cells of each class, by the column's name.
-        caption: below the table.
-        lines: after it.
+        title: Title with the number of files.
+        amounts: Length of each class's bar.
+        columns: Cells of each class, by column name.
+        caption: Caption below the table.
+        lines: Lines after the table.
     """
 
     title: str
@@ -40,39 +41,39 @@ class Contents:
 
 
 class Report(Protocol):
-    """What a split holds, and all that is wrong with it."""
+    """Contents of a split, and its problems."""
 
     @property
     def name(self) -> str:
-        """Of the data set and the split."""
+        """Name of the data set and the split."""
         ...
 
     @property
     def class_names(self) -> Sequence[str]:
-        """The K names."""
+        """Names of the K classes."""
         ...
 
     @property
-    def sizes(self) -> Mapping[Size, int]:
-        """(width, height) -> how many, the most frequent first."""
+    def sizes(self) -> Mapping[WidthHeight, int]:
+        """Number of files by (width, height), the most frequent first."""
         ...
 
     @property
     def problems(self) -> Sequence[Problem]:
-        """All that is wrong, each with its path."""
+        """Problems, each with its path."""
         ...
 
     def contents(self) -> Contents:
-        """What the table shows."""
+        """Return the table."""
         ...
 
     def to_json(self) -> dict[str, object]:
-        """The report in types that JSON has."""
+        """Return the report in JSON types."""
         ...
 
 
 def count_of(number: int, noun: str) -> str:
-    """A number of things.
+    """Format a number of things.
 
     >>> count_of(1, "image"), count_of(2, "image")
     ('1 image', '2 images')
@@ -81,7 +82,7 @@ def count_of(number: int, noun: str) -> str:
 
 
 def counts_or_none(counts: Sequence[int]) -> list[str]:
-    """Counts as cells of a table, in which a zero stands out.
+    """Format counts as table cells in which a zero stands out.
 
     >>> counts_or_none([3, 0])
     ['3', 'none']
@@ -90,9 +91,9 @@ def counts_or_none(counts: Sequence[int]) -> list[str]:
 
 
 def sizes_and_problems(
-    sizes: Mapping[Size, int], problems: Sequence[Problem], of: str = "images"
+    sizes: Mapping[WidthHeight, int], problems: Sequence[Problem], of: str = "images"
 ) -> dict[str, object]:
-    """The part of a report that is the same for all kinds of data, in types that JSON has.
+    """Return the part of a report that all kinds of data share, in JSON types.
 
     >>> sizes_and_problems({(4, 2): 1}, [])
     {'sizes': [{'width': 4, 'height': 2, 'images': 1}], 'problems': []}
@@ -103,8 +104,8 @@ def sizes_and_problems(
     }
 
 
-def most_frequent_first(sizes: Counter[Size]) -> dict[Size, int]:
-    """Sizes with their counts.
+def most_frequent_first(sizes: Counter[WidthHeight]) -> dict[WidthHeight, int]:
+    """Sort sizes by their counts.
 
     >>> most_frequent_first(Counter([(2, 1), (1, 2), (1, 2)]))
     {(1, 2): 2, (2, 1): 1}
@@ -113,38 +114,41 @@ def most_frequent_first(sizes: Counter[Size]) -> dict[Size, int]:
 
 
 def read_all(
-    read: Callable[[Item], Found], items: Iterable[Item], progress: Callable[[], None] | None = None
+    read: Callable[[Item], Found], items: Sequence[Item], name: str = "files", progress: Progress = SILENT
 ) -> Iterator[Found]:
-    """What reading each item found, in their order, several at a time.
+    """Yield the result of reading each item, in order. Several are read at a time.
 
     >>> list(read_all(str.upper, "ab"))
     ['A', 'B']
     """
-    # Pillow and PyAV decode without the interpreter's lock, so that threads are enough. Each turns off warnings while
-    # it reads, which is a setting of all of them: it is put back here, after the last.
-    with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+    # Pillow and PyAV decode without the interpreter's lock, so threads suffice. Readers turn off warnings, a setting
+    # that all threads share, so it is restored here after the last one.
+    with (
+        warnings.catch_warnings(),
+        ThreadPoolExecutor(max_workers=os.cpu_count()) as pool,
+        progress.track(name, len(items)) as done,
+    ):
         for found in pool.map(read, items):
             yield found
-            if progress is not None:
-                progress()
+            done.advance()
 
 
 @contextmanager
 def collecting(problems: list[Problem]) -> Iterator[None]:
-    """A bad file in the block becomes a problem of the list."""
+    """Append the problem of a bad file to a list instead of raising."""
     try:
         yield
     except BadFileError as error:
         problems.append(error.problem)
 
 
-_FEW = 3  # problems of a kind that are listed one by one, and files of one that are named
+_LISTED = 3  # problems of a kind that are listed one by one, and files that are named
 _PLACE = re.compile(r" at row \d+, column \d+")
-_IGNORABLE = re.compile(r"label (\d+); expected .* or \d+ \(ignored\)")  # of one's own masks
+_IGNORABLE = re.compile(r"label (\d+); expected .* or \d+ \(ignored\)")  # a mask of a folder data set
 
 
 def grouped(problems: Sequence[Problem]) -> list[str]:
-    """Problems in lines, those of many files with the same fault in one.
+    """Format problems as lines; the same problem of many files takes one line.
 
     >>> from pathlib import Path
     >>> text = "label 11 at row {n}, column 0; expected 0..10 or 255 (ignored)"
@@ -162,14 +166,14 @@ def grouped(problems: Sequence[Problem]) -> list[str]:
     return [
         line
         for text, same in kinds.items()
-        for line in ([_together(text, same)] if len(same) > _FEW else map(str, same))
+        for line in ([_together(text, same)] if len(same) > _LISTED else map(str, same))
     ]
 
 
 def _together(text: str, same: Sequence[Problem]) -> str:
-    """One line for many files."""
-    names = ", ".join(printable(problem.path.name) for problem in same[:_FEW])
-    files = f"{printable(same[0].path.parent)}: {names} and {len(same) - _FEW} more"
+    """Format one problem of many files."""
+    names = ", ".join(printable(problem.path.name) for problem in same[:_LISTED])
+    files = f"{printable(same[0].path.parent)}: {names} and {len(same) - _LISTED} more"
     if ignorable := _IGNORABLE.fullmatch(text):
         expected = text.partition("expected ")[2]
         label = ignorable[1]

@@ -1,4 +1,4 @@
-"""The classes of a label map: their names, and the colours they are drawn in."""
+"""Classes of a label map: their names and colours."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from dnlnet.data.validated import expecting, require_list
 
-IGNORE = 255  # the label of pixels that do not count, in every data set once it is read
+IGNORE = 255  # label of ignored pixels, in every data set after reading
 
 Byte = Annotated[int, Field(strict=True, ge=0, le=255)]
 Colour = Annotated[
@@ -29,7 +29,7 @@ class Classes:
 
     names: Annotated[Sequence[str], Field(min_length=1)]
     palette: Sequence[Colour]
-    # The data set's own, where it has others.
+    # The data set's own numbers, if they differ from 0..K - 1.
     numbers: Sequence[Annotated[int, Field(strict=True)]] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -43,13 +43,13 @@ class Classes:
         return len(self.names)
 
     def paint(self, labels: NDArray[np.integer]) -> NDArray[np.uint8]:
-        """The label map (H, W) in the classes' colours, (H, W, 3); labels that are no class are white."""
+        """Return the label map (H, W) in the classes' colours, (H, W, 3); other labels are white."""
         colours = np.array([*self.palette, (255, 255, 255)], dtype=np.uint8)
         return colours[np.where((labels >= 0) & (labels < len(self)), labels, len(self))]
 
 
 def is_name(value: Any) -> TypeGuard[str]:
-    """Whether a value is text that can be shown on a terminal and written to a file.
+    """Return whether a value is text that a terminal can show and a file can hold.
 
     >>> is_name("traffic light"), is_name(" "), is_name("\x1b[31m"), is_name(7)
     (True, False, False, False)
@@ -58,8 +58,8 @@ def is_name(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and bool(value.strip()) and not any(category(c) in ("Cc", "Cs") for c in value)
 
 
-# The first ones are Okabe and Ito's; each further one is as far as possible from those before it, also as people see
-# it who lack red or green receptors.
+# The first colours are Okabe and Ito's. Each later one is as far as possible from those before it, also for people
+# with red-green colour blindness.
 _DISTINCT: tuple[Colour, ...] = (
     *((86, 180, 233), (230, 159, 0), (0, 158, 115), (204, 121, 167), (240, 228, 66), (0, 60, 180)),
     *((150, 255, 165), (150, 0, 0), (120, 30, 105), (255, 225, 240), (105, 135, 255), (180, 135, 60)),
@@ -69,7 +69,7 @@ _DISTINCT: tuple[Colour, ...] = (
 
 
 def distinct_colours(count: int) -> tuple[Colour, ...]:
-    """Colours for `count` classes that have none of their own: 24 that everyone can tell apart, then PASCAL VOC's.
+    """Return colours for `count` classes: 24 that everyone can tell apart, then PASCAL VOC's.
 
     >>> distinct_colours(2), len(set(distinct_colours(254)))
     (((86, 180, 233), (230, 159, 0)), 254)
@@ -78,7 +78,7 @@ def distinct_colours(count: int) -> tuple[Colour, ...]:
 
 
 def spread_colours(count: int) -> tuple[Colour, ...]:
-    """Colours for `count` classes, far apart for neighbouring numbers: PASCAL VOC's colour map from its second entry.
+    """Return PASCAL VOC's colour map from its second entry, in which neighbouring numbers differ clearly.
 
     The bits of the class number, three at a time, become the highest bits of red, green and blue.
 

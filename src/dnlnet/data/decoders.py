@@ -18,10 +18,10 @@ _CHUNK = 2**22  # pixels whose colours are decoded together, at some 40 bytes ea
 
 
 class Decoder(Protocol):
-    """The meaning of the values in a label file."""
+    """Decoder of the values in a label file."""
 
     def __call__(self, raw: NDArray[np.uint8]) -> Labels:
-        """Return the classes and IGNORE for values (H, W) or (H, W, 3); a ValueError names a value that has none."""
+        """Return the classes and IGNORE for values (H, W) or (H, W, 3); a ValueError names an unknown value."""
         ...
 
     def meaning(self) -> list[list[int]]:
@@ -30,11 +30,11 @@ class Decoder(Protocol):
 
 
 def index_labels(meaning: Mapping[int, int], expected: str) -> Decoder:
-    """A decoder of label files that hold numbers: `meaning` says which class (or IGNORE) each number stands for.
+    """Return a decoder of label files that hold numbers.
 
     Args:
-        meaning: number in the file -> class; a number that is not in it is an error.
-        expected: the numbers allowed, in words, for the message.
+        meaning: Class or IGNORE by number in the file; other numbers are errors.
+        expected: Allowed numbers in words, for the error message.
 
     >>> decode = index_labels({0: 255, 1: 0, 2: 1}, expected="0 (void), 1..2")
     >>> decode(np.array([[0, 2]], dtype=np.uint8)).tolist()
@@ -67,7 +67,7 @@ class _IndexDecoder:
 
 
 def colour_labels(meaning: Mapping[Colour, int]) -> Decoder:
-    """A decoder of label files that hold colours.
+    """Return a decoder of label files that hold colours.
 
     >>> colour_labels({(255, 0, 0): 0, (0, 0, 0): 255})(np.zeros((1, 1, 3), dtype=np.uint8)).tolist()
     [[255]]
@@ -80,7 +80,7 @@ def colour_labels(meaning: Mapping[Colour, int]) -> Decoder:
 
 @dataclass(frozen=True, eq=False)
 class _ColourDecoder:
-    known: NDArray[np.int64]  # packed colours, in order
+    known: NDArray[np.int64]  # packed colours, sorted
     classes: Labels
 
     def __call__(self, raw: NDArray[np.uint8]) -> Labels:
@@ -104,7 +104,7 @@ class _ColourDecoder:
 
 
 def _packed(colours: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Red, green, blue in the last axis as one number."""
+    """Pack red, green and blue of the last axis into one number."""
     wide = colours.astype(np.int64)
     packed: NDArray[np.int64] = (wide[..., 0] << 16) | (wide[..., 1] << 8) | wide[..., 2]
     return packed

@@ -1,4 +1,4 @@
-"""Files at addresses, downloaded; what goes wrong is one sentence that begins with the address."""
+"""Downloads of files from URLs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +14,11 @@ from dnlnet.files import make_folder
 
 _PATIENCE = 30  # seconds without an answer
 _MOST_BYTES = 256 * 2**20
-_LONGEST_NAME = 60  # letters
+_LONGEST_NAME = 60  # characters
 
 
 def is_url(source: object) -> bool:
-    """Whether it is the address of a file to download.
+    """Return whether a source is the URL of a file to download.
 
     >>> is_url("https://example.org/a.jpg"), is_url("a.jpg"), is_url(Path("https:/a"))
     (True, False, False)
@@ -28,7 +28,7 @@ def is_url(source: object) -> bool:
 
 @contextmanager
 def downloaded(url: str) -> Iterator[Path]:
-    """The file at an address, for as long as the block lasts; what is wrong with it is said of the address."""
+    """Download a file for the duration of a block; an error of reading it names the URL."""
     with TemporaryDirectory() as folder:
         path = download(url, Path(folder))
         try:
@@ -38,7 +38,7 @@ def downloaded(url: str) -> Iterator[Path]:
 
 
 def download(url: str, folder: Path) -> Path:
-    """Fetch the file at an address into a folder, under its own name."""
+    """Download a file into a folder, under its own name."""
     try:
         with urlopen(Request(url, headers={"User-Agent": "dnlnet"}), timeout=_PATIENCE) as answer:
             content = answer.read(_MOST_BYTES + 1)
@@ -53,7 +53,7 @@ def download(url: str, folder: Path) -> Path:
 
 
 def _reason(error: Exception) -> str:
-    """Why a download failed, without the wrapping of the library.
+    """Return the reason of a failed download, without the wrapping of the library.
 
     >>> from urllib.error import URLError
     >>> _reason(URLError(ConnectionRefusedError(111, "Connection refused"))), _reason(TimeoutError("timed out"))
@@ -66,7 +66,7 @@ def _reason(error: Exception) -> str:
 
 
 def _name(url: str) -> str:
-    """What to call the file at an address.
+    """Return a file name for a URL.
 
     >>> _name("https://example.org/my%20cat.jpg?size=3"), _name("https://example.org/")
     ('my cat.jpg', 'download')

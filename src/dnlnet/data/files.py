@@ -1,4 +1,4 @@
-"""Files that others wrote: what stands in the place of one, before it is opened; names, and the lines of a list."""
+"""Input files: their kind before they are opened, Unicode forms of their names, and lines of list files."""
 
 import os
 import stat
@@ -10,9 +10,9 @@ _LONGEST_LINE = 5000  # characters; a path has 4096 at most
 
 
 def file_fault(path: Path) -> str | None:
-    """Why a path is not a file that can be read to its end, in words; None if it is one.
+    """Return why a path is not a regular file, or None if it is one.
 
-    Opening a pipe waits for a writer, and a device may have no end, so ask this before opening anything.
+    Call this before opening a file: opening a pipe waits for a writer, and a device may have no end.
 
     >>> file_fault(Path("/nowhere/a.png")), file_fault(Path("/")), file_fault(Path("/dev/null"))
     ('no such file', 'is a folder; expected a file', 'is a device; expected a file')
@@ -20,7 +20,7 @@ def file_fault(path: Path) -> str | None:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        return f"is a link to {os.readlink(path)}, which is not there" if path.is_symlink() else "no such file"
+        return f"is a link to {os.readlink(path)}, which does not exist" if path.is_symlink() else "no such file"
     except NotADirectoryError:
         return "no such file"
     except ValueError:
@@ -45,7 +45,7 @@ def composed(name: str) -> str:
 
 
 def on_disk(path: Path) -> Path:
-    """Return a path with its names in the Unicode form that they have on disk; as it is, if it is not there.
+    """Return a path with its names in the Unicode form that they have on disk; a missing path stays as it is.
 
     >>> on_disk(Path("/nowhere/\u00e9.png")).name == "\u00e9.png"
     True
@@ -66,7 +66,7 @@ def _listed(folder: Path, _changed: int) -> dict[str, str]:
 
 
 def text_lines(path: Path) -> list[tuple[int, str]]:
-    """The lines of a list file that are not blank, `composed`, with their numbers from 1.
+    """Return the non-blank lines of a list file, `composed`, with their numbers from 1.
 
     >>> text_lines(Path("/nowhere/train.csv"))
     Traceback (most recent call last):
@@ -74,7 +74,7 @@ def text_lines(path: Path) -> list[tuple[int, str]]:
     """
     if fault := file_fault(path):
         raise FileNotFoundError(f"{path}: {fault}")
-    text = composed(path.read_text(encoding="utf-8-sig", errors="replace"))  # an odd name becomes a missing file
+    text = composed(path.read_text(encoding="utf-8-sig", errors="replace"))  # a bad name is a missing file
     if "\0" in text:
         raise ValueError(f"{path}: is not text in UTF-8; save it in that encoding")
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]

@@ -1,4 +1,4 @@
-"""Fingerprint of the data that a run was started on, without a word of where they are stored."""
+"""Fingerprint of the data of a run, independent of where they are stored."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-# A file of a data set, and what its labels are: a class, boxes, or for a mask its `sampled` content and its decoder.
+# A file of a data set, and its labels: a class, boxes, or for a mask its `sampled` content and its decoder.
 Listed = tuple[Path, Any]
 _PART = 1024  # bytes
 
@@ -14,13 +14,13 @@ _PART = 1024  # bytes
 def fingerprint(files: Iterable[Listed], root: Path, classes: Sequence[str]) -> dict[str, Any]:
     """Return the number of files, the names of the classes, and checksums of the files and of their labels.
 
-    Files are known by their names in the data set's folder and their sizes, in order, so the folder may be moved or
-    copied. The content of images is not read: that would take as long as an epoch.
+    Files are identified by their sizes and their names in the data set's folder, which may be moved or copied. Image
+    contents are not read, because that would take as long as an epoch.
 
     Args:
-        files: in the order that samples are drawn from.
-        root: folder of the data set.
-        classes: the meaning of the labels 0..K - 1.
+        files: Files in the order of the samples.
+        root: Folder of the data set.
+        classes: Names of the classes 0..K - 1.
 
     >>> a = fingerprint([(Path("/data/a.jpg"), 1)], Path("/data"), ["sky", "road"])
     >>> a == fingerprint([(Path("/b/a.jpg"), 1)], Path("/b"), ["sky", "road"])
@@ -32,7 +32,7 @@ def fingerprint(files: Iterable[Listed], root: Path, classes: Sequence[str]) -> 
     names, labels, count = sha256(), sha256(), 0
     for count, (path, about) in enumerate(files, start=1):  # noqa: B007
         name = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
-        size = path.stat().st_size if path.is_file() else None  # that of a folder is the file system's own affair
+        size = path.stat().st_size if path.is_file() else None  # the size of a folder depends on the file system
         names.update(json.dumps([name.as_posix(), size, None]).encode() + b"\n")
         labels.update(json.dumps(about).encode() + b"\n")
     return {

@@ -15,15 +15,15 @@ from dnlnet.data.files import file_fault
 from dnlnet.data.problems import BadFileError, Problem
 from dnlnet.errors import shown
 
-HeightWidth = tuple[int, int]  # height, width
-MOST_SIDE = 65_535  # pixels of a picture's height or width, as in JPEG
-MOST_PIXELS = 178_956_970  # of a picture: beyond that Pillow takes it for an attack
+HeightWidth = tuple[int, int]
+MOST_SIDE = 65_535  # pixels of a side, as in JPEG
+MOST_PIXELS = 178_956_970  # Pillow takes larger images for an attack
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 
-# Largest values that the numbers of one channel are stored with; the smallest one that fits is meant.
+# Largest stored values of a channel, by mode; the smallest that fits is assumed.
 _RANGES = {"F": (1.0, 255.0, 65535.0), "I": (255, 65535), "I;16": (65535,), "I;16B": (65535,), "I;16L": (65535,)}
-_DOUBT = 4  # times a range's largest value: from here on a larger range is meant
-# EXIF 2.32, tag 0x0112: what brings an image that is stored in this orientation upright.
+_DOUBT = 4  # a maximum above this multiple of a range means the next larger range
+# Transpositions that turn an image upright, by its EXIF orientation (EXIF 2.32, tag 0x0112).
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -37,7 +37,7 @@ SIDEWAYS = range(5, 9)  # orientations that exchange height and width
 
 
 def size_fault(size: HeightWidth) -> str | None:
-    """Why a picture cannot have this height and width, if so.
+    """Return why an image cannot have this height and width, or None.
 
     >>> size_fault((480, 640)), size_fault((0, 640))
     (None, 'is 0 x 640 (height x width); expected 1..65535 pixels each, and 178956970 in all at most')
@@ -50,28 +50,27 @@ def size_fault(size: HeightWidth) -> str | None:
 
 
 def files_by_stem(folder: Path, suffixes: Iterable[str] = IMAGE_SUFFIXES) -> dict[str, Path]:
-    """The picture files of a folder by name without suffix."""
+    """Return the image files of a folder by name without suffix."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
     wanted = tuple(suffixes)
     return {path.stem: path for path in sorted(folder.iterdir()) if path.suffix.lower() in wanted}
 
 
-# Image files are of many kinds, and each has its own ways to be damaged.
+# Errors of Pillow's readers for damaged files.
 _DAMAGES = (
     *(OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, AttributeError, ArithmeticError),
     *(AssertionError, RuntimeError, struct.error, zlib.error),
 )
-_OTHER_PROGRAMS = frozenset(("EPS", "WMF"))  # formats that Pillow reads by starting a program, or part of the system
+_OTHER_PROGRAMS = frozenset(("EPS", "WMF"))  # formats that Pillow reads with other programs
 
 
 @contextmanager
 def open_image(path: Path, *, decode: bool = True) -> Iterator[Image.Image]:
-    """A picture file, decoded; every way in which that fails becomes a `BadFileError`, one sentence with its path.
+    """Open and decode an image file; any failure becomes a `BadFileError`.
 
-    Without `decode` only its header is read, which tells its size.
-
-    Pillow's warnings, such as those about odd metadata, are ignored: the pixels are there.
+    Without `decode`, only the header is read, which contains the size. Pillow's warnings, such as those about odd
+    metadata, are ignored.
     """
     if fault := file_fault(path):
         raise BadFileError(Problem(path, fault))
@@ -85,7 +84,7 @@ def open_image(path: Path, *, decode: bool = True) -> Iterator[Image.Image]:
                     raise ValueError("it has no pixels")
                 yield image
     except UnidentifiedImageError:
-        raise BadFileError(Problem(path, "is not a picture")) from None
+        raise BadFileError(Problem(path, "is not an image")) from None
     except Image.DecompressionBombError:
         raise BadFileError(Problem(path, f"has more than {MOST_PIXELS} pixels; cut it into parts")) from None
     except MemoryError:
@@ -102,7 +101,7 @@ def _formats() -> tuple[str, ...]:
 
 
 def open_rgb(path: Path) -> Image.Image:
-    """Read an image file, upright and in RGB: see `to_rgb`. Of several pages the first is taken."""
+    """Read the first page of an image file, upright and in RGB (see `to_rgb`)."""
     with open_image(path) as image:
         return to_rgb(upright(image))
 
@@ -110,9 +109,9 @@ def open_rgb(path: Path) -> Image.Image:
 def to_rgb(image: Image.Image) -> Image.Image:
     """Return the image in RGB.
 
-    Grey, palette and CMYK become RGB, and transparent pixels are laid on white. Floating-point numbers up to 1, 255
-    or 65,535 and 32-bit integers up to 255 or 65,535 are brought to 0..255. Any other range raises ValueError, and so
-    does a maximum only slightly above 1 or 255, which leaves open which range is meant.
+    Transparent pixels are blended with white. Floating-point values up to 1, 255 or 65,535 and 32-bit integers up to
+    255 or 65,535 are scaled to 0..255. Other ranges raise ValueError, and so does a maximum slightly above 1 or 255,
+    which leaves the range ambiguous.
 
     >>> to_rgb(Image.new("I;16", (1, 1), 65535)).getpixel((0, 0))
     (255, 255, 255)
@@ -127,25 +126,25 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 def _grey(image: Image.Image) -> Image.Image:
     values, ranges = np.asarray(image), _RANGES[image.mode]
-    low, high = values.min(), values.max()  # NaN, if there is one
+    low, high = values.min(), values.max()  # NaN if any value is
     smaller = (0, *(_DOUBT * largest for largest in ranges))
     fitting = [largest for least, largest in zip(smaller, ranges, strict=False) if least <= high <= largest]
     if not fitting or not low >= 0:
         expected = " or ".join(f"0..{largest:g}" for largest in ranges)
         raise ValueError(f"its pixels hold {low:g} to {high:g}; expected {expected}: save it with 8 or 16 bits")
     grey = np.empty(values.shape, dtype=np.uint8)
-    for row, given in zip(grey, values, strict=True):  # one by one: as numbers they are eight times as large
+    for row, given in zip(grey, values, strict=True):  # row by row, to save memory
         row[:] = (given * (255 / fitting[0])).round()
     return Image.fromarray(grey).convert("RGB")
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """Return the image turned and mirrored as its EXIF orientation says."""
+    """Return the image turned and mirrored according to its EXIF orientation."""
     return turned(image, orientation(image))
 
 
 def orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation, 1 to 8; 1, which is upright, if the image has none that can be read.
+    """Return the EXIF orientation, 1 to 8; 1 (upright) if the image has no readable one.
 
     >>> orientation(Image.new("L", (1, 1)))
     1

@@ -17,10 +17,9 @@ ImageLike = Union[Path, str, Image.Image, NDArray[Any], "Tensor"]
 
 
 def read_image_file(path: Path, *, as_stored: bool = False) -> NDArray[np.uint8]:
-    """Read an image file as (H, W, 3) in 0..255, upright, or with its pixels as they are stored.
+    """Read the first page of an image file as RGB (H, W, 3) in 0..255, upright unless `as_stored`.
 
-    Every kind of image becomes RGB: see `to_rgb`. Of several pages the first is taken. A file that cannot be read
-    raises `BadFileError`.
+    See `to_rgb` for other kinds of pixels. An unreadable file raises `BadFileError`.
     """
     if not as_stored:
         return np.asarray(open_rgb(path))
@@ -29,17 +28,17 @@ def read_image_file(path: Path, *, as_stored: bool = False) -> NDArray[np.uint8]
 
 
 def read_pixels(image: ImageLike) -> NDArray[np.uint8]:
-    """A picture as (H, W, 3) in 0..255, upright, whatever it is given as.
+    """Return an image as RGB (H, W, 3) in 0..255, upright.
 
     Args:
-        image: a file; a URL, which is downloaded; a Pillow image; an array (H, W), (H, W, 3) or (H, W, 4), or a
-            tensor (3, H, W) or (1, H, W), of bytes or of numbers in 0..1.
+        image: File; URL, which is downloaded; Pillow image; array (H, W), (H, W, 3) or (H, W, 4); or tensor (3, H, W)
+            or (1, H, W). Arrays and tensors hold bytes or numbers in 0..1.
 
     >>> import torch
     >>> read_pixels(Image.new("L", (3, 2))).shape, read_pixels(torch.rand(3, 2, 3)).shape
     ((2, 3, 3), (2, 3, 3))
     """
-    from torch import Tensor  # late: files can be listed and checked without it
+    from torch import Tensor  # late, because files can be listed and checked without it
 
     if isinstance(image, Path | str):
         if is_url(image):
@@ -54,7 +53,7 @@ def read_pixels(image: ImageLike) -> NDArray[np.uint8]:
         return read_pixels(image.detach().cpu().permute(1, 2, 0).expand(-1, -1, 3).numpy())
     if not isinstance(image, np.ndarray):
         raise ValueError(
-            f"a picture is a file, a URL, a Pillow image, an array or a tensor, not {type(image).__name__}"
+            f"an image is a file, a URL, a Pillow image, an array or a tensor, not {type(image).__name__}"
         )
     if not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))):
         raise ValueError(f"an array must be (height, width) or (height, width, 3), got {image.shape}")
@@ -68,7 +67,7 @@ def read_pixels(image: ImageLike) -> NDArray[np.uint8]:
 
 
 def several_images(source: Any) -> list[Any] | None:
-    """The pictures of a list or of a batch, an array (N, H, W, 3) or a tensor (N, 3, H, W); None if it is one.
+    """Return the images of a list, an array (N, H, W, 3) or a tensor (N, 3, H, W); None for a single image.
 
     >>> several_images(["a.jpg", "b.jpg"]), several_images("a.jpg"), len(several_images(np.zeros((5, 4, 6, 3))))
     (['a.jpg', 'b.jpg'], None, 5)
@@ -77,12 +76,12 @@ def several_images(source: Any) -> list[Any] | None:
     return list(source) if several else None
 
 
-def resized_image(picture: NDArray[np.uint8], size: HeightWidth) -> NDArray[np.uint8]:
-    """The picture (H, W, 3) at another height and width, itself if it has them.
+def resized_image(image: NDArray[np.uint8], size: HeightWidth) -> NDArray[np.uint8]:
+    """Resize an image (H, W, 3) to a height and width.
 
     >>> resized_image(np.zeros((4, 6, 3), np.uint8), (2, 3)).shape
     (2, 3, 3)
     """
-    if picture.shape[:2] == size:
-        return picture
-    return np.asarray(Image.fromarray(picture).resize((size[1], size[0]), Image.Resampling.BILINEAR))
+    if image.shape[:2] == size:
+        return image
+    return np.asarray(Image.fromarray(image).resize((size[1], size[0]), Image.Resampling.BILINEAR))

@@ -1,4 +1,4 @@
-"""The inputs of a command: pictures or videos, given one by one or in folders."""
+"""Inputs of a command: images or videos, given one by one or in folders."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -9,21 +9,21 @@ from dnlnet.data.files import file_fault
 from dnlnet.data.image_files import IMAGE_SUFFIXES
 from dnlnet.data.problems import Problem
 
-JOB_FILE = "predict.json"  # stands in every folder of predictions
-RESULT_FOLDERS = ("labels", "colours", "overlay", "submission", "masks", "detections")  # may stand beside it
-_FIGURE_ENDINGS = (".pdf", ".npz", ".json")  # what `dnlnet attend` writes beside a figure
+JOB_FILE = "predict.json"  # in every folder of predictions
+RESULT_FOLDERS = ("labels", "colours", "overlay", "submission", "masks", "detections")  # may be beside it
+_FIGURE_ENDINGS = (".pdf", ".npz", ".json")  # siblings of a figure of `dnlnet attend`
 
 Wanted = Callable[[Path], bool]
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What was found.
+    """Files found among the inputs of a command.
 
     Args:
-        paths: each by its path, without suffix, relative to the input it was found in: the name of its results.
-        problems: what cannot be read.
-        left_out: what was skipped, and why, in words.
+        paths: Files by the name of their results: the path without suffix, relative to the input.
+        problems: Files that cannot be read.
+        left_out: Skipped paths, each with the reason.
     """
 
     paths: dict[Path, Path] = field(default_factory=dict)
@@ -31,27 +31,27 @@ class Inputs:
     left_out: list[str] = field(default_factory=list)
 
 
-def find_pictures(inputs: Iterable[Path], out: Path | None = None) -> Inputs:
-    """Picture files; folders are searched through: see `find_inputs`.
+def find_images(inputs: Iterable[Path], out: Path | None = None) -> Inputs:
+    """Find image files, also in folders: see `find_inputs`.
 
-    >>> find_pictures([Path("/nowhere/a.png")])
+    >>> find_images([Path("/nowhere/a.png")])
     Traceback (most recent call last):
     FileNotFoundError: /nowhere/a.png: no such file or folder
     """
-    return find_inputs(inputs, _is_picture, f"pictures in it ({', '.join(IMAGE_SUFFIXES)})", out)
+    return find_inputs(inputs, _is_image, f"images in it ({', '.join(IMAGE_SUFFIXES)})", out)
 
 
 def find_inputs(inputs: Iterable[Path], wanted: Wanted, kind: str, out: Path | None = None) -> Inputs:
-    """What is wanted, and what stood in the way of finding it.
+    """Find wanted files and folders among the inputs and in the folders given as inputs.
 
-    Hidden files and folders are skipped. So are our own results: the folder `out`, other folders of predictions,
-    and figures of attention.
+    Skips hidden files and folders, and the package's own results: the folder `out`, other folders of predictions, and
+    figures of attention.
 
     Args:
-        inputs: what is wanted itself, and folders that are searched through for it.
-        wanted: whether a path is one, by its name.
-        kind: what the message says is missing from an input without any.
-        out: where the results will be.
+        inputs: Wanted paths, and folders to search.
+        wanted: Returns whether a path is wanted, given its name.
+        kind: Description of what an input without wanted paths lacks.
+        out: Folder for the results.
     """
     found = Inputs()
     for given in inputs:
@@ -76,14 +76,14 @@ def find_inputs(inputs: Iterable[Path], wanted: Wanted, kind: str, out: Path | N
 
 @dataclass(frozen=True)
 class _Search:
-    """Through a folder and the folders in it; links to folders are not followed, so that it ends."""
+    """Search of a folder and its subfolders; links to folders are not followed, so that it ends."""
 
     wanted: Wanted
     out: Path | None
     found: Inputs
 
     def through(self, folder: Path) -> Iterator[Path]:
-        """What is wanted, in the order of names."""
+        """Yield wanted paths, in the order of names."""
         try:
             with os.scandir(folder) as listed:
                 entries = sorted((entry for entry in listed if entry.name[0] != "."), key=lambda entry: entry.name)
@@ -112,11 +112,11 @@ class _Search:
                 yield from self.through(path)
 
     def _is_wanted_folder(self, path: Path) -> bool:
-        """Whether the folder itself is wanted, as a video's frames are."""
+        """Return whether the folder itself is wanted, such as the frames of a video."""
         try:
             return self.wanted(path) and not _figures(os.listdir(path))
         except OSError:
-            return False  # searching it says why
+            return False  # searching it reports why
 
     def _is_out(self, path: Path) -> bool:
         return self.out is not None and os.path.realpath(path) == os.path.realpath(self.out)
@@ -126,7 +126,7 @@ class _Search:
 
 
 def _figures(names: Collection[str]) -> set[str]:
-    """Those of a folder's pictures beside which there is all that `dnlnet attend` writes with a figure."""
+    """Return the PNG files written by `dnlnet attend`, recognised by their .pdf, .npz and .json siblings."""
     return {
         name
         for name in names
@@ -138,14 +138,14 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:
-        return False  # a link that leads nowhere
+        return False  # a dangling link
 
 
 def _problem(path: Path) -> Problem | None:
-    """Why a path can be neither a file nor a folder to read."""
+    """Return the problem of a path that is neither a file nor a folder."""
     fault = None if path.is_dir() else file_fault(path)
     return None if fault is None else Problem(path, fault)
 
 
-def _is_picture(path: Path) -> bool:
+def _is_image(path: Path) -> bool:
     return path.suffix.lower() in IMAGE_SUFFIXES and not path.is_dir()

@@ -23,7 +23,7 @@ from dnlnet.data.problems import BadFileError, Problem, require_complete
 
 @dataclass(frozen=True)
 class Pair:
-    """An image file and the label file that belongs to it."""
+    """Image file and its label file."""
 
     image: Path
     labels: Path
@@ -31,16 +31,16 @@ class Pair:
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """The images of one split of a data set.
+    """Images and label maps of one split of a data set.
 
     Args:
-        name: of the data set, for messages.
-        classes: what the labels 0..K - 1 mean.
-        pairs: the files, in a fixed order.
-        decode: from the values in a label file to classes.
-        problems: files found missing when the data set was listed.
-        colour_labels: the label files hold colours, not numbers.
-        colours: of the classes, if the palettes of label files have to agree with them.
+        name: Name of the data set, for messages.
+        classes: Classes 0..K - 1 of the labels.
+        pairs: Files, in a fixed order.
+        decode: Decoder of the label files.
+        problems: Problems found when the files were listed.
+        colour_labels: The label files hold colours, not numbers.
+        colours: Colours of the classes that the palettes of label files must agree with, if any.
     """
 
     name: str
@@ -62,10 +62,7 @@ class LabelledImages:
             yield pair.labels, [sampled(pair.labels) if pair.labels.is_file() else None, meaning]
 
     def open(self, index: int) -> tuple[Image.Image, Image.Image]:
-        """Open the image, upright and in RGB, and its raw label map, of the same size.
-
-        A bad file raises `BadFileError`.
-        """
+        """Open the image, upright and in RGB, and its raw label map of the same size, or raise `BadFileError`."""
         image = self.open_image(index)
         return image, self.aligned(index, image.size, self.open_labels(index))
 
@@ -74,7 +71,7 @@ class LabelledImages:
         return open_rgb(self.pairs[index].image)
 
     def open_labels(self, index: int) -> Image.Image:
-        """Open the raw label map of pair `index`, upright as far as its own file says; see `aligned`."""
+        """Open the raw label map of pair `index`, turned by its own EXIF orientation only; see `aligned`."""
         path = self.pairs[index].labels
         with open_image(path) as image:
             labels = upright(image.convert("RGB") if self.colour_labels and image.mode != "RGB" else image)
@@ -90,8 +87,8 @@ class LabelledImages:
     def aligned(self, index: int, size: tuple[int, int], labels: Image.Image) -> Image.Image:
         """Return the label map of an upright image of this width and height, or raise `BadFileError`.
 
-        A map that has the size of the pixels as they are stored, before the image's EXIF orientation turns them by 90
-        degrees, was drawn on those, and is turned alike. Any other map is taken to be upright.
+        A map with the size of the stored pixels, before the image's EXIF orientation turns them by 90 degrees, is
+        turned like them. Any other map is taken to be upright.
         """
         if labels.size == size:
             return labels
@@ -112,22 +109,22 @@ class LabelledImages:
             return image.size[::-1] if orientation(image) in SIDEWAYS else image.size
 
     def decoded(self, index: int, raw: Image.Image) -> Labels:
-        """The classes (H, W) of the raw label map of pair `index`, or of a part of it."""
+        """Return the classes (H, W) of the raw label map of pair `index`, or of a part of it."""
         try:
             return self.decode(np.asarray(raw))
         except ValueError as error:
             raise BadFileError(Problem(self.pairs[index].labels, str(error))) from None
 
     def require_complete(self) -> "LabelledImages":
-        """Itself, if it has images and nothing is missing."""
+        """Return the images, or raise if there are none or a file is missing."""
         require_complete(self.name, len(self.pairs), self.problems)
         return self
 
 
 def _contradictions(labels: Image.Image, colours: Sequence[Colour]) -> Iterator[tuple[int, Colour]]:
-    """Yield the numbers in a label map that its palette shows in another colour than the classes have, and that one.
+    """Yield the numbers in a label map whose palette colour differs from that of the class, with that colour.
 
-    A palette of greys says nothing: programs write one where they know no colours.
+    A grey palette is skipped, because programs write one when they know no colours.
     """
     flat = labels.getpalette() if colours and labels.mode == "P" else None
     palette = list(zip(*[iter(flat or ())] * 3, strict=False))
@@ -140,7 +137,7 @@ def _contradictions(labels: Image.Image, colours: Sequence[Colour]) -> Iterator[
 
 
 def pair_files(images: Mapping[str, Path], labels: Mapping[str, Path]) -> tuple[list[Pair], list[Problem]]:
-    """Pairs of the files that share a key, in the order of the keys, and a problem for each file left alone.
+    """Pair the files that share a key, in the order of the keys; return also a problem for each unpaired file.
 
     >>> pairs, problems = pair_files({"a": Path("a.jpg"), "b": Path("b.jpg")}, {"a": Path("a.png")})
     >>> pairs, str(problems[0])
@@ -154,7 +151,7 @@ def pair_files(images: Mapping[str, Path], labels: Mapping[str, Path]) -> tuple[
 
 
 def composed_keys(files: Mapping[str, Path]) -> tuple[dict[str, Path], list[Problem]]:
-    """Return the files by their `composed` keys, and a problem for each that then has the key of another."""
+    """Return the files by their `composed` keys, and a problem for each key that occurs twice."""
     found: dict[str, Path] = {}
     for key, path in files.items():
         found.setdefault(composed(key), path)
@@ -165,14 +162,15 @@ def composed_keys(files: Mapping[str, Path]) -> tuple[dict[str, Path], list[Prob
 def pair_listed(
     list_file: Path, images: Mapping[str, Path], labels: Mapping[str, Path]
 ) -> tuple[list[Pair], list[Problem]]:
-    """Pairs of the files named by a list file, in its order, and a problem for each line that does not fit.
+    """Pair the files named by a list file, in its order; return also a problem for each line that does not fit.
 
-    The first word of a line counts, without its folder and picture suffix: lists are often made for another root.
+    Only the first word of a line counts, without its folder and image suffix, because lists are often made for
+    another root.
 
     Args:
-        list_file: one picture for each line.
-        images: stem -> image.
-        labels: stem -> label file.
+        list_file: List file with one image per line.
+        images: Image files by stem.
+        labels: Label files by stem.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -203,7 +201,7 @@ def _stem(word: str) -> str:
 
 
 def inside(root: Path, *names: str) -> Path:
-    """The first of these folders that is in `root`, else `root` itself: users give either.
+    """Return the first of these folders that exists in `root`, else `root` itself.
 
     >>> inside(Path("/nowhere"), "VOC2010")
     PosixPath('/nowhere')

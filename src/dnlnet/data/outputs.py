@@ -1,4 +1,4 @@
-"""How predictions become files, as far as all systems have it in common."""
+"""Result files of predictions: the parts that all tasks share."""
 
 import errno
 from abc import ABC, abstractmethod
@@ -9,61 +9,61 @@ from shutil import rmtree
 from typing import Any
 
 from dnlnet.data.images import read_image_file, several_images
-from dnlnet.data.inputs import Inputs, find_pictures
+from dnlnet.data.inputs import Inputs, find_images
 from dnlnet.files import explain_write_errors
 
 Targets = dict[str, Path]
-Progress = Callable[[int, int], None]  # how much is done, of how much
-_FOR_ALL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # errors of writing that do not end with a picture
+Progress = Callable[[int, int], None]  # done, total
+_FOR_ALL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # errors that every further file would meet too
 
 
 class Outputs(ABC):
-    """How a model's predictions become files."""
+    """Writer of a model's predictions."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What the files depend on, beside the model."""
+        """Return the settings that the files depend on, besides the model."""
 
     @abstractmethod
     def targets(self, out: Path, name: Path) -> Targets:
-        """The files of a picture, by what they are; the last one is written last."""
+        """Return the result files of an image by their kind; the last one is written last."""
 
     def find(self, inputs: Sequence[Path], out: Path | None = None) -> Inputs:
-        """What is to be predicted."""
-        return find_pictures(inputs, out)
+        """Find the inputs to predict."""
+        return find_images(inputs, out)
 
     def several(self, source: Any) -> list[Any] | None:
-        """Those of a list or of a batch in memory; None if it is one."""
+        """Return the items of a list or batch in memory, or None for a single item."""
         return several_images(source)
 
     def read(self, path: Path) -> Any:
-        """What the model looks at, from a file."""
+        """Read an input of the model from a file."""
         return read_image_file(path)
 
     @abstractmethod
     def predict(self, pixels: Any, progress: Progress) -> Any:
-        """What the model finds."""
+        """Return the prediction for one input."""
 
     def say(self, prediction: Any) -> str:
-        """What to tell the user about a prediction; mostly nothing."""
+        """Return a message about a prediction; most tasks have none."""
         return ""
 
     def notes(self, prediction: Any) -> Sequence[str]:
-        """What is wrong with a picture or video although it could be used."""
+        """Return problems of an input that could be used despite them."""
         return ()
 
     @abstractmethod
     def write(self, prediction: Any, targets: Targets) -> None:
-        """Write the files, each whole or not at all."""
+        """Write the files atomically."""
 
     def finish(self, out: Path) -> None:  # noqa: B027
-        """Write what is about all pictures together, if there is such a file; called once, at the end."""
+        """Write files about all inputs together; called once, at the end."""
 
 
 def writing_problem(error: OSError, targets: Collection[Path]) -> str:
-    """Why the results of a picture could not be written; none of them stays.
+    """Return why the results of an image could not be written, and remove them.
 
-    An error that the next picture would meet as well, such as a full disk, is raised.
+    Raise an error that the next image would meet too, such as a full disk.
     """
     for target in targets:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""JSON and YAML that others wrote, in which each key is given once; what is wrong becomes one sentence."""
+"""Strict parsing of JSON and YAML: each key once, and one sentence per error."""
 
 import json
 from collections import Counter
@@ -8,16 +8,16 @@ import yaml
 
 from dnlnet.errors import shown
 
-# What PyYAML lets through for values that do not fit their tags, such as 2020-13-01, !!bool x and !!int "".
+# Errors of PyYAML for values that do not fit their tags, such as 2020-13-01, !!bool x and !!int "".
 _BAD_VALUES = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError)
 
 
 class RepeatedKeyError(ValueError):
-    """A key that a mapping has twice."""
+    """Key that occurs twice in a mapping."""
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return what a JSON text says, or raise ValueError.
+    """Parse a JSON text, or raise ValueError.
 
     >>> parse_json('{"a": 1, "a": 2}')
     Traceback (most recent call last):
@@ -32,7 +32,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return keys with their values, each given once; the `object_pairs_hook` of `json.loads`."""
+    """Return a dict of keys that each occur once; the `object_pairs_hook` of `json.loads`."""
     found = dict(pairs)
     if len(found) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
@@ -41,19 +41,19 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class StrictLoader(yaml.SafeLoader):
-    """Plain values whose mappings have each key once.
+    """YAML loader that refuses repeated keys.
 
-    Keys that merge other mappings are refused: with a few lines of them, a text asks for any amount of work.
+    It also refuses merge keys, because a few lines of them can ask for any amount of work.
     """
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Refuse the keys that would be flattened."""
+        """Refuse merge keys."""
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
                 raise _fault("a merge key", key)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return the mapping, or raise at the first key that is there again."""
+        """Return the mapping, or raise at the first repeated key."""
         found = super().construct_mapping(node, deep)
         if len(found) < len(node.value):
             seen: set[Any] = set()
@@ -66,7 +66,7 @@ class StrictLoader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str, loader: type[yaml.SafeLoader] = StrictLoader) -> Any:
-    """Return what a YAML text says, or raise ValueError.
+    """Parse a YAML text, or raise ValueError.
 
     >>> parse_yaml("a: 1\\nb: 2\\na: 3")
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""Problems of files: what is wrong with each, and the error that carries it."""
+"""Problems of single files, and the error that carries one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong with one file."""
+    """Problem of one file."""
 
     path: Path
     text: str
 
     def __str__(self) -> str:
-        # A name on disk can hold bytes that are no text, which no terminal takes.
+        # A name on disk can hold bytes that are not text.
         return f"{self.path}: {self.text}".encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class BadFileError(ValueError):
-    """A file of a data set that cannot be used; its message is that of the `Problem`."""
+    """Error for a file that cannot be used, with the message of its `Problem`."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))
@@ -29,7 +29,7 @@ class BadFileError(ValueError):
 
 
 def require_complete(name: str, images: int, problems: Sequence[Problem]) -> None:
-    """Fail unless a data set has images and nothing is missing.
+    """Raise unless a data set has images and no problems.
 
     >>> require_complete("mine train", 1, [Problem(Path("a.jpg"), "no such file")])
     Traceback (most recent call last):

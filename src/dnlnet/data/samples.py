@@ -1,4 +1,4 @@
-"""What all samples of opened images share: how many there are, their classes, and their files."""
+"""Base class of the samples of opened images, and a check of seeds."""
 
 from collections.abc import Iterator
 from typing import Generic, TypeVar
@@ -16,7 +16,7 @@ class ImageSamples(Dataset[AnySample], Generic[AnyOpened, AnySample]):
     """Samples of opened images.
 
     Args:
-        images: where they come from, complete.
+        images: Opened images, complete.
     """
 
     def __init__(self, images: AnyOpened) -> None:
@@ -27,16 +27,16 @@ class ImageSamples(Dataset[AnySample], Generic[AnyOpened, AnySample]):
 
     @property
     def classes(self) -> Classes:
-        """What the labels mean."""
+        """Classes of the labels."""
         return self.images.classes
 
     def files(self) -> Iterator[Listed]:
-        """The files that the samples are read from, in order."""
+        """Yield the files that the samples are read from, in order."""
         return self.images.files()
 
 
 def require_seed(seed: int) -> int:
-    """The seed, if a generator of random numbers takes it."""
+    """Return a seed that is valid for random generators, or raise."""
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}")
     return seed

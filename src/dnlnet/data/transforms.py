@@ -1,10 +1,10 @@
-"""Random crops for training, of which only the needed window is ever resized.
+"""Random crops for training that resize only the window they need.
 
-The usual way resizes the whole picture and cuts the crop out of it. Here the crop's window is found first, in the
-coordinates of the resized picture, and those pixels alone are computed; they are the same, up to rounding.
+The usual way resizes the whole image and cuts out the crop. Here the window of the crop is found first, in the
+coordinates of the resized image, and only those pixels are computed; they are the same up to rounding.
 """
 
-# H, W size of a picture
+# H, W size of an image
 
 import warnings
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from PIL import Image
 from dnlnet.data.classes import IGNORE
 from dnlnet.data.image_files import HeightWidth
 
-PADDING = (124, 116, 104)  # ImageNet's mean, rounded: nearly zero once it is normalised
+PADDING = (124, 116, 104)  # ImageNet's mean, rounded; nearly zero after normalisation
 
 
-class Picture(Protocol):
-    """A picture that parts can be taken of: a PIL image, or one that is read only where it is needed."""
+class CroppableImage(Protocol):
+    """Image that can be cropped: a PIL image, or one that is read only where needed."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -30,20 +30,20 @@ class Picture(Protocol):
         ...
 
     def crop(self, box: tuple[int, int, int, int]) -> Image.Image:
-        """The part between left, upper, right and lower."""
+        """Return the part between left, upper, right and lower."""
         ...
 
 
 @dataclass(frozen=True)
 class Crop:
-    """One crop: which window of the picture, resized to what, and how it is changed.
+    """Random choices of one crop.
 
     Args:
-        resized: size that the whole picture would be resized to.
-        top, left: where the crop begins in the resized picture.
-        size: of the crop; what reaches beyond the picture is padded, at the bottom and on the right.
-        flipped: mirrored left to right, padding included.
-        brightness: added to every pixel, within 0..255.
+        resized: Size that the whole image would be resized to.
+        top, left: Position of the crop in the resized image.
+        size: Size of the crop. Parts outside the image are padded, at the bottom and on the right.
+        flipped: Mirror the crop left to right, with its padding.
+        brightness: Number added to all pixels, clipped to 0..255.
     """
 
     resized: HeightWidth
@@ -53,42 +53,42 @@ class Crop:
     flipped: bool = False
     brightness: int = 0
 
-    def image(self, picture: Picture) -> NDArray[np.uint8]:
-        """The crop of an RGB picture, (H, W, 3)."""
-        window = self._window(picture, Image.Resampling.BILINEAR)
+    def image(self, image: CroppableImage) -> NDArray[np.uint8]:
+        """Return the crop (H, W, 3) of an RGB image."""
+        window = self._window(image, Image.Resampling.BILINEAR)
         if self.brightness:
             window = window.point([min(max(value + self.brightness, 0), 255) for value in range(256)] * 3)
         return self._placed(np.asarray(window), PADDING)
 
-    def labels(self, picture: Picture) -> Image.Image:
-        """The part of a label map that the crop shows, without padding, its values as they are."""
-        return self._window(picture, Image.Resampling.NEAREST)
+    def labels(self, image: CroppableImage) -> Image.Image:
+        """Return the raw values of a label map in the crop, without padding."""
+        return self._window(image, Image.Resampling.NEAREST)
 
     def padded_labels(self, window: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The crop of the labels, (H, W), from what `labels` showed, decoded."""
+        """Return the crop of the labels (H, W), given the decoded result of `labels`."""
         return self._placed(window, IGNORE)
 
-    def _window(self, picture: Picture, resampling: Image.Resampling) -> Image.Image:
-        """The pixels that resizing the whole picture and cropping would give, from those they depend on."""
+    def _window(self, image: CroppableImage, resampling: Image.Resampling) -> Image.Image:
+        """Return the pixels that resizing the whole image and cropping would give."""
         height, width = (min(size, whole - start) for size, whole, start in self._axes())
         boxes = [
             _source_span(start, length, whole, original)
             for (_, whole, start), length, original in zip(
-                self._axes(), (height, width), reversed(picture.size), strict=True
+                self._axes(), (height, width), reversed(image.size), strict=True
             )
         ]
         (upper, lower, y0, y1), (left, right, x0, x1) = boxes
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # of a part of what is decoded already
-            part = picture.crop((left, upper, right, lower))
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the image is decoded already
+            part = image.crop((left, upper, right, lower))
         return part.resize((width, height), resampling, box=(x0, y0, x1, y1))
 
     def _axes(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-        """Of rows and columns: the crop's length, the resized picture's length, and where the crop begins."""
+        """Return the length of the crop, the length of the resized image and the start of the crop, for both axes."""
         return (self.size[0], self.resized[0], self.top), (self.size[1], self.resized[1], self.left)
 
     def _placed(self, window: NDArray[np.uint8], padding: int | tuple[int, ...]) -> NDArray[np.uint8]:
-        """The window in the upper left of a crop of this padding, then flipped."""
+        """Place the window in the upper left corner of a padded crop, and flip it if required."""
         if window.shape[:2] != self.size:
             crop = np.empty((*self.size, *window.shape[2:]), dtype=np.uint8)
             crop[...] = padding
@@ -99,9 +99,9 @@ class Crop:
 
 
 def _source_span(start: int, length: int, whole: int, original: int) -> tuple[int, int, float, float]:
-    """Along one axis: the pixels to take of the original, and the exact window within them.
+    """Return the original pixels to read along one axis, and the exact window within them.
 
-    Interpolation looks at neighbours: one pixel around each position, as many as are merged into one when shrinking.
+    Interpolation needs neighbours: one pixel around each position, or more when shrinking.
     """
     scale = original / whole
     exact_start, exact_stop = start * scale, (start + length) * scale
@@ -113,15 +113,15 @@ def _source_span(start: int, length: int, whole: int, original: int) -> tuple[in
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How crops are drawn.
+    """Distribution of random crops.
 
     Args:
-        crop: height and width of the crop.
-        scales: the picture is resized by a factor drawn uniformly from this range.
-        aspects: its width is resized by a further factor from this range.
-        short_side: the picture is first resized to this length of its shorter side; None leaves it as it is.
-        flip: probability of a horizontal flip.
-        brightness: the largest number added to or subtracted from all pixels.
+        crop: Height and width of the crop.
+        scales: Range of the factor that the image is resized by.
+        aspects: Range of an additional factor for the width.
+        short_side: Length that the shorter side is resized to first; None keeps the size.
+        flip: Probability of a horizontal flip.
+        brightness: Largest number added to or subtracted from all pixels.
 
     >>> crop = Augmentation((769, 769)).draw(np.random.default_rng(0), size=(1024, 2048))
     >>> crop.size, crop.top + 769 <= crop.resized[0]
@@ -150,7 +150,7 @@ class Augmentation:
             raise ValueError(f"brightness must be within 0..255, got {self.brightness}")
 
     def draw(self, rng: Generator, size: HeightWidth) -> Crop:
-        """A crop of a picture of this height and width; the same for the same state of the generator."""
+        """Draw a crop of an image of this height and width."""
         scale = rng.uniform(*self.scales)
         if self.short_side is not None:
             scale *= self.short_side / min(size)

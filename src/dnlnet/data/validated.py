@@ -1,4 +1,4 @@
-"""Values from files and from the command line, checked by pydantic; what is wrong becomes one sentence."""
+"""Validation by pydantic of values from files and the command line, with one sentence per error."""
 
 from typing import Any, TypeVar
 
@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError, ValidatorFunctionWrapHandler, W
 from dnlnet.errors import shown
 from dnlnet.names import printable
 
-# By pydantic's names of what may be wrong; its own texts are about types of Python.
+# Messages by pydantic's error type; its own messages name Python types.
 _EXPECTED = {
     "bool_type": "expected true or false",
     "dataclass_type": "expected a mapping",
@@ -41,14 +41,14 @@ AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 
 def validated(kind: type[AnyModel], content: object, prefix: str = "", *, stored: bool = False) -> AnyModel:
-    """A checked value of this kind from plain data; what is wrong with it becomes one sentence.
+    """Validate plain data, or raise ValueError with one sentence.
 
     Args:
-        kind: what to make.
-        content: mappings, lists, texts and numbers.
-        prefix: what the sentence begins with.
-        stored: the content comes from the file of a trained model, which may hold what is no longer made; validators
-            find it in their context.
+        kind: Model class to build.
+        content: Mappings, lists, strings and numbers.
+        prefix: Beginning of the error message.
+        stored: The content comes from the file of a trained model and may hold outdated values. Validators find this
+            flag in their context.
 
     >>> class Point(BaseModel):
     ...     x: int
@@ -65,7 +65,7 @@ def validated(kind: type[AnyModel], content: object, prefix: str = "", *, stored
 
 
 def expecting(what: str) -> WrapValidator:
-    """Say this of any value that does not fit, instead of what its parts should be; the last part of an `Annotated`.
+    """Replace the error message of a field; the last part of an `Annotated`.
 
     >>> from typing import Annotated
     >>> class Circle(BaseModel):
@@ -85,14 +85,14 @@ def expecting(what: str) -> WrapValidator:
 
 
 def require_list(value: object) -> object:
-    """The value, if it is a list; pydantic makes a tuple of a set as well, in any order."""
+    """Return a list unchanged and refuse the rest; pydantic would turn a set into a tuple, in any order."""
     if not isinstance(value, list):
         raise ValueError("expected a list")
     return value
 
 
 def _sentence(problem: Any) -> str:
-    """What is wrong with one value, by its name."""
+    """Describe one problem, beginning with the name of the value."""
     where = ".".join(shortened(str(part)) for part in problem["loc"] if "=" not in str(part))  # which are tags
     if problem["type"] == "value_error":
         expected = problem["msg"].removeprefix("Value error, ")
@@ -107,7 +107,7 @@ def _sentence(problem: Any) -> str:
 
 
 def _written(value: object) -> str:
-    """A value as --set takes it, on one line and cut off if it is long."""
+    """Format a value like --set takes it, on one line, and cut it if it is long."""
     if isinstance(value, float):
         return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(str(value), str(value))
     if value is None or isinstance(value, bool):
@@ -116,7 +116,7 @@ def _written(value: object) -> str:
 
 
 def shortened(text: str) -> str:
-    """A text on one line, without what a terminal would obey, and cut off if it is long, as a message quotes it.
+    """Format a text for a message: one line, without control characters, cut if it is long.
 
     >>> shortened("two\\nlines")
     'two lines'

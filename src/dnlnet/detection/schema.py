@@ -1,10 +1,10 @@
-"""Parts of a detection recipe: network and data."""
+"""Model and data settings of detection recipes."""
 
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from dnlnet.fields import Few, Flag, Positive, Share, Text
+from dnlnet.fields import Flag, Fraction, PositiveFloat, SmallInt, Text
 from dnlnet.progress import Progress
 from dnlnet.recipes.schema import BackboneModel, DataPart
 
@@ -22,16 +22,16 @@ class DetectorModel(BackboneModel):
     preset: str = "authors_detection"
     placement: Literal["c4_one", "c5_all", "c4_one_c5_all", "c4c5_all"] = "c4_one"
     after_activation: Flag = False
-    boxes: Few = 512  # per image, that the heads are trained on
-    proposals: Few = 1000  # per image, in testing
+    boxes: SmallInt = 512  # per image, that the heads are trained on
+    proposals: SmallInt = 1000  # per image, in testing
     anchor: Annotated[int, Field(strict=True, ge=1, le=4096)] = 32  # side of the smallest anchors in pixels
     # Defaults are torchvision's, which recipes stored before these settings existed used.
-    box_beta: Positive = 1 / 9  # of the smooth L1 loss of boxes
+    box_beta: PositiveFloat = 1 / 9  # of the smooth L1 loss of boxes
     border_anchors: Flag = True  # also train on anchors that cross the image's border
-    min_overlap: Share = 0.0  # minimum IoU of an object with its best anchor for that anchor to be positive
+    min_overlap: Fraction = 0.0  # minimum IoU of an object with its best anchor for that anchor to be positive
 
     def build(self, classes: int, pretrained: bool, progress: Progress) -> "Detector":
-        """Build the detector for so many classes."""
+        """Build the detector."""
         from dnlnet.detection.network import Detector
         from dnlnet.recipes.model import build_backbone
 
@@ -58,9 +58,9 @@ class InstanceData(DataPart):
     name: Text = "coco"
     train: Text = "train2017"
     test: Text | None = "val2017"
-    short_side: Few = 800
-    long_side: Few = 1333
-    flip: Share = 0.5
+    short_side: SmallInt = 800
+    long_side: SmallInt = 1333
+    flip: Fraction = 0.5
 
     @model_validator(mode="after")
     def _long_is_longer(self) -> Self:

@@ -1,4 +1,4 @@
-"""Which samples form which batch: a function of the seed and the iteration alone."""
+"""Batches of samples, a function of the seed and the iteration alone."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -13,17 +13,17 @@ Draw = tuple[int, int]  # index, epoch
 
 
 class Batches(Sampler[list[Draw]]):
-    """This process's share of the batches of iterations start..stop - 1.
+    """Share of one process in the batches of iterations start..stop - 1.
 
-    Every epoch shuffles all samples anew; a batch may span two epochs. Sample j of the run is the same for any number
-    of processes and wherever the run was interrupted.
+    Every epoch shuffles all samples again; a batch may span two epochs. Sample j of the run is the same for any
+    number of processes and wherever the run was interrupted.
 
     Args:
-        samples: number of samples in the data set.
-        batch: samples per iteration, over all processes.
-        start, stop: first iteration, and the one after the last.
-        seed: seed of the run.
-        rank, world_size: number of this process, and how many there are.
+        samples: Number of samples in the data set.
+        batch: Samples per iteration, over all processes.
+        start, stop: First iteration, and the one after the last.
+        seed: Random seed of the run.
+        rank, world_size: Number of this process, and number of processes.
 
     >>> list(Batches(samples=3, batch=2, start=0, stop=3, seed=0))
     [[(2, 0), (0, 0)], [(1, 0), (2, 1)], [(0, 1), (1, 1)]]
@@ -59,18 +59,18 @@ def _shuffle(samples: int, *seed: int) -> NDArray[np.int64]:
 
 
 class GroupedBatches(Batches):
-    """Batches whose samples all come from one group, such as landscape or portrait images; otherwise like `Batches`.
+    """`Batches` whose samples all come from one group, such as landscape or portrait images.
 
-    Each group is shuffled anew every epoch and cut into full batches: samples that do not fill a batch wait for the
-    group's next epoch. Every sample occurs once per epoch, however small its group. Round r yields the batches that
-    epoch r completes, shuffled, so that groups are mixed.
+    Each group is shuffled again every epoch and cut into full batches. Samples that do not fill a batch wait for the
+    group's next epoch, so every sample occurs once per epoch, however small its group. Round r yields the batches
+    that epoch r completes, shuffled to mix the groups.
 
     Args:
-        groups: the group of each sample.
-        batch: samples per iteration, over all processes.
-        start, stop: first iteration, and the one after the last.
-        seed: seed of the run.
-        rank, world_size: number of this process, and how many there are.
+        groups: Group of each sample.
+        batch: Samples per iteration, over all processes.
+        start, stop: First iteration, and the one after the last.
+        seed: Random seed of the run.
+        rank, world_size: Number of this process, and number of processes.
 
     >>> list(GroupedBatches(groups=[0, 1, 0, 1, 0], batch=2, start=0, stop=3, seed=0))
     [[(4, 0), (0, 0)], [(3, 0), (1, 0)], [(3, 1), (1, 1)]]
@@ -109,7 +109,7 @@ class GroupedBatches(Batches):
 
 
 def grouped_round(groups: Sequence[int], batch: int, seed: int, number: int) -> list[list[Draw]]:
-    """The batches of one round of `GroupedBatches`: those that epoch `number` completes.
+    """Return the batches of one round of `GroupedBatches`, which epoch `number` completes.
 
     >>> grouped_round([0, 1, 0, 1, 0], batch=2, seed=0, number=0)
     [[(4, 0), (0, 0)], [(3, 0), (1, 0)]]
@@ -125,6 +125,6 @@ def grouped_round(groups: Sequence[int], batch: int, seed: int, number: int) -> 
 
 
 def _draw_member(members: NDArray[np.int64], group: int, seed: int, place: int) -> Draw:
-    """The draw at a position of a group's endless sequence."""
+    """Return the draw at a position of a group's endless sequence."""
     epoch, position = divmod(place, len(members))
     return int(members[_shuffle(len(members), seed, epoch, group)[position]]), epoch

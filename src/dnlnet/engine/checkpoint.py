@@ -1,6 +1,6 @@
-"""The state of a run on disk: written atomically, verified when read, and never unpickled.
+"""Checkpoints of a run: written atomically, verified when read, and never unpickled.
 
-A checkpoint is two files: `000400.safetensors` with every tensor and, written after it, `000400.json` with the rest,
+A checkpoint consists of `000400.safetensors` with every tensor and, written after it, `000400.json` with the rest,
 the checksum of the first file and its own. The first file counts only together with a matching second one.
 """
 
@@ -27,7 +27,7 @@ _CONTENT = {"iteration", "sha256", "state"}  # keys of the JSON file, besides th
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The run after `iteration` iterations: its tensors by name, and everything else."""
+    """State of a run after `iteration` iterations: its tensors by name, and everything else."""
 
     iteration: int
     tensors: Mapping[str, Tensor]
@@ -35,7 +35,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints in a folder; only the last `keep` stay.
+    """Checkpoints in a folder, of which only the last `keep` are kept.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -52,15 +52,15 @@ class Checkpoints:
         self.folder, self.keep = folder, keep
 
     def paths(self) -> list[Path]:
-        """The JSON files, oldest first."""
+        """Return the JSON files, oldest first."""
         paths = (path for path in self.folder.glob("*.json") if re.fullmatch("[0-9]{6,}", path.stem))
         return sorted(paths, key=lambda path: int(path.stem))
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, then delete old ones; if the disk is full, the earlier ones stay.
+        """Write a checkpoint, then delete old ones; if the disk is full, earlier ones stay.
 
-        A checkpoint of a later iteration is a damaged one that the run did not resume from. It is deleted as well, or
-        it would block those to come.
+        A checkpoint of a later iteration is a damaged one that the run did not resume from. It is deleted too,
+        because it would take precedence over new ones.
         """
         path = self.folder / f"{checkpoint.iteration:06}.json"
         tensors = path.with_suffix(".safetensors")
@@ -75,20 +75,18 @@ class Checkpoints:
         paths = self.paths()
         until = paths.index(path) + 1
         for old in (*paths[: max(0, until - self.keep)], *paths[until:]):
-            old.unlink()  # first: without it, the other file does not count
+            old.unlink()  # first, because the other file does not count without it
             old.with_suffix(".safetensors").unlink(missing_ok=True)
 
     def latest(self, progress: Progress = SILENT) -> Checkpoint | None:
-        """The newest intact checkpoint, or None; damaged newer ones are reported."""
+        """Return the newest intact checkpoint, or None; damaged newer ones are reported."""
         for path in reversed(self.paths()):
             try:
                 return _read(path)
             except PermissionError:
-                raise  # it may well be intact
+                raise  # the file may be intact
             except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
-                progress.say(
-                    f"{path.with_suffix('')}: this checkpoint is damaged ({error}); trying the one before it"
-                )
+                progress.say(f"{path.with_suffix('')}: this checkpoint is damaged ({error}); trying the previous one")
         return None
 
 
@@ -133,7 +131,7 @@ def _save_error_text(folder: Path, iteration: int, error: OSError, earlier: list
 
 
 def random_states(device: torch.device) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """States of this process's random generators: Python's and NumPy's as JSON, PyTorch's as tensors."""
+    """Return the states of the random generators: Python's and NumPy's as JSON, PyTorch's as tensors."""
     kind, keys, *rest = np.random.get_state()
     state = {"python": random.getstate(), "numpy": [str(kind), np.asarray(keys).tolist(), *rest]}
     tensors = {"torch": torch.get_rng_state()}
@@ -143,7 +141,7 @@ def random_states(device: torch.device) -> tuple[dict[str, Any], dict[str, Tenso
 
 
 def restore_random_states(state: Mapping[str, Any], tensors: Mapping[str, Tensor], device: torch.device) -> None:
-    """Restore this process's random generators."""
+    """Restore the random generators of this process."""
     version, keys, gauss = state["python"]
     random.setstate((version, tuple(keys), gauss))
     kind, numpy_keys, *rest = state["numpy"]

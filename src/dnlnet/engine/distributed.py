@@ -1,7 +1,4 @@
-"""One process or many: ranks, reductions and synchronisation.
-
-Everything here also works in a single process, so the rest of the engine needs no second code path.
-"""
+"""Ranks, reductions and synchronisation of processes; everything also works in a single process."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,10 +17,10 @@ Item = TypeVar("Item")
 
 @contextmanager
 def process_group(wanted: str | None = None) -> Iterator[torch.device]:
-    """Join the process group of `torchrun`, if there is one; gives this process's device.
+    """Join the process group of `torchrun`, if there is one, and yield the device of this process.
 
     Args:
-        wanted: the device, such as `cpu` or `cuda:1`; default: a graphics card of its own, if there is one.
+        wanted: Device such as `cpu` or `cuda:1`. Default: one GPU per process if there are any.
     """
     device = torch.device("cpu") if wanted is None else _device(wanted)
     if wanted is None and torch.cuda.is_available():
@@ -36,7 +33,7 @@ def process_group(wanted: str | None = None) -> Iterator[torch.device]:
     backend = "nccl" if device.type == "cuda" else "gloo"
     store, rank, world_size = next(iter(rendezvous("env://")))
     if os.environ.get("GROUP_WORLD_SIZE") == "1":
-        # torchrun restarts dead processes with the same store: what the first ones left there is out of date.
+        # torchrun restarts dead processes with the same store, which holds outdated keys of the first ones.
         store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
     try:
@@ -56,17 +53,17 @@ def _device(name: str) -> torch.device:
 
 
 def rank() -> int:
-    """The number of this process, from 0."""
+    """Return the number of this process, from 0."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
 def world_size() -> int:
-    """The number of processes."""
+    """Return the number of processes."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def is_main() -> bool:
-    """Whether this is the process that writes files and prints, also after the group has been destroyed."""
+    """Return whether this process writes files and prints; valid also after the group has been destroyed."""
     return (dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", 0))) == 0
 
 
@@ -77,7 +74,7 @@ def barrier() -> None:
 
 
 def mean_over_processes(values: Tensor) -> Tensor:
-    """The mean of a tensor over the processes.
+    """Return the mean of a tensor over the processes.
 
     >>> mean_over_processes(torch.tensor([2.0]))
     tensor([2.])
@@ -86,7 +83,7 @@ def mean_over_processes(values: Tensor) -> Tensor:
 
 
 def sum_over_processes(values: Tensor) -> Tensor:
-    """The sum of a tensor over the processes, as a new tensor."""
+    """Return the sum of a tensor over the processes, as a new tensor."""
     total = values.detach().clone()
     if dist.is_initialized():
         dist.all_reduce(total)
@@ -94,7 +91,7 @@ def sum_over_processes(values: Tensor) -> Tensor:
 
 
 def gather(value: Any) -> list[Any]:
-    """The values of all processes, in order of rank.
+    """Return the values of all processes, in order of rank.
 
     >>> gather("mine")
     ['mine']
@@ -107,7 +104,7 @@ def gather(value: Any) -> list[Any]:
 
 
 def any_process(here: bool, device: torch.device) -> bool:
-    """Whether a condition holds in any process.
+    """Return whether a condition holds in any process.
 
     >>> any_process(True, torch.device("cpu"))
     True
@@ -116,7 +113,7 @@ def any_process(here: bool, device: torch.device) -> bool:
 
 
 def in_main(work: Callable[[], None]) -> None:
-    """Run something in the main process alone; if it fails there, the others exit silently.
+    """Run a function in the main process only; if it fails there, the other processes exit silently.
 
     >>> in_main(lambda: print("once"))
     once
@@ -132,14 +129,14 @@ def in_main(work: Callable[[], None]) -> None:
 
 
 def broadcast_buffers(model: nn.Module) -> None:
-    """Give every process the main one's buffers: statistics of unsynchronised batch norms differ between them."""
+    """Copy the main process's buffers to all processes, whose batch norms may have different statistics."""
     if dist.is_initialized():
         for buffer in model.buffers():
             dist.broadcast(buffer, src=0)
 
 
 def shard(items: Sequence[Item]) -> list[Item]:
-    """This process's share of the items: every n-th, starting from its rank.
+    """Return the items of this process: every n-th, starting from its rank.
 
     >>> shard(["a", "b", "c"])
     ['a', 'b', 'c']
@@ -148,9 +145,9 @@ def shard(items: Sequence[Item]) -> list[Item]:
 
 
 def distribute(model: nn.Module, device: torch.device) -> nn.Module:
-    """Move the model to its device; with several processes, gradients are averaged over them.
+    """Move a model to its device, and average its gradients over several processes.
 
-    Batch norm is synchronised on GPUs only: PyTorch has no synchronised one for CPUs.
+    Batch norm is synchronised on GPUs only, because PyTorch has no synchronised batch norm for CPUs.
     """
     model = model.to(device)
     if world_size() == 1:

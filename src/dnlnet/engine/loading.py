@@ -1,4 +1,4 @@
-"""Load batches in worker processes, and report the workers' errors in one sentence."""
+"""Loading of batches in worker processes, whose errors become one sentence, and their move to a device."""
 
 import re
 import sys
@@ -23,8 +23,8 @@ def load_batches(
     """Load the batches of a data set in worker processes, in the order of a `sampler` or `batch_sampler`.
 
     The workers ignore stop signals, and the run's random generators are not advanced. An error in a worker is raised
-    here with its own message alone: PyTorch puts the worker's whole traceback into the message, which hides the one
-    sentence that matters. Close the generator unless it is exhausted; otherwise the workers do not end.
+    with its own message only, without the traceback that PyTorch adds. Close the generator unless it is exhausted;
+    otherwise the workers do not end.
     """
     loader: DataLoader[Any] = DataLoader(
         data,  # type: ignore[arg-type]
@@ -46,21 +46,21 @@ def load_batches(
         kind, _, message = text.strip().splitlines()[-1].partition(": ")
         raise (OSError if "OSError" in kind or "FileNotFound" in kind else ValueError)(message or kind) from error
     finally:
-        if workers:  # now: this process could not end while an error's traceback refers to them
+        if workers:  # now, because this process cannot end while an error's traceback refers to them
             batches._shutdown_workers()  # type: ignore[attr-defined]
 
 
 def _begin_worker(_: int) -> None:
-    """Ignore stop signals, which are for the main process, and its end while it receives a batch."""
+    """Ignore stop signals, which are for the main process, and silence the thread that hands over batches."""
     ignore_stop_signals()
-    sys.excepthook = lambda *_: None  # of the thread that hands over batches; other errors are passed on
+    sys.excepthook = lambda *_: None  # other errors are passed on
 
 
 @contextmanager
 def explain_worker_death() -> Iterator[None]:
     """Raise an `OSError` of one sentence if a worker process dies.
 
-    PyTorch raises its own wherever the main process happens to be: in a forward pass, or waiting for a batch.
+    PyTorch raises its own error wherever the main process happens to be.
     """
     try:
         yield

@@ -91,16 +91,16 @@ class RunLog:
     def __exit__(self, *_: object) -> None:
         for open_file in (self._file, self._event_file):
             if open_file is not None:
-                with suppress(OSError):  # a full disk, which was reported when the line was written
+                with suppress(OSError):  # a full disk was reported when the line was written
                     open_file.close()
 
 
 def read_log(folder: Path, progress: Progress = SILENT) -> Iterator[dict[str, Any]]:
-    """The events of a run; damaged lines are reported and left out, an unfinished last one silently."""
+    """Yield the events of a run; damaged lines are reported and skipped, an unfinished last line silently."""
     path = folder / LOG_FILE
     if not path.exists():
         return
-    lines = path.read_bytes().split(b"\n")  # what follows the last newline is unfinished, or empty
+    lines = path.read_bytes().split(b"\n")  # the last one is unfinished or empty
     damaged = []
     for number, line in enumerate(lines, start=1):
         event = _parse_event(line)
@@ -111,23 +111,23 @@ def read_log(folder: Path, progress: Progress = SILENT) -> Iterator[dict[str, An
     if damaged:
         several = len(damaged) > 1
         numbers = ", ".join(damaged[:8]) + (", ..." if len(damaged) > 8 else "")
-        progress.say(f"{path}: line{'s' * several} {numbers} {'are' if several else 'is'} damaged and left out")
+        progress.say(f"{path}: line{'s' * several} {numbers} {'are' if several else 'is'} damaged and skipped")
 
 
 def _parse_event(line: bytes) -> dict[str, Any] | None:
-    """The event of a line, or None if the line is damaged."""
+    """Return the event of a line, or None if the line is damaged."""
     try:
         event = json.loads(line)
-    except (ValueError, RecursionError):  # also for bytes that are not text
+    except (ValueError, RecursionError):  # also raised for bytes that are not text
         return None
     whole = isinstance(event, dict) and isinstance(event.get("event"), str) and type(event.get("iteration")) is int
     return event if whole else None
 
 
 class _EventFile:
-    """An event file for TensorBoard.
+    """Event file for TensorBoard.
 
-    `SummaryWriter` writes from a thread of its own, where a full disk would only print a traceback.
+    `SummaryWriter` writes from its own thread, where a full disk would only print a traceback.
     """
 
     def __init__(self, folder: Path, after: int) -> None:

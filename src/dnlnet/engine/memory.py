@@ -1,4 +1,4 @@
-"""How much memory there is, and how much training needs."""
+"""Memory of the machine, and memory needed for training."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 
 def installed_bytes(device: torch.device | str = "cpu") -> int | None:
-    """The memory of this machine or its device; None where it is unknown (Windows).
+    """Return the memory of this machine or device, or None where it is unknown (Windows).
 
     >>> installed_bytes() is None or installed_bytes() > 2**20
     True
@@ -23,7 +23,7 @@ def installed_bytes(device: torch.device | str = "cpu") -> int | None:
 
 
 def available_bytes() -> int | None:
-    """What of this machine's memory is not in use, where the system tells (Linux); otherwise all of it.
+    """Return the available memory of this machine on Linux, and all of its memory elsewhere.
 
     >>> available_bytes() is None or available_bytes() <= installed_bytes()
     True
@@ -37,7 +37,7 @@ def available_bytes() -> int | None:
 
 
 def require_memory(needed: int, what: str, advice: str, device: torch.device | str = "cpu") -> None:
-    """Raise an error if more memory is needed than there is.
+    """Raise if more memory is needed than the machine has.
 
     >>> require_memory(10**18, "a batch of 9", "make it smaller")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -52,11 +52,11 @@ def require_memory(needed: int, what: str, advice: str, device: torch.device | s
 
 
 def step_bytes(network: nn.Module, batch: Tensor) -> int:
-    """Memory of one training step: weights, gradients, momentum, and what the backward pass needs.
+    """Return the memory of one training step: weights, gradients, momentum, and tensors kept for the backward pass.
 
     Args:
-        network: in training mode, on the meta device, where nothing is computed and nothing takes memory.
-        batch: an input for it, on the same device.
+        network: Network in training mode on the meta device, which computes nothing and takes no memory.
+        batch: Input on the same device.
 
     >>> with torch.device("meta"):
     ...     step_bytes(nn.Sequential(nn.Linear(10, 20), nn.Sigmoid()), torch.empty(5, 10))

@@ -53,7 +53,7 @@ def _norm_parameters(model: nn.Module) -> Iterable[Tensor]:
 
 
 def freeze(model: nn.Module, prefixes: Sequence[str], frozen: bool = True) -> None:
-    """Freeze, or unfreeze, all parameters whose names begin with one of the prefixes.
+    """Freeze or unfreeze all parameters whose names begin with one of the prefixes.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     >>> freeze(net, ["0."])

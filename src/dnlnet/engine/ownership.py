@@ -1,4 +1,4 @@
-"""One owner per run: no other process writes to its folder meanwhile."""
+"""Lock of a run folder, so that only one process writes to it."""
 
 import json
 import os
@@ -22,10 +22,10 @@ LOCK_FILE = "run.lock"
 
 @contextmanager
 def lock_run_folder(folder: Path, progress: Progress = SILENT) -> Iterator[None]:
-    """Lock the folder of a run, creating it if needed; if it stays empty, it is removed again.
+    """Lock the folder of a run, creating it if needed and removing it again if it stays empty.
 
-    The main process holds the lock for all. A second run is refused with the name of the first; a run that has died
-    loses the folder at once, and what it was writing is removed.
+    The main process holds the lock for all processes. A second run is refused with the name of the first. A run that
+    died loses its lock at once, and its unfinished files are removed.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder, lock_run_folder(Path(folder)):
@@ -80,7 +80,7 @@ def _acquire(path: Path, progress: Progress) -> "FileLock | None":
 
 
 def _owner(path: Path) -> str | None:
-    """Who wrote a lock file, in words; None if unknown."""
+    """Describe the process that wrote a lock file; None if unknown."""
     try:
         owner = json.loads(path.read_text())
         return f"process {owner['pid']} on {owner['host']} since {owner['since']}"

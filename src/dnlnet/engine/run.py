@@ -1,4 +1,4 @@
-"""The state of a run, saved and restored together: model, optimiser, moving average, random generators."""
+"""State of a run: model, optimiser, moving average and random generators, saved and restored together."""
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,9 +26,9 @@ class Run:
     """Model, optimiser and counters between two iterations.
 
     Args:
-        model: the bare module; it is moved to the device, and wrapped for several processes or compilation.
+        model: Bare module, which is moved to the device and wrapped for several processes or compilation.
         settings: Settings of the run.
-        device: where the model runs.
+        device: Device of the model.
     """
 
     def __init__(self, model: nn.Module, settings: RunSettings, device: torch.device) -> None:
@@ -56,13 +56,13 @@ class Run:
         self.unscored = False  # an evaluation is due after this iteration and not done yet
 
     def _wrap(self) -> None:
-        """The model as the forward pass calls it."""
+        """Set `model` to the module that the forward pass calls."""
         self.model = distributed.distribute(self.bare, self.device)
         if self.settings.training.compile:
             self.model = torch.compile(self.model)  # type: ignore[assignment]
 
     def unfreeze(self, prefixes: Sequence[str]) -> None:
-        """Train from now on also the parameters whose names begin with one of these."""
+        """Train also the parameters whose names begin with one of these prefixes."""
         if not prefixes:
             return
         before = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
@@ -71,10 +71,10 @@ class Run:
             group["params"] = [parameter for parameter in group["params"] if id(parameter) not in before]
             if group["params"]:
                 self.optimizer.add_param_group(group)
-        self._wrap()  # several processes exchange the gradients that there are when it is wrapped
+        self._wrap()  # the wrapper exchanges the gradients of parameters that are trained when it is created
 
     def autocast(self) -> AbstractContextManager[None]:
-        """The context of the forward pass."""
+        """Return the context of the forward pass."""
         precision = self.settings.training.precision
         return torch.autocast(self.device.type, getattr(torch, precision), enabled=precision != "float32")
 
@@ -88,7 +88,7 @@ class Run:
         return [buffer.clone() for buffer in self._statistics()]
 
     def restore_statistics(self, copies: Iterable[Tensor]) -> None:
-        """Undo what forward passes have done to the batch norms' statistics."""
+        """Restore the batch norms' statistics after forward passes."""
         for buffer, copy in zip(self._statistics(), copies, strict=True):
             buffer.copy_(copy)
 
@@ -104,8 +104,8 @@ class Run:
     def update(self, lr: float) -> bool:
         """Clip the gradients, step the optimiser, and update the moving average.
 
-        Returns False, and leaves the weights as they are, if the gradient is not finite. With float16 the scaler
-        decides: it lowers the scale of the loss, and such a step counts.
+        Return False and leave the weights unchanged if the gradient is not finite. With float16, the scaler then
+        lowers the scale of the loss instead, and the step counts.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = lr
@@ -123,18 +123,18 @@ class Run:
         return True
 
     def model_to_save(self) -> nn.Module:
-        """The model to evaluate and save: the moving average if there is one."""
+        """Return the model to evaluate and save: the moving average if there is one."""
         return self.bare if self.average is None else self.average.module
 
     def is_best(self, score: float) -> bool:
-        """Whether this score is the best so far, and if so, record it; NaN never is."""
+        """Record a score, and return whether it is the best so far; NaN never is."""
         better = isfinite(score) and (self.best is None or score > self.best)
         if better:
             self.best = score
         return better
 
     def checkpoint(self) -> Checkpoint:
-        """Everything that the rest of the run depends on; every process must call this."""
+        """Return the state that the rest of the run depends on; every process must call this."""
         tensors = {f"model.{name}": value for name, value in self.bare.state_dict().items()}
         if self.average is not None:
             tensors |= {f"average.{name}": value for name, value in self.model_to_save().state_dict().items()}
@@ -182,27 +182,27 @@ class Run:
         self.iteration = self.saved = checkpoint.iteration
         self.skipped, best = checkpoint.state["skipped"], checkpoint.state["best"]
         self.best = best if best is not None and isfinite(best) else None
-        self.unscored = checkpoint.state.get("unscored", False)  # unknown to the first versions, as is the next
+        self.unscored = checkpoint.state.get("unscored", False)  # not in the first versions
         self.log = checkpoint.state.get("log")
 
 
 def _moving_average(model: nn.Module, decay: float) -> "ModelEmaV3":
-    """timm's average, from the first weights on, of all that is not a whole number.
+    """Return timm's moving average, which starts with the initial weights and leaves counters out.
 
-    PyTorch's `AveragedModel` starts with the weights after the first step, and averages counters as well.
+    PyTorch's `AveragedModel` starts with the weights after the first step and averages counters too.
     """
-    from timm.utils.model_ema import ModelEmaV3  # takes longer to import than all the rest, and few runs need it
+    from timm.utils.model_ema import ModelEmaV3  # slow to import, and few runs need it
 
     return ModelEmaV3(model, decay)
 
 
 def save_model(path: Path, run: Run, metadata: Mapping[str, str]) -> None:
-    """Write the weights with metadata that describes them, in the main process only."""
+    """Write the weights and their metadata, in the main process only."""
     if not distributed.is_main():
         return
     save_tensors(path, run.model_to_save().state_dict(), {**metadata, "iteration": json_text(run.iteration)})
 
 
 def _tensors_under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names have this prefix, by the rest of the name."""
+    """Return the tensors whose names have this prefix, by the rest of the name."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

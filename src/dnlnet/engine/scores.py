@@ -1,4 +1,4 @@
-"""What an evaluation found, ready to be printed and written."""
+"""Result of an evaluation, for printing and writing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ _BAR = 24  # characters of a full bar
 
 @dataclass(frozen=True)
 class Table:
-    """A table for the terminal: rows of cells by column, and a line below."""
+    """Table for the terminal: rows of cells by column, and a caption below."""
 
     title: str
     rows: Sequence[Mapping[str, object]]
@@ -19,15 +19,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of a model on a split.
+    """Scores of a model on a split.
 
     Args:
-        values: the numbers by name, None where there is nothing to score; the first says which of two models is
-            better.
-        tables: the same for people, the last about all classes together, whose title is that of the model.
-        content: everything, in types that JSON has.
-        notes: what was not counted, or is wrong although it was, one sentence each.
-        files: what else can be written, by the name of the option that asks for it.
+        values: Scores by name, None where there is nothing to score. The first one ranks models.
+        tables: Tables for the terminal; the last one is about all classes and has the title of the model.
+        content: All results, in JSON types.
+        notes: Samples that were skipped or counted despite a problem, one sentence each.
+        files: Writers of further files, by the name of their option.
     """
 
     values: Mapping[str, float | None]
@@ -38,7 +37,7 @@ class Scores:
 
 
 def class_bars(score: str, by_class: Mapping[str, float | None]) -> list[dict[str, object]]:
-    """A row for each class, with its number and a bar.
+    """Return a row for each class, with its number and a bar.
 
     >>> class_bars("IoU", {"road": 0.5, "sky": None})
     [{'class': 'road', 'IoU': '0.500', '': '████████████'}, {'class': 'sky', 'IoU': '-', '': ''}]
@@ -50,7 +49,7 @@ def class_bars(score: str, by_class: Mapping[str, float | None]) -> list[dict[st
 
 
 def number(value: float | None) -> str:
-    """A score with three digits, or a dash where there is none.
+    """Format a score with three digits, or a dash where there is none.
 
     >>> number(0.5), number(None)
     ('0.500', '-')

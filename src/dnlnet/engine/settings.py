@@ -7,21 +7,33 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationInfo, model_validator
 
 from dnlnet.errors import shown
-from dnlnet.fields import Count, Few, Flag, InnerShare, Part, PartShare, Pattern, Positive, Rate, Share, Text
+from dnlnet.fields import (
+    Flag,
+    Fraction,
+    FractionBelowOne,
+    LearningRate,
+    OpenFraction,
+    Part,
+    Pattern,
+    PositiveFloat,
+    PositiveInt,
+    SmallInt,
+    Text,
+)
 
 
 class Optim(Part):
     """Optimiser: stochastic gradient descent, or AdamW with betas of 0.9 and 0.999."""
 
     kind: Literal["sgd", "adamw"] = "sgd"
-    lr: Rate
-    momentum: PartShare = 0.9  # sgd only
+    lr: LearningRate
+    momentum: FractionBelowOne = 0.9  # sgd only
     nesterov: Flag = False  # sgd only
-    weight_decay: Share = 5e-4
+    weight_decay: Fraction = 5e-4
     no_decay: tuple[Pattern, ...] = ()  # patterns of parameter names without weight decay, such as block.query
     decay_norms: Flag = True  # apply weight decay to the parameters of normalisation layers
-    clip: Positive | None = None  # largest norm of the gradient
-    average: InnerShare | None = None  # decay of a moving average of the weights, which is evaluated and saved
+    clip: PositiveFloat | None = None  # largest norm of the gradient
+    average: OpenFraction | None = None  # decay of a moving average of the weights, which is evaluated and saved
 
     @model_validator(mode="after")
     def _momentum_is_of_sgd(self) -> Self:
@@ -40,8 +52,8 @@ class Phase(Part):
     """Later phase of training, which starts from the weights of the phase before it."""
 
     train: Text
-    iterations: Count
-    lr: Rate
+    iterations: PositiveInt
+    lr: LearningRate
     unfrozen: tuple[Text, ...] = ()  # name prefixes of parameters that are trained from here on
 
 
@@ -58,14 +70,14 @@ class Schedule(Part):
     0.75
     """
 
-    iterations: Count
-    batch: Few  # samples per iteration, over all processes
-    accumulate: Few = 1  # micro-batches that a batch is split into, to save memory
+    iterations: PositiveInt
+    batch: SmallInt  # samples per iteration, over all processes
+    accumulate: SmallInt = 1  # micro-batches that a batch is split into, to save memory
     kind: Literal["poly", "step", "cosine"] = "poly"
     power: Annotated[float, Field(strict=True, gt=0, le=100)] = 0.9
-    milestones: tuple[Count, ...] = ()
+    milestones: tuple[PositiveInt, ...] = ()
     warmup: Annotated[int, Field(strict=True, ge=0, le=1_000_000_000)] = 0
-    warmup_start: Share = 0.0
+    warmup_start: Fraction = 0.0
     then: tuple[Phase, ...] = ()
 
     @model_validator(mode="after")
@@ -112,8 +124,8 @@ class Training(Part):
     frozen: tuple[Text, ...] = ()  # name prefixes of parameters that are not trained
     frozen_statistics: Flag = False  # batch norms keep the statistics they were loaded with
     cache: Flag = False  # compute the features of a frozen backbone once, and keep them
-    evaluate_every: Count = 1000
-    save_every: Count = 1000
+    evaluate_every: PositiveInt = 1000
+    save_every: PositiveInt = 1000
     keep: Annotated[int, Field(strict=True, ge=1, le=1000)] = 2  # checkpoints
 
 

@@ -1,4 +1,4 @@
-"""What the engine needs from a task."""
+"""Protocols of tasks, data and metrics that the engine trains and scores."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ from dnlnet.engine.scores import Scores
 
 
 class Data(Protocol):
-    """Samples by index, or to train on by index and epoch."""
+    """Samples by index; training data by index and epoch."""
 
     def __len__(self) -> int: ...
 
@@ -17,26 +17,26 @@ class Data(Protocol):
 
 
 class Metric(Protocol):
-    """A score accumulated batch by batch, and exactly over several processes."""
+    """Score that is accumulated batch by batch, and exactly over several processes."""
 
     def merge(self, gather: Callable[[Any], list[Any]]) -> None:
-        """Add the counts of the other processes; `gather(value)` lists the values of all of them."""
+        """Add the counts of the other processes; `gather(value)` lists the values of all processes."""
         ...
 
     def scores(self) -> dict[str, float]:
-        """The numbers by name; the first one decides which model is best, higher being better."""
+        """Return the scores by name; the best model has the highest first score."""
         ...
 
 
 class Task(Protocol):
-    """How a batch becomes losses, predictions and a score. A batch is whatever the task's data set yields."""
+    """Losses and metric of a task, whose data set defines what a batch is."""
 
     def losses(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
-        """The terms whose sum is minimised."""
+        """Return the terms whose sum is minimised."""
         ...
 
     def metric(self) -> Any:
-        """An empty `Metric`."""
+        """Return an empty `Metric`."""
         ...
 
     def score(self, model: Any, batch: Any, metric: Any) -> None:
@@ -44,7 +44,7 @@ class Task(Protocol):
         ...
 
     def details(self, metric: Any) -> Mapping[str, Any]:
-        """More than the scores, for the log; `by_class`, each class's score, is also kept with the best model."""
+        """Return details for the log; `by_class`, the score of each class, is also stored with the best model."""
         ...
 
     def summarize(self, metric: Any, title: str) -> Scores:
@@ -52,5 +52,5 @@ class Task(Protocol):
         ...
 
     def names(self, batch: Any) -> Sequence[str]:
-        """The files of a batch."""
+        """Return the file names of a batch."""
         ...

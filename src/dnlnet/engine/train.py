@@ -1,4 +1,4 @@
-"""The training loop: batch, losses, backward, step, log, evaluate, save."""
+"""Training loop: batch, losses, backward, step, log, evaluate, save."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -53,7 +53,7 @@ class Outcome:
 
 
 class NonFiniteError(ValueError):
-    """A loss, statistic, gradient or weight that is NaN or infinite."""
+    """Error for a loss, statistic, gradient or weight that is NaN or infinite."""
 
 
 def train(
@@ -70,18 +70,18 @@ def train(
     unit: str = "samples",
     progress: Progress = SILENT,
 ) -> Outcome:
-    """Train until the last stage ends or a signal asks to stop; a stopped run can resume from its last checkpoint.
+    """Train until the last stage ends or a signal asks to stop; a stopped run resumes from its last checkpoint.
 
     Args:
-        task: computes losses and scores.
-        model: initialised alike in every process.
+        task: Losses and metric.
+        model: Model, initialised alike in every process.
         training: Data of the first stage and of each later phase of the schedule.
         settings: Settings of the run.
-        folder: for checkpoints, the log, `best.safetensors` and `last.safetensors`.
-        device: where the model runs.
-        start: the checkpoint to resume from; see `resume_point`.
-        validation: data to evaluate on; without it there is no best model.
-        metadata: stored in the model files to describe them.
+        folder: Folder for checkpoints, the log, `best.safetensors` and `last.safetensors`.
+        device: Device of the model.
+        start: Checkpoint to resume from; see `resume_point`.
+        validation: Data to evaluate on; without it there is no best model.
+        metadata: Metadata of the model files.
         unit: Name of the samples, for the speed beside the progress bar.
         progress: Observer of iterations, evaluations and messages.
     """
@@ -96,8 +96,8 @@ def train(
         run.restore(start)
         progress.say(f"resuming from iteration {run.iteration} of {total}")
     elif (folder / LOG_FILE).exists():
-        progress.say(f"{folder}: no intact checkpoint to resume from; starting anew")
-    distributed.barrier()  # all have read before one writes
+        progress.say(f"{folder}: no intact checkpoint to resume from; starting from the beginning")
+    distributed.barrier()  # every process reads before one writes
     main = distributed.is_main()
     began = run.iteration
     log = RunLog(folder, began, evaluated=not run.unscored, written=run.log, quiet=not main, progress=progress)
@@ -111,7 +111,7 @@ def train(
     ):
 
         def conclude(stopping: bool) -> bool:
-            """Evaluate and save if due after an iteration; whether to stop there."""
+            """Evaluate and save if due after an iteration; return whether to stop there."""
             last = run.iteration == total
             due = last or run.iteration % settings.training.save_every == 0
             if run.unscored or due or stopping:
@@ -190,7 +190,7 @@ def _evaluate_run(
     progress: Progress,
     stop: Callable[[], bool],
 ) -> tuple[dict[str, float], Mapping[str, Any]] | None:
-    """Evaluate and log; the scores and details, or if interrupted, None, with the run as it was before."""
+    """Evaluate and log; return the scores and details, or None if interrupted, which leaves the run unchanged."""
     before = random_states(run.device)
     metric = evaluate(
         task,
@@ -217,8 +217,8 @@ def training_step(
 ) -> tuple[dict[str, float], bool]:
     """Update the weights once.
 
-    Returns the mean losses over all processes, and whether one of the processes was asked to stop. If a loss, a
-    statistic or the gradient is not finite, weights and statistics stay as they were, and there are no losses.
+    Return the mean losses over all processes, and whether a process was asked to stop. If a loss, a statistic or the
+    gradient is not finite, weights and statistics stay unchanged, and no losses are returned.
     """
     settings = run.settings
     set_training_mode(run.model, settings.training.frozen_statistics)
@@ -259,7 +259,7 @@ def training_step(
 
 
 def _require_finite_weights(run: Run) -> None:
-    """Raise before weights that are NaN or infinite are evaluated or saved."""
+    """Raise if weights are NaN or infinite, before they are evaluated or saved."""
     for name, value in run.model_to_save().named_parameters():
         if not value.isfinite().all():
             raise _not_finite(run, run.iteration, f"{name} is no longer finite", "lower the learning rate")
@@ -283,7 +283,7 @@ def _stages(training: Sequence[Data], settings: RunSettings) -> list[Stage]:
 def _iterations(
     stages: Sequence[Stage], settings: RunSettings, start: int
 ) -> Generator[tuple[int, float, list[Any]], None, None]:
-    """The stage's number, the learning rate and the micro-batches of each iteration from `start` on."""
+    """Yield stage number, learning rate and micro-batches of each iteration from `start` on."""
     before = 0
     for number, stage in enumerate(stages):
         first = max(0, start - before)
@@ -299,7 +299,7 @@ def _iterations(
             distributed.rank(),
             distributed.world_size(),
         )
-        groups = getattr(stage.data, "groups", None)  # samples of one group share a batch
+        groups = getattr(stage.data, "groups", None)  # only samples of one group share a batch
         if groups is not None:
             batches: Batches = GroupedBatches(groups, *numbers)
         else:
@@ -311,5 +311,5 @@ def _iterations(
 
 
 def _beginnings(stages: Sequence[Stage]) -> list[int]:
-    """The iterations that are done before each stage."""
+    """Return the number of iterations before each stage."""
     return [sum(stage.iterations for stage in stages[:number]) for number in range(len(stages))]

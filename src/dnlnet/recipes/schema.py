@@ -1,7 +1,7 @@
 """What every recipe says, as frozen values that are checked when they are made; each system adds its own parts."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -21,8 +21,8 @@ from dnlnet.fields import (
     FileName,
     Flag,
     Part,
-    Positive,
-    Score,
+    Percentage,
+    PositiveFloat,
     Text,
 )
 from dnlnet.progress import SILENT, Progress
@@ -47,7 +47,7 @@ class PixelNumbers(Part):
     """How pixels in 0..255 are normalised: numbers of each colour, red first."""
 
     mean: tuple[ColourMean, ColourMean, ColourMean] = MEAN
-    deviation: tuple[Positive, Positive, Positive] = DEVIATION
+    deviation: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = DEVIATION
     blue_first: Flag = False  # the network takes colours from blue to red
 
 
@@ -162,17 +162,17 @@ class PaperRow(Part):
 
     table: str
     method: str
-    scores: Mapping[str, Score]  # in per cent: mIoU by split, AP by kind
-    parameters: Positive | None = None  # millions
-    macs: Positive | None = None  # thousand millions
-    latency: Positive | None = None  # seconds for an image
+    scores: Mapping[str, Percentage]  # in per cent: mIoU by split, AP by kind
+    parameters: PositiveFloat | None = None  # millions
+    macs: PositiveFloat | None = None  # thousand millions
+    latency: PositiveFloat | None = None  # seconds for an image
     remark: str = ""
 
 
 class Measured(Part):
     """What this package reached, with the command that did it."""
 
-    scores: Mapping[str, Score]
+    scores: Mapping[str, Percentage]
     command: str
     machine: str
 
@@ -289,7 +289,7 @@ class Recipe(Part):
 
     @classmethod
     @abstractmethod
-    def check_data(cls, opened: Any, progress: Callable[[], None] | None = None) -> "Report":
+    def check_data(cls, opened: Any, progress: Progress = SILENT) -> "Report":
         """Read every file of a split."""
 
     @property

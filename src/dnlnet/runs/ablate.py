@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 from dnlnet.artifacts.load import default_device, load_network
-from dnlnet.artifacts.model_file import find_model, read_model_file
+from dnlnet.artifacts.model_file import ModelFile, open_model
 from dnlnet.data.images import read_image_file
-from dnlnet.data.inputs import find_pictures
+from dnlnet.data.inputs import find_images
 from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.lens.measure.ablate import TERMS, Term, ablate
 from dnlnet.lens.trace.capture import capture
@@ -25,7 +25,7 @@ from dnlnet.lens.trace.choice import layer_number
 from dnlnet.libraries.transformer import Transformer, load_transformer
 from dnlnet.progress import SILENT, Progress
 from dnlnet.runs.evaluate import open_test_data
-from dnlnet.runs.labelled import labelled_data_set, open_split
+from dnlnet.runs.labelled import find_labelled
 from dnlnet.runs.probe import LinearProbe, PatchFeatures, PatchModel, images_of, train_probe
 from dnlnet.segmentation.metric import ConfusionMatrix
 
@@ -67,7 +67,7 @@ class Ablation:
 
 
 def ablate_model(
-    model: str | Path,
+    model: str | Path | ModelFile,
     data: Path | str | None = None,
     *,
     split: str | None = None,
@@ -87,7 +87,7 @@ def ablate_model(
         limit: Maximum number of samples. A detector's score is over all, as if nothing were found in others.
         progress: Observer of each measurement.
     """
-    file = read_model_file(find_model(str(model)))
+    file = open_model(model)
     samples = open_test_data(file, None if data is None else Path(data), split)
     count = len(samples) if limit is None else min(limit, len(samples))
     task = file.recipe.test_task(file.classes, samples)
@@ -149,7 +149,7 @@ def ablate_transformer(
     if data is None and data_set is not None:
         raise ValueError(f"--data-set {data_set}: is of a data set; give its folder with --data DIR")
     if data is None:
-        found = find_pictures(images)
+        found = find_images(images)
         for problem in found.problems:
             raise ValueError(str(problem))
         paths = list(found.paths.values())[:limit]
@@ -157,8 +157,8 @@ def ablate_transformer(
         pixels = ((read_image_file(path), None) for path in paths)
         result = ablate_features(transformer, pixels, terms=terms, layers=layers, total=len(paths), progress=progress)
     else:
-        row = labelled_data_set(data, data_set)
-        training, test = row.open(data, training_split).require_complete(), open_split(row, data, split)
+        folder = find_labelled(data, data_set)
+        training, test = folder.split(training_split), folder.split(split)
         transformer = _loaded(model, weights, size)
         probe = train_probe(transformer, training, training_limit, progress)
         result = ablate_features(

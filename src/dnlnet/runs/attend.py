@@ -5,21 +5,20 @@ from pathlib import Path
 from typing import Any
 
 from dnlnet.artifacts.load import TrainedModel
-from dnlnet.artifacts.model_file import ModelFile
 from dnlnet.lens.show.attend_images import attend_images
 from dnlnet.lens.show.attend_request import MAX_PIXELS, AttendRequest, AttendResult, Query
 from dnlnet.lens.trace.recorded import HeadChoice
 from dnlnet.libraries.transformer import Transformer
 from dnlnet.progress import BARS, Progress
-from dnlnet.runs.look import load_to_look, predictors_of
+from dnlnet.runs.look import AnyModel, load_to_look, predictors_of
 
 
 def attend(
-    model: str | Path | ModelFile | TrainedModel,
+    model: AnyModel,
     inputs: Any,
     *,
     queries: Sequence[Query] = (),
-    against: Sequence[str | Path | ModelFile | TrainedModel] = (),
+    against: Sequence[AnyModel] = (),
     weights: Path | str | None = None,
     size: int | None = None,
     layers: Sequence[int | str] | None = None,

@@ -32,11 +32,7 @@ def check_data(
     row = find_data_set({one: row for one, (_, row) in known.items()}, name)
     kind, _ = known[name]
     chosen, missing = _open(row, root, splits, images)
-    reports = {}
-    for split, opened in chosen.items():
-        with progress.track(opened.name, len(opened)) as bar:
-            reports[split] = kind.check_data(opened, bar.advance)
-    return reports, missing
+    return {split: kind.check_data(opened, progress) for split, opened in chosen.items()}, missing
 
 
 def _open(

@@ -25,7 +25,7 @@ from dnlnet.lens.show.drawable import Drawable
 from dnlnet.libraries.transformer import Transformer, load_transformer
 from dnlnet.progress import BARS, Progress
 from dnlnet.runs.evaluate import open_test_data
-from dnlnet.runs.labelled import labelled_data_set, open_split
+from dnlnet.runs.labelled import find_labelled
 from dnlnet.runs.look import AnyModel, is_foreign, looker
 from dnlnet.segmentation.data.samples import WholeImages
 
@@ -147,7 +147,7 @@ def _transformers(
         raise ValueError("a transformer has no data set of its own: give the folder of one with --data DIR")
     if weights is not None and len(models) > 1:
         raise ValueError("--weights: are of one transformer; measure them one after the other")
-    samples = WholeImages(open_split(labelled_data_set(data, data_set), data, split))
+    samples = WholeImages(find_labelled(data, data_set).split(split))
     for model in models:
         loaded = model if isinstance(model, Transformer) else None
         loaded = loaded or load_transformer(model, weights=weights, device=default_device())

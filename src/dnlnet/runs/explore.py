@@ -5,22 +5,21 @@ from pathlib import Path
 
 import numpy as np
 
-from dnlnet.artifacts.model_file import ModelFile
 from dnlnet.lens.show.app import MAX_MEGABYTES, MAX_PIXELS, MAX_VIEWS, Explorer
 from dnlnet.lens.show.attended_image import AttendedImage
 from dnlnet.lens.show.layers import left_out, with_few_layers
 from dnlnet.lens.trace.recorded import HeadChoice
 from dnlnet.libraries.transformer import Transformer
 from dnlnet.progress import BARS, Progress
-from dnlnet.runs.look import load_to_look, predictors_of
+from dnlnet.runs.look import AnyModel, load_to_look, predictors_of
 
 _TRIAL = np.zeros((64, 64, 3), dtype=np.uint8)
 
 
 def open_explorer(
-    model: str | Path | ModelFile,
+    model: AnyModel,
     *,
-    against: Sequence[str | Path | ModelFile] = (),
+    against: Sequence[AnyModel] = (),
     weights: Path | str | None = None,
     size: int | None = None,
     layers: Sequence[int | str] | None = None,

@@ -1,6 +1,7 @@
-"""Data sets with a class for each pixel, for models without a recipe that names one."""
+"""Folders of data sets with a class for each pixel, for models without a recipe that names one."""
 
-from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from dnlnet.data.catalog import DataSet, find_data_set
@@ -10,15 +11,35 @@ from dnlnet.segmentation.data.sets import DATA_SETS
 _TEST_SPLITS = ("val", "validation", "test")  # by preference
 
 
-def labelled_data_set(root: Path, name: str | None) -> DataSet[LabelledImages]:
-    """Return the data set with this name; by default the only one that has such folders."""
+@dataclass(frozen=True)
+class LabelledFolder:
+    """Folder of a data set with a class for each pixel."""
+
+    data_set: DataSet[LabelledImages]
+    root: Path
+
+    @cached_property
+    def splits(self) -> dict[str, LabelledImages]:
+        """All splits that exist, opened once."""
+        return self.data_set.open_all(self.root)[0]
+
+    def split(self, name: str | None = None) -> LabelledImages:
+        """Return a split, by default one to test on. Raises if files are missing."""
+        if name is not None:
+            return self.data_set.open(self.root, name).require_complete()
+        name = next((name for name in _TEST_SPLITS if name in self.splits), list(self.splits)[-1])
+        return self.splits[name].require_complete()
+
+
+def find_labelled(root: Path, name: str | None) -> LabelledFolder:
+    """Return the folder as the data set with this name; by default as the only one that has such folders."""
     if name is not None:
-        return find_data_set(DATA_SETS, name)
+        return LabelledFolder(find_data_set(DATA_SETS, name), root)
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder")
-    fitting = list(_fitting(root))
+    fitting = [folder for row in DATA_SETS.values() if _opens(folder := LabelledFolder(row, root))]
     if len(fitting) != 1:
-        like = " and ".join(row.name for row in fitting) or "none of the known data sets"
+        like = " and ".join(folder.data_set.name for folder in fitting) or "none of the known data sets"
         raise ValueError(
             f"{root}: looks like {like}; say which it is with --data-set, one of {', '.join(DATA_SETS)} (dnlnet data "
             "list shows their folders)"
@@ -26,18 +47,8 @@ def labelled_data_set(root: Path, name: str | None) -> DataSet[LabelledImages]:
     return fitting[0]
 
 
-def open_split(row: DataSet[LabelledImages], root: Path, split: str | None) -> LabelledImages:
-    """Open a split, by default one to test on. Raises if files are missing."""
-    if split is not None:
-        return row.open(root, split).require_complete()
-    opened = row.open_all(root)[0]
-    return opened[next((name for name in _TEST_SPLITS if name in opened), list(opened)[-1])].require_complete()
-
-
-def _fitting(root: Path) -> Iterator[DataSet[LabelledImages]]:
-    for row in DATA_SETS.values():
-        try:
-            row.open_all(root)
-        except (OSError, ValueError):
-            continue
-        yield row
+def _opens(folder: LabelledFolder) -> bool:
+    try:
+        return bool(folder.splits)
+    except (OSError, ValueError):
+        return False

@@ -16,7 +16,7 @@ from dnlnet.artifacts.load import TrainedModel
 from dnlnet.data.decoders import Labels
 from dnlnet.data.downloads import is_url
 from dnlnet.data.images import ImageLike, read_image_file, read_pixels, several_images
-from dnlnet.data.inputs import find_pictures
+from dnlnet.data.inputs import find_images
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.data.problems import BadFileError, Problem
 from dnlnet.lens.measure.ground_truth import BOUNDARY_WIDTH, GroundTruth
@@ -28,7 +28,7 @@ from dnlnet.lens.show.drawable import Drawable
 from dnlnet.lens.show.profile_figure import profile_figure
 from dnlnet.libraries.transformer import Transformer
 from dnlnet.progress import BARS, Progress
-from dnlnet.runs.labelled import labelled_data_set, open_split
+from dnlnet.runs.labelled import find_labelled
 from dnlnet.runs.look import AnyModel, load_to_look, looker
 from dnlnet.segmentation.data.sets import DATA_SETS, find_labels
 
@@ -179,26 +179,28 @@ def _open(
     progress: Progress,
 ) -> _Images:
     """Return the images to look at, with their labels if there is a data set."""
-    row, items = None, list[tuple[str, Reader]]()
+    folder, items = None, list[tuple[str, Reader]]()
     if data is not None:
         recipe = model.file.recipe if isinstance(model, TrainedModel) else None
         own = recipe.data.name if recipe is not None and recipe.data.name in DATA_SETS else None
-        row = labelled_data_set(data, data_set or own)
+        folder = find_labelled(data, data_set or own)
         if not given:
-            tested = recipe.data.test if recipe is not None and recipe.data.name == row.name else None
-            images = open_split(row, data, split or tested)
+            tested = recipe.data.test if recipe is not None and recipe.data.name == folder.data_set.name else None
+            images = folder.split(split or tested)
             items = [(str(pair.image), partial(_labelled, images, index)) for index, pair in enumerate(images.pairs)]
             return _Images(items, len(images.classes), images.name)
     is_path = [isinstance(one, Path) or (isinstance(one, str) and not is_url(one)) for one in given]
-    found = find_pictures([Path(one) for one, path in zip(given, is_path, strict=True) if path])
+    found = find_images([Path(one) for one, path in zip(given, is_path, strict=True) if path])
     others = [one for one, path in zip(given, is_path, strict=True) if not path]
     for text in found.left_out:
         progress.say(f"left out: {text}")
     problems = [str(problem) for problem in found.problems]
-    if row is not None and data is not None:
-        splits = list(row.open_all(data)[0].values())
-        items = [(str(path), partial(_looked_up, splits, row.name, path)) for path in found.paths.values()]
-        return _Images(items, len(splits[0].classes), row.name, problems)
+    if folder is not None:
+        if others:
+            raise ValueError(f"with data, images must be files of {folder.root}; leave out data or the others")
+        splits, name = list(folder.splits.values()), folder.data_set.name
+        items = [(str(path), partial(_looked_up, splits, name, path)) for path in found.paths.values()]
+        return _Images(items, len(splits[0].classes), name, problems)
     items = [(str(path), partial(_unlabelled, path)) for path in found.paths.values()]
     items += [(f"image {number}", partial(_unlabelled, one)) for number, one in enumerate(others, 1)]
     return _Images(items, problems=problems)

@@ -56,8 +56,8 @@ class SegmentationRecipe(Recipe):
     score_files = ("picture",)
     card = HubCard(
         "image-segmentation",
-        "picture.jpg",
-        'model.predict("picture.jpg").overlay()  # (H, W, 3), the classes over the image',
+        "image.jpg",
+        'model.predict("image.jpg").overlay()  # (H, W, 3), the classes over the image',
     )
     sources = SOURCES
 
@@ -119,7 +119,7 @@ class SegmentationRecipe(Recipe):
             return SceneSamples(count, data.crop, HELD_OUT_SEED + 1 + run.seed)
         images = self.open(run.data, split)
         self._require_class_weights(images.classes)
-        require_labels(images.require_complete(), run.progress.say)
+        require_labels(images.require_complete(), run.progress)
         run.progress.say(f"{images.name}: {len(images)} images to train on")
         if isinstance(self.model, Frozen) and not self._trains_backbone(phase):
             views, detail = data.feature_views(), self.model.detail is not None
@@ -221,7 +221,7 @@ class SegmentationRecipe(Recipe):
         return partial(find_labels, list(DATA_SETS[self.data.name].open_all(root)[0].values()))
 
     @classmethod
-    def check_data(cls, opened: Any, progress: Callable[[], None] | None = None) -> PixelReport:
+    def check_data(cls, opened: Any, progress: Progress = SILENT) -> PixelReport:
         """Read every file of a split."""
         return check_pixels(opened, progress)
 

@@ -9,19 +9,19 @@ from dnlnet.backbones.pixels import Pixels
 from dnlnet.data.transforms import Augmentation
 from dnlnet.errors import unknown
 from dnlnet.fields import (
-    Count,
     Dilation,
-    Few,
     Flag,
+    Fraction,
+    HeightWidth,
+    ImageScale,
     Index,
-    InnerShare,
+    LossWeight,
+    OpenFraction,
     OutputStride,
     Part,
-    Positive,
-    Scale,
-    Share,
-    Size,
-    Weight,
+    PositiveFloat,
+    PositiveInt,
+    SmallInt,
 )
 from dnlnet.progress import Progress
 from dnlnet.recipes.schema import BackboneModel, DataPart, Model, require_rising
@@ -60,10 +60,10 @@ class FCN(_Dilated):
     join_input: Flag = True  # the released head joins its input and its output
     head: Literal["release", "text"] = "release"  # as in the authors' code, or as in the paper's text
     block: Mapping[str, Any] = {"gate": "scalar"}
-    width: Few = 512
-    fused_width: Few | None = None  # channels of the head after the join; None is its width
+    width: SmallInt = 512
+    fused_width: SmallInt | None = None  # channels of the head after the join; None is its width
     auxiliary: Flag = True
-    auxiliary_width: Few | None = None  # None is that of the head
+    auxiliary_width: SmallInt | None = None  # None is that of the head
     auxiliary_bias: Flag = True
     align_corners: Flag = True
 
@@ -111,7 +111,7 @@ class Tiny(Model):
 
     network: Literal["tiny"] = "tiny"
     weights: None = None
-    width: Few = 64
+    width: SmallInt = 64
     align_corners: Flag = True
 
     @property
@@ -137,12 +137,12 @@ class Frozen(_Dilated):
 
     network: Literal["frozen"] = "frozen"
     output_stride: OutputStride | None = 32
-    width: Few = 128
+    width: SmallInt = 128
     align_corners: Flag = False
     stages: tuple[Index, ...] = (1, 2, 3)  # of the backbone, that the head looks at
-    reduce: Few | None = None  # channels that each of them is brought to first
+    reduce: SmallInt | None = None  # channels that each of them is brought to first
     subpixels: Annotated[int, Field(strict=True, ge=1, le=32)] = 1  # logits along a side of each of its positions
-    detail: Few | None = None  # channels of a convolution after the block that sees the first stage, on its grid
+    detail: SmallInt | None = None  # channels of a convolution after the block that sees the first stage, on its grid
 
     @property
     def layers(self) -> str:
@@ -190,14 +190,14 @@ AnySegmentorModel = Annotated[  # the tags are no keys of a recipe: see `validat
 class Data(DataPart):
     """A data set, its splits, and how crops of it are drawn for training."""
 
-    crop: Size
-    scales: tuple[Scale, Scale] = (0.5, 2.0)
-    aspects: tuple[Scale, Scale] = (1.0, 1.0)
-    short_side: Few | None = None
-    flip: Share = 0.5
+    crop: HeightWidth
+    scales: tuple[ImageScale, ImageScale] = (0.5, 2.0)
+    aspects: tuple[ImageScale, ImageScale] = (1.0, 1.0)
+    short_side: SmallInt | None = None
+    flip: Fraction = 0.5
     brightness: Annotated[int, Field(strict=True, ge=0, le=255)] = 10
     # Scales that features of a frozen backbone are computed at, with a flip if there is one.
-    views: Annotated[tuple[Scale, ...], Field(max_length=20)] = ()
+    views: Annotated[tuple[ImageScale, ...], Field(max_length=20)] = ()
 
     @field_validator("scales", "aspects")
     @classmethod
@@ -218,28 +218,28 @@ class Data(DataPart):
 class Ohem(Part):
     """Hard pixels: those with p(true class) below `threshold`, and at least `kept` per image of a process's batch."""
 
-    threshold: InnerShare = 0.7
-    kept: Count = 100_000
+    threshold: OpenFraction = 0.7
+    kept: PositiveInt = 100_000
 
 
 class Loss(Part):
     """Cross-entropy with its options."""
 
     ohem: Ohem | None = None
-    class_weights: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=65_536)] | None = None
-    auxiliary_weight: Weight = 0.5
+    class_weights: Annotated[tuple[PositiveFloat, ...], Field(min_length=1, max_length=65_536)] | None = None
+    auxiliary_weight: LossWeight = 0.5
 
 
 class Evaluation(Part):
     """How the network is tested."""
 
-    window: Size | None = None  # None looks at whole images
-    stride: Size | None = None
-    short_side: Few | None = None
-    long_side: Few | None = None  # limit of the longer side at that size
-    scales: Annotated[tuple[Scale, ...], Field(min_length=1, max_length=100)] = (1.0,)
+    window: HeightWidth | None = None  # None looks at whole images
+    stride: HeightWidth | None = None
+    short_side: SmallInt | None = None
+    long_side: SmallInt | None = None  # limit of the longer side at that size
+    scales: Annotated[tuple[ImageScale, ...], Field(min_length=1, max_length=100)] = (1.0,)
     flip: Flag = False
-    divisor: Few = 1  # pad images to a multiple, with what the network sees as 0
+    divisor: SmallInt = 1  # pad images to a multiple, with what the network sees as 0
     image_corners: Flag | None = None  # resize images with corners on corners; None does it as the network does
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Parts of a video recipe: network, data and evaluation."""
+"""Model, data and evaluation settings of video recipes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from dnlnet.backbones import VIDEO_BACKBONES
 from dnlnet.backbones.pixels import Pixels
-from dnlnet.fields import Deviation, Few, FrameRate, Index, Part, PartShare, Share, Text
+from dnlnet.fields import Fraction, FractionBelowOne, FrameRate, Index, Part, PixelStd, SmallInt, Text
 from dnlnet.progress import Progress
 from dnlnet.recipes.schema import IMAGENET, BackboneModel, DataPart, require_rising
 from dnlnet.video.data.clips import Clip
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dnlnet.backbones import SlowOnly
     from dnlnet.video.network import VideoClassifier
 
-_IMAGE_NETWORKS = {"slow_only_r50": "resnet50", "slow_only_r101": "resnet101"}  # whose weights they are inflated from
+_IMAGE_NETWORKS = {"slow_only_r50": "resnet50", "slow_only_r101": "resnet101"}  # sources of inflated weights
 MOST_SEEN = 2**30  # pixels in all views of a video; 30 views of Kinetics have 2^24
 
 
@@ -29,10 +29,10 @@ class VideoClassifierModel(BackboneModel):
     backbone: str = "slow_only_r50"
     preset: str = "slowfast"
     placement: Mapping[str, tuple[Index, ...]] | None = None  # stage -> residual blocks; None for the paper's
-    dropout: PartShare = 0.5
+    dropout: FractionBelowOne = 0.5
 
     def build(self, classes: int, pretrained: bool, progress: Progress) -> "VideoClassifier":
-        """Build the network for so many classes."""
+        """Build the network."""
         from dnlnet.backbones import SlowOnly
         from dnlnet.video.network import VideoClassifier
 
@@ -56,7 +56,7 @@ class VideoClassifierModel(BackboneModel):
             progress.say(f"{source}: {load_weights(backbone, Path(source))}")
             return
         if self.backbone not in _IMAGE_NETWORKS:
-            raise ValueError(f"{self.backbone} has no ImageNet weights; give a file, or none with model.weights=null")
+            raise ValueError(f"{self.backbone} has no ImageNet weights; give a file or set model.weights=null")
         image = Backbone(_IMAGE_NETWORKS[self.backbone], 32, pretrained=True)
         backbone.load_state_dict(inflate(image.body.state_dict(), backbone))
 
@@ -65,14 +65,14 @@ class VideoData(DataPart):
     """Data set, its splits, the sampling of clips, and their augmentation."""
 
     name: Text = "kinetics"
-    frames: Few = 8
-    stride: Few = 8  # frames between those of a clip
+    frames: SmallInt = 8
+    stride: SmallInt = 8  # frames between those of a clip
     rate: FrameRate = 30.0  # frames per second at which videos are sampled
-    short_sides: tuple[Few, Few] = (256, 320)
-    crop: Few = 224
-    flip: Share = 0.5
-    mean: tuple[Share, Share, Share] = (0.45, 0.45, 0.45)  # of pixels in 0..1
-    deviation: tuple[Deviation, Deviation, Deviation] = (0.225, 0.225, 0.225)
+    short_sides: tuple[SmallInt, SmallInt] = (256, 320)
+    crop: SmallInt = 224
+    flip: Fraction = 0.5
+    mean: tuple[Fraction, Fraction, Fraction] = (0.45, 0.45, 0.45)  # of pixels in 0..1
+    deviation: tuple[PixelStd, PixelStd, PixelStd] = (0.225, 0.225, 0.225)
 
     @field_validator("short_sides")
     @classmethod
@@ -98,8 +98,8 @@ class VideoData(DataPart):
 class Views(Part):
     """Views of a video in testing: clips spread over its length, crops spread over its longer side."""
 
-    clips: Few = 10
+    clips: SmallInt = 10
     crops: Annotated[int, Field(strict=True, ge=1, le=1000)] = 3
-    short_side: Few = 256
+    short_side: SmallInt = 256
     # Files of earlier versions call it at_once.
-    views_per_batch: Annotated[Few, Field(validation_alias=AliasChoices("views_per_batch", "at_once"))] = 8
+    views_per_batch: Annotated[SmallInt, Field(validation_alias=AliasChoices("views_per_batch", "at_once"))] = 8

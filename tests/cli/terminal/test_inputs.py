@@ -39,7 +39,7 @@ def test_a_problem_of_a_downloaded_file_names_its_address(run: Path, address: st
     (tmp_path / "text.png").write_text("no image")
     result = command("predict", run, f"{address}/text.png", tmp_path / "a.png", "-o", tmp_path / "out")
     assert result.exit_code == 1
-    assert f"not done: {address}/text.png: is not a picture" in result.output
+    assert f"not done: {address}/text.png: is not an image" in result.output
     twice = command("predict", run, f"{address}/a.png", f"{address}/a.png?again", "-o", tmp_path / "other")
     assert str(twice.exception).startswith(f"{address}/a.png and {address}/a.png?again would be written to the same")
     with (

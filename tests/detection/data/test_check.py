@@ -7,6 +7,7 @@ import pytest
 from coco_trees import HIGH, WIDE, annotation, coco_tree, write_coco
 from dnlnet.detection.data.check import InstanceReport, check_instances
 from dnlnet.detection.data.coco import open_coco, open_coco_file
+from observer import Recorder
 from trees import truncate, write_image
 
 
@@ -20,13 +21,13 @@ def texts(report: InstanceReport) -> list[str]:
 
 
 def test_a_data_set_without_faults_is_counted(tmp_path: Path) -> None:
-    calls: list[None] = []
-    report = check_instances(open_coco(coco_tree(tmp_path), "train2017"), progress=lambda: calls.append(None))
+    recorder = Recorder()
+    report = check_instances(open_coco(coco_tree(tmp_path), "train2017"), recorder)
     assert (report.name, report.images, report.problems) == ("coco train2017", 3, ())
     assert (report.class_names, report.class_instances, report.class_images) == (("cat", "dog"), (2, 2), (2, 2))
     assert report.left_out == {"crowds": 1, "images without objects": 1}
     assert report.sizes == {WIDE[::-1]: 2, HIGH[::-1]: 1}
-    assert len(calls) == 3
+    assert recorder.done("coco train2017") == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

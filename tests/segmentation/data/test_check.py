@@ -8,6 +8,7 @@ from dnlnet.data.labelled import LabelledImages
 from dnlnet.segmentation.data.camvid import camvid
 from dnlnet.segmentation.data.check import PixelReport, check_pixels, require_labels
 from dnlnet.segmentation.data.folder import folder
+from observer import Recorder
 from trees import camvid_tree, colour_folder_tree, folder_tree, truncate, write_image, write_labels
 
 
@@ -70,7 +71,7 @@ def test_every_kind_of_fault_is_found_in_one_run(tmp_path: Path) -> None:
         "masks/all/b.png: cannot be read: ",
         "masks/all/c.png: 31 x 24 labels for an image of 32 x 24",
         "masks/all/d.png: label 3 at row 0, column 1; expected 0..2 or 255 (ignored)",
-        "images/all/g.jpg: is not a picture",
+        "images/all/g.jpg: is not an image",
     ]
     assert len(found) == len(expected)
     assert all(text.startswith(start) for text, start in zip(found, expected, strict=True)), found
@@ -110,11 +111,11 @@ def test_without_readable_labels_the_shares_are_zero(images: LabelledImages) -> 
     assert len(report.problems) == 2
 
 
-def test_progress_is_called_once_for_each_pair(images: LabelledImages) -> None:
+def test_progress_advances_once_for_each_pair(images: LabelledImages) -> None:
     truncate(images.pairs[0].image)
-    calls: list[None] = []
-    check_pixels(images, progress=lambda: calls.append(None))
-    assert len(calls) == 2
+    recorder = Recorder()
+    check_pixels(images, recorder)
+    assert [step[1:3] for step in recorder.steps] == [(1, 2), (2, 2)]
 
 
 def test_the_report_survives_json(images: LabelledImages) -> None:
@@ -161,20 +162,21 @@ def with_labels(root: Path, names: str, *values: int) -> LabelledImages:
 @pytest.mark.parametrize(
     ("names", "values", "message"),
     [
-        ("[pet]", (0, 255), "folder train: 'pet' is the only class, so that there is nothing to tell apart; name"),
-        ("[sky, pet]", (255,), "folder train: no pixel of 2 label files is labelled; all of them are ignored"),
+        ("[pet]", (0, 255), "folder train: 'pet' is the only class"),
+        ("[sky, pet]", (255,), "folder train: no pixel of 2 label files"),
     ],
 )
-def test_labels_from_which_nothing_can_be_learnt_are_refused(
+def test_labels_without_two_classes_are_refused(
     names: str, values: tuple[int, ...], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
         require_labels(with_labels(tmp_path, names, *values))
 
 
-def test_one_class_alone_in_the_labels_is_said(tmp_path: Path) -> None:
-    said: list[str] = []
-    require_labels(with_labels(tmp_path / "one", "[sky, pet]", 1, 255), said.append)
-    assert said == ["folder train: 'pet' is the only class in 2 label files: there is nothing to tell apart"]
-    require_labels(with_labels(tmp_path / "two", "[sky, pet]", 1, 0), said.append)
-    assert len(said) == 1
+def test_a_single_class_in_the_labels_is_reported(tmp_path: Path) -> None:
+    recorder = Recorder()
+    require_labels(with_labels(tmp_path / "one", "[sky, pet]", 1, 255), recorder)
+    (text,) = recorder.said
+    assert text.startswith("folder train: 'pet' is the only class in 2 label files")
+    require_labels(with_labels(tmp_path / "two", "[sky, pet]", 1, 0), recorder)
+    assert len(recorder.said) == 1

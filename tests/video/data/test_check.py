@@ -4,6 +4,7 @@ from pathlib import Path
 from dnlnet.video.data.check import check_videos
 from dnlnet.video.data.sets import DATA_SETS
 from dnlnet.video.data.video_folder import video_folder
+from observer import Recorder
 from trees import truncate
 from video_trees import turn, video_folder_tree, write_frames, write_sound, write_video
 
@@ -11,14 +12,14 @@ from video_trees import turn, video_folder_tree, write_frames, write_sound, writ
 def test_a_data_set_without_faults_is_counted(tmp_path: Path) -> None:
     root = video_folder_tree(tmp_path)
     turn(root / "train" / "run" / "b.mp4", 90)
-    calls: list[None] = []
-    report = check_videos(video_folder(root, "train"), progress=lambda: calls.append(None))
+    recorder = Recorder()
+    report = check_videos(video_folder(root, "train"), recorder)
     assert (report.name, report.videos, report.problems) == ("video_folder train", 4, ())
     assert (report.class_names, report.class_videos) == (("jump", "run", "swim"), (1, 2, 1))
     assert report.sizes == {(64, 48): 3, (48, 64): 1}
     assert [round(seconds, 2) for seconds in report.seconds] == [0.2] * 4
     assert [round(rate) for rate in report.rates] == [30] * 4
-    assert len(calls) == 4
+    assert recorder.done("video_folder train") == [1, 2, 3, 4]
 
 
 def test_every_kind_of_fault_is_found_in_one_run(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 # K classes
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from dnlnet.data.check import (
     Contents,
-    Size,
+    WidthHeight,
     collecting,
     count_of,
     counts_or_none,
@@ -20,6 +20,7 @@ from dnlnet.data.check import (
 from dnlnet.data.problems import Problem
 from dnlnet.detection.data.objects import AnnotatedImage, Instance, InstanceImages
 from dnlnet.detection.data.outlines import count_pixels
+from dnlnet.progress import SILENT, Progress
 
 _BEYOND_IMAGE = 1.0  # pixels that a box may extend beyond its image
 _OFF_OUTLINE = 2.0  # pixels that a box may differ from its outline
@@ -46,7 +47,7 @@ class InstanceReport:
     class_instances: Sequence[int]
     class_images: Sequence[int]
     left_out: Mapping[str, int]
-    sizes: Mapping[Size, int]
+    sizes: Mapping[WidthHeight, int]
     problems: Sequence[Problem]
 
     def to_json(self) -> dict[str, object]:
@@ -76,12 +77,12 @@ class InstanceReport:
         )
 
 
-def check_instances(images: InstanceImages, progress: Callable[[], None] | None = None) -> InstanceReport:
+def check_instances(images: InstanceImages, progress: Progress = SILENT) -> InstanceReport:
     """Read all files and draw all objects. Problems go into the report and do not stop the check.
 
     Args:
         images: Images to check.
-        progress: Called after each image, in order.
+        progress: Observer of the images.
 
     >>> from pathlib import Path
     >>> from dnlnet.data.classes import Classes
@@ -90,8 +91,8 @@ def check_instances(images: InstanceImages, progress: Callable[[], None] | None 
     (Problem(path=PosixPath('/a.jpg'), text='no such file'),)
     """
     problems = [*images.problems, *_repeated(images.images)]
-    sizes: Counter[Size] = Counter()
-    for size, found in read_all(partial(_read, images), range(len(images)), progress):
+    sizes: Counter[WidthHeight] = Counter()
+    for size, found in read_all(partial(_read, images), range(len(images)), images.name, progress):
         problems += found
         if size is not None:
             sizes[size] += 1
@@ -121,7 +122,7 @@ def _repeated(images: Sequence[AnnotatedImage]) -> Iterator[Problem]:
             seen.setdefault(one.id, image)
 
 
-def _read(images: InstanceImages, index: int) -> tuple[Size | None, list[Problem]]:
+def _read(images: InstanceImages, index: int) -> tuple[WidthHeight | None, list[Problem]]:
     """Return width and height of an image, None if unreadable, and the problems of the image and its objects."""
     problems: list[Problem] = []
     size = None

@@ -14,7 +14,7 @@ from PIL import Image
 
 from dnlnet.data.decoders import Labels
 from dnlnet.data.images import ImageLike, read_pixels
-from dnlnet.data.inputs import Inputs, find_pictures
+from dnlnet.data.inputs import Inputs, find_images
 from dnlnet.data.problems import BadFileError
 from dnlnet.lens.show.attend_request import AttendRequest, AttendResult, Query
 from dnlnet.lens.show.attended_image import AttendedImage, ImageModel, attend_image
@@ -68,7 +68,7 @@ def attend_images(
         if request.page is not None or request.in_memory:
             images.append(image)
 
-    result = attend_each(find_pictures, request, show)
+    result = attend_each(find_images, request, show)
     if images and request.page is not None:
         note = write_page(request.page, images, all_layers=request.all_layers)
         if note:

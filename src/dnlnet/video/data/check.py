@@ -3,13 +3,13 @@
 # K classes
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from dnlnet.data.check import (
     Contents,
-    Size,
+    WidthHeight,
     collecting,
     count_of,
     counts_or_none,
@@ -18,6 +18,7 @@ from dnlnet.data.check import (
     sizes_and_problems,
 )
 from dnlnet.data.problems import Problem
+from dnlnet.progress import SILENT, Progress
 from dnlnet.video.data.opening import open_video
 from dnlnet.video.data.videos import LabelledVideos, VideoEntry
 
@@ -43,7 +44,7 @@ class VideoReport:
     class_videos: Sequence[int]
     seconds: Sequence[float]
     rates: Sequence[float]
-    sizes: Mapping[Size, int]
+    sizes: Mapping[WidthHeight, int]
     problems: Sequence[Problem]
 
     def to_json(self) -> dict[str, object]:
@@ -85,19 +86,19 @@ def summarise(values: Sequence[float]) -> dict[str, float] | None:
     return {"least": min(values), "median": median(values), "most": max(values)} if values else None
 
 
-def check_videos(videos: LabelledVideos, progress: Callable[[], None] | None = None) -> VideoReport:
+def check_videos(videos: LabelledVideos, progress: Progress = SILENT) -> VideoReport:
     """Decode all frames of all videos. Problems go into the report and do not stop the check.
 
     Args:
         videos: Videos to check.
-        progress: Called after each video, in order.
+        progress: Observer of the videos.
 
     >>> from pathlib import Path
     >>> from dnlnet.video.data.videos import named_classes
     >>> check_videos(LabelledVideos("mine", named_classes(["run"]), [VideoEntry(Path("/a.mp4"), 0)])).problems
     (Problem(path=PosixPath('/a.mp4'), text='no such file or folder'),)
     """
-    found = list(read_all(_read, videos.videos, progress))
+    found = list(read_all(_read, videos.videos, videos.name, progress))
     counts = Counter(entry.label for entry in videos.videos)
     readable = [video for video in found if video.size is not None]
     return VideoReport(
@@ -115,7 +116,7 @@ def check_videos(videos: LabelledVideos, progress: Callable[[], None] | None = N
 @dataclass(frozen=True)
 class _Found:
     problems: list[Problem]
-    size: Size | None = None  # width, height; None if unreadable
+    size: WidthHeight | None = None  # width, height; None if unreadable
     seconds: float = 0.0
     rate: float = 0.0
 
