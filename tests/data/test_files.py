@@ -9,10 +9,10 @@ from dnlnet.data.decoders import index_labels
 from dnlnet.data.files import file_fault, text_lines
 from dnlnet.data.images import read_image_file
 from dnlnet.data.labelled import LabelledImages, Pair
+from dnlnet.data.scenes import CLASSES
 from dnlnet.detection.data.coco import open_coco_file
 from dnlnet.segmentation.data.camvid import camvid
 from dnlnet.segmentation.data.folder import read_classes
-from dnlnet.segmentation.data.scenes import CLASSES
 from dnlnet.video.data.kinetics import kinetics
 from dnlnet.video.data.opening import open_video
 from trees import camvid_tree

@@ -18,13 +18,13 @@ from dnlnet.attention import PRESETS, VARIANTS
 from dnlnet.backbones.pixels import normalised
 from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
+from dnlnet.data.scenes import scene
 from dnlnet.export import portable
 from dnlnet.export.programs import computed, largest_difference, read_onnx, write_onnx
 from dnlnet.lens.trace.capture import capture
 from dnlnet.recipes.override import override
 from dnlnet.registry import find_recipe
 from dnlnet.runs.export import DifferenceError, export
-from dnlnet.segmentation.data.scenes import scene
 from dnlnet.segmentation.export import ExportableSegmentor
 from dnlnet.segmentation.network import SegmentorOutput
 from dnlnet.video.data.videos import named_classes

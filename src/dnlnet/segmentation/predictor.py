@@ -67,9 +67,7 @@ class Prediction(DrawableOverlay):
 
     def shares(self) -> dict[str, float]:
         """The share of the picture that each class takes, the largest first, without those that do not occur."""
-        counts = np.bincount(self.labels.ravel(), minlength=len(self.classes)) / self.labels.size
-        order = np.argsort(-counts, kind="stable")
-        return {self.classes.names[index]: float(counts[index]) for index in order if counts[index] > 0}
+        return self.classes.shares(self.labels)
 
     def __repr__(self) -> str:
         height, width = self.labels.shape
