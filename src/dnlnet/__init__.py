@@ -10,7 +10,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from dnlnet.lazy import importer
+from dnlnet.lazy import importer, provide
 
 __version__ = "0.2.0"
 
@@ -64,6 +64,7 @@ _PUBLIC = " ".join(_MODULES.values()).split()
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604
 
 __getattr__ = importer(__name__, _MODULES)
+provide("DrawableMaps", "dnlnet.lens.show.map_figure")  # `AttentionMaps.plot` draws with it
 
 
 def __dir__() -> list[str]:
