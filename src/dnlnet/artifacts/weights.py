@@ -18,13 +18,10 @@ def load_network(model: ModelFile) -> nn.Module:
 
     Raises if the tensors are not those of the network, and warns about values that are not finite.
     """
-    try:
-        network = model.recipe.build(len(model.classes), pretrained=False)
-    except ValueError as error:
-        raise ValueError(f"{model.path}: its recipe describes no network: {error}") from None
-    problem = _mismatch(model, network)
+    problem = weights_problem(model)
     if problem is not None:
         raise ValueError(f"{model.path}: {problem}")
+    network = model.recipe.build(len(model.classes), pretrained=False)
     state = load_file(model.path)
     not_finite = [name for name, tensor in state.items() if not tensor.isfinite().all()]
     if not_finite:
@@ -55,11 +52,6 @@ def weights_problem(model: ModelFile) -> str | None:
             network = model.recipe.build(len(model.classes), pretrained=False)
     except ValueError as error:
         return f"its recipe describes no network: {error}"
-    return _mismatch(model, network)
-
-
-def _mismatch(model: ModelFile, network: nn.Module) -> str | None:
-    """Return how the tensors in the header of a model file differ from those of a network, or None."""
     own: dict[str, Tensor] = network.state_dict()
     _, kinds = read_header(model.path)
     missing = [name for name in own if name not in kinds]
