@@ -189,3 +189,16 @@ def test_results_are_read_from_the_folder_and_from_study_json(study: Path) -> No
 def test_an_empty_study_says_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no run is done yet"):
         write_study(tmp_path, [], "dnlnet study")
+
+
+def test_a_result_of_an_earlier_version_is_recognised_by_its_run(study: Path, tmp_path: Path) -> None:
+    """Earlier versions computed the hash of the settings differently."""
+    copy = Path(shutil.copytree(study, tmp_path / "study"))
+    (path, *_) = sorted((copy / "results").glob("*.json"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"settings": "0" * 16}))
+    job = next(job for job in plan(recipes("scenes-tiny-nl", "scenes-tiny-dnl"), 2, SHORT) if f"{job.name}.json" == path.name)
+    width = json.loads(path.read_text())["width"]
+    assert Study(copy, width=width).run([job]) == []
+    shutil.rmtree(copy / "runs" / job.name)
+    with pytest.raises(ValueError, match="this run has other settings"):
+        Study(copy, width=width).run([job])
