@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 import dnlnet
 from coco_trees import coco_tree, shapes_tree
-from dnlnet.artifacts.load import load_network
+from dnlnet.artifacts.weights import load_network
 from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes

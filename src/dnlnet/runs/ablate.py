@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Subset
 
-from dnlnet.artifacts.load import default_device, load_network
+from dnlnet.artifacts.load import default_device
 from dnlnet.artifacts.model_file import ModelFile, open_model
+from dnlnet.artifacts.weights import load_network
 from dnlnet.data.images import read_image_file
 from dnlnet.data.inputs import find_images
 from dnlnet.engine.evaluate import evaluate as evaluate_task

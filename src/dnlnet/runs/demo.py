@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from dnlnet.artifacts.load import TrainedModel, load, load_network
+from dnlnet.artifacts.load import TrainedModel, load
+from dnlnet.artifacts.weights import load_network
 from dnlnet.attention.spec import find_variant
 from dnlnet.bundled import PHOTOS
 from dnlnet.data.images import read_pixels

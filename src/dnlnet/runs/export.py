@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import ModelFile, file_metadata, open_model, write_model_file
+from dnlnet.artifacts.weights import load_network
 from dnlnet.data.scenes import SMALLEST, scene
 from dnlnet.engine.memory import require_memory
 from dnlnet.errors import unknown

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import read_model_file, shareable
+from dnlnet.artifacts.weights import load_network
 from dnlnet.engine.log import read_log
 from dnlnet.files import make_folder, write_json
 from dnlnet.lens.measure.consistency import RANDOM
