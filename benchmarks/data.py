@@ -24,10 +24,10 @@ from dnlnet.cli.terminal.tables import print_table
 from dnlnet.data.classes import IGNORE
 from dnlnet.data.decoders import index_labels
 from dnlnet.data.labelled import LabelledImages, Pair
+from dnlnet.data.labelled_samples import Draw, TrainingCrops
+from dnlnet.data.scenes import CLASSES, scene
 from dnlnet.data.transforms import PADDING, Augmentation
 from dnlnet.files import write_json
-from dnlnet.segmentation.data.samples import Draw, TrainingCrops
-from dnlnet.segmentation.data.scenes import CLASSES, scene
 from dnlnet.segmentation.data.unpacked import unpack_into
 
 SIZE = (1024, 2048)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dnlnet.data.catalog import find_data_set
-from dnlnet.data.labelled import LabelledImages
+from dnlnet.data.labelled import LabelledImages, find_labels
 from dnlnet.registry import data_sets
-from dnlnet.segmentation.data.sets import DATA_SETS, find_labels
+from dnlnet.segmentation.data.sets import DATA_SETS
 from dnlnet.video.data.sets import DATA_SETS as VIDEO_DATA_SETS
 from trees import (
     ade20k_tree,

@@ -145,6 +145,19 @@ def test_a_backbone_from_outside_is_built() -> None:
     assert sum(parameter.numel() for parameter in network.parameters()) > 10_000_000
 
 
+def test_no_module_elsewhere_imports_a_task() -> None:
+    """Converters translate into one task each, and lie in a folder of its name."""
+    found = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path in elsewhere()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dnlnet.")
+        for task in [(node.module or "").split(".")[1]]
+        if task in FOLDERS and path.relative_to(SOURCE).parts[:2] != ("convert", task)
+    ]
+    assert not found
+
+
 def elsewhere() -> list[Path]:
     """Every file outside of the three folders and `registry.py`."""
     return [

@@ -1,12 +1,17 @@
-"""Names of a package that are imported on first use, so that `dnlnet --help` does not wait for torch."""
+"""Imports at first use, so that nobody waits for torch, or needs a package, without using it."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
+
+from dnlnet.errors import missing_package
+
+_PROVIDERS: dict[str, str] = {}
 
 
 def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package whose names are in these modules, given with spaces between them.
+    """Return a package's `__getattr__`, which finds each name in its module; names are separated by spaces.
 
     >>> importer("a", {"math": "sqrt floor"})("floor")(2.5)
     2
@@ -18,7 +23,32 @@ def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
 
     def find(name: str) -> Any:
         if name in places:
-            return getattr(import_module(places[name]), name)
+            return getattr(_load(places[name]), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return find
+
+
+def provide(name: str, module: str) -> None:
+    """Register the module whose `name` a lower layer gets from `provided`."""
+    _PROVIDERS[name] = module
+
+
+def provided(name: str) -> Any:
+    """Import what a higher layer provides under this name.
+
+    >>> provide("floor", "math")
+    >>> provided("floor")(2.5)
+    2
+    """
+    return getattr(_load(_PROVIDERS[name]), name)
+
+
+def _load(module: str) -> ModuleType:
+    """Import a module; the error names the package to install if one that dnlnet needs is missing."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("dnlnet") or not str(error).startswith("No module named"):
+            raise
+        raise missing_package(error.name.partition(".")[0]) from None

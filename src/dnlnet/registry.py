@@ -61,6 +61,11 @@ def data_sets() -> dict[str, tuple[type[Recipe], DataSet[Any]]]:
     return {name: (kind, row) for kind in TASKS.values() for name, row in kind.data_sets.items()}
 
 
+def pixel_data_sets() -> dict[str, DataSet[Any]]:
+    """Return the data sets with a class for each pixel by name."""
+    return {name: row for name, (kind, row) in data_sets().items() if hasattr(kind, "label_finder")}
+
+
 def find_recipe(name: str) -> Recipe:
     """Return the recipe of this name.
 

@@ -15,7 +15,7 @@ import dnlnet
 from dnlnet.artifacts.card import model_card
 from dnlnet.artifacts.model_file import write_model_file
 from dnlnet.data.classes import Classes
-from dnlnet.segmentation.data.scenes import scene
+from dnlnet.data.scenes import scene
 from dnlnet.segmentation.predictor import SegmentationModel
 
 PIXELS = (scene(3, 64)[0].transpose(1, 2, 0) * 255).astype(np.uint8)

@@ -11,8 +11,9 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from dnlnet.artifacts.load import load, load_network
+from dnlnet.artifacts.load import load
 from dnlnet.artifacts.model_file import find_model, read_header, read_model_file
+from dnlnet.artifacts.weights import load_network
 from dnlnet.runs.predict import predict
 
 STORED = Path(__file__).parent / "stored" / "model.safetensors"

@@ -194,3 +194,14 @@ def test_parameter_counts_of_separate_values() -> None:
             for values in ("shared", "separate")
         )
         assert separate - shared == more
+
+
+@pytest.mark.parametrize("variant", ["nl_unary", "gc"])
+def test_a_gate_of_the_pairwise_term_leaves_a_unary_term_alone(variant: str) -> None:
+    """The release multiplies only the pairwise output by gamma, which starts at 0."""
+    block = NonLocalBlock(4, variant, gate="scalar_pairwise").double()
+    x = torch.randn(2, 4, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    maps = block.attention_maps(x, [(0, 0)])
+    unary = maps.unary.flatten(1)[:, None] @ block.value(x.flatten(2).mT)  # (B, 1, C)
+    torch.testing.assert_close(block(x), x + unary.mT[..., None], rtol=0, atol=1e-12)
+    torch.testing.assert_close(block.forward_explicit(x), block(x), rtol=0, atol=1e-12)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from benchmark_scripts import load_script
+from dnlnet.data.labelled_samples import TrainingCrops
 from dnlnet.data.transforms import Augmentation
-from dnlnet.segmentation.data.samples import TrainingCrops
 
 bench = load_script("data")
 

@@ -205,9 +205,9 @@ def _disagreement(folder: Path, command: str, done: Outcome) -> str | None:
     from PIL import Image
 
     from dnlnet.artifacts.load import load
+    from dnlnet.data.labelled_samples import WholeImages
     from dnlnet.data.problems import BadFileError
     from dnlnet.segmentation.data.folder import folder as open_folder
-    from dnlnet.segmentation.data.samples import WholeImages
 
     images = open_folder(folder / "data", "val")
     try:

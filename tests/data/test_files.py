@@ -9,10 +9,10 @@ from dnlnet.data.decoders import index_labels
 from dnlnet.data.files import file_fault, text_lines
 from dnlnet.data.images import read_image_file
 from dnlnet.data.labelled import LabelledImages, Pair
+from dnlnet.data.scenes import CLASSES
 from dnlnet.detection.data.coco import open_coco_file
 from dnlnet.segmentation.data.camvid import camvid
 from dnlnet.segmentation.data.folder import read_classes
-from dnlnet.segmentation.data.scenes import CLASSES
 from dnlnet.video.data.kinetics import kinetics
 from dnlnet.video.data.opening import open_video
 from trees import camvid_tree
@@ -23,7 +23,7 @@ def listen(path: Path) -> None:
         one.bind(str(path))
 
 
-# What stands in a file's place, and what is said of it.
+# Objects in the place of a file, and their errors.
 PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (lambda path: None, "no such file"),
     "folder": (lambda path: path.mkdir(), "is a folder; expected a file"),
@@ -40,7 +40,7 @@ def labels(path: Path) -> object:
     return images.open_labels(0)
 
 
-# From a folder to the place of a file in it, and what reads it.
+# Path of a file in a folder, and its reader.
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "picture": ("a.png", read_image_file),
     "labels": ("a.png", labels),

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import read_model_file
+from dnlnet.artifacts.weights import load_network
 from dnlnet.recipes.override import override
 from dnlnet.registry import RECIPES, parse_recipe
 

@@ -7,12 +7,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 from dnlnet.backbones.pixels import normalised
+from dnlnet.data.labelled_samples import SceneSamples
 from dnlnet.engine.log import read_log
 from dnlnet.engine.settings import RunSettings
 from dnlnet.engine.train import Outcome
+from dnlnet.lens.measure.confusion import ConfusionMatrix
 from dnlnet.runs.demo import Demo, StoppedError, run_demo
-from dnlnet.segmentation.data.samples import SceneSamples
-from dnlnet.segmentation.metric import ConfusionMatrix
 from observer import Recorder
 
 

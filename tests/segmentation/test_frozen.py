@@ -15,11 +15,11 @@ import dnlnet
 from dnlnet.backbones import Backbone
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.problems import BadFileError
+from dnlnet.data.scenes import CLASSES, scene
 from dnlnet.engine.log import read_log
 from dnlnet.recipes.schema import Recipe
 from dnlnet.segmentation.data.features import Extractor, FeatureCache, FeatureCrops, WholeFeatures
 from dnlnet.segmentation.data.folder import folder
-from dnlnet.segmentation.data.scenes import CLASSES, scene
 from dnlnet.segmentation.data.views import View
 from dnlnet.segmentation.frozen import FrozenSegmentor
 from dnlnet.segmentation.recipe import _grid_size

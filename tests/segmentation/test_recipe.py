@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from dnlnet.data.classes import Classes
+from dnlnet.data.labelled_samples import Draw, Sample
+from dnlnet.data.scenes import CLASSES as SCENE_CLASSES
 from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.override import override
 from dnlnet.registry import RECIPES, find_recipe, match_recipes
-from dnlnet.segmentation.data.samples import Draw, Sample
-from dnlnet.segmentation.data.scenes import CLASSES as SCENE_CLASSES
 from dnlnet.segmentation.data.sets import DATA_SETS
 from dnlnet.segmentation.network import SegmentorOutput
 from dnlnet.segmentation.recipe import SegmentationRecipe

@@ -1,4 +1,4 @@
-"""Model cards: what a model is, what it scored and how to use it, as the Hugging Face hub shows it."""
+"""Model cards for the Hugging Face hub."""
 
 import json
 from typing import Any
@@ -18,8 +18,8 @@ def model_card(model: ModelFile, name: str = "you/model") -> ModelCard:
     """Return the card of a model: its recipe, measured scores, and for a bundled model licence and origin.
 
     Args:
-        model: what the model file says.
-        name: to load it by.
+        model: Model file.
+        name: Name to load it by.
     """
     recipe = model.recipe
     pipeline = recipe.card.pipeline
@@ -101,14 +101,14 @@ def _scores(model: ModelFile, of_class: str) -> list[str]:
     lines = ["| measured | |", "|---|---|", *rows, ""]
     lines.append(f"On the split {in_markdown(data.test)} of {in_markdown(data.name)}.")
     if model.by_class:
-        cells = {name: "not there" if value is None else f"{value:.4f}" for name, value in model.by_class.items()}
+        cells = {name: "absent" if value is None else f"{value:.4f}" for name, value in model.by_class.items()}
         rows = [f"| {in_markdown(name)} | {value} |" for name, value in cells.items()]
         lines += ["", f"| class | {of_class} |", "|---|---|", *rows]
     return lines
 
 
 def _attention(bundled: BundledModel) -> list[str]:
-    """How much of its attention lies where, as `dnlnet consistency` measured it, beside a uniform map's."""
+    """Return the shares of attention measured by `dnlnet consistency`, for the model and a uniform map."""
     measured = json.loads(bundled.measured.read_text(encoding="utf-8"))
     (_, own), (_, uniform) = measured["rows"].items()
     rows = [

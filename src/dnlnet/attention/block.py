@@ -26,7 +26,7 @@ from dnlnet.attention.terms import (
 _POOLS: dict[int, Callable[..., Tensor]] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 # sum_j w(x_i, x_j) W_v x_j, (B, N, C) or (B, 1, C) without a pairwise term, and what a second softmax adds, (B, 1, C)
-Attended = tuple[Tensor, Tensor | None]
+Attended = tuple[Tensor | None, Tensor | None]  # what the pairwise or coupled term gives, and the unary term
 _EMBEDDED = ("query", "key", "saliency")  # as in `Embeddings`
 _AXES = {1: "L", 2: "H, W", 3: "T, H, W"}
 
@@ -132,12 +132,12 @@ class NonLocalBlock(nn.Module):
             self._embeddings(projected), self.variant, self.settings.centring, exact=dots
         )
         value = clamp_to_finite(projected["value"])
-        unary = None
-        if added is not None:
-            # First, because the backward pass of the other needs more memory and then runs before this one's.
-            own = value if self.unary_value is None else clamp_to_finite(projected["unary_value"])
-            unary = attend(added.query, added.key, own)
+        own = value if self.unary_value is None else clamp_to_finite(projected["unary_value"])
         weigh = weigh_by_dot_products if dots else attend
+        if not self.variant.pairwise:
+            return None, weigh(logits.query, logits.key, own)
+        # First, because the backward pass of the other needs more memory and then runs before this one's.
+        unary = None if added is None else attend(added.query, added.key, own)
         return weigh(logits.query, logits.key, value), unary
 
     def _attend_once(self, x: Tensor) -> Attended:
@@ -149,19 +149,18 @@ class NonLocalBlock(nn.Module):
         tokens, context = self._tokens(x)
         embeddings = self._embeddings(self._project_each(_EMBEDDED, tokens.mean(dim=1, keepdim=True), context))
         logits = unary_logits(embeddings, self.settings.centring)
-        return clamp_to_finite(self.value(attend(logits.query, logits.key, context))), None
+        layer = self.value if self.unary_value is None else self.unary_value
+        return None, clamp_to_finite(layer(attend(logits.query, logits.key, context)))
 
     def _add_attended(self, x: Tensor, attend: Callable[[Tensor], Attended], in_place: bool = False) -> Tensor:
         """z = x + norm(W_o (gamma y + unary))."""
         self._check_input(x)
-        y, unary = attend(x)
-        if self.gamma is not None:
-            y = self.gamma * y
-            if unary is not None and self.settings.gate == "scalar":
-                unary = self.gamma * unary
-        if unary is not None:
-            y = y.add_(unary) if in_place else y + unary
-        y = clamp_to_finite(y)
+        pairwise, unary = attend(x)
+        if self.gamma is not None and pairwise is not None:
+            pairwise = self.gamma * pairwise
+        if self.gamma is not None and unary is not None and self.settings.gate == "scalar":
+            unary = self.gamma * unary
+        y = clamp_to_finite(_sum(pairwise, unary, in_place))
         if self.projection is not None:
             y = self.projection(y)
         if self.norm is not None:
@@ -286,6 +285,15 @@ class NonLocal3d(NonLocalBlock):
 
     def __init__(self, channels: int, variant: str = "dnl", *, preset: str = "paper", **options: Any) -> None:
         super().__init__(channels, variant, dims=3, preset=preset, **options)
+
+
+def _sum(pairwise: Tensor | None, unary: Tensor | None, in_place: bool) -> Tensor:
+    """Add the terms that the variant has."""
+    if pairwise is None or unary is None:
+        y = unary if pairwise is None else pairwise
+        assert y is not None
+        return y
+    return pairwise.add_(unary) if in_place else pairwise + unary
 
 
 def _to_tokens(x: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ def _safetensors(path: Path, check: bool) -> dict[str, Any]:
 
 
 def _weights(model: ModelFile) -> dict[str, Any]:
-    from dnlnet.artifacts.load import weights_problem
+    from dnlnet.artifacts.weights import weights_problem
 
     problem = weights_problem(model)
     return {"weights": "are those of its recipe's network"} if problem is None else {"problem": problem}

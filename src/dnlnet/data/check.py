@@ -116,7 +116,7 @@ def most_frequent_first(sizes: Counter[WidthHeight]) -> dict[WidthHeight, int]:
 def read_all(
     read: Callable[[Item], Found], items: Sequence[Item], name: str = "files", progress: Progress = SILENT
 ) -> Iterator[Found]:
-    """Read items in parallel, and yield what each reading found, in their order.
+    """Yield the result of reading each item, in order. Several are read at a time.
 
     >>> list(read_all(str.upper, "ab"))
     ['A', 'B']

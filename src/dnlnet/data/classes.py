@@ -47,6 +47,12 @@ class Classes:
         colours = np.array([*self.palette, (255, 255, 255)], dtype=np.uint8)
         return colours[np.where((labels >= 0) & (labels < len(self)), labels, len(self))]
 
+    def shares(self, labels: NDArray[np.integer]) -> dict[str, float]:
+        """Return the share of each class that occurs in a label map, the largest first."""
+        counts = np.bincount(labels.ravel(), minlength=len(self))[: len(self)] / labels.size
+        order = np.argsort(-counts, kind="stable")
+        return {self.names[index]: float(counts[index]) for index in order if counts[index] > 0}
+
 
 def is_name(value: Any) -> TypeGuard[str]:
     """Return whether a value is text that a terminal can show and a file can hold.

@@ -5,7 +5,7 @@ folder can be listed, checked and sampled by the same value.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -207,3 +207,17 @@ def inside(root: Path, *names: str) -> Path:
     PosixPath('/nowhere')
     """
     return next((root / name for name in names if (root / name).is_dir()), root)
+
+
+def find_labels(splits: Iterable[LabelledImages], image: Path) -> Labels | None:
+    """Return the labels of an image that is a file of one of these splits, or None.
+
+    >>> find_labels([], Path("a.png")) is None
+    True
+    """
+    wanted = image.resolve()
+    for images in splits:
+        for index, pair in enumerate(images.pairs):
+            if pair.image.name == wanted.name and pair.image.resolve() == wanted:
+                return images.decoded(index, images.open(index)[1])
+    return None

@@ -1,4 +1,4 @@
-"""The files that a detector's predictions become."""
+"""Output files of a detector."""
 
 import json
 from dataclasses import dataclass
@@ -9,26 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dnlnet.data.outputs import Outputs, Progress, Targets
+from dnlnet.data.outputs import Outputs, Targets
 from dnlnet.detection.predictor import SCORE_THRESHOLD, DetectionModel, Detections
 from dnlnet.files import atomic_write, json_text, make_folder
+from dnlnet.progress import Progress
 
-_MOST_SAID = 8  # objects in a line
+_MOST_PRINTED = 8  # objects in a line
 
 
 @dataclass(frozen=True)
 class DetectionOutputs(Outputs):
-    """Folders `overlay`, `masks` (for each picture a folder with a PNG for each object) and `detections` (JSON)."""
+    """Writer of the folders `overlay`, `masks` (a folder per image, a PNG per object) and `detections` (JSON)."""
 
     model: DetectionModel
     threshold: float = SCORE_THRESHOLD
 
     def settings(self) -> dict[str, Any]:
-        """What the files depend on, beside the model."""
+        """Return the settings that the files depend on."""
         return {"threshold": self.threshold}
 
     def targets(self, out: Path, name: Path) -> Targets:
-        """The files of a picture."""
+        """Return the files of an image."""
         return {
             "overlay": out / "overlay" / name.parent / f"{name.name}.png",
             "masks": out / "masks" / name,
@@ -36,14 +37,14 @@ class DetectionOutputs(Outputs):
         }
 
     def predict(self, pixels: NDArray[np.uint8], progress: Progress) -> Detections:
-        """The objects."""
+        """Detect the objects."""
         return self.model.predict(pixels, threshold=self.threshold)
 
     def say(self, prediction: Detections) -> str:
-        """The objects with how sure they are, the most confident first."""
+        """Return a line with the most confident objects and their scores."""
         parts = [f"{name} {score:.2f}" for name, score in zip(prediction.names(), prediction.scores, strict=True)]
-        more = [f"and {len(parts) - _MOST_SAID} more"] if len(parts) > _MOST_SAID else []
-        return ", ".join([*parts[:_MOST_SAID], *more]) or f"nothing above {self.threshold:g}"
+        more = [f"and {len(parts) - _MOST_PRINTED} more"] if len(parts) > _MOST_PRINTED else []
+        return ", ".join([*parts[:_MOST_PRINTED], *more]) or f"nothing above {self.threshold:g}"
 
     def write(self, prediction: Detections, targets: Targets) -> None:
         """Write the files."""
@@ -61,7 +62,7 @@ class DetectionOutputs(Outputs):
             temporary.write_text(json_text(results, indent=1))
 
     def finish(self, out: Path) -> None:
-        """Write all results into one file, results.json, as COCO's tools take them."""
+        """Write all results into results.json, for COCO's tools."""
         parts = sorted((out / "detections").rglob("*.json")) if (out / "detections").is_dir() else []
         if parts:
             with atomic_write(out / "results.json") as temporary:
@@ -70,7 +71,7 @@ class DetectionOutputs(Outputs):
 
 
 def _image_id(stem: str) -> int | str:
-    """What COCO's format calls a picture: the number that its name is, if it is one of 64 bits, else the name.
+    """Return the image id in COCO's format: the file name as a number if it is one, else as text.
 
     >>> _image_id("000000000139"), _image_id("²³"), _image_id("9" * 30)[:3]
     (139, '²³', '999')
@@ -79,7 +80,7 @@ def _image_id(stem: str) -> int | str:
 
 
 def _in_file_name(name: str) -> str:
-    """The name of a class as a part of a file's name.
+    """Return a class name with only characters that are safe in a file name.
 
     >>> _in_file_name("traffic light"), _in_file_name("../a\\n")
     ('traffic_light', '.._a_')

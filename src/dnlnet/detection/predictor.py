@@ -1,6 +1,6 @@
-"""What a detector says about one picture."""
+"""Prediction with a trained detector."""
 
-# n objects; H, W size of the picture
+# n objects; H, W size of the image
 
 from collections import Counter
 from collections.abc import Mapping
@@ -35,15 +35,15 @@ SCORE_THRESHOLD = 0.5
 
 @dataclass(frozen=True, repr=False)
 class Detections(DrawableOverlay):
-    """The objects found in a picture, the most confident first.
+    """Objects detected in an image, most confident first.
 
     Args:
-        image: (H, W, 3) in 0..255.
-        boxes: left, top, right and bottom, (n, 4).
-        labels: the class of each, (n,), from 0.
-        scores: how sure that is, in 0..1, (n,).
-        masks: which pixels are its own, (n, H, W).
-        classes: what the labels mean.
+        image: Pixels in 0..255, (H, W, 3).
+        boxes: Left, top, right and bottom, (n, 4).
+        labels: Classes, from 0, (n,).
+        scores: Confidence in 0..1, (n,).
+        masks: Pixels of each object, (n, H, W).
+        classes: Names and colours of the classes.
     """
 
     image: NDArray[np.uint8]
@@ -62,19 +62,19 @@ class Detections(DrawableOverlay):
         return f"Detections({width} x {height}: {', '.join(found) or 'nothing'})"
 
     def names(self) -> list[str]:
-        """The class of each object."""
+        """Return the class name of each object."""
         return [self.classes.names[label] for label in self.labels]
 
     def overlay(self) -> NDArray[np.uint8]:
-        """(H, W, 3), the picture with masks, boxes, names and scores."""
-        picture = torch.from_numpy(self.image.copy()).permute(2, 0, 1)
+        """Draw masks, boxes, names and scores on the image, (H, W, 3)."""
+        drawn = torch.from_numpy(self.image.copy()).permute(2, 0, 1)
         if len(self):
             colours = [tuple(self.classes.palette[label]) for label in self.labels]
             text = [f"{name} {score:.2f}" for name, score in zip(self.names(), self.scores, strict=True)]
-            picture = draw_segmentation_masks(picture, torch.from_numpy(self.masks), alpha=0.5, colors=colours)
+            drawn = draw_segmentation_masks(drawn, torch.from_numpy(self.masks), alpha=0.5, colors=colours)
             width = max(1, round(min(self.image.shape[:2]) / 160))
-            picture = draw_bounding_boxes(
-                picture,
+            drawn = draw_bounding_boxes(
+                drawn,
                 torch.from_numpy(self.boxes),
                 text,
                 colours,
@@ -82,31 +82,31 @@ class Detections(DrawableOverlay):
                 label_colors="white",
                 fill_labels=True,
             )
-        return picture.permute(1, 2, 0).numpy()
+        return drawn.permute(1, 2, 0).numpy()
 
     def plot(self) -> Figure:
-        """The overlay with the most confident score of each class."""
+        """Plot the overlay, with the highest score of each class."""
         best: dict[str, float] = {}
         for name, score in zip(self.names(), self.scores, strict=True):
             best.setdefault(name, float(score))
         return prediction_figure(self.overlay(), self.classes, best)
 
     def label_map(self) -> NDArray[np.uint8]:
-        """(H, W), the class of the most confident object at each pixel; IGNORE where there is none."""
+        """Return the class of the most confident object at each pixel, (H, W), or IGNORE without one."""
         labels = np.full(self.image.shape[:2], IGNORE, dtype=np.uint8)
         for label, mask in reversed(list(zip(self.labels, self.masks, strict=True))):
             labels[mask] = label
         return labels
 
     def drawn_boxes(self) -> list[DetectedBox]:
-        """The boxes as a page draws them."""
+        """Return the boxes in the form that a page draws."""
         return [
             DetectedBox(int(label), float(score), (float(left), float(top), float(right), float(bottom)))
             for label, score, (left, top, right, bottom) in zip(self.labels, self.scores, self.boxes, strict=True)
         ]
 
     def results(self, image_id: int | str) -> list[dict[str, Any]]:
-        """The objects in COCO's format for results."""
+        """Return the objects in COCO's results format."""
         numbers = self.classes.numbers or range(1, len(self.classes) + 1)
         height, width = self.image.shape[:2]
         return [
@@ -125,13 +125,13 @@ class Detections(DrawableOverlay):
 
 
 class DetectionModel:
-    """A trained detector with what is needed to use it.
+    """Trained detector.
 
     Args:
-        network: finds objects in images of the size it was trained on.
-        classes: what its labels mean.
-        short_side, long_side: the size that pictures are brought to.
-        device: where the network runs.
+        network: Network.
+        classes: Classes of its labels.
+        short_side, long_side: Size of resized images, as in training.
+        device: Device of the network.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class DetectionModel:
         self.short_side, self.long_side = short_side, long_side
 
     def predict(self, image: ImageLike, *, threshold: float = SCORE_THRESHOLD) -> Detections:
-        """The objects of a picture, given as `read_pixels` takes it, that are at least as sure as `threshold`."""
+        """Return the objects in an image (see `read_pixels`) with a score of at least `threshold`."""
         pixels = read_pixels(image)
         height, width = pixels.shape[:2]
         size = resized_size((height, width), self.short_side, self.long_side)
@@ -163,8 +163,8 @@ class DetectionModel:
         )
 
     def covered(self, size: tuple[int, int]) -> tuple[float, float]:
-        """The share of its feature maps that a picture of this size takes; the rest is padding."""
-        multiple = self.network.transform.size_divisible  # pictures are padded to it
+        """Return the share of the feature maps that an image of this size covers; the rest is padding."""
+        multiple = self.network.transform.size_divisible  # images are padded to it
         height, width = (
             length / (multiple * ceil(length / multiple))
             for length in resized_size(size, self.short_side, self.long_side)
@@ -172,7 +172,7 @@ class DetectionModel:
         return height, width
 
     def attention_views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
-        """Views of every block, of one pass over the whole picture (H, W, 3)."""
+        """Return the attention of every block in one pass over an image (H, W, 3)."""
         with capture_blocks(self.network) as blocks:
             found = self.predict(pixels)
         height, width = pixels.shape[:2]
@@ -180,13 +180,13 @@ class DetectionModel:
         return [replace(view, boxes=found.drawn_boxes()) for view in views]
 
     def outputs(self, *, threshold: float = SCORE_THRESHOLD) -> "DetectionOutputs":
-        """Return the writer of files of detections that are at least as sure as `threshold`."""
+        """Return the writer of detections with a score of at least `threshold`."""
         from dnlnet.detection.outputs import DetectionOutputs
 
         return DetectionOutputs(self, threshold)
 
     def attend(self, models: Mapping[str, Any], request: "AttendRequest") -> "AttendResult":
-        """Show what models, of which this is one, attend to in images."""
+        """Show the attention of several models, including this one, in images."""
         from dnlnet.lens.show.attend_images import attend_images
 
         return attend_images(models, request)

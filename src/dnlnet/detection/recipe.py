@@ -1,6 +1,6 @@
-"""The detection recipe: what it trains on, learns, scores and exports.
+"""Recipe of detection with instance masks.
 
-Recipes and data sets are known without torch; methods import what needs it.
+Recipes and data sets load without torch; methods import it when needed.
 """
 
 from copy import deepcopy
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from dnlnet.detection.data.samples import WholeInstances
+    from dnlnet.detection.data.samples import TestInstances
     from dnlnet.detection.export import ExportableDetector, ExportablePyramid
     from dnlnet.detection.predictor import DetectionModel
     from dnlnet.detection.task import DetectionTask
 
-_DIVISOR = 32  # of the sides of the batches that a detector is given
+_DIVISOR = 32  # batches are padded to multiples of it
 
 
 class DetectionRecipe(Recipe):
-    """Boxes, classes and masks of objects."""
+    """Recipe for detecting the boxes, classes and masks of objects."""
 
     task: Literal["detection"] = "detection"
     model: DetectorModel
@@ -42,8 +42,8 @@ class DetectionRecipe(Recipe):
     score_files = ("results",)
     card = HubCard(
         "object-detection",
-        "picture.jpg",
-        'model.predict("picture.jpg").overlay()  # (H, W, 3), the objects drawn into the image',
+        "image.jpg",
+        'model.predict("image.jpg").overlay()  # (H, W, 3), objects drawn on the image',
     )
     sources = SOURCES
 
@@ -55,16 +55,16 @@ class DetectionRecipe(Recipe):
 
     @property
     def cost_size(self) -> None:
-        """None: what a detector costs depends on what is in the image."""
+        """None: the cost of a detector depends on the content of the image."""
         return None
 
     @property
     def size_text(self) -> str:
-        """The sides of training images in words."""
+        """Range of the sides of training images."""
         return f"{self.data.short_side}..{self.data.long_side}"
 
     def build(self, classes: int, *, pretrained: bool = True, progress: Progress = SILENT) -> "nn.Module":
-        """Build the detector; weights go into its backbone before the blocks do, whose names they do not know.
+        """Build the detector. Weights are loaded into its backbone before the blocks are inserted.
 
         >>> import torch
         >>> from dnlnet.registry import find_recipe
@@ -76,7 +76,7 @@ class DetectionRecipe(Recipe):
         return self.model.build(classes, pretrained, progress)
 
     def training_samples(self, run: RunContext, split: str, phase: int = 0) -> Samples:
-        """Return resized images with their objects."""
+        """Return resized and flipped images with their objects."""
         from dnlnet.detection.data.samples import TrainingInstances
 
         if run.unpacked is not None:
@@ -85,24 +85,26 @@ class DetectionRecipe(Recipe):
         images = self.open(run.data, split)
         samples = TrainingInstances(images, data.short_side, data.long_side, data.flip, run.seed)
         left_out = ", ".join(f"{reason} {count}" for reason, count in samples.images.left_out.items())
-        run.progress.say(f"{images.name}: {len(samples)} images to train on; not learnt from: {left_out or 'none'}")
+        run.progress.say(
+            f"{images.name}: {len(samples)} images to train on; not used for training: {left_out or 'none'}"
+        )
         return samples
 
-    def test_samples(self, root: Path | None, split: str) -> "WholeInstances":
+    def test_samples(self, root: Path | None, split: str) -> "TestInstances":
         """Return the images of a split, resized as for training."""
-        from dnlnet.detection.data.samples import WholeInstances
+        from dnlnet.detection.data.samples import TestInstances
 
-        return WholeInstances(self.open(root, split), self.data.short_side, self.data.long_side)
+        return TestInstances(self.open(root, split), self.data.short_side, self.data.long_side)
 
     def training_task(self, classes: Classes, run: RunContext, validation: Samples | None = None) -> "DetectionTask":
-        """Return the losses, and the metric against the objects of the validation data."""
-        from dnlnet.detection.data.samples import WholeInstances
+        """Return the task, scored against the objects of the validation data."""
+        from dnlnet.detection.data.samples import TestInstances
         from dnlnet.detection.task import DetectionTask
 
-        return DetectionTask(classes, validation.images.truth() if isinstance(validation, WholeInstances) else None)
+        return DetectionTask(classes, validation.images.truth() if isinstance(validation, TestInstances) else None)
 
     def fold(self, network: "nn.Module") -> "nn.Module":
-        """Return the same detector with the batch norms of its parts folded into convolutions."""
+        """Return the detector with batch norms folded into convolutions."""
         import torch
 
         from dnlnet.backbones.fold import fold_batch_norms
@@ -120,13 +122,13 @@ class DetectionRecipe(Recipe):
         return folded
 
     def measured_part(self, network: "nn.Module") -> "nn.Module":
-        """Return the backbone with the pyramid: the heads need proposals."""
+        """Return the backbone with the pyramid, because the heads need proposals."""
         return network.get_submodule("backbone")
 
     def predictor(
         self, network: "nn.Module", classes: Classes, device: "torch.device | str" = "cpu"
     ) -> "DetectionModel":
-        """Return what detects objects in images of the recipe's size."""
+        """Return the predictor, which resizes images as in training."""
         from dnlnet.detection.network import Detector
         from dnlnet.detection.predictor import DetectionModel
 
@@ -136,7 +138,7 @@ class DetectionRecipe(Recipe):
     def exportable(
         self, network: "nn.Module", *, part: Literal["whole", "pyramid"] = "whole"
     ) -> "ExportableDetector | ExportablePyramid":
-        """Return the detector, or its backbone and pyramid, as other programs get it."""
+        """Return the exportable detector, or only its backbone and pyramid."""
         from dnlnet.detection.export import ExportableDetector, ExportablePyramid
 
         size = self.data.short_side, self.data.short_side * 4 // 3
@@ -144,5 +146,5 @@ class DetectionRecipe(Recipe):
 
     @classmethod
     def check_data(cls, opened: Any, progress: Progress = SILENT) -> InstanceReport:
-        """Read every file of a split, and look at every object."""
+        """Read every image of a split and draw every object."""
         return check_instances(opened, progress)

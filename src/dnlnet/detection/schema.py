@@ -1,4 +1,4 @@
-"""Parts of a detection recipe: network and data."""
+"""Model and data settings of detection recipes."""
 
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -31,7 +31,7 @@ class DetectorModel(BackboneModel):
     min_overlap: Fraction = 0.0  # minimum IoU of an object with its best anchor for that anchor to be positive
 
     def build(self, classes: int, pretrained: bool, progress: Progress) -> "Detector":
-        """Build the detector for so many classes."""
+        """Build the detector."""
         from dnlnet.detection.network import Detector
         from dnlnet.recipes.model import build_backbone
 

@@ -1,4 +1,4 @@
-"""Networks as other programs get them: pixels in, plain tensors out."""
+"""Exportable networks: pixels in, tensors out."""
 
 # B batch, Q query points, H, W size of the image, T frames
 
@@ -11,24 +11,24 @@ from torch import Tensor, nn
 from dnlnet.attention import Terms
 from dnlnet.lens.trace.capture import capture_blocks, find_blocks
 
-FREE_AXES = ("batch", "height", "width")  # those that may have other lengths than in the example
-Query = tuple[float, ...]  # x, y, and in a clip the time, each as a share of the whole in 0..1
+FREE_AXES = ("batch", "height", "width")  # axes whose length may differ from the example
+Query = tuple[float, ...]  # x, y, and the time in a clip, each in 0..1
 
 
 @dataclass(frozen=True)
 class Axes:
-    """What goes in: the input's name and axes, of which those by name may be free."""
+    """Name and axes of an input. Axes with names may be free."""
 
     name: str
     axes: tuple[str | int, ...]
 
     @property
     def dims(self) -> int:
-        """Number of axes that positions have: 2 in images, 3 in clips."""
+        """Number of axes of a position: 2 in images, 3 in clips."""
         return sum(axis in ("time", "height", "width") for axis in self.axes)
 
     def free(self, names: Sequence[str]) -> dict[int, str]:
-        """The positions of those of the named axes that the input has."""
+        """Return the positions of these axes, as far as the input has them."""
         return {place: axis for place, axis in enumerate(self.axes) if axis in names and isinstance(axis, str)}
 
 
@@ -51,7 +51,7 @@ class Exportable(nn.Module):
 
 
 class WithMaps(Exportable):
-    """Logits, and for each block the maps of chosen queries."""
+    """Network to logits, and the maps of chosen queries in each block."""
 
     def __init__(self, network: nn.Module, size: tuple[int, int], queries: Sequence[Query]) -> None:
         super().__init__(size)
@@ -60,11 +60,11 @@ class WithMaps(Exportable):
         self.eval()
 
     def logits(self, x: Tensor) -> Tensor:
-        """Of an input as it comes."""
+        """Return the logits of an input in pixels."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Logits, then the maps of each block."""
+        """Return the logits, then the maps of each block."""
         if not self.queries:
             return (self.logits(x),)
         with capture_blocks(self.network) as blocks:
@@ -73,24 +73,24 @@ class WithMaps(Exportable):
 
 
 def _map_names(network: nn.Module, queries: Sequence[Query], dims: int) -> list[str]:
-    """pairwise and unary, those of them that the variant has; with the block's name if there are several."""
+    """Return the names of the maps: pairwise and unary, with the block's name if there are several blocks."""
     if not queries:
         return []
     for query in queries:
         if len(query) != dims or not all(0 <= share <= 1 for share in query):
             form = "x,y,t" if dims == 3 else "x,y"
-            raise ValueError(f"query {','.join(map(str, query))}: expected {form}, each a share in 0..1 of the whole")
+            raise ValueError(f"query {','.join(map(str, query))}: expected {form}, each in 0..1")
     blocks = find_blocks(network)
     names = []
     for name, block in blocks.items():
         prefix = f"{name}." if len(blocks) > 1 else ""
         terms = {"pairwise": block.variant.pairwise, "unary": block.variant.unary is not None}
-        names += [f"{prefix}{term}" for term, there in terms.items() if there]
+        names += [f"{prefix}{term}" for term, present in terms.items() if present]
     return names
 
 
 def _maps(blocks: dict[str, Terms], queries: Sequence[Query]) -> list[Tensor]:
-    """The maps of every block in the order of `_map_names`."""
+    """Return the maps of every block, in the order of `_map_names`."""
     found = []
     for terms in blocks.values():
         maps = terms.maps_of_rows(_rows(queries, terms.size))
@@ -99,7 +99,7 @@ def _maps(blocks: dict[str, Terms], queries: Sequence[Query]) -> list[Tensor]:
 
 
 def _rows(queries: Sequence[Query], size: Sequence[int]) -> Tensor:
-    """Indices into the flattened map of the cells that the queries lie in, for whatever size the input has."""
+    """Return the indices of the queries in the flattened map of any size."""
     index = torch.zeros(len(queries), dtype=torch.int64)
     for shares, count in zip(torch.tensor(queries).mT.flip(0), size, strict=True):  # the last axis is x
         index = index * count + (shares * count).to(torch.int64).clamp(max=count - 1)

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Subset
 
-from dnlnet.artifacts.load import default_device, load_network
+from dnlnet.artifacts.load import default_device
 from dnlnet.artifacts.model_file import ModelFile, open_model
+from dnlnet.artifacts.weights import load_network
 from dnlnet.data.images import read_image_file
 from dnlnet.data.inputs import find_images
 from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.lens.measure.ablate import TERMS, Term, ablate
+from dnlnet.lens.measure.confusion import ConfusionMatrix
 from dnlnet.lens.trace.capture import capture
 from dnlnet.lens.trace.choice import layer_number
 from dnlnet.libraries.transformer import Transformer, load_transformer
@@ -27,7 +29,6 @@ from dnlnet.progress import SILENT, Progress
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.labelled import find_labelled
 from dnlnet.runs.probe import LinearProbe, PatchFeatures, PatchModel, images_of, train_probe
-from dnlnet.segmentation.metric import ConfusionMatrix
 
 CHANGE, COSINE, MIOU = "relative change", "cosine", "miou"
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from dnlnet.artifacts.load import TrainedModel, default_device, read_together
+from dnlnet.data.labelled_samples import WholeImages
 from dnlnet.lens.measure.consistency import (
     RANDOM,
     Average,
@@ -27,7 +28,6 @@ from dnlnet.progress import BARS, Progress
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.labelled import find_labelled
 from dnlnet.runs.look import AnyModel, is_foreign, looker
-from dnlnet.segmentation.data.samples import WholeImages
 
 
 @dataclass(frozen=True, repr=False)

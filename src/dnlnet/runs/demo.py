@@ -8,13 +8,15 @@ from typing import Any
 
 import torch
 
-from dnlnet.artifacts.load import TrainedModel, load, load_network
+from dnlnet.artifacts.load import TrainedModel, load
+from dnlnet.artifacts.weights import load_network
 from dnlnet.attention.spec import find_variant
 from dnlnet.bundled import PHOTOS
 from dnlnet.data.images import read_pixels
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.engine.train import Outcome
 from dnlnet.files import atomic_write, write_json
+from dnlnet.lens.measure.confusion import ConfusionMatrix
 from dnlnet.lens.measure.consistency import RANDOM, Average, overlaps_json
 from dnlnet.lens.show.attended_image import AttendedImage
 from dnlnet.lens.show.attention_figure import attention_figure
@@ -27,8 +29,6 @@ from dnlnet.registry import find_recipe
 from dnlnet.runs.consistency import consistency
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.train import train
-from dnlnet.segmentation.metric import ConfusionMatrix
-from dnlnet.segmentation.predictor import Prediction
 
 STEPS = 400
 MODEL = "street"  # the model that looks at the photographs
@@ -131,7 +131,7 @@ def _look_at_photograph(photo: Path, model: TrainedModel, progress: Progress) ->
     """Return an image with the predictions and attention of the bundled model."""
     pixels = read_pixels(photo)
     views = model.predictor.attention_views(MODEL, pixels)
-    shares = Prediction(pixels, views[0].prediction, model.classes).shares()
+    shares = model.classes.shares(views[0].prediction)
     largest = ", ".join(f"{name} {share:.0%}" for name, share in list(shares.items())[:4])
     progress.say(f"{MODEL}: {photo.name}: {largest}")
     return AttendedImage(photo.name, pixels, views, classes=model.classes)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dnlnet.artifacts.load import load_for_inference
 from dnlnet.artifacts.model_file import ModelFile, open_model
+from dnlnet.artifacts.weights import load_for_inference
 from dnlnet.data.catalog import Samples
 from dnlnet.engine import distributed
 from dnlnet.engine.evaluate import evaluate as evaluate_task

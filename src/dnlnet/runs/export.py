@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import ModelFile, file_metadata, open_model, write_model_file
+from dnlnet.artifacts.weights import load_network
+from dnlnet.data.scenes import SMALLEST, scene
 from dnlnet.engine.memory import require_memory
 from dnlnet.errors import unknown
 from dnlnet.export import FREE_AXES, Attention, Exportable, Query, portable
@@ -28,7 +29,6 @@ from dnlnet.export.programs import (
 )
 from dnlnet.files import atomic_write, json_text
 from dnlnet.registry import require_options
-from dnlnet.segmentation.data.scenes import SMALLEST, scene
 
 Format = Literal["onnx", "torch", "safetensors"]
 Part = Literal["whole", "pyramid"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dnlnet.data.catalog import DataSet, find_data_set
 from dnlnet.data.labelled import LabelledImages
-from dnlnet.segmentation.data.sets import DATA_SETS
+from dnlnet.registry import pixel_data_sets
 
 _TEST_SPLITS = ("val", "validation", "test")  # by preference
 
@@ -34,15 +34,15 @@ class LabelledFolder:
 def find_labelled(root: Path, name: str | None) -> LabelledFolder:
     """Return the folder as the data set with this name; by default as the only one that has such folders."""
     if name is not None:
-        return LabelledFolder(find_data_set(DATA_SETS, name), root)
+        return LabelledFolder(find_data_set(pixel_data_sets(), name), root)
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder")
-    fitting = [folder for row in DATA_SETS.values() if _opens(folder := LabelledFolder(row, root))]
+    fitting = [folder for row in pixel_data_sets().values() if _opens(folder := LabelledFolder(row, root))]
     if len(fitting) != 1:
         like = " and ".join(folder.data_set.name for folder in fitting) or "none of the known data sets"
         raise ValueError(
-            f"{root}: looks like {like}; say which it is with --data-set, one of {', '.join(DATA_SETS)} (dnlnet data "
-            "list shows their folders)"
+            f"{root}: looks like {like}; say which it is with --data-set, one of {', '.join(pixel_data_sets())} "
+            "(dnlnet data list shows their folders)"
         )
     return fitting[0]
 

@@ -17,7 +17,7 @@ from dnlnet.data.decoders import Labels
 from dnlnet.data.downloads import is_url
 from dnlnet.data.images import ImageLike, read_image_file, read_pixels, several_images
 from dnlnet.data.inputs import find_images
-from dnlnet.data.labelled import LabelledImages
+from dnlnet.data.labelled import LabelledImages, find_labels
 from dnlnet.data.problems import BadFileError, Problem
 from dnlnet.lens.measure.ground_truth import BOUNDARY_WIDTH, GroundTruth
 from dnlnet.lens.measure.profile import HeadProfile, Profile
@@ -28,9 +28,9 @@ from dnlnet.lens.show.drawable import Drawable
 from dnlnet.lens.show.profile_figure import profile_figure
 from dnlnet.libraries.transformer import Transformer
 from dnlnet.progress import BARS, Progress
+from dnlnet.registry import pixel_data_sets
 from dnlnet.runs.labelled import find_labelled
 from dnlnet.runs.look import AnyModel, load_to_look, looker
-from dnlnet.segmentation.data.sets import DATA_SETS, find_labels
 
 Pixels = NDArray[np.uint8]
 Reader = Callable[[], tuple[Pixels, Labels | None]]
@@ -182,7 +182,7 @@ def _open(
     folder, items = None, list[tuple[str, Reader]]()
     if data is not None:
         recipe = model.file.recipe if isinstance(model, TrainedModel) else None
-        own = recipe.data.name if recipe is not None and recipe.data.name in DATA_SETS else None
+        own = recipe.data.name if recipe is not None and recipe.data.name in pixel_data_sets() else None
         folder = find_labelled(data, data_set or own)
         if not given:
             tested = recipe.data.test if recipe is not None and recipe.data.name == folder.data_set.name else None

@@ -12,13 +12,14 @@ from pydantic import model_validator
 
 from dnlnet.data.catalog import Samples
 from dnlnet.data.classes import Classes
+from dnlnet.data.labelled import find_labels
 from dnlnet.data.validated import validated
 from dnlnet.errors import unknown
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.schema import HubCard, Recipe
 from dnlnet.segmentation.data.check import PixelReport, check_pixels, require_labels
-from dnlnet.segmentation.data.sets import DATA_SETS, find_labels
+from dnlnet.segmentation.data.sets import DATA_SETS
 from dnlnet.segmentation.data.unpacked import unpack_into
 from dnlnet.segmentation.data.views import View
 from dnlnet.segmentation.schema import AnySegmentorModel, Data, Evaluation, Frozen, Loss
@@ -56,8 +57,8 @@ class SegmentationRecipe(Recipe):
     score_files = ("picture",)
     card = HubCard(
         "image-segmentation",
-        "picture.jpg",
-        'model.predict("picture.jpg").overlay()  # (H, W, 3), the classes over the image',
+        "image.jpg",
+        'model.predict("image.jpg").overlay()  # (H, W, 3), the classes over the image',
     )
     sources = SOURCES
 
@@ -90,7 +91,7 @@ class SegmentationRecipe(Recipe):
     def class_count(self) -> int | None:
         """Number of classes of the recipe's data, None if only the data say it."""
         if self.data.name == SCENES:
-            from dnlnet.segmentation.data.scenes import CLASSES
+            from dnlnet.data.scenes import CLASSES
 
             return len(CLASSES)
         return super().class_count
@@ -107,9 +108,9 @@ class SegmentationRecipe(Recipe):
 
     def training_samples(self, run: RunContext, split: str, phase: int = 0) -> Samples:
         """Return random crops of images, or of features while the backbone is frozen."""
+        from dnlnet.data.labelled_samples import SceneSamples, TrainingCrops
+        from dnlnet.data.scenes import CLASSES, HELD_OUT_SEED
         from dnlnet.segmentation.data.features import FeatureCrops
-        from dnlnet.segmentation.data.samples import SceneSamples, TrainingCrops
-        from dnlnet.segmentation.data.scenes import CLASSES, HELD_OUT_SEED
 
         data = self.data
         if data.name == SCENES:
@@ -119,7 +120,7 @@ class SegmentationRecipe(Recipe):
             return SceneSamples(count, data.crop, HELD_OUT_SEED + 1 + run.seed)
         images = self.open(run.data, split)
         self._require_class_weights(images.classes)
-        require_labels(images.require_complete(), run.progress.say)
+        require_labels(images.require_complete(), run.progress)
         run.progress.say(f"{images.name}: {len(images)} images to train on")
         if isinstance(self.model, Frozen) and not self._trains_backbone(phase):
             views, detail = data.feature_views(), self.model.detail is not None
@@ -132,8 +133,8 @@ class SegmentationRecipe(Recipe):
 
     def validation_samples(self, run: RunContext, split: str) -> Samples:
         """Return the images of a split, or their features."""
+        from dnlnet.data.labelled_samples import WholeImages
         from dnlnet.segmentation.data.features import WholeFeatures
-        from dnlnet.segmentation.data.samples import WholeImages
 
         whole = self.test_samples(run.data, split)
         if not isinstance(self.model, Frozen) or not isinstance(whole, WholeImages) or self._trains_backbone():
@@ -143,8 +144,8 @@ class SegmentationRecipe(Recipe):
 
     def test_samples(self, root: Path | None, split: str) -> Samples:
         """Return the whole images of a split."""
-        from dnlnet.segmentation.data.samples import SceneSamples, WholeImages
-        from dnlnet.segmentation.data.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
+        from dnlnet.data.labelled_samples import SceneSamples, WholeImages
+        from dnlnet.data.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
 
         if self.data.name == SCENES:
             _require_scenes(split, "val")

@@ -6,12 +6,12 @@ from torch import Tensor, nn
 
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE, Classes
+from dnlnet.data.labelled_samples import Sample
 from dnlnet.engine.scores import Scores, Table, class_bars
+from dnlnet.lens.measure.confusion import ConfusionMatrix
 from dnlnet.segmentation.data.features import FeatureSample
-from dnlnet.segmentation.data.samples import Sample
 from dnlnet.segmentation.inference import Inference
 from dnlnet.segmentation.losses import SegmentationLoss
-from dnlnet.segmentation.metric import ConfusionMatrix
 
 
 class SegmentationTask:

@@ -1,4 +1,4 @@
-"""Video networks as other programs get them: pixels in, logits and maps out."""
+"""Exportable video networks: pixels in, logits and attention maps out."""
 
 # B batch, K classes, T frames, H, W size of a frame
 
@@ -11,7 +11,7 @@ from dnlnet.export import Axes, Query, WithMaps
 
 
 class ExportableVideo(WithMaps):
-    """Clips (B, 3, T, H, W) to logits (B, K), and for each block the maps of chosen queries (x, y, time)."""
+    """Network from clips (B, 3, T, H, W) to logits (B, K) and each block's maps of queries (x, y, time)."""
 
     takes = Axes("clip", ("batch", 3, "time", "height", "width"))
 
@@ -22,6 +22,6 @@ class ExportableVideo(WithMaps):
         self.pixels, self.frames = pixels, frames
 
     def logits(self, x: Tensor) -> Tensor:
-        """(B, K)."""
+        """Return logits (B, K)."""
         logits: Tensor = self.network(self.pixels.normalised(x))
         return logits

@@ -1,10 +1,11 @@
 """The paper's action recognition network: a slow-only ResNet with attention blocks, and a linear classifier."""
 
-# B batch, T frames, H, W size of a frame, K classes
+# B batch, V views of a video, T frames, H, W size of a frame, K classes
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from dnlnet.attention import insert
@@ -13,6 +14,7 @@ from dnlnet.errors import unknown
 
 # Stage -> residual blocks per attention block; layer2 is res3, layer3 is res4. Five blocks in a ResNet-50.
 _SPACING: Mapping[str, int] = {"layer2": 2, "layer3": 2}
+VIEWS_PER_BATCH = 8
 
 
 class VideoClassifier(nn.Module):
@@ -27,7 +29,6 @@ class VideoClassifier(nn.Module):
         dropout: Dropout probability of the features.
         preset, **options: Settings of the blocks, as for `dnlnet.NonLocalBlock`.
 
-    >>> import torch
     >>> model = VideoClassifier(SlowOnly("slow_only_tiny"), classes=5, variant="dnl", pool=2).eval()
     >>> model(torch.rand(2, 3, 4, 64, 64)).shape
     torch.Size([2, 5])
@@ -86,3 +87,14 @@ def places(backbone: SlowOnly, placement: Mapping[str, Sequence[int]] | None = N
             "pass placement=, or variant=None for no blocks"
         )
     return found
+
+
+def view_logits(network: Callable[[Tensor], Tensor], views: Tensor, views_per_batch: int = VIEWS_PER_BATCH) -> Tensor:
+    """Return the logits (V, K) of the views (V, 3, T, H, W) of a video, computed in batches.
+
+    >>> view_logits(lambda clips: clips.mean(dim=(2, 3, 4)), torch.rand(5, 3, 4, 6, 6), views_per_batch=2).shape
+    torch.Size([5, 3])
+    """
+    if views_per_batch < 1 or not len(views):
+        raise ValueError(f"expected at least 1 view and 1 view per batch, got {len(views)} and {views_per_batch}")
+    return torch.cat([network(batch) for batch in views.split(views_per_batch)])

@@ -1,4 +1,4 @@
-"""What a video network says about one video."""
+"""Prediction with a trained video network."""
 
 # K classes, V views, T frames, H, W size of a frame
 
@@ -22,7 +22,7 @@ from dnlnet.video.data.opening import VideoLike, open_any
 from dnlnet.video.data.samples import views_of
 from dnlnet.video.data.video import Video
 from dnlnet.video.metric import averaged
-from dnlnet.video.views import VIEWS_PER_BATCH, view_logits
+from dnlnet.video.network import VIEWS_PER_BATCH, view_logits
 
 if TYPE_CHECKING:
     from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Action(Drawable):
-    """The classes of a video.
+    """Predicted classes of a video.
 
     Args:
-        scores: (K,), the probability of each class.
-        classes: what they mean.
-        notes: what is wrong with the video although it could be used, such as that it is cut off.
+        scores: Probability of each class, (K,).
+        classes: Names and colours of the classes.
+        notes: Defects of the video, such as being truncated.
 
     >>> from dnlnet.video.data.videos import named_classes
     >>> Action(np.array([0.2, 0.7, 0.1], np.float32), named_classes(["run", "swim", "jump"])).top(2)
@@ -48,12 +48,12 @@ class Action(Drawable):
     notes: Sequence[str] = ()
 
     def top(self, count: int = 5) -> dict[str, float]:
-        """The most confident classes with their probabilities, in falling order."""
+        """Return the most confident classes with their probabilities, highest first."""
         order = np.argsort(-self.scores, kind="stable")[:count]
         return {self.classes.names[index]: round(float(self.scores[index]), 6) for index in order}
 
     def plot(self) -> Figure:
-        """Bars of the most confident classes."""
+        """Plot bars of the most confident classes."""
         best = self.top()
         figure = Figure(figsize=(5, 0.4 + 0.32 * len(best)), layout="constrained")
         axes = figure.subplots()
@@ -70,16 +70,16 @@ class Action(Drawable):
 
 
 class VideoModel:
-    """A trained video network with what is needed to use it.
+    """Trained video network.
 
     Args:
-        network: gives logits (B, K) for normalised clips.
-        classes: what its outputs mean.
-        clip: which frames make a clip.
-        pixels: how clips are normalised.
-        clips, crops, short_side: the views of a video, whose softmax is averaged.
-        views_per_batch: views that the network is given together.
-        device: where the network runs.
+        network: Network from normalised clips to logits (B, K).
+        classes: Classes of its outputs.
+        clip: Sampling of clips.
+        pixels: Normalisation of clips.
+        clips, crops, short_side: Views of a video, over which the softmax is averaged.
+        views_per_batch: Number of views per batch.
+        device: Device of the network.
     """
 
     def __init__(
@@ -100,41 +100,43 @@ class VideoModel:
         self.clips, self.crops, self.short_side = clips, crops, short_side
 
     def predict(self, video: VideoLike, *, rate: float = FOLDER_RATE) -> Action:
-        """The class of a video: a file, a URL, a folder of frames, or frames (T, H, W, 3) in memory.
+        """Classify a video.
 
-        `rate` is that of frames which are no video file, in frames per second.
+        Args:
+            video: File, URL, folder of frames, or frames (T, H, W, 3) in memory.
+            rate: Frames per second of a folder or of frames in memory.
         """
         return self.predict_views(*self.views(video, rate))
 
     def views(self, video: VideoLike, rate: float = FOLDER_RATE) -> tuple[Tensor, list[str]]:
-        """(V, 3, T, H, W) of 0..255, the views of a video; and what is wrong with it although it can be used."""
+        """Return the views of a video, (V, 3, T, H, W) in 0..255, and its defects."""
         with open_any(video, rate) as opened:
             views = views_of(opened, self.clip, self.clips, self.crops, self.short_side)
             return views, list(opened.notes)
 
     @torch.inference_mode()
     def predict_views(self, views: Tensor, notes: Sequence[str] = ()) -> Action:
-        """The class of the video that these are views of."""
+        """Classify a video by its views."""
         logits = view_logits(lambda some: self.network(self.normalised(some)), views, self.views_per_batch)
         return Action(averaged(logits).cpu().numpy(), self.classes, notes)
 
     def frames(self, video: Video) -> NDArray[np.uint8]:
-        """(T, H, W, 3), the frames of the clip in the middle of a video, whole, as the network looks at them."""
+        """Return the frames of the middle clip of a video, resized but not cropped, (T, H, W, 3)."""
         start = float(self.clip.spread_starts(1, video.duration)[0])
         return video.frames(self.clip.times(start, video.duration), self.short_side)
 
     def normalised(self, clips: Tensor) -> Tensor:
-        """(B, 3, T, H, W) of 0..255 as the network takes them."""
+        """Normalise clips (B, 3, T, H, W) in 0..255."""
         return self.pixels.normalised(clips.to(self.device))
 
     def outputs(self) -> "VideoOutputs":
-        """Return the writer of files of predictions."""
+        """Return the writer of predictions."""
         from dnlnet.video.outputs import VideoOutputs
 
         return VideoOutputs(self)
 
     def attend(self, models: Mapping[str, Any], request: "AttendRequest") -> "AttendResult":
-        """Show what models, of which this is one, attend to in the clip in the middle of each video."""
+        """Show the attention of several models, including this one, in the middle clip of each video."""
         from dnlnet.video.attend_clips import attend_clips
 
         return attend_clips(models, request)

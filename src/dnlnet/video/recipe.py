@@ -1,6 +1,6 @@
-"""The video recipe: what it trains on, learns, scores and exports.
+"""Recipe of action recognition.
 
-Recipes and data sets are known without torch; methods import what needs it.
+Recipes and data sets load without torch; methods import it when needed.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class VideoRecipe(Recipe):
-    """Classes of videos."""
+    """Recipe for classifying videos."""
 
     task: Literal["video"] = "video"
     model: VideoClassifierModel
@@ -73,7 +73,7 @@ class VideoRecipe(Recipe):
         return self.data.frames, self.evaluation.short_side, self.evaluation.short_side
 
     def build(self, classes: int, *, pretrained: bool = True, progress: Progress = SILENT) -> "nn.Module":
-        """Build the network; weights are inflated into its backbone before the blocks are put there.
+        """Build the network. Weights are inflated into its backbone before the blocks are inserted.
 
         >>> import torch
         >>> from dnlnet.registry import find_recipe
@@ -89,10 +89,10 @@ class VideoRecipe(Recipe):
         from dnlnet.video.data.samples import TrainingClips
 
         if run.unpacked is not None:
-            raise ValueError("--unpack is for crops of labelled images; of videos only the needed frames are decoded")
+            raise ValueError("--unpack is for crops of labelled images; only the needed frames of videos are decoded")
         data = self.data
         videos = self.open(run.data, split)
-        missing = f"; {len(videos.missing)} listed videos are not there" if videos.missing else ""
+        missing = f"; {len(videos.missing)} listed videos are missing" if videos.missing else ""
         run.progress.say(f"{videos.name}: {len(videos)} videos to train on{missing}")
         return TrainingClips(videos, data.clip(), data.short_sides, data.crop, data.flip, run.seed)
 
@@ -104,13 +104,13 @@ class VideoRecipe(Recipe):
         return TestViews(self.open(root, split), self.data.clip(), views.clips, views.crops, views.short_side)
 
     def training_task(self, classes: Classes, run: RunContext, validation: Samples | None = None) -> "VideoTask":
-        """Return the loss and the metric; videos that cannot be read are reported."""
+        """Return the task, which reports unreadable videos."""
         from dnlnet.video.task import VideoTask
 
         return VideoTask(classes, self.data.pixels(), self.evaluation.views_per_batch, run.progress)
 
     def predictor(self, network: "nn.Module", classes: Classes, device: "torch.device | str" = "cpu") -> "VideoModel":
-        """Return what classifies videos as the recipe says."""
+        """Return the predictor, which uses the views of the recipe."""
         from dnlnet.video.predictor import VideoModel
 
         views = self.evaluation
@@ -127,7 +127,7 @@ class VideoRecipe(Recipe):
         )
 
     def exportable(self, network: "nn.Module", *, queries: "Sequence[Query]" = ()) -> "ExportableVideo":
-        """Return the network as other programs get it, with the attention maps of these queries."""
+        """Return the exportable network, with the attention maps of these queries."""
         from dnlnet.video.export import ExportableVideo
 
         side = self.evaluation.short_side

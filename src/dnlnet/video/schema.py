@@ -1,4 +1,4 @@
-"""Parts of a video recipe: network, data and evaluation."""
+"""Model, data and evaluation settings of video recipes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dnlnet.backbones import SlowOnly
     from dnlnet.video.network import VideoClassifier
 
-_IMAGE_NETWORKS = {"slow_only_r50": "resnet50", "slow_only_r101": "resnet101"}  # whose weights they are inflated from
+_IMAGE_NETWORKS = {"slow_only_r50": "resnet50", "slow_only_r101": "resnet101"}  # sources of inflated weights
 MOST_SEEN = 2**30  # pixels in all views of a video; 30 views of Kinetics have 2^24
 
 
@@ -32,7 +32,7 @@ class VideoClassifierModel(BackboneModel):
     dropout: FractionBelowOne = 0.5
 
     def build(self, classes: int, pretrained: bool, progress: Progress) -> "VideoClassifier":
-        """Build the network for so many classes."""
+        """Build the network."""
         from dnlnet.backbones import SlowOnly
         from dnlnet.video.network import VideoClassifier
 
@@ -56,7 +56,7 @@ class VideoClassifierModel(BackboneModel):
             progress.say(f"{source}: {load_weights(backbone, Path(source))}")
             return
         if self.backbone not in _IMAGE_NETWORKS:
-            raise ValueError(f"{self.backbone} has no ImageNet weights; give a file, or none with model.weights=null")
+            raise ValueError(f"{self.backbone} has no ImageNet weights; give a file or set model.weights=null")
         image = Backbone(_IMAGE_NETWORKS[self.backbone], 32, pretrained=True)
         backbone.load_state_dict(inflate(image.body.state_dict(), backbone))
 

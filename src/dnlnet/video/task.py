@@ -1,4 +1,4 @@
-"""Action recognition as a task: how a batch of clips becomes a loss, and the views of a video a score."""
+"""Training loss and scores of action recognition."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,17 +13,17 @@ from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.progress import SILENT, Progress
 from dnlnet.video.data.samples import ClipBatch, ViewBatch
 from dnlnet.video.metric import TopK, averaged
-from dnlnet.video.views import VIEWS_PER_BATCH, view_logits
+from dnlnet.video.network import VIEWS_PER_BATCH, view_logits
 
 
 class VideoTask:
-    """What is to be learnt: the class of a video.
+    """Task of classifying videos.
 
     Args:
-        classes: of the videos.
-        pixels: how clips are normalised.
-        views_per_batch: views that the network is given together.
-        progress: told of every video that cannot be read, or only in part, once.
+        classes: Classes of the videos.
+        pixels: Normalisation of clips.
+        views_per_batch: Number of views per batch in testing.
+        progress: Observer, which is told once of each unreadable or damaged video.
     """
 
     def __init__(
@@ -38,19 +38,19 @@ class VideoTask:
         self.damaged: set[Path] = set()
 
     def losses(self, model: nn.Module, batch: ClipBatch) -> Mapping[str, Tensor]:
-        """Cross-entropy of the clips' classes."""
+        """Return the cross-entropy of the clips' classes."""
         for reason in batch.skipped:
             if reason not in self.unreadable:
                 self.unreadable.add(reason)
-                self.progress.say(f"left out ({len(self.unreadable)} so far): {reason}")
+                self.progress.say(f"skipped ({len(self.unreadable)} so far): {reason}")
         for note in batch.notes:
             if note.path not in self.damaged:
                 self.damaged.add(note.path)
-                self.progress.say(f"used all the same ({len(self.damaged)} so far): {note}")
+                self.progress.say(f"used although damaged ({len(self.damaged)} so far): {note}")
         return {"loss": F.cross_entropy(model(self.pixels.normalised(batch.clip)), batch.label)}
 
     def score(self, model: nn.Module, batch: ViewBatch, metric: TopK) -> None:
-        """Average the softmax over the views of each video, and count it; one that cannot be read does not count."""
+        """Average the softmax over the views of each video and count the video unless it is unreadable."""
         metric.note([str(note) for note in batch.notes])
         for views, label, problem in zip(batch.views, batch.label, batch.problem, strict=True):
             if problem is not None:
@@ -60,20 +60,20 @@ class VideoTask:
             metric.update(averaged(logits)[None], label[None])
 
     def metric(self) -> TopK:
-        """Nothing counted yet."""
+        """Return an empty metric."""
         return TopK(len(self.classes))
 
     def details(self, metric: TopK) -> dict[str, Any]:
-        """The share of each class's videos that were recognised, and how many could not be read."""
+        """Return the top-1 accuracy of each class, and the number of unreadable videos."""
         by_class = dict(zip(self.classes.names, metric.class_scores(), strict=True))
         return {"by_class": by_class, "unreadable": len(metric.skipped)}
 
     def names(self, batch: ClipBatch) -> Sequence[str]:
-        """The files that a batch comes from."""
+        """Return the files of a batch."""
         return batch.name
 
     def summarize(self, metric: TopK, title: str) -> Scores:
-        """Return top-1 and top-5 accuracy over all views of a video, and the first of each class."""
+        """Return top-1 and top-5 accuracy, and top-1 accuracy of each class."""
         by_class = dict(zip(self.classes.names, metric.class_scores(), strict=True))
         values = metric.scores()
         caption = ", ".join([*(f"{name} {value:.4f}" for name, value in values.items()), f"{metric.count} videos"])

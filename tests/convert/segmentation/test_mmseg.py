@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 import dnlnet
-from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import read_model_file
+from dnlnet.artifacts.weights import load_network
 from dnlnet.convert import Converted, convert
 from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import ForeignCheckpoint

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import read_model_file
+from dnlnet.artifacts.weights import load_network
 from dnlnet.convert import convert
 from dnlnet.convert.family import ForeignCheckpoint
 from dnlnet.convert.segmentation.mmseg import FAMILY

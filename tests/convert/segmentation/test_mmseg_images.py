@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import dnlnet
-from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import read_model_file
+from dnlnet.artifacts.weights import load_network
 from dnlnet.convert import convert
 from dnlnet.convert.family import ForeignCheckpoint
 from dnlnet.convert.segmentation.mmseg import FAMILY

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import read_model_file
+from dnlnet.artifacts.weights import load_network
 from dnlnet.backbones.pixels import CAFFE_MEAN, DEVIATION, MEAN
 from dnlnet.convert import Converted, convert
 from dnlnet.convert.checking import match_network

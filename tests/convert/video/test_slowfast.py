@@ -11,8 +11,8 @@ import torch.nn.functional as F
 import yaml
 from torch import Tensor
 
-from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import read_model_file
+from dnlnet.artifacts.weights import load_network
 from dnlnet.convert import convert
 from dnlnet.convert.checking import match_network
 from dnlnet.convert.family import Converted, ForeignCheckpoint

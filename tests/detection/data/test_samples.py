@@ -6,10 +6,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from coco_trees import HIGH, WIDE, annotation, coco_tree, rectangle, write_coco
+from dnlnet.data.labelled_samples import Draw
 from dnlnet.detection.data.coco import open_coco, open_coco_file
 from dnlnet.detection.data.objects import InstanceImages
-from dnlnet.detection.data.samples import InstanceSample, TrainingInstances, WholeInstances, resized_size
-from dnlnet.segmentation.data.samples import Draw
+from dnlnet.detection.data.samples import InstanceSample, TestInstances, TrainingInstances, resized_size
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_groups_are_wide_and_high(images: InstanceImages) -> None:
 
 
 def test_evaluation_has_every_image_with_its_own_size(images: InstanceImages) -> None:
-    data = WholeInstances(images, 80, 110)
+    data = TestInstances(images, 80, 110)
     assert len(data) == 3
     sample = data[1]
     assert (sample.image.shape, sample.image.dtype) == ((3, 110, 73), torch.uint8)
@@ -146,7 +146,7 @@ def test_invalid_arguments_and_missing_files_are_refused(images: InstanceImages,
     with pytest.raises(ValueError, match=r"long_side .*800, got 700"):
         TrainingInstances(images, 800, 700)
     with pytest.raises(ValueError, match=r"short_side .*1 pixel"):
-        WholeInstances(images, 0)
+        TestInstances(images, 0)
     (tmp_path / "train2017" / "000000000008.png").unlink()
     with pytest.raises(ValueError, match=r"000000000008\.png: no such file"):
         TrainingInstances(open_coco(tmp_path, "train2017"))
@@ -157,7 +157,7 @@ def test_data_without_objects_is_refused(tmp_path: Path) -> None:
     images = open_coco_file(write_coco(tmp_path / "mine.json", tmp_path, {7: WIDE}, [crowd]), tmp_path)
     with pytest.raises(ValueError, match="mine has no object"):
         TrainingInstances(images)
-    assert len(WholeInstances(images)) == 1
+    assert len(TestInstances(images)) == 1
 
 
 def test_real_coco_gives_samples(real_data: Path) -> None:

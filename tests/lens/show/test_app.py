@@ -24,8 +24,8 @@ import torch
 from PIL import Image
 
 import dnlnet
-from dnlnet.artifacts.load import load_network
 from dnlnet.artifacts.model_file import write_model_file
+from dnlnet.artifacts.weights import load_network
 from dnlnet.data.classes import Classes
 from dnlnet.lens.show.app import Explorer, launch
 from trees import truncate, write_image

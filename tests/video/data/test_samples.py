@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from dnlnet.backbones.pixels import Pixels
-from dnlnet.segmentation.data.samples import Draw
+from dnlnet.data.labelled_samples import Draw
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.opening import open_video
 from dnlnet.video.data.samples import ClipSample, TestViews, TrainingClips, crop_places
@@ -16,6 +16,7 @@ from dnlnet.video.data.video import Video
 from dnlnet.video.data.video_folder import video_folder
 from dnlnet.video.data.videos import LabelledVideos, VideoEntry, find_existing, named_classes
 from dnlnet.video.task import VideoTask
+from observer import Recorder
 from trees import truncate, write_image
 from video_trees import SIZE, moving_shapes, numbered_frame, shown_number, write_frames, write_sound, write_video
 
@@ -132,14 +133,15 @@ def test_a_truncated_video_is_used_and_reported(tmp_path: Path) -> None:
     for notes in (view_batch.notes, clip_batch.notes):
         assert [bool(re.match(fact, str(note))) for note in notes] == [True], notes
 
-    told: list[str] = []
-    task = VideoTask(videos.classes, Pixels(), report=told.append)
+    recorder = Recorder()
+    task = VideoTask(videos.classes, Pixels(), progress=recorder)
     network = torch.nn.Sequential(torch.nn.AdaptiveAvgPool3d(1), torch.nn.Flatten(), torch.nn.Linear(3, 2))
     metric = task.metric()
     for _ in range(2):
         task.losses(network, clip_batch)
     task.score(network, view_batch, metric)
-    assert told == [f"used all the same (1 so far): {clip_batch.notes[0]}"]
+    assert len(recorder.said) == 1
+    assert recorder.said[0].endswith(f": {clip_batch.notes[0]}")
     assert (metric.count, metric.notes) == (2, [str(view_batch.notes[0])])
 
 

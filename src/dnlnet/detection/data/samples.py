@@ -35,7 +35,7 @@ class InstanceBatch(NamedTuple):
     name: list[str]
 
 
-class WholeSample(NamedTuple):
+class TestSample(NamedTuple):
     """An image without its objects."""
 
     image: Tensor  # (3, H, W) in 0..255
@@ -44,7 +44,7 @@ class WholeSample(NamedTuple):
     name: str  # path of the file
 
 
-class WholeBatch(NamedTuple):
+class TestBatch(NamedTuple):
     """The samples of a test batch."""
 
     image: list[Tensor]
@@ -115,7 +115,7 @@ class TrainingInstances(ImageSamples[InstanceImages, InstanceSample]):
         return InstanceBatch(*map(list, zip(*samples, strict=True)))
 
 
-class WholeInstances(ImageSamples[InstanceImages, WholeSample]):
+class TestInstances(ImageSamples[InstanceImages, TestSample]):
     """All images, including those without objects, resized as for training.
 
     Args:
@@ -124,25 +124,27 @@ class WholeInstances(ImageSamples[InstanceImages, WholeSample]):
         long_side: Maximum length of the longer side.
     """
 
+    __test__ = False  # tells pytest that this is not a class of tests
+
     def __init__(self, images: InstanceImages, short_side: int = 800, long_side: int = 1333) -> None:
         _require_sides((short_side,), long_side)
         super().__init__(images.require_complete())
         self.short_side, self.long_side = short_side, long_side
 
-    def __getitem__(self, index: int) -> WholeSample:
+    def __getitem__(self, index: int) -> TestSample:
         image = self.images.images[index]
         size = resized_size(image.size, self.short_side, self.long_side)
         pixels = resized_image(self.images.pixels(index), size)
-        return WholeSample(_to_tensor(pixels), image.id, image.size, str(image.path))
+        return TestSample(_to_tensor(pixels), image.id, image.size, str(image.path))
 
     @staticmethod
-    def collate(samples: Sequence[WholeSample]) -> WholeBatch:
+    def collate(samples: Sequence[TestSample]) -> TestBatch:
         """Combine samples into a batch, as the `collate_fn` of a loader.
 
-        >>> WholeInstances.collate([WholeSample(torch.zeros(3, 1, 2), 7, (1, 2), "a.jpg")]).size
+        >>> TestInstances.collate([TestSample(torch.zeros(3, 1, 2), 7, (1, 2), "a.jpg")]).size
         [(1, 2)]
         """
-        return WholeBatch(*map(list, zip(*samples, strict=True)))
+        return TestBatch(*map(list, zip(*samples, strict=True)))
 
 
 def resized_size(size: HeightWidth, short_side: int, long_side: int) -> HeightWidth:

@@ -3,7 +3,7 @@
 # K classes
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -100,11 +100,11 @@ class PixelReport:
 
 
 def check_pixels(images: LabelledImages, progress: Progress = SILENT) -> PixelReport:
-    """Read all files; a bad one becomes a problem of the report and does not stop it.
+    """Read all files. Problems go into the report and do not stop the check.
 
     Args:
-        images: what to read.
-        progress: Observer of the pairs.
+        images: Images to check.
+        progress: Observer of the images.
 
     >>> from pathlib import Path
     >>> from dnlnet.data.decoders import index_labels
@@ -170,16 +170,16 @@ def _read(images: LabelledImages, index: int) -> _Found:
     return _Found(None if image is None else image.size, pixels, problems, image_turned, mask_turned)
 
 
-def require_labels(images: LabelledImages, report: Callable[[str], None] = lambda _: None) -> None:
-    """Fail if there is nothing to learn: one class alone, or no labelled pixel. If one class occurs alone, say so.
+def require_labels(images: LabelledImages, progress: Progress = SILENT) -> None:
+    """Raise if there is only one class or no labelled pixel, and report it if only one class occurs.
 
-    Label files are read until two classes are found, which most often is one file.
+    Label files are read until two classes are found, usually in the first file.
     """
     names = images.classes.names
     if len(names) < 2:
         raise ValueError(
-            f"{images.name}: {names[0]!r} is the only class, so that there is nothing to tell apart; name the rest "
-            "as well, such as names: [background, ...]"
+            f"{images.name}: {names[0]!r} is the only class, so there is nothing to learn; name the rest as well, "
+            "such as names: [background, ...]"
         )
     seen: set[int] = set()
     for index in range(len(images)):
@@ -187,6 +187,6 @@ def require_labels(images: LabelledImages, report: Callable[[str], None] = lambd
         if len(seen) > 1:
             return
     if not seen:
-        raise ValueError(f"{images.name}: no pixel of {len(images)} label files is labelled; all of them are ignored")
+        raise ValueError(f"{images.name}: no pixel of {len(images)} label files is labelled; all are ignored")
     only = names[seen.pop()]
-    report(f"{images.name}: {only!r} is the only class in {len(images)} label files: there is nothing to tell apart")
+    progress.say(f"{images.name}: {only!r} is the only class in {len(images)} label files: there is nothing to learn")

@@ -1,10 +1,6 @@
 """The data sets with a class for each pixel, by name."""
 
-from collections.abc import Iterable
-from pathlib import Path
-
 from dnlnet.data.catalog import DataSet, found_or_train
-from dnlnet.data.decoders import Labels
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.segmentation.data import ade20k, camvid, cityscapes, folder, oxford_pets, pascal_context
 
@@ -75,17 +71,3 @@ DATA_SETS: dict[str, DataSet[LabelledImages]] = {
         ),
     )
 }
-
-
-def find_labels(splits: Iterable[LabelledImages], picture: Path) -> Labels | None:
-    """The labels of a picture that is a file of one of these splits; None if it is not.
-
-    >>> find_labels([], Path("a.png")) is None
-    True
-    """
-    wanted = picture.resolve()
-    for images in splits:
-        for index, pair in enumerate(images.pairs):
-            if pair.image.name == wanted.name and pair.image.resolve() == wanted:
-                return images.decoded(index, images.open(index)[1])
-    return None

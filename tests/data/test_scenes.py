@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from dnlnet.segmentation.data.scenes import CLASSES, Scenes, scene
+from dnlnet.data.scenes import CLASSES, Scenes, scene
 
 
 def test_image_and_labels_have_the_promised_form() -> None:

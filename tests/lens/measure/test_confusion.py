@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dnlnet.segmentation.metric import ConfusionMatrix
+from dnlnet.lens.measure.confusion import ConfusionMatrix
 
 
 def matrix_of(prediction: Tensor, labels: Tensor, classes: int) -> ConfusionMatrix:

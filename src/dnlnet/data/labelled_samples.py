@@ -13,8 +13,8 @@ from dnlnet.data.fingerprint import Listed
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.data.problems import BadFileError
 from dnlnet.data.samples import ImageSamples, require_seed
+from dnlnet.data.scenes import CLASSES, Scenes
 from dnlnet.data.transforms import Augmentation
-from dnlnet.segmentation.data.scenes import CLASSES, Scenes
 
 
 class Draw(NamedTuple):

@@ -6,11 +6,11 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
+from dnlnet.data.labelled_samples import Draw, SceneSamples, TrainingCrops, WholeImages
 from dnlnet.data.problems import BadFileError
+from dnlnet.data.scenes import Scenes
 from dnlnet.data.transforms import Augmentation
 from dnlnet.segmentation.data.camvid import camvid
-from dnlnet.segmentation.data.samples import Draw, SceneSamples, TrainingCrops, WholeImages
-from dnlnet.segmentation.data.scenes import Scenes
 from dnlnet.segmentation.data.unpacked import unpack_into
 from trees import camvid_tree, write_image, write_labels
 

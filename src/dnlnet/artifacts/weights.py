@@ -1,0 +1,76 @@
+"""Weights of model files, checked against the network of their recipe."""
+
+import warnings
+from collections.abc import Sequence
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from dnlnet.artifacts.model_file import ModelFile, read_header
+from dnlnet.layout import convert_to_channels_last
+
+_FLOATS = ("F16", "BF16", "F32", "F64")  # names in safetensors
+
+
+def load_network(model: ModelFile) -> nn.Module:
+    """Load the network of a model file as it was trained.
+
+    Raises if the tensors are not those of the network, and warns about values that are not finite.
+    """
+    problem = weights_problem(model)
+    if problem is not None:
+        raise ValueError(f"{model.path}: {problem}")
+    network = model.recipe.build(len(model.classes), pretrained=False)
+    state = load_file(model.path)
+    not_finite = [name for name, tensor in state.items() if not tensor.isfinite().all()]
+    if not_finite:
+        warnings.warn(
+            f"{model.path}: {len(not_finite)} of {len(state)} tensors hold values that are not finite "
+            f"({_few(not_finite)}); its predictions are meaningless",
+            stacklevel=2,
+        )
+    network.load_state_dict(state)
+    return network
+
+
+def load_for_inference(model: ModelFile) -> nn.Module:
+    """Load the network of a model file in evaluation mode, with folded batch norms and channels-last memory.
+
+    It is the same function up to rounding, in the form that is fastest without compiling (`dnlnet bench predict`).
+    """
+    return convert_to_channels_last(model.recipe.fold(load_network(model).eval()))
+
+
+def weights_problem(model: ModelFile) -> str | None:
+    """Return why the tensors of a model file are not those of its recipe's network, or None.
+
+    Only the header of the file is read, and the network takes no memory.
+    """
+    try:
+        with torch.device("meta"):
+            network = model.recipe.build(len(model.classes), pretrained=False)
+    except ValueError as error:
+        return f"its recipe describes no network: {error}"
+    own: dict[str, Tensor] = network.state_dict()
+    _, kinds = read_header(model.path)
+    missing = [name for name in own if name not in kinds]
+    unknown = [name for name in kinds if name not in own]
+    other = [
+        f"{name} is {shape} of {dtype}, expected {tuple(own[name].shape)}"
+        for name, (shape, dtype) in kinds.items()
+        if name in own and (shape != tuple(own[name].shape) or (dtype in _FLOATS) != own[name].is_floating_point())
+    ]
+    parts = [
+        f"{what} {_few(names)}"
+        for what, names in (("missing", missing), ("unexpected", unknown), ("wrong shape or type:", other))
+        if names
+    ]
+    if not parts:
+        return None
+    kind = f"{model.recipe.model.variant or 'baseline'} network of its recipe for {len(model.classes)} classes"
+    return f"its tensors are not those of the {kind}: {'; '.join(parts)}"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
