@@ -1,4 +1,4 @@
-"""Views of a transformer's layers and heads: the selected ones, or a few where all are too many."""
+"""Views of a transformer's layers and heads: the chosen ones, or a few of many."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,10 +24,10 @@ def layer_views(title: str, captured: Captured, choice: LayerChoice) -> list[Att
 
 
 def with_few_layers(image: AttendedImage, most: int, most_layers: int | None = None) -> AttendedImage:
-    """Keep views of layers spread over the depth of each transformer, including the last.
+    """Return the image with views of a few layers spread over the depth of each model, including the last.
 
     Args:
-        image: Image with views of all layers. Views of dnlnet's own blocks all stay.
+        image: Image with views of all layers. Views of our blocks all stay.
         most: Maximum number of views, unless a single layer has more.
         most_layers: Maximum number of layers per model.
     """
@@ -48,7 +48,7 @@ def with_few_layers(image: AttendedImage, most: int, most_layers: int | None = N
 
 
 def left_out(views: Sequence[AttentionView], shown: Sequence[AttentionView]) -> str:
-    """Say which layers and heads of transformers are shown and how to see the others; empty if all are shown."""
+    """Describe the layers and heads that are not shown, and how to see them; empty if all are."""
     sentences = []
     for model in dict.fromkeys(view.place.model for view in views if view.place is not None):
         every, some = (
