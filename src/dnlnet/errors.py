@@ -68,7 +68,7 @@ def load_extra(module: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
-        raise ModuleNotFoundError(_missing(package, extra), name=package) from None
+        raise missing_package(package, extra) from None
 
 
 def require_package(module: str, extra: str) -> None:
@@ -79,11 +79,17 @@ def require_package(module: str, extra: str) -> None:
     ModuleNotFoundError: no_such_package is not installed; install it with: pip install "dnlnet[detection]"
     """
     if find_spec(module) is None:
-        raise ModuleNotFoundError(_missing(module, extra), name=module)
+        raise missing_package(module, extra)
 
 
-def _missing(package: str, extra: str) -> str:
-    return f'{package} is not installed; install it with: pip install "dnlnet[{extra}]"'
+def missing_package(package: str, extra: str | None = None) -> ModuleNotFoundError:
+    """Return an error that says how to install a package of an extra, or one of those that dnlnet always needs.
+
+    >>> str(missing_package("timm"))
+    'timm is not installed; install it with: pip install dnlnet'
+    """
+    target = "dnlnet" if extra is None else f'"dnlnet[{extra}]"'
+    return ModuleNotFoundError(f"{package} is not installed; install it with: pip install {target}", name=package)
 
 
 def is_out_of_memory(error: Exception) -> bool:

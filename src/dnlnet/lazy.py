@@ -1,24 +1,54 @@
-"""Names of a package that are imported on first use, so that `dnlnet --help` does not wait for torch."""
+"""Imports at first use, so that nobody waits for torch, or needs a package, without using it."""
 
-from collections.abc import Callable, Mapping
+import ast
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from dnlnet.errors import missing_package
 
-def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package whose names are in these modules, given with spaces between them.
+_PROVIDERS: dict[str, str] = {}
 
-    >>> importer("a", {"math": "sqrt floor"})("floor")(2.5)
-    2
-    >>> importer("a", {"math": "sqrt floor"})("root")
-    Traceback (most recent call last):
-    AttributeError: module 'a' has no attribute 'root'
+
+def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package whose names its stub, `__init__.pyi`, imports.
+
+    Type checkers read the same stub, so that each name is declared once.
     """
-    places = {name: module for module, names in modules.items() for name in names.split()}
+    stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
+    places = {name.name: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for name in node.names}
+    names = sorted(places)
 
     def find(name: str) -> Any:
         if name in places:
-            return getattr(import_module(places[name]), name)
+            return getattr(_load(str(places[name])), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return find
+    return find, names.copy, names
+
+
+def provide(name: str, module: str) -> None:
+    """Register the module whose `name` a lower layer gets from `provided`."""
+    _PROVIDERS[name] = module
+
+
+def provided(name: str) -> Any:
+    """Import what a higher layer provides under this name.
+
+    >>> provide("floor", "math")
+    >>> provided("floor")(2.5)
+    2
+    """
+    return getattr(_load(_PROVIDERS[name]), name)
+
+
+def _load(module: str) -> ModuleType:
+    """Import a module; the error names the package to install if one that dnlnet needs is missing."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("dnlnet") or not str(error).startswith("No module named"):
+            raise
+        raise missing_package(error.name.partition(".")[0]) from None

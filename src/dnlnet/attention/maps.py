@@ -3,6 +3,7 @@
 # B batch, Q chosen queries, M key positions, S spatial sizes of the key map (L, H x W or T x H x W)
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 from operator import index
@@ -15,6 +16,7 @@ from dnlnet.attention.operator import attend
 from dnlnet.attention.spec import Centring, Variant
 from dnlnet.attention.terms import Embeddings, Logits, coupled_logits, pairwise_logits, unary_logits
 from dnlnet.errors import shown
+from dnlnet.lazy import provided
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,14 +70,14 @@ class AttentionMaps:
         """Write the figure as PNG, PDF or whatever the name's suffix says."""
         self._drawn(over).save(path)
 
-    def _repr_png_(self) -> bytes:
-        return self._drawn()._repr_png_()
+    def _repr_png_(self) -> bytes | None:
+        with suppress(ModuleNotFoundError):  # without matplotlib, a notebook shows the text
+            return self._drawn()._repr_png_()
+        return None
 
     def _drawn(self, over: Any = None) -> "DrawableMaps":
-        # Loaded when somebody asks for a figure: nothing else in this package needs more than torch.
-        from dnlnet.lens.show.map_figure import DrawableMaps
-
-        return DrawableMaps(self, over)
+        drawable: DrawableMaps = provided("DrawableMaps")(self, over)
+        return drawable
 
 
 @dataclass(frozen=True, repr=False)
