@@ -60,7 +60,7 @@ def recipe_of(text: str | None, name: str = "a.pth", state: State = STATE) -> Se
 def their_pixels(
     image: np.ndarray, rgb: bool = True, mean: list[float] | None = None, std: list[float] | None = None
 ) -> Tensor:
-    """SegDataPreProcessor: colours are read blue first and reversed on request; mean and std are in the final order."""
+    """SegDataPreProcessor: colours are read blue first and reversed on request; mean and std are in that order."""
     blue_first = torch.from_numpy(image.copy()).permute(2, 0, 1).flip(0).double()
     x = blue_first.flip(0) if rgb else blue_first
     if mean is not None and std is not None:
