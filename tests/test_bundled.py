@@ -1,4 +1,4 @@
-"""The models that the package carries: what their cards say is measured again."""
+"""Bundled models: the measurements on their cards are repeated."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def test_the_command_lists_the_box_and_prints_a_card(tmp_path: Path) -> None:
 
 def test_a_file_or_run_of_the_same_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("street").mkdir()  # a folder with photographs, say
+    Path("street").mkdir()  # such as a folder of images
     assert find_model("street") == MODELS["street"].file
     Path("street/best.safetensors").touch()
     assert find_model("street") == Path("street/best.safetensors")
@@ -101,12 +101,12 @@ def test_imagenet_weights_of_mobilenet_need_no_network(monkeypatch: pytest.Monke
     assert said == ["mobilenetv2: ImageNet weights that dnlnet carries: 306 tensors loaded"]
     own = backbone.state_dict()["body.conv_stem.weight"]
     street = build_backbone(model.model_copy(update={"weights": "street"}), 32, weights=True)
-    assert not torch.equal(own, street.state_dict()["body.conv_stem.weight"])  # they were trained on
+    assert not torch.equal(own, street.state_dict()["body.conv_stem.weight"])  # training has changed them
 
 
 @needs_camvid
 def test_the_weights_in_the_box_are_those_of_their_source() -> None:
-    """The file that they were taken from, with its own names, read by torch alone."""
+    """Return the original weights, with their own names, read with torch alone."""
     assert CAMVID is not None
     source = CAMVID.parent / "weights" / "mobilenet_v2_imagenet_features_fp16.pth"
     expected = torch.load(source, weights_only=True)

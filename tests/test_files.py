@@ -41,7 +41,7 @@ def test_a_file_may_be_read_by_those_whom_the_umask_allows(umask: int, mode: int
     try:
         with atomic_write(tmp_path / "weights") as temporary:
             temporary.write_text("x")
-            temporary.chmod(0o600)  # as safetensors does
+            temporary.chmod(0o600)  # like safetensors
     finally:
         os.umask(before)
     assert (tmp_path / "weights").stat().st_mode & 0o777 == mode
@@ -73,7 +73,7 @@ def test_a_name_may_be_as_long_as_the_file_system_allows(name: str, tmp_path: Pa
 def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> None:
     for _ in range(2):
         kill(start(WRITER, tmp_path / "a.txt"))
-    assert len(names(tmp_path)) == 1  # the second took the place of the first
+    assert len(names(tmp_path)) == 1  # the second writer took over the folder of the first
     with atomic_write(tmp_path / "a.txt") as temporary:
         temporary.write_text("new")
     assert names(tmp_path) == ["a.txt"]
@@ -151,7 +151,7 @@ def test_a_full_disk_is_one_sentence_that_names_the_file(
         write()
     assert str(raised.value) == (f"{tmp_path / 'a.bin'}: could not be written: {expected}; fix that and try again")
     assert (errno.errorcode[raised.value.errno or 0], raised.value.strerror) == (code, expected)
-    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)  # as a process passes it on
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)  # as between processes
     assert names(tmp_path) == []
 
 

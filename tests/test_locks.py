@@ -38,7 +38,7 @@ sys.stdin.read()
         acquire_lock(path)
     owner.kill()
     owner.wait()
-    release_lock(acquire_lock(path))  # the child, which waits for the end of its input, does not hold it
+    release_lock(acquire_lock(path))  # the child still runs, and does not hold it
     owner.communicate()
 
 

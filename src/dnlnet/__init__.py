@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dnlnet.runs.evaluate import evaluate as evaluate
     from dnlnet.runs.export import export as export
     from dnlnet.runs.predict import predict as predict
+    from dnlnet.runs.study_report import study as study
     from dnlnet.runs.train import train as train
 
 # Imported when first used, so that `dnlnet --help` need not wait for torch.
@@ -56,6 +57,7 @@ _MODULES = {
     "dnlnet.runs.evaluate": "evaluate",
     "dnlnet.runs.export": "export",
     "dnlnet.runs.predict": "predict",
+    "dnlnet.runs.study_report": "study",
     "dnlnet.runs.train": "train",
     "dnlnet.registry": "create_model find_recipe list_recipes register_backbone register_data_set register_task",
 }

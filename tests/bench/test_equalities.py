@@ -1,4 +1,4 @@
-"""`dnlnet verify --device`: what it finds right, wrong, crashed, and not there."""
+"""`dnlnet verify --device`: checks that hold, fail, crash, or find no device."""
 
 import json
 import signal

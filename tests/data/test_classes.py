@@ -33,8 +33,8 @@ def test_spread_colours_are_all_different_and_those_of_voc() -> None:
     assert colours[19] == (0, 64, 128)  # television, the twentieth
 
 
-# Machado, Oliveira and Fernandes (2009): linear red, green and blue as seen with all receptors, without the red ones,
-# and without the green ones.
+# Machado, Oliveira and Fernandes (2009): linear RGB as seen with all receptors, without the red ones, and without the
+# green ones.
 SIGHTS = (
     np.eye(3),
     np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]),
@@ -44,7 +44,7 @@ XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1
 
 
 def lab(linear: NDArray[np.float64]) -> NDArray[np.float64]:
-    """CIE L*a*b* of linear red, green and blue."""
+    """Convert linear RGB to CIE L*a*b*."""
     x, y, z = np.cbrt(linear.clip(0, 1) @ XYZ.T / (0.9505, 1.0, 1.089)).T
     return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=1)
 
@@ -53,4 +53,4 @@ def lab(linear: NDArray[np.float64]) -> NDArray[np.float64]:
 def test_colours_of_ones_own_classes_are_told_apart_by_everyone(sight: NDArray[np.float64]) -> None:
     seen = lab((np.array(distinct_colours(24)) / 255) ** 2.2 @ sight.T)
     distances = np.linalg.norm(seen[:, None] - seen[None], axis=-1)
-    assert distances[~np.eye(24, dtype=bool)].min() > 12  # 2.3 can just be noticed
+    assert distances[~np.eye(24, dtype=bool)].min() > 12  # 2.3 is just noticeable

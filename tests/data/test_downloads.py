@@ -32,7 +32,7 @@ def test_a_downloaded_file_keeps_its_name(address: str, tmp_path: Path) -> None:
 
 
 class _Elsewhere(BaseHTTPRequestHandler):
-    """Says that everything is somewhere else."""
+    """Server that redirects every request."""
 
     to = ""
 

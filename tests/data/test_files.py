@@ -23,7 +23,7 @@ def listen(path: Path) -> None:
         one.bind(str(path))
 
 
-# What stands in a file's place, and what is said of it.
+# Objects in the place of a file, and their errors.
 PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (lambda path: None, "no such file"),
     "folder": (lambda path: path.mkdir(), "is a folder; expected a file"),
@@ -40,7 +40,7 @@ def labels(path: Path) -> object:
     return images.open_labels(0)
 
 
-# From a folder to the place of a file in it, and what reads it.
+# Path of a file in a folder, and its reader.
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "picture": ("a.png", read_image_file),
     "labels": ("a.png", labels),

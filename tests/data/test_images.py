@@ -47,7 +47,7 @@ def test_palettes_and_cmyk_become_rgb(tmp_path: Path) -> None:
 
 def test_the_orientation_of_a_camera_is_applied(tmp_path: Path) -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned by a quarter
+    exif[0x0112] = 6  # turn by 90 degrees
     Image.fromarray(RED).save(tmp_path / "turned.jpg", exif=exif)
     assert read_image_file(tmp_path / "turned.jpg").shape == (6, 4, 3)
 

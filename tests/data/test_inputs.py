@@ -1,4 +1,4 @@
-"""What a command finds to look at, and what it says of the rest."""
+"""Inputs that a command finds, and its messages about the rest."""
 
 import errno
 import os
@@ -65,7 +65,7 @@ def test_a_folder_that_cannot_be_searched_is_named(tmp_path: Path, monkeypatch: 
     write_image(tmp_path / "secret" / "b.png")
     scandir = os.scandir
 
-    def refuse(folder: Path) -> object:  # the superuser, who may run these tests, is refused nothing
+    def refuse(folder: Path) -> object:  # file permissions do not stop the superuser, who may run these tests
         if Path(folder).name == "secret":
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
         return scandir(folder)

@@ -21,7 +21,7 @@ DECODE = index_labels({0: 0, 1: 1, 255: 255}, expected="0, 1 or 255")
 
 @pytest.fixture
 def images(tmp_path: Path) -> LabelledImages:
-    """One pair of a JPEG image and a PNG label file."""
+    """Return one pair of a JPEG image and a PNG label file."""
     pair = Pair(tmp_path / "a.jpg", tmp_path / "a.png")
     write_image(pair.image)
     write_labels(pair.labels, (0, 1, 255))
@@ -163,7 +163,7 @@ def test_complete_images_are_returned_and_incomplete_ones_refused(images: Labell
 
 
 def lie(path: Path, width: int, height: int) -> None:
-    """A PNG of 2 x 2 pixels whose header claims another size."""
+    """Return a PNG of 2 x 2 pixels whose header claims another size."""
     Image.new("L", (2, 2)).save(path, "PNG")
     content = bytearray(path.read_bytes())
     content[16:24] = width.to_bytes(4, "big") + height.to_bytes(4, "big")
@@ -188,7 +188,9 @@ def test_a_header_that_lies_gets_one_sentence(images: LabelledImages, size: tupl
 
 
 def test_large_pictures_are_read_without_a_warning(images: LabelledImages, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 24 * 32 * 2 // 3)  # Pillow warns of more, and refuses twice that
+    monkeypatch.setattr(
+        Image, "MAX_IMAGE_PIXELS", 24 * 32 * 2 // 3
+    )  # Pillow warns above it, and refuses above twice that
     image, raw = images.open(0)
     assert image.size == raw.size == (32, 24)
     crop = Augmentation((8, 8), scales=(0.3, 0.3)).draw(np.random.default_rng(0), (24, 32))

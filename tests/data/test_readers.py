@@ -1,4 +1,4 @@
-"""Every reader of images sees the same pixels, whatever they are stored as."""
+"""All readers of images return the same pixels, however they are stored."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,14 +33,14 @@ DECODE = index_labels({0: 0, 1: 1, 2: 2}, expected="0..2")
 
 
 class Identity(Extractor):
-    """The normalised pixels themselves as features."""
+    """Return the normalised pixels as features."""
 
     def __init__(self) -> None:
         self.backbone, self.stages = (lambda images: [images]), (0,)
 
 
 def features_pixels(path: Path) -> Pixels:
-    """The pixels that the frozen backbone sees: the normalisation is undone."""
+    """Return the input pixels of the frozen backbone, with the normalisation undone."""
     found = Identity()(path, View(1.0))[0].float()
     black, white = (normalised(torch.full((1, 3, 1, 1), value, dtype=torch.uint8))[0] for value in (0, 255))
     return ((found - black) / (white - black) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
@@ -95,7 +95,7 @@ def test_every_reader_sees_the_same_image(stored: str, reader: str, tmp_path: Pa
     assert np.abs(READERS[reader](path).astype(int) - expected).max() <= 1
 
 
-# How the pixels are stored so that a viewer shows COLOUR: the EXIF standard's table of row 0 and column 0.
+# Stored pixels that a viewer shows as COLOUR: the EXIF standard's table of row 0 and column 0.
 # 1 top-left, 2 top-right, 3 bottom-right, 4 bottom-left, 5 left-top, 6 right-top, 7 right-bottom, 8 left-bottom.
 TURNED: dict[int, Callable[[Pixels], Pixels]] = {
     1: lambda shown: shown,
@@ -128,7 +128,7 @@ UPRIGHT, OWN, AS_STORED = "upright", "with their own orientation", "as stored"
 
 @pytest.mark.parametrize(
     ("orientation", "masks"),
-    # A mask drawn on stored pixels can be told from an upright one only where height and width are exchanged.
+    # A mask drawn on stored pixels differs from an upright one only where height and width are exchanged.
     [(n, kind) for n in TURNED for kind in (UPRIGHT, OWN, AS_STORED) if n > 4 or kind != AS_STORED],
 )
 def test_masks_lie_on_the_upright_image(orientation: int, masks: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ LABELS = Image.fromarray(RNG.integers(0, 5, (87, 131), dtype=np.uint8))
 
 
 def plain(crop: Crop, picture: Image.Image, resampling: Image.Resampling, padding: object) -> NDArray[np.uint8]:
-    """Resize everything, pad everything, cut the crop out."""
+    """Resize and pad the whole image, then cut out the crop."""
     whole = np.asarray(picture.resize(crop.resized[::-1], resampling)).astype(int)
     if whole.ndim == 3:
         whole = (whole + crop.brightness).clip(0, 255)
@@ -43,7 +43,7 @@ def test_a_window_equals_resizing_the_whole_and_cropping(
     assert np.abs(drawn.image(IMAGE).astype(int) - expected).max() <= 1
     labels = drawn.padded_labels(np.asarray(drawn.labels(LABELS)))
     wrong = labels != plain(drawn, LABELS, Image.Resampling.NEAREST, 255)
-    # A position exactly between two labels may fall to either.
+    # A position exactly between two labels may take either.
     assert wrong.mean() <= 0.02
 
 

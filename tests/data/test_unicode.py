@@ -1,4 +1,4 @@
-"""Names that look alike and differ in their Unicode form alone: macOS writes é as two characters, others as one."""
+"""Names that differ only in their Unicode form: macOS writes é as two characters, other systems as one."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from dnlnet.video.data.ucf101 import ucf101
 from dnlnet.video.data.video_folder import video_folder
 from trees import write_image, write_labels
 
-Found = tuple[int, Sequence[Problem]]  # how many samples, and what is wrong
+Found = tuple[int, Sequence[Problem]]  # number of samples, and problems
 
 
 def own_folder(root: Path, one: str, other: str) -> Found:

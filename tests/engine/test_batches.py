@@ -90,7 +90,7 @@ def test_processes_share_the_grouped_batches_of_one(world_size: int) -> None:
 
 
 class _Interrupted:
-    """Data whose worker is left by its main process while it hands over a batch, as multiprocessing tells it."""
+    """Data whose worker raises the error of a main process that ends while receiving a batch."""
 
     def __len__(self) -> int:
         return 1

@@ -87,18 +87,20 @@ def test_no_flipped_bit_of_the_json_file_changes_what_comes_back(three: Checkpoi
 def test_an_iteration_that_is_not_that_of_the_name_is_damage(three: Checkpoints, checked: bool) -> None:
     path = three.folder / "000030.json"
     content = json.loads(path.read_text()) | {"iteration": 9000}
-    if not checked:  # as the first versions wrote it
+    if not checked:  # the first versions wrote no checksum
         del content["checksum"]
     path.write_text(json.dumps(content))
     assert three.latest().iteration == 20
 
 
 def test_checkpoints_of_the_first_versions_are_read(three: Checkpoints) -> None:
-    """They had no checksum of the JSON file."""
+    """The first versions wrote no checksum of the JSON file."""
     path = three.folder / "000030.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps({key: content[key] for key in ("iteration", "sha256", "state")}))
-    back = three.latest(pytest.fail)
+    observed = Recorder()
+    back = three.latest(observed)
+    assert observed.said == []
     assert back is not None
     assert (back.iteration, back.state) == (30, made(30).state)
 
@@ -112,7 +114,8 @@ def test_a_damaged_one_that_was_passed_over_does_not_take_the_place_of_a_whole_o
     assert checkpoints.latest().iteration == 20
     checkpoints.save(made(25))
     assert [path.stem for path in checkpoints.paths()] == ["000020", "000025"][-keep:]
-    assert checkpoints.latest(pytest.fail).iteration == 25
+    assert checkpoints.latest(observed := Recorder()).iteration == 25
+    assert observed.said == []
 
 
 def test_other_files_in_the_folder_are_no_checkpoints(three: Checkpoints) -> None:
@@ -143,7 +146,7 @@ def test_a_full_disk_says_so_and_leaves_the_earlier_ones(three: Checkpoints, mon
 
 
 def test_a_real_full_disk_is_noticed(tmp_path: Path) -> None:
-    """A limit on the size of files acts like a full disk on the one who writes."""
+    """A limit on the size of files acts like a full disk."""
     import resource
     import signal
 

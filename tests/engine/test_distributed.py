@@ -1,4 +1,4 @@
-"""Two processes against one, on this machine, with gloo."""
+"""Two processes against one, on one machine, with gloo."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from dnlnet.engine.log import read_log
 
-# AdamW divides by the size of the gradient, which makes rounding errors of small ones large; SGD shows the sums.
+# SGD, because AdamW divides by the size of the gradient and so enlarges rounding errors of small gradients.
 SMALL = [
     *("--set", "optim.kind=sgd", "--set", "optim.lr=0.05"),
     *("--set", "data.crop=[32, 32]", "--set", "schedule.batch=4", "--set", "schedule.iterations=12"),
@@ -30,7 +30,7 @@ SMALL = [
 
 
 def train(folder: Path, *torchrun: str, crash: str = "", refused: bool = False) -> subprocess.CompletedProcess[str]:
-    """`dnlnet train scenes-tiny-dnl`, alone or under torchrun with the given options."""
+    """Run `dnlnet train scenes-tiny-dnl`, alone or under torchrun with the given options."""
     code = f"import sys, torch; torch.set_num_threads(1)\n{crash}\nfrom dnlnet.cli.main import main; main()"
     script = folder.parent / f"{folder.name}.py"
     script.write_text(code)
@@ -83,12 +83,12 @@ def refuse():
 with process_group() as device:
     try:
         in_main(refuse)
-    except (ValueError, SystemExit) as ended:  # what the main process refuses ends the others, without waiting
+    except (ValueError, SystemExit) as ended:  # an error in the main process ends the others at once
         assert str(ended) == ("refused" if is_main() else "2")
     model = recipe.build(6)
     model.load_state_dict(load_file(Path({str(shared / "last.safetensors")!r})))
     for buffer in model.buffers():
-        buffer += rank()  # statistics that each process has counted for itself: the main one's are used
+        buffer += rank()  # the statistics differ between processes; those of the main process are used
     samples = recipe.test_samples(None, "val")
     task = recipe.training_task(samples.classes, RunContext())
     metric = evaluate(task, model, samples, device=device)
@@ -134,7 +134,7 @@ run.Run.update = update_or_die
 
 
 def test_a_signal_to_one_of_two_stops_both_and_one_that_dies_is_started_again(shared: Path, tmp_path: Path) -> None:
-    """The signal comes in the evaluation, the death when they have gone on; they end as if there had been neither."""
+    """A signal during an evaluation, then a death after resuming: the run ends as if there had been neither."""
     folder, processes = tmp_path / "stopped", ("--standalone", "--nproc-per-node=2")
     done = train(folder, *processes, crash=STOP, refused=True)
     assert done.stdout.count("stopped after iteration 6, which is saved") == 1

@@ -1,4 +1,4 @@
-"""Two hosts, as network namespaces joined by a cable of their own: one agent of torchrun on each."""
+"""Two hosts, simulated by network namespaces joined by a virtual cable, with one torchrun agent each."""
 
 import os
 import shutil
@@ -21,8 +21,8 @@ SMALL = [
     *("--set", "data.crop=[32, 32]", "--set", "schedule.batch=4", "--set", "schedule.iterations=12"),
     *("--set", "training.evaluate_every=6", "--set", "training.save_every=4"),
 ]
-# The second host's process cuts the cable for three seconds. Later, and once more when the run has been resumed, it
-# ends itself and the agent that started it, as if the host had lost its power.
+# The second host's process cuts the cable for three seconds. Later, and again after the run has resumed, it kills
+# itself and its agent, as if the host had lost power.
 TROUBLED = """
 import os, subprocess, torch
 from pathlib import Path
@@ -56,7 +56,7 @@ def ip(*arguments: str) -> None:
 
 @pytest.fixture
 def hosts() -> Iterator[tuple[str, str]]:
-    """Names of two network namespaces with the addresses 10.231.7.1 and 10.231.7.2."""
+    """Return the names of two network namespaces with the addresses 10.231.7.1 and 10.231.7.2."""
     if shutil.which("ip") is None or os.geteuid() != 0:
         pytest.skip("two hosts need network namespaces: the command ip, and the right to make them")
     made = uuid.uuid4().hex[:6]
@@ -76,23 +76,23 @@ def hosts() -> Iterator[tuple[str, str]]:
     finally:
         for name in names:
             left = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
-            for pid in left:  # of a test that failed
+            for pid in left:  # processes of a failed test
                 os.kill(int(pid), signal.SIGKILL)
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
 
 @dataclass
 class Hosts:
-    """The two, and what their agents said."""
+    """Two hosts, and the output of their agents."""
 
     names: tuple[str, str]
     folder: Path
     agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, number: int, restarts: int) -> subprocess.Popen[bytes]:
-        """An agent of torchrun on one of the hosts."""
-        # The first is the host of the rendezvous, which names and addresses say on hosts of one's own. The other
-        # settings make a lost host known in seconds.
+        """Start a torchrun agent on one of the hosts."""
+        # The first host is the rendezvous host; on real hosts, names and addresses tell. The other settings make a
+        # lost host known in seconds.
         settings = f"is_host={int(number == 1)},keep_alive_interval=1,last_call_timeout=1"
         launch = [
             *("ip", "netns", "exec", self.names[number - 1], sys.executable, "-m", "torch.distributed.run"),
@@ -104,7 +104,7 @@ class Hosts:
             **os.environ,
             "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "cable",
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # or else an agent cannot come back to the others
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # otherwise an agent cannot rejoin the others
             "HOST": str(number),
             "MARKERS": str(self.folder),
         }
@@ -116,13 +116,13 @@ class Hosts:
         return self.agents[-1]
 
     def said(self) -> str:
-        """What they said since the last call."""
+        """Return the output since the last call."""
         said = (self.folder / "log").read_text()
         (self.folder / "log").unlink()
         return said
 
     def stop(self) -> None:
-        """End what still runs."""
+        """Kill the remaining processes."""
         for each in self.agents:
             each.kill()
             each.wait()
@@ -142,16 +142,15 @@ def test_a_run_on_two_hosts_survives_a_cut_cable_and_the_loss_of_one(hosts: tupl
         stderr=subprocess.DEVNULL,
     )
     try:
-        # A short cut of the cable holds the run up, and no more. When the second host loses its power, the first
-        # ends.
+        # A short cut of the cable only pauses the run. When the second host loses power, the first one ends.
         first, second = both.start(1, restarts=0), both.start(2, restarts=0)
         codes = [each.wait(timeout=300) for each in (first, second)]
         said = both.said()
         assert codes == [1, -9], said
         assert "lost the connection to another process" in said
         assert said.count("resuming") == 0
-        # The same command on both, as a cluster requeues it, resumes the run. With restarts left, the first host
-        # waits for the second one, and an agent that is started there again joins it.
+        # The same command on both hosts, as after a requeue by a cluster, resumes the run. With restarts left, the
+        # first host waits for the second one, where a new agent joins it.
         first, second = both.start(1, restarts=1), both.start(2, restarts=1)
         assert second.wait(timeout=300) == -9, both.said()
         second = both.start(2, restarts=1)

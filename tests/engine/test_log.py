@@ -22,7 +22,7 @@ def test_damaged_lines_are_named_and_the_whole_ones_kept(flip: bytes, tmp_path: 
     lines = path.read_bytes().splitlines()
     for damaged in (2, 6):
         lines[damaged] = lines[damaged][:10] + flip + lines[damaged][11:]
-    path.write_bytes(b"\n".join(lines) + b"\n" + lines[8][:-7])  # and the last one cut off
+    path.write_bytes(b"\n".join(lines) + b"\n" + lines[8][:-7])  # the last line is cut off
     observed = Recorder()
     with RunLog(tmp_path, after=8, progress=observed):
         assert [line["iteration"] for line in read_log(tmp_path, observed)] == [1, 2, 4, 5, 6, 8]
@@ -50,7 +50,7 @@ def test_the_log_is_json_also_for_numbers_that_are_none(tmp_path: Path) -> None:
 
 
 def test_tensorboard_reads_what_is_written(tmp_path: Path) -> None:
-    """A run to iteration 4, and one that goes on from 2: what TensorBoard shows is each step once."""
+    """A run to iteration 4, resumed from 2: TensorBoard shows each step once."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     for after, until in ((0, 4), (2, 5)):
         with RunLog(tmp_path, after) as log:
@@ -63,7 +63,7 @@ def test_tensorboard_reads_what_is_written(tmp_path: Path) -> None:
 
 
 def test_a_line_for_which_there_is_no_space_is_one_sentence(tmp_path: Path) -> None:
-    """A limit on the size of files acts like a full disk on the one who writes."""
+    """A limit on the size of files acts like a full disk."""
     resource = pytest.importorskip("resource")
     path = log_of(tmp_path, 3)
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

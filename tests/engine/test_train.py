@@ -73,7 +73,7 @@ def test_a_run_that_crashed_ends_like_one_that_did_not(
 def test_a_killed_process_started_again_ends_like_one_that_was_not(
     attempt: int, uninterrupted: Path, tmp_path: Path
 ) -> None:
-    """SIGKILL at a moment that nobody chose."""
+    """SIGKILL at a random moment."""
     code = (
         f"import sys, time, torch; sys.path[:0] = {TESTS!r}; torch.set_num_threads(1)\n"
         "from pathlib import Path\nfrom observer import Recorder\nfrom toy import fit\n"
@@ -99,7 +99,7 @@ def test_a_signal_saves_first_and_the_run_goes_on(number: int, uninterrupted: Pa
         if done == 13:
             os.kill(os.getpid(), number)
 
-    usual = signal.signal(number, signal.default_int_handler)  # it may be ignored here, as SIGHUP under nohup
+    usual = signal.signal(number, signal.default_int_handler)  # it may be ignored, as SIGHUP under nohup
     outcome = fit(tmp_path, ITERATIONS, progress=Recorder(act))
     signal.signal(number, usual)
     assert (outcome.finished, outcome.signal, outcome.iteration) == (False, number, 14)
@@ -123,7 +123,7 @@ def test_a_damaged_checkpoint_costs_only_the_iterations_since_the_one_before(
 
 
 def fit_with(monkeypatch: pytest.MonkeyPatch, score: Any, folder: Path, **options: Any) -> Outcome:
-    """A run whose evaluations do something of their own, given how many samples were scored before."""
+    """Run with evaluations that call `score` with the number of samples scored before."""
     counted = iter(range(1000))
     usual = Fit.score
 
@@ -138,7 +138,7 @@ def fit_with(monkeypatch: pytest.MonkeyPatch, score: Any, folder: Path, **option
 
 def stop_at(number: int, place: int) -> Any:
     def score(counted: int) -> None:
-        torch.rand(3)  # an evaluation that needs random numbers
+        torch.rand(3)  # advances the random generator
         if counted == place:
             os.kill(os.getpid(), number)
 
@@ -162,12 +162,12 @@ def test_a_signal_during_an_evaluation_stops_at_the_next_sample(
     assert (outcome.finished, outcome.signal, outcome.iteration) == (False, number, 10 * (1 + place // 10))
     assert scored[-1] == place
     assert not [line for line in read_log(tmp_path / "b") if line["event"] == "evaluation"][place // 10 :]
-    if place < 20:  # killed between the evaluation and the next checkpoint: it is done once more
+    if place < 20:  # killed between the evaluation and the next checkpoint: it is repeated
         with pytest.raises(CrashError):
             fit_with(monkeypatch, never, tmp_path / "b", progress=crash_at(outcome.iteration + 1))
     assert fit_with(monkeypatch, never, tmp_path / "b").finished
     assert_same_run(tmp_path / "b", tmp_path / "a")
-    assert fit_with(monkeypatch, pytest.fail, tmp_path / "b").finished  # nothing is owed any more
+    assert fit_with(monkeypatch, pytest.fail, tmp_path / "b").finished  # no evaluation is due
 
 
 def test_a_signal_before_an_evaluation_does_not_begin_it(
@@ -200,7 +200,7 @@ def test_a_first_score_that_is_no_number_does_not_stay_the_best(
 
 
 def test_a_best_that_is_no_number_in_a_checkpoint_is_none(tmp_path: Path) -> None:
-    """The first versions could save one, and then never found a better one."""
+    """The first versions could save a NaN as the best score, and then never found a better one."""
     fit(tmp_path, 10)
     path = tmp_path / "checkpoints" / "000010.json"
     content = json.loads(path.read_text())
@@ -294,7 +294,7 @@ def test_a_killed_reader_of_data_is_one_sentence_and_the_run_goes_on(uninterrupt
 
 
 def test_readers_of_data_end_with_a_run_that_fails(tmp_path: Path) -> None:
-    """They ignore signals, so that the process could not end as long as one of them lived."""
+    """Workers ignore signals, so a process with live workers could not end."""
     with pytest.raises(CrashError) as crashed:
         fit(tmp_path / "a", ITERATIONS, workers=2, progress=crash_at(3))
     with pytest.raises(NonFiniteError) as refused:
@@ -354,7 +354,7 @@ def test_some_losses_that_are_no_number_may_be_skipped(tmp_path: Path) -> None:
 
 
 class Spoilt(Line):
-    """Points of which one is NaN or infinite where the network looks at it."""
+    """Points of which one has a NaN or infinite input."""
 
     def __init__(self, value: float, index: int = 3) -> None:
         super().__init__()
@@ -369,7 +369,7 @@ def test_a_skipped_iteration_leaves_no_trace_in_the_statistics(value: float, tmp
     for name in ("last.safetensors", "best.safetensors"):
         assert all(tensor.isfinite().all() for tensor in load_file(tmp_path / name).values())
     skipped = [line for line in read_log(tmp_path) if "skipped" in line]
-    assert 3 <= len(skipped) <= 12  # each of six epochs has the point once
+    assert 3 <= len(skipped) <= 12  # each of six epochs contains the point once
     assert [done for _, done, _, note in observed.steps if note.startswith("skipped")] == [
         line["iteration"] for line in skipped
     ]
@@ -377,7 +377,7 @@ def test_a_skipped_iteration_leaves_no_trace_in_the_statistics(value: float, tmp
 
 
 def test_skipping_an_iteration_is_training_without_it(tmp_path: Path) -> None:
-    """A batch that is skipped changes nothing: the same points in the same order, but for the spoilt ones."""
+    """A skipped batch changes nothing: the run sees the same points in the same order, without the spoilt ones."""
     data = Spoilt(torch.nan)
     model, kept = network(dropout=0), network(dropout=0)
     fit(tmp_path / "skipped", 30, data=data, model=model, skip_nonfinite=100, batch=2)
@@ -395,7 +395,7 @@ def test_skipping_an_iteration_is_training_without_it(tmp_path: Path) -> None:
 
 
 class Cliff(Fit):
-    """A loss that is finite while its gradient is not: the square root at zero."""
+    """Finite loss with an infinite gradient: the square root at zero."""
 
     def losses(self, model: nn.Module, batch: Any) -> dict[str, torch.Tensor]:
         return {"square": super().losses(model, batch)["square"] + (0 * model[0].weight).sum().abs().sqrt()}
@@ -462,7 +462,7 @@ def test_the_update_is_pytorchs_sgd(tmp_path: Path) -> None:
 
 
 def test_the_update_is_pytorchs_adamw_over_named_groups(tmp_path: Path) -> None:
-    """With the statistics of the norm frozen: else the bias before it has a gradient of rounding errors alone."""
+    """The statistics of the norm are frozen; otherwise the bias before it only has a gradient of rounding errors."""
     model, reference = network(dropout=0), network(dropout=0).eval()
     options = {"optimizer": "adamw", "weight_decay": 0.1, "decay_norms": False, "no_decay": (r"3\.bias",)}
     fit(tmp_path, 6, model=model, batch=20, frozen_statistics=True, **options)

@@ -1,4 +1,4 @@
-"""A task small enough to train in a blink: a line through noisy points, with dropout to need random numbers."""
+"""Task that trains in an instant: a line through noisy points, with dropout to need random numbers."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -21,12 +21,13 @@ from dnlnet.detection.network import Detector
 from dnlnet.detection.outputs import DetectionOutputs
 from dnlnet.detection.predictor import DetectionModel
 from dnlnet.runs.job import Job
-from dnlnet.runs.predict import Done, predict, write_predictions
+from dnlnet.runs.predict import FileResult, predict, write_predictions
 from dnlnet.segmentation.outputs import SegmentationOutputs
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.videos import named_classes
 from dnlnet.video.outputs import VideoOutputs
 from dnlnet.video.predictor import VideoModel
+from observer import Recorder
 from trees import truncate, write_image
 from video_trees import write_video
 
@@ -35,7 +36,7 @@ def command(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "120"})
 
 
-AGAIN = "{} of them again, because the image or a result differs from the record"
+AGAIN = "{} of them again, because the image or a result has changed"
 
 
 @pytest.fixture
@@ -180,7 +181,7 @@ def test_a_result_that_cannot_be_written_stops_no_others(
     model = dnlnet.load(run)
     write = SegmentationOutputs.write
 
-    def refuse(code: int) -> list[Done]:
+    def refuse(code: int) -> list[FileResult]:
         def fail(self: SegmentationOutputs, prediction: object, targets: dict[str, Path]) -> None:
             write(self, prediction, targets)
             if targets["labels"].name == "a.png":
@@ -245,21 +246,17 @@ def test_a_picture_too_large_for_memory_stops_no_others(
     assert good.problem is None
 
 
-def test_a_large_picture_says_how_far_it_is(run: Path, photos: Path, tmp_path: Path) -> None:
+def test_the_passes_over_a_large_image_are_tracked(run: Path, photos: Path, tmp_path: Path) -> None:
     write_image(photos / "b.png", size=(200, 600))
-    told: list[tuple[str, int, int]] = []
-    results = predict(
-        run,
-        [photos],
-        tmp_path / "out",
-        options={"max_pixels": 65536},
-        progress=lambda path, done, total: told.append((path.name, done, total)),
-    )
-    assert all(done.problem is None for done in results)
-    assert told[:2] == [("a.png", 0, 1), ("a.png", 1, 1)]
-    total = told[-1][2]
-    assert told[2:] == [("b.png", done, total) for done in range(total + 1)]
-    assert total == 10  # tiles of at most 128 pixels
+    observed = Recorder()
+    results = predict(run, [photos], tmp_path / "out", options={"max_pixels": 65536}, progress=observed)
+    assert all(result.problem is None for result in results)
+    assert observed.done("passes") == list(range(1, 11))  # tiles of at most 128 pixels
+    assert {total for name, _, total, _ in observed.steps if name == "passes"} == {10}
+    assert [(done, total, note) for name, done, total, note in observed.steps if name == "predicting"] == [
+        (1, 2, "a.png"),
+        (2, 2, "b.png"),
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,15 @@ from unittest.mock import MagicMock, Mock
 import pytest
 from typer.testing import CliRunner
 
+import dnlnet
 from dnlnet.cli.main import app
 from dnlnet.engine.train import Outcome
+from dnlnet.progress import SILENT
 from dnlnet.recipes.schema import Recipe
 from dnlnet.registry import find_recipe
 from dnlnet.runs import study as study_module
 from dnlnet.runs.study import RESULTS, Study, StudyStoppedError, plan, read_results, run_job
-from dnlnet.runs.study_report import write_study
+from dnlnet.runs.study_report import report_study
 from dnlnet.runs.study_summary import summarise
 from dnlnet.signals import StopSignal
 
@@ -187,5 +189,15 @@ def test_results_are_read_from_the_folder_and_from_study_json(study: Path) -> No
 
 
 def test_an_empty_study_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no run is done yet"):
-        write_study(tmp_path, [], "dnlnet study")
+    with pytest.raises(ValueError, match="no run has finished"):
+        report_study(tmp_path, plan([find_recipe("scenes-tiny-nl")], 1), "dnlnet study")
+
+
+def test_the_function_reports_what_the_command_does(study: Path) -> None:
+    report = dnlnet.study(["scenes-tiny-nl", "scenes-tiny-dnl"], study, seeds=2, settings=SHORT, progress=SILENT)
+    assert report.problems == []
+    assert [(row.method, row.seeds) for row in report.summaries] == [("NL", 2), ("DNL", 2)]
+    assert report.files == [study / f"study.{suffix}" for suffix in ("md", "json", "png", "html")]
+    content = json.loads((study / "study.json").read_text())
+    assert content["rows"] == report.table
+    assert set(SHORT) < set(shlex.split(content["command"]))

@@ -1,7 +1,7 @@
-"""Whether the block computes on a device what its equations say: every check in a process of its own.
+"""Checks that the block computes on a device what its equations say, each in a process of its own.
 
-The reference is the explicit form in double precision on the CPU, with the N x M attention formed. A check that
-crashes, as half precision does on processors that promise instructions they do not have, ends its own process alone.
+The reference is the explicit form in double precision on the CPU. A check that crashes, as half precision does on
+processors that announce instructions they lack, ends only its own process.
 """
 
 import json
@@ -24,13 +24,13 @@ from dnlnet.bench.memory import peak_extra_bytes
 from dnlnet.bench.timing import find_device
 
 _CHANNELS, _BATCH = 16, 2
-_SIZES = ((37,), (9, 13), (40, 40), (3, 5, 7))  # the third has several blocks of rows
-_MAP = (72, 72)  # of the promise of memory: one attention map of it is 107 MB in float32
+_SIZES = ((37,), (9, 13), (40, 40), (3, 5, 7))  # (40, 40) has several blocks of rows
+_MAP = (72, 72)  # size for the memory check: one attention map takes 107 MB in float32
 
 
 @dataclass(frozen=True)
 class Check:
-    """One row: the largest error of its cases, as a share of the largest value that was expected."""
+    """Largest error of a check's cases, as a share of the largest expected value."""
 
     name: str
     cases: int
@@ -40,21 +40,21 @@ class Check:
 
     @property
     def skipped(self) -> bool:
-        """Whether nothing was compared, for the reason in the note."""
+        """Return whether nothing was compared, for the reason in the note."""
         return self.error is None and self.cases == 0
 
     @property
     def holds(self) -> bool:
-        """Whether every case is within what is allowed (never, for NaN)."""
+        """Return whether every case is within the allowed error; NaN never is."""
         return self.error is not None and self.error <= self.allowed
 
 
-class Unavailable(Exception):  # noqa: N818  not an error: the check is left out
-    """What a check needs is not there."""
+class Unavailable(Exception):  # noqa: N818  not an error: the check is skipped
+    """The device lacks something that a check needs."""
 
 
 def describe_device(device: str) -> str:
-    """What a device is, in words; an error if it is not there.
+    """Describe a device. Raises ValueError if it is missing.
 
     >>> "torch" in describe_device("cpu")
     True
@@ -80,9 +80,7 @@ def run_check(name: str, device: str) -> Check:
         ended = signal.Signals(-done.returncode)
         note = f"the process was ended by {ended.name}"
         if ended is signal.SIGILL:
-            note += (
-                "; the processor lacks an instruction that it says it has: try ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16"
-            )
+            note += "; the processor announces an instruction that it lacks: try ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16"
         return Check(name, 1, None, allowed, note)
     reason = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
     return Check(name, 1, None, allowed, reason[-1])
@@ -92,7 +90,7 @@ def run_check(name: str, device: str) -> Check:
 
 
 def _cases(sizes: Sequence[tuple[int, ...]] = _SIZES) -> Iterator[tuple[NonLocalBlock, Tensor]]:
-    """Blocks with weights for which attention is far from uniform, and inputs with means far from zero."""
+    """Yield blocks whose attention is far from uniform, and inputs whose means are far from zero."""
     for number, (variant, size) in enumerate((variant, size) for variant in VARIANTS for size in sizes):
         torch.manual_seed(number)
         block = NonLocalBlock(_CHANNELS, variant, dims=len(size), gate="scalar")
@@ -102,7 +100,7 @@ def _cases(sizes: Sequence[tuple[int, ...]] = _SIZES) -> Iterator[tuple[NonLocal
 
 
 def _results(block: nn.Module, x: Tensor, forward: Callable[[Tensor], Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """The output, and the gradients of its mean square by the input and by every parameter."""
+    """Return the output, and the gradients of its mean square by the input and every parameter."""
     x = x.detach().requires_grad_()
     out = forward(x)
     loss = out.to(torch.promote_types(out.dtype, torch.float32)).square().mean()
@@ -110,7 +108,7 @@ def _results(block: nn.Module, x: Tensor, forward: Callable[[Tensor], Tensor]) -
 
 
 def _error(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """The largest difference, as a share of the largest value: some gradients are zero but for rounding."""
+    """Return the largest difference as a share of the largest value; some gradients are zero but for rounding."""
     largest = max(float(x.abs().max()) for x in expected)
     return max_or_nan(
         float((x.double().cpu() - y).abs().max()) / largest for x, y in zip(found, expected, strict=True)
@@ -118,7 +116,7 @@ def _error(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
 
 
 def max_or_nan(values: Iterable[float]) -> float:
-    """The largest of some values; NaN if one of them is.
+    """Return the largest value; NaN if one of them is.
 
     >>> max_or_nan([0.1, float("nan"), 0.2])
     nan
@@ -164,12 +162,12 @@ def _compiled(device: torch.device) -> Iterator[float]:
 
 
 def _memory(device: torch.device) -> Iterator[float]:
-    """Peak bytes of a training step beyond input and weights, over those of one attention map."""
+    """Yield the peak bytes of a training step beyond input and weights, relative to one attention map."""
     one_map = 4 * (_MAP[0] * _MAP[1]) ** 2
     if device.type == "cuda":
         block = NonLocalBlock(_CHANNELS).to(device)
         x = torch.randn(1, _CHANNELS, *_MAP, device=device, requires_grad=True)
-        block(x[..., :8, :8]).sum().backward()  # loads the libraries that any call needs
+        block(x[..., :8, :8]).sum().backward()  # loads the libraries that every call needs
         torch.cuda.synchronize(device)
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -180,11 +178,11 @@ def _memory(device: torch.device) -> Iterator[float]:
     else:
         peak = None
     if peak is None:
-        raise Unavailable("peak memory cannot be measured here")
+        raise Unavailable("peak memory cannot be measured on this device")
     yield peak / one_map
 
 
-# Errors allowed, as shares of the largest value: some roundings of the type.
+# Checks and their allowed errors: some roundings of the type, as shares of the largest value.
 CHECKS: Mapping[str, tuple[Callable[[torch.device], Iterator[float]], float]] = {
     "float64": (_in(torch.float64), 1e-12),
     "float32": (_in(torch.float32), 1e-4),
@@ -194,7 +192,7 @@ CHECKS: Mapping[str, tuple[Callable[[torch.device], Iterator[float]], float]] = 
     "compiled": (_compiled, 1e-4),
     "memory": (_memory, 1.0),
 }
-# What each of them compares, for people.
+# Titles for users.
 TITLES: Mapping[str, str] = {
     **{name: f"fused = explicit in {name}" for name in ("float64", "float32", "float16", "bfloat16")},
     "autocast": "fused = explicit under autocast",

@@ -2,7 +2,7 @@
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
@@ -11,9 +11,9 @@ from typing import Any
 from dnlnet.data.images import read_image_file, several_images
 from dnlnet.data.inputs import Inputs, find_images
 from dnlnet.files import explain_write_errors
+from dnlnet.progress import Progress
 
 Targets = dict[str, Path]
-Progress = Callable[[int, int], None]  # done, total
 _FOR_ALL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # errors that every further file would meet too
 
 

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dnlnet.data.outputs import Outputs, Progress, Targets
+from dnlnet.data.outputs import Outputs, Targets
 from dnlnet.detection.predictor import SCORE_THRESHOLD, DetectionModel, Detections
 from dnlnet.files import atomic_write, json_text, make_folder
+from dnlnet.progress import Progress
 
 _MOST_PRINTED = 8  # objects in a line
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-Draw = tuple[int, int]  # index, epoch
+IndexAndEpoch = tuple[int, int]
 
 
-class Batches(Sampler[list[Draw]]):
+class Batches(Sampler[list[IndexAndEpoch]]):
     """Share of one process in the batches of iterations start..stop - 1.
 
     Every epoch shuffles all samples again; a batch may span two epochs. Sample j of the run is the same for any
@@ -42,13 +42,13 @@ class Batches(Sampler[list[Draw]]):
     def __len__(self) -> int:
         return self.stop - self.start
 
-    def __iter__(self) -> Iterator[list[Draw]]:
+    def __iter__(self) -> Iterator[list[IndexAndEpoch]]:
         share = self.batch // self.world_size
         for iteration in range(self.start, self.stop):
             first = iteration * self.batch + self.rank * share
             yield [self._draw(number) for number in range(first, first + share)]
 
-    def _draw(self, number: int) -> Draw:
+    def _draw(self, number: int) -> IndexAndEpoch:
         epoch, position = divmod(number, self.samples)
         return int(_shuffle(self.samples, self.seed, epoch)[position]), epoch
 
@@ -89,7 +89,7 @@ class GroupedBatches(Batches):
         super().__init__(len(groups), batch, start, stop, seed, rank, world_size)
         self.groups = tuple(groups)
 
-    def __iter__(self) -> Iterator[list[Draw]]:
+    def __iter__(self) -> Iterator[list[IndexAndEpoch]]:
         share = self.batch // self.world_size
         mine = slice(self.rank * share, (self.rank + 1) * share)
         sizes = Counter(self.groups).values()
@@ -108,7 +108,7 @@ class GroupedBatches(Batches):
             number += 1
 
 
-def grouped_round(groups: Sequence[int], batch: int, seed: int, number: int) -> list[list[Draw]]:
+def grouped_round(groups: Sequence[int], batch: int, seed: int, number: int) -> list[list[IndexAndEpoch]]:
     """Return the batches of one round of `GroupedBatches`, which epoch `number` completes.
 
     >>> grouped_round([0, 1, 0, 1, 0], batch=2, seed=0, number=0)
@@ -124,7 +124,7 @@ def grouped_round(groups: Sequence[int], batch: int, seed: int, number: int) -> 
     return [batches[place] for place in order]
 
 
-def _draw_member(members: NDArray[np.int64], group: int, seed: int, place: int) -> Draw:
+def _draw_member(members: NDArray[np.int64], group: int, seed: int, place: int) -> IndexAndEpoch:
     """Return the draw at a position of a group's endless sequence."""
     epoch, position = divmod(place, len(members))
     return int(members[_shuffle(len(members), seed, epoch, group)[position]]), epoch

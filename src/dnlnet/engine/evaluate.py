@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from dnlnet.engine.distributed import any_process, broadcast_buffers, gather, shard, world_size
-from dnlnet.engine.loading import explain_worker_death, load_batches
-from dnlnet.engine.move import to_device
+from dnlnet.engine.loading import explain_worker_death, load_batches, to_device
 from dnlnet.engine.task import Data, Task
 from dnlnet.progress import SILENT, Progress
 

@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader
 
 from dnlnet.engine.task import Data
+from dnlnet.layout import to_channels_last
 from dnlnet.signals import ignore_stop_signals
 
 
@@ -75,3 +78,17 @@ def explain_worker_death() -> Iterator[None]:
             f"a process that reads data (pid {found[1]}) {how}, as happens when memory runs out; "
             "run the same command again, with fewer --workers if it recurs"
         ) from error
+
+
+def to_device(batch: Any, device: torch.device, *, channels_last: bool = False) -> Any:
+    """Move the tensors of a batch to a device, images and clips in channels-last memory if required.
+
+    >>> to_device({"image": torch.zeros(1, 3, 4, 4), "name": "a.png"}, torch.device("cpu"))["name"]
+    'a.png'
+    """
+
+    def move(tensor: Tensor) -> Tensor:
+        moved = tensor.to(device, non_blocking=True)
+        return to_channels_last(moved) if channels_last else moved
+
+    return tree_map_only(Tensor, move, batch)

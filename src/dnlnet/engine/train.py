@@ -16,9 +16,8 @@ from dnlnet.engine import distributed
 from dnlnet.engine.batches import Batches, GroupedBatches
 from dnlnet.engine.checkpoint import Checkpoint, Checkpoints, random_states, restore_random_states
 from dnlnet.engine.evaluate import evaluate
-from dnlnet.engine.loading import explain_worker_death, load_batches
+from dnlnet.engine.loading import explain_worker_death, load_batches, to_device
 from dnlnet.engine.log import LOG_FILE, RunLog
-from dnlnet.engine.move import to_device
 from dnlnet.engine.optim import set_training_mode
 from dnlnet.engine.run import Run, save_model
 from dnlnet.engine.settings import RunSettings

@@ -1,7 +1,9 @@
-"""Report of a study: its table, figure and page."""
+"""A study and its report: table, figure and page."""
 
+import shlex
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from io import BytesIO
 from pathlib import Path
@@ -13,6 +15,9 @@ from dnlnet.files import atomic_write, write_json
 from dnlnet.lens.measure.consistency import STATISTICS
 from dnlnet.lens.show.panels import save_figure
 from dnlnet.names import in_figure, in_markdown
+from dnlnet.progress import BARS, Progress
+from dnlnet.registry import match_recipes
+from dnlnet.runs.study import Job, Study, plan, read_results
 from dnlnet.runs.study_summary import OVERLAPS, PAPER_OVERLAPS, STUDY_METHODS, RecipeSummary, SeedMean, summarise
 
 
@@ -42,17 +47,81 @@ def table_of(rows: Sequence[RecipeSummary], score: str, reference: str = "nl") -
     ]
 
 
-def write_study(out: Path, results: Sequence[Mapping[str, Any]], command: str, reference: str = "nl") -> list[Path]:
-    """Write study.md, study.json, study.png and study.html, and return their paths.
+@dataclass(frozen=True)
+class StudyReport:
+    """Results of a study.
 
     Args:
-        out: folder of the study.
-        results: results from `read_results`.
-        command: command that made the study, to be shown.
-        reference: variant that the others are compared with.
+        score: name of the score.
+        summaries: one summary per recipe.
+        table: the summaries as text.
+        files: the written files: study.md, study.json, study.png and study.html.
+        problems: messages of failed runs.
     """
+
+    score: str
+    summaries: list[RecipeSummary]
+    table: list[dict[str, str]]
+    files: list[Path]
+    problems: list[str] = field(default_factory=list)
+
+
+def study(
+    recipes: Sequence[str],
+    out: Path | str,
+    data: Path | str | None = None,
+    *,
+    seeds: int = 5,
+    first_seed: int = 0,
+    settings: Sequence[str] = (),
+    cache: Path | str | None = None,
+    processes: int | None = None,
+    width: int = 2,
+    void_edges: bool = False,
+    against: str = "nl",
+    progress: Progress = BARS,
+) -> StudyReport:
+    """Train every recipe with every seed, and compare the results. An existing study resumes.
+
+    Args:
+        recipes: names of recipes, or patterns with ``*``.
+        out: folder of the study.
+        data: folder of the data set.
+        seeds: number of seeds per recipe.
+        first_seed: first seed.
+        settings: settings that replace those of every recipe.
+        cache: folder for features of frozen backbones; default: inside `out`.
+        processes: number of simultaneous runs; default: one per core.
+        width: width of boundaries in pixels, for the overlaps of attention.
+        void_edges: count contours between a class and unlabelled pixels as boundaries.
+        against: variant that the others are compared with.
+        progress: observer.
+    """
+    matched = [recipe for pattern in recipes for recipe in match_recipes(pattern)]
+    jobs = plan(matched, seeds, settings, first_seed=first_seed)
+    root, features = (None if path is None else Path(path) for path in (data, cache))
+    place = Study(Path(out), root, features, width, void_edges)
+    problems = place.run(jobs, processes=processes, progress=progress)
+    command = command_of(recipes, seeds, settings, width, void_edges)
+    return replace(report_study(place.out, jobs, command, against), problems=problems)
+
+
+def command_of(recipes: Sequence[str], seeds: int, settings: Sequence[str], width: int, void_edges: bool) -> str:
+    """Return the command of a study, without the folders of files in settings."""
+    edges = " --void-edges" if void_edges else ""
+    changed = ""
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        changed += f" --set {shlex.quote(f'{key}={Path(value).name}' if '/' in value else setting)}"
+    return f"dnlnet study {shlex.join(recipes)} --seeds {seeds} --width {width}{edges}{changed}"
+
+
+def report_study(out: Path, jobs: Sequence[Job], command: str, reference: str = "nl") -> StudyReport:
+    """Summarise the results of these recipes, and write study.md, study.json, study.png and study.html."""
+    names = {job.recipe.name for job in jobs}
+    results = [result for result in read_results(out) if result["recipe"] in names]
     if not results:
-        raise ValueError(f"{out}: no run is done yet")
+        raise ValueError(f"{out}: no run has finished yet")
     score, rows = summarise(results, reference)
     table = table_of(rows, score, reference)
     random = next((result["random"] for result in results if result["random"]), None)
@@ -61,11 +130,11 @@ def write_study(out: Path, results: Sequence[Mapping[str, Any]], command: str, r
     text, content, image, page = (out / f"study.{suffix}" for suffix in ("md", "json", "png", "html"))
     with atomic_write(text) as temporary:
         temporary.write_text(_markdown(table, notes), encoding="utf-8")
-    write_json(content, {"command": command, "reference": reference, "rows": table, "runs": list(results)})
+    write_json(content, {"command": command, "reference": reference, "rows": table, "runs": results})
     save_figure(figure, image)
     with atomic_write(page) as temporary:
         temporary.write_text(_page(table, notes, figure), encoding="utf-8")
-    return [text, content, image, page]
+    return StudyReport(score, rows, table, [text, content, image, page])
 
 
 def _notes(

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dnlnet.data.outputs import Outputs, Progress, Targets
+from dnlnet.data.outputs import Outputs, Targets
 from dnlnet.errors import unknown
 from dnlnet.files import atomic_write
+from dnlnet.progress import Progress
 from dnlnet.segmentation.data.submission import SUBMISSIONS, Submission
 from dnlnet.segmentation.drawing import add_legend, draw_outlines, share_text
 from dnlnet.segmentation.predictor import MAX_PIXELS, Prediction, SegmentationModel

@@ -4,7 +4,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +18,12 @@ from dnlnet.backbones.fold import first_tensor
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
 from dnlnet.data.images import ImageLike, read_pixels
-from dnlnet.data.outputs import Progress
 from dnlnet.lens.show.attended_image import AttentionView, block_views
 from dnlnet.lens.show.drawable import DrawableOverlay
 from dnlnet.lens.show.prediction_figure import prediction_figure
 from dnlnet.lens.trace.capture import capture_blocks
 from dnlnet.names import printable
+from dnlnet.progress import SILENT, Progress
 from dnlnet.segmentation.inference import MARGIN, Inference, Network, tiled_labels, tiles
 
 if TYPE_CHECKING:
@@ -101,14 +100,14 @@ class SegmentationModel:
         image: ImageLike,
         *,
         max_pixels: int = MAX_PIXELS,
-        progress: Progress = lambda done, total: None,
+        progress: Progress = SILENT,
     ) -> Prediction:
         """Predict the class of each pixel of an image, given as `read_pixels` takes it.
 
         An image of more than `max_pixels` gets no scores. If the network would see more than `max_pixels` of it, even
         after it has been resized as the recipe says, it is cut into tiles that the network sees at the scale of the
         whole image, about a million pixels at a time.
-        `progress` is called with the number of passes through the network that are done, and that there are in all.
+        `progress` observes the passes through the network.
         """
         pixels = read_pixels(image)
         tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
@@ -121,15 +120,15 @@ class SegmentationModel:
         seen = [tile.seen_size for tile in tiles((height, width), tile_pixels, margin)]
         inference.require_affordable((height, width), sum(map(inference.work, seen)))
         total = sum(map(inference.passes, seen))
-        done = count(1)
-        progress(0, total)
-        network = self._counted(lambda: progress(next(done), total))
-        if height * width > max_pixels:
-            labels = tiled_labels(
-                lambda part: inference.labels(network, self._normalised(part)).cpu(), tensor, tile_pixels, margin
-            )
-            return Prediction(pixels, labels.numpy(), self.classes)
-        scores = inference(network, self._normalised(tensor)).cpu().softmax(dim=1)[0]
+        watched = progress if total > 1 else SILENT  # a single pass needs no bar
+        with watched.track("passes", total) as bar:
+            network = self._counted(bar.advance)
+            if height * width > max_pixels:
+                labels = tiled_labels(
+                    lambda part: inference.labels(network, self._normalised(part)).cpu(), tensor, tile_pixels, margin
+                )
+                return Prediction(pixels, labels.numpy(), self.classes)
+            scores = inference(network, self._normalised(tensor)).cpu().softmax(dim=1)[0]
         labels = scores.argmax(dim=0).to(torch.uint8)
         return Prediction(pixels, labels.numpy(), self.classes, scores.float().numpy())
 

@@ -8,8 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from dnlnet.data.inputs import Inputs, find_inputs
-from dnlnet.data.outputs import Outputs, Progress, Targets
+from dnlnet.data.outputs import Outputs, Targets
 from dnlnet.files import atomic_write, json_text
+from dnlnet.progress import Progress
 from dnlnet.video.data.opening import VIDEO_SUFFIXES, is_video, several_videos
 from dnlnet.video.predictor import Action, VideoModel
 

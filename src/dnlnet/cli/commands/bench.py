@@ -56,7 +56,7 @@ def block(
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.engine.memory import require_memory
     from dnlnet.files import write_json
-    from dnlnet.progress import Bars
+    from dnlnet.progress import BARS
 
     chosen_variants = choose("variant", variants, VARIANTS)
     chosen_sizes = choose("size", sizes, SIZES)
@@ -74,7 +74,7 @@ def block(
     }
     rows: list[BlockCost] = []
     cases = list(product(chosen_sizes, batches, chosen_variants, (False, True)))
-    with Bars().track("measuring", len(cases)) as bar:
+    with BARS.track("measuring", len(cases)) as bar:
         for size, count, variant, training in cases:
             row = measure_block(
                 variant,

@@ -2,15 +2,12 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dnlnet.cli.terminal.inputs import end_with, open_inputs, say
 from dnlnet.cli.terminal.options import Inputs, Model, given, within
-
-if TYPE_CHECKING:
-    from dnlnet.runs.predict import Done
 
 
 class Backend(StrEnum):
@@ -67,45 +64,33 @@ def predict(
     Example: dnlnet predict street photos/ street.jpg -o predicted
     """
     from dnlnet.artifacts.model_file import open_model
-    from dnlnet.cli.terminal.progress import counting_progress
     from dnlnet.names import printable
 
     file = open_model(model)
     with open_inputs(inputs) as found:
         from dnlnet.artifacts.load import load
         from dnlnet.engine.distributed import is_main, process_group
-        from dnlnet.runs.predict import predict as predict_files
+        from dnlnet.runs.predict import predict_each
 
-        with process_group(), counting_progress() as progress:
-            task = progress.add_task("predicting", total=None, visible=False)
-            part = progress.add_task("", visible=False)
-
-            def advance(picture: Path, done: int, total: int) -> None:
-                name = printable(picture.name)[:40]
-                progress.update(part, description=name, completed=done, total=total, visible=1 < total > done)
-
-            def show(result: "Done") -> None:
-                progress.advance(task)
-                path = found.named(result.path)
-                if result.said:
-                    between = "\n" if "\n" in result.said else ": "
-                    typer.echo(f"{printable(path)}{between}{result.said}")
-                for note in result.notes:
-                    say(f"{path}: {note}")
-
+        results = []
+        with process_group():
             if backend is not Backend.torch and is_main():
                 say(f"exporting the network for {backend}, which takes some seconds")
-            results = predict_files(
+            for result in predict_each(
                 load(file, backend.value),
                 found.paths,
                 out,
                 options=given(submission=submission, max_pixels=max_pixels, threshold=threshold),
                 force=force,
-                start=lambda count: progress.update(task, total=count, visible=True),
-                left_out=lambda text: say(f"left out: {text}"),
-                progress=advance,
-                done=show,
-            )
+                progress=found.bars(),
+            ):
+                results.append(result)
+                path = found.named(result.path)
+                if result.summary:
+                    between = "\n" if "\n" in result.summary else ": "
+                    typer.echo(f"{printable(path)}{between}{result.summary}")
+                for note in result.notes:
+                    say(f"{path}: {note}")
             speaks = is_main()
     bad = [found.named(result.problem) for result in results if result.problem is not None]
     skipped, again = (sum(getattr(result, kind) for result in results) for kind in ("skipped", "again"))

@@ -1,6 +1,5 @@
 """`dnlnet study`: comparison of recipes over several seeds."""
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,24 +71,18 @@ def study(
     matched = [recipe for pattern in recipes for recipe in match_recipes(pattern)]
 
     from dnlnet.cli.terminal.study_table import StudyTable
-    from dnlnet.runs.study import Study, plan, read_results
-    from dnlnet.runs.study_report import table_of, write_study
-    from dnlnet.runs.study_summary import summarise
+    from dnlnet.runs.study import Study, plan
+    from dnlnet.runs.study_report import command_of, report_study
 
     jobs = plan(matched, seeds, settings or [], first_seed=first_seed)
-    studied = Study(out, data, cache, width, void_edges)
-    problems = studied.run(jobs, processes=processes, progress=StudyTable(studied, jobs))
-    results = [result for result in read_results(out) if result["recipe"] in {job.recipe.name for job in jobs}]
-    if results:
-        score, rows = summarise(results, against)
-        table = table_of(rows, score, against)
-        counts = sorted({row.seeds for row in rows})
+    place = Study(out, data, cache, width, void_edges)
+    problems = place.run(jobs, processes=processes, progress=StudyTable(place, jobs))
+    if any(place.state(job).done for job in jobs):
+        report = report_study(out, jobs, command_of(recipes, seeds, settings or [], width, void_edges), against)
+        counts = sorted({row.seeds for row in report.summaries})
         over = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
-        print_table("Study", _shown(table), f"± standard deviation over {over}; more in study.md")
-        changed = "".join(f" --set {shlex.quote(setting)}" for setting in _shareable(settings or []))
-        edges = " --void-edges" if void_edges else ""
-        command = f"dnlnet study {shlex.join(recipes)} --seeds {seeds} --width {width}{edges}{changed}"
-        for path in write_study(out, results, command, against):
+        print_table("Study", _shown(report.table), f"± standard deviation over {over}; more in study.md")
+        for path in report.files:
             typer.echo(f"written: {path}")
     for problem in problems:
         say(problem)
@@ -112,13 +105,4 @@ def _shown(table: "Sequence[Mapping[str, str]]") -> list[dict[str, str]]:
     return [
         {key: text.replace(" ± ", "±") for key, text in row.items() if key not in left_out and "paper:" not in key}
         for row in table
-    ]
-
-
-def _shareable(settings: "Sequence[str]") -> list[str]:
-    """Strip folders from file names in settings."""
-    return [
-        f"{key}={Path(value).name}" if "/" in value else setting
-        for setting in settings
-        for key, _, value in [setting.partition("=")]
     ]
