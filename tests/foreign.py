@@ -324,7 +324,7 @@ def torchcv_block(state: Mapping[str, Tensor], x: Tensor, settings: Mapping[str,
 def torchcv_logits(
     state: Mapping[str, Tensor], plan: Plan, pixels: Tensor, settings: Mapping[str, Any], module: str = "nlm"
 ) -> tuple[Tensor, Tensor]:
-    """Of (B, 3, H, W) pixels in 0..255, red first; the auxiliary head's are not resized."""
+    """Return the logits of pixels (B, 3, H, W) in 0..255, red first; the auxiliary head's are not resized."""
     x = pixels.flip(1) - torch.tensor([102.9801, 115.9465, 122.7717], dtype=pixels.dtype).view(3, 1, 1)
     for index, stride in ((1, 2), (2, 1), (3, 1)):
         convolution = convolved(state, f"backbone.prefix.conv{index}", x, stride)

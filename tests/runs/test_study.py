@@ -201,3 +201,17 @@ def test_the_function_reports_what_the_command_does(study: Path) -> None:
     content = json.loads((study / "study.json").read_text())
     assert content["rows"] == report.table
     assert set(SHORT) < set(shlex.split(content["command"]))
+
+
+def test_a_result_of_an_earlier_version_is_recognised_by_its_run(study: Path, tmp_path: Path) -> None:
+    """Earlier versions computed the hash of the settings differently."""
+    copy = Path(shutil.copytree(study, tmp_path / "study"))
+    (path, *_) = sorted((copy / "results").glob("*.json"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"settings": "0" * 16}))
+    jobs = plan(recipes("scenes-tiny-nl", "scenes-tiny-dnl"), 2, SHORT)
+    job = next(job for job in jobs if job.name == path.stem)
+    width = json.loads(path.read_text())["width"]
+    assert Study(copy, width=width).run([job]) == []
+    shutil.rmtree(copy / "runs" / job.name)
+    with pytest.raises(ValueError, match="this run has other settings"):
+        Study(copy, width=width).run([job])

@@ -24,9 +24,10 @@ from dnlnet.lens.trace.capture import blocks_of
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.override import override
 from dnlnet.recipes.schema import Recipe
+from dnlnet.registry import parse_recipe
 from dnlnet.runs.choose import require_data_folder
 from dnlnet.runs.consistency import consistency
-from dnlnet.runs.run_folder import CACHE
+from dnlnet.runs.run_folder import CACHE, RUN_FILE, read_run
 from dnlnet.runs.train import train
 from dnlnet.signals import StopSignal, exit_on_stop_signals, handle_stop_signals
 
@@ -169,9 +170,16 @@ class Study:
         if not path.is_file():
             return False
         result = json.loads(path.read_text())
-        if result.get("settings", job.settings) != job.settings:
+        if result.get("settings", job.settings) != job.settings and not self._is_run_of(job):
             raise ValueError(f"{path}: this run has other settings; choose another --out, or remove the file")
         return bool((result["width"], result.get("void_edges", False)) == (self.width, self.void_edges))
+
+    def _is_run_of(self, job: Job) -> bool:
+        """Return whether the job's folder holds a run of its recipe; earlier versions hashed settings differently."""
+        path = self.run_folder(job) / RUN_FILE
+        if not path.is_file():
+            return False
+        return parse_recipe(json.dumps(read_run(path)["recipe"])).stored() == shareable(job.recipe).stored()
 
 
 class StudyStoppedError(Exception):

@@ -97,7 +97,7 @@ def test_a_split_that_is_not_there_is_mentioned(tmp_path: Path) -> None:
     assert result.exit_code == 0
     content = json.loads((tmp_path / "report.json").read_text())
     assert content["not_there"] == {"test": f"{root}/test: no such folder"}
-    assert f"camvid test is not there: {root}/test: no such folder" in result.stdout.splitlines()
+    assert f"camvid test is missing: {root}/test: no such folder" in result.stdout.splitlines()
 
 
 @pytest.mark.parametrize("gone", ["images/val", "masks/val"])
@@ -106,7 +106,7 @@ def test_half_of_ones_own_split_is_a_problem(gone: str, tmp_path: Path) -> None:
     shutil.rmtree(root / gone)
     result = run("check", "folder", root)
     assert result.exit_code == 1
-    assert f"folder val is not there: {root / gone}: no such folder" in result.stdout
+    assert f"folder val is missing: {root / gone}: no such folder" in result.stdout
 
 
 def test_annotations_without_their_images_are_a_problem(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_annotations_without_their_images_are_a_problem(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "val")
     result = run("check", "coco_folder", tmp_path)
     assert result.exit_code == 1
-    assert f"coco_folder val is not there: {tmp_path / 'images'}: no such folder" in result.stdout
+    assert f"coco_folder val is missing: {tmp_path / 'images'}: no such folder" in result.stdout
 
 
 def test_many_sizes_are_shortened(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_videos_that_are_listed_but_not_there_are_problems(tmp_path: Path) -> No
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
     assert f"  {root}/f.mp4: no such file or folder" in lines
-    assert f"kinetics test is not there: {root}/test.csv: no such file" in lines
+    assert f"kinetics test is missing: {root}/test.csv: no such file" in lines
 
 
 def test_a_list_of_which_nothing_can_be_understood_is_shown(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from dnlnet.cli.terminal.options import (
     parse_layers,
     within,
 )
-from dnlnet.cli.terminal.outputs import writes
+from dnlnet.cli.terminal.outputs import write_result, writes
 from dnlnet.progress import BARS
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ def ablate(
 
     Example: dnlnet ablate timm:vit_small_patch14_dinov2 --weights vit.safetensors --data ~/camvid --data-set camvid
     """
-    from dnlnet.files import write_json
     from dnlnet.lens.measure.ablate import TERMS
     from dnlnet.libraries.transformer import is_transformer_name
     from dnlnet.runs.ablate import ablate_model, ablate_transformer
@@ -108,10 +107,8 @@ def ablate(
             )
         result = ablate_model(model, data, split=split, terms=chosen, layers=numbered, limit=images, progress=BARS)
     print_ablation(result, chosen, model)
-    if json is not None:
-        rows = [{"layer": e.layer or "all", "term": e.term, **e.values} for e in result.effects]
-        write_json(json, {"model": model, "images": result.images, "whole": result.whole, "rows": rows})
-        typer.echo(f"written: {json}")
+    rows = [{"layer": e.layer or "all", "term": e.term, **e.values} for e in result.effects]
+    write_result(json, {"model": model, "images": result.images, "whole": result.whole, "rows": rows})
 
 
 def print_ablation(result: "Ablation", terms: "list[Term]", model: str) -> None:

@@ -6,7 +6,7 @@ import typer
 
 from dnlnet.cli.terminal.complete import complete_recipe, complete_variant
 from dnlnet.cli.terminal.options import MOST_THREADS, Json, choose, parse_counts, parse_size, within
-from dnlnet.cli.terminal.outputs import writes
+from dnlnet.cli.terminal.outputs import write_result, writes
 
 if TYPE_CHECKING:
     from dnlnet.bench.block import BlockCost
@@ -150,7 +150,6 @@ def predict(
     from math import prod
 
     from dnlnet.cli.terminal.tables import print_table
-    from dnlnet.files import write_json
     from dnlnet.registry import find_recipe, network_of
 
     build, shape = network_of(find_recipe(recipe))
@@ -186,10 +185,8 @@ def predict(
         ],
         caption=machine,
     )
-    if json is not None:
-        content = {"machine": machine, "recipe": recipe, "batch": batch, "size": shape}
-        write_json(json, {**content, "rows": [asdict(row) for row in rows]})
-        typer.echo(f"written: {json}")
+    content = {"machine": machine, "recipe": recipe, "batch": batch, "size": shape}
+    write_result(json, {**content, "rows": [asdict(row) for row in rows]})
 
 
 def _number(value: float | None, form: str, scale: float = 1) -> str:

@@ -6,7 +6,7 @@ import typer
 
 from dnlnet.cli.terminal.complete import complete_recipe
 from dnlnet.cli.terminal.options import Json
-from dnlnet.cli.terminal.outputs import writes
+from dnlnet.cli.terminal.outputs import write_result, writes
 
 if TYPE_CHECKING:
     from dnlnet.runs.complexity import NetworkCost
@@ -37,7 +37,6 @@ def complexity(
     Example: dnlnet complexity 'cityscapes-r101-*' --latency
     """
     from dnlnet.cli.terminal.tables import print_table
-    from dnlnet.files import write_json
     from dnlnet.runs.complexity import complexity as count
 
     rows = count(recipe or _PAPER_TABLE, latency=latency)
@@ -47,9 +46,7 @@ def complexity(
     print_table("Size and cost of networks", [_cost(row) for row in rows], caption=CONVENTION)
     if latency:
         print_table("Seconds per image or clip", [_time(row) for row in rows])
-    if json is not None:
-        write_json(json, {"convention": CONVENTION, "rows": [row.to_json() for row in rows]})
-        typer.echo(f"written: {json}")
+    write_result(json, {"convention": CONVENTION, "rows": [row.to_json() for row in rows]})
 
 
 def _cost(row: "NetworkCost") -> dict[str, str]:

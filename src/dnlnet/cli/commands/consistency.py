@@ -7,7 +7,7 @@ import typer
 
 from dnlnet.cli.terminal.inputs import open_models
 from dnlnet.cli.terminal.options import BoundaryWidth, Data, DataSetName, FirstImages, Json, VoidEdges, Weights
-from dnlnet.cli.terminal.outputs import writes
+from dnlnet.cli.terminal.outputs import write_result, writes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +54,6 @@ def consistency(
 
     Example: dnlnet consistency runs/nl runs/dnl --data ~/camvid --picture overlaps.png
     """
-    from dnlnet.files import write_json
 
     opened = open_models(models)
 
@@ -76,9 +75,7 @@ def consistency(
         f"{len(found.images)} images; mean ± standard error over images; boundary: nearer than {width} px "
         f"to a contour, edges of unlabelled pixels {'counted' if void_edges else 'not counted'}",
     )
-    if json is not None:
-        write_json(json, found.to_json())
-        typer.echo(f"written: {json}")
+    write_result(json, found.to_json())
     if picture is not None:
         save_figure(found.plot(), picture)
         typer.echo(f"written: {picture}")

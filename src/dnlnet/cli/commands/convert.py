@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dnlnet.cli.terminal.options import Json
-from dnlnet.cli.terminal.outputs import writes
+from dnlnet.cli.terminal.outputs import write_result, writes
 
 
 @writes("out", "json")
@@ -38,7 +38,6 @@ def convert(
     """
     from dnlnet.convert import convert as convert_file
     from dnlnet.convert.checking import describe_network
-    from dnlnet.files import write_json
     from dnlnet.names import printable
 
     converted = convert_file(file, out, settings or [], partial=partial, config=config)
@@ -50,16 +49,14 @@ def convert(
     for name in converted.unused:
         typer.echo(f"unused: {name}")
     typer.echo(f"{len(converted.state)} tensors written: {out}")
-    if json is not None:
-        content = {
-            "file": str(file),
-            "family": converted.family,
-            "model": str(out),
-            "tensors": len(converted.state),
-            "classes": names,
-            "notes": converted.notes,
-            "unused": converted.unused,
-            "recipe": converted.recipe.stored(),
-        }
-        write_json(json, content)
-        typer.echo(f"written: {json}")
+    content = {
+        "file": str(file),
+        "family": converted.family,
+        "model": str(out),
+        "tensors": len(converted.state),
+        "classes": names,
+        "notes": converted.notes,
+        "unused": converted.unused,
+        "recipe": converted.recipe.stored(),
+    }
+    write_result(json, content)

@@ -7,7 +7,7 @@ import typer
 
 from dnlnet.cli.terminal.complete import complete_data_set
 from dnlnet.cli.terminal.options import Json
-from dnlnet.cli.terminal.outputs import writes
+from dnlnet.cli.terminal.outputs import write_result, writes
 
 if TYPE_CHECKING:
     from dnlnet.data.check import Report
@@ -69,7 +69,6 @@ def check(
 
     Example: dnlnet data check cityscapes ~/cityscapes --split val
     """
-    from dnlnet.files import write_json
     from dnlnet.registry import data_sets
     from dnlnet.runs.check import check_data
 
@@ -79,11 +78,9 @@ def check(
             typer.echo()
         _show(report)
     for one, reason in missing.items():
-        typer.echo(f"{name} {one} is not there: {reason}")
-    if json is not None:
-        splits = {one: report.to_json() for one, report in reports.items()}
-        write_json(json, {"data_set": name, "folder": str(directory), "splits": splits, "not_there": missing})
-        typer.echo(f"written: {json}")
+        typer.echo(f"{name} {one} is missing: {reason}")
+    splits = {one: report.to_json() for one, report in reports.items()}
+    write_result(json, {"data_set": name, "folder": str(directory), "splits": splits, "not_there": missing})
     own = not data_sets()[name][1].splits  # then the folder itself names its splits
     if any(report.problems for report in reports.values()) or (missing and own):
         raise typer.Exit(1)

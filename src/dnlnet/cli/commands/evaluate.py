@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dnlnet.cli.terminal.options import Device, Json, Model, Workers, given, within
-from dnlnet.cli.terminal.outputs import writes
+from dnlnet.cli.terminal.outputs import write_result, writes
 
 
 @writes("json", "picture", "results")
@@ -54,7 +54,6 @@ def evaluate(
     """
     from dnlnet.artifacts.model_file import open_model
     from dnlnet.cli.terminal.tables import print_table
-    from dnlnet.files import write_json
     from dnlnet.progress import Bars
     from dnlnet.registry import require_score_files
 
@@ -79,9 +78,7 @@ def evaluate(
         print_table(table.title, table.rows, table.caption)
     for note in scores.notes:
         typer.echo(note, err=True)
-    if json is not None:
-        write_json(json, scores.content)
-        typer.echo(f"written: {json}")
+    write_result(json, scores.content)
     for name, path in files.items():
         scores.files[name](path)
         typer.echo(f"written: {path}")

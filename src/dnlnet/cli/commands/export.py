@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dnlnet.cli.terminal.options import Json, Model, parse_size, within
-from dnlnet.cli.terminal.outputs import writes, written
+from dnlnet.cli.terminal.outputs import write_result, writes, written
 
 
 class Format(StrEnum):
@@ -95,7 +95,6 @@ def export(
     from dnlnet.artifacts.model_file import open_model
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.errors import require_package
-    from dnlnet.files import write_json
 
     found = open_model(model)
     if form.value == "onnx":
@@ -141,18 +140,16 @@ def export(
     if exported.remark:
         typer.echo(exported.remark)
     typer.echo(written(path))
-    if json is not None:
-        write_json(
-            json,
-            {
-                "file": str(path),
-                "input": exported.takes,
-                "outputs": exported.outputs,
-                "differences": exported.differences,
-                "largest": exported.largest,
-            },
-        )
-        typer.echo(f"written: {json}")
+    write_result(
+        json,
+        {
+            "file": str(path),
+            "input": exported.takes,
+            "outputs": exported.outputs,
+            "differences": exported.differences,
+            "largest": exported.largest,
+        },
+    )
 
 
 def _query(text: str) -> tuple[float, ...]:

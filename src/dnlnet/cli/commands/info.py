@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from dnlnet.cli.terminal.options import Json
-from dnlnet.cli.terminal.outputs import writes
+from dnlnet.cli.terminal.outputs import write_result, writes
 
 
 @writes("json")
@@ -28,10 +28,7 @@ def info(
     import yaml
 
     from dnlnet.convert.describe import describe
-    from dnlnet.files import write_json
 
     content = describe(model, check=check)
     typer.echo(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None), nl=False)
-    if json is not None:
-        write_json(json, content)
-        typer.echo(f"written: {json}")
+    write_result(json, content)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from dnlnet.cli.terminal.options import Json
-from dnlnet.cli.terminal.outputs import writes
+from dnlnet.cli.terminal.outputs import write_result, writes
 
 
 @writes("json")
@@ -23,7 +23,6 @@ def models(
     from dnlnet.bundled import MODELS
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.errors import unknown
-    from dnlnet.files import write_json
 
     if name is not None and name not in MODELS:
         raise unknown("model", name, MODELS)
@@ -47,19 +46,17 @@ def models(
             ],
             f"Try: dnlnet attend {next(iter(MODELS))} photo.jpg --page page.html",
         )
-    if json is not None:
-        content = {
-            key: {
-                "about": MODELS[key].about,
-                "licence": MODELS[key].licence,
-                "terms": MODELS[key].terms,
-                "command": MODELS[key].command,
-                "megabytes": round(file.path.stat().st_size / 1e6, 1),
-                "scores": file.scores,
-                "by_class": file.by_class,
-                "classes": list(file.classes.names),
-            }
-            for key, file in found.items()
+    content = {
+        key: {
+            "about": MODELS[key].about,
+            "licence": MODELS[key].licence,
+            "terms": MODELS[key].terms,
+            "command": MODELS[key].command,
+            "megabytes": round(file.path.stat().st_size / 1e6, 1),
+            "scores": file.scores,
+            "by_class": file.by_class,
+            "classes": list(file.classes.names),
         }
-        write_json(json, content)
-        typer.echo(f"written: {json}")
+        for key, file in found.items()
+    }
+    write_result(json, content)

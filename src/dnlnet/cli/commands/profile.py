@@ -21,7 +21,7 @@ from dnlnet.cli.terminal.options import (
     parse_heads,
     parse_layers,
 )
-from dnlnet.cli.terminal.outputs import writes
+from dnlnet.cli.terminal.outputs import write_result, writes
 
 if TYPE_CHECKING:
     from dnlnet.lens.measure.consistency import Average
@@ -68,8 +68,6 @@ def profile(
     """
     chosen_layers, chosen_heads = parse_layers(layers), parse_heads(heads)
 
-    from dnlnet.files import write_json
-
     (ours,) = open_models([model])
     with open_inputs(pictures or ()) as inputs:
         from dnlnet.runs.profile import profile as profile_model
@@ -103,8 +101,7 @@ def profile(
             "void_edges": void_edges,
             "images": [inputs.named(image) for image in found.images],
         }
-        write_json(json, content | found.profile.to_json())
-        typer.echo(f"written: {json}")
+        write_result(json, content | found.profile.to_json())
     if found.images and picture is not None:
         from dnlnet.lens.show.panels import save_figure
 

@@ -7,7 +7,7 @@ import typer
 
 from dnlnet.cli.terminal.complete import complete_recipe
 from dnlnet.cli.terminal.options import Json, Recipe, Settings
-from dnlnet.cli.terminal.outputs import writes
+from dnlnet.cli.terminal.outputs import write_result, writes
 
 if TYPE_CHECKING:
     from dnlnet.recipes.schema import Recipe as AnyRecipe
@@ -33,7 +33,6 @@ def list_recipes(
     Example: dnlnet recipes list 'cityscapes-*'
     """
     from dnlnet.cli.terminal.tables import print_table
-    from dnlnet.files import write_json
     from dnlnet.registry import match_recipes
 
     found = match_recipes(pattern or "*")
@@ -53,9 +52,7 @@ def list_recipes(
             ],
             "All settings of one: dnlnet recipes show NAME. Scores marked - are unmeasured.",
         )
-    if json is not None:
-        write_json(json, [recipe.model_dump(mode="json") for recipe in found])
-        typer.echo(f"written: {json}")
+    write_result(json, [recipe.model_dump(mode="json") for recipe in found])
 
 
 def _print_families(found: Sequence["AnyRecipe"]) -> None:
@@ -118,7 +115,6 @@ def show(
 
     from dnlnet.cli.terminal.tables import print_table
     from dnlnet.errors import shown
-    from dnlnet.files import write_json
     from dnlnet.recipes.override import override
     from dnlnet.recipes.sources import trace
     from dnlnet.registry import find_recipe
@@ -136,8 +132,7 @@ def show(
             for field, (value, row) in traced.items()
         }
     if json is not None:
-        write_json(json, content)
-        typer.echo(f"written: {json}")
+        write_result(json, content)
     elif sources:
         rows = [
             {"field": field, "value": shown(row["value"]), "source": row["source"]} for field, row in content.items()

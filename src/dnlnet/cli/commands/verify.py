@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dnlnet.cli.terminal.options import Json, Seed
-from dnlnet.cli.terminal.outputs import writes
+from dnlnet.cli.terminal.outputs import write_result, writes
 
 
 @writes("json")
@@ -35,7 +35,6 @@ def verify(
     from dataclasses import asdict
 
     from dnlnet.cli.terminal.tables import print_table
-    from dnlnet.files import write_json
     from dnlnet.lens.measure.theory import check_claims
 
     claims = check_claims(seed)
@@ -57,9 +56,7 @@ def verify(
     relied = sum(claim.relied_on for claim in claims)
     typer.echo(f"{relied - len(broken)} of {relied} identities that the block relies on hold.")
     typer.echo(f"{len(refuted)} printed claims do not hold as printed; the block needs none of them.")
-    if json is not None:
-        write_json(json, [{**asdict(claim), "holds": claim.holds} for claim in claims])
-        typer.echo(f"written: {json}")
+    write_result(json, [{**asdict(claim), "holds": claim.holds} for claim in claims])
     if broken:
         raise typer.Exit(1)
 
@@ -71,7 +68,6 @@ def _verify_device(device: str, json: Path | None) -> None:
 
     from dnlnet import __version__
     from dnlnet.bench.equalities import CHECKS, TITLES, describe_device, run_check
-    from dnlnet.files import write_json
     from dnlnet.progress import BARS
 
     described = describe_device(device)
@@ -89,15 +85,13 @@ def _verify_device(device: str, json: Path | None) -> None:
         typer.echo(f"| {TITLES[check.name]} | {check.cases} | {error} | {check.allowed:.0e} | {verdict} |")
     failed = [check for check in checks if not (check.holds or check.skipped)]
     skipped = sum(check.skipped for check in checks)
-    left_out = f" ({skipped} left out)" if skipped else ""
+    left_out = f" ({skipped} skipped)" if skipped else ""
     typer.echo(
-        f"\n{len(failed)} of {len(checks)} checks failed{left_out}: do not rely on the block on this device as it is."
+        f"\n{len(failed)} of {len(checks)} checks failed{left_out}: do not rely on the block on this device."
         if failed
         else f"\nThe block computes on {device} what its equations say{left_out}."
     )
-    if json is not None:
-        rows = [{**asdict(check), "holds": check.holds} for check in checks]
-        write_json(json, {"device": described, "versions": versions, "checks": rows})
-        typer.echo(f"written: {json}")
+    rows = [{**asdict(check), "holds": check.holds} for check in checks]
+    write_result(json, {"device": described, "versions": versions, "checks": rows})
     if failed:
         raise typer.Exit(1)

@@ -57,6 +57,15 @@ def written(path: Path) -> str:
     return f"written: {path}" if is_stream(path) else f"written: {path} ({path.stat().st_size / 1e6:.1f} MB)"
 
 
+def write_result(path: Path | None, content: object) -> None:
+    """Write the result of a command to its JSON file, if there is one."""
+    from dnlnet.files import write_json
+
+    if path is not None:
+        write_json(path, content)
+        typer.echo(f"written: {path}")
+
+
 def _require_writable(files: Mapping[str, Path], others: list[Any], force: bool) -> None:
     """Raise if writing a file would destroy an input or, without `force`, a foreign file."""
     inputs = [path for value in others for path in _paths(value)]

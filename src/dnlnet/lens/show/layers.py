@@ -1,4 +1,4 @@
-"""Views of the layers and heads of a transformer: those that were asked for, and few where all are too many."""
+"""Views of a transformer's layers and heads: the chosen ones, or a few of many."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from dnlnet.lens.trace.recorded import HeadChoice
 
 
 def layer_views(title: str, captured: Captured, choice: LayerChoice) -> list[AttentionView]:
-    """Views of chosen layers and heads of a transformer's attention, on one picture."""
+    """Return views of the chosen layers and heads of a transformer on one image."""
     views = []
     for number, layer in choice.of(captured).items():
         heads: list[HeadChoice] = ["mean", *range(layer.heads)] if choice.heads == "all" else [choice.heads]
@@ -23,16 +23,16 @@ def layer_views(title: str, captured: Captured, choice: LayerChoice) -> list[Att
     return views
 
 
-def with_few_layers(picture: AttendedImage, most: int, most_layers: int | None = None) -> AttendedImage:
-    """A picture with views of layers spread over the depth of each model, the last among them.
+def with_few_layers(image: AttendedImage, most: int, most_layers: int | None = None) -> AttendedImage:
+    """Return the image with views of a few layers spread over the depth of each model, including the last.
 
     Args:
-        picture: with views of all layers, and perhaps of our blocks, which all stay.
-        most: number of views, unless those of one layer are more.
-        most_layers: of each model.
+        image: Image with views of all layers. Views of our blocks all stay.
+        most: Maximum number of views, unless a single layer has more.
+        most_layers: Maximum number of layers per model.
     """
-    views = picture.views
-    layers: dict[str, dict[str, int]] = {}  # how many views each layer of each model has
+    views = image.views
+    layers: dict[str, dict[str, int]] = {}  # number of views by model and layer
     for view in views:
         if view.place is not None:
             counts = layers.setdefault(view.place.model, {})
@@ -44,11 +44,11 @@ def with_few_layers(picture: AttendedImage, most: int, most_layers: int | None =
         names = list(counts)
         kept |= {(model, names[(index + 1) * len(names) // count - 1]) for index in range(count)}
     shown = [view for view in views if view.place is None or (view.place.model, view.place.layer) in kept]
-    return replace(picture, views=shown)
+    return replace(image, views=shown)
 
 
 def left_out(views: Sequence[AttentionView], shown: Sequence[AttentionView]) -> str:
-    """Which layers and heads of transformers are not shown, and how to see them; empty if all are."""
+    """Describe the layers and heads that are not shown, and how to see them; empty if all are."""
     sentences = []
     for model in dict.fromkeys(view.place.model for view in views if view.place is not None):
         every, some = (
