@@ -37,7 +37,9 @@ def test_the_application_shows_few_layers_or_the_chosen_ones(tmp_path: Path) -> 
     assert len(lines) == 1 + 4
     assert shown[0][1].startswith("Pairwise, layer 2 (blocks.2.attn), mean of 3 heads")
     assert observer.said[0] == f"{TINY}: its weights are random (--weights none)"
-    assert observer.said[1].startswith(f"layers 2, 5, 8, 11 of the 12 of {TINY} are shown, others with --layers")
+    assert observer.said[1].startswith(
+        f"layers 2, 5, 8, 11 of the 12 of {TINY} are shown; select others with --layers"
+    )
     chosen = open_explorer(TINY, weights="none", layers=[0, 1, 2, 3, 4], heads=1, progress=observer)
     assert len(chosen.open(tmp_path / "a.png").views) == 5
 

@@ -1,6 +1,6 @@
-"""The classes of a picture drawn for people: colours over the picture, outlines around regions, and a legend."""
+"""Draw classes over an image: outlines around regions, and a legend below."""
 
-# H, W size of the picture
+# H, W size of the image
 
 from collections.abc import Mapping
 
@@ -10,12 +10,12 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dnlnet.data.classes import Classes
 
-_LEAST_SHARE = 0.005  # of a class in the legend
+_MIN_SHARE = 0.005  # of the image, for a class to be in the legend
 _TEXT, _PAPER = (30, 30, 30), (255, 255, 255)
 
 
 def draw_outlines(overlay: NDArray[np.uint8], labels: NDArray[np.uint8], classes: Classes) -> NDArray[np.uint8]:
-    """A picture (H, W, 3) with the borders of regions in the full colours of their classes.
+    """Draw the borders of regions on an overlay (H, W, 3) in the full colours of their classes.
 
     >>> flat = np.zeros((4, 6, 3), np.uint8)
     >>> halves = np.array([[0, 0, 0, 1, 1, 1]] * 4, np.uint8)
@@ -31,7 +31,7 @@ def draw_outlines(overlay: NDArray[np.uint8], labels: NDArray[np.uint8], classes
 
 
 def _widened(border: NDArray[np.bool_], labels: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """The border with the pixels beside it, and those that have a neighbour of another class."""
+    """Widen a border by one pixel, and add pixels with a neighbour of another class."""
     wide = border.copy()
     for axis in (0, 1):
         front, back = [slice(None)] * 2, [slice(None)] * 2
@@ -44,14 +44,14 @@ def _widened(border: NDArray[np.bool_], labels: NDArray[np.uint8]) -> NDArray[np
 
 
 def add_legend(
-    picture: NDArray[np.uint8], classes: Classes, shares: Mapping[str, float], least: float = _LEAST_SHARE
+    image: NDArray[np.uint8], classes: Classes, shares: Mapping[str, float], least: float = _MIN_SHARE
 ) -> NDArray[np.uint8]:
-    """A picture (H, W, 3) with a strip below it that names the colours and how much of it each class takes.
+    """Add a strip below an image (H, W, 3) with the colour, name and share of each class.
 
     >>> add_legend(np.zeros((90, 120, 3), np.uint8), Classes(["sky"], [(0, 0, 255)]), {"sky": 1.0}).shape[1:]
     (120, 3)
     """
-    width = picture.shape[1]
+    width = image.shape[1]
     size = max(11, round(width / 50))
     font = ImageFont.load_default(size)
     colours = dict(zip(classes.names, classes.palette, strict=True))
@@ -68,11 +68,11 @@ def add_legend(
     for x, y, text, colour in places:
         draw.rectangle((x, y, x + size, y + size), fill=tuple(colour), outline=_TEXT)
         draw.text((x + round(1.4 * size), y + size / 2), text, fill=_TEXT, font=font, anchor="lm")
-    return np.concatenate([picture, np.asarray(strip)])
+    return np.concatenate([image, np.asarray(strip)])
 
 
 def share_text(share: float) -> str:
-    """A share of a picture in per cent.
+    """Format a share of an image in per cent.
 
     >>> share_text(0.123), share_text(0.004)
     ('12 %', 'under 1 %')

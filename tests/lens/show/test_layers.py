@@ -65,9 +65,9 @@ def test_views_of_our_blocks_all_stay(captured: Captured) -> None:
 def test_what_is_left_out_is_said(captured: Captured) -> None:
     image = picture_of(captured, LayerChoice())
     few = with_few_layers(image, 2)
-    means = "the mean over heads is shown, single ones with --heads 3 or --heads all"
+    means = "the mean over heads is shown; select one with --heads 3, or all with --heads all"
     assert left_out(image.views, few.views) == (
-        f"layers 3, 8 of the 9 of vit are shown, others with --layers; {means}"
+        f"layers 3, 8 of the 9 of vit are shown; select others with --layers; {means}"
     )
     assert left_out(image.views, image.views) == means
     every = picture_of(captured, LayerChoice(heads="all"))

@@ -59,7 +59,7 @@ class AttendRequest:
 
     @property
     def in_memory(self) -> bool:
-        """Whether the result keeps figures and images because nothing is written."""
+        """True if nothing is written, so that the result keeps figures and images."""
         return self.out is None and self.page is None
 
 

@@ -1,4 +1,4 @@
-"""Figures of confusion matrices."""
+"""Figure of a confusion matrix."""
 
 # K classes
 
@@ -9,15 +9,15 @@ from torch import Tensor
 from dnlnet.data.classes import Classes
 from dnlnet.names import in_figure
 
-_WRITTEN = 30  # most classes for which numbers are written into the cells
+_MAX_NUMBERED = 30  # classes whose cells still have room for numbers
 
 
 def confusion_figure(counts: Tensor, classes: Classes) -> Figure:
     """Plot a confusion matrix: the share of each label's pixels (row) by prediction (column).
 
     Args:
-        counts: (K, K), label by prediction.
-        classes: gives the names.
+        counts: Pixel counts (K, K), label by prediction.
+        classes: Classes that name rows and columns.
 
     >>> import torch
     >>> figure = confusion_figure(torch.eye(2), Classes(["sky", "road"], [(0, 0, 0), (9, 9, 9)]))
@@ -29,18 +29,18 @@ def confusion_figure(counts: Tensor, classes: Classes) -> Figure:
     side = max(4.0, 0.42 * len(classes) + 2.2)
     figure = Figure(figsize=(side + 0.8, side), layout="tight")
     axes = figure.subplots()
-    picture = axes.imshow(shares, cmap="viridis", vmin=0, vmax=1)
+    matrix = axes.imshow(shares, cmap="viridis", vmin=0, vmax=1)
     ticks = np.arange(len(classes))
     names = [in_figure(name) for name in classes.names]
-    size = 8 if len(classes) <= _WRITTEN else 4
+    size = 8 if len(classes) <= _MAX_NUMBERED else 4
     axes.set_xticks(ticks, names, rotation=60, ha="right", rotation_mode="anchor", fontsize=size)
     axes.set_yticks(ticks, names, fontsize=size)
     axes.set_xlabel("predicted")
     axes.set_ylabel("label")
-    if len(classes) <= _WRITTEN:
+    if len(classes) <= _MAX_NUMBERED:
         for row, column in zip(*np.nonzero(shares >= 0.005), strict=True):
             share = shares[row, column]
             colour = "white" if share < 0.6 else "black"
             axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=colour)
-    figure.colorbar(picture, ax=axes, fraction=0.04, label="share of the label's pixels")
+    figure.colorbar(matrix, ax=axes, fraction=0.04, label="share of the label's pixels")
     return figure

@@ -1,4 +1,4 @@
-"""Bar charts of the overlaps of Table 1."""
+"""Bar chart of the overlaps of Table 1."""
 
 from collections.abc import Mapping
 from math import nan
@@ -12,7 +12,7 @@ _SHOWN = ("pair_within", "pair_boundary", "unary_boundary")
 
 
 def consistency_figure(rows: Mapping[str, Mapping[str, Average | None]]) -> Figure:
-    """Bars of each statistic, one per block, with standard errors; the random row as a line.
+    """Draw one bar per block and statistic, with standard errors; the random row is a line.
 
     >>> bar = Average(0.6, 0.02, images=5)
     >>> figure = consistency_figure({"dnl": dict.fromkeys(STATISTICS, bar), RANDOM: dict.fromkeys(STATISTICS, bar)})

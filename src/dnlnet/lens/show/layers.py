@@ -57,8 +57,10 @@ def left_out(views: Sequence[AttentionView], shown: Sequence[AttentionView]) -> 
         )
         if len(some) < len(every):
             numbers = ", ".join(layer.partition(" ")[0] for layer in some)
-            sentences.append(f"layers {numbers} of the {len(every)} of {model} are shown, others with --layers")
+            sentences.append(
+                f"layers {numbers} of the {len(every)} of {model} are shown; select others with --layers"
+            )
     heads = [view.place.head for view in shown if view.place is not None]
     if heads and all(head.startswith("mean") for head in heads):
-        sentences.append("the mean over heads is shown, single ones with --heads 3 or --heads all")
+        sentences.append("the mean over heads is shown; select one with --heads 3, or all with --heads all")
     return "; ".join(sentences)

@@ -1,4 +1,4 @@
-"""Heat maps of a profile: a row for each layer, a column for each head, a panel for each statistic."""
+"""Figure of a profile: one heat map per statistic, with a row per layer and a column per head."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,24 +8,25 @@ from numpy.typing import NDArray
 from dnlnet.lens.measure.profile import Profile
 from dnlnet.names import in_figure
 
-# Title of a panel, and the statistic shown, or two whose difference is. Panels with one colour scale share a letter.
+# Title of a panel; the statistic shown, or two whose difference is shown; and a key of the colour scale, which panels
+# may share.
 _PANELS: tuple[tuple[str, str, str | None, str], ...] = (
-    ("unary share\nof the logits' variance", "unary_share", None, "a"),
-    ("dependence\non the query", "dependence", None, "a"),
-    ("effective number\nof positions", "positions", None, "b"),
-    ("share of the\nstrongest position", "strongest", None, "c"),
-    ("share of the\nprefix tokens", "prefix", None, "c"),
-    ("attention within\nthe query's class", "attention_within", None, "d"),
-    ("pairwise within\nthe query's class", "pair_within", None, "d"),
+    ("unary share\nof the logits' variance", "unary_share", None, "share of variance"),
+    ("dependence\non the query", "dependence", None, "share of variance"),
+    ("effective number\nof positions", "positions", None, "positions"),
+    ("share of the\nstrongest position", "strongest", None, "share of attention"),
+    ("share of the\nprefix tokens", "prefix", None, "share of attention"),
+    ("attention within\nthe query's class", "attention_within", None, "within class"),
+    ("pairwise within\nthe query's class", "pair_within", None, "within class"),
     ("within the class:\npairwise - attention", "pair_within", "attention_within", "difference"),
     ("on boundaries:\npairwise - uniform", "pair_boundary", "uniform_boundary", "difference of boundary"),
     ("on boundaries:\nunary - uniform", "unary_boundary", "uniform_boundary", "difference of boundary"),
 )
-_NUMBERED = 12  # heads, of which the numbers still fit into the cells
+_MAX_NUMBERED = 12  # heads whose cells still have room for numbers
 
 
 def profile_figure(profile: Profile, title: str | None = None) -> Figure:
-    """Every statistic of every head, means over images; numbers stand in the cells where there is room.
+    """Draw the mean over images of every statistic of every head, with numbers in the cells if there is room.
 
     >>> from dnlnet.lens.measure.profile import HeadProfile
     >>> heads = tuple(HeadProfile(f"blocks.{n}", head, {"dependence": (0.5,)}) for n in range(3) for head in range(2))
@@ -39,7 +40,7 @@ def profile_figure(profile: Profile, title: str | None = None) -> Figure:
     }
     grids = {heading: found for heading, found in grids.items() if not np.isnan(found[0]).all()}
     if not grids:
-        raise ValueError("the profile has no values; there is nothing to draw")
+        raise ValueError("the profile has no values to draw")
     layers = [in_figure(row.layer) for row in profile.layers()]
     heads = max(grid.shape[1] for grid, _ in grids.values())
     columns = min(len(grids), 5)
@@ -68,7 +69,7 @@ def _draw(
     together: list[NDArray[np.float64]],
     diverging: bool,
 ) -> None:
-    """One panel, in colours that everyone can tell apart; a difference is white at 0."""
+    """Draw one panel in colours that suit colour-blind readers; a difference is white at 0."""
     lowest, highest = (float(f([f(g[~np.isnan(g)]) for g in together])) for f in (np.min, np.max))
     if diverging:
         highest = max(abs(lowest), abs(highest), 1e-6)
@@ -82,7 +83,7 @@ def _draw(
     axes.set_xticks(range(0, count, 1 if count <= 16 else 4))
     axes.tick_params(labelsize=8, length=2)
     figure.colorbar(shown, ax=axes, fraction=0.05, pad=0.02).ax.tick_params(labelsize=7)
-    if count > _NUMBERED:
+    if count > _MAX_NUMBERED:
         return
     for (layer, head), value in np.ndenumerate(grid):
         if not np.isnan(value):
@@ -94,7 +95,7 @@ def _draw(
 
 
 def _short(value: float) -> str:
-    """A number in few letters.
+    """Format a number in few characters.
 
     >>> _short(0.5), _short(-0.061), _short(-0.001), _short(163.2)
     ('.50', '-.06', '.00', '163')
@@ -103,7 +104,7 @@ def _short(value: float) -> str:
 
 
 def _grid(profile: Profile, first: str, second: str | None) -> NDArray[np.float64]:
-    """(layers, heads) of the averages of a statistic, less those of another; NaN where there is none."""
+    """Return the means (layers, heads) of a statistic, minus those of another if given; NaN if missing."""
     layers = list(dict.fromkeys(head.layer for head in profile))
     grid = np.full((len(layers), 1 + max(head.head or 0 for head in profile)), np.nan)
     for head in profile:
