@@ -63,6 +63,16 @@ def test_messages_are_printed_as_they_are() -> None:
     assert shown.getvalue() == "[red]a[/red] " + "x" * 300 + "\n"
 
 
+def test_control_characters_are_escaped() -> None:
+    shown, output = bars()
+    shown.say("a\x1b[31m.png\nb.png")
+    with shown.track("c\x1b[2J.png", 1) as bar:
+        bar.advance(note="d\x07")
+    assert "a\\x1b[31m.png\nb.png" in output.getvalue()
+    assert "c\\x1b[2J.png" in output.getvalue()
+    assert not {"\x1b", "\x07"} & set(output.getvalue())
+
+
 def test_other_processes_than_the_main_one_are_quiet(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
