@@ -78,9 +78,9 @@ def test_it_predicts_and_refuses_options_of_others(trained: Path, shapes: Path, 
     written = json.loads((tmp_path / "out" / "disc" / "0.json").read_text())
     assert written["shape"] == dnlnet.load(trained).predict(shapes / "val" / "disc" / "0.png")
     with pytest.raises(ValueError, match="--threshold: not for a shapes model; it takes no such option"):
-        dnlnet.predict(trained, [shapes], tmp_path / "other", options={"threshold": 0.5})
+        dnlnet.predict(trained, [shapes], tmp_path / "other", threshold=0.5)
     with pytest.raises(ValueError, match="--window: not for a shapes model"):
-        dnlnet.evaluate(trained, shapes, options={"window": 5})
+        dnlnet.evaluate(trained, shapes, window=5)
 
 
 def test_it_shows_what_it_attends_to(trained: Path, shapes: Path, tmp_path: Path) -> None:

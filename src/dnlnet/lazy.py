@@ -1,7 +1,9 @@
 """Imports at first use, so that nobody waits for torch, or needs a package, without using it."""
 
-from collections.abc import Callable, Mapping
+import ast
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,23 +12,21 @@ from dnlnet.errors import missing_package
 _PROVIDERS: dict[str, str] = {}
 
 
-def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's `__getattr__`, which finds each name in its module; names are separated by spaces.
+def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package whose names its stub, `__init__.pyi`, imports.
 
-    >>> importer("a", {"math": "sqrt floor"})("floor")(2.5)
-    2
-    >>> importer("a", {"math": "sqrt floor"})("root")
-    Traceback (most recent call last):
-    AttributeError: module 'a' has no attribute 'root'
+    Type checkers read the same stub, so that each name is declared once.
     """
-    places = {name: module for module, names in modules.items() for name in names.split()}
+    stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
+    places = {name.name: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for name in node.names}
+    names = sorted(places)
 
     def find(name: str) -> Any:
         if name in places:
-            return getattr(_load(places[name]), name)
+            return getattr(_load(str(places[name])), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return find
+    return find, names.copy, names
 
 
 def provide(name: str, module: str) -> None:

@@ -147,10 +147,16 @@ def network_of(recipe: Recipe) -> tuple[Callable[[], "nn.Module"], tuple[int, ..
     return partial(create_model, recipe), recipe.cost_size
 
 
-def require_options(task: str, function: Callable[..., object] | None, options: Iterable[str]) -> None:
-    """Raise unless the task's function, if the task has one, takes every option as a keyword argument."""
+def accepted_options(task: str, function: Callable[..., object] | None, **options: Any) -> dict[str, Any]:
+    """Return the options that are not None. Raises unless the task's function, if any, takes them as keywords.
+
+    >>> accepted_options("segmentation", find_recipe("scenes-tiny-dnl").tested, window=None, flip=True)
+    {'flip': True}
+    """
     parameters = {} if function is None else signature(function).parameters
-    _require_known(task, [name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY], options)
+    found = {name: value for name, value in options.items() if value is not None}
+    _require_known(task, [name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY], found)
+    return found
 
 
 def require_score_files(recipe: Recipe, kinds: Iterable[str]) -> None:

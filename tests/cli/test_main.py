@@ -328,7 +328,7 @@ def test_verify_prints_and_writes_every_claim(tmp_path: Path) -> None:
 def test_verify_fails_only_on_what_the_block_relies_on(
     relied_on: bool, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(theory, "check_claims", lambda seed: [theory.Claim("Eq. 0", "0 = 1", 1.0, 0.0, relied_on)])
+    monkeypatch.setattr(theory, "verify", lambda seed: [theory.Claim("Eq. 0", "0 = 1", 1.0, 0.0, relied_on)])
     assert CliRunner().invoke(cli.app, ["verify"]).exit_code == code
 
 

@@ -249,7 +249,7 @@ def test_a_picture_too_large_for_memory_stops_no_others(
 def test_the_passes_over_a_large_image_are_tracked(run: Path, photos: Path, tmp_path: Path) -> None:
     write_image(photos / "b.png", size=(200, 600))
     observed = Recorder()
-    results = predict(run, [photos], tmp_path / "out", options={"max_pixels": 65536}, progress=observed)
+    results = predict(run, [photos], tmp_path / "out", max_pixels=65536, progress=observed)
     assert all(result.problem is None for result in results)
     assert observed.done("passes") == list(range(1, 11))  # tiles of at most 128 pixels
     assert {total for name, _, total, _ in observed.steps if name == "passes"} == {10}

@@ -22,6 +22,7 @@ from dnlnet.attention import VARIANTS, NonLocalBlock
 from dnlnet.bench.block import describe_machine
 from dnlnet.bench.memory import peak_extra_bytes
 from dnlnet.bench.timing import find_device
+from dnlnet.progress import BARS, Progress
 
 _CHANNELS, _BATCH = 16, 2
 _SIZES = ((37,), (9, 13), (40, 40), (3, 5, 7))  # (40, 40) has several blocks of rows
@@ -84,6 +85,17 @@ def run_check(name: str, device: str) -> Check:
         return Check(name, 1, None, allowed, note)
     reason = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
     return Check(name, 1, None, allowed, reason[-1])
+
+
+def verify_device(device: str = "cpu", *, progress: Progress = BARS) -> list[Check]:
+    """Check that the block computes on a device what its equations say, each check in a process of its own."""
+    describe_device(device)
+    checks = []
+    with progress.track("checks", len(CHECKS)) as bar:
+        for name in CHECKS:
+            checks.append(run_check(name, device))
+            bar.advance(note=TITLES[name])
+    return checks
 
 
 # ---- fused = explicit

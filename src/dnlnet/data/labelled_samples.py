@@ -1,4 +1,4 @@
-"""Samples of labelled images: random crops to train on, the same for the same seed; whole ones to evaluate on."""
+"""Samples of labelled images: random crops for training, and whole images for evaluation."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -18,16 +18,16 @@ from dnlnet.data.transforms import Augmentation
 
 
 class Draw(NamedTuple):
-    """Which image, and in which epoch: what a sampler asks `TrainingCrops` for."""
+    """Index of an image and number of an epoch."""
 
     image: int
     epoch: int
 
 
 class Sample(NamedTuple):
-    """An image, its labels, and the file it comes from; of a batch, all three with the batch in front."""
+    """Image, labels and file name of a sample, or of a batch with the batch dimension in front."""
 
-    image: Tensor  # (3, H, W) of 0..255, to be normalised where the model is
+    image: Tensor  # (3, H, W) in 0..255, normalised on the device of the model
     labels: Tensor  # (H, W)
     name: str
 
@@ -69,7 +69,7 @@ class TrainingCrops(ImageSamples[LabelledImages, Sample]):
 
 
 class WholeImages(ImageSamples[LabelledImages, Sample]):
-    """Labelled images as they are, by index: to evaluate on."""
+    """Whole labelled images by index, for evaluation."""
 
     def __init__(self, images: LabelledImages) -> None:
         super().__init__(images.require_complete())
@@ -82,7 +82,7 @@ class WholeImages(ImageSamples[LabelledImages, Sample]):
 
 
 class SceneSamples(Dataset[Sample]):
-    """Generated scenes as samples, by index or by `Draw`: every index another scene, in all epochs the same.
+    """Generated scenes as samples, by index or `Draw`: a different scene for each index, the same in every epoch.
 
     >>> scenes = SceneSamples(4, (32, 48))
     >>> scenes[Draw(3, epoch=1)].image.shape, scenes[3].name
@@ -97,11 +97,11 @@ class SceneSamples(Dataset[Sample]):
 
     @property
     def classes(self) -> Classes:
-        """What the labels mean."""
+        """Classes of the labels."""
         return CLASSES
 
     def files(self) -> Iterator[Listed]:
-        """None: scenes are generated."""
+        """Return no files, because scenes are generated."""
         return iter(())
 
     def __getitem__(self, draw: int | tuple[int, int]) -> Sample:

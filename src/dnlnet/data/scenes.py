@@ -1,4 +1,4 @@
-"""Generated landscapes with a label for every pixel: data to train on in a minute, without a download.
+"""Generated landscapes with a label for every pixel: training data without a download.
 
 Sky and water, meadow and tree, mountain and building share their colours, and texture is faint under the noise: a
 small patch often fits two classes, the whole region rarely does.
@@ -46,7 +46,7 @@ _NOISE = 0.05
 
 
 def scene(seed: int | Sequence[int], size: int | tuple[int, int] = 96) -> tuple[Floats, NDArray[np.int64]]:
-    """The scene of this seed: its image (3, H, W) in 0..1, and the class of each pixel (H, W).
+    """Return the scene of a seed: its image (3, H, W) in 0..1, and the class of each pixel (H, W).
 
     Args:
         seed: a whole number of at least 0, or several.
@@ -70,7 +70,7 @@ def scene(seed: int | Sequence[int], size: int | tuple[int, int] = 96) -> tuple[
 
 
 class Scenes(Dataset[tuple[Tensor, Tensor]]):
-    """`count` scenes of one seed; item i is always the same one.
+    """`count` scenes of one seed; item i is always the same scene.
 
     >>> image, labels = Scenes(count=10, size=32)[9]
     >>> image.shape, labels.shape, labels.dtype
@@ -94,7 +94,7 @@ class Scenes(Dataset[tuple[Tensor, Tensor]]):
 
 
 def _layout(rng: Generator, height: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which region each pixel belongs to (H, W), and the class of each region (R,); later ones cover earlier ones."""
+    """Return the region of each pixel (H, W) and the class of each region (R,); later regions cover earlier ones."""
     y = np.linspace(0, 1, height, dtype=np.float32)[:, None]
     x = np.linspace(0, 1, width, dtype=np.float32)[None, :]
     regions = np.zeros((height, width), dtype=np.int64)
@@ -125,14 +125,14 @@ def _layout(rng: Generator, height: int, width: int) -> tuple[NDArray[np.int64],
 
 
 def _colours(rng: Generator, region_class: NDArray[np.int64]) -> Floats:
-    """A colour for each region, (3, R): its class's colour in this scene, slightly changed."""
+    """Return a colour for each region, (3, R): its class's colour in this scene, slightly changed."""
     of_class = np.concatenate([rng.permutation(palette)[:2] for palette in _PALETTES])  # (K, 3)
     change = rng.uniform(0.95, 1.05, (len(region_class), 1))
     return (of_class[region_class] * change).astype(np.float32).T
 
 
 def _texture(rng: Generator, labels: NDArray[np.int64]) -> Floats:
-    """Relative brightness of each pixel around 0, (H, W), by the pattern of its class."""
+    """Return the relative brightness of each pixel around 0, (H, W), by the pattern of its class."""
     height, width = labels.shape
     y = np.arange(height, dtype=np.float32)[:, None]
     x = np.arange(width, dtype=np.float32)[None, :]
@@ -151,7 +151,7 @@ def _texture(rng: Generator, labels: NDArray[np.int64]) -> Floats:
 
 
 def _light(rng: Generator, height: int, width: int) -> Floats:
-    """Gain of each channel and pixel, (3, H, W): one tint for the scene, brighter to one side."""
+    """Return the gain of each channel and pixel, (3, H, W): one tint for the scene, brighter to one side."""
     tint = rng.uniform(0.88, 1.08, (3, 1, 1))
     slope_y, slope_x = rng.uniform(-0.15, 0.15, 2)
     ramp = 1 + slope_y * np.linspace(-1, 1, height)[:, None] + slope_x * np.linspace(-1, 1, width)
@@ -160,7 +160,7 @@ def _light(rng: Generator, height: int, width: int) -> Floats:
 
 
 def _blobs(rng: Generator, height: int, width: int, cell: int) -> Floats:
-    """Smooth noise of unit variance at the nodes of a grid `cell` pixels wide, linear in between."""
+    """Return noise of unit variance at the nodes of a grid of `cell` pixels, interpolated linearly."""
     nodes = rng.standard_normal((height // cell + 2, width // cell + 2), dtype=np.float32)
     rows, columns = _between(height, cell, nodes.shape[0]), _between(width, cell, nodes.shape[1])
     blobs: Floats = np.matmul(np.matmul(rows, nodes), columns.T)
@@ -168,7 +168,7 @@ def _blobs(rng: Generator, height: int, width: int, cell: int) -> Floats:
 
 
 def _between(length: int, cell: int, nodes: int) -> Floats:
-    """Weights (length, nodes) of linear interpolation from nodes `cell` pixels apart."""
+    """Return the weights (length, nodes) of linear interpolation from nodes `cell` pixels apart."""
     position = np.arange(length, dtype=np.float32)[:, None] / cell
     weights: Floats = np.maximum(0, 1 - np.abs(position - np.arange(nodes, dtype=np.float32))).astype(np.float32)
     return weights

@@ -1,8 +1,6 @@
 """Score a trained model on a data set."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from dnlnet.artifacts.model_file import ModelFile, open_model
 from dnlnet.artifacts.weights import load_for_inference
@@ -11,7 +9,7 @@ from dnlnet.engine import distributed
 from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.engine.scores import Scores
 from dnlnet.progress import BARS, Progress
-from dnlnet.registry import require_options
+from dnlnet.registry import accepted_options
 from dnlnet.runs.run_folder import remembered_data
 
 
@@ -20,7 +18,10 @@ def evaluate(
     data: Path | str | None = None,
     *,
     split: str | None = None,
-    options: Mapping[str, Any] | None = None,
+    whole: bool = False,
+    window: int | None = None,
+    scales: str | None = None,
+    flip: bool | None = None,
     workers: int = 0,
     device: str | None = None,
     progress: Progress = BARS,
@@ -33,17 +34,20 @@ def evaluate(
         model: a model file, the folder of a run, or a name on the Hugging Face hub.
         data: folder of its data set; default: the one that its run was trained on.
         split: other than the one its recipe is tested on.
-        options: how samples are fed to the network, where that differs from the recipe: of a segmentation model
-            `whole`, `window`, `scales` and `flip`.
+        whole: Feed whole images to a segmentation network, whatever the recipe says.
+        window: Side of sliding windows for a segmentation network, in pixels; their stride is two thirds.
+        scales: Scales of the images for a segmentation network, separated by commas.
+        flip: Also feed mirrored images to a segmentation network.
         workers: processes that read data.
         device: where it computes; default: a graphics card, if there is one.
         progress: Observer of the samples of this process.
     """
     file = open_model(model)
-    recipe, changed = file.recipe, getattr(file.recipe, "tested", None)
-    require_options(recipe.task, changed, options or {})
-    if changed is not None:
-        recipe = changed(**options or {})
+    recipe, tested = file.recipe, getattr(file.recipe, "tested", None)
+    options = {"whole": whole or None, "window": window, "scales": scales, "flip": flip}
+    options = accepted_options(recipe.task, tested, **options)
+    if tested is not None:
+        recipe = tested(**options)
     if data is None and (data := remembered_data(file.path)) is not None:
         progress.say(f"data: {data} (used for training)")
     samples = open_test_data(file, None if data is None else Path(data), split)

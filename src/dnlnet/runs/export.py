@@ -28,7 +28,7 @@ from dnlnet.export.programs import (
     write_program,
 )
 from dnlnet.files import atomic_write, json_text
-from dnlnet.registry import require_options
+from dnlnet.registry import accepted_options
 
 Format = Literal["onnx", "torch", "safetensors"]
 Part = Literal["whole", "pyramid"]
@@ -69,7 +69,7 @@ class Exported:
 def export(
     model: str | Path | ModelFile,
     path: Path | str,
-    form: Format = "onnx",
+    format: Format = "onnx",
     *,
     size: tuple[int, int] | None = None,
     free: Sequence[str] = (),
@@ -84,7 +84,7 @@ def export(
     Args:
         model: a model file, the folder of a run, or a name on the Hugging Face hub.
         path: of the file to write.
-        form: `onnx` for ONNX Runtime and others, `torch` for `torch.export.load`, `safetensors` for dnlnet itself.
+        format: `onnx` for ONNX Runtime and others, `torch` for `torch.export.load`, `safetensors` for dnlnet itself.
         size: height and width of the input; default: that of the recipe.
         free: those of batch, height and width that may be others at run time.
         queries: points whose attention maps are put out as well.
@@ -97,20 +97,21 @@ def export(
     for axis in free:
         if axis not in FREE_AXES:
             raise unknown("axis", axis, FREE_AXES)
-    if form not in get_args(Format):
-        raise unknown("format", form, get_args(Format))
+    if format not in get_args(Format):
+        raise unknown("format", format, get_args(Format))
     if attention not in get_args(Attention):
         raise unknown("attention", attention, get_args(Attention))
-    if half and form != "safetensors":
-        raise ValueError(f"--half is for safetensors; {form} keeps the precision that the network computes in")
-    if form == "safetensors" and (queries or free or part != "whole"):
+    if half and format != "safetensors":
+        raise ValueError(f"--half is for safetensors; {format} keeps the precision that the network computes in")
+    if format == "safetensors" and (queries or free or part != "whole"):
         raise ValueError("a safetensors file holds weights alone: axes, maps and parts are for onnx and torch")
     allowed = tolerance if tolerance is not None else HALF_TOLERANCE if half else TOLERANCE
     file = open_model(model)
     recipe, path = file.recipe, Path(path)
-    asked = ({"queries": queries} if queries else {}) | ({"part": part} if part != "whole" else {})
-    require_options(recipe.task, recipe.exportable, asked)
-    exportable: Callable[[nn.Module], Exportable] = partial(recipe.exportable, **asked)  # type: ignore[arg-type]
+    asked = accepted_options(
+        recipe.task, recipe.exportable, queries=queries or None, part=None if part == "whole" else part
+    )
+    exportable: Callable[[nn.Module], Exportable] = partial(recipe.exportable, **asked)
     if path.exists() and path.samefile(file.path):
         raise ValueError(f"{path}: is the model itself; choose another file")
     network = load_network(file).eval()
@@ -118,14 +119,14 @@ def export(
     lengths = size or reference.size
     example = example_input(reference, lengths)
     with atomic_write(path) as temporary:
-        if form == "safetensors":
+        if format == "safetensors":
             state = {name: _halved(tensor) if half else tensor for name, tensor in network.state_dict().items()}
             write_model_file(temporary, state, file)
             read = deepcopy(network)
             read.load_state_dict(load_file(temporary))
             compute = computed(exportable(read))
         else:
-            write, run = _PROGRAMS[form]
+            write, run = _PROGRAMS[format]
             # A batch of one would be taken for a batch that is always one.
             traced = example_input(reference, lengths, 2) if "batch" in free else example
             folded = portable(recipe.fold(network), attention, traced=reference.traced)

@@ -1,6 +1,6 @@
 """Predict many images or videos into a folder. Reading and writing overlap with computing, and jobs resume."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from dnlnet.engine import distributed
 from dnlnet.errors import TooMuchWorkError, is_out_of_memory
 from dnlnet.files import checksum
 from dnlnet.progress import BARS, SILENT, Progress
-from dnlnet.registry import require_options
+from dnlnet.registry import accepted_options
 from dnlnet.runs.job import Job, Stamp, content_of, sizes_of
 
 _AHEAD = 2  # inputs read in advance
@@ -49,7 +49,9 @@ def predict(
     inputs: Sequence[Path | str],
     out: Path | str,
     *,
-    options: Mapping[str, Any] | None = None,
+    submission: str | None = None,
+    max_pixels: int | None = None,
+    threshold: float | None = None,
     force: bool = False,
     progress: Progress = BARS,
 ) -> list[FileResult]:
@@ -63,12 +65,23 @@ def predict(
         model: Trained model with its backend, or anything that `dnlnet.load` takes.
         inputs: Images, or videos for a video model, and folders of them. Results in these folders are left out.
         out: Folder for the results.
-        options: Options of the results: `submission` and `max_pixels` of a segmentation model, `threshold` of a
-            detector.
+        submission: Name of a benchmark server's format to write, for a segmentation model.
+        max_pixels: Pixels of an image above which a segmentation model works in tiles. Default: 4 million.
+        threshold: Least confidence of a detector's objects. Default: 0.5.
         force: Overwrite existing files.
         progress: Observer of the inputs.
     """
-    return list(predict_each(model, inputs, out, options=options, force=force, progress=progress))
+    results = predict_each(
+        model,
+        inputs,
+        out,
+        submission=submission,
+        max_pixels=max_pixels,
+        threshold=threshold,
+        force=force,
+        progress=progress,
+    )
+    return list(results)
 
 
 def predict_each(
@@ -76,14 +89,17 @@ def predict_each(
     inputs: Sequence[Path | str],
     out: Path | str,
     *,
-    options: Mapping[str, Any] | None = None,
+    submission: str | None = None,
+    max_pixels: int | None = None,
+    threshold: float | None = None,
     force: bool = False,
     progress: Progress = SILENT,
 ) -> Iterator[FileResult]:
     """Yield the results of `predict` as they become available."""
     trained = model if isinstance(model, TrainedModel) else load(model)
-    require_options(trained.file.recipe.task, trained.runtime_predictor.outputs, options or {})
-    outputs = trained.runtime_predictor.outputs(**(options or {}))
+    writer = trained.runtime_predictor.outputs
+    options = {"submission": submission, "max_pixels": max_pixels, "threshold": threshold}
+    outputs: Outputs = writer(**accepted_options(trained.file.recipe.task, writer, **options))
     for address in filter(is_url, inputs):
         raise ValueError(f"{address}: give files and folders, or call the model with the address: model({address!r})")
     paths = [Path(given) for given in inputs]

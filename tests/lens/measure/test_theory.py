@@ -3,7 +3,7 @@ import torch
 
 import equations
 from dnlnet import NonLocalBlock
-from dnlnet.lens.measure.theory import Claim, check_claims, objective
+from dnlnet.lens.measure.theory import Claim, objective, verify
 
 REFUTED = {
     "q.k = p + mu_q.k + q.mu_k + mu_q.mu_k, as printed",
@@ -16,13 +16,13 @@ REFUTED = {
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_same_claims_hold_and_fail_whatever_the_data(seed: int) -> None:
-    claims = check_claims(seed)
+    claims = verify(seed)
     assert {claim.text for claim in claims if not claim.holds} == REFUTED
     assert len(claims) > 25
 
 
 def test_every_identity_the_block_relies_on_holds() -> None:
-    relied = [claim for claim in check_claims() if claim.relied_on]
+    relied = [claim for claim in verify() if claim.relied_on]
     assert len(relied) == 11
     assert all(claim.holds for claim in relied)
 
@@ -34,7 +34,7 @@ def test_nan_is_no_residual_that_holds() -> None:
 def test_a_wrong_block_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without centring, the pairwise variants no longer equal their equations."""
     monkeypatch.setattr("dnlnet.attention.terms.query_mean", lambda query, centring: 0 * query[:, :1])
-    broken = {claim.text for claim in check_claims() if claim.relied_on and not claim.holds}
+    broken = {claim.text for claim in verify() if claim.relied_on and not claim.holds}
     assert broken == {
         f"block {name} equals its equation" for name in ("nl_pairwise", "nl_unary", "dnl_star", "dnl_dagger", "dnl")
     }

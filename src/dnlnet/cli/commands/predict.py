@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dnlnet.cli.terminal.inputs import end_with, open_inputs, say
-from dnlnet.cli.terminal.options import Inputs, Model, given, within
+from dnlnet.cli.terminal.options import Inputs, Model, within
 
 
 class Backend(StrEnum):
@@ -80,7 +80,9 @@ def predict(
                 load(file, backend.value),
                 found.paths,
                 out,
-                options=given(submission=submission, max_pixels=max_pixels, threshold=threshold),
+                submission=submission,
+                max_pixels=max_pixels,
+                threshold=threshold,
                 force=force,
                 progress=found.bars(),
             ):

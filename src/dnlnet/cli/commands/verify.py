@@ -35,7 +35,7 @@ def verify(
     from dataclasses import asdict
 
     from dnlnet.cli.terminal.tables import print_table
-    from dnlnet.lens.measure.theory import check_claims
+    from dnlnet.lens.measure.theory import verify as check_claims
 
     claims = check_claims(seed)
     print_table(
@@ -67,15 +67,10 @@ def _verify_device(device: str, json: Path | None) -> None:
     from dataclasses import asdict
 
     from dnlnet import __version__
-    from dnlnet.bench.equalities import CHECKS, TITLES, describe_device, run_check
-    from dnlnet.progress import BARS
+    from dnlnet.bench.equalities import TITLES, describe_device, verify_device
 
     described = describe_device(device)
-    checks = []
-    with BARS.track("checks", len(CHECKS)) as bar:
-        for name in CHECKS:
-            checks.append(run_check(name, device))
-            bar.advance(note=TITLES[name])
+    checks = verify_device(device)
     versions = f"dnlnet {__version__}, Python {platform.python_version()}, {platform.system()}"
     typer.echo(f"{described}; {versions}\n")
     typer.echo("| check | cases | largest error | allowed | verdict |\n|---|---:|---:|---:|---|")

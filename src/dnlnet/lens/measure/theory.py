@@ -55,10 +55,10 @@ class AttentionSample:
         return self.key @ self.query.mean(0)
 
 
-def check_claims(seed: int = 0) -> list[Claim]:
-    """Check every claim on data drawn from `seed`.
+def verify(seed: int = 0) -> list[Claim]:
+    """Check the paper's claims numerically, on data drawn from `seed`.
 
-    >>> all(claim.holds for claim in check_claims() if claim.relied_on)
+    >>> all(claim.holds for claim in verify() if claim.relied_on)
     True
     """
     generator = torch.Generator().manual_seed(seed)

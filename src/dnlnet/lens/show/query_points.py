@@ -2,7 +2,7 @@
 
 # H, W size of the image
 
-import torch.nn.functional as F
+import numpy as np
 from torch import Tensor
 
 from dnlnet.data.classes import IGNORE
@@ -29,18 +29,9 @@ def interior_points(labels: Tensor, count: int = 3, classes: int = IGNORE) -> li
 
 
 def _largest_square(inside: Tensor) -> tuple[int, Point]:
-    """Return the radius and centre of the first largest square in a region (H, W), by bisection over the radius."""
-    sums = F.pad(inside.cumsum(dim=0).cumsum(dim=1), (1, 0, 1, 0))
+    """Return the radius and centre of the first largest square in a region (H, W)."""
+    from scipy.ndimage import distance_transform_cdt  # late: it takes a while to import
 
-    def squares(radius: int) -> Tensor:
-        side = 2 * radius + 1
-        count = sums[side:, side:] - sums[:-side, side:] - sums[side:, :-side] + sums[:-side, :-side]
-        return count == side**2
-
-    smallest, largest = 0, (min(inside.shape) - 1) // 2
-    while smallest < largest:
-        middle = (smallest + largest + 1) // 2
-        smallest, largest = (middle, largest) if squares(middle).any() else (smallest, middle - 1)
-    full = squares(smallest)
-    row, column = divmod(int(full.flatten().float().argmax()), full.shape[1])
-    return smallest, (row + smallest, column + smallest)
+    depth = distance_transform_cdt(np.pad(inside.numpy(), 1), "chessboard")[1:-1, 1:-1]
+    row, column = divmod(int(depth.argmax()), depth.shape[1])
+    return int(depth[row, column]) - 1, (row, column)
