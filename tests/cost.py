@@ -1,4 +1,4 @@
-"""What a computation costs, seen from its operators."""
+"""Cost of a computation, seen from its operators."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ MULTIPLIES = (torch.ops.aten.bmm, torch.ops.aten.baddbmm, torch.ops.aten.mm, tor
 
 
 class InsideOperators(TorchDispatchMode):
-    """Sees every operator that is called, inside the package's own operators too."""
+    """Dispatch mode that also sees the operators inside the package's own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class InsideOperators(TorchDispatchMode):
 
 
 class LargestTensor(InsideOperators):
-    """Records the most elements of any tensor made."""
+    """Record the largest number of elements of any tensor made."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class LargestTensor(InsideOperators):
 
 
 class Multiplied(InsideOperators):
-    """Counts the subnormal numbers that go into matrix multiplies."""
+    """Count the subnormal numbers that go into matrix multiplies."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -186,7 +186,7 @@ def test_a_query_that_could_overflow_does_not_change_another() -> None:
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:`torch.jit.trace")
 @pytest.mark.parametrize("preset", ["paper", "slowfast"])
 def test_a_traced_block_takes_other_sizes(variant: str, preset: str) -> None:
-    """40 x 40 positions are several blocks of rows, whose number would be written into the trace."""
+    """40 x 40 positions take several blocks of rows, whose number must not enter the trace."""
     torch.manual_seed(0)
     block = NonLocalBlock(8, variant, preset=preset, gate="none").eval()
     for weight in block.parameters():
@@ -203,7 +203,7 @@ def attend_in_heads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.
 
 
 def attend_by_tanh(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Not attention, but its backward pass is computed from its output."""
+    """Compute something else than attention, with a backward pass that needs the output."""
     return ((q @ k.mT) @ v).tanh()
 
 
@@ -290,7 +290,7 @@ def _data_parallel_worker(rank: int, rendezvous: str, results: str) -> None:
     wrapped(_data_parallel_input()[rank : rank + 1]).square().sum().backward()
     if rank == 0:
         torch.save({n: p.grad for n, p in block.named_parameters()}, results)
-    dist.barrier()  # one that is left alone while it ends may abort
+    dist.barrier()  # a process may abort if the other ends first
     dist.destroy_process_group()
 
 

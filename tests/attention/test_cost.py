@@ -1,4 +1,4 @@
-"""Promises of cost: no N x M tensor, forward or backward; FLOPs as the formula says."""
+"""Promised cost: no N x M tensor, forward or backward, and the FLOPs of the formula."""
 
 import subprocess
 import sys
@@ -41,10 +41,10 @@ def test_no_tensor_of_queries_times_keys(
 
 @pytest.mark.parametrize(("batch", "kept"), [(1, True), (2, True), (3, False), (8, False)])
 @pytest.mark.parametrize("size", [(10, 10), (4, 5, 5)])
-def test_the_softmax_is_kept_only_if_that_of_the_whole_batch_fits_the_buffer(
+def test_the_softmax_is_kept_only_if_the_whole_batch_fits_the_buffer(
     size: tuple[int, ...], batch: int, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So what a block saves for backward is never larger than the buffer, whatever the batch and the map."""
+    """A block saves no more than the buffer for its backward pass, whatever the batch and the map."""
     monkeypatch.setattr(blocked, "MIN_LOGITS", 1)
     monkeypatch.setattr(blocked, "MAX_LOGITS", 25_000)
     saved: list[int] = []

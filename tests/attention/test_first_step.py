@@ -1,4 +1,4 @@
-"""Parameters of a new block that learn in the first step, by preset.
+"""Parameters of a new block that learn in the first step, by preset and gate.
 
 Derived by hand. A gate that starts at zero passes nothing on to what it multiplies: with `scalar` gamma alone learns,
 with `norm` the norm alone. The authors' gamma multiplies the pairwise output only, so that a separate unary term, its

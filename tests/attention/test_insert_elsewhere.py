@@ -15,7 +15,7 @@ from torchvision.models import detection, segmentation
 from dnlnet import insert
 
 IMAGES = (2, 3, 64, 64)
-PICTURES = torch.linspace(-1, 1, 2 * 3 * 64 * 64).sin().view(IMAGES)
+IMAGE_BATCH = torch.linspace(-1, 1, 2 * 3 * 64 * 64).sin().view(IMAGES)
 
 
 def classes_of_image(model: nn.Module) -> Tensor:
@@ -54,7 +54,7 @@ class Case:
     build: Callable[[], nn.Module]
     places: dict[str, str]
     loss: Callable[[nn.Module], Tensor]
-    example: Tensor | list[Tensor] = PICTURES
+    example: Tensor | list[Tensor] = IMAGE_BATCH
 
 
 CASES = {

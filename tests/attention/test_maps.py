@@ -117,9 +117,9 @@ def test_positions_may_be_a_tensor_or_an_array() -> None:
         [(float("nan"), 0)],
     ],
 )
-def test_what_is_no_position_is_refused_in_a_sentence(queries: object) -> None:
+def test_values_other_than_positions_are_refused_in_one_line(queries: object) -> None:
     block, x = example("dnl")
-    with pytest.raises(ValueError, match="expected positions of 2 whole numbers on the 5 x 6 map, such as") as error:
+    with pytest.raises(ValueError, match=r"2 whole numbers on the 5 x 6 map") as error:
         block.attention_maps(x, queries)  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 200
@@ -128,11 +128,11 @@ def test_what_is_no_position_is_refused_in_a_sentence(queries: object) -> None:
 @pytest.mark.parametrize("queries", [[(5, 0)], [(0, 6)], [(-1, 0)], [(1,)], [(1, 1, 1)], [3], []])
 def test_positions_off_the_map_are_refused(queries: list) -> None:
     block, x = example("dnl")
-    with pytest.raises(ValueError, match=r"not on the 5 x 6 map; positions count from 0|no query positions"):
+    with pytest.raises(ValueError, match=r"5 x 6 map|no query positions"):
         block.attention_maps(x, queries)
 
 
 def test_rows_below_one_are_refused() -> None:
     block, x = example("dnl")
-    with pytest.raises(ValueError, match="rows must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"rows.* 1.* 0"):
         next(block.iter_attention_maps(x, rows=0))

@@ -1,8 +1,10 @@
-"""Which kernel computes the attention, and that each computes the same."""
+"""The kernels of the attention: which one runs, and that all compute the same."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -32,7 +34,7 @@ def results(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> t
 
 @dataclass
 class Fused:
-    """Stands for PyTorch's fused kernels on a GPU: those that take the widths by their own rule, and calls seen."""
+    """Stand-in for PyTorch's fused kernels on a GPU: the widths each accepts, and the calls seen."""
 
     takes: dict[SDPBackend, Callable[[int, int], bool]]
     calls: list[tuple[int, int]] = field(default_factory=list)
@@ -81,7 +83,7 @@ def test_half_precision_runs_on_flash_attention_with_the_values_in_parts(
 def test_parts_and_padding_change_neither_output_nor_gradients(
     width: int, value: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In float64, for which widths are treated as those of half precision here."""
+    """Compare in float64, treated as half precision here."""
     Fused({EFFICIENT: lambda width, value: True}).install(monkeypatch)
     monkeypatch.setattr(operator, "_HALF_PRECISION", (torch.float64,))
     q, k, v = operands(width=width, value=value)
@@ -151,3 +153,11 @@ def test_logits_that_overflow_leave_the_output_finite(magnitude: float) -> None:
     one_hot = (q.double() @ k.double().mT).argmax(-1)
     torch.testing.assert_close(out, torch.stack([v[b, one_hot[b]] for b in range(2)]))
     assert all(grad.isfinite().all() for grad in grads)
+
+
+def test_no_private_name_of_pytorch_is_used() -> None:
+    """PyTorch may rename them in any release."""
+    folder = Path(operator.__file__).parent
+    private = re.compile(r"\b(?:torch|forward_ad|nn|F)\b(?:\.\w+)*\.(?:_C\b|_[a-z]\w*)|import _[a-zA-Z]")
+    found = [(path.name, use) for path in folder.glob("*.py") for use in private.findall(path.read_text())]
+    assert found == []

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 
@@ -58,66 +60,72 @@ def test_repr_says_variant_and_settings() -> None:
         assert part in text
 
 
+def all_of(facts: str) -> str:
+    """Return a pattern of messages that hold each of these words."""
+    return "".join(f"(?=.*{re.escape(fact)})" for fact in facts.split())
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "facts"),
     [
-        ({"variant": "dnll"}, r"unknown variant 'dnll'; did you mean 'dnl'"),
-        ({"preset": "mmsegg"}, r"unknown preset 'mmsegg'; did you mean 'mmseg'"),
-        ({"gait": "none"}, r"unknown option 'gait'; did you mean 'gate'"),
-        ({"gate": "scaler"}, r"unknown gate 'scaler'; did you mean 'scalar'"),
-        ({"variant": "dnl_dagger", "centring": "none"}, r"dnl_dagger is left without its unary term"),
-        ({"centring": "channels"}, r"unknown centring 'channels'; did you mean 'channel'"),
-        ({"temperature": 0.0}, r"temperature must be a number within 1e-06..1e\+06, got 0.0"),
-        ({"temperature": float("nan")}, r"temperature must be a number within .*, got nan"),
-        ({"temperature": "hot"}, r"temperature must be a number within .*, got 'hot'"),
-        ({"temperature": [1.0]}, r"temperature must be a number within .*, got \[1.0\]"),
-        ({"pool": 0}, r"pool must be a whole number within 1..65536, got 0"),
-        ({"pool": 1.5}, r"pool must be a whole number within 1..65536, got 1.5"),
-        ({"pool": True}, r"pool must be a whole number within 1..65536, got True"),
-        ({"scaled": "yes"}, r"scaled must be true or false, got 'yes'"),
-        ({"unary_scaled": "no"}, r"unary_scaled must be true or false, got 'no'"),
-        ({"values": "own"}, r"unknown values 'own'"),
-        ({"variant": "nl", "values": "separate"}, r"values='separate' .* dnl_dagger and dnl, .* nl has one"),
-        ({"variant": "gc", "values": "separate"}, r"values='separate' .* gc has one"),
-        ({"value_reduction": 2}, r"set projection=True"),
-        ({"projection_bias": True}, r"set projection=True"),
-        ({"embed_reduction": 32}, r"channels=16 is too few for embed_reduction=32"),
-        ({"dims": 4}, r"dims must be 1, 2 or 3, got 4"),
+        ({"variant": "dnll"}, "variant 'dnll' 'dnl'"),
+        ({"preset": "mmsegg"}, "preset 'mmsegg' 'mmseg'"),
+        ({"gait": "none"}, "option 'gait' 'gate'"),
+        ({"gate": "scaler"}, "gate 'scaler' 'scalar'"),
+        ({"variant": "dnl_dagger", "centring": "none"}, "centring='none' dnl_dagger unary"),
+        ({"centring": "channels"}, "centring 'channels' 'channel'"),
+        ({"temperature": 0.0}, "temperature 1e-06..1e+06 0.0"),
+        ({"temperature": float("nan")}, "temperature 1e-06..1e+06 nan"),
+        ({"temperature": "hot"}, "temperature 1e-06..1e+06 'hot'"),
+        ({"temperature": [1.0]}, "temperature 1e-06..1e+06 [1.0]"),
+        ({"pool": 0}, "pool 1..65536 0"),
+        ({"pool": 1.5}, "pool 1..65536 1.5"),
+        ({"pool": True}, "pool 1..65536 True"),
+        ({"scaled": "yes"}, "scaled true false 'yes'"),
+        ({"unary_scaled": "no"}, "unary_scaled true false 'no'"),
+        ({"pool_projected": "no"}, "pool_projected true false 'no'"),
+        ({"values": "own"}, "values 'own' shared separate"),
+        ({"variant": "nl", "values": "separate"}, "values='separate' dnl_dagger dnl nl"),
+        ({"variant": "gc", "values": "separate"}, "values='separate' dnl_dagger dnl gc"),
+        ({"value_reduction": 2}, "value_reduction=2 projection=True"),
+        ({"projection_bias": True}, "projection_bias=True projection=True"),
+        ({"embed_reduction": 32}, "channels=16 embed_reduction=32"),
+        ({"dims": 4}, "dims 1, 2 3 4"),
     ],
 )
-def test_impossible_settings_fail_when_made(arguments: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_impossible_settings_fail_when_made(arguments: dict, facts: str) -> None:
+    with pytest.raises(ValueError, match=all_of(facts)):
         NonLocalBlock(16, **arguments)
 
 
 @pytest.mark.parametrize(
-    ("dims", "x", "message"),
+    ("dims", "x", "facts"),
     [
-        (2, torch.randn(16, 5, 5), r"a 2d block takes \(B, 16, H, W\), got 3-d \(16, 5, 5\); add the batch dim"),
-        (2, torch.randn(1, 16, 2, 5, 5), r"a 2d block takes \(B, 16, H, W\), got 5-d"),
-        (3, torch.randn(1, 8, 2, 5, 5), r"made for \(B, 16, T, H, W\), got 8 channels"),
-        (2, torch.randn(1, 16, 0, 5), r"the map \(0, 5\) is empty"),
-        (1, torch.randn(1, 16, 0), r"the map \(0,\) is empty"),
-        (2, torch.zeros(1, 16, 5, 5, dtype=torch.int64), r"floating point features, got torch.int64"),
+        (2, torch.randn(16, 5, 5), "2d (B, 16, H, W) 3-d (16, 5, 5) x[None]"),
+        (2, torch.randn(1, 16, 2, 5, 5), "2d (B, 16, H, W) 5-d"),
+        (3, torch.randn(1, 8, 2, 5, 5), "(B, 16, T, H, W) 8 channels"),
+        (2, torch.randn(1, 16, 0, 5), "(0, 5) empty"),
+        (1, torch.randn(1, 16, 0), "(0,) empty"),
+        (2, torch.zeros(1, 16, 5, 5, dtype=torch.int64), "torch.int64 x.float()"),
     ],
 )
-def test_wrong_input_gets_one_clear_error(dims: int, x: torch.Tensor, message: str) -> None:
+def test_wrong_input_gets_one_clear_error(dims: int, x: torch.Tensor, facts: str) -> None:
     block = NonLocalBlock(16, dims=dims)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=all_of(facts)):
         block(x)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=all_of(facts)):
         block.attention_maps(x, [(0,) * dims])
 
 
 def test_a_map_smaller_than_the_pooling_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"the map \(1, 5\) is smaller than the pooling window \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"\(1, 5\).*\(2, 2\)"):
         NonLocalBlock(16, pool=2)(torch.randn(1, 16, 1, 5))
 
 
 def test_a_variant_needs_a_term() -> None:
-    with pytest.raises(ValueError, match="needs a pairwise term, a unary term, or both"):
+    with pytest.raises(ValueError, match=r"pairwise.*unary"):
         Variant("none", False, None, False, "")
-    with pytest.raises(ValueError, match="needs both terms"):
+    with pytest.raises(ValueError, match="both terms"):
         Variant("odd", True, None, True, "")
 
 

@@ -1,4 +1,4 @@
-"""Files that hold more than tensors: what is plain is read, nothing is run, and the rest is left out with a word."""
+"""Files with more than tensors: plain values are read, nothing is executed, and the rest is left out with a note."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ def saved(path: Path, content: object, zipped: bool = True) -> Path:
 
 
 def sentence(path: Path) -> str | None:
-    """Why a file is refused, if it is."""
+    """Return why a file is refused, or None."""
     try:
         read(path)
     except ValueError as error:
@@ -37,7 +37,7 @@ def sentence(path: Path) -> str | None:
 
 @pytest.fixture
 def history_buffer(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
-    """A class like mmengine's, which keeps its own methods in each of its objects, beside arrays of NumPy."""
+    """A class like mmengine's, whose objects store their own methods and NumPy arrays."""
 
     class HistoryBuffer:
         def __init__(self, values: list[float]) -> None:
@@ -94,20 +94,20 @@ def test_a_checkpoint_of_mmengine_keeps_its_configuration(
 
 
 class Made:
-    """Unpickles as the call of any function."""
+    """Object that unpickles to the call of any function."""
 
     def __init__(self, function: object, *arguments: object) -> None:
         self.call = (function, arguments)
 
     def __call__(self) -> None:
-        """So that what it makes may be called in turn."""
+        """Allow calls of its result."""
 
     def __reduce__(self) -> Any:
         return self.call
 
 
 class Restored:
-    """Leaves a file behind where its state is restored."""
+    """Object that writes a file when its state is restored."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = str(mark)
@@ -117,7 +117,7 @@ class Restored:
 
 
 def traps(mark: Path) -> dict[str, object]:
-    """Objects that leave a file behind where they are made."""
+    """Objects that write a file when they are created."""
     code = f"__import__('os').mkdir({str(mark)!r})"
     return {
         "eval": Made(eval, code),
@@ -131,7 +131,7 @@ def traps(mark: Path) -> dict[str, object]:
 
 
 def blocked_traps(mark: Path) -> dict[str, object]:
-    """The same by the system, or by what was itself made by the file."""
+    """The same by the system, or by an object that the file itself created."""
     return {
         "os.system": Made(os.system, f"touch {mark}"),
         "os.mkdir": Made(os.mkdir, str(mark)),
@@ -181,7 +181,7 @@ def test_values_nested_without_end_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_that_names_too_many_classes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them would be looked for at every step."""
+    """Every step of the reader would search all of them."""
     path = saved(tmp_path / "a.pth", {"state_dict": TENSORS, "trap": traps(tmp_path / "mark")["eval"]})
     assert sentence(path) is None
     monkeypatch.setattr("dnlnet.convert.reading._MOST_NAMES", 3)

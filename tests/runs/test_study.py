@@ -35,7 +35,7 @@ def recipes(*names: str) -> list[Recipe]:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two variants with two seeds, from the command."""
+    """Run the command with two variants and two seeds."""
     out = tmp_path_factory.mktemp("study") / "out"
     settings = [part for setting in SHORT for part in ("--set", setting)]
     arguments = ["study", "scenes-tiny-nl", "scenes-tiny-dnl", "--seeds", "2", "--out", str(out), *settings]
@@ -147,7 +147,7 @@ def test_a_signal_to_the_study_alone_is_passed_on_to_its_runs(
 
 @pytest.mark.slow
 def test_no_process_is_left_of_a_study_that_was_killed(tmp_path: Path) -> None:
-    """SIGKILL to the study alone: its two processes save the runs at hand and end, though none is told to."""
+    """After SIGKILL to the study only, its two processes save their runs and end."""
     arguments = ["scenes-tiny-*", "--seeds", "9", "--processes", "2", "--out", str(tmp_path)]
     command = [sys.executable, "-m", "dnlnet", "study", *arguments, "--set", "schedule.iterations=100000"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -1,4 +1,4 @@
-"""The attention block; needs torch alone, and only for what computes: variants and settings are plain data."""
+"""The attention block. Needs only torch, and not even that for variants and settings, which are plain data."""
 
 from dnlnet.lazy import attach
 

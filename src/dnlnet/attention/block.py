@@ -1,4 +1,4 @@
-"""The non-local block: one module for every variant of the paper, in one, two and three dimensions."""
+"""The non-local block: one module for every variant of the paper, in 1d, 2d and 3d."""
 
 # B batch, C channels, N positions, M key positions, D embedding width
 
@@ -38,11 +38,11 @@ class NonLocalBlock(nn.Module):
     `dims`, so a 2d block's state dict loads into a 3d block.
 
     Args:
-        channels: channels of input and output.
-        variant: a row of `dnlnet.VARIANTS`: nl, nl_pairwise, nl_unary, dnl_star, dnl_dagger, dnl, gc.
+        channels: Number of input and output channels.
+        variant: Row of `dnlnet.VARIANTS`: nl, nl_pairwise, nl_unary, dnl_star, dnl_dagger, dnl, gc.
         dims: 1 for (B, C, L), 2 for (B, C, H, W), 3 for (B, C, T, H, W).
-        preset: a row of `dnlnet.PRESETS`: paper, authors, authors_temperature, authors_detection, mmseg, slowfast.
-        **options: fields of `dnlnet.BlockSettings` that override the preset.
+        preset: Row of `dnlnet.PRESETS`: paper, authors, authors_temperature, authors_detection, mmseg, slowfast.
+        **options: Fields of `dnlnet.BlockSettings` that override the preset.
 
     >>> block = NonLocalBlock(64, "dnl", gate="scalar")
     >>> block(torch.randn(2, 64, 12, 20)).shape
@@ -90,7 +90,7 @@ class NonLocalBlock(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw weights as `BlockSettings.initial` says; set biases and gates to 0."""
+        """Draw the weights by `BlockSettings.initial`; set biases and gates to 0."""
         for name, layer in self.named_children():
             if isinstance(layer, nn.Linear):
                 initialise(layer, name, self.settings.initial)
@@ -169,11 +169,11 @@ class NonLocalBlock(nn.Module):
 
     @torch.no_grad()
     def attention_maps(self, x: Tensor, queries: Positions) -> AttentionMaps:
-        """Pairwise, unary and combined attention of chosen query positions; the others are not computed.
+        """Return the pairwise, unary and combined attention of chosen query positions.
 
         Args:
-            x: the block's input.
-            queries: positions on the input map, counted from 0: (row, column) in 2d, (time, row, column) in 3d.
+            x: Input of the block.
+            queries: Positions on the input map, counted from 0: (row, column) in 2d, (time, row, column) in 3d.
 
         For `nl`, each of the two terms of Eq. 5 gets its own softmax, as in the paper's analysis.
         """
@@ -193,7 +193,7 @@ class NonLocalBlock(nn.Module):
 
     @torch.no_grad()
     def terms(self, x: Tensor) -> Terms:
-        """The logits of the block's terms on this input, from which the maps of any query can be computed.
+        """Return the logits of the block's terms on this input, which give the maps of any query.
 
         >>> terms = NonLocalBlock(8, "nl").terms(torch.randn(1, 8, 5, 6))
         >>> terms.size, terms.maps([(2, 3)]).pairwise.shape
@@ -201,7 +201,7 @@ class NonLocalBlock(nn.Module):
         """
         self._check_input(x)
         if self.settings.attention == "dot":
-            raise ValueError("weights of dot products may be negative and do not add up to 1, so they are no maps")
+            raise ValueError("attention='dot' has no maps: its weights may be negative and do not add up to 1")
         embeddings = self._embeddings(self._project(x, *_EMBEDDED))
         size = x.shape[2:]
         key_size = [length // window for length, window in zip(size, self._pool_window(), strict=True)]
@@ -219,8 +219,10 @@ class NonLocalBlock(nn.Module):
         }
 
     def _project_each(self, names: Sequence[str], tokens: Tensor, context: Tensor) -> dict[str, Tensor]:
-        layers = {name: layer for name, layer in self._modules.items() if name in names and layer is not None}
-        return {name: layer(tokens if name == "query" else context) for name, layer in layers.items()}
+        layers = {name: getattr(self, name) for name in names}
+        return {
+            name: layer(tokens if name == "query" else context) for name, layer in layers.items() if layer is not None
+        }
 
     def _tokens(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the positions that attend, and those they attend to."""
@@ -243,7 +245,7 @@ class NonLocalBlock(nn.Module):
         return _POOLS[self.dims](x, kernel_size=window, stride=window)
 
     def _pool_window(self) -> tuple[int, ...]:
-        """The window of spatial pooling: 2, 2 x 2, or 1 x 2 x 2 (frames, rows, columns)."""
+        """Return the window of spatial pooling: 2, 2 x 2, or 1 x 2 x 2 (frames, rows, columns)."""
         return (1,) * (self.dims == 3) + (self.settings.pool,) * min(self.dims, 2)
 
     def _check_input(self, x: Tensor) -> None:
@@ -261,7 +263,7 @@ class NonLocalBlock(nn.Module):
                 raise ValueError(f"the map {tuple(x.shape[2:])} {reason}; expected {expected}")
 
     def extra_repr(self) -> str:
-        """Variant and settings, for `repr`."""
+        """Return variant and settings for `repr`."""
         settings = ", ".join(f"{name}={value!r}" for name, value in asdict(self.settings).items())
         return f"{self.channels}, {self.variant.name!r}, dims={self.dims}, {settings}"
 
@@ -299,8 +301,8 @@ def _sum(pairwise: Tensor | None, unary: Tensor | None, in_place: bool) -> Tenso
 def _to_tokens(x: Tensor) -> Tensor:
     """Flatten (B, C, ...) to (B, N, C).
 
-    Channels-last memory has this order already. A single image in channels-first memory is not copied: the matrix
-    multiply reads both orders equally fast. Of a larger batch, each projection would make its own copy.
+    Channels-last memory has this order already. A single image in channels-first memory is not copied, because the
+    matrix multiply reads both orders equally fast. A larger batch is, or each projection would copy it.
     """
     tokens = x.flatten(2).mT
     return tokens if x.shape[0] == 1 else tokens.contiguous()
@@ -308,7 +310,7 @@ def _to_tokens(x: Tensor) -> Tensor:
 
 def _accept_convolution_weights(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
     """Let weights of 1x1 convolutions, (D, C, 1, 1), load into linear layers."""
-    for name, layer in module._modules.items():  # `named_children` has a tied layer once
+    for name, layer in module.named_modules(remove_duplicate=False):  # a tied layer has two names
         key = f"{prefix}{name}.weight"
         weight = state_dict.get(key)
         if isinstance(layer, nn.Linear) and weight is not None and weight.shape[2:].numel() == 1:

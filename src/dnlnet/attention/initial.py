@@ -1,4 +1,4 @@
-"""Weights of a block's layers before training, as each code base draws them."""
+"""Initial weights of a block's layers, as each code base draws them."""
 
 from math import sqrt
 
@@ -16,7 +16,7 @@ def initialise(layer: nn.Linear, name: str, initial: Initial) -> None:
     with a projection of zeros.
     """
     if initial == "mmseg" and name == "saliency":
-        layer.reset_parameters()  # as that of a 1 x 1 convolution
+        layer.reset_parameters()  # the same as for a 1 x 1 convolution
         return
     wide = initial == "slowfast" or (initial == "mmseg" and name == "projection")
     nn.init.normal_(layer.weight, std=sqrt(2 / layer.out_features) if wide else 0.01)

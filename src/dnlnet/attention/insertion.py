@@ -28,22 +28,21 @@ def insert(
 ) -> dict[str, NonLocalBlock]:
     """Add a block after (or before) each named submodule of any model, in place.
 
-    The block becomes the child `non_local` of the submodule and is applied to its output by a forward hook, so all
-    existing parameters keep their names and pretrained weights load as before. After a `Sequential`, the block goes
-    to its last layer. Channel counts and dimensions come from one pass on the meta device, which computes nothing.
-    Only a model that cannot run that far without values is run on the example itself, until they are known. If the
-    model calls a submodule several times per pass, the block runs as often, and a warning says so.
+    The block becomes the child `non_local` of the submodule and is applied to its output by a forward hook, so
+    existing parameters keep their names and pretrained weights load as before. In a `Sequential`, the block follows
+    the last layer. Channel counts and dimensions come from one pass on the meta device, which computes nothing. A
+    model that cannot run there is run on the example until they are known. If the model calls a submodule several
+    times per pass, so does the block, and a warning says so.
 
     Args:
-        model: from timm or torchvision, or your own.
-        placement: submodule name -> variant, e.g. ``{"layer3.4": "dnl"}``.
-        example: an input of the model, a batch or a list of images; by default, one is made up from the model's first
-            convolution.
-        before: apply the block to the submodule's input instead of its output, e.g. before an activation.
-        preset, **options: as for `NonLocalBlock`.
+        model: Any model, e.g. from timm or torchvision.
+        placement: Variant of each submodule by name, e.g. ``{"layer3.4": "dnl"}``.
+        example: Input of the model, a batch or a list of images. Default: one that fits the first convolution.
+        before: Apply the block to the submodule's input instead of its output, e.g. before an activation.
+        preset, **options: See `NonLocalBlock`.
 
     Returns:
-        The blocks, by the names in `placement`.
+        The blocks by the names in `placement`.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU())
     >>> insert(net, {"1": "dnl"})["1"].channels
@@ -88,7 +87,7 @@ def _apply_before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _find_target(module: nn.Module, name: str, before: bool) -> nn.Module:
-    """The module that gets the block: of a Sequential, which would run a new child, its last (or first) layer."""
+    """Return the module that gets the block: for a Sequential, which would run any child, its last or first layer."""
     while type(module).forward is nn.Sequential.forward and len(list(module.children())):
         module = list(module.children())[0 if before else -1]
     if isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict):
@@ -102,13 +101,13 @@ def _find_target(module: nn.Module, name: str, before: bool) -> nn.Module:
 
 
 class _ShapesKnown(Exception):  # noqa: N818 - not an error
-    """Ends the pass on an example once all shapes are known."""
+    """End of the pass on an example: all shapes are known."""
 
 
 def _probe_shapes(
     model: nn.Module, targets: Mapping[str, nn.Module], example: Example | None, before: bool
 ) -> dict[str, torch.Size]:
-    """Return the shape of each target's output (or input); warn of targets that run more than once."""
+    """Return the shape of each target's output (or input). Warn about targets that run more than once."""
     seen: dict[str, list[Any]] = {name: [] for name in targets}
 
     def recorder(name: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
@@ -145,9 +144,8 @@ def _parent_hint(name: str) -> str:
 
 @torch.no_grad()
 def _run_once(model: nn.Module, example: Example | None, found: Callable[[], bool]) -> None:
-    """Run the model on the meta device; if that fails before everything is found, on the example, if there is one."""
-    # Every tensor once for each module that holds it, under whichever name: `functional_call` restores tensors of
-    # several names wrongly when it ties them itself.
+    """Run the model on the meta device. If that fails before all is found, run it on the example if there is one."""
+    # List a tensor under every name it has: `functional_call` restores tied tensors wrongly when it ties them itself.
     tensors = {
         f"{name}.{own}".lstrip("."): tensor
         for name, module in model.named_modules()
@@ -178,7 +176,7 @@ def _run_once(model: nn.Module, example: Example | None, found: Callable[[], boo
 
 @contextmanager
 def _eval_mode(model: nn.Module) -> Iterator[None]:
-    """Switch to evaluation mode; afterwards restore all attributes, undoing caches such as a detector's anchors."""
+    """Switch to evaluation mode, then restore all attributes, including caches such as a detector's anchors."""
     before = {module: dict(vars(module)) for module in model.modules()}
     model.eval()
     try:
@@ -208,7 +206,7 @@ def _check_features(name: str, target: nn.Module, found: Any, before: bool) -> N
 
 
 def _last_width(target: nn.Module, before: bool) -> int | None:
-    """Width of the layer nearest to the block that acts on the last dimension, as in transformers."""
+    """Return the width of the layer nearest to the block that acts on the last dimension, as in transformers."""
     widths = [
         (layer.in_features, layer.out_features) if isinstance(layer, nn.Linear) else (layer.normalized_shape[-1],) * 2
         for layer in target.modules()
@@ -220,7 +218,7 @@ def _last_width(target: nn.Module, before: bool) -> int | None:
 
 
 def _guess_input(model: nn.Module) -> Tensor:
-    """A small input that suits the model's first convolution."""
+    """Return a small input that suits the model's first convolution."""
     for module in model.modules():
         for dims, kind in enumerate((nn.Conv1d, nn.Conv2d, nn.Conv3d), start=1):
             if isinstance(module, kind):

@@ -38,9 +38,9 @@ class AttentionMaps:
         unary: (B, *S), one map for all queries, summing to 1; None for a variant without the term.
         combined: (B, Q, *S), the attention the block applies. It sums to 1 when coupled (Eq. 2, 13) or with a
             single term, and to 2 when two softmaxes are added (Eq. 12, 14). Gates are not in it.
-        queries: where the queries lie, as shares of the lengths of the map; None if that is not known.
+        queries: Positions of the queries as fractions of the map's lengths; None if unknown.
 
-    It draws itself: ``maps.plot(over=picture)``, ``show()``, ``save("maps.png")``; a notebook shows it by itself.
+    Draw them with ``maps.plot(over=image)``, ``show()`` or ``save("maps.png")``. Notebooks show the figure.
     """
 
     pairwise: Tensor | None
@@ -55,19 +55,19 @@ class AttentionMaps:
         return f"AttentionMaps({over}: {', '.join([*terms, 'combined'])})"
 
     def plot(self, over: Any = None) -> "Figure":
-        """A figure with a row for each query, and its maps in it.
+        """Return a figure with one row of maps per query.
 
         Args:
-            over: the picture to draw them over: a file, a Pillow image, an array or a tensor; of 2-d maps alone.
+            over: Image to draw 2-d maps over: a file, a Pillow image, an array or a tensor.
         """
         return self._drawn(over).plot()
 
     def show(self, over: Any = None) -> None:
-        """Show the figure: in a notebook below the cell, elsewhere in the program that shows pictures."""
+        """Show the figure below the notebook cell, or in the system's image viewer."""
         self._drawn(over).show()
 
     def save(self, path: "Path | str", over: Any = None) -> None:
-        """Write the figure as PNG, PDF or whatever the name's suffix says."""
+        """Write the figure in the format of the file name: PNG, PDF, SVG."""
         self._drawn(over).save(path)
 
     def _repr_png_(self) -> bytes | None:
@@ -82,13 +82,13 @@ class AttentionMaps:
 
 @dataclass(frozen=True, repr=False)
 class Terms:
-    """The logits of a block's terms on one input, which give the maps of any query: memory O(N), not O(N^2).
+    """Logits of a block's terms on one input, which give the maps of any query in O(N) memory.
 
     Attributes:
-        pairwise, unary: the separate terms, None for a variant without the term; for `nl`, split by Eq. 5.
-        coupled: their sum, for variants with a single softmax.
-        size: size of the query map, e.g. (H, W).
-        key_size: size of the key map, which is smaller if keys are pooled.
+        pairwise, unary: The separate terms, None for a variant without the term; for `nl`, split by Eq. 5.
+        coupled: Their sum, for variants with a single softmax.
+        size: Size of the query map, e.g. (H, W).
+        key_size: Size of the key map, which is smaller if keys are pooled.
     """
 
     pairwise: Logits | None
@@ -106,7 +106,7 @@ class Terms:
         size: Sequence[int],
         key_size: Sequence[int],
     ) -> "Terms":
-        """The variant's terms, from the embeddings of one input."""
+        """Compute the variant's terms from the embeddings of one input."""
         return cls(
             pairwise_logits(embeddings, centring) if variant.pairwise else None,
             unary_logits(embeddings, centring) if variant.unary else None,
@@ -121,7 +121,7 @@ class Terms:
 
     @torch.no_grad()
     def maps(self, queries: Positions) -> AttentionMaps:
-        """Maps of chosen positions, e.g. [(row, column)]; the others are not computed."""
+        """Return the maps of chosen positions, e.g. [(row, column)]."""
         rows = flatten_positions(queries, self.size)
         strides = [prod(self.size[axis + 1 :]) for axis in range(len(self.size))]
         middles = tuple(
@@ -132,7 +132,7 @@ class Terms:
 
     @torch.no_grad()
     def maps_of_rows(self, rows: Tensor) -> AttentionMaps:
-        """Maps of positions given as indices into the flattened query map."""
+        """Return the maps of positions given as indices into the flattened query map."""
         pairwise, unary, combined = (self._softmax(t, rows) for t in (self.pairwise, self.unary, self.coupled))
         if combined is None:
             parts = [part for part in (pairwise, unary) if part is not None]
@@ -141,10 +141,10 @@ class Terms:
 
     @torch.no_grad()
     def applied(self, term: Term, values: Tensor) -> Tensor | None:
-        """sum_j A_ij v_j for every query i, (B, N, C), or (B, 1, C) of the unary term; no map of N x M is formed.
+        """sum_j A_ij v_j for every query i, (B, N, C), or (B, 1, C) for the unary term, without forming A.
 
         Args:
-            term: whose map A is. The combined one sums to 2 where two softmaxes are added.
+            term: Term whose map A is. The combined map sums to 2 where two softmaxes are added.
             values: (M, C).
 
         Returns:
@@ -162,7 +162,7 @@ class Terms:
         return unary.expand(-1, count, -1) if pairwise is None else unary + pairwise
 
     def _applied(self, term: Logits, values: Tensor) -> Tensor:
-        wide = torch.promote_types(term.query.dtype, torch.float32)  # half precision would lose small shares
+        wide = torch.promote_types(term.query.dtype, torch.float32)  # half precision would lose small weights
         query, key = term.query.to(wide).contiguous(), term.key.to(wide).contiguous()
         return attend(query, key, values.to(query.device, wide).expand(len(query), -1, -1))
 
@@ -175,7 +175,7 @@ class Terms:
     def _logits(self, term: Logits, rows: Tensor) -> Tensor:
         """(B, Q or 1, M)."""
         query = term.query if term is self.unary else term.query[:, rows.to(term.query.device)]
-        # Half-precision logits overflow, and lose digits that matter to the softmax.
+        # Logits in half precision overflow, and lose digits that matter to the softmax.
         wide = torch.promote_types(query.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):
             return query.to(wide) @ term.key.to(wide).mT
@@ -203,11 +203,11 @@ def flatten_positions(queries: Positions, size: Sequence[int]) -> Tensor:
 
 
 def _coordinates(point: Any) -> tuple[int, ...]:
-    """Return the whole numbers of a position; truth values and fractions, even whole ones, are a TypeError."""
+    """Return the integers of a position. Raises TypeError for booleans and floats, even 1.0."""
     try:
         given: Iterable[Any] = (index(point),)
     except TypeError:
         given = point
     if isinstance(point, bool) or any(isinstance(one, bool) for one in given):
-        raise TypeError("a truth value")
+        raise TypeError("a boolean")
     return tuple(map(index, given))

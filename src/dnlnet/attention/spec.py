@@ -12,13 +12,13 @@ Values = Literal["shared", "separate"]
 Centring = Literal["channel", "sample", "none"]
 Attention = Literal["softmax", "dot"]
 Initial = Literal["normal", "mmseg", "slowfast", "mmdet"]
-LARGEST_FACTOR = 65_536  # of reductions and pooling
+LARGEST_FACTOR = 65_536  # for reductions and pooling
 TEMPERATURES = (1e-6, 1e6)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Which terms the attention has, and how they are combined.
+    """The terms of an attention, and how they are combined.
 
     With p_ij = (q_i - mu_q).(k_j - mu_k), the unary logit u_j is ``mu_q.k_j`` (`query_mean`) or
     ``m_j = W_m x_j`` (`saliency`). A coupled variant is softmax(p + u); otherwise each term has its own
@@ -39,12 +39,12 @@ class Variant:
 
     @property
     def separate(self) -> bool:
-        """True for two terms with a softmax each."""
+        """Return whether there are two terms with a softmax each."""
         return self.pairwise and self.unary is not None and not self.coupled
 
     @property
     def embeds(self) -> bool:
-        """Whether q and k are needed: by the pairwise term, or by mu_q.k."""
+        """Return whether the pairwise term or mu_q.k needs q and k."""
         return self.pairwise or self.unary == "query_mean"
 
 
@@ -64,34 +64,33 @@ VARIANTS: Mapping[str, Variant] = {
 
 @dataclass(frozen=True)
 class BlockSettings:
-    """Everything about a block except its attention variant. Defaults are the paper's.
+    """Settings of a block other than its attention variant. Defaults are the paper's.
 
     Args:
-        embed_reduction: query and key width is channels // embed_reduction.
-        value_reduction: value width is channels // value_reduction; above 1 it needs `projection`.
-        value_bias: give W_v a bias.
-        projection: a linear map from the attended values back to the input's channels.
-        projection_bias: give that map a bias.
-        scaled: divide the logits q.k by the square root of the embedding width.
-        temperature: divide the logits q.k by this as well.
-        gate: what multiplies the block's output before it is added to the input: `none`; `scalar`, one
-            zero-initialised gamma; `scalar_pairwise`, the same, except for a separate unary term;
-            `norm`, batch norm with zero-initialised weight; `scalar_pairwise_norm`, the authors' gamma and, over
-            all that is added, batch norm that starts with weight 1 (their `out_bn`).
-        pool: max-pool the keys and values by this factor in space (never in time).
-        unary_scaled: apply scale and temperature to a separate unary term mu_q.k too (Eq. 7, 14); False leaves it
-            unscaled, as in the authors' code.
-        centring: whiten with the mean over positions of each `channel` (the paper), with one mean over positions and
-            channels of the `sample`, or with `none`: mu_q = 0.
-        attention: weights of the term with q.k: its `softmax`, or `dot`: the logits themselves, divided by the number
-            of keys, as in PySlowFast and mmcv's mode `dot_product` (which has neither scale nor temperature).
-        pool_projected: pool keys and values after their projections, as mmcv's `sub_sample` does, not before.
-        initial: weights before training. `normal`: N(0, 0.01), biases 0. `mmseg`: the same, except for mmcv's default
-            of the projection, N(0, sqrt(2 / C)), and PyTorch's of the saliency and its bias, uniform within
-            1 / sqrt(C). `slowfast`: N(0, sqrt(2 / outputs)), biases 0, fvcore's c2_msra_fill. `mmdet`: as `normal`,
-            except for a projection of zeros.
-        values: `shared`, one W_v for both terms (the paper), or `separate`, another one for a separate unary term,
-            which the paper calls similarly effective (Sec. 4.1).
+        embed_reduction: Divisor of the channels that gives the query and key width.
+        value_reduction: Divisor of the channels that gives the value width. Above 1 it needs `projection`.
+        value_bias: Give W_v a bias.
+        projection: Map the attended values back to the input's channels.
+        projection_bias: Give that map a bias.
+        scaled: Divide the logits q.k by the square root of the embedding width.
+        temperature: Another divisor of the logits q.k.
+        gate: Factor of the block's output before it is added to the input. `none`; `scalar`: one zero-initialised
+            gamma; `scalar_pairwise`: the same, but not for a separate unary term; `norm`: batch norm with
+            zero-initialised weight; `scalar_pairwise_norm`: the authors' gamma, then batch norm of the whole output,
+            which starts with weight 1 (their `out_bn`).
+        pool: Max-pool the keys and values by this factor in space (never in time).
+        unary_scaled: Apply scale and temperature to a separate unary term mu_q.k too (Eq. 7, 14). The authors' code
+            does not.
+        centring: Means to subtract: over positions, per `channel` (the paper); over positions and channels of the
+            `sample`; or `none`: mu_q = 0.
+        attention: Weights of the term with q.k. `softmax`, or `dot`: the logits themselves, divided by the number of
+            keys, as in PySlowFast and mmcv's mode `dot_product` (which has neither scale nor temperature).
+        pool_projected: Pool keys and values after their projections, as mmcv's `sub_sample` does, not before.
+        initial: Weights before training. `normal`: N(0, 0.01), biases 0. `mmseg`: the same, but the projection has
+            mmcv's default, N(0, sqrt(2 / C)), and the saliency PyTorch's, uniform within 1 / sqrt(C). `slowfast`:
+            N(0, sqrt(2 / outputs)), biases 0 (fvcore's c2_msra_fill). `mmdet`: `normal`, with a projection of zeros.
+        values: `shared`: one W_v for both terms (the paper). `separate`: another one for a separate unary term, which
+            the paper calls similarly effective (Sec. 4.1).
     """
 
     embed_reduction: int = 2
@@ -139,13 +138,13 @@ class BlockSettings:
 
 @dataclass(frozen=True)
 class Preset:
-    """The settings of one code base, with its exceptions for single variants."""
+    """Settings of one code base, with its exceptions for some variants."""
 
     settings: BlockSettings
     exceptions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-# Their term mu_q.k has neither scale nor temperature.
+# In the authors' code, mu_q.k has neither scale nor temperature.
 _AUTHORS = BlockSettings(gate="scalar_pairwise", centring="sample", unary_scaled=False)
 _AUTHORS_NL: Mapping[str, Mapping[str, Any]] = {"nl": {"scaled": True, "temperature": 1.0}}
 
@@ -190,7 +189,7 @@ _DOT_PRODUCTS = ("nl", "nl_pairwise", "dnl")
 
 
 def find_variant(name: str) -> Variant:
-    """The row of `VARIANTS` with this name.
+    """Return the row of `VARIANTS` with this name.
 
     >>> find_variant("dnl").unary
     'saliency'
@@ -201,7 +200,7 @@ def find_variant(name: str) -> Variant:
 
 
 def resolve_settings(variant: Variant, preset: str = "paper", /, **options: Any) -> BlockSettings:
-    """The preset's settings for this variant, overridden by `options`.
+    """Return the preset's settings for this variant, overridden by `options`.
 
     >>> resolve_settings(VARIANTS["dnl"], "mmseg", pool=2).temperature
     0.05
@@ -227,6 +226,6 @@ def resolve_settings(variant: Variant, preset: str = "paper", /, **options: Any)
         )
     if settings.pool_projected and (not variant.pairwise or variant.unary == "saliency"):
         raise ValueError(
-            f"pool_projected=True pools keys and values, which {variant.name} has more than; leave it out"
+            f"pool_projected=True is defined for nl and nl_pairwise, not for {variant.name}; leave it out"
         )
     return settings

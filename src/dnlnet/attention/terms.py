@@ -1,4 +1,4 @@
-"""The two terms of the attention, as logits that are products of a query and a key.
+"""The two terms of the attention as products of a query and a key.
 
 Every term of the paper has this form. Under a softmax over j, anything constant in j cancels, so
 
@@ -7,7 +7,7 @@ Every term of the paper has this form. Under a softmax over j, anything constant
 - unary saliency, m_j, is attention with the single query 1 over keys of width one;
 - their sum is [q_i - mu_q, 1].[k_j, m_j], or simply q_i.k_j when both share the key (Eq. 5).
 
-The fused and the explicit path both start from these pairs alone.
+The fused and the explicit path both start from these pairs.
 """
 
 # B batch, N query positions, M key positions, D embedding width
@@ -30,12 +30,12 @@ class Logits:
 
 @dataclass(frozen=True)
 class Embeddings:
-    """The projections of a block's input; None where the variant has no such projection."""
+    """Projections of a block's input; None if the variant has no such projection."""
 
     query: Tensor | None  # (B, N, D)
     key: Tensor | None  # (B, M, D)
     saliency: Tensor | None  # (B, M, 1)
-    unary_factor: float = 1.0  # of mu_q in a separate unary term: undoes the scale contained in q
+    unary_factor: float = 1.0  # multiplies mu_q in a separate unary term, to undo the scale contained in q
 
 
 def pairwise_logits(embeddings: Embeddings, centring: Centring, exact: bool = False) -> Logits:

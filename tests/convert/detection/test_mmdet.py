@@ -1,4 +1,4 @@
-"""Against plain PyTorch written by the names of their code, with its boxes that end with their last pixel."""
+"""Comparison with plain PyTorch on tensors with their names and boxes that end with their last pixel."""
 
 import math
 import re
@@ -31,7 +31,7 @@ img_norm_cfg = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375],
 
 
 def shapes(*blocks: str, classes: int = 81) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Every tensor of the baseline, and of the blocks that are given."""
+    """Return the shapes of all tensors of the baseline and the given blocks."""
 
     def norm(name: str, channels: int) -> Iterator[tuple[str, tuple[int, ...]]]:
         for tensor in ("weight", "bias", "running_mean", "running_var"):
@@ -91,7 +91,7 @@ def shapes(*blocks: str, classes: int = 81) -> Iterator[tuple[str, tuple[int, ..
 
 
 def random_state(*blocks: str, only: str = "") -> State:
-    """Weights that keep activations in size; scales of norms of both signs, since theirs forget the sign."""
+    """Weights that preserve the size of activations, and norm scales of both signs, because theirs drop the sign."""
     generator = torch.Generator().manual_seed(0)
     state = {}
     for name, shape in shapes(*blocks):
@@ -207,7 +207,7 @@ def rpn(maps: list[Tensor], state: State) -> tuple[list[Tensor], list[Tensor]]:
 
 
 def anchors(size: torch.Size, stride: int) -> Tensor:
-    """Around pixel (stride - 1) / 2 of each cell, ending with their last pixels."""
+    """Anchors around pixel (stride - 1) / 2 of each cell, ending with their last pixels."""
     centre, high = (stride - 1) / 2, torch.tensor([0.5, 1.0, 2.0]).sqrt()
     width, height = 8 * stride / high, 8 * stride * high
     corners = [
@@ -402,7 +402,7 @@ NORM = "backbone.body.body.bn1.weight"
 
 
 def with_norms(lowest: float, **more: Tensor) -> State:
-    """Real numbers in all norms, from the lowest to 1."""
+    """Norm weights from the lowest value to 1."""
     state = {n: torch.linspace(lowest, 1, *t.shape) if t.dim() == 1 else t for n, t in meta_state().items()}
     return {**state, **more}
 
@@ -423,7 +423,7 @@ def test_norms_are_those_of_the_configuration() -> None:
 
 
 def test_norms_of_a_file_without_a_configuration_are_told_apart_or_asked_for(tmp_path: Path) -> None:
-    """InPlaceABN counts batches since 1.1 as PyTorch does; before, a file without counts was its."""
+    """InPlaceABN counts batches since 1.1, as PyTorch does; files without counts come from earlier versions."""
     old = converted(with_norms(-1.0))
     assert any("InPlaceABN" in note for note in old.notes)
     counts = {"backbone.bn1.num_batches_tracked": torch.tensor(7)}

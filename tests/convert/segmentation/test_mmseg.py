@@ -56,7 +56,7 @@ def doubled(state: State) -> State:
 
 
 def outputs(model: Path, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Of our network: logits, and those of the auxiliary head at its own size."""
+    """Return our network's logits, and those of the auxiliary head at its own size."""
     network = load_network(read_model_file(model)).double().eval()
     assert isinstance(network, Segmentor)
     assert network.auxiliary is not None

@@ -110,7 +110,7 @@ def test_other_modes_are_refused(mode: str, kind: str) -> None:
 
 @pytest.mark.parametrize(("main", "side"), [(6, 1), (1, 6), (6, 6), (2, 3)])
 def test_each_head_has_its_own_dilation(main: int, side: int, tmp_path: Path) -> None:
-    """An auxiliary head without the key has a dilation of 1, whatever the other has."""
+    """An auxiliary head without the key has dilation 1, independently of the main head."""
     state = filled(mmseg_shapes(SMALL, None))
     heads = (f"dilation={main}," if main > 1 else "", f"dilation={side}," if side > 1 else "")
     torch.save({"meta": {"cfg": config({}, *heads)}, "state_dict": state}, tmp_path / "a.pth")
@@ -125,7 +125,7 @@ def test_each_head_has_its_own_dilation(main: int, side: int, tmp_path: Path) ->
 
 
 def test_an_averaged_model_is_said_to_be_the_average(tmp_path: Path) -> None:
-    """mmengine's EMAHook swaps the two before it saves: `state_dict` is the average, `ema_state_dict` the weights."""
+    """mmengine's EMAHook swaps the two before saving: `state_dict` is the average, `ema_state_dict` the weights."""
     state = filled(mmseg_shapes(SMALL, "dnl_block"))
     torch.save({"state_dict": state, "ema_state_dict": {"module.x": torch.ones(1)}}, tmp_path / PUBLISHED)
     notes = convert(tmp_path / PUBLISHED, tmp_path / "m.safetensors").notes

@@ -29,7 +29,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def picture(height: int = 49, width: int = 64) -> np.ndarray:
-    """Smooth, red differs from blue."""
+    """A smooth image whose red differs from its blue."""
     coarse = torch.rand(1, 3, 5, 6, generator=torch.Generator().manual_seed(3)) * torch.tensor([255, 180, 90]).view(
         3, 1, 1
     )
@@ -44,7 +44,7 @@ def converted(text: str, tmp_path: Path, state: State = STATE) -> Path:
 
 
 def logits_of(file: Path, image: np.ndarray) -> Tensor:
-    """Of the model as `predict` uses it."""
+    """Return the logits that `predict` uses."""
     stored = read_model_file(file)
     model = stored.recipe.predictor(load_network(stored), stored.classes)
     return model.logits(torch.from_numpy(image.copy()).permute(2, 0, 1)).double()
@@ -60,7 +60,7 @@ def recipe_of(text: str | None, name: str = "a.pth", state: State = STATE) -> Se
 def their_pixels(
     image: np.ndarray, rgb: bool = True, mean: list[float] | None = None, std: list[float] | None = None
 ) -> Tensor:
-    """SegDataPreProcessor: files are read blue first and reversed if asked; numbers are in the resulting order."""
+    """SegDataPreProcessor: colours are read blue first and reversed on request; mean and std are in that order."""
     blue_first = torch.from_numpy(image.copy()).permute(2, 0, 1).flip(0).double()
     x = blue_first.flip(0) if rgb else blue_first
     if mean is not None and std is not None:
@@ -73,7 +73,7 @@ def whole(x: Tensor, align_corners: bool = False) -> Tensor:
 
 
 def rescaled(x: Tensor, long: int, short: int) -> Tensor:
-    """mmcv's imrescale: as large as both limits allow, sides rounded to the nearest; borders on borders."""
+    """mmcv's imrescale: as large as both limits allow, with rounded sides and aligned borders."""
     height, width = x.shape[-2:]
     factor = min(long / max(height, width), short / min(height, width))
     size = int(height * factor + 0.5), int(width * factor + 0.5)

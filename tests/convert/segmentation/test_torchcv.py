@@ -271,7 +271,7 @@ def test_a_block_of_which_a_part_would_be_dropped_is_refused(
 def test_the_objects_of_their_configuration_are_read_without_their_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their checkpoints hold a tree of pyhocon and scores of NumPy, which are not tensors."""
+    """Their checkpoints contain a pyhocon tree and NumPy scores."""
 
     class ConfigTree(OrderedDict[str, Any]):
         def __init__(self) -> None:

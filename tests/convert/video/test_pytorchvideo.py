@@ -1,4 +1,4 @@
-"""Against plain PyTorch written by the names of pytorchvideo."""
+"""Comparison with plain PyTorch on tensors with pytorchvideo's names."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from foreign_video import R50, R101, TINY, Network, Shapes, State, conv, filled,
 
 
 def shapes(network: Network) -> Shapes:
-    """Every tensor of a slow-only network as `create_resnet` makes it."""
+    """Return the shapes of all tensors of a slow-only network from `create_resnet`."""
     layers, width = network
     yield "blocks.0.conv.weight", (width, 3, 1, 7, 7)
     yield from norm_shapes("blocks.0.norm", width)
@@ -51,7 +51,7 @@ def converted(state: State) -> Converted:
 
 
 def classify(clips: Tensor, state: State) -> Tensor:
-    """Net of create_resnet: stem, four stages whose first conv_b strides but in the first of them, and the head."""
+    """Network of `create_resnet`: stem, four stages, all but the first with a strided conv_b, and the head."""
     x = norm(conv(clips, state, "blocks.0.conv", 2), state, "blocks.0.norm").relu()
     x = F.max_pool3d(x, (1, 3, 3), (1, 2, 2), (0, 1, 1))
     for stage, count in enumerate(TINY[0], start=1):
@@ -98,7 +98,7 @@ def test_the_network_is_found_from_the_names(network: Network, name: str) -> Non
 
 
 def test_other_networks_are_refused(tmp_path: Path) -> None:
-    """A network that pools frames has its head one block later; one of depthwise convolutions has other shapes."""
+    """Networks that pool frames have their head one block later; those with depthwise convolutions other shapes."""
     pooled = {
         name.replace("blocks.5.", "blocks.6."): tensor for name, tensor in without_numbers(shapes(TINY)).items()
     }

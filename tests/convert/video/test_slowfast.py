@@ -1,4 +1,4 @@
-"""Against plain PyTorch written by the names of PySlowFast."""
+"""Comparison with plain PyTorch on tensors with PySlowFast's names."""
 
 import pickle
 import re
@@ -29,7 +29,7 @@ SOFTMAX = {"NONLOCAL": {"INSTANTIATION": "softmax", "GROUP": [[1]] * 4, "POOL": 
 
 
 def shapes(network: Network, *blocks: str) -> Shapes:
-    """Every tensor of a slow-only network, and of its blocks."""
+    """Return the shapes of all tensors of a slow-only network and its blocks."""
     layers, width = network
     yield "s1.pathway0_stem.conv.weight", (width, 3, 1, 7, 7)
     yield from norm_shapes("s1.pathway0_stem.bn", width)
