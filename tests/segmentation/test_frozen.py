@@ -1,4 +1,4 @@
-"""Heads on frozen features: caching and resuming do not change a run, and crops match the images."""
+"""Heads on frozen features: caching and resuming do not change a run, and feature crops match image crops."""
 
 import json
 import shutil
@@ -141,7 +141,7 @@ def test_detail_is_trained_without_changing_the_attention(
     assert ours["classifier.weight"].shape[1] == 6
     dnlnet.attend(run, [data / "images" / "val" / "0.png"], out=tmp_path / "maps", report=quiet)
     with np.load(tmp_path / "maps" / "0.npz") as maps:
-        assert maps["0/pairwise"].shape[1:] == (8, 9)  # grid of the block, not of the detail
+        assert maps["0/pairwise"].shape[1:] == (8, 9)  # grid of the block, not of the detail branch
     with pytest.raises(ValueError, match=r"nothing of it but the backbone fits .* set model\.whole=false"):
         dnlnet.train(recipe(weights, "model.whole=true"), data, tmp_path / "none")
     with pytest.raises(ValueError, match=r"model\.whole=true needs a trained model as model\.weights, got imagenet"):
@@ -315,7 +315,7 @@ def test_a_cache_is_resumed_and_repaired_and_never_stale(weights: Path, data: Pa
     with pytest.raises(KeyboardInterrupt):
         cache.fill(images, views, progress=Recorder(stop, "features"))
     cache.fill(images, views, progress=recorder)
-    assert recorder.steps[-1][:3] == ("features", 9, 9)  # three of twelve were done
+    assert recorder.steps[-1][:3] == ("features", 9, 9)  # three of twelve were cached
     damaged = cache.path(images[0], views[0])
     content = damaged.read_bytes()
     damaged.write_bytes(content[:100])
