@@ -19,7 +19,7 @@ from dnlnet.backbones.pixels import normalised
 from dnlnet.data.problems import BadFileError
 from dnlnet.data.scenes import CLASSES, scene
 from dnlnet.engine.log import read_log
-from dnlnet.recipes import model
+from dnlnet.recipes import backbone
 from dnlnet.recipes.schema import Recipe
 from dnlnet.segmentation.data import features
 from dnlnet.segmentation.data.features import Extractor, FeatureCache, FeatureCrops, WholeFeatures
@@ -107,11 +107,11 @@ def test_a_run_builds_loads_and_folds_its_backbone_once(
     weights: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts: Counter[str] = Counter()
-    build, load, fold = Backbone.__init__, model.load_weights, features.fold_batch_norms
+    build, load, fold = Backbone.__init__, backbone.load_weights, features.fold_batch_norms
 
-    def building(backbone: Backbone, *args: Any, **options: Any) -> None:
-        build(backbone, *args, **options)
-        counts["on meta" if next(backbone.parameters()).is_meta else "built"] += 1
+    def building(built: Backbone, *args: Any, **options: Any) -> None:
+        build(built, *args, **options)
+        counts["on meta" if next(built.parameters()).is_meta else "built"] += 1
 
     def loading(*args: Any) -> Any:
         counts["loaded"] += 1
@@ -122,7 +122,7 @@ def test_a_run_builds_loads_and_folds_its_backbone_once(
         return fold(*args)
 
     monkeypatch.setattr(Backbone, "__init__", building)
-    monkeypatch.setattr(model, "load_weights", loading)
+    monkeypatch.setattr(backbone, "load_weights", loading)
     monkeypatch.setattr(features, "fold_batch_norms", folding)
     dnlnet.train(recipe(weights), data, tmp_path / "run")
     assert counts == {"built": 1, "on meta": 1, "loaded": 1, "folded": 1}  # on meta, to estimate the memory
