@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,9 @@ from dnlnet.backbones.pixels import normalised
 from dnlnet.data.problems import BadFileError
 from dnlnet.data.scenes import CLASSES, scene
 from dnlnet.engine.log import read_log
+from dnlnet.recipes import backbone
 from dnlnet.recipes.schema import Recipe
+from dnlnet.segmentation.data import features
 from dnlnet.segmentation.data.features import Extractor, FeatureCache, FeatureCrops, WholeFeatures
 from dnlnet.segmentation.data.folder import folder
 from dnlnet.segmentation.data.views import View
@@ -97,6 +101,31 @@ def test_training_with_and_without_a_cache_is_the_same(
     ours, plain = (load_file(run / "last.safetensors") for run in (cached, tmp_path / "plain"))
     assert all(torch.equal(ours[name], plain[name]) for name in plain)
     assert not (tmp_path / "plain" / "cache").exists()
+
+
+def test_a_run_builds_loads_and_folds_its_backbone_once(
+    weights: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: Counter[str] = Counter()
+    build, load, fold = Backbone.__init__, backbone.load_weights, features.fold_batch_norms
+
+    def building(built: Backbone, *args: Any, **options: Any) -> None:
+        build(built, *args, **options)
+        counts["on meta" if next(built.parameters()).is_meta else "built"] += 1
+
+    def loading(*args: Any) -> Any:
+        counts["loaded"] += 1
+        return load(*args)
+
+    def folding(*args: Any) -> Any:
+        counts["folded"] += 1
+        return fold(*args)
+
+    monkeypatch.setattr(Backbone, "__init__", building)
+    monkeypatch.setattr(backbone, "load_weights", loading)
+    monkeypatch.setattr(features, "fold_batch_norms", folding)
+    dnlnet.train(recipe(weights), data, tmp_path / "run")
+    assert counts == {"built": 1, "on meta": 1, "loaded": 1, "folded": 1}  # on meta, to estimate the memory
 
 
 def test_resumed_run_equals_uninterrupted_run_and_shares_its_cache(
