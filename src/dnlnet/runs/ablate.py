@@ -27,7 +27,7 @@ from dnlnet.lens.trace.choice import layer_number
 from dnlnet.libraries.transformer import Transformer, load_transformer
 from dnlnet.progress import SILENT, Progress
 from dnlnet.runs.evaluate import open_test_data
-from dnlnet.runs.labelled import find_labelled
+from dnlnet.runs.labelled_folder import find_labelled
 from dnlnet.runs.probe import LinearProbe, PatchFeatures, PatchModel, images_of, train_probe
 
 CHANGE, COSINE, MIOU = "relative change", "cosine", "miou"

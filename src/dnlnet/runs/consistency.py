@@ -26,7 +26,7 @@ from dnlnet.lens.show.drawable import Drawable
 from dnlnet.libraries.transformer import Transformer, load_transformer
 from dnlnet.progress import BARS, Progress
 from dnlnet.runs.evaluate import open_test_data
-from dnlnet.runs.labelled import find_labelled
+from dnlnet.runs.labelled_folder import find_labelled
 from dnlnet.runs.look import AnyModel, is_foreign, looker
 
 

@@ -29,7 +29,7 @@ from dnlnet.lens.show.profile_figure import profile_figure
 from dnlnet.libraries.transformer import Transformer
 from dnlnet.progress import BARS, Progress
 from dnlnet.registry import pixel_data_sets
-from dnlnet.runs.labelled import find_labelled
+from dnlnet.runs.labelled_folder import find_labelled
 from dnlnet.runs.look import AnyModel, load_to_look, looker
 
 Pixels = NDArray[np.uint8]
