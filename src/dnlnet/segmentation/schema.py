@@ -44,7 +44,7 @@ class _Dilated(BackboneModel):
 
     def build_backbone(self, pretrained: bool, progress: Progress) -> "Backbone":
         """Build the backbone. `pretrained` loads the weights named in the recipe."""
-        from dnlnet.recipes.model import build_backbone
+        from dnlnet.recipes.backbone import build_backbone
 
         return build_backbone(self, self.output_stride, pretrained, progress, self.dilations)
 
