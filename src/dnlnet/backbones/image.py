@@ -26,8 +26,8 @@ class Backbone(nn.Module):
         stride_in_1x1: Put the stride of a bottleneck in its first 1 x 1 convolution instead of the 3 x 3 one. Weights
             converted from Caffe need this.
         dilations: Dilations of the 3 x 3 convolutions in the bottlenecks of each of the four stages. The last number
-            of a stage repeats for its remaining blocks. Default: ((1,), (1,), (1, 2), (2, 4)) for an output stride
-            of 8, and likewise for others.
+            of a stage repeats for its remaining blocks. Default: set by the output stride, such as
+            ((1,), (1,), (1, 2), (2, 4)) for 8.
         ceil_pool: Round up in the stem's max-pool, like Caffe and the authors' code. Maps gain a row and a column if
             the sides of the image are multiples of 4; nothing changes for sides of 769 pixels.
         pixels: Normalisation that the weights expect. The backbone converts to it: its input is normalised as for
