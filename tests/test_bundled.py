@@ -16,7 +16,7 @@ from dnlnet.artifacts.card import card_text, model_card
 from dnlnet.artifacts.model_file import find_model, read_header, read_model_file
 from dnlnet.bundled import MODELS, PHOTOS, WEIGHTS
 from dnlnet.cli.main import app
-from dnlnet.recipes.model import build_backbone
+from dnlnet.recipes.backbone import build_backbone
 from dnlnet.registry import find_recipe
 from dnlnet.runs.consistency import consistency
 

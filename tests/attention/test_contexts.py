@@ -34,7 +34,7 @@ def test_the_operator_passes_pytorchs_own_checks() -> None:
         torch.library.opcheck(torch.ops.dnlnet.attend_backward.default, (grad, *detached, softmax.double()))
 
 
-def test_second_derivative_of_a_small_map_is_right() -> None:
+def test_second_derivative_of_a_small_map_is_correct() -> None:
     block = equations.randomise(NonLocalBlock(4))
     x = torch.randn(1, 4, 3, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(block, x)
@@ -79,7 +79,7 @@ def _dual_forward(block: NonLocalBlock, x: torch.Tensor) -> torch.Tensor:
     ],
     ids=["forward_ad", "jvp", "jvp of vmap", "jacfwd", "jacrev", "vjp", "grad", "hessian"],
 )
-def test_derivatives_that_would_lose_the_attention_are_refused(derivative, frozen: bool) -> None:
+def test_derivatives_that_would_omit_the_attention_are_refused(derivative, frozen: bool) -> None:
     block = NonLocalBlock(4).requires_grad_(not frozen)
     with pytest.raises(NotImplementedError, match=r"does not support .* derivatives.*block\.forward_explicit\(x\)"):
         derivative(block, torch.randn(1, 4, 3, 3))
@@ -118,7 +118,7 @@ def test_autocast_is_close_to_full_precision(variant: str, dtype: torch.dtype) -
 
 
 @each_variant
-def test_logits_beyond_the_range_of_float16_are_safe_in_autocast(variant: str) -> None:
+def test_logits_beyond_float16_are_safe_under_autocast(variant: str) -> None:
     block = NonLocalBlock(16, variant)
     for layer in (block.query, block.key, block.saliency):
         if layer is not None:
@@ -161,7 +161,7 @@ def test_one_image_of_a_batch_does_not_change_another(variant: str, magnitude: f
     block = NonLocalBlock(16, variant)
     for layer in (block.query, block.key):
         if layer is not None:
-            torch.nn.init.normal_(layer.weight)  # logits that shrinking would change
+            torch.nn.init.normal_(layer.weight)  # logits that rescaling would change
     x = torch.randn(2, 16, 6, 6)
     x[0, 3, 2, 2] = magnitude
     alone, together = x[1:].clone().requires_grad_(), x.requires_grad_()
@@ -174,7 +174,7 @@ def test_one_image_of_a_batch_does_not_change_another(variant: str, magnitude: f
 
 
 def test_a_query_that_could_overflow_does_not_change_another() -> None:
-    """softmax(q.k) v with q = (1e38, 1e38) and (0.3, 0.2): the first row is one-hot, the second is its equation."""
+    """softmax(q.k) v with q = (1e38, 1e38) and (0.3, 0.2): row one is one-hot, row two follows the equation."""
     query = torch.tensor([[[1e38, 1e38], [0.3, 0.2]]])
     key = torch.tensor([[[1.0, 2.0], [8.0, 9.0], [3.0, 3.0]]])
     value = torch.eye(3)[None]
@@ -185,8 +185,8 @@ def test_a_query_that_could_overflow_does_not_change_another() -> None:
 @each_variant
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:`torch.jit.trace")
 @pytest.mark.parametrize("preset", ["paper", "slowfast"])
-def test_a_traced_block_takes_other_sizes(variant: str, preset: str) -> None:
-    """40 x 40 positions take several blocks of rows, whose number must not enter the trace."""
+def test_a_traced_block_accepts_other_sizes(variant: str, preset: str) -> None:
+    """40 x 40 positions need several blocks of rows; their number must not enter the trace."""
     torch.manual_seed(0)
     block = NonLocalBlock(8, variant, preset=preset, gate="none").eval()
     for weight in block.parameters():
@@ -198,12 +198,12 @@ def test_a_traced_block_takes_other_sizes(variant: str, preset: str) -> None:
 
 
 def attend_in_heads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """PyTorch's attention on (B, 1, N, D), whose backward pass needs its output."""
+    """Run PyTorch's attention on (B, 1, N, D); its backward pass needs its output."""
     return torch.nn.functional.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], scale=1.0)[:, 0]
 
 
 def attend_by_tanh(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Compute something else than attention, with a backward pass that needs the output."""
+    """Compute a function other than attention whose backward pass needs its output."""
     return ((q @ k.mT) @ v).tanh()
 
 
@@ -221,7 +221,7 @@ def test_another_implementation_is_differentiable(variant: str, other) -> None:
 
 
 @each_variant
-def test_the_output_of_another_implementation_is_left_as_it_is(variant: str) -> None:
+def test_the_output_of_another_implementation_is_not_modified(variant: str) -> None:
     given: list[torch.Tensor] = []
 
     def remember(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -290,7 +290,7 @@ def _data_parallel_worker(rank: int, rendezvous: str, results: str) -> None:
     wrapped(_data_parallel_input()[rank : rank + 1]).square().sum().backward()
     if rank == 0:
         torch.save({n: p.grad for n, p in block.named_parameters()}, results)
-    dist.barrier()  # a process may abort if the other ends first
+    dist.barrier()  # a process may abort if the other exits first
     dist.destroy_process_group()
 
 

@@ -22,7 +22,7 @@ def largest(forward, x: torch.Tensor) -> LargestTensor:
 @pytest.mark.parametrize("pool", [1, 2])
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("size", [(400,), (16, 25), (4, 10, 10)])
-def test_no_tensor_of_queries_times_keys(
+def test_no_tensor_has_the_size_of_queries_times_keys(
     variant: str, size: tuple[int, ...], pool: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocked, "FORWARD_ROWS", 32)
@@ -44,7 +44,7 @@ def test_no_tensor_of_queries_times_keys(
 def test_the_softmax_is_kept_only_if_the_whole_batch_fits_the_buffer(
     size: tuple[int, ...], batch: int, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A block saves no more than the buffer for its backward pass, whatever the batch and the map."""
+    """A block saves no more than the buffer for its backward pass, whatever the batch and map size."""
     monkeypatch.setattr(blocked, "MIN_LOGITS", 1)
     monkeypatch.setattr(blocked, "MAX_LOGITS", 25_000)
     saved: list[int] = []
@@ -78,7 +78,7 @@ def test_process_memory_stays_below_one_map() -> None:
 
 
 @pytest.mark.parametrize(("kept", "products"), [(True, 2), (False, 3)])
-def test_flops_are_those_of_the_papers_formula(kept: bool, products: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flops_equal_the_papers_formula(kept: bool, products: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if not kept:
         monkeypatch.setattr(blocked, "MAX_LOGITS", 1)
     C, HW = 32, 12 * 10
@@ -94,7 +94,7 @@ def test_flops_are_those_of_the_papers_formula(kept: bool, products: int, monkey
     assert counter.get_total_flops() == attention + projections
 
 
-def test_a_unary_term_alone_takes_one_query_and_one_value_for_each_image() -> None:
+def test_a_unary_term_alone_uses_one_query_and_one_value_per_image() -> None:
     C, HW = 32, 12 * 10
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         NonLocalBlock(C, "gc")(torch.randn(1, C, 12, 10))
@@ -103,7 +103,7 @@ def test_a_unary_term_alone_takes_one_query_and_one_value_for_each_image() -> No
 
 
 def test_the_first_call_does_not_wait_for_the_compiler() -> None:
-    """Importing it takes seconds, which every command would pay."""
+    """Importing the compiler takes seconds, which every command would pay."""
     code = (
         "import sys, torch, dnlnet; dnlnet.NonLocalBlock(8)(torch.randn(1, 8, 4, 4)).sum().backward();"
         "assert 'torch._dynamo' not in sys.modules"

@@ -18,7 +18,7 @@ each_variant = pytest.mark.parametrize("variant", VARIANTS)
 each_dims = pytest.mark.parametrize("dims", [1, 2, 3])
 
 
-# Small blocks, so that small maps take several of them, the last one incomplete.
+# Small blocks, so that small maps need several; the last one is incomplete.
 FORMS = {
     "the whole batch at once": {},
     "softmax kept, parts of images": {"MIN_LOGITS": 1},
@@ -63,9 +63,9 @@ def cases(draw: st.DrawFn) -> dict:
 
 def build(variant: str, dims: int, case: dict) -> tuple[NonLocalBlock, torch.Tensor]:
     if variant in ("nl_unary", "dnl_dagger") and case["options"].get("centring") == "none":
-        case["options"]["centring"] = "channel"  # without a mean they have no unary term, and are refused
+        case["options"]["centring"] = "channel"  # without a mean these variants have no unary term and are refused
     if variant not in ("dnl_dagger", "dnl"):
-        case["options"].pop("values", None)  # which two separate terms have
+        case["options"].pop("values", None)  # only two separate terms have this option
     block = NonLocalBlock(case["channels"], variant, dims, preset=case["preset"], **case["options"])
     equations.randomise(block, case["seed"])
     generator = torch.Generator().manual_seed(case["seed"])
@@ -137,7 +137,7 @@ def test_pairwise_gate_leaves_a_separate_unary_term_alone() -> None:
     assert NonLocalBlock(6, "gc", preset="authors").gamma is None
 
 
-def test_weights_of_a_2d_block_serve_a_3d_block() -> None:
+def test_weights_of_a_2d_block_load_into_a_3d_block() -> None:
     flat, deep = NonLocalBlock(6, dims=2), NonLocalBlock(6, dims=3)
     deep.load_state_dict(flat.state_dict())
     x = torch.randn(1, 6, 5, 7)
@@ -152,8 +152,8 @@ def test_weights_of_convolutions_load() -> None:
     torch.testing.assert_close(copy.eval()(x), block.eval()(x))
 
 
-def test_tied_projections_are_one_layer_of_two_names() -> None:
-    """Attention with q = k, from the equation softmax((q_i - mu).q_j) in float64."""
+def test_tied_projections_are_one_layer_with_two_names() -> None:
+    """Compare with softmax((q_i - mu).q_j), the equation for q = k, in float64."""
     torch.manual_seed(0)
     block = NonLocalBlock(8, "nl_pairwise").double()
     block.key = block.query
@@ -187,7 +187,7 @@ def test_parameter_counts(variant: str, gate: str, expected: int) -> None:
 
 
 def test_parameter_counts_of_separate_values() -> None:
-    """Another C^2 for the unary term's own W_v; with a bias and half the width, (C + 1) C/2."""
+    """The unary term's own W_v adds C^2, or (C + 1) C/2 with bias and half the width."""
     for options, more in (({}, 512**2), ({"preset": "mmseg"}, 513 * 256)):
         shared, separate = (
             sum(p.numel() for p in NonLocalBlock(512, "dnl", values=values, **options).parameters())
@@ -197,7 +197,7 @@ def test_parameter_counts_of_separate_values() -> None:
 
 
 @pytest.mark.parametrize("variant", ["nl_unary", "gc"])
-def test_a_gate_of_the_pairwise_term_leaves_a_unary_term_alone(variant: str) -> None:
+def test_a_pairwise_gate_leaves_a_unary_term_alone(variant: str) -> None:
     """The release multiplies only the pairwise output by gamma, which starts at 0."""
     block = NonLocalBlock(4, variant, gate="scalar_pairwise").double()
     x = torch.randn(2, 4, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

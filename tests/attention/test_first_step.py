@@ -1,9 +1,9 @@
 """Parameters of a new block that learn in the first step, by preset and gate.
 
-Derived by hand. A gate that starts at zero passes nothing on to what it multiplies: with `scalar` gamma alone learns,
-with `norm` the norm alone. The authors' gamma multiplies the pairwise output only, so that a separate unary term, its
-saliency or mu_q.k and its values learn at once. A bias that adds the same to the logits of all keys never learns:
-that of the keys and of the saliency, and that of the queries where each channel is centred (Eq. 6).
+Derived by hand. A gate that starts at zero blocks the gradients of its input: with `scalar` only gamma learns, with
+`norm` only the norm. The authors' gamma multiplies only the pairwise output, so a separate unary term (saliency or
+mu_q.k, and its values) learns at once. A bias that adds the same value to the logits of all keys never learns: the
+key and saliency biases, and the query bias if each channel is centred (Eq. 6).
 """
 
 from typing import get_args
@@ -38,7 +38,7 @@ LEARN = {
     "scalar": dict.fromkeys(VARIANTS, "gamma"),
     "scalar_pairwise": UNARY_UNGATED,
     "norm": dict.fromkeys(VARIANTS, "norm.weight norm.bias"),
-    # The norm of zeros has no weight to learn yet; what it norms of a unary term is not zero.
+    # The norm's input is zero, so its weight cannot learn yet; a unary term's input is not zero.
     "scalar_pairwise_norm": {
         variant: names + (" norm.bias" if names == "gamma" else " norm.weight norm.bias")
         for variant, names in UNARY_UNGATED.items()
@@ -63,21 +63,21 @@ def learning(block: NonLocalBlock) -> set[str]:
     return {name for name, size in sizes.items() if size > 1e-12 * max(sizes.values())}
 
 
-def test_every_preset_and_gate_is_here() -> None:
+def test_every_preset_and_gate_is_listed() -> None:
     assert set(GATES) == set(PRESETS)
     assert set(LEARN) == set(get_args(Gate))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("preset", PRESETS)
-def test_what_learns_first_with_a_preset(preset: str, variant: str) -> None:
+def test_parameters_that_learn_first_with_a_preset(preset: str, variant: str) -> None:
     expected = LEARN[GATES[preset]][variant]
     assert learning(NonLocalBlock(8, variant, preset=preset)) == set(expected.split())
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("gate", get_args(Gate))
-def test_what_learns_first_behind_a_gate(gate: str, variant: str) -> None:
+def test_parameters_that_learn_first_behind_a_gate(gate: str, variant: str) -> None:
     block = NonLocalBlock(8, variant, gate=gate)
     assert learning(block) == set(LEARN[gate][variant].split())
     silent = [name for name, p in block.named_parameters() if name not in LEARN[gate][variant].split()]

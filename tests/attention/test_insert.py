@@ -42,7 +42,7 @@ def test_existing_parameters_keep_their_names_and_weights_load() -> None:
     torch.testing.assert_close(model(x), plain(x))
 
 
-def test_the_block_acts_on_the_submodules_output() -> None:
+def test_the_block_acts_on_the_output_of_the_submodule() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1))
     plain = copy.deepcopy(net)
@@ -51,7 +51,7 @@ def test_the_block_acts_on_the_submodules_output() -> None:
     torch.testing.assert_close(net(x), plain[2](block(plain[1](plain[0](x)))))
 
 
-def test_a_sequential_is_followed_once() -> None:
+def test_a_block_runs_once_after_a_sequential() -> None:
     net = nn.Sequential(nn.Sequential(nn.Conv1d(3, 8, 3), nn.ReLU()), nn.Conv1d(8, 4, 1))
     plain = copy.deepcopy(net)
     block = insert(net, {"0": "gc"})["0"]
@@ -98,7 +98,7 @@ def test_finding_channels_computes_and_changes_nothing() -> None:
 
 
 class SharedLayers(nn.Module):
-    """Modules with two names, and a parameter that two modules share."""
+    """Modules with two names, and a parameter shared by two modules."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,8 +157,8 @@ def test_one_block_per_place() -> None:
         insert(model, {"layer3.1": "dnl"})
 
 
-def test_a_place_that_runs_twice_is_announced() -> None:
-    """The BasicBlock of torchvision calls its only ReLU after each of its two convolutions."""
+def test_a_place_that_runs_twice_is_reported() -> None:
+    """torchvision's BasicBlock calls its only ReLU after each of its two convolutions."""
     model = torchvision.models.resnet18()
     with pytest.warns(UserWarning, match=r"'layer3.1.relu' runs 2 times per forward pass.* such as 'layer3.1'"):
         block = insert(model, {"layer3.1.relu": "dnl"})["layer3.1.relu"]
@@ -174,7 +174,7 @@ def test_a_container_that_runs_its_own_children_is_refused() -> None:
         insert(model, {"features.denseblock1": "dnl"})
 
 
-def test_a_model_that_cannot_be_guessed_takes_an_example() -> None:
+def test_a_model_with_unknown_input_needs_an_example() -> None:
     class Halves(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -202,7 +202,7 @@ def test_real_pretrained_weights_still_load(real_data: Path) -> None:
     assert isinstance(blocks["layer3.4"], NonLocalBlock)
 
 
-def test_before_a_submodule_the_block_gets_what_it_is_given() -> None:
+def test_before_a_submodule_the_block_gets_its_input() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(inplace=True), nn.Conv2d(8, 5, 1)).eval()
     x = torch.randn(1, 3, 9, 9)
@@ -219,7 +219,7 @@ def test_before_a_submodule_the_block_gets_what_it_is_given() -> None:
     ]
 
 
-def test_before_a_sequential_is_before_its_first_layer() -> None:
+def test_before_a_sequential_means_before_its_first_layer() -> None:
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Sequential(nn.Conv2d(8, 6, 1), nn.ReLU()))
     insert(net, {"1": "gc"}, before=True)
     assert [name for name, _ in net.named_modules() if name.endswith("non_local")] == ["1.0.non_local"]

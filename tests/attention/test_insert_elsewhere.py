@@ -34,7 +34,7 @@ def objects(model: nn.Module) -> Tensor:
 
 
 def small_faster_rcnn() -> nn.Module:
-    # As built, it brings every image to 320 pixels; this keeps them small. Even random boxes are to be compared.
+    # The default resizes every image to 320 pixels; keep them small. Compare even random boxes.
     return detection.fasterrcnn_mobilenet_v3_large_320_fpn(
         weights=None,
         weights_backbone=None,
@@ -49,7 +49,7 @@ def small_faster_rcnn() -> nn.Module:
 
 @dataclass(frozen=True)
 class Case:
-    """A model, two places in it as `insert` and as its state dict name them, and the loss of a training step."""
+    """A model, two places as `insert` and its state dict name them, and the loss of a training step."""
 
     build: Callable[[], nn.Module]
     places: dict[str, str]
@@ -112,7 +112,7 @@ def outputs(model: nn.Module, case: Case) -> list[Tensor]:
     return [tensor for part in (found if isinstance(found, list) else [found]) for tensor in part.values()]
 
 
-def test_weights_load_as_before_and_a_zero_gate_changes_nothing_to_the_bit(case: Case) -> None:
+def test_weights_load_as_before_and_a_zero_gate_keeps_every_bit(case: Case) -> None:
     plain = case.build().eval()
     model = inserted(case)
     result = model.load_state_dict(plain.state_dict(), strict=False)
@@ -136,7 +136,7 @@ def test_a_training_step_reaches_every_parameter_of_the_blocks(case: Case) -> No
     loss.backward()
     assert loss.isfinite()
     own = {name: value for name, value in model.named_parameters() if ".non_local." in name}
-    assert len(own) == 16  # query, key, saliency with bias, value without, gamma; twice
+    assert len(own) == 16  # query, key, saliency with bias, value without bias, and gamma, in two blocks
     assert all(value.grad is not None and value.grad.isfinite().all() for value in own.values())
     optimizer.step()
     assert all(value.item() != 0 for name, value in own.items() if name.endswith("gamma"))
@@ -148,10 +148,10 @@ def test_a_saved_model_loads_into_another_with_blocks(case: Case) -> None:
     assert all(torch.equal(a, b) for a, b in zip(outputs(model, case), outputs(other, case), strict=True))
 
 
-def test_a_place_of_a_detectors_backbone_needs_no_example_and_leaves_its_anchors_alone() -> None:
+def test_a_place_in_a_detectors_backbone_needs_no_example_and_keeps_its_anchors() -> None:
     model = small_faster_rcnn().eval()
     with pytest.raises(ValueError, match=r"the model did not run on an input of shape \(1, 3, 224, 224\)"):
-        insert(model, {"roi_heads.box_head": "dnl"})  # only proposals get there, and meta tensors give none
+        insert(model, {"roi_heads.box_head": "dnl"})  # only proposals reach this place, and meta tensors give none
     assert all(anchors.device.type == "cpu" for anchors in model.rpn.anchor_generator.cell_anchors)
     with pytest.raises(ValueError, match=r"'roi_heads.box_head' returns a tensor of shape \(\d+, 1024\); a block"):
         insert(model, {"roi_heads.box_head": "dnl"}, example=[torch.rand(3, 96, 128)])

@@ -18,7 +18,7 @@ def example(variant: str, dims: int = 2, **options) -> tuple[NonLocalBlock, torc
 @each_variant
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("pool", [1, 2])
-def test_maps_are_those_of_the_equations(variant: str, dims: int, pool: int) -> None:
+def test_maps_equal_the_equations(variant: str, dims: int, pool: int) -> None:
     block, x = example(variant, dims, pool=pool)
     queries = [(0,) * dims, tuple(s - 1 for s in SIZES[dims])]
     maps = block.attention_maps(x, queries)
@@ -53,7 +53,7 @@ def test_each_term_sums_to_one(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", ["nl", "dnl_star"])
 def test_coupled_attention_is_the_product_of_its_two_terms(variant: str) -> None:
-    """Eq. 9: combined = pairwise unary / lambda_i, lambda_i what makes it sum to one."""
+    """Eq. 9: combined = pairwise unary / lambda_i, where lambda_i normalises the sum to one."""
     block, x = example(variant)
     maps = next(block.iter_attention_maps(x, rows=30))
     product = maps.pairwise * maps.unary[:, None]
@@ -61,7 +61,7 @@ def test_coupled_attention_is_the_product_of_its_two_terms(variant: str) -> None
 
 
 @each_variant
-def test_the_maps_make_the_output(variant: str) -> None:
+def test_the_maps_reproduce_the_output(variant: str) -> None:
     block, x = example(variant)
     combined = torch.cat([m.combined for m in block.iter_attention_maps(x, rows=7)], dim=1).flatten(2)
     added = combined @ block.value(x.flatten(2).mT)
@@ -69,7 +69,7 @@ def test_the_maps_make_the_output(variant: str) -> None:
 
 
 @each_variant
-def test_blocks_of_rows_are_the_rows_of_all_queries(variant: str) -> None:
+def test_blocks_of_rows_equal_the_rows_of_all_queries(variant: str) -> None:
     block, x = example(variant)
     blocks = list(block.iter_attention_maps(x, rows=8))
     assert [m.combined.shape[1] for m in blocks] == [8, 8, 8, 6]
@@ -126,7 +126,7 @@ def test_values_other_than_positions_are_refused_in_one_line(queries: object) ->
 
 
 @pytest.mark.parametrize("queries", [[(5, 0)], [(0, 6)], [(-1, 0)], [(1,)], [(1, 1, 1)], [3], []])
-def test_positions_off_the_map_are_refused(queries: list) -> None:
+def test_positions_outside_the_map_are_refused(queries: list) -> None:
     block, x = example("dnl")
     with pytest.raises(ValueError, match=r"5 x 6 map|no query positions"):
         block.attention_maps(x, queries)

@@ -1,4 +1,4 @@
-"""The kernels of the attention: which one runs, and that all compute the same."""
+"""Attention kernels: selection, and equality of their results."""
 
 import re
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def results(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> t
 
 @dataclass
 class Fused:
-    """Stand-in for PyTorch's fused kernels on a GPU: the widths each accepts, and the calls seen."""
+    """Stand-in for PyTorch's fused kernels on a GPU, with the widths each accepts and the calls made."""
 
     takes: dict[SDPBackend, Callable[[int, int], bool]]
     calls: list[tuple[int, int]] = field(default_factory=list)
@@ -61,7 +61,7 @@ def flash(width: int, value: int) -> bool:
 @pytest.mark.parametrize(
     ("width", "value", "calls"),
     [
-        (256, 512, [(256, 256), (256, 256)]),  # the paper's widths: in two calls, without padding
+        (256, 512, [(256, 256), (256, 256)]),  # the paper's widths: two calls, no padding
         (128, 256, [(256, 256)]),
         (30, 20, [(32, 32)]),
         (64, 300, [(256, 256), (64, 64)]),
@@ -83,7 +83,7 @@ def test_half_precision_runs_on_flash_attention_with_the_values_in_parts(
 def test_parts_and_padding_change_neither_output_nor_gradients(
     width: int, value: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compare in float64, treated as half precision here."""
+    """Compare in float64, which is treated as half precision here."""
     Fused({EFFICIENT: lambda width, value: True}).install(monkeypatch)
     monkeypatch.setattr(operator, "_HALF_PRECISION", (torch.float64,))
     q, k, v = operands(width=width, value=value)
@@ -122,7 +122,7 @@ def test_without_a_kernel_for_the_shapes_the_blocked_operator_runs(
 )
 @pytest.mark.parametrize("queries", [1, 9, 16])
 @pytest.mark.parametrize("padded_from", [1, 100])
-def test_every_way_of_making_blocks_computes_the_same(
+def test_every_block_size_computes_the_same(
     constants: dict[str, int], queries: int, padded_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = {"FORWARD_ROWS": 4, "BACKWARD_ROWS": 3, "MIN_PADDED": padded_from}
@@ -138,7 +138,7 @@ def test_every_way_of_making_blocks_computes_the_same(
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_the_output_can_have_its_positions_side_by_side_in_memory(training: bool) -> None:
+def test_the_output_can_have_contiguous_positions(training: bool) -> None:
     with torch.set_grad_enabled(training):
         assert attend(*operands(), columns=True).mT.is_contiguous()
         assert attend(*operands()).is_contiguous()
@@ -146,7 +146,7 @@ def test_the_output_can_have_its_positions_side_by_side_in_memory(training: bool
 
 @pytest.mark.parametrize("magnitude", [1e10, 1e19, 1e30, 3e38])
 def test_logits_that_overflow_leave_the_output_finite(magnitude: float) -> None:
-    """Query and key are finite, their products are not: the softmax is one-hot at the largest product."""
+    """Query and key are finite but their products overflow: the softmax is one-hot at the largest product."""
     q, k, v = operands(dtype=torch.float32)
     q, k = (t.detach().clamp(-1, 1).mul(magnitude).requires_grad_() for t in (q, k))
     out, *grads = results(attend, q, k, v)
@@ -156,7 +156,7 @@ def test_logits_that_overflow_leave_the_output_finite(magnitude: float) -> None:
 
 
 def test_no_private_name_of_pytorch_is_used() -> None:
-    """PyTorch may rename them in any release."""
+    """PyTorch may rename private functions in any release."""
     folder = Path(operator.__file__).parent
     private = re.compile(r"\b(?:torch|forward_ad|nn|F)\b(?:\.\w+)*\.(?:_C\b|_[a-z]\w*)|import _[a-zA-Z]")
     found = [(path.name, use) for path in folder.glob("*.py") for use in private.findall(path.read_text())]

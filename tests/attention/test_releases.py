@@ -1,4 +1,4 @@
-"""Blocks of other code bases, written from their descriptions, against ours with the preset of their name."""
+"""Blocks of other code bases, reimplemented from their descriptions, equal ours with the matching preset."""
 
 from math import sqrt
 
@@ -24,7 +24,7 @@ def tokens(x: Tensor) -> Tensor:
 
 
 def finished(block: NonLocalBlock, x: Tensor, y: Tensor) -> Tensor:
-    """x + norm(W_o y)."""
+    """Return x + norm(W_o y)."""
     assert block.projection is not None
     assert block.norm is not None
     return x + block.norm(block.projection(y).mT).view(x.shape)
@@ -54,7 +54,7 @@ def test_dot_products_of_mmsegs_dnl_are_centred_and_its_saliency_keeps_the_softm
 
 
 @pytest.mark.parametrize("variant", ["nl_unary", "dnl_star", "dnl_dagger", "gc"])
-def test_dot_products_are_those_of_published_blocks_alone(variant: str) -> None:
+def test_dot_products_exist_only_for_published_blocks(variant: str) -> None:
     with pytest.raises(ValueError, match=rf"attention='dot' .* {variant}"):
         NonLocalBlock(8, variant, attention="dot")
 
@@ -109,7 +109,7 @@ def test_mmsegs_initial_values() -> None:
     assert not block.norm.weight.any()  # type: ignore[union-attr]
 
 
-def test_slowfasts_initial_values() -> None:
+def test_pyslowfasts_initial_values() -> None:
     """c2_msra_fill: N(0, sqrt(2 / outputs)), biases 0."""
     torch.manual_seed(0)
     block = NonLocalBlock(512, "nl", 3, preset="slowfast")
@@ -133,4 +133,4 @@ def test_the_authors_norm_after_gamma_starts_with_weight_1() -> None:
     block = NonLocalBlock(8, "nl", preset="authors", gate="scalar_pairwise_norm")
     assert block.norm.weight.eq(1).all()  # type: ignore[union-attr]
     x = torch.randn(2, 8, 4, 4)
-    torch.testing.assert_close(block(x), x, rtol=0, atol=0)  # of zeros, so far
+    torch.testing.assert_close(block(x), x, rtol=0, atol=0)  # the norm of zeros, so far

@@ -7,7 +7,7 @@ from dnlnet import PRESETS, VARIANTS, NonLocal1d, NonLocal2d, NonLocal3d, NonLoc
 from dnlnet.attention.spec import resolve_settings
 
 
-def test_defaults_are_the_papers() -> None:
+def test_defaults_follow_the_paper() -> None:
     block = NonLocalBlock(512)
     assert block.variant is VARIANTS["dnl"]
     assert block.query.weight.shape == (256, 512)
@@ -32,7 +32,7 @@ def test_presets_scale_the_logits_as_the_code_they_name(preset: str, variant: st
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_preset_serves_every_variant_in_training(preset: str, variant: str) -> None:
+def test_every_preset_trains_with_every_variant(preset: str, variant: str) -> None:
     block = NonLocalBlock(8, variant, preset=preset)
     x = torch.randn(2, 8, 6, 6, requires_grad=True)
     block(x).sum().backward()
@@ -54,14 +54,14 @@ def test_thin_names_fix_the_dimension() -> None:
         assert isinstance(name(8), NonLocalBlock)
 
 
-def test_repr_says_variant_and_settings() -> None:
+def test_repr_contains_variant_and_settings() -> None:
     text = repr(NonLocalBlock(512, "dnl_star", dims=3, gate="scalar", temperature=0.05))
     for part in ("512, 'dnl_star', dims=3", "gate='scalar'", "temperature=0.05", "centring='channel'", "pool=1"):
         assert part in text
 
 
 def all_of(facts: str) -> str:
-    """Return a pattern of messages that hold each of these words."""
+    """Return a pattern for messages that contain each of these words."""
     return "".join(f"(?=.*{re.escape(fact)})" for fact in facts.split())
 
 
@@ -93,7 +93,7 @@ def all_of(facts: str) -> str:
         ({"dims": 4}, "dims 1, 2 3 4"),
     ],
 )
-def test_impossible_settings_fail_when_made(arguments: dict, facts: str) -> None:
+def test_impossible_settings_fail_on_creation(arguments: dict, facts: str) -> None:
     with pytest.raises(ValueError, match=all_of(facts)):
         NonLocalBlock(16, **arguments)
 
@@ -129,7 +129,7 @@ def test_a_variant_needs_a_term() -> None:
         Variant("odd", True, None, True, "")
 
 
-def test_options_override_exceptions_of_a_preset() -> None:
+def test_options_override_a_preset() -> None:
     assert resolve_settings(VARIANTS["nl"], "authors", scaled=False).scaled is False
 
 

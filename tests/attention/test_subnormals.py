@@ -1,4 +1,4 @@
-"""Sharp attention: weights too small for a normal number cost no time, and nothing that rounding would keep."""
+"""Sharp attention: tiny weights cost no extra time, and flushing them does not change the result."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def test_no_subnormal_number_is_multiplied(form: str, monkeypatch: pytest.Monkey
         monkeypatch.setattr(blocked, name, number)
     query, key, value = sharp_operands()
     weights = torch.softmax(query @ key.mT, dim=-1)
-    assert ((weights > 0) & (weights < torch.finfo(torch.float32).tiny)).any()  # there are some to be flushed
+    assert ((weights > 0) & (weights < torch.finfo(torch.float32).tiny)).any()  # some weights would be flushed
     with Multiplied() as seen:
         attend(query, key, value).backward(torch.full((2, 23, 5), 1e-6))
     assert seen.multiplies >= 6  # two forward, four backward
@@ -30,7 +30,7 @@ def test_no_subnormal_number_is_multiplied(form: str, monkeypatch: pytest.Monkey
 
 
 @each_form
-def test_sharp_attention_is_that_of_the_definition(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sharp_attention_follows_the_definition(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, number in FORMS[form].items():
         monkeypatch.setattr(blocked, name, number)
     operands = sharp_operands()

@@ -9,7 +9,7 @@ from dnlnet.video.network import VideoClassifier
 
 
 def with_statistics(network: nn.Module) -> nn.Module:
-    """Batch norms that do something, as after training."""
+    """Give the batch norms non-trivial statistics, as after training."""
     generator = torch.Generator().manual_seed(0)
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d | nn.BatchNorm3d):
@@ -42,7 +42,7 @@ def test_a_folded_video_network_is_the_same_function_without_batch_norms() -> No
         torch.testing.assert_close(folded(clips), network(clips), rtol=1e-8, atol=1e-8)
 
 
-def test_a_batch_norm_that_follows_no_convolution_stays() -> None:
+def test_a_batch_norm_without_a_preceding_convolution_stays() -> None:
     network = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 1), nn.ReLU(), nn.BatchNorm2d(4)).eval()
     folded = fold_batch_norms(network, torch.rand(1, 3, 4, 4))
     assert [type(module) for module in folded] == [type(module) for module in network]

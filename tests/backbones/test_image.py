@@ -11,7 +11,7 @@ SIZE = (64, 96)
 
 
 @pytest.mark.parametrize("name", BACKBONES)
-def test_maps_have_the_channels_and_strides_that_are_said(name: str) -> None:
+def test_maps_have_the_declared_channels_and_strides(name: str) -> None:
     for stride in BACKBONES[name].output_strides:
         with torch.device("meta"):
             backbone = Backbone(name, stride)
@@ -23,7 +23,7 @@ def test_maps_have_the_channels_and_strides_that_are_said(name: str) -> None:
         ]
 
 
-@pytest.mark.parametrize("name", [name for name in BACKBONES if name != "vit_s"])  # whose layers give tokens
+@pytest.mark.parametrize("name", [name for name in BACKBONES if name != "vit_s"])  # its layers return tokens
 def test_a_block_can_be_inserted_at_every_place(name: str) -> None:
     with torch.device("meta"):
         backbone = Backbone(name)
@@ -67,7 +67,7 @@ def test_stride_in_the_first_convolution_equals_torchvisions_network_changed_by_
         assert not torch.allclose(backbone_3x3(x)[-1], expected)
 
 
-def test_dilations_are_those_of_the_convolutions_and_keep_the_size_of_the_maps() -> None:
+def test_dilations_apply_to_the_convolutions_and_keep_the_size_of_the_maps() -> None:
     with torch.device("meta"):
         usual, given = Backbone("resnet50", 8), Backbone("resnet50", 8, dilations=[[1], [1], [1, 2], [2, 4]])
         grid = Backbone("resnet50", 8, dilations=((1,), (1,), (2,), (4, 8, 16)))
@@ -82,7 +82,7 @@ def test_dilations_are_those_of_the_convolutions_and_keep_the_size_of_the_maps()
     assert rates(grid) == [[1] * 3, [1] * 4, [2] * 6, [4, 8, 16]]
 
 
-def test_what_cannot_be_built_is_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="unknown backbone 'resnet51'; did you mean 'resnet50'"):
         Backbone("resnet51")
     with pytest.raises(ValueError, match="resnet50 has no output stride 4; choose one of: 8, 16, 32"):
@@ -109,7 +109,7 @@ def test_a_max_pool_that_rounds_up_adds_positions_only_where_the_stem_is_even() 
         assert [tuple(x.shape[2:]) for x in up(torch.rand(1, 3, 64, 96))] == [(17, 25), (9, 13), (9, 13), (9, 13)]
 
 
-def test_caffe_pixels_are_blue_first_and_without_caffes_mean() -> None:
+def test_caffe_pixels_are_bgr_minus_the_caffe_mean() -> None:
     plain, caffe = Backbone("resnet18").eval(), Backbone("resnet18", pixels=CAFFE).eval()
     caffe.load_state_dict(plain.state_dict())
     pixels = torch.randint(0, 256, (1, 3, 40, 48)).float()
@@ -118,12 +118,12 @@ def test_caffe_pixels_are_blue_first_and_without_caffes_mean() -> None:
         torch.testing.assert_close(caffe(normalised(pixels))[-1], plain(blue_first)[-1], rtol=1e-3, atol=1e-3)
 
 
-def test_the_weights_of_the_papers_detectors_are_torchvisions_first_ones() -> None:
-    """The authors' configurations begin with `torchvision://resnet50`."""
+def test_the_papers_detectors_start_from_torchvisions_first_weights() -> None:
+    """The authors' configurations start from `torchvision://resnet50`."""
     assert timm.get_pretrained_cfg(BACKBONES["resnet50"].timm).tag == "tv_in1k"
 
 
-def test_absent_pretrained_weights_give_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pretrained_weights_give_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: object, **__: object) -> None:
         raise RuntimeError("no connection")
 

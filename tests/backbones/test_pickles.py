@@ -1,4 +1,4 @@
-"""Files that ask for far more work than their size: refused in a sentence, before anything of it is done."""
+"""Weight files that ask for far more work than their size are refused with one sentence, before the work starts."""
 
 import pickle
 import zipfile
@@ -21,7 +21,7 @@ def saved(path: Path, content: object, zipped: bool = True) -> Path:
 
 
 def refused(path: Path, match: str) -> None:
-    """Assert that both readers of foreign files refuse it in a sentence."""
+    """Assert that both readers of foreign files refuse the file with one sentence."""
     for reader in (read, read_state_dict):
         with pytest.raises(ValueError, match=match) as caught:
             reader(path)
@@ -30,7 +30,7 @@ def refused(path: Path, match: str) -> None:
 
 
 def repack(path: Path, kind: int, replaced: dict[str, bytes]) -> Path:
-    """Write the records of an archive again, some with another content."""
+    """Copy an archive, replacing the content of some records."""
     with zipfile.ZipFile(path) as archive:
         records = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w", kind) as archive:
@@ -46,7 +46,7 @@ def test_records_that_unpack_to_more_than_the_file_are_refused(tmp_path: Path) -
 
 
 def test_records_that_overlap_are_refused(tmp_path: Path) -> None:
-    """Many entries of the directory name the same bytes."""
+    """Many directory entries point to the same bytes."""
     path = repack(saved(tmp_path / "a.pth", TENSORS), 0, {"0": bytes(1_000_000)})
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("a/b", "")
@@ -59,25 +59,25 @@ def test_records_that_overlap_are_refused(tmp_path: Path) -> None:
 
 
 def tuples(depth: int, *, twice: bool) -> bytes:
-    """Return a pickle of a dictionary whose key is a tuple in a tuple and so on, once or twice in each."""
+    """Return a pickled dictionary whose key is a nested tuple with one or two items per level."""
     return b"\x80\x02})" + depth * (b"q\x00h\x00\x86" if twice else b"\x85") + b"K\x01s."
 
 
 @pytest.mark.parametrize("twice", [True, False])
-def test_keys_of_endless_tuples_are_refused(twice: bool, tmp_path: Path) -> None:
-    """A key is hashed: 2^60 values in the one file, and a crash of the interpreter by recursion in the other."""
+def test_deeply_nested_tuple_keys_are_refused(twice: bool, tmp_path: Path) -> None:
+    """Keys are hashed: one file takes 2^60 steps, the other crashes the interpreter by recursion."""
     content = tuples(60 if twice else 300_000, twice=twice)
     refused(repack(saved(tmp_path / "a.pth", TENSORS), 0, {"data.pkl": content}), "values in it .* tuples")
     first = [pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, {})]
     (tmp_path / "b.pth").write_bytes(b"".join([*first, content]))
     refused(tmp_path / "b.pth", "values in it .* tuples")
-    (tmp_path / "c.pth").write_bytes(b"".join([*first, pickle.dumps({}, 2), content]))  # as the keys of the data
+    (tmp_path / "c.pth").write_bytes(b"".join([*first, pickle.dumps({}, 2), content]))  # used as keys of the data
     refused(tmp_path / "c.pth", "values in it .* tuples")
 
 
 @FORMATS
-def test_bytes_whose_number_the_file_may_set_at_will_are_refused(zipped: bool, tmp_path: Path) -> None:
-    """PyTorch calls bytearray with whatever the file gives it, such as 10^10."""
+def test_byte_counts_set_by_the_file_are_refused(zipped: bool, tmp_path: Path) -> None:
+    """PyTorch calls bytearray with any number the file contains, such as 10^10."""
     refused(saved(tmp_path / "a.pth", {"state_dict": TENSORS, "meta": bytearray(8)}, zipped), "bytearray")
 
 
@@ -99,7 +99,7 @@ def test_tied_weights_are_read(tmp_path: Path) -> None:
     torch.testing.assert_close(state, {"a": weight, "b": weight})
 
 
-def test_ordinary_checkpoints_are_far_below_the_bounds(tmp_path: Path) -> None:
+def test_ordinary_checkpoints_are_far_below_the_limits(tmp_path: Path) -> None:
     names = tuple(f"class {number}" for number in range(20_000))
     content = {"state_dict": TENSORS, "meta": {"CLASSES": names, "sizes": {(1, (2, 3)): names}}}
     assert read(saved(tmp_path / "a.pth", content)).meta["CLASSES"] == names

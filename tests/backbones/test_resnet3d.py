@@ -19,7 +19,7 @@ def tiny(**options) -> SlowOnly:
 
 
 def shaken(model: nn.Module) -> nn.Module:
-    """Norms as after training: nothing is at one or zero, where a mistake would not show."""
+    """Give the norms values other than zero and one, which would hide mistakes."""
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d | nn.BatchNorm3d):
             nn.init.uniform_(module.weight, 0.5, 1.5)
@@ -30,7 +30,7 @@ def shaken(model: nn.Module) -> nn.Module:
 
 
 def image_resnet(stride_in_1x1: bool) -> ResNet:
-    """torchvision's network with one bottleneck in each stage, the strides moved by hand."""
+    """Return torchvision's network with one bottleneck per stage and the strides moved by hand."""
     model = ResNet(Bottleneck, list(LAYERS), num_classes=2)
     for layer in (model.layer2, model.layer3, model.layer4) if stride_in_1x1 else ():
         layer[0].conv1.stride, layer[0].conv2.stride = (2, 2), (1, 1)
@@ -47,7 +47,7 @@ def image_maps(model: ResNet, images: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("name", VIDEO_BACKBONES)
-def test_maps_have_the_channels_and_strides_that_are_said_and_all_frames(name: str) -> None:
+def test_maps_have_the_declared_channels_and_strides_and_all_frames(name: str) -> None:
     with torch.device("meta"):
         backbone = SlowOnly(name)
         maps = backbone(torch.empty(2, 3, 5, 64, 96))
@@ -69,7 +69,7 @@ def test_a_block_can_be_inserted_at_every_place(name: str) -> None:
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [("slow_only_r50", "resnet50"), ("slow_only_r101", "resnet101")])
-def test_names_and_shapes_are_those_of_the_image_network_but_for_time(ours: str, theirs: str) -> None:
+def test_names_and_shapes_equal_the_image_network_except_for_time(ours: str, theirs: str) -> None:
     with torch.device("meta"):
         video = SlowOnly(ours).state_dict()
         image = torchvision.models.get_model(theirs).state_dict()
@@ -78,7 +78,7 @@ def test_names_and_shapes_are_those_of_the_image_network_but_for_time(ours: str,
         assert (tensor[:, :, 0] if tensor.dim() == 5 else tensor).shape == image[name].shape, name
 
 
-def test_only_the_first_convolutions_of_the_last_two_stages_look_at_three_frames() -> None:
+def test_only_the_first_convolutions_of_the_last_two_stages_span_three_frames() -> None:
     with torch.device("meta"):
         backbone = SlowOnly("slow_only_r50")
     convolutions = {name: module for name, module in backbone.named_modules() if isinstance(module, nn.Conv3d)}
@@ -89,7 +89,7 @@ def test_only_the_first_convolutions_of_the_last_two_stages_look_at_three_frames
     assert backbone.maxpool.kernel_size == (1, 3, 3)
 
 
-def test_a_frame_is_seen_by_itself_and_then_by_one_neighbour_more_in_each_late_bottleneck() -> None:
+def test_each_late_bottleneck_adds_one_neighbouring_frame() -> None:
     torch.manual_seed(0)
     backbone = shaken(tiny()).double().eval()
     clip = torch.rand(1, 3, 9, 32, 32, dtype=torch.float64)
@@ -102,7 +102,7 @@ def test_a_frame_is_seen_by_itself_and_then_by_one_neighbour_more_in_each_late_b
 
 
 @pytest.mark.parametrize("stride_in_1x1", [False, True])
-def test_a_still_clip_has_the_features_of_its_picture(stride_in_1x1: bool) -> None:
+def test_a_still_clip_has_the_features_of_its_image(stride_in_1x1: bool) -> None:
     torch.manual_seed(0)
     image_net = image_resnet(stride_in_1x1)
     video_net = tiny(width=64, stride_in_1x1=stride_in_1x1).double().eval()
@@ -116,10 +116,10 @@ def test_a_still_clip_has_the_features_of_its_picture(stride_in_1x1: bool) -> No
     for x, y, border in zip(expected, found, (0, 0, 1, 2), strict=True):
         inner = y[:, :, border : 7 - border]
         torch.testing.assert_close(inner, x[:, :, None].expand_as(inner), rtol=1e-10, atol=1e-12)
-    assert not torch.allclose(found[-1][:, :, 0], expected[-1])  # past the first frame there is nothing
+    assert not torch.allclose(found[-1][:, :, 0], expected[-1])  # the clip ends before the first frame
 
 
-def test_thirds_of_half_precision_weights_add_up_to_them() -> None:
+def test_thirds_of_half_precision_weights_sum_to_the_weights() -> None:
     torch.manual_seed(0)
     weight = torch.randn(8, 4, 1, 1).half()
     video = inflate({"weight": weight}, nn.Conv3d(4, 8, (3, 1, 1)))["weight"]
@@ -149,7 +149,7 @@ def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
         load_weights(tiny(width=64), tmp_path / "resnet18.pth")
 
 
-def test_at_first_every_bottleneck_is_the_identity_unless_asked_otherwise() -> None:
+def test_bottlenecks_start_as_the_identity_by_default() -> None:
     for zero_init in (True, False):
         norms = [block.bn3.weight for block in map(tiny(zero_init=zero_init).get_submodule, ("layer1.0", "layer4.0"))]
         assert all(bool((weight == (not zero_init)).all()) for weight in norms)
@@ -169,7 +169,7 @@ def test_channels_last_memory_gives_the_same_maps() -> None:
         torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-5)
 
 
-def test_what_cannot_be_built_is_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="unknown video backbone 'slow_only_r5'; did you mean 'slow_only_r50'"):
         SlowOnly("slow_only_r5")
     with pytest.raises(ValueError, match=r"four stages of at least one layer and one channel, got \(1, 1, 1\) of 8"):
@@ -178,7 +178,7 @@ def test_what_cannot_be_built_is_refused() -> None:
         SlowOnly("slow_only_tiny", width=0)
 
 
-def test_the_real_weights_give_a_still_clip_the_features_of_its_picture(real_data: Path) -> None:
+def test_the_real_weights_give_a_still_clip_the_features_of_its_image(real_data: Path) -> None:
     file = real_data / "weights" / "resnet50_imagenet_caffestride_fp16.pth"
     video_net = SlowOnly("slow_only_r50", stride_in_1x1=True)
     report = load_weights(video_net, file)

@@ -56,7 +56,7 @@ def test_weights_of_another_network_are_refused_and_nothing_changes(mobilenet: B
         assert torch.equal(tensor, before[name])
 
 
-def test_what_does_not_match_is_named(tmp_path: Path) -> None:
+def test_mismatched_tensors_are_named(tmp_path: Path) -> None:
     backbone = Backbone("resnet18")
     state = backbone.body.state_dict()
     state["conv1.weight"] = torch.zeros(64, 1, 7, 7)
@@ -95,7 +95,7 @@ def test_files_that_are_not_weights_are_refused(tmp_path: Path) -> None:
             read_state_dict(tmp_path / "cut.pth")
 
 
-def test_the_real_files_load_whole(real_data: Path) -> None:
+def test_the_real_files_load_completely(real_data: Path) -> None:
     resnet = Backbone("resnet50", 8, stride_in_1x1=True)
     report = load_weights(resnet, real_data / "weights" / "resnet50_imagenet_caffestride_fp16.pth")
     assert report.missing == report.unused == report.misshapen == ()

@@ -28,7 +28,7 @@ def test_values_are_replaced_with_their_types() -> None:
     assert RECIPE.optim.lr == 0.01
 
 
-def test_a_part_that_was_absent_can_be_set() -> None:
+def test_an_absent_section_can_be_set() -> None:
     recipe = find_recipe("pascal_context-r101-dnl")
     assert recipe.loss.ohem is None
     changed = override(recipe, ["loss.ohem.kept=7"])
@@ -151,13 +151,13 @@ def test_a_wrong_setting_gets_one_sentence(setting: str, message: str) -> None:
         ("coco-r50-dnl-c4", "data.long_side=65536", "short_side x long_side is 800 x 65536, more than 33,554,432"),
     ],
 )
-def test_a_setting_that_does_not_suit_the_others_gets_one_sentence(recipe: str, setting: str, message: str) -> None:
+def test_a_setting_that_contradicts_the_others_gets_one_sentence(recipe: str, setting: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)) as raised:
         override(find_recipe(recipe), [setting])
     assert "\n" not in str(raised.value)
 
 
-def test_recipes_are_far_below_the_bounds_of_work() -> None:
+def test_recipes_are_far_below_the_limits() -> None:
     for recipe in RECIPES.values():
         if isinstance(recipe, VideoRecipe):
             assert 10 * recipe.seen_pixels() < MOST_SEEN
@@ -165,7 +165,7 @@ def test_recipes_are_far_below_the_bounds_of_work() -> None:
             assert 10 * recipe.data.short_side * recipe.data.long_side < MOST_DETECTED
 
 
-def test_a_changed_recipe_has_neither_the_papers_score_nor_ours() -> None:
+def test_a_changed_recipe_loses_the_papers_score_and_ours() -> None:
     measured, paper = find_recipe("camvid-mbv2-dnl"), find_recipe("cityscapes-r101-dnl")
     assert measured.measured is not None
     assert paper.paper is not None
@@ -174,16 +174,16 @@ def test_a_changed_recipe_has_neither_the_papers_score_nor_ours() -> None:
     assert override(paper, ["optim.lr=0.02"]).paper is None
 
 
-def test_exponents_need_no_dot() -> None:
+def test_exponents_need_no_decimal_point() -> None:
     assert override(RECIPE, ["optim.lr=1e-4"]).optim.lr == 1e-4
 
 
 _HEADS = ("auxiliary_dilation", "join_input", "head", "fused_width")
-_LEARNT = {"box_beta": 1 / 9, "border_anchors": True, "min_overlap": 0.0}  # torchvision's
+_LEARNT = {"box_beta": 1 / 9, "border_anchors": True, "min_overlap": 0.0}  # torchvision's settings
 
 
-def test_recipes_that_were_stored_before_are_still_read() -> None:
-    """As model files have held them since the first ones, with whatever lengths their runs had."""
+def test_recipes_stored_by_earlier_versions_are_still_read() -> None:
+    """Recipes in model files since the first version, with any training length."""
     for content in json.loads((STORED / "recipes.json").read_text()):
         recipe = parse_recipe(json.dumps(content))
         dumped = json.loads(recipe.model_dump_json())
@@ -213,14 +213,14 @@ def test_recipes_that_were_stored_before_are_still_read() -> None:
         assert parse_recipe(json.dumps(content)).schedule.warmup == 10
 
 
-def test_a_stored_recipe_without_a_block_has_the_gate_it_always_had() -> None:
+def test_a_stored_recipe_without_a_block_keeps_its_gate() -> None:
     content = RECIPE.stored()
     content["model"].pop("block")
     assert parse_recipe(json.dumps(content)).model.block == {"gate": "scalar"}
 
 
-def test_a_model_keeps_the_options_that_its_preset_had_when_it_was_stored() -> None:
-    """In version 0.2.0, authors_detection scaled mu_q.k; now it does not, as in the authors' code."""
+def test_a_model_keeps_the_preset_options_it_was_stored_with() -> None:
+    """Version 0.2.0 scaled mu_q.k in authors_detection; it is now unscaled, as in the authors' code."""
     recipe = find_recipe("coco-r50-nl_unary-c4")
     content = recipe.stored()
     assert content["model"]["block"] == {"unary_scaled": False}
@@ -241,13 +241,13 @@ def test_a_model_keeps_the_options_that_its_preset_had_when_it_was_stored() -> N
         ("{}", "name: is missing (and 4 more)"),
     ],
 )
-def test_a_stored_recipe_that_is_none_gets_one_sentence(text: str, message: str) -> None:
+def test_an_invalid_stored_recipe_gets_one_sentence(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)) as raised:
         parse_recipe(text)
     assert "\n" not in str(raised.value)
 
 
-def test_recipes_are_frozen_and_know_no_other_fields() -> None:
+def test_recipes_are_frozen_and_refuse_unknown_fields() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         RECIPE.name = "other"
     with pytest.raises(ValidationError, match="Extra inputs"):

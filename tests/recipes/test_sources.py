@@ -1,4 +1,4 @@
-"""Every value of every recipe of the paper's tables comes from the paper, its release, or a stated decision."""
+"""Every value of every paper recipe comes from the paper, its release, or a stated decision."""
 
 import os
 import re
@@ -17,7 +17,7 @@ ROWS = {id(row): row for recipe in RECIPES for row in type(recipe).sources}.valu
 
 @pytest.fixture(scope="module")
 def paper() -> str:
-    """The paper's LaTeX source, with single blanks."""
+    """Return the paper's LaTeX source with single blanks."""
     found = sorted(Path(os.environ.get("DNLNET_DATA", "nowhere")).glob("paper/*.tex"))
     if not found:
         pytest.skip("the paper's LaTeX source is in the folder that DNLNET_DATA names, which is not set")
@@ -37,12 +37,12 @@ def test_every_value_follows_from_its_source(recipe: Recipe) -> None:
         assert expected is ANY or expected == value, f"{field} is {value!r}, and its source says {expected!r}"
 
 
-def test_every_source_is_of_some_value() -> None:
+def test_every_source_is_used() -> None:
     found = {id(row) for row in used()}
     assert [row.settings for row in ROWS if id(row) not in found] == []
 
 
-def test_the_paper_says_what_it_is_quoted_with(paper: str) -> None:
+def test_quotations_appear_in_the_paper(paper: str) -> None:
     quoted = [row.paper for row in ROWS if row.paper]
     assert len(quoted) > 20
     for words in quoted:

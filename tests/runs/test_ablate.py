@@ -52,7 +52,7 @@ def run(*arguments: object) -> str:
 # ---- features
 
 
-def test_how_far_features_move(images: list[tuple[np.ndarray, None]]) -> None:
+def test_distances_of_features_equal_the_formula(images: list[tuple[np.ndarray, None]]) -> None:
     model = SmallTransformer()
     found = ablate_features(model, images)
     assert found.images == 2
@@ -84,7 +84,7 @@ def test_chosen_layers_and_terms(images: list[tuple[np.ndarray, None]]) -> None:
 
 
 @pytest.mark.usefixtures("foreign")
-def test_the_command_shows_how_features_move(tmp_path: Path) -> None:
+def test_the_command_reports_feature_distances(tmp_path: Path) -> None:
     write_image(tmp_path / "a.png")
     output = run("ablate", "timm:small", tmp_path / "a.png", "--json", tmp_path / "out.json", "--terms", "unary")
     assert "relative change" in output
@@ -95,7 +95,7 @@ def test_the_command_shows_how_features_move(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("foreign")
-def test_the_command_scores_a_classifier_of_patches(tmp_path: Path) -> None:
+def test_the_command_scores_a_patch_classifier(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     arguments = ("ablate", "timm:small", "--data", root, "--data-set", "camvid", "--json")
     output = run(*arguments, tmp_path / "one.json", "--layers", "0")
@@ -110,10 +110,10 @@ def test_the_command_scores_a_classifier_of_patches(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "two.json").read_text()) == content
 
 
-# ---- our models
+# ---- dnlnet models
 
 
-def test_scores_of_a_model_without_its_terms(tmp_path: Path) -> None:
+def test_a_model_is_scored_without_its_terms(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     found = ablate_model("street", root)
     scores = dnlnet.evaluate("street", root)
@@ -126,7 +126,7 @@ def test_scores_of_a_model_without_its_terms(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("foreign")
-def test_the_command_on_one_of_our_models(tmp_path: Path) -> None:
+def test_the_command_ablates_a_dnlnet_model(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     output = run("ablate", "street", "--data", root, "--terms", "unary,pairwise", "--json", tmp_path / "a.json")
     assert "without pairwise" in output

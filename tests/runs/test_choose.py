@@ -46,7 +46,7 @@ def test_the_layout_of_a_folder_chooses_the_recipe(
     assert f"the layout of {data}: training {recipe}" in why
 
 
-def test_a_folder_with_one_split_is_trained_on_without_a_score(tmp_path: Path) -> None:
+def test_a_folder_with_one_split_is_trained_without_a_score(tmp_path: Path) -> None:
     root = folder_tree(tmp_path)
     for part in ("images", "masks"):
         shutil.rmtree(root / part / "val")
@@ -55,7 +55,7 @@ def test_a_folder_with_one_split_is_trained_on_without_a_score(tmp_path: Path) -
     assert why.endswith("with no split to be scored on")
 
 
-def test_a_folder_of_nothing_known_says_what_is_expected_and_what_is_near(tmp_path: Path) -> None:
+def test_an_unknown_folder_says_what_is_expected_and_what_is_close(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"looks like no known data set; expected images/<split> with masks/<split>"):
         choose_recipe(tmp_path / "empty")
@@ -64,14 +64,14 @@ def test_a_folder_of_nothing_known_says_what_is_expected_and_what_is_near(tmp_pa
         choose_recipe(tmp_path)
 
 
-def test_a_recipe_for_another_layout_names_the_one_that_suits(tmp_path: Path) -> None:
+def test_a_recipe_for_another_layout_suggests_one_that_fits(tmp_path: Path) -> None:
     root = folder_tree(tmp_path / "data")
     with pytest.raises(ValueError, match=f"is for camvid, but .* looks like folder; train {FOLDER} on it"):
         require_suitable(find_recipe("camvid-mbv2-dnl"), root)
     require_suitable(find_recipe("folder-r50_frozen-nl"), root)
 
 
-def test_what_is_missing_is_said_before_anything_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_files_are_reported_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = find_recipe("coco-micro-dnl-c4")
     with pytest.raises(FileNotFoundError, match="nowhere: no such folder"):
         require_ready(recipe, tmp_path / "nowhere", tmp_path / "run")

@@ -13,7 +13,7 @@ from trees import camvid_tree
 VIT = "timm:vit_tiny_patch16_224"
 
 
-def test_a_transformer_has_a_row_for_each_layer_the_mean_over_heads(tmp_path: Path) -> None:
+def test_a_transformer_has_one_row_per_layer_averaged_over_heads(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     torch.manual_seed(0)
     found = consistency([VIT], root, weights="none", width=3)
@@ -27,7 +27,7 @@ def test_a_transformer_has_a_row_for_each_layer_the_mean_over_heads(tmp_path: Pa
             assert row[name].error == pytest.approx(layer.average(name).error, abs=1e-7)
 
 
-def test_the_result_draws_itself_and_becomes_json(tmp_path: Path) -> None:
+def test_the_result_can_be_plotted_and_written_as_json(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     vit = load_transformer(VIT, "none")
     found = consistency(vit, root, width=3, limit=1, progress=SILENT)

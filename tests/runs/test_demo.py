@@ -29,7 +29,7 @@ def first(out: Path) -> Demo:
     return found
 
 
-def test_the_scores_are_those_of_the_last_weights_of_the_run(first: Demo, out: Path) -> None:
+def test_the_scores_come_from_the_last_weights_of_the_run(first: Demo, out: Path) -> None:
     net = first.nets["dnl"]
     evaluation = [line for line in read_log(out / "runs" / "dnl-2-0") if line["event"] == "evaluation"][-1]
     assert evaluation["iteration"] == 2
@@ -40,7 +40,7 @@ def test_the_scores_are_those_of_the_last_weights_of_the_run(first: Demo, out: P
     assert net.parameters == sum(weights[name].numel() for name in learnt)
 
 
-def test_the_untrained_net_is_the_one_that_the_run_begins_with(
+def test_the_untrained_network_is_the_starting_point_of_the_run(
     first: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[nn.Module] = []
@@ -75,7 +75,7 @@ def test_a_finished_run_is_not_trained_again(first: Demo, out: Path) -> None:
     assert torch.equal(again.nets["dnl"].after.counts, first.nets["dnl"].after.counts)
 
 
-def test_other_settings_in_the_same_folder_are_another_run(first: Demo, out: Path) -> None:
+def test_other_settings_in_the_same_folder_start_another_run(first: Demo, out: Path) -> None:
     found = run_demo(out, ["dnl", "dnl"], steps=1, seed=1)
     assert {path.name for path in (out / "runs").iterdir()} == {"dnl-2-0", "dnl-1-1"}
     assert json.loads(found.scores.read_text())["steps"] == 1

@@ -38,7 +38,7 @@ def command(*arguments: object) -> Result:
 
 
 class Blocks(nn.Module):
-    """A block of every variant one after the other, with every preset, pooled keys among them."""
+    """Blocks of every variant and preset in sequence, including pooled keys."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,19 +69,19 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def names_this_machine(path: Path) -> bool:
-    """Whether a file holds the folder of the package, as lists of calls do, or that of a run."""
+    """Return whether a file contains the folder of the package (as stack traces do) or of a run."""
     content = path.read_bytes()
     return any(str(folder).encode() in content for folder in (Path(dnlnet.__file__).parent, Path.home(), path.parent))
 
 
-def test_a_written_model_names_no_folder_of_this_machine(exported: Path, run: Path, tmp_path: Path) -> None:
+def test_an_exported_model_contains_no_local_paths(exported: Path, run: Path, tmp_path: Path) -> None:
     assert not names_this_machine(exported)
     for form, suffix in (("torch", "pt2"), ("safetensors", "safetensors")):
         export(run, tmp_path / f"scenes.{suffix}", form)  # type: ignore[arg-type]
         assert not names_this_machine(tmp_path / f"scenes.{suffix}")
 
 
-def test_a_written_model_computes_what_the_model_does_at_every_size(exported: Path, run: Path) -> None:
+def test_an_exported_model_computes_the_same_at_every_size(exported: Path, run: Path) -> None:
     session = onnxruntime.InferenceSession(exported)
     network = load_network(read_model_file(find_model(str(run)))).eval()
     for batch, height, width in ((1, 64, 96), (3, 80, 72)):
@@ -92,7 +92,7 @@ def test_a_written_model_computes_what_the_model_does_at_every_size(exported: Pa
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
 
 
-def test_written_maps_are_those_of_the_block(exported: Path, run: Path) -> None:
+def test_exported_maps_equal_those_of_the_block(exported: Path, run: Path) -> None:
     pixels = torch.from_numpy(scene(5, (64, 96))[0])[None] * 255
     names = ("pairwise", "unary")
     found = onnxruntime.InferenceSession(exported).run(names, {"image": pixels.numpy()})
@@ -107,7 +107,7 @@ def test_written_maps_are_those_of_the_block(exported: Path, run: Path) -> None:
         np.testing.assert_allclose(one.sum(axis=(-2, -1)), 1, rtol=1e-5)
 
 
-def test_a_written_model_says_what_it_is(exported: Path, run: Path) -> None:
+def test_an_exported_model_describes_itself(exported: Path, run: Path) -> None:
     model = onnx.load(exported)
     about = {entry.key: entry.value for entry in model.metadata_props}
     assert json.loads(about["classes"])["names"][0] == "sky"
@@ -128,11 +128,11 @@ def test_every_variant_and_preset_stays_exact(tmp_path: Path) -> None:
     write_onnx(ExportableSegmentor(portable(network), (64, 64), QUERIES), tmp_path / "blocks.onnx", x, (), {})
     expected = computed(ExportableSegmentor(network, (64, 64), QUERIES))(x)
     differences = largest_difference(expected, read_onnx(tmp_path / "blocks.onnx")(x))
-    assert len(differences) == 1 + 5 + 6  # the logits, the variants with a pairwise term, those with a unary one
+    assert len(differences) == 1 + 5 + 6  # logits, variants with a pairwise term, variants with a unary term
     assert max(differences.values()) < 1e-4
 
 
-def test_a_torch_program_needs_no_operator_of_ours_and_takes_every_size(run: Path, tmp_path: Path) -> None:
+def test_a_torch_program_needs_no_dnlnet_operator_and_accepts_every_size(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "scenes.pt2"
     done = command(run, "--format", "torch", "--dynamic", "height,width", "-o", path)
     assert done.exit_code == 0, done.output
@@ -141,8 +141,8 @@ def test_a_torch_program_needs_no_operator_of_ours_and_takes_every_size(run: Pat
     assert program.module()(torch.rand(1, 3, 72, 88) * 255)[0].shape == (1, 6, 72, 88)
 
 
-def test_the_program_of_the_model_in_the_box_takes_every_size_without_dnlnet(tmp_path: Path) -> None:
-    """Its output is cropped: sides are whole multiples of its stride, or not."""
+def test_the_program_of_the_bundled_model_accepts_every_size_without_dnlnet(tmp_path: Path) -> None:
+    """The output is cropped if a side is not a multiple of the stride."""
     path, pairs = tmp_path / "street.pt2", tmp_path / "pairs"
     export("street", path, "torch", free=("batch", "height", "width"), size=(96, 128))
     assert "scan" in str(torch.export.load(path).graph)  # the loop over blocks of queries
@@ -164,13 +164,13 @@ for x, expected in torch.load({str(pairs)!r}):
     assert done.returncode == 0, done.stderr
 
 
-def test_half_precision_weights_are_half_the_file_and_near(run: Path, tmp_path: Path) -> None:
+def test_half_precision_halves_the_file_and_stays_close(run: Path, tmp_path: Path) -> None:
     model = read_model_file(find_model(str(run)))
     export(model, tmp_path / "whole.safetensors", "safetensors")
     halved = export(model, tmp_path / "half.safetensors", "safetensors", half=True)
     assert 0 < halved.largest < 2e-2
     sizes = [(tmp_path / f"{name}.safetensors").stat().st_size for name in ("half", "whole")]
-    assert sizes[0] < 0.75 * sizes[1]  # the recipe is in both
+    assert sizes[0] < 0.75 * sizes[1]  # both files contain the recipe
     again = read_model_file(halved.path)
     assert (again.recipe, again.classes, again.scores) == (model.recipe, model.classes, model.scores)
     pixels = (scene(3, 64)[0].transpose(1, 2, 0) * 255).astype(np.uint8)
@@ -190,7 +190,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> ModelFile:
     return read_model_file(path)
 
 
-def test_a_whole_detector_is_written_and_finds_the_same_objects(detector: ModelFile, tmp_path: Path) -> None:
+def test_a_whole_detector_is_exported_and_finds_the_same_objects(detector: ModelFile, tmp_path: Path) -> None:
     result = export(detector, tmp_path / "detector.onnx", free=("height", "width"))
     assert result.outputs == ("boxes", "labels", "scores", "masks")
     assert not names_this_machine(result.path)
@@ -206,20 +206,20 @@ def test_a_detector_predicts_with_torch_alone(detector: ModelFile) -> None:
         dnlnet.load(detector.path, backend="onnxruntime")
 
 
-def test_a_detectors_pyramid_is_written_by_itself(detector: ModelFile, tmp_path: Path) -> None:
+def test_a_detectors_pyramid_is_exported_on_its_own(detector: ModelFile, tmp_path: Path) -> None:
     result = export(detector, tmp_path / "pyramid.onnx", part="pyramid", free=("batch",))
     assert result.outputs == ("p2", "p3", "p4", "p5", "p6")
     assert not result.remark
     assert result.largest < 1e-4
 
 
-def test_a_video_model_is_written_with_maps_over_time(tmp_path: Path) -> None:
+def test_a_video_model_is_exported_with_maps_over_time(tmp_path: Path) -> None:
     torch.manual_seed(0)
     small = ["model.backbone=slow_only_tiny", "data.frames=3", "evaluation.short_side=64", "model.weights=null"]
     recipe = override(find_recipe("ucf6-r50-dnl"), small)
     network = recipe.build(4, pretrained=False)
     for parameter in network.parameters():
-        nn.init.normal_(parameter, std=0.1)  # also of the norms that start at zero
+        nn.init.normal_(parameter, std=0.1)  # including the norms that start at zero
     path = tmp_path / "model.safetensors"
     file = ModelFile(path, recipe, named_classes(["down", "left", "right", "up"]), 0, None)
     write_model_file(path, network.state_dict(), file)
@@ -232,7 +232,7 @@ def test_a_video_model_is_written_with_maps_over_time(tmp_path: Path) -> None:
     assert shapes["backbone.layer3.1.non_local.unary"] == (1, 3, 2, 2)
 
 
-def test_a_difference_is_an_exit_code_and_leaves_no_file(run: Path, tmp_path: Path) -> None:
+def test_a_difference_sets_the_exit_code_and_leaves_no_file(run: Path, tmp_path: Path) -> None:
     done = command(run, "--format", "safetensors", "--half", "--tolerance", 0, "-o", tmp_path / "a.safetensors")
     assert done.exit_code == 1
     assert "was not written" in done.output
@@ -253,13 +253,13 @@ def test_a_difference_is_an_exit_code_and_leaves_no_file(run: Path, tmp_path: Pa
         (("--format", "safetensors", "--dynamic", "all"), "weights alone"),
     ],
 )
-def test_bad_wishes_are_refused_in_words(run: Path, tmp_path: Path, arguments: tuple, message: str) -> None:
+def test_invalid_options_are_refused_with_a_reason(run: Path, tmp_path: Path, arguments: tuple, message: str) -> None:
     done = command(run, *arguments, "-o", tmp_path / "x")
     assert message in str(done.exception)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_detector_is_no_torch_program_and_has_no_maps(detector: ModelFile, tmp_path: Path) -> None:
+def test_a_detector_has_neither_torch_program_nor_maps(detector: ModelFile, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--part pyramid"):
         export(detector, tmp_path / "a.pt2", "torch")
     with pytest.raises(ValueError, match="dnlnet attend shows them"):
@@ -267,7 +267,7 @@ def test_a_detector_is_no_torch_program_and_has_no_maps(detector: ModelFile, tmp
     assert not list(tmp_path.iterdir())
 
 
-def test_what_cannot_run_is_not_written(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_run_is_not_written(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(path: Path):
         def compute(x: torch.Tensor):
             raise RuntimeError("a long story\nReshape node: wrong shape")
@@ -286,7 +286,7 @@ def test_sizes_come_from_the_recipe(detector: ModelFile, run: Path) -> None:
     assert model.recipe.exportable(load_network(model)).size == model.recipe.data.crop
 
 
-def test_the_network_itself_stays_as_it_was() -> None:
+def test_export_leaves_the_network_unchanged() -> None:
     network = Blocks().eval()
     copy = portable(network)
     assert "forward" not in vars(network.blocks[0])

@@ -29,7 +29,7 @@ QUICK = ["data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=2"]
         (["training.frozen=[backbone]"], 0, "nothing to freeze: no parameter's name begins with 'backbone'"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_before_anything_is_written(
+def test_infeasible_settings_are_refused_before_anything_is_written(
     settings: list[str], workers: int, message: str, tmp_path: Path
 ) -> None:
     recipe = override(find_recipe("scenes-tiny-dnl"), [*QUICK, *settings])
@@ -42,7 +42,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(
 @pytest.mark.parametrize(
     ("name", "classes"), [("camvid-mbv2-dnl", 11), ("coco-micro-dnl-c4", 80), ("ucf6-r50-dnl", 6)]
 )
-def test_the_small_recipes_fit_into_eight_gigabytes_and_not_into_a_tenth_of_one(
+def test_the_small_recipes_need_at_most_eight_gigabytes_and_more_than_a_tenth_of_one(
     name: str, classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = find_recipe(name)
@@ -53,19 +53,19 @@ def test_the_small_recipes_fit_into_eight_gigabytes_and_not_into_a_tenth_of_one(
         require_feasible(recipe, classes)
 
 
-def test_the_bytes_of_a_step_are_those_that_it_takes() -> None:
-    """Two linear maps with a sigmoid between them: its input, the sigmoid's output, and three times the weights."""
+def test_the_estimated_bytes_of_a_step_are_exact() -> None:
+    """Two linear maps with a sigmoid between them: input, sigmoid output, and three times the weights."""
     with torch.device("meta"):
         network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Sigmoid(), torch.nn.Linear(8, 2))
         assert step_bytes(network, torch.empty(3, 4)) == 4 * (3 * 4 + 3 * 8 + 3 * (5 * 8 + 9 * 2))
 
 
-def test_the_machine_has_memory() -> None:
+def test_the_machines_memory_is_found() -> None:
     installed = installed_bytes()
     assert installed is None or installed > 10**8
 
 
-def test_the_tiny_network_takes_the_options_of_its_block() -> None:
+def test_the_tiny_network_accepts_the_options_of_its_block() -> None:
     recipe = override(find_recipe("scenes-tiny-dnl"), ["model.block.gate=scalar", "model.block.embed_reduction=4"])
     network = recipe.build(6)
     assert isinstance(network, TinySegmentor)

@@ -1,4 +1,4 @@
-"""Jobs of prediction among bad pictures, changed ones, and their own results."""
+"""Prediction jobs with damaged images, changed images, and their own results in the input folder."""
 
 import errno
 import json
@@ -46,7 +46,7 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def test_the_results_of_a_job_are_not_its_pictures(run: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_results_of_a_job_are_not_its_input(run: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(photos)
     for said in ("2 done;", "0 done, 2 done before;"):
         done = command("predict", run, ".")
@@ -56,12 +56,12 @@ def test_the_results_of_a_job_are_not_its_pictures(run: Path, photos: Path, monk
     other = command("predict", run, ".", "-o", "elsewhere")
     assert "2 done;" in other.output
     assert "left out: predicted: the predictions in it (colours, labels, overlay)" in other.output
-    for said in ("2 done;", "2 done;"):  # beside the pictures
+    for said in ("2 done;", "2 done;"):  # in the folder of the images
         assert said in command("predict", run, ".", "-o", ".", "--force").output
     assert "0 done, 2 done before" in command("predict", run, ".", "-o", ".").output
 
 
-def test_a_changed_picture_is_done_again(run: Path, photos: Path, tmp_path: Path) -> None:
+def test_a_changed_image_is_predicted_again(run: Path, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command("predict", run, photos, "-o", out)
     kept = (out / "labels" / "a.png").stat().st_mtime_ns
@@ -71,13 +71,13 @@ def test_a_changed_picture_is_done_again(run: Path, photos: Path, tmp_path: Path
     with Image.open(out / "labels" / "b.png") as labels:
         np.testing.assert_array_equal(np.asarray(labels), dnlnet.load(run).predict(photos / "b.png").labels)
     assert (out / "labels" / "a.png").stat().st_mtime_ns == kept
-    shutil.copy2(photos / "b.png", photos / "a.png")  # with its time, and a size that differs
+    shutil.copy2(photos / "b.png", photos / "a.png")  # copies the time; the size differs
     assert "1 done, 1 of them again" in command("predict", run, photos, "-o", out).output
     assert "0 done, 2 done before" in command("predict", run, photos, "-o", out).output
 
 
-def test_a_change_that_leaves_size_and_time_is_noticed(run: Path, photos: Path, tmp_path: Path) -> None:
-    path, out = photos / "c.bmp", tmp_path / "out"  # which is not compressed
+def test_a_change_that_keeps_size_and_time_is_noticed(run: Path, photos: Path, tmp_path: Path) -> None:
+    path, out = photos / "c.bmp", tmp_path / "out"  # not compressed
     write_image(path, seed=1, size=(20, 24))
     before = path.stat()
     command("predict", run, photos, "-o", out)
@@ -100,8 +100,8 @@ def test_an_empty_or_truncated_result_is_computed_again(run: Path, photos: Path,
     assert {path: path.read_bytes() for path in out.rglob("*.png")} == expected
 
 
-def test_records_of_earlier_versions_lead_to_another_computation(run: Path, photos: Path, tmp_path: Path) -> None:
-    """They held the size and the time of each image."""
+def test_records_of_earlier_versions_are_computed_again(run: Path, photos: Path, tmp_path: Path) -> None:
+    """Earlier versions recorded the size and time of each image."""
     out = tmp_path / "out"
     command("predict", run, photos, "-o", out)
     notes = out / "predict.0.jsonl"
@@ -111,7 +111,7 @@ def test_records_of_earlier_versions_lead_to_another_computation(run: Path, phot
     assert "0 done, 2 done before" in command("predict", run, photos, "-o", out).output
 
 
-def test_results_of_another_job_are_not_taken_for_this_ones(photos: Path, tmp_path: Path) -> None:
+def test_results_of_another_job_are_not_reused(photos: Path, tmp_path: Path) -> None:
     first, second = (Job(tmp_path / "out", {"model": name}) for name in ("one", "two"))
     first.claim()
     first.note(Path("a"), [1, 2])
@@ -124,14 +124,14 @@ def test_results_of_another_job_are_not_taken_for_this_ones(photos: Path, tmp_pa
     assert first.done_before() == {"b": [3, 4]}
 
 
-def test_what_a_stopped_process_left_of_a_line_costs_one_picture(tmp_path: Path) -> None:
+def test_a_line_cut_off_by_a_stopped_process_costs_one_image(tmp_path: Path) -> None:
     job, other = (Job(tmp_path, {"model": "one"}, rank) for rank in (0, 1))
     job.note(Path("a"), [1, 2])
     job.note(Path("b"), [3, 4])
     notes = tmp_path / "predict.0.jsonl"
     notes.write_bytes(notes.read_bytes()[:-9] + b"\xff")
     job.note(Path("c"), [5, 6])
-    other.note(Path("a"), [7, 8])  # the newest counts, whoever noted it
+    other.note(Path("a"), [7, 8])  # the newest note counts, whichever process wrote it
     assert job.done_before() == {"a": [7, 8], "c": [5, 6]}
     (tmp_path / "predict.json").write_text("{")
     with pytest.raises(ValueError, match=r"predict\.json is damaged"):
@@ -141,25 +141,25 @@ def test_what_a_stopped_process_left_of_a_line_costs_one_picture(tmp_path: Path)
         Job(tmp_path / "file", {}).claim()
 
 
-def test_a_stopped_job_goes_on(run: Path, photos: Path, tmp_path: Path) -> None:
+def test_a_stopped_job_resumes(run: Path, photos: Path, tmp_path: Path) -> None:
     outputs = SegmentationOutputs(dnlnet.load(run).predictor)
     path, out = run / "best.safetensors", tmp_path / "out"
     results = write_predictions(outputs, path, [photos], out)
     assert next(results).path.name == "a.png"
     results.close()
-    (out / "overlay" / "b.png").unlink(missing_ok=True)  # it may have been written meanwhile
+    (out / "overlay" / "b.png").unlink(missing_ok=True)  # may have been written in the meantime
     assert [done.skipped for done in write_predictions(outputs, path, [photos], out)] == [True, False]
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1), (2, 3), (4, 4)])
-def test_the_smallest_pictures_have_classes(run: Path, size: tuple[int, int]) -> None:
+def test_the_smallest_images_have_classes(run: Path, size: tuple[int, int]) -> None:
     prediction = dnlnet.load(run).predict(np.zeros((*size, 3), np.uint8))
     assert prediction.labels.shape == size
     assert prediction.scores is not None
     assert np.isfinite(prediction.scores).all()
 
 
-def test_bad_pictures_stop_no_others_and_are_listed(run: Path, photos: Path, tmp_path: Path) -> None:
+def test_bad_images_are_listed_and_do_not_stop_the_others(run: Path, photos: Path, tmp_path: Path) -> None:
     write_image(photos / "thin.png", size=(30, 1))
     (photos / "bad\n\x1b[31m.png").write_text("no picture")
     os.mkfifo(photos / "pipe.png")
@@ -175,7 +175,7 @@ def test_bad_pictures_stop_no_others_and_are_listed(run: Path, photos: Path, tmp
     assert "0 done, 1 bad" in only_bad.output
 
 
-def test_a_result_that_cannot_be_written_stops_no_others(
+def test_an_unwritable_result_does_not_stop_the_others(
     run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = dnlnet.load(run)
@@ -218,7 +218,7 @@ def test_a_full_disk_stops_the_job_at_once(
     monkeypatch.setattr(Image.Image, "save", fail)
     with pytest.raises(OSError, match=r"labels/0\.png: could not be written: the disk is full; fix that"):
         predict(model, [photos], tmp_path / "out")
-    assert len(seen) <= 2  # the second while the first was written
+    assert len(seen) <= 2  # the second image is predicted while the first is written
     monkeypatch.undo()
     path = tmp_path / "full" / "predict.0.jsonl"
     path.parent.mkdir()
@@ -228,7 +228,7 @@ def test_a_full_disk_stops_the_job_at_once(
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
-def test_a_picture_too_large_for_memory_stops_no_others(
+def test_an_image_too_large_for_memory_does_not_stop_the_others(
     run: Path, photos: Path, tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = dnlnet.load(run)
@@ -268,11 +268,11 @@ def detector() -> DetectionModel:
     return DetectionModel(network, classes, 64, 96)
 
 
-def test_a_detector_takes_pictures_of_any_name_and_size(detector: DetectionModel, tmp_path: Path) -> None:
+def test_a_detector_accepts_images_of_any_name_and_size(detector: DetectionModel, tmp_path: Path) -> None:
     for name in ("²³", "9" * 30, "007"):
         write_image(tmp_path / "photos" / f"{name}.png", size=(40, 60))
     write_image(tmp_path / "photos" / "thin.png", size=(300, 1))
-    write_image(tmp_path / "photos" / f"{'l' * 251}.png")  # no room for the ending of its results
+    write_image(tmp_path / "photos" / f"{'l' * 251}.png")  # no room for the suffix of its results
     (tmp_path / "model").write_text("")
     out = tmp_path / "out"
     results = list(write_predictions(DetectionOutputs(detector, 0.0), tmp_path / "model", [tmp_path / "photos"], out))
@@ -293,7 +293,7 @@ def test_a_detector_takes_pictures_of_any_name_and_size(detector: DetectionModel
     assert masks[0].exists()
 
 
-def test_a_video_that_is_cut_off_says_how_much_was_used(tmp_path: Path) -> None:
+def test_a_truncated_video_reports_how_much_was_used(tmp_path: Path) -> None:
     class Mean(torch.nn.Module):
         def forward(self, clips: torch.Tensor) -> torch.Tensor:
             return clips.mean(dim=(2, 3, 4))
@@ -323,7 +323,7 @@ def test_a_job_without_a_result_leaves_nothing(there: bool, run: Path, tmp_path:
     assert not list(tmp_path.glob("out/*"))
 
 
-def test_notes_that_are_nested_without_end_are_damaged(tmp_path: Path) -> None:
+def test_endlessly_nested_notes_are_damaged(tmp_path: Path) -> None:
     job = Job(tmp_path, {"model": "a"})
     job.claim()
     (tmp_path / "predict.0.jsonl").write_text("[" * 100_000)

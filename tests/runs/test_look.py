@@ -12,13 +12,13 @@ from trees import write_image
 TINY = "timm:vit_tiny_patch16_224"
 
 
-def test_models_keep_their_order_and_weights_are_of_the_first(run: Path) -> None:
+def test_models_keep_their_order_and_weights_come_from_the_first(run: Path) -> None:
     models = load_to_look([TINY, run], weights="none")
     assert [type(model) for model in models.values()] == [Transformer, TrainedModel]
     assert list(models) == [TINY, "scenes-tiny-dnl"]
 
 
-def test_options_of_transformers_are_refused_for_our_models(run: Path) -> None:
+def test_transformer_options_are_refused_for_dnlnet_models(run: Path) -> None:
     for option in ("weights", "size", "layers", "heads"):
         with pytest.raises(ValueError, match=f"--{option}: is for transformers of other libraries"):
             load_to_look([run], **{option: 3})  # type: ignore[arg-type]

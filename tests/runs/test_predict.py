@@ -1,4 +1,4 @@
-"""From a trained model to files: load, info, eval, predict."""
+"""A trained model in use: load, info, eval and predict."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def command(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "120"})
 
 
-def test_a_loaded_model_predicts_pictures_of_every_kind(run: Path, photos: Path) -> None:
+def test_a_loaded_model_predicts_every_kind_of_image(run: Path, photos: Path) -> None:
     model = dnlnet.load(run)
     prediction = model.predict(photos / "a.jpg")
     assert prediction.labels.shape == (40, 56)
@@ -62,7 +62,7 @@ def test_a_loaded_model_is_the_trained_network_in_a_faster_form(run: Path, photo
     np.testing.assert_allclose(prediction.scores, scores.numpy(), atol=1e-4)
 
 
-def test_a_picture_too_large_is_done_in_tiles(run: Path) -> None:
+def test_a_very_large_image_is_predicted_in_tiles(run: Path) -> None:
     model = dnlnet.load(run)
     pixels = np.random.default_rng(0).integers(0, 256, (300, 420, 3), dtype=np.uint8)
     prediction = model.predict(pixels, max_pixels=65536)
@@ -83,7 +83,7 @@ def test_eval_gives_the_score_of_the_training_run(run: Path, tmp_path: Path) -> 
     assert (tmp_path / "c.png").stat().st_size > 5000
 
 
-def test_options_replace_how_images_are_looked_at(run: Path, tmp_path: Path) -> None:
+def test_options_replace_the_inference_settings(run: Path, tmp_path: Path) -> None:
     scores = []
     for number, options in enumerate([["--whole"], ["--scales", "1,2", "--flip"], ["--window", "16"]]):
         done = command("eval", run, "--workers", 0, "--json", tmp_path / f"{number}.json", *options)
@@ -96,7 +96,7 @@ def test_options_replace_how_images_are_looked_at(run: Path, tmp_path: Path) -> 
         CliRunner().invoke(app, ["eval", str(run), "--whole", "--window", "9"], catch_exceptions=False)
 
 
-def test_predict_writes_three_pictures_for_each_and_skips_what_is_done(
+def test_predict_writes_three_files_per_image_and_skips_finished_ones(
     run: Path, photos: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -107,7 +107,7 @@ def test_predict_writes_three_pictures_for_each_and_skips_what_is_done(
         for name, (width, height) in (("a.png", (56, 40)), ("deep/b.png", (47, 33))):
             with Image.open(out / kind / name) as image:
                 assert image.width == width
-                assert image.height > height if kind == "overlay" else image.height == height  # its legend is below
+                assert image.height > height if kind == "overlay" else image.height == height  # the legend is below
     assert re.search(r"^.*photos/a\.jpg: \w+ \d+ %", done.output, flags=re.MULTILINE)
     with Image.open(out / "labels" / "a.png") as image:
         np.testing.assert_array_equal(np.asarray(image), dnlnet.load(run).predict(photos / "a.jpg").labels)
@@ -121,9 +121,7 @@ def test_predict_writes_three_pictures_for_each_and_skips_what_is_done(
 
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch's exporter warns about itself
-def test_another_backend_writes_the_same_pictures_and_goes_on_with_the_job(
-    run: Path, photos: Path, tmp_path: Path
-) -> None:
+def test_another_backend_writes_the_same_images_and_resumes_the_job(run: Path, photos: Path, tmp_path: Path) -> None:
     done = command("predict", run, photos, "-o", tmp_path / "other", "--backend", "onnxruntime")
     assert done.exit_code == 0, done.output
     assert "exporting the network for onnxruntime" in done.output
@@ -138,7 +136,7 @@ def test_another_backend_writes_the_same_pictures_and_goes_on_with_the_job(
     assert "2 done before" in again.output
 
 
-def test_a_broken_picture_is_reported_and_the_rest_is_done(run: Path, photos: Path, tmp_path: Path) -> None:
+def test_a_broken_image_is_reported_and_the_rest_is_predicted(run: Path, photos: Path, tmp_path: Path) -> None:
     write_image(photos / "cut.png", size=(60, 60))
     truncate(photos / "cut.png")
     done = command("predict", run, photos, "-o", tmp_path / "out")
@@ -175,7 +173,7 @@ def test_predictions_of_another_model_are_not_overwritten_without_force(
         )
 
 
-def test_info_says_what_a_model_is(run: Path) -> None:
+def test_info_describes_a_model(run: Path) -> None:
     shown = yaml.safe_load(command("info", run).output)
     assert shown["recipe"]["name"] == "scenes-tiny-dnl"
     assert shown["classes"][0] == "sky"
@@ -184,7 +182,7 @@ def test_info_says_what_a_model_is(run: Path) -> None:
     assert shown["values"] == sum(value.numel() for value in load_file(run / "best.safetensors").values())
 
 
-def test_what_is_no_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_not_models_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: object) -> str:
         raise LocalEntryNotFoundError("no connection")
 
@@ -203,10 +201,8 @@ def test_what_is_no_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         dnlnet.load(tmp_path / "cut.safetensors")
 
 
-def test_processes_share_the_pictures(
-    run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each process does what the others do not, and together they do all."""
+def test_processes_share_the_images(run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process predicts what the others do not; together they predict everything."""
     model, out = dnlnet.load(run), tmp_path / "out"
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
     done = []

@@ -6,11 +6,11 @@ import torch.nn.functional as F
 from dnlnet.runs.probe import fit_probe, patch_labels
 
 
-def test_the_classifier_is_at_the_minimum_of_its_loss() -> None:
+def test_the_classifier_minimises_its_loss() -> None:
     torch.manual_seed(0)
     features = 3 * torch.randn(200, 4) + 5
     labels = ((features - 5) @ torch.randn(4, 3)).argmax(dim=1)
-    probe = fit_probe(features, labels, classes=4)  # one of which never occurs
+    probe = fit_probe(features, labels, classes=4)  # one class never occurs
     weight = probe.weight.clone().requires_grad_()
     logits = (features - features.mean(dim=0)) / features.std(dim=0) @ weight.T + probe.bias
     loss = F.cross_entropy(logits, labels) + 1e-4 * weight.square().sum()
@@ -34,7 +34,7 @@ def test_patches_of_one_class_are_refused() -> None:
         fit_probe(torch.randn(5, 2), torch.zeros(5, dtype=torch.int64), classes=2)
 
 
-def test_a_patch_has_the_label_of_most_of_its_pixels() -> None:
+def test_a_patch_has_the_most_frequent_label_of_its_pixels() -> None:
     labels = np.array([[0, 0, 5, 5], [0, 3, 5, 255], [255, 255, 1, 1], [255, 2, 1, 1]], np.uint8)
     assert patch_labels(labels, (2, 2)).tolist() == [[0, 5], [255, 1]]
     assert patch_labels(labels, (4, 4)).tolist() == labels.tolist()

@@ -52,7 +52,7 @@ def test_the_network_is_built_and_the_image_read_once(tmp_path: Path, monkeypatc
 
 
 def test_labels_of_padded_images_stay_on_their_cells(tmp_path: Path) -> None:
-    """An image of 3 rows is padded for a network that needs 5: the labels of all its pixels are one class."""
+    """An image of 3 rows is padded for a network that needs 5. All labelled pixels have one class."""
     for kind in ("", "annot"):
         size = (3, 64)
         content = np.zeros((*size, 3) if not kind else size, np.uint8)

@@ -1,4 +1,4 @@
-"""Reports of runs whose names, or scores, are not what one expects."""
+"""Reports of runs with unusual names or without scores."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from dnlnet.runs.report import write_report
 EVIL = "<img src=x onerror=alert(1)> | ![a](https://evil.example/a.png)\n```\n"
 
 
-def test_names_in_a_report_are_text(tmp_path: Path) -> None:
+def test_names_in_a_report_are_escaped(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text(
         "".join(
             json.dumps(event) + "\n"
@@ -49,7 +49,7 @@ def test_a_report_without_a_score_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     assert "| last | 3 | - | - |" in text
 
 
-def test_a_damaged_line_that_is_still_json_is_left_out_of_the_report(tmp_path: Path) -> None:
+def test_a_damaged_line_that_is_still_json_is_skipped(tmp_path: Path) -> None:
     lines = [json.dumps({"event": "train", "iteration": n, "main": 1.0, "lr": 0.1}) for n in (1, 2, 3)]
     lines[1] = lines[1].replace("main", "mbin")
     (tmp_path / "log.jsonl").write_text("\n".join(lines) + "\n")

@@ -1,4 +1,4 @@
-"""A study of small runs."""
+"""A study of short runs."""
 
 import json
 import re
@@ -48,7 +48,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_every_run_has_a_result_and_the_table_a_row(study: Path) -> None:
+def test_every_run_has_a_result_and_a_row_in_the_table(study: Path) -> None:
     assert sorted(path.stem for path in (study / RESULTS).iterdir()) == [
         "scenes-tiny-dnl-0",
         "scenes-tiny-dnl-1",
@@ -68,7 +68,7 @@ def test_every_run_has_a_result_and_the_table_a_row(study: Path) -> None:
     assert (study / "study.png").stat().st_size > 5000
 
 
-def test_a_result_is_that_of_the_run(study: Path) -> None:
+def test_a_result_equals_that_of_its_run(study: Path) -> None:
     result = json.loads((study / RESULTS / "scenes-tiny-dnl-1.json").read_text())
     log = [json.loads(line) for line in (study / "runs" / "scenes-tiny-dnl-1" / "log.jsonl").read_text().splitlines()]
     assert result["scores"]["miou"] == log[-1]["miou"]
@@ -77,7 +77,7 @@ def test_a_result_is_that_of_the_run(study: Path) -> None:
     assert result["random"]["pair_within"] == pytest.approx(0.25, abs=0.1)
 
 
-def test_a_network_without_a_block_has_scores_alone(tmp_path: Path) -> None:
+def test_a_network_without_a_block_has_only_scores(tmp_path: Path) -> None:
     jobs = plan(recipes("scenes-tiny-baseline"), 1, SHORT)
     assert Study(tmp_path).run(jobs, processes=1) == []
     (result,) = read_results(tmp_path)
@@ -87,7 +87,7 @@ def test_a_network_without_a_block_has_scores_alone(tmp_path: Path) -> None:
     assert (row.method, row.seeds) == ("Baseline", 1)
 
 
-def test_what_is_done_is_not_run_again(study: Path) -> None:
+def test_finished_runs_are_not_repeated(study: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (study / RESULTS).iterdir()}
     jobs = plan(recipes("scenes-tiny-nl", "scenes-tiny-dnl"), 2, SHORT)
     progress = Mock(track=Mock(side_effect=lambda *_, **__: pytest.fail("run again")))
@@ -95,7 +95,7 @@ def test_what_is_done_is_not_run_again(study: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in (study / RESULTS).iterdir()} == before
 
 
-def test_other_boundaries_are_measured_anew_without_training(study: Path, tmp_path: Path) -> None:
+def test_other_boundaries_are_measured_again_without_training(study: Path, tmp_path: Path) -> None:
     shutil.copytree(study, tmp_path / "copy")
     jobs = plan(recipes("scenes-tiny-dnl"), 1, SHORT)
     assert Study(tmp_path / "copy", width=4, void_edges=True).run(jobs, processes=1) == []
@@ -107,7 +107,7 @@ def test_other_boundaries_are_measured_anew_without_training(study: Path, tmp_pa
     assert after["random"]["pair_boundary"] > before["random"]["pair_boundary"]
 
 
-def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) -> None:
+def test_a_failed_run_does_not_stop_the_others(study: Path, tmp_path: Path) -> None:
     jobs = plan(recipes("scenes-tiny-nl", "scenes-tiny-dnl"), 1, SHORT)
     (tmp_path / "runs" / "scenes-tiny-nl-0").mkdir(parents=True)
     (tmp_path / "runs" / "scenes-tiny-nl-0" / "diary.txt").write_text("mine")
@@ -117,12 +117,12 @@ def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) 
     assert [result["variant"] for result in read_results(tmp_path)] == ["dnl"]
 
 
-def test_a_run_that_a_signal_stops_ends_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_stopped_by_a_signal_ends_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (job,) = plan(recipes("scenes-tiny-nl"), 1, SHORT)
     arguments = (job, Study(tmp_path))
     for train, said in (
         (lambda *_, **__: Outcome(1, False, None, 15), "stopped after iteration 1; the same command resumes it"),
-        (lambda *_, **__: signal.raise_signal(signal.SIGTERM), "stopped; the same command resumes it"),  # no training
+        (lambda *_, **__: signal.raise_signal(signal.SIGTERM), "stopped; the same command resumes it"),  # no steps
     ):
         monkeypatch.setattr(study_module, "_stopped", False)
         monkeypatch.setattr(study_module, "train", train)
@@ -146,8 +146,8 @@ def test_a_signal_to_the_study_alone_is_passed_on_to_its_runs(
 
 
 @pytest.mark.slow
-def test_no_process_is_left_of_a_study_that_was_killed(tmp_path: Path) -> None:
-    """After SIGKILL to the study only, its two processes save their runs and end."""
+def test_a_killed_study_leaves_no_process(tmp_path: Path) -> None:
+    """After SIGKILL to the study alone, its two processes save their runs and exit."""
     arguments = ["scenes-tiny-*", "--seeds", "9", "--processes", "2", "--out", str(tmp_path)]
     command = [sys.executable, "-m", "dnlnet", "study", *arguments, "--set", "schedule.iterations=100000"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -171,13 +171,13 @@ def _children(parent: int) -> list[str]:
     return tasks.read_text().split()
 
 
-def test_a_result_of_other_settings_is_not_taken_for_this_one(study: Path) -> None:
+def test_a_result_of_other_settings_is_not_reused(study: Path) -> None:
     jobs = plan(recipes("scenes-tiny-nl"), 1, [*SHORT, "optim.lr=0.001"])
     with pytest.raises(ValueError, match=r"scenes-tiny-nl-0\.json: this run has other settings"):
         Study(study).run(jobs)
 
 
-def test_recipes_of_two_tasks_are_no_study() -> None:
+def test_recipes_of_two_tasks_are_refused() -> None:
     with pytest.raises(ValueError, match="compares recipes of one task"):
         plan(recipes("scenes-tiny-nl", "ucf6-r50-nl"), 1)
 
@@ -193,7 +193,7 @@ def test_an_empty_study_says_so(tmp_path: Path) -> None:
         report_study(tmp_path, plan([find_recipe("scenes-tiny-nl")], 1), "dnlnet study")
 
 
-def test_the_function_reports_what_the_command_does(study: Path) -> None:
+def test_the_function_reports_the_same_as_the_command(study: Path) -> None:
     report = dnlnet.study(["scenes-tiny-nl", "scenes-tiny-dnl"], study, seeds=2, settings=SHORT, progress=SILENT)
     assert report.problems == []
     assert [(row.method, row.seeds) for row in report.summaries] == [("NL", 2), ("DNL", 2)]

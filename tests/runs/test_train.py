@@ -42,7 +42,7 @@ def quiet(_: object) -> None:
 
 
 @pytest.mark.parametrize("variant", ["baseline", "nl", "dnl"])
-def test_training_on_scenes_gets_far_above_the_untrained_net(variant: str, tmp_path: Path) -> None:
+def test_training_on_scenes_scores_far_above_the_untrained_network(variant: str, tmp_path: Path) -> None:
     settings = ["schedule.iterations=100", "training.evaluate_every=99", "data.crop=[64, 64]"]
     recipe = override(find_recipe(f"scenes-tiny-{variant}"), settings)
     untrained = train(override(recipe, ["schedule.iterations=1", "optim.lr=1.0e-9"]), None, tmp_path / "0")
@@ -53,7 +53,7 @@ def test_training_on_scenes_gets_far_above_the_untrained_net(variant: str, tmp_p
     assert outcome.best > 0.5
 
 
-def test_a_run_leaves_all_that_is_needed_to_know_what_it_was(tmp_path: Path) -> None:
+def test_a_run_records_everything_needed_to_reproduce_it(tmp_path: Path) -> None:
     train(RECIPE, None, tmp_path / "run", seed=5)
     run = yaml.safe_load((tmp_path / "run" / "run.yaml").read_text())
     assert run["recipe"] == json.loads(RECIPE.model_dump_json(exclude={"paper", "measured"}))
@@ -66,7 +66,7 @@ def test_a_run_leaves_all_that_is_needed_to_know_what_it_was(tmp_path: Path) -> 
     assert json.loads(metadata["iteration"]) == 3
 
 
-def test_a_trained_model_does_not_carry_the_score_of_its_recipe(tmp_path: Path) -> None:
+def test_a_trained_model_does_not_inherit_the_score_of_its_recipe(tmp_path: Path) -> None:
     measured = Measured(scores={"val": 58.2}, command="dnlnet train another", machine="a machine")
     paper = PaperRow(table="Table 2", method="DNL", scores={"val": 80.5})
     run, shared = tmp_path / "run", tmp_path / "shared"
@@ -80,8 +80,8 @@ def test_a_trained_model_does_not_carry_the_score_of_its_recipe(tmp_path: Path) 
             assert foreign not in content
 
 
-def test_a_seed_is_one_run_whatever_was_drawn_before(tmp_path: Path) -> None:
-    """First weights, scenes and their order are the seed's; other users of the global generators change nothing."""
+def test_a_seed_determines_the_run_whatever_was_drawn_before(tmp_path: Path) -> None:
+    """The seed sets initial weights, scenes and order; other users of the global generators change nothing."""
     runs = []
     for number, seed in enumerate((0, 0, 1)):
         random.seed(number)
@@ -98,7 +98,7 @@ def test_a_seed_is_one_run_whatever_was_drawn_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_no_run_trains_on_the_scenes_that_all_are_scored_on(seed: int) -> None:
+def test_no_run_trains_on_the_evaluation_scenes(seed: int) -> None:
     training, held_out = RECIPE.training_samples(RunContext(seed=seed), "train"), RECIPE.test_samples(None, "val")
     assert len(held_out) == 64
     assert held_out[3].name == "scene 3 of seed 0"
@@ -121,8 +121,8 @@ def test_the_command_trains_and_writes_a_report(tmp_path: Path) -> None:
     assert again.exit_code == 0
 
 
-def test_a_signal_to_all_processes_saves_and_the_command_goes_on(tmp_path: Path) -> None:
-    """As a terminal sends Ctrl-C: to the readers of data as well."""
+def test_a_signal_to_all_processes_saves_and_the_command_resumes(tmp_path: Path) -> None:
+    """A terminal sends Ctrl-C to the data loading processes as well."""
     out = tmp_path / "run"
     code = "import torch; torch.set_num_threads(1); from dnlnet.cli.main import main; main()"
     command = [sys.executable, "-c", code, "train", "scenes-tiny-dnl", "--out", str(out), "--workers", "1"]
@@ -191,7 +191,7 @@ def test_a_bad_file_stops_training_with_one_sentence(workers: int, tmp_path: Pat
     assert "\n" not in str(raised.value)
 
 
-def test_what_became_of_pretrained_weights_is_said(tmp_path: Path) -> None:
+def test_the_outcome_of_loading_pretrained_weights_is_reported(tmp_path: Path) -> None:
     weights = tmp_path / "weights.pth"
     torch.save({**Backbone("mobilenetv2").body.state_dict(), "classifier.weight": torch.zeros(1)}, weights)
     settings = [f"model.weights={weights}", "model.width=16", "loss.ohem=null", *QUICK]
@@ -203,7 +203,7 @@ def test_what_became_of_pretrained_weights_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["no json", "all damaged", "no folder"])
-def test_a_run_without_a_whole_checkpoint_loads_the_pretrained_weights_again(damage: str, tmp_path: Path) -> None:
+def test_a_run_without_an_intact_checkpoint_loads_the_pretrained_weights_again(damage: str, tmp_path: Path) -> None:
     weights = tmp_path / "weights.pth"
     torch.save(Backbone("mobilenetv2").body.state_dict(), weights)
     settings = [f"model.weights={weights}", "model.width=16", "loss.ohem=null", *QUICK, "training.save_every=2"]
@@ -217,7 +217,7 @@ def test_a_run_without_a_whole_checkpoint_loads_the_pretrained_weights_again(dam
     for path in (out / "checkpoints").glob("*.json"):
         if damage == "all damaged":
             path.write_text("{}")
-        else:  # as left by a run that was killed while its first checkpoint was written
+        else:  # as left by a run killed while writing its first checkpoint
             path.unlink()
     if damage == "no folder":
         shutil.rmtree(out / "checkpoints")
@@ -229,7 +229,7 @@ def test_a_run_without_a_whole_checkpoint_loads_the_pretrained_weights_again(dam
     assert all(torch.equal(value, expected[name]) for name, value in load_file(out / "last.safetensors").items())
 
 
-def test_after_a_start_that_failed_the_corrected_command_works(tmp_path: Path) -> None:
+def test_the_corrected_command_works_after_a_failed_start(tmp_path: Path) -> None:
     def crash(_: object) -> None:
         raise ValueError("in the first iteration")
 
@@ -241,7 +241,7 @@ def test_after_a_start_that_failed_the_corrected_command_works(tmp_path: Path) -
     assert [line["iteration"] for line in read_log(tmp_path / "run") if line["event"] == "train"] == [1, 2, 3]
 
 
-def test_a_start_that_fails_leaves_no_folder(tmp_path: Path) -> None:
+def test_a_failed_start_leaves_no_folder(tmp_path: Path) -> None:
     (tmp_path / "weights.pth").write_bytes(b"no weights")
     recipe = override(find_recipe("camvid-mbv2-dnl"), [f"model.weights={tmp_path / 'weights.pth'}", *QUICK])
     with pytest.raises((ValueError, OSError)):
@@ -249,7 +249,7 @@ def test_a_start_that_fails_leaves_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
+def test_a_run_does_not_resume_with_other_data(tmp_path: Path) -> None:
     recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null", "model.width=16", *QUICK])
     out = tmp_path / "run"
     data = camvid_tree(tmp_path / "camvid")
@@ -308,7 +308,7 @@ def test_a_run_does_not_resume_when_its_labels_change(
         train(recipe, data, tmp_path / "run")
 
 
-def test_a_run_of_the_first_versions_goes_on_without_a_check_of_its_data(tmp_path: Path) -> None:
+def test_a_run_of_the_first_versions_resumes_without_a_data_check(tmp_path: Path) -> None:
     recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null", "model.width=16", *QUICK])
     out, data = tmp_path / "run", camvid_tree(tmp_path / "camvid")
     train(recipe, data, out)
@@ -333,7 +333,7 @@ def test_a_damaged_description_of_a_run_is_one_sentence(content: str, tmp_path: 
         train(RECIPE, None, tmp_path / "run")
 
 
-def test_a_folder_in_which_a_run_goes_on_is_refused(tmp_path: Path) -> None:
+def test_a_folder_in_use_by_another_run_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "run"
     tried: list[str] = []
 
@@ -350,7 +350,7 @@ def test_a_folder_in_which_a_run_goes_on_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_test_protocol_runs_through_its_phases_without_validation(tmp_path: Path) -> None:
-    """Fine, coarse, fine again, on files in Cityscapes' own layout."""
+    """Train on fine, coarse and fine labels in turn, in the Cityscapes layout."""
     phases = ", ".join(f"{{train: {split}, iterations: 2, lr: 0.001}}" for split in ("coarse", "trainval"))
     settings = ["model.weights=null", "model.backbone=resnet18", "model.width=16", "model.auxiliary=false", *QUICK]
     settings += ["model.output_stride=16", f"schedule.then=[{phases}]"]
@@ -361,7 +361,7 @@ def test_the_test_protocol_runs_through_its_phases_without_validation(tmp_path: 
     assert write_report(tmp_path / "run").exists()
 
 
-def test_a_start_without_space_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_without_disk_space_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with pytest.raises(OSError, match=r"0\.0 MB free, but checkpoints and models may take"):
@@ -369,7 +369,7 @@ def test_a_start_without_space_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     assert not (tmp_path / "run").exists()
 
 
-def test_a_start_leaves_room_for_both_moments_of_adamw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_reserves_space_for_both_moments_of_adamw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three checkpoints of weights, moments and an average, and three models: 12 or 15 times the weights."""
     usage = shutil.disk_usage(tmp_path)
     recipe = override(RECIPE, ["training.keep=2", "optim.lr=0.001"])
@@ -382,10 +382,10 @@ def test_a_start_leaves_room_for_both_moments_of_adamw(tmp_path: Path, monkeypat
         train(override(recipe, ["optim.kind=adamw"]), None, tmp_path / "adamw")
 
 
-def test_a_stopped_run_resumes_on_a_disk_that_it_has_nearly_filled(
+def test_a_stopped_run_resumes_on_a_disk_it_has_nearly_filled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It started with room for 12 times the weights, as above, and holds a part of that itself."""
+    """The run started with space for 12 times the weights, as above, and now uses part of it."""
     recipe = override(RECIPE, ["training.keep=2", "training.save_every=1", "optim.kind=sgd", "optim.lr=0.001"])
     out, usage = tmp_path / "run", shutil.disk_usage(tmp_path)
 
@@ -404,7 +404,7 @@ def test_a_stopped_run_resumes_on_a_disk_that_it_has_nearly_filled(
     assert train(recipe, None, out).finished
 
 
-def test_camvid_files_train_with_unpacked_pictures(tmp_path: Path) -> None:
+def test_camvid_files_train_with_unpacked_images(tmp_path: Path) -> None:
     settings = ["model.weights=null", "model.width=16", "loss.ohem=null", *QUICK]
     recipe = override(find_recipe("camvid-mbv2-dnl"), settings)
     root = camvid_tree(tmp_path / "camvid")
@@ -414,7 +414,7 @@ def test_camvid_files_train_with_unpacked_pictures(tmp_path: Path) -> None:
     assert list(read_log(runs[0])) == list(read_log(runs[1]))
 
 
-def test_a_run_begun_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
+def test_a_run_started_before_a_setting_existed_resumes(tmp_path: Path) -> None:
     begun = override(RECIPE, ["optim.kind=sgd"])
     train(begun, None, tmp_path / "run")
     path = tmp_path / "run" / "run.yaml"
@@ -433,7 +433,7 @@ def test_a_run_begun_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
         ("recipe: 2020-13-01", "not YAML: month must be in 1..12"),
     ],
 )
-def test_a_description_that_cannot_be_read_is_refused_in_a_sentence(content: str, what: str, tmp_path: Path) -> None:
+def test_an_unreadable_description_is_refused_with_one_sentence(content: str, what: str, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(content)
     with pytest.raises(ValueError, match=rf"run\.yaml: cannot be read: it is {what}; choose another --out"):
         read_run(tmp_path / "run.yaml")

@@ -1,8 +1,10 @@
-"""Heads on frozen features: caching and resuming do not change a run, and crops match the images."""
+"""Heads on frozen features: caching and resuming do not change a run, and feature crops match image crops."""
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,9 @@ from dnlnet.backbones.pixels import normalised
 from dnlnet.data.problems import BadFileError
 from dnlnet.data.scenes import CLASSES, scene
 from dnlnet.engine.log import read_log
+from dnlnet.recipes import backbone
 from dnlnet.recipes.schema import Recipe
+from dnlnet.segmentation.data import features
 from dnlnet.segmentation.data.features import Extractor, FeatureCache, FeatureCrops, WholeFeatures
 from dnlnet.segmentation.data.folder import folder
 from dnlnet.segmentation.data.views import View
@@ -99,6 +103,31 @@ def test_training_with_and_without_a_cache_is_the_same(
     assert not (tmp_path / "plain" / "cache").exists()
 
 
+def test_a_run_builds_loads_and_folds_its_backbone_once(
+    weights: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: Counter[str] = Counter()
+    build, load, fold = Backbone.__init__, backbone.load_weights, features.fold_batch_norms
+
+    def building(built: Backbone, *args: Any, **options: Any) -> None:
+        build(built, *args, **options)
+        counts["on meta" if next(built.parameters()).is_meta else "built"] += 1
+
+    def loading(*args: Any) -> Any:
+        counts["loaded"] += 1
+        return load(*args)
+
+    def folding(*args: Any) -> Any:
+        counts["folded"] += 1
+        return fold(*args)
+
+    monkeypatch.setattr(Backbone, "__init__", building)
+    monkeypatch.setattr(backbone, "load_weights", loading)
+    monkeypatch.setattr(features, "fold_batch_norms", folding)
+    dnlnet.train(recipe(weights), data, tmp_path / "run")
+    assert counts == {"built": 1, "on meta": 1, "loaded": 1, "folded": 1}  # on meta, to estimate the memory
+
+
 def test_resumed_run_equals_uninterrupted_run_and_shares_its_cache(
     cached: Path, weights: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -141,7 +170,7 @@ def test_detail_is_trained_without_changing_the_attention(
     assert ours["classifier.weight"].shape[1] == 6
     dnlnet.attend(run, [data / "images" / "val" / "0.png"], out=tmp_path / "maps", report=quiet)
     with np.load(tmp_path / "maps" / "0.npz") as maps:
-        assert maps["0/pairwise"].shape[1:] == (8, 9)  # grid of the block, not of the detail
+        assert maps["0/pairwise"].shape[1:] == (8, 9)  # grid of the block, not of the detail branch
     with pytest.raises(ValueError, match=r"nothing of it but the backbone fits .* set model\.whole=false"):
         dnlnet.train(recipe(weights, "model.whole=true"), data, tmp_path / "none")
     with pytest.raises(ValueError, match=r"model\.whole=true needs a trained model as model\.weights, got imagenet"):
@@ -315,7 +344,7 @@ def test_a_cache_is_resumed_and_repaired_and_never_stale(weights: Path, data: Pa
     with pytest.raises(KeyboardInterrupt):
         cache.fill(images, views, progress=Recorder(stop, "features"))
     cache.fill(images, views, progress=recorder)
-    assert recorder.steps[-1][:3] == ("features", 9, 9)  # three of twelve were done
+    assert recorder.steps[-1][:3] == ("features", 9, 9)  # three of twelve were cached
     damaged = cache.path(images[0], views[0])
     content = damaged.read_bytes()
     damaged.write_bytes(content[:100])

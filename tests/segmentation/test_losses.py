@@ -63,7 +63,7 @@ WEIGHTS = torch.tensor([0.5, 1.0, 2.0, 0.1], dtype=torch.float64)
     st.floats(0, 0.9),
     st.sampled_from([None, WEIGHTS]),
 )
-def test_selected_hard_examples_equal_those_of_a_full_sort(
+def test_hard_example_selection_equals_a_full_sort(
     seed: int, kept: int, threshold: float, ignored: float, weights: Tensor | None
 ) -> None:
     logits, labels = sample(seed, ignored)
@@ -75,7 +75,7 @@ def test_selected_hard_examples_equal_those_of_a_full_sort(
 
 
 def test_hard_pixels_of_all_images_are_ranked_together() -> None:
-    """An easy image keeps no pixel if the other image of the batch has enough hard ones."""
+    """An easy image contributes no pixel if the other image of the batch has enough hard ones."""
     p = torch.tensor([[[0.1, 0.2, 0.3, 0.35]], [[0.9, 0.95, 0.8, 0.99]]])
     hard = hard_pixels(-p.log(), torch.ones_like(p, dtype=torch.bool), Ohem(threshold=0.05, kept=2))
     assert hard.tolist() == [[[True] * 4], [[False] * 4]]

@@ -34,10 +34,10 @@ def test_parts_have_the_parameters_of_the_papers_network() -> None:
 @pytest.mark.parametrize(
     ("variant", "block"), [(None, 0), ("nl", 524_801), ("dnl", 525_314)], ids=["baseline", "nl", "dnl"]
 )
-def test_the_head_of_the_papers_text_is_a_convolution_the_block_and_a_classifier(
+def test_the_head_described_in_the_text_is_a_convolution_the_block_and_a_classifier(
     variant: str | None, block: int
 ) -> None:
-    """3 x 3, 2048 to 512, with a batch norm; 1 x 1, 512 to 19, with a bias. Table 5 has 14 million more."""
+    """3 x 3, 2048 to 512, with batch norm; 1 x 1, 512 to 19, with bias. Table 5 has 14 million more parameters."""
     with torch.device("meta"):
         model = Segmentor(Backbone("resnet101s", 8), 19, variant, head="text", gate="scalar_pairwise")
     backbone, auxiliary = 42_623_936, 4_729_875

@@ -14,7 +14,7 @@ from dnlnet.segmentation.predictor import SegmentationModel
 from dnlnet.segmentation.tiny import TinySegmentor
 
 
-def test_captured_passes_keep_nothing_for_a_backward_pass() -> None:
+def test_captured_passes_keep_nothing_for_backward() -> None:
     model = SegmentationModel(TinySegmentor(3), Classes(["a", "b", "c"], [(0, 0, 0)] * 3))
     assert any(parameter.requires_grad for parameter in model.network.parameters())
     kept: list[torch.Tensor] = []

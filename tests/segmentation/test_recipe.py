@@ -105,9 +105,9 @@ def test_the_test_protocol_trains_on_coarse_labels() -> None:
 
 
 def different_networks() -> list[str]:
-    """A recipe for each network and crop among them all; the others differ in their data and schedule.
+    """Return one recipe per distinct network and crop; the remaining recipes differ only in data and schedule.
 
-    The networks of the release are built above; one of them, with class weights and a norm, learns here.
+    The released networks are built above. One of them, with class weights and a norm, is trained here.
     """
     names = [name for name in SEGMENTATION if "_authors" not in name or name == "cityscapes-r101_authors-nl"]
     kinds = {(find_recipe(name).model.model_dump_json(), find_recipe(name).data.crop): name for name in names}
@@ -167,11 +167,11 @@ def test_a_step_on_files_in_the_layout_of_the_data_set(name: str, tmp_path: Path
     ("name", "seen"),
     [
         ("cityscapes-r101-dnl", {(769, 769)}),  # 2 x 4 windows of 1,024 x 2,048
-        ("ade20k-r101-dnl", {(520, 1040)}),  # the shorter side 520, at scale 1 and not mirrored
+        ("ade20k-r101-dnl", {(520, 1040)}),  # shorter side 520, scale 1, not flipped
         ("camvid-mbv2-dnl", {(1024, 2048)}),
     ],
 )
-def test_a_run_is_scored_with_the_windows_of_its_recipe_at_one_scale(name: str, seen: set[tuple[int, int]]) -> None:
+def test_a_run_is_scored_with_its_recipes_windows_at_one_scale(name: str, seen: set[tuple[int, int]]) -> None:
     recipe, sizes = find_recipe(name), []
 
     def network(images: Tensor) -> SegmentorOutput:

@@ -1,4 +1,4 @@
-"""Windows of joined stages equal windows of PyTorch's interpolation of the whole."""
+"""Windows of joined stages equal windows of the whole map interpolated by PyTorch."""
 
 import pytest
 import torch

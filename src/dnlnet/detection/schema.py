@@ -33,7 +33,7 @@ class DetectorModel(BackboneModel):
     def build(self, classes: int, pretrained: bool, progress: Progress) -> "Detector":
         """Build the detector."""
         from dnlnet.detection.network import Detector
-        from dnlnet.recipes.model import build_backbone
+        from dnlnet.recipes.backbone import build_backbone
 
         return Detector(
             build_backbone(self, OUTPUT_STRIDE, pretrained, progress),

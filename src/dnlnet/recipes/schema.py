@@ -248,7 +248,7 @@ class Recipe(Part):
         def build() -> "nn.Module":
             import torch
 
-            from dnlnet.recipes.model import load_whole
+            from dnlnet.recipes.backbone import load_whole
 
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(run.seed)

@@ -41,7 +41,7 @@ def test_the_150_names_and_colours_are_distinct() -> None:
     assert len(set(CLASSES.names)) == len(set(CLASSES.palette)) == 150
 
 
-def test_names_equal_the_challenges_table(real_data: Path) -> None:
+def test_names_equal_the_challenge_table(real_data: Path) -> None:
     lines = (real_data / "ade20k_3" / "objectInfo150.txt").read_text().splitlines()[1:]
     assert [line.split("\t")[4].split(",")[0].strip() for line in lines] == list(CLASSES.names)
 

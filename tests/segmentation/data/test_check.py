@@ -19,15 +19,15 @@ def texts(report: PixelReport, root: Path) -> list[str]:
 
 @pytest.fixture
 def images(tmp_path: Path) -> LabelledImages:
-    """Write a data set without faults, with the pairs a and deep/b."""
+    """Write a valid data set with the pairs a and deep/b."""
     return folder(folder_tree(tmp_path), "train")
 
 
-def test_a_data_set_without_faults_is_counted(images: LabelledImages) -> None:
+def test_a_valid_data_set_is_counted(images: LabelledImages) -> None:
     write_labels(images.pairs[0].labels, (0, 0, 0, 1))
     report = check_pixels(images)
     assert (report.name, report.images, report.problems) == ("folder train", 2, ())
-    # 768 pixels each: 3/4 and 1/4 in the first, a quarter each of 0, 1, 2 and 255 in the second
+    # 768 pixels each: 3/4 and 1/4 in the first; a quarter each of 0, 1, 2 and 255 in the second
     assert report.class_pixels == (576 + 192, 192 + 192, 192)
     assert report.ignored_pixels == 192
     assert report.class_shares == [768 / 1344, 384 / 1344, 192 / 1344]

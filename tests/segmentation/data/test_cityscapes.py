@@ -6,7 +6,7 @@ from dnlnet.data.problems import BadFileError
 from dnlnet.segmentation.data.cityscapes import CLASSES, LABEL_IDS, cityscapes
 from trees import cityscapes_tree, repeated, write_labels
 
-# From the scripts of the data set: the id of each evaluated class.
+# From the data set's scripts: the id of each evaluated class.
 IDS = {
     "road": 7,
     "sidewalk": 8,
@@ -39,7 +39,7 @@ IDS = {
         ("coarse", ["bonn_000000"]),
     ],
 )
-def test_a_split_pairs_images_with_label_ids_of_the_same_place(tmp_path: Path, split: str, stems: list[str]) -> None:
+def test_a_split_pairs_images_with_label_ids_by_path(tmp_path: Path, split: str, stems: list[str]) -> None:
     images = cityscapes(cityscapes_tree(tmp_path), split).require_complete()
     kind = "gtCoarse" if split == "coarse" else "gtFine"
     assert [pair.image.name for pair in images.pairs] == [f"{stem}_000019_leftImg8bit.png" for stem in stems]

@@ -68,7 +68,7 @@ RED, GREY, BLUE = (255, 0, 0), (90, 90, 90), (0, 0, 255)
         (COLOURS, (RED, GREY, BLUE), "its palette shows 0 in (255, 0, 0), but in classes.yaml 'sky' is (0, 0, 255)"),
         (COLOURS, (BLUE, (1, 2, 3), RED), "its palette shows 1 in (1, 2, 3), but in classes.yaml 'road' is (90, 90"),
         (COLOURS, (BLUE, GREY, RED), None),
-        (COLOURS, (BLUE, GREY, GREY), None),  # no pixel of the mask is a car
+        (COLOURS, (BLUE, GREY, GREY), None),  # the mask has no car pixel
         (COLOURS, tuple((n, n, n) for n in range(256)), None),  # a grey palette has no meaning
         (COLOURS, ((0, 0, 0),) * 256, None),
         ("names: [sky, road, car]", (RED, GREY, BLUE), None),  # default colours have no meaning

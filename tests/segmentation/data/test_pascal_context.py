@@ -16,7 +16,7 @@ def test_the_root_may_be_the_folder_or_a_parent(tmp_path: Path, inner: str) -> N
     assert [pair.labels.name for pair in images.pairs] == ["2008_000002.png"]
 
 
-def test_the_list_decides_the_images_of_a_split_and_their_order(tmp_path: Path) -> None:
+def test_the_list_sets_the_images_of_a_split_and_their_order(tmp_path: Path) -> None:
     images = pascal_context(pascal_context_tree(tmp_path), "train").require_complete()
     assert [pair.image.stem for pair in images.pairs] == ["2008_000003", "2008_000001"]
 

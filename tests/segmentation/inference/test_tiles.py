@@ -9,14 +9,14 @@ from dnlnet.segmentation.inference import tiled_labels
 
 
 def local_labels(image: Tensor) -> Tensor:
-    """Labels that depend on two pixels around each: a margin of two makes tiles exact."""
+    """Return labels that depend on two pixels around each position, so that a margin of two makes tiles exact."""
     smooth = F.avg_pool2d(image[None].double(), 5, stride=1, padding=2, count_include_pad=False)[0]
     return (smooth.sum(dim=0) > 382).to(torch.uint8)
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(36, 900))
-def test_tiles_equal_the_whole_where_the_margin_is_what_the_network_sees(
+def test_tiles_equal_the_whole_image_if_the_margin_covers_the_receptive_field(
     height: int, width: int, max_pixels: int
 ) -> None:
     image = torch.randint(0, 256, (3, height, width), generator=torch.Generator().manual_seed(height))

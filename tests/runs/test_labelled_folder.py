@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from dnlnet.runs.labelled import find_labelled
+from dnlnet.runs.labelled_folder import find_labelled
 from trees import camvid_tree
 
 
