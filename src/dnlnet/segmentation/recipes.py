@@ -6,7 +6,8 @@ process's batch. Images of ADE20K and PASCAL-Context are resized to a shorter si
 side is at most 1,040 and both sides are padded to a multiple of 8.
 
 The paper prints the learning rate as 1 - (i/n)^0.9; these recipes use the common policy (1 - i/n)^0.9. Recipes with
-`_authors` in their names follow the release where it contradicts the text. `sources.py` names every source.
+`_authors` in their names follow the release where it contradicts the text. `sources.py` gives the source
+of every value.
 """
 
 from collections.abc import Iterator, Mapping
