@@ -1,1 +1,1 @@
-"""Runs: a recipe or a model, and files in a folder."""
+"""Train, evaluate, predict and measure: one module per command."""

@@ -1,4 +1,4 @@
-"""Loss of a trained model without a term of its attention: in its scores, and in its patch features."""
+"""Effect of removing an attention term from a trained model, on its scores or its patch features."""
 
 # h x w patches, C channels
 
@@ -35,7 +35,7 @@ CHANGE, COSINE, MIOU = "relative change", "cosine", "miou"
 
 @dataclass(frozen=True)
 class AblationEffect:
-    """Measurements of a model without one term in a layer, or in all layers; None where there is no value."""
+    """Measurements without one term, in one layer or in all layers. Missing values are None."""
 
     layer: str | None
     term: Term
@@ -44,12 +44,12 @@ class AblationEffect:
 
 @dataclass(frozen=True)
 class Ablation:
-    """Measurements of a model with all terms and without some.
+    """Measurements of a model with all terms, and without each term.
 
     Args:
         images: Number of images.
         whole: Measurements with all terms.
-        effects: Measurements without a term, those of all layers first.
+        effects: Measurements without a term, starting with all layers together.
     """
 
     images: int
@@ -58,11 +58,11 @@ class Ablation:
 
     @property
     def layers(self) -> list[str | None]:
-        """Layers in order, with None for all together."""
+        """Layers in order; None stands for all layers together."""
         return list(dict.fromkeys(effect.layer for effect in self.effects))
 
     def value(self, layer: str | None, term: Term, measure: str) -> float | None:
-        """Return one of the values that were measured."""
+        """Return one measured value."""
         found = next(effect for effect in self.effects if (effect.layer, effect.term) == (layer, term))
         return found.values[measure]
 
@@ -77,16 +77,16 @@ def ablate_model(
     limit: int | None = None,
     progress: Progress = SILENT,
 ) -> Ablation:
-    """Score one of our models with all terms, and without each term in all layers and in each layer.
+    """Score a dnlnet model with all terms, then without each term, in all layers and in each layer.
 
     Args:
         model: Model file, run folder or name.
         data: Folder of its data set.
-        split: Split to score on. Default: the one that its recipe is tested on.
+        split: Split to score on. Default: the test split of the recipe.
         terms: Terms to remove.
-        layers: Blocks and other attention, by name or by number in the order in which they run. Default: all.
-        limit: Maximum number of samples. A detector's score is over all, as if nothing were found in others.
-        progress: Observer of each measurement.
+        layers: Attention layers by name, or by number in running order. Default: all.
+        limit: Maximum number of samples. For a detector, all others count as images without detections.
+        progress: Progress observer.
     """
     file = open_model(model)
     samples = open_test_data(file, None if data is None else Path(data), split)
@@ -134,16 +134,16 @@ def ablate_transformer(
 
     Args:
         model: Transformer of another library, or its name.
-        images: Images and folders of images.
-        data: Folder of a data set with a class for each pixel, for a linear classifier of patches.
-        data_set: Name of the data set. Default: the only one with such folders.
-        split: Split to score on. Default: val, or else test.
+        images: Image files and folders.
+        data: Folder of a data set with a class per pixel, used to train and score a linear classifier of patches.
+        data_set: Name of the data set. Default: recognised by its folders.
+        split: Split to score on. Default: val, or test if there is no val.
         training_split: Split that the classifier is trained on.
         weights, size: Options of `load_transformer`.
         terms: Terms to remove.
-        layers: Attention layers by name, or by number in the order in which they run. Default: all.
-        limit, training_limit: Maximum number of images to score and to train on.
-        progress: Observer, told what the user should know about the transformer.
+        layers: Attention layers by name, or by number in running order. Default: all.
+        limit, training_limit: Maximum number of images for scoring and for training.
+        progress: Progress observer; also receives notes about the transformer.
     """
     if (data is None) == (not images):
         raise ValueError(f"{model}: give images to see how far its features move, or --data DIR with labels")
@@ -193,19 +193,19 @@ def ablate_features(
     total: int | None = None,
     progress: Progress = SILENT,
 ) -> Ablation:
-    """Measure how far a transformer's patch features move without a term, and how much a classifier of them loses.
+    """Measure the change of a transformer's patch features without a term, and the loss of a classifier on them.
 
-    With features F of all terms and G without one, over the patches of an image: relative change |G - F| / |F|, and
-    the mean cosine of the angle between a patch's G and F; both are means over images.
+    F are the patch features of an image with all terms, G those without one. Measured are the relative change
+    |G - F| / |F| and the cosine between F and G, averaged over patches. Both are then averaged over images.
 
     Args:
-        model: Transformer, such as `dnlnet.libraries.transformer.load_transformer` returns.
-        images: Pixels (H, W, 3), and labels (H, W) or None.
+        model: Transformer, e.g. from `dnlnet.libraries.transformer.load_transformer`.
+        images: Pairs of pixels (H, W, 3) and labels (H, W) or None.
         probe: Linear classifier of patches, scored on every labelled pixel.
         terms: Terms to remove.
-        layers: Attention layers by name, or by number in the order in which they run. Default: all.
-        total: Number of images, if it is known, for the observer.
-        progress: Observer of the images.
+        layers: Attention layers by name, or by number in running order. Default: all.
+        total: Number of images for the progress bar, if known.
+        progress: Progress observer.
     """
     count = 0
     sums: dict[tuple[str | None, Term], dict[str, float]] = {}
@@ -252,7 +252,7 @@ def ablate_features(
 def _conditions(
     layers: Sequence[int | str] | None, names: Sequence[str], terms: Sequence[Term]
 ) -> list[tuple[str | None, Term]]:
-    """Pair each term with all layers together, then with each chosen layer, unless there is only one."""
+    """Pair each term with all layers together, then with each chosen layer if the model has several."""
     chosen = list(names) if layers is None else [names[layer_number(layer, names)] for layer in layers]
     places: list[str | None] = [None, *chosen] if len(names) > 1 else [None]
     return [(layer, term) for layer in places for term in terms]

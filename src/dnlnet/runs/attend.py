@@ -30,27 +30,27 @@ def attend(
     force: bool = False,
     progress: Progress = BARS,
 ) -> AttendResult:
-    """Show what models attend to in images or videos: the map of each query, the unary map, and both together.
+    """Show what models attend to in images or videos: the pairwise map of each query, the unary map, and their sum.
 
-    Without `out` and `page` nothing is written: the result has ``show()``, ``plot()``, ``save("maps.png")`` for the
+    Without `out` and `page`, nothing is written. The result has ``show()``, ``plot()``, ``save("maps.png")`` for the
     figure and ``save("explore.html")`` for the page, and notebooks display it.
 
     Args:
-        model: Trained model, model file, run folder, bundled model, or name on the Hugging Face hub; or
-            a transformer of another library: `timm:NAME`, `torchvision:NAME`, `transformers:NAME_OR_FOLDER`.
-        inputs: Image as `TrainedModel.predict` takes it, video, folder, or a list of these.
+        model: Loaded model, model file, run folder, bundled model, or name on the Hugging Face hub; or a transformer:
+            `timm:NAME`, `torchvision:NAME` or `transformers:NAME_OR_FOLDER`.
+        inputs: Image in any form that `TrainedModel.predict` accepts, video, folder, or a list of these.
         queries: Query points in pixels, (x, y), or (x, y, frame) in a clip. Default: points well inside regions.
-        against: Models to compare with.
-        weights: Local state dict of a transformer, or "none" for random weights. Default: its library downloads them.
-        size: Shorter side in pixels at which a transformer sees images. Default: see `load_transformer`.
-        layers: Layers of a transformer, by number or name. Default: some in figures, as many as fit in the page.
-        heads: Heads of a transformer: "mean" (the default), the number of one, or "all".
-        data: Folder of the data set that the images belong to; their labels are shown.
-        out: Folder for the results: per input a figure (PNG and PDF), the maps (.npz) and their description (.json).
-        page: HTML file that explores all images in a browser.
-        max_pixels: Larger images are downscaled.
-        force: Overwrite files in `out` that are not figures of earlier calls.
-        progress: Observer.
+        against: Other models to compare with.
+        weights: Weights file of a transformer, or "none" for random weights. Default: downloaded by its library.
+        size: Shorter side of images for a transformer, in pixels. Default: see `load_transformer`.
+        layers: Layers of a transformer, by number or name. Default: a few in figures, as many as fit in the page.
+        heads: Heads of a transformer: "mean" (default), one head number, or "all".
+        data: Folder of the images' data set, to show their labels.
+        out: Folder for the results: a figure (PNG and PDF), the maps (.npz) and their description (.json) per input.
+        page: HTML file to explore all images in a browser.
+        max_pixels: Maximum number of pixels. Larger images are downscaled.
+        force: Overwrite files in `out` that are not results of earlier calls.
+        progress: Progress observer.
     """
     models = load_to_look([model, *against], weights=weights, size=size, layers=layers, heads=heads)
     trained = next((each for each in models.values() if isinstance(each, TrainedModel)), None)

@@ -18,16 +18,16 @@ def check_data(
     *,
     progress: Progress = BARS,
 ) -> tuple[dict[str, Report], dict[str, str]]:
-    """Return a report of each split of a data set, and the reason for each missing split.
+    """Check the splits of a data set. Return a report per split, and the reason for each missing split.
 
     Args:
         name: Name of the data set.
         root: Folder of the data set, or a single annotation file if the format has one.
-        splits: Splits to check. Default: all that exist.
+        splits: Splits to check. Default: all existing splits.
         images: Image folder of a single annotation file.
-        progress: Observer of the files of each split.
+        progress: Progress observer.
     """
-    progress.say(f"opening {name} in {root}")  # long lists take a minute
+    progress.say(f"opening {name} in {root}")  # a long list takes a minute to open
     known = data_sets()
     row = find_data_set({one: row for one, (_, row) in known.items()}, name)
     kind, _ = known[name]

@@ -1,4 +1,4 @@
-"""Which recipe suits a folder of data, and what can be refused before anything is computed. No torch is needed."""
+"""Choice of a recipe for a data folder, and early checks of a training command. Does not import torch."""
 
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ _OWN = (
 
 
 def choose_recipe(root: Path) -> tuple[Recipe, str]:
-    """The small recipe that suits a folder of data, and why, in words.
+    """Return a small recipe for a data folder, and a sentence with the reason.
 
     Args:
-        root: one's own folder, or that of a known data set; see `dnlnet data list`.
+        root: Folder with your own data or a known data set (see `dnlnet data list`).
     """
     found = _recognised(root)
     if found is None:
@@ -41,7 +41,7 @@ def choose_recipe(root: Path) -> tuple[Recipe, str]:
 
 
 def require_suitable(recipe: Recipe, root: Path) -> None:
-    """An error that names a recipe that suits, if a folder looks like another data set than the recipe's."""
+    """Raise if the folder looks like another data set than the recipe's. The message names a suitable recipe."""
     row = recipe.data_sets.get(recipe.data.name)
     if row is None or not row.signs or row.has_signs(root):
         return
@@ -55,7 +55,7 @@ def require_suitable(recipe: Recipe, root: Path) -> None:
 
 
 def require_ready(recipe: Recipe, root: Path | None, out: Path) -> None:
-    """Refuse what cannot work and is quick to see: folders, packages, and a file of weights that are not there."""
+    """Raise early if folders, packages or the weights file are missing."""
     if root is not None:
         require_data_folder(root)
         require_suitable(recipe, root)
@@ -63,13 +63,13 @@ def require_ready(recipe: Recipe, root: Path | None, out: Path) -> None:
     row = recipe.data_sets.get(recipe.data.name)
     if row is not None and row.package is not None:
         require_package(*row.package)
-    weights = None if (out / RUN_FILE).exists() else recipe.model.weights  # a run that goes on has its own
+    weights = None if (out / RUN_FILE).exists() else recipe.model.weights  # a resumed run has its own weights
     if weights is not None and weights != "imagenet" and weights not in MODELS and not Path(weights).is_file():
         raise FileNotFoundError(f"{weights}: no such file of weights; give another with --weights FILE, or none")
 
 
 def require_data_folder(root: Path) -> None:
-    """Raise unless the folder of the data exists."""
+    """Raise unless the data folder exists."""
     if not root.is_dir():
         kind = "is not a folder" if root.exists() else "no such folder"
         raise FileNotFoundError(f"{root}: {kind}; give that of the data with --data DIR")
@@ -85,7 +85,7 @@ def _inside(root: Path) -> list[Path]:
 
 
 def _small_recipe(kind: type[Recipe], row: DataSet[Any], root: Path) -> Recipe:
-    """The starter's twin for this data set, if there is one, or else the starter with its data set replaced."""
+    """Return the starter recipe's counterpart for this data set, or the starter with its data set replaced."""
     starter = find_recipe(kind.starter)
     twins = (one for one in RECIPES.values() if one.model == starter.model and one.data.name == row.name)
     small = (one for one in twins if one.schedule.iterations <= _FEW_ITERATIONS and not one.schedule.then)
@@ -101,7 +101,7 @@ def _small_recipe(kind: type[Recipe], row: DataSet[Any], root: Path) -> Recipe:
 
 
 def _first(splits: list[str], *wanted: str | None) -> str | None:
-    """The split of one of these names, or else one whose name begins so."""
+    """Return the split with one of these names, or else one whose name starts with one."""
     names = [name for name in wanted if name]
     same = (name for name in names if name in splits)
     return next(same, None) or next((split for name in names for split in splits if split.startswith(name)), None)

@@ -1,4 +1,4 @@
-"""Size and cost of the networks of recipes, beside the paper's."""
+"""Size and cost of recipe networks, compared with the paper."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,8 +16,8 @@ class NetworkCost:
         size: Height and width of an image, or frames, height and width of a clip.
         parameters: Number of parameters.
         macs: Multiply-accumulates for one image or clip.
-        seconds: Time for one image or clip on this machine, if it was measured.
-        paper: The paper's `parameters`, `macs` and `latency`, None where it gives none.
+        seconds: Time for one image or clip on this machine, if measured.
+        paper: `parameters`, `macs` and `latency` in the paper; None where not given.
     """
 
     recipe: str
@@ -28,15 +28,15 @@ class NetworkCost:
     paper: dict[str, float | None]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row in JSON types."""
+        """Return the row as JSON types."""
         return asdict(self)
 
 
 def complexity(recipes: str | Sequence[str], *, latency: bool = False) -> list[NetworkCost]:
-    """Count parameters and multiply-accumulates of the networks of recipes.
+    """Count the parameters and multiply-accumulates of recipe networks.
 
     Args:
-        recipes: Names of recipes, or patterns such as "ade20k-*".
+        recipes: Recipe names, or patterns such as "ade20k-*".
         latency: Also measure the time for one image or clip on this machine.
 
     >>> complexity("scenes-tiny-dnl")[0].size

@@ -1,4 +1,4 @@
-"""Table 1 of the paper: overlaps of models' attention with the ground truth."""
+"""Table 1 of the paper: overlap of attention with the ground truth."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,14 +32,14 @@ from dnlnet.runs.look import AnyModel, is_foreign, looker
 
 @dataclass(frozen=True, repr=False)
 class Consistency(Drawable):
-    """Overlaps of models' attention with the ground truth.
+    """Overlap of attention with the ground truth, per model.
 
-    ``table()`` gives averages over images, ``plot()``, ``show()`` and ``save("overlaps.png")`` draw them as bars.
+    ``table()`` returns averages over images; ``plot()``, ``show()`` and ``save("overlaps.png")`` draw them as bars.
 
     Args:
-        models: Paths of the files, or names, by title.
+        models: Path or name of each model, by title.
         images: Names of the images, in order.
-        rows: Overlaps on each image, by model and block. The last row is a uniform map.
+        rows: Overlaps per image, by model and block. The last row belongs to a uniform map.
         width, void_edges: Definition of boundaries; see `dnlnet.lens.measure.ground_truth.boundary_map`.
     """
 
@@ -50,7 +50,7 @@ class Consistency(Drawable):
     void_edges: bool = False
 
     def table(self) -> dict[str, dict[str, Average | None]]:
-        """Return mean and standard error over images of each row's overlaps."""
+        """Return the mean and standard error of each row over the images."""
         return {name: average_overlaps(values) for name, values in self.rows.items()}
 
     def plot(self) -> Figure:
@@ -58,7 +58,7 @@ class Consistency(Drawable):
         return consistency_figure(self.table())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the table, and every image's values, in JSON types."""
+        """Return the table and the values of each image as JSON types."""
         return {
             "width": self.width,
             "void_edges": self.void_edges,
@@ -86,20 +86,19 @@ def consistency(
     limit: int | None = None,
     progress: Progress = BARS,
 ) -> Consistency:
-    """Measure how much of models' attention lies within the query's class, and how much on boundaries.
+    """Measure the share of attention within the query's class, and on boundaries.
 
     Args:
-        models: Files, run folders or names of segmentation models of one data set; or transformers of other
-            libraries, such as `timm:NAME`, with one row per layer, the mean over its heads.
+        models: Segmentation models of one data set (files, run folders or names), or transformers of other
+            libraries such as `timm:NAME`. A transformer gives one row per layer, averaged over heads.
         data: Folder of the data set.
-        data_set: Name of the data set, for transformers. Default: the only one with such folders.
-        split: Split of the data set. Default: the one that the models' recipes are tested on; for transformers, val
-            or test.
-        weights: Weights of a transformer, if it is the only model: a local file, or "none".
-        width: Pixels nearer than this to a contour are boundary.
-        void_edges: Contours between a class and unlabelled pixels count as well.
+        data_set: Name of the data set, for transformers. Default: recognised by its folders.
+        split: Split of the data set. Default: the test split of the recipe; for transformers, val or test.
+        weights: Weights of a single transformer: a local file, or "none" for random weights.
+        width: Width of boundaries in pixels, on each side of a contour.
+        void_edges: Count contours between a class and unlabelled pixels as boundaries.
         limit: Maximum number of images.
-        progress: Observer of each model's images.
+        progress: Progress observer.
     """
     given = [models] if isinstance(models, AnyModel) else list(models)
     root = None if data is None else Path(data)
@@ -125,7 +124,7 @@ def consistency(
 
 @dataclass(frozen=True)
 class _Source:
-    """A model and the labelled samples that it is to see."""
+    """Model and the labelled samples to measure it on."""
 
     title: str
     path: Path | str

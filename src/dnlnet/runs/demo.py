@@ -1,4 +1,4 @@
-"""The demo: a trained network on photographs, small ones trained on generated scenes, and what they attend to."""
+"""Demo: a trained network on two photos, and small networks trained on generated scenes, with their attention."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,20 +31,20 @@ from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.train import train
 
 STEPS = 400
-MODEL = "street"  # the model that looks at the photographs
-BOUNDARY_WIDTH = 2  # of scenes of 96 pixels; the paper's 5 are of images of 1024
+MODEL = "street"  # model for the photos
+BOUNDARY_WIDTH = 2  # pixels, for scenes of 96 pixels; the paper uses 5 for images of 1024
 
-# Share of the steps in which the learning rate rises. Trained without, DNL of seed 1 ended at 0.81 mIoU, not 0.86.
+# Share of warm-up steps. Without warm-up, DNL with seed 1 reached 0.81 mIoU instead of 0.86.
 _WARMUP = 0.3
-# Held-out scenes to be looked at; the first, with all six classes in it, also becomes a figure.
+# Held-out scenes to show. The first has all six classes and also becomes a figure.
 _PICTURED = (1, 0, 2)
 
 
 @dataclass(frozen=True)
 class Net:
-    """A trained network, and its counts on the held-out scenes before and after training.
+    """Trained network, and its confusion matrices on the held-out scenes before and after training.
 
-    `seconds` is how long the training took; None if some of it was done by an earlier call.
+    `seconds` is the duration of training, or None if training resumed an earlier call.
     """
 
     model: TrainedModel
@@ -56,7 +56,7 @@ class Net:
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo found, by variant, and the files it wrote; the last row of `overlaps` is a uniform map's."""
+    """Results of the demo by variant, and the files it wrote. The last row of `overlaps` belongs to a uniform map."""
 
     street: Path
     nets: Mapping[str, Net]
@@ -67,7 +67,7 @@ class Demo:
 
 
 class StoppedError(Exception):
-    """A signal stopped the training; its checkpoint is saved."""
+    """A signal stopped the training. Its checkpoint is saved."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(f"stopped after iteration {outcome.iteration}")
@@ -82,23 +82,24 @@ def run_demo(
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Demo:
-    """Show the model `street` on two photographs; then train networks on generated scenes, score and show them.
+    """Show the model `street` on two photos, then train small networks on generated scenes, score and show them.
 
-    The networks are those of the recipes `scenes-tiny-VARIANT`, scored on held-out scenes.
-    The learning rate rises for the first three tenths of the steps, then falls as the recipe says.
-    Every training is a run in `out/runs`, in a folder named by variant, steps and seed: one that was stopped goes on,
-    one that is finished is not trained again. Writes `street.png`, `attention.png`, `scores.json`, and the page
-    `explore.html`: first with the photographs alone, after training with the scenes as well.
+    The networks are those of the recipes `scenes-tiny-VARIANT`, with a warm-up of 30 % of the steps. They are scored
+    on held-out scenes. Each run has a folder in `out/runs`, named by variant, steps and seed. A stopped run resumes,
+    and a finished run is not repeated.
+
+    Writes `street.png`, `attention.png`, `scores.json` and the page `explore.html`, which gains the scenes after
+    training.
 
     Args:
-        out: folder for the results; made if it is not there.
-        variants: attention of each network's block, rows of `dnlnet.VARIANTS`.
-        steps: batches to train on.
-        seed: of the first weights and of the training scenes; the held-out scenes are the same for all.
-        progress: Observer of the trainings.
+        out: Folder for the results, created if missing.
+        variants: Attention variant of each network (see `dnlnet.VARIANTS`).
+        steps: Number of training steps.
+        seed: Random seed of the initial weights and the training scenes. The held-out scenes are fixed.
+        progress: Progress observer.
 
     Raises:
-        StoppedError: if a signal asked to stop; the same call goes on from there.
+        StoppedError: A signal stopped the training. The same call resumes it.
     """
     names = list(dict.fromkeys(variants))
     if not names:
@@ -113,22 +114,22 @@ def run_demo(
     runs = {name: out / "runs" / f"{name}-{steps}-{seed}" for name in names}
     street, page = out / "street.png", out / "explore.html"
     bundled = load(MODEL)
-    photographs = [_look_at_photograph(photo, bundled, progress) for photo in PHOTOS]
-    save_figure(attention_figure(photographs[0], photographs[0].interior_points()), street)
-    _write_page(page, photographs)
+    photos = [_view_photo(photo, bundled, progress) for photo in PHOTOS]
+    save_figure(attention_figure(photos[0], photos[0].interior_points()), street)
+    _write_page(page, photos)
     progress.say(f"written: {street}, {page}; now two small networks learn from nothing, and join them")
     nets = {name: _train(name, recipes[name], runs[name], seed, progress) for name in names}
     overlaps = _overlaps(nets)
-    scenes = [_look(nets, index) for index in _PICTURED]
+    scenes = [_view_scene(nets, index) for index in _PICTURED]
     demo = Demo(street, nets, overlaps, out / "attention.png", page, out / "scores.json")
     save_figure(attention_figure(scenes[0], scenes[0].interior_points()), demo.figure)
-    _write_page(page, [*photographs, *scenes], start=len(photographs))  # where there is something to compare
+    _write_page(page, [*photos, *scenes], start=len(photos))  # start where there are networks to compare
     write_json(demo.scores, {"steps": steps, "seed": seed, **_content(demo)})
     return demo
 
 
-def _look_at_photograph(photo: Path, model: TrainedModel, progress: Progress) -> AttendedImage:
-    """Return an image with the predictions and attention of the bundled model."""
+def _view_photo(photo: Path, model: TrainedModel, progress: Progress) -> AttendedImage:
+    """Return a photo with the predictions and attention of the bundled model."""
     pixels = read_pixels(photo)
     views = model.predictor.attention_views(MODEL, pixels)
     shares = model.classes.shares(views[0].prediction)
@@ -137,9 +138,9 @@ def _look_at_photograph(photo: Path, model: TrainedModel, progress: Progress) ->
     return AttendedImage(photo.name, pixels, views, classes=model.classes)
 
 
-def _write_page(page: Path, pictures: Sequence[AttendedImage], start: int = 0) -> None:
+def _write_page(page: Path, images: Sequence[AttendedImage], start: int = 0) -> None:
     with atomic_write(page) as temporary:
-        temporary.write_text(attention_page(pictures, title="What attention learnt", start=start), encoding="utf-8")
+        temporary.write_text(attention_page(images, title="What attention learnt", start=start), encoding="utf-8")
 
 
 def _train(variant: str, recipe: Recipe, run: Path, seed: int, progress: Progress) -> Net:
@@ -148,11 +149,11 @@ def _train(variant: str, recipe: Recipe, run: Path, seed: int, progress: Progres
     seconds = None if outcome.began else perf_counter() - start
     if not outcome.finished:
         raise StoppedError(outcome)
-    # Not the best: that one is chosen by the scenes that are scored here.
+    # Not the best model, which was chosen by its score on these same scenes.
     model = load(run / "last.safetensors")
     classes = model.classes
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)  # as for the run: the weights that it began with
+        torch.manual_seed(seed)  # the seed of the run gives its initial weights
         untrained = recipe.build(len(classes))
     scenes = open_test_data(model.file, None)
     task = recipe.test_task(classes, scenes)
@@ -165,7 +166,7 @@ def _train(variant: str, recipe: Recipe, run: Path, seed: int, progress: Progres
 
 
 def _overlaps(nets: Mapping[str, Net]) -> dict[str, dict[str, Average | None]]:
-    """Overlaps of each net's attention with the truth of the held-out scenes, and those of a uniform map."""
+    """Return the overlaps with the ground truth of the held-out scenes, per network and for a uniform map."""
     rows: dict[str, dict[str, Average | None]] = {}
     random = {}
     for name, net in nets.items():
@@ -175,8 +176,8 @@ def _overlaps(nets: Mapping[str, Net]) -> dict[str, dict[str, Average | None]]:
     return rows | random
 
 
-def _look(nets: Mapping[str, Net], index: int) -> AttendedImage:
-    """A held-out scene, with what each net made of it."""
+def _view_scene(nets: Mapping[str, Net], index: int) -> AttendedImage:
+    """Return a held-out scene with the predictions and attention of each network."""
     first = next(iter(nets.values())).model
     scene = open_test_data(first.file, None)[index]
     pixels = scene.image.permute(1, 2, 0).numpy()
@@ -185,7 +186,7 @@ def _look(nets: Mapping[str, Net], index: int) -> AttendedImage:
 
 
 def _content(demo: Demo) -> dict[str, Any]:
-    """What was found, for the file of scores."""
+    """Return the content of `scores.json`."""
     nets = {
         name: {
             "parameters": net.parameters,

@@ -26,21 +26,22 @@ def evaluate(
     device: str | None = None,
     progress: Progress = BARS,
 ) -> Scores | None:
-    """Score a trained model; under torchrun the processes share the samples, and all but the main one get None.
+    """Score a trained model on a data set.
 
-    The network has the form in which it predicts: batch norms folded, channels last.
+    Batch norms are folded and memory is channels-last, as in prediction. Under torchrun, the processes share the
+    samples, and only the main process returns scores; the others return None.
 
     Args:
-        model: a model file, the folder of a run, or a name on the Hugging Face hub.
-        data: folder of its data set; default: the one that its run was trained on.
-        split: other than the one its recipe is tested on.
-        whole: Feed whole images to a segmentation network, whatever the recipe says.
-        window: Side of sliding windows for a segmentation network, in pixels; their stride is two thirds.
-        scales: Scales of the images for a segmentation network, separated by commas.
+        model: Model file, run folder, or name on the Hugging Face hub.
+        data: Folder of the data set. Default: the folder that the model was trained on.
+        split: Split to score on. Default: the test split of the recipe.
+        whole: Feed whole images to a segmentation network, not sliding windows.
+        window: Side of the sliding windows of a segmentation network, in pixels. The stride is two thirds of it.
+        scales: Image scales for a segmentation network, separated by commas.
         flip: Also feed mirrored images to a segmentation network.
-        workers: processes that read data.
-        device: where it computes; default: a graphics card, if there is one.
-        progress: Observer of the samples of this process.
+        workers: Number of processes that read data.
+        device: Device. Default: a GPU if available.
+        progress: Progress observer.
     """
     file = open_model(model)
     recipe, tested = file.recipe, getattr(file.recipe, "tested", None)
@@ -61,7 +62,7 @@ def evaluate(
 
 
 def open_test_data(model: ModelFile, data: Path | None, split: str | None = None) -> Samples:
-    """The samples of a split, which must have the model's classes; default: the one its recipe is tested on."""
+    """Open a split. Default: the test split of the recipe. Raises unless it has the model's classes."""
     recipe = model.recipe
     split = recipe.data.test if split is None else split
     if split is None:

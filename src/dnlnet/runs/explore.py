@@ -1,4 +1,4 @@
-"""The `dnlnet explore` application for chosen models."""
+"""Load models for `dnlnet explore`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,12 +28,12 @@ def open_explorer(
     max_pixels: int = MAX_PIXELS,
     progress: Progress = BARS,
 ) -> Explorer:
-    """Load models for the application, which `dnlnet.lens.show.app.launch` starts.
+    """Load models for the application. `dnlnet.lens.show.app.launch` starts it.
 
     Args:
         model, against, weights, size, layers, heads: See `dnlnet.attend`.
-        max_megabytes, max_pixels: Larger files and images are refused.
-        progress: Observer.
+        max_megabytes, max_pixels: Maximum size of an uploaded file and image.
+        progress: Progress observer.
     """
     models = load_to_look([model, *against], weights=weights, size=size, layers=layers, heads=heads)
     for title, each in models.items():

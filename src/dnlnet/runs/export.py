@@ -1,4 +1,4 @@
-"""From a model file to a file that other programs read, compared with the model before it gets its name."""
+"""Export a model for other programs, and compare the exported file with the model."""
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -34,24 +34,23 @@ Format = Literal["onnx", "torch", "safetensors"]
 Part = Literal["whole", "pyramid"]
 HALF_TOLERANCE = 2e-2
 _PROGRAMS = {"onnx": (write_onnx, read_onnx), "torch": (write_program, read_program)}
-_EXTRA = 33  # further pixels of the second input that a file with free axes is tried on
+_EXTRA = 33  # extra pixels per free axis of the second test input
 
 
 class DifferenceError(Exception):
-    """A written file does not compute what the model does."""
+    """An exported file does not compute the same as the model."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and how near it is to the model.
+    """Exported file, and its differences from the model.
 
     Args:
-        path: the file.
-        takes: the input's name and axes.
-        outputs: their names.
-        differences: for each input tried, by its shape, the largest difference of each output as a share of the
-            output's largest value.
-        remark: what a user should know.
+        path: Exported file.
+        takes: Name and axes of the input.
+        outputs: Names of the outputs.
+        differences: Largest difference of each output relative to its largest value, per input shape tested.
+        remark: Note for the user.
     """
 
     path: Path
@@ -62,7 +61,7 @@ class Exported:
 
     @property
     def largest(self) -> float:
-        """The largest of all differences."""
+        """Largest of all differences."""
         return max(value for of_input in self.differences.values() for value in of_input.values())
 
 
@@ -79,20 +78,20 @@ def export(
     half: bool = False,
     tolerance: float | None = None,
 ) -> Exported:
-    """Write a model for other programs, run what was written, and compare; nothing stays that differs.
+    """Export a model, run the exported file, and compare the outputs. Raises if they differ, and writes nothing.
 
     Args:
-        model: a model file, the folder of a run, or a name on the Hugging Face hub.
-        path: of the file to write.
-        format: `onnx` for ONNX Runtime and others, `torch` for `torch.export.load`, `safetensors` for dnlnet itself.
-        size: height and width of the input; default: that of the recipe.
-        free: those of batch, height and width that may be others at run time.
-        queries: points whose attention maps are put out as well.
-        part: of a detector, the whole or its backbone with the feature pyramid.
-        attention: in onnx and torch, `blocked`, a loop over blocks of queries in memory linear in the size of the
-            picture, or `plain`, which forms the N x N map, for runtimes without loops.
-        half: keep weights in 16 bits (safetensors).
-        tolerance: the largest difference allowed, as a share of an output's largest value.
+        model: Model file, run folder, or name on the Hugging Face hub.
+        path: File to write.
+        format: `onnx` (ONNX Runtime and others), `torch` (`torch.export.load`) or `safetensors` (dnlnet).
+        size: Height and width of the input. Default: the size in the recipe.
+        free: Axes of variable length: any of batch, height and width.
+        queries: Points whose attention maps become additional outputs.
+        part: For a detector: the whole, or only its backbone and feature pyramid.
+        attention: For onnx and torch: `blocked` loops over blocks of queries, with memory linear in the image
+            size; `plain` forms the N x N map, for runtimes without loops.
+        half: Store weights in 16 bits (safetensors only).
+        tolerance: Largest allowed difference, relative to an output's largest value.
     """
     for axis in free:
         if axis not in FREE_AXES:
@@ -127,7 +126,7 @@ def export(
             compute = computed(exportable(read))
         else:
             write, run = _PROGRAMS[format]
-            # A batch of one would be taken for a batch that is always one.
+            # Tracing with a batch of one would fix the batch size to one.
             traced = example_input(reference, lengths, 2) if "batch" in free else example
             folded = portable(recipe.fold(network), attention, traced=reference.traced)
             write(exportable(folded), temporary, traced, free, _about(file))
@@ -145,7 +144,7 @@ def export(
 
 
 def example_input(exportable: Exportable, size: tuple[int, int], batch: int = 1) -> Tensor:
-    """Generated scenes as an input of this height and width, in 0..255; in a clip every frame is another scene."""
+    """Return generated scenes in 0..255 as an input of this height and width, with a different scene per frame."""
     if min(size) < SMALLEST:
         raise ValueError(f"the size must be at least {SMALLEST} x {SMALLEST} pixels, got {size[0]} x {size[1]}")
     frames = exportable.frames
@@ -162,7 +161,7 @@ def _halved(tensor: Tensor) -> Tensor:
 
 
 def _others(exportable: Exportable, example: Tensor, free: Sequence[str]) -> list[Tensor]:
-    """An input of other lengths on every free axis."""
+    """Return an input with another length on each free axis, if there are any."""
     axes = set(exportable.takes.free(free).values())
     if not axes:
         return []
@@ -175,7 +174,7 @@ def _others(exportable: Exportable, example: Tensor, free: Sequence[str]) -> lis
 def _tried(compute: Callable[[Tensor], Arrays], x: Tensor) -> Arrays:
     try:
         return compute(x)
-    except Exception as error:  # each runtime has errors of its own
+    except Exception as error:  # each runtime has its own errors
         reason = str(error).strip().splitlines()[-1]
         raise DifferenceError(f"what was written does not run on an input of {_shape(x)}: {reason}") from error
 

@@ -1,4 +1,4 @@
-"""Whether a recipe can be trained on this machine, seen before anything is written."""
+"""Check before training that a recipe fits this machine."""
 
 import torch
 
@@ -7,14 +7,15 @@ from dnlnet.engine.memory import require_memory, step_bytes
 from dnlnet.engine.optim import freeze, set_training_mode
 from dnlnet.recipes.schema import Recipe
 
-_WORKER_BYTES = 100_000_000  # of a process that reads data, at least
+_WORKER_BYTES = 100_000_000  # minimum per process that reads data
 _ADVICE = "lower schedule.batch, the size in data or model.width, or raise schedule.accumulate"
 
 
 def require_feasible(recipe: Recipe, classes: int, workers: int = 0, device: torch.device | str = "cpu") -> None:
-    """An error in a sentence if the network cannot look at what the recipe trains on, or the memory cannot hold it.
+    """Raise if the network does not accept the recipe's input size, or a training step exceeds the memory.
 
-    Counted is what a step keeps for its backward pass, of a detector without its heads; the real need is higher.
+    The estimate covers weights, gradients, momentum and the tensors kept for the backward pass, without the heads of
+    a detector. The actual need is higher.
 
     >>> from dnlnet.recipes.override import override
     >>> from dnlnet.registry import find_recipe
@@ -35,7 +36,7 @@ def require_feasible(recipe: Recipe, classes: int, workers: int = 0, device: tor
     set_training_mode(network, recipe.training.frozen_statistics)
     try:
         needed = step_bytes(recipe.measured_part(network), batch)
-    except (RuntimeError, ValueError) as error:  # what PyTorch's layers raise for an input that they cannot take
+    except (RuntimeError, ValueError) as error:  # PyTorch's layers reject the input size
         raise ValueError(f"the network cannot take {what}: {str(error).strip().splitlines()[0]}") from None
     halves = 1 if recipe.training.precision == "float32" else 2
     require_memory(needed // halves, what, _ADVICE, device)

@@ -1,4 +1,4 @@
-"""What a folder of predictions holds: of which model, and of which pictures as they were then."""
+"""Record of a folder of predictions: the model, and the state of each input when it was predicted."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -10,19 +10,18 @@ from typing import Any
 from dnlnet.data.inputs import JOB_FILE
 from dnlnet.files import atomic_write, checksum, explain_write_errors
 
-Stamp = list[Any]  # content of a picture, and sizes of its results: they tell whether both are still what they were
+Stamp = list[Any]  # hash of an input and sizes of its results, to detect changes of either
 
 
 class Job:
     """Predictions of one model, with one set of settings, into a folder.
 
-    Each process notes what it has done in a file of its own, a line for each picture; what a stopped process left of
-    a line is not counted.
+    Each process keeps its own file with a line per finished input. Incomplete lines of stopped processes are ignored.
 
     Args:
-        out: the folder.
-        settings: the model and all else that the results depend on.
-        rank: of this process.
+        out: Folder for the results.
+        settings: The model and all other settings that the results depend on.
+        rank: Rank of this process.
     """
 
     def __init__(self, out: Path, settings: Mapping[str, Any], rank: int = 0) -> None:
@@ -32,7 +31,7 @@ class Job:
         self._made = not out.exists()
 
     def claim(self, force: bool = False) -> None:
-        """Mark the folder as this job's; one that holds something else is refused unless `force`."""
+        """Mark the folder as this job's. Raises if it holds something else, unless `force`."""
         path = self._out / JOB_FILE
         if self._out.exists() and not self._out.is_dir():
             raise ValueError(f"{self._out} is a file; choose a folder for the results")
@@ -49,14 +48,14 @@ class Job:
             temporary.write_text(json.dumps(self._settings))
 
     def give_up(self) -> None:
-        """Remove the mark, and the folder if it was made for this job, where there is no result beside it."""
+        """Remove the mark if there are no results, and the folder if this job created it."""
         if [path.name for path in self._out.iterdir()] == [JOB_FILE]:
             (self._out / JOB_FILE).unlink()
             if self._made:
                 self._out.rmdir()
 
     def done_before(self) -> dict[str, Stamp]:
-        """The pictures that have results of this job, by the names of these, as they were then."""
+        """Return the stamp of each input that this job has finished, by the name of its results."""
         newest: dict[str, tuple[int, str, Stamp]] = {}
         for notes in self._out.glob(f"{Path(JOB_FILE).stem}.*.jsonl"):
             for line in notes.read_text(errors="replace").splitlines():
@@ -64,19 +63,19 @@ class Job:
                     name, time, identity, stamp = json.loads(line)
                     newest[name] = max((time, identity, stamp), newest.get(name, (0, "", [])))
                 except (ValueError, TypeError, RecursionError):
-                    continue  # cut off when the process was stopped, or damaged
-        # Results of another job have taken the place of this one's.
+                    continue  # truncated or damaged
+        # Leave out results that another job has overwritten.
         return {name: stamp for name, (_, identity, stamp) in newest.items() if identity == self._identity}
 
     def note(self, name: Path, stamp: Stamp) -> None:
-        """Note that a picture has its results."""
+        """Record that an input has its results."""
         with explain_write_errors(self._notes), self._notes.open("a") as file:
-            # On a line of its own, also behind half a line.
+            # Start a new line first: the last one may be incomplete.
             file.write("\n" + json.dumps([str(name), time_ns(), self._identity, stamp]))
 
 
 def content_of(path: Path) -> str:
-    """Return a checksum of a file's content; of a folder, of the names and contents of the files in it."""
+    """Return a checksum of a file, or of the names and contents of a folder's files."""
     if not path.is_dir():
         return checksum(path)[:16]
     listed = [(file.name, checksum(file)) for file in _files_in(path)]
@@ -84,7 +83,7 @@ def content_of(path: Path) -> str:
 
 
 def sizes_of(paths: Iterable[Path]) -> list[list[int]]:
-    """Return the size of each file; of a folder, those of the files in it."""
+    """Return the size of each file, or the sizes of a folder's files."""
     return [[file.stat().st_size for file in (_files_in(path) if path.is_dir() else [path])] for path in paths]
 
 

@@ -1,4 +1,4 @@
-"""Folders of data sets with a class for each pixel, for models without a recipe that names one."""
+"""Data set folders with a class per pixel, for models whose recipe names no data set."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,23 +8,23 @@ from dnlnet.data.catalog import DataSet, find_data_set
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.registry import pixel_data_sets
 
-_TEST_SPLITS = ("val", "validation", "test")  # by preference
+_TEST_SPLITS = ("val", "validation", "test")  # preferred first
 
 
 @dataclass(frozen=True)
 class LabelledFolder:
-    """Folder of a data set with a class for each pixel."""
+    """Folder of a data set with a class per pixel."""
 
     data_set: DataSet[LabelledImages]
     root: Path
 
     @cached_property
     def splits(self) -> dict[str, LabelledImages]:
-        """All splits that exist, opened once."""
+        """All existing splits, opened once."""
         return self.data_set.open_all(self.root)[0]
 
     def split(self, name: str | None = None) -> LabelledImages:
-        """Return a split, by default one to test on. Raises if files are missing."""
+        """Return a split. Default: a test split. Raises if files are missing."""
         if name is not None:
             return self.data_set.open(self.root, name).require_complete()
         name = next((name for name in _TEST_SPLITS if name in self.splits), list(self.splits)[-1])
@@ -32,7 +32,7 @@ class LabelledFolder:
 
 
 def find_labelled(root: Path, name: str | None) -> LabelledFolder:
-    """Return the folder as the data set with this name; by default as the only one that has such folders."""
+    """Open the folder as the named data set. Default: the only data set with this layout."""
     if name is not None:
         return LabelledFolder(find_data_set(pixel_data_sets(), name), root)
     if not root.is_dir():

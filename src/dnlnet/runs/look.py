@@ -1,4 +1,4 @@
-"""Models to look into: ours, and transformers of other libraries."""
+"""Load models to inspect: dnlnet's own, and transformers of other libraries."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ def load_to_look(
     layers: Sequence[int | str] | None = None,
     heads: HeadChoice | None = None,
 ) -> dict[str, TrainedModel | Transformer]:
-    """Load models to look into, by title and in order.
+    """Load models to inspect. Return them by title, in order.
 
     Args:
-        models: Loaded models, model files, run folders or names; or `timm:NAME`, `torchvision:NAME`,
+        models: Loaded models, model files, run folders, or names, including `timm:NAME`, `torchvision:NAME` and
             `transformers:NAME_OR_FOLDER`.
-        weights: Weights of the first model if it is a transformer of another library: a file, or "none".
-        size: Shorter side in pixels at which transformers see images.
+        weights: Weights of the first model if it is a transformer: a local file, or "none" for random weights.
+        size: Shorter side of images for transformers, in pixels.
         layers, heads: Layers and heads of transformers; see `LayerChoice`.
     """
     foreign = [is_foreign(model) for model in models]
@@ -71,12 +71,12 @@ def load_to_look(
 
 
 def is_foreign(model: AnyModel) -> bool:
-    """Return whether a model is a transformer of another library, or the name of one."""
+    """Return whether a model is a transformer of another library, or its name."""
     return isinstance(model, Transformer) or (isinstance(model, str | Path) and is_transformer_name(model))
 
 
 def predictors_of(models: Mapping[str, TrainedModel | Transformer]) -> dict[str, Any]:
-    """Return the part of each model that looks at images, or videos."""
+    """Return the predictor of each model. Raises if a video model is compared with a transformer."""
     found = {title: model if isinstance(model, Transformer) else model.predictor for title, model in models.items()}
     if any(isinstance(model, Transformer) for model in models.values()):
         for title, model in found.items():
@@ -87,11 +87,11 @@ def predictors_of(models: Mapping[str, TrainedModel | Transformer]) -> dict[str,
 
 @dataclass(frozen=True)
 class Look:
-    """Attention of a model on one image.
+    """Attention of a model over one image.
 
     Args:
         attention: Attention by layer.
-        covered: Shares of the maps' height and width that the image takes: some models pad it below and on the right.
+        covered: Share of the maps' height and width that the image covers; the rest is padding.
     """
 
     attention: Mapping[str, Terms | RecordedAttention]
@@ -101,11 +101,11 @@ class Look:
 def looker(
     title: str, model: TrainedModel | Transformer, layers: Sequence[int | str] | None = None
 ) -> Callable[[NDArray[np.uint8]], Look]:
-    """Return a function from an image (H, W, 3) to what the model attends to in it; one pass over the whole image.
+    """Return a function that runs the model on an image (H, W, 3) and returns its attention.
 
     Args:
         title: Title of the model.
-        model: Model that sees images.
+        model: Image model.
         layers: Layers of a transformer. Default: all.
     """
     if isinstance(model, Transformer):

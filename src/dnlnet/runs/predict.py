@@ -1,4 +1,4 @@
-"""Predict many images or videos into a folder. Reading and writing overlap with computing, and jobs resume."""
+"""Write predictions for many images or videos. Reading and writing overlap with computing, and jobs resume."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,12 +28,12 @@ class FileResult:
     """Result for one image or video.
 
     Args:
-        path: The image or video.
-        problem: Message with its path if it has no results.
-        skipped: True if its results already existed.
-        again: True if its results existed, but they or the image have changed since.
+        path: Image or video.
+        problem: Error message, including the path, if prediction failed.
+        skipped: True if the results already existed.
+        again: True if the results existed, but they or the input have changed since.
         summary: Summary of the results.
-        notes: Problems that did not prevent results.
+        notes: Problems that did not prevent prediction.
     """
 
     path: Path
@@ -57,19 +57,19 @@ def predict(
 ) -> list[FileResult]:
     """Write the predictions for images or videos into a folder, and return the result for each.
 
-    Inputs whose results exist and have not changed are skipped, so an interrupted job resumes. A folder with results
-    of another model is refused unless `force`, which predicts everything again. An unreadable input does not stop
-    the others. Several processes share the inputs.
+    Skips inputs whose results exist unchanged, so an interrupted job resumes. Raises if the folder holds results of
+    another model, unless `force` is set, which predicts everything again. An unreadable input does not stop the
+    others. Under torchrun, the processes share the inputs.
 
     Args:
-        model: Trained model with its backend, or anything that `dnlnet.load` takes.
-        inputs: Images, or videos for a video model, and folders of them. Results in these folders are left out.
+        model: Loaded model, or anything that `dnlnet.load` accepts.
+        inputs: Images (videos for a video model) and folders. Results inside these folders are ignored.
         out: Folder for the results.
-        submission: Name of a benchmark server's format to write, for a segmentation model.
-        max_pixels: Pixels of an image above which a segmentation model works in tiles. Default: 4 million.
-        threshold: Least confidence of a detector's objects. Default: 0.5.
+        submission: Name of a benchmark server whose format to write (segmentation models only).
+        max_pixels: Number of pixels above which a segmentation model works in tiles. Default: 4 million.
+        threshold: Minimum confidence of detected objects. Default: 0.5.
         force: Overwrite existing files.
-        progress: Observer of the inputs.
+        progress: Progress observer.
     """
     results = predict_each(
         model,
@@ -115,15 +115,15 @@ def write_predictions(
     force: bool = False,
     progress: Progress = SILENT,
 ) -> Iterator[FileResult]:
-    """Write the outputs of each input, and yield its result.
+    """Write the predictions for each input and yield its result.
 
     Args:
         outputs: Writer of predictions.
         model: Model file, which identifies the job.
-        inputs: Images or videos, and folders of them.
+        inputs: Images or videos, and folders.
         out: Folder for the results.
         force: Overwrite existing files.
-        progress: Observer of the inputs.
+        progress: Progress observer.
     """
     found = outputs.find(inputs, out)
     job = Job(out, {"model": checksum(model), **outputs.settings()}, distributed.rank())
@@ -154,7 +154,7 @@ def write_predictions(
 def _results(
     outputs: Outputs, job: Job, works: "Sequence[_Work]", before: dict[str, Stamp], progress: Progress
 ) -> Iterator[FileResult]:
-    """Predict what is not done, reading the next images and writing the last results in the meantime."""
+    """Predict the remaining inputs, while other threads read the next inputs and write the last results."""
     wanted = []
     for work in works:
         if work.is_done(before):
@@ -181,25 +181,25 @@ def _results(
 
 @dataclass(frozen=True)
 class _Work:
-    """Input, name of its results, and their files."""
+    """Input, with the name and files of its results."""
 
     name: Path
     path: Path
     targets: Targets
 
     def is_done(self, before: dict[str, Stamp]) -> bool:
-        """Return whether the results exist unchanged, for the image as it is now."""
+        """Return whether the results exist, and neither they nor the input have changed."""
         noted = before.get(str(self.name))
         try:
             return noted is not None and noted == [content_of(self.path), sizes_of(self.targets.values())]
         except OSError:
-            return False  # a result is missing, or the image, which reading reports
+            return False  # a result is missing, or the input, which reading reports
 
 
 def _read_ahead(
     wanted: Sequence[_Work], outputs: Outputs, readers: ThreadPoolExecutor
 ) -> Iterator[tuple[_Work, "Future[Any]"]]:
-    """Yield each input with its future content, and read the next few in advance."""
+    """Yield each input with a future for its content, and read the next few in advance."""
     waiting = iter(wanted)
     begun = [(work, readers.submit(_read, outputs, work.path)) for work in islice(waiting, _AHEAD)]
     while begun:
@@ -210,7 +210,7 @@ def _read_ahead(
 
 
 def _read(outputs: Outputs, path: Path) -> tuple[str | None, Any]:
-    """Return the hash of an input, and its pixels."""
+    """Return the hash and the pixels of an input."""
     content = None
     with suppress(OSError):  # reading the pixels reports it
         content = content_of(path)
@@ -235,7 +235,7 @@ def _predicted(outputs: Outputs, work: _Work, reading: "Future[Any]", progress: 
 
 
 def _written(job: Job, work: _Work, content: str | None, result: FileResult, writing: "Future[None]") -> FileResult:
-    """Wait until the results are written, and record them."""
+    """Wait until the results are written and record them."""
     try:
         writing.result()
         sizes = sizes_of(work.targets.values())

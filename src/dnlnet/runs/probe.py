@@ -1,6 +1,6 @@
-"""Linear classifier of patches on a frozen transformer's features."""
+"""Linear classifier of patches, trained on the features of a frozen transformer."""
 
-# n patches, C channels, K classes, h x w patches of an image of H x W pixels
+# n patches, C channels, K classes; h x w patches, H x W pixels of an image
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _STEPS, _DECAY = 100, 1e-4
 
 
 class PatchModel(Protocol):
-    """A network that sees images in patches, such as a `Transformer`."""
+    """Network with patch features, such as a `Transformer`."""
 
     @property
     def network(self) -> nn.Module:
@@ -52,13 +52,13 @@ class LinearProbe:
         return (features - self.mean) / self.std @ self.weight.T + self.bias
 
     def predict(self, features: Tensor, size: tuple[int, int]) -> Tensor:
-        """Return the class (H, W) of each pixel: patch logits (h, w, K) are resized to the size of the image."""
+        """Return the class (H, W) of each pixel, after resizing patch logits (h, w, K) to the image size."""
         logits = self.logits(features).permute(2, 0, 1)[None]
         return F.interpolate(logits, size=size, mode="bilinear", align_corners=False)[0].argmax(dim=0)
 
 
 def fit_probe(features: Tensor, labels: Tensor, classes: int) -> LinearProbe:
-    """Fit the classifier to features (n, C) and labels (n,) by L-BFGS from zero; every run gives the same.
+    """Fit the classifier to features (n, C) and labels (n,) by L-BFGS from zero. The result is deterministic.
 
     The loss is the mean cross-entropy plus 1e-4 times the squared norm of W; features are standardised.
 
@@ -103,7 +103,7 @@ def patch_labels(labels: Labels, size: tuple[int, int]) -> NDArray[np.int64]:
 def train_probe(
     model: PatchModel, images: LabelledImages, limit: int | None = None, progress: Progress = SILENT
 ) -> LinearProbe:
-    """Fit the classifier of a model's patches to labelled images, at most `limit` of them."""
+    """Fit the classifier to the patches of labelled images, at most `limit` of them."""
     patches, features, labels = PatchFeatures(model), [], []
     with progress.track("features to learn from", min(len(images), limit or len(images))) as seen:
         for pixels, truth in images_of(images, limit):
@@ -118,7 +118,7 @@ def train_probe(
 
 
 class PatchFeatures:
-    """Patch features of images. Their place in the network is found once per image size."""
+    """Patch features of images. Finds their module once per image size."""
 
     def __init__(self, model: PatchModel) -> None:
         self.model = model

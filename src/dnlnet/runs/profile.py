@@ -1,4 +1,4 @@
-"""Profiles of models' attention over images, and over labelled images of a data set."""
+"""Profile a model's attention over images or a labelled data set."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -40,15 +40,15 @@ Reader = Callable[[], tuple[Pixels, Labels | None]]
 class ModelProfile(Drawable):
     """Profile of a model's attention over images.
 
-    ``table()`` gives averages over images, ``plot()``, ``show()`` and ``save("profile.png")`` draw heat maps of
+    ``table()`` returns averages over images; ``plot()``, ``show()`` and ``save("profile.png")`` draw heat maps of
     layers and heads.
 
     Args:
         title: Title of the model.
-        profile: Profile over all images that could be read, without heads if there was none.
-        data: Name of the data set and split that the labels come from, if there are any.
+        profile: Profile over all readable images. Has no heads if there are none.
+        data: Name of the data set and split of the labels, if any.
         images: Names of the images, in order.
-        problems: Images that could not be used, each with its path.
+        problems: Unusable images, with their paths.
     """
 
     title: str
@@ -59,7 +59,7 @@ class ModelProfile(Drawable):
 
     @property
     def count(self) -> int:
-        """Number of images that were found."""
+        """Number of images found."""
         return len(self.images) + len(self.problems)
 
     @property
@@ -69,19 +69,19 @@ class ModelProfile(Drawable):
         return f"{count} {'image' if count == 1 else 'images'}{f' of {self.data}' if self.data else ''}"
 
     def layers(self) -> list[HeadProfile]:
-        """Return the mean over the heads of each layer, on every image."""
+        """Return the mean over the heads of each layer, per image."""
         return self.profile.layers()
 
     def table(self, heads: Literal["mean", "all"] = "mean") -> list[dict[str, Any]]:
-        """Return one row per layer, or per head: layer, head, and the average over images of every statistic."""
+        """Return one row per layer or per head: layer, head, and each statistic averaged over images."""
         return self.profile.table(heads)
 
     def plot(self) -> Figure:
-        """Draw every statistic of every head as heat maps."""
+        """Draw each statistic as a heat map over layers and heads."""
         return profile_figure(self.profile, f"{self.title}, mean over {self.over}")
 
     def to_json(self) -> dict[str, Any]:
-        """Return averages of each layer and head, and every image's values, in JSON types."""
+        """Return averages per layer and head, and the values of each image, as JSON types."""
         return {"model": self.title, "data": self.data, "images": self.images} | self.profile.to_json()
 
     def __repr__(self) -> str:
@@ -90,7 +90,7 @@ class ModelProfile(Drawable):
 
 @dataclass(frozen=True)
 class _Images:
-    """Images to be read, with labels of `classes` classes if there are any."""
+    """Images to read, with labels of `classes` classes if there are any."""
 
     items: Sequence[tuple[str, Reader]]
     classes: int | None = None
@@ -117,19 +117,19 @@ def profile(
     """Profile a model's attention over images, or over the labelled images of a data set.
 
     Args:
-        model: Loaded model, model file, run folder or name; or `timm:NAME`, `torchvision:NAME`,
+        model: Loaded model, model file, run folder, or name, including `timm:NAME`, `torchvision:NAME` and
             `transformers:NAME_OR_FOLDER`.
-        images: Image as `TrainedModel.predict` takes it, a folder, or a list of both; with `data`, files of the data
-            set. Default: all images of a split.
-        data: Folder of a data set with a class for each pixel.
-        data_set: Name of the data set. Default: that of the model's recipe, or the only one with such folders.
-        split: Split of the data set. Default: the one that the model's recipe is tested on, or else val or test.
-        weights, size, layers: Options of a transformer of another library; see `dnlnet.load_transformer`.
-        head: Number of one head of every layer. Default: all heads.
-        width: Pixels nearer than this to a contour are boundary.
-        void_edges: Contours between a class and unlabelled pixels count as well.
+        images: Image in any form that `TrainedModel.predict` accepts, folder, or a list of these. With `data`: files
+            of the data set. Default: all images of the split.
+        data: Folder of a data set with a class per pixel.
+        data_set: Name of the data set. Default: that of the recipe, or recognised by its folders.
+        split: Split of the data set. Default: the test split of the recipe; for transformers, val or test.
+        weights, size, layers: Transformer options; see `dnlnet.load_transformer`.
+        head: Profile only the head with this number in each layer. Default: all heads.
+        width: Width of boundaries in pixels, on each side of a contour.
+        void_edges: Count contours between a class and unlabelled pixels as boundaries.
         limit: Maximum number of images.
-        progress: Observer of the images, told what the user should know about them.
+        progress: Progress observer; also receives notes about the images.
     """
     parts = several_images(images)
     given = [images] if parts is None else parts
@@ -178,7 +178,7 @@ def _open(
     split: str | None,
     progress: Progress,
 ) -> _Images:
-    """Return the images to look at, with their labels if there is a data set."""
+    """Return the images to profile, with their labels if there is a data set."""
     folder, items = None, list[tuple[str, Reader]]()
     if data is not None:
         recipe = model.file.recipe if isinstance(model, TrainedModel) else None

@@ -1,4 +1,4 @@
-"""The report of a training run: its curves, its scores, and what it was."""
+"""Report of a training run: curves, scores and recipe."""
 
 import math
 from collections import Counter
@@ -22,7 +22,7 @@ SMOOTHING = 0.95
 
 
 def write_report(folder: Path) -> Path:
-    """Write `report.md` and its pictures from the log of a run, and return its path."""
+    """Write `report.md` and its figures from the log of a run. Return the path of the report."""
     events = list(read_log(folder))
     steps = _alike([event for event in events if event["event"] == "train" and "skipped" not in event])
     evaluations = _alike([event for event in events if event["event"] == "evaluation"])
@@ -45,7 +45,7 @@ def write_report(folder: Path) -> Path:
 
 
 def _shareable(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run was, as a run.yaml of any version says it, without the folders of this machine."""
+    """Return the description of a run without local folders. Accepts the run.yaml of any version."""
     recipe = {key: value for key, value in run["recipe"].items() if key not in ("paper", "measured")}
     if isinstance(model := recipe.get("model"), dict) and isinstance(weights := model.get("weights"), str):
         recipe["model"] = model | {"weights": without_folders(weights)}
@@ -53,7 +53,7 @@ def _shareable(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _alike(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The events that have what most of them have; a line of the log may have been damaged and be JSON still.
+    """Keep the events with the most common keys. A damaged log line can still be valid JSON.
 
     >>> _alike([{"lr": 1}, {"lr": 2}, {"mr": 3}])
     [{'lr': 1}, {'lr': 2}]
@@ -63,7 +63,7 @@ def _alike(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def loss_figure(steps: Sequence[Mapping[str, Any]]) -> Figure:
-    """Every loss over the iterations, faint as it was and bold smoothed, with the learning rate below."""
+    """Plot each loss over the iterations, raw (faint) and smoothed (bold), with the learning rate below."""
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
     iterations = [step["iteration"] for step in steps]
@@ -83,7 +83,7 @@ def loss_figure(steps: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def score_figure(evaluations: Sequence[Mapping[str, Any]]) -> Figure:
-    """Every score over the iterations, from 0 to a little above the highest; the legend has the last values.
+    """Plot each score over the iterations. The legend shows the last values.
 
     >>> float(score_figure([{"iteration": 400, "miou": 0.5}]).axes[0].get_xlim()[0])
     0.0
@@ -108,7 +108,7 @@ def score_figure(evaluations: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def smoothed(values: Sequence[float], keep: float = SMOOTHING) -> list[float]:
-    """An exponential average that starts at the first values' own mean rather than at zero.
+    """Return the exponential moving average, with bias correction.
 
     >>> smoothed([2.0, 2.0, 2.0])
     [2.0, 2.0, 2.0]
@@ -121,7 +121,7 @@ def smoothed(values: Sequence[float], keep: float = SMOOTHING) -> list[float]:
 
 
 def _score_names(evaluation: Mapping[str, Any]) -> list[str]:
-    """The scores among what an evaluation found; one that is not known, as without labels, is None."""
+    """Return the names of the scores of an evaluation. A score is None if nothing is labelled."""
     return [name for name, value in evaluation.items() if value is None or isinstance(value, float)]
 
 

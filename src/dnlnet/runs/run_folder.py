@@ -1,4 +1,4 @@
-"""The folder of a run: what it may be, and what its run.yaml says. Nothing here needs torch."""
+"""Run folders and their run.yaml. Does not import torch."""
 
 from pathlib import Path
 from typing import Any
@@ -8,11 +8,11 @@ from dnlnet.engine.ownership import LOCK_FILE
 from dnlnet.locks import is_leftover
 
 RUN_FILE = "run.yaml"
-CACHE = "cache"  # folder of a run's features
+CACHE = "cache"  # folder for features of a frozen backbone
 
 
 def require_run_folder(out: Path) -> None:
-    """A folder that is not there, empty, or that of a run, be it one that ended before it began."""
+    """Raise unless the folder is missing, empty or a run folder, even of a run that failed before its first step."""
     if not out.exists() or (out / RUN_FILE).exists():
         return
     if not out.is_dir() or any(
@@ -22,7 +22,7 @@ def require_run_folder(out: Path) -> None:
 
 
 def read_run(path: Path) -> dict[str, Any]:
-    """What a run.yaml says."""
+    """Return the content of a run.yaml."""
     try:
         description = parse_yaml(path.read_text())
     except ValueError as error:
@@ -33,7 +33,7 @@ def read_run(path: Path) -> dict[str, Any]:
 
 
 def remembered_data(model: Path) -> Path | None:
-    """The folder of the data that the run of a model file was trained on; None if its run.yaml names none."""
+    """Return the data folder that a model was trained on, or None if its run.yaml names none."""
     path = model.parent / RUN_FILE
     folder = read_run(path).get("folder") if path.is_file() else None
     if not isinstance(folder, str):

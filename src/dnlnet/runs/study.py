@@ -1,4 +1,4 @@
-"""Studies: every recipe with every seed, each a run of its own, with their results side by side."""
+"""Studies: train each recipe with each seed, and collect the results."""
 
 import json
 import multiprocessing
@@ -31,7 +31,7 @@ from dnlnet.runs.run_folder import CACHE, RUN_FILE, read_run
 from dnlnet.runs.train import train
 from dnlnet.signals import StopSignal, exit_on_stop_signals, handle_stop_signals
 
-RESULTS = "results"  # one file per finished run
+RESULTS = "results"  # folder with one file per finished run
 RUNS = "runs"
 
 
@@ -49,7 +49,7 @@ class Job:
 
     @property
     def settings(self) -> str:
-        """Hash of its settings; it does not change when recipes get a new setting."""
+        """Hash of its settings. New settings with default values do not change it."""
         text = shareable(self.recipe).model_dump_json(exclude={"paper", "measured"}, exclude_defaults=True)
         return sha256(text.encode()).hexdigest()[:16]
 
@@ -70,10 +70,10 @@ def plan(recipes: Sequence[Recipe], seeds: int, settings: Sequence[str] = (), *,
     """Return the runs of a study, seed by seed, so that a stopped study has complete seeds.
 
     Args:
-        recipes: recipes to train.
-        seeds: number of seeds.
-        settings: settings that replace those of every recipe.
-        first_seed: first seed.
+        recipes: Recipes to train.
+        seeds: Number of seeds.
+        settings: Overrides for all recipes.
+        first_seed: First seed.
 
     >>> from dnlnet.registry import match_recipes
     >>> [job.name for job in plan(match_recipes("scenes-tiny-dnl_*"), 2)]
@@ -87,14 +87,14 @@ def plan(recipes: Sequence[Recipe], seeds: int, settings: Sequence[str] = (), *,
 
 @dataclass(frozen=True)
 class Study:
-    """A folder with the runs of a study and a result for each.
+    """Folder with the runs of a study and their results.
 
     Args:
-        out: folder of the study.
-        data: folder of the data set.
-        cache: folder of features; default: inside `out`.
-        width: width of boundaries in pixels, for the overlaps of attention.
-        void_edges: count contours between a class and unlabelled pixels as boundaries.
+        out: Folder of the study.
+        data: Folder of the data set.
+        cache: Folder for features of frozen backbones. Default: inside `out`.
+        width: Width of boundaries in pixels, for the overlaps of attention.
+        void_edges: Count contours between a class and unlabelled pixels as boundaries.
     """
 
     out: Path
@@ -104,14 +104,12 @@ class Study:
     void_edges: bool = False
 
     def run(self, jobs: Sequence[Job], *, processes: int | None = None, progress: Progress = SILENT) -> list[str]:
-        """Run the jobs without a result and return the problems.
-
-        A stopped run resumes.
+        """Run the jobs that have no result yet, resuming stopped ones. Return the problems.
 
         Args:
-            jobs: jobs from `plan`.
-            processes: number of simultaneous runs; default: one per core.
-            progress: observer.
+            jobs: Jobs from `plan`.
+            processes: Number of simultaneous runs. Default: one per core.
+            progress: Progress observer.
         """
         if self.data is not None:
             require_data_folder(self.data)
@@ -138,7 +136,7 @@ class Study:
                     runs.advance(note=f"{job.recipe.name}, seed {job.seed}: {outcome}")
             except StopSignal:
                 for process in multiprocessing.active_children():
-                    process.terminate()  # its run saves itself; the pool waits for that
+                    process.terminate()  # the run saves a checkpoint; the pool waits for it
                 raise
         return problems
 
@@ -161,11 +159,11 @@ class Study:
         return self.out / RUNS / job.name
 
     def result_file(self, job: Job) -> Path:
-        """Return the file of a run's result."""
+        """Return the result file of a run."""
         return self.out / RESULTS / f"{job.name}.json"
 
     def _is_done(self, job: Job) -> bool:
-        """Return whether the run has a result with these boundaries. Raises if its settings were different."""
+        """Return whether the run has a result for these boundaries. Raises if its settings were different."""
         path = self.result_file(job)
         if not path.is_file():
             return False
@@ -183,15 +181,15 @@ class Study:
 
 
 class StudyStoppedError(Exception):
-    """A signal stopped a run, which is saved; no other run starts."""
+    """A signal stopped the study. The running job is saved and no other starts."""
 
 
-_stopped = False  # a signal has asked this process to end
+_stopped = False  # set when a signal asks this process to end
 _busy = Lock()  # held while a job runs
 
 
 def _begin(parent: int) -> None:
-    """Prepare a process: one thread, signals noted between jobs, and its end with that of its parent."""
+    """Set up a worker: one thread, signals noted between jobs, and exit when the parent dies."""
     torch.set_num_threads(1)
     handle_stop_signals(_note_stop)
     Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
@@ -203,16 +201,16 @@ def _note_stop(*_: object) -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """End this process when its parent has died, which neither training nor waiting for a job would notice."""
+    """End this process when its parent dies, which training and waiting would not notice."""
     while os.getppid() == parent:
         sleep(1)
-    os.kill(os.getpid(), signal.SIGTERM)  # a running job saves itself first
+    os.kill(os.getpid(), signal.SIGTERM)  # a running job saves a checkpoint first
     with _busy:
         os._exit(1)
 
 
 def run_job(job: Job, study: Study) -> None:
-    """Train and measure one run, and write its result."""
+    """Train and measure one run and write its result."""
     with _busy:
         try:
             with exit_on_stop_signals():
@@ -232,7 +230,7 @@ def _run_job(job: Job, study: Study) -> None:
     if not outcome.finished:
         _note_stop()
         raise StudyStoppedError(f"stopped after iteration {outcome.iteration}; the same command resumes it")
-    # The time of a resumed run is unknown; that of a finished one is in its result.
+    # The duration of a resumed run is unknown; that of a finished run is in its result.
     earlier = json.loads(path.read_text())["seconds"] if path.is_file() else None
     seconds = perf_counter() - start if new else earlier
     result = {"recipe": job.recipe.name, "variant": job.recipe.model.variant, "seed": job.seed, "seconds": seconds}
@@ -241,7 +239,7 @@ def _run_job(job: Job, study: Study) -> None:
 
 
 def measure_run(folder: Path, data: Path | None, width: int, void_edges: bool = False) -> dict[str, Any]:
-    """Return a finished run's scores, the overlaps of its attention, and its gates."""
+    """Return the scores, attention overlaps and gates of a finished run."""
     path = folder / "last.safetensors"
     file = read_model_file(path)
     evaluations = [event for event in read_log(folder) if event["event"] == "evaluation"]
@@ -255,7 +253,7 @@ def measure_run(folder: Path, data: Path | None, width: int, void_edges: bool = 
         try:
             found = consistency([path], data, width=width, void_edges=void_edges, progress=SILENT).table()
         except ValueError:
-            return content  # the task has no labels for each pixel
+            return content  # the task has no class per pixel
         means = {name: {key: value and value.mean for key, value in row.items()} for name, row in found.items()}
         content |= {"random": means.pop(RANDOM), "overlaps": means}
     return content
@@ -266,7 +264,7 @@ def _scores_of(event: Mapping[str, Any]) -> dict[str, float]:
 
 
 def read_results(study: Path) -> list[dict[str, Any]]:
-    """Return the results of all finished runs by recipe and seed, from a study's folder or its study.json."""
+    """Return the results of all finished runs, sorted by recipe and seed, from a study folder or study.json."""
     if study.is_file():
         results = json.loads(study.read_text())["runs"]
     else:

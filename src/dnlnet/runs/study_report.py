@@ -1,4 +1,4 @@
-"""A study and its report: table, figure and page."""
+"""Run a study and write its report: table, figure and page."""
 
 import shlex
 from base64 import b64encode
@@ -22,7 +22,7 @@ from dnlnet.runs.study_summary import OVERLAPS, PAPER_OVERLAPS, STUDY_METHODS, R
 
 
 def table_of(rows: Sequence[RecipeSummary], score: str, reference: str = "nl") -> list[dict[str, str]]:
-    """Return the rows as text; the paper's overlaps have columns of their own."""
+    """Format the rows as text. The paper's overlaps have separate columns."""
 
     def text(value: object, form: str = "") -> str:
         return "-" if value is None else format(value, form)
@@ -52,11 +52,11 @@ class StudyReport:
     """Results of a study.
 
     Args:
-        score: name of the score.
-        summaries: one summary per recipe.
-        table: the summaries as text.
-        files: the written files: study.md, study.json, study.png and study.html.
-        problems: messages of failed runs.
+        score: Name of the score.
+        summaries: One summary per recipe.
+        table: Summaries as text.
+        files: Written files: study.md, study.json, study.png and study.html.
+        problems: Messages of failed runs.
     """
 
     score: str
@@ -81,21 +81,21 @@ def study(
     against: str = "nl",
     progress: Progress = BARS,
 ) -> StudyReport:
-    """Train every recipe with every seed, and compare the results. An existing study resumes.
+    """Train each recipe with each seed and compare the results. Resumes an existing study.
 
     Args:
-        recipes: names of recipes, or patterns with ``*``.
-        out: folder of the study.
-        data: folder of the data set.
-        seeds: number of seeds per recipe.
-        first_seed: first seed.
-        settings: settings that replace those of every recipe.
-        cache: folder for features of frozen backbones; default: inside `out`.
-        processes: number of simultaneous runs; default: one per core.
-        width: width of boundaries in pixels, for the overlaps of attention.
-        void_edges: count contours between a class and unlabelled pixels as boundaries.
-        against: variant that the others are compared with.
-        progress: observer.
+        recipes: Names of recipes, or patterns with ``*``.
+        out: Folder of the study.
+        data: Folder of the data set.
+        seeds: Number of seeds per recipe.
+        first_seed: First seed.
+        settings: Overrides for all recipes.
+        cache: Folder for features of frozen backbones. Default: inside `out`.
+        processes: Number of simultaneous runs. Default: one per core.
+        width: Width of boundaries in pixels, for the overlaps of attention.
+        void_edges: Count contours between a class and unlabelled pixels as boundaries.
+        against: Reference variant of the comparisons.
+        progress: Progress observer.
     """
     matched = [recipe for pattern in recipes for recipe in match_recipes(pattern)]
     jobs = plan(matched, seeds, settings, first_seed=first_seed)
@@ -107,7 +107,7 @@ def study(
 
 
 def command_of(recipes: Sequence[str], seeds: int, settings: Sequence[str], width: int, void_edges: bool) -> str:
-    """Return the command of a study, without the folders of files in settings."""
+    """Return the command line of a study. File settings keep only the file name."""
     edges = " --void-edges" if void_edges else ""
     changed = ""
     for setting in settings:
@@ -117,7 +117,7 @@ def command_of(recipes: Sequence[str], seeds: int, settings: Sequence[str], widt
 
 
 def report_study(out: Path, jobs: Sequence[Job], command: str, reference: str = "nl") -> StudyReport:
-    """Summarise the results of these recipes, and write study.md, study.json, study.png and study.html."""
+    """Summarise the results of the jobs and write study.md, study.json, study.png and study.html."""
     names = {job.recipe.name for job in jobs}
     results = [result for result in read_results(out) if result["recipe"] in names]
     if not results:
@@ -161,7 +161,7 @@ def _markdown(table: Sequence[Mapping[str, str]], notes: Sequence[str]) -> str:
 
 
 def study_figure(rows: Sequence[RecipeSummary], score: str, random: Mapping[str, float | None] | None) -> Figure:
-    """Draw the score and the three overlaps of each recipe; a line marks a uniform map."""
+    """Plot the score and the three overlaps of each recipe. A line marks a uniform map."""
     figure = Figure(figsize=(11, 0.9 + 0.32 * len(rows)), layout="constrained")
     panels = figure.subplots(1, 4, sharey=True)
     places = list(range(len(rows)))[::-1]
@@ -181,7 +181,7 @@ def study_figure(rows: Sequence[RecipeSummary], score: str, random: Mapping[str,
             capsize=3,
             color="#2b6cb0",
         )
-        for place, mean in known:  # seeds may form two groups with a mean between them
+        for place, mean in known:  # show each seed: they may form two groups, with the mean between
             axes.plot(mean.values, [place - 0.22] * len(mean.values), "o", markersize=3, color="#dd6b20", alpha=0.8)
         if line is not None:
             axes.axvline(line, color="0.5", linestyle="--", linewidth=1)

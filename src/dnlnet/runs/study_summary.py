@@ -9,9 +9,9 @@ from typing import Any
 from dnlnet.recipes.methods import METHODS
 
 OVERLAPS = ("pair_within", "pair_boundary", "unary_boundary")
-# The global context block is only in the paper's comparison of detection.
+# The paper compares the global context block for detection only.
 STUDY_METHODS: Mapping[str | None, str] = {**METHODS, "gc": "GC"}
-# Table 1 and Table 2 of the paper, in the order of OVERLAPS: Cityscapes, ResNet-101. Never ours.
+# Tables 1 and 2 of the paper (Cityscapes, ResNet-101), in the order of OVERLAPS. Not our results.
 PAPER_OVERLAPS: Mapping[str, tuple[float | None, float | None, float | None]] = {
     "random": (0.259, 0.132, 0.135),
     "nl_pairwise": (0.635, 0.141, None),
@@ -25,7 +25,7 @@ PAPER_OVERLAPS: Mapping[str, tuple[float | None, float | None, float | None]] = 
 
 @dataclass(frozen=True)
 class SeedMean:
-    """Mean and standard deviation over seeds; a single seed has no deviation."""
+    """Mean and std over seeds. The std of a single seed is None."""
 
     mean: float
     std: float | None
@@ -33,7 +33,7 @@ class SeedMean:
 
     @classmethod
     def of(cls, values: Sequence[float | None]) -> "SeedMean | None":
-        """Average the known values; None if there are none.
+        """Average the known values. Return None if there are none.
 
         >>> SeedMean.of([0.5, None, 0.7])
         SeedMean(mean=0.6, std=0.1414...)
@@ -49,7 +49,7 @@ class SeedMean:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Mean difference of pairs with its 95 % confidence interval; a single pair has no interval."""
+    """Mean of paired differences with its 95 % confidence interval, which needs at least two pairs."""
 
     mean: float
     low: float | None
@@ -58,7 +58,7 @@ class PairedDifference:
 
     @classmethod
     def of(cls, ours: Mapping[int, float], theirs: Mapping[int, float]) -> "PairedDifference | None":
-        """Pair values by seed; None without a common seed.
+        """Pair values by seed. Return None without a common seed.
 
         >>> PairedDifference.of({0: 0.66, 1: 0.65, 2: 0.67}, {0: 0.65, 1: 0.65, 2: 0.65})
         PairedDifference(mean=0.01..., low=-0.0148..., high=0.0348..., pairs=3)
@@ -79,7 +79,7 @@ class PairedDifference:
 
 
 def student_quantile(freedom: int) -> float:
-    """Return the 97.5 % quantile of Student's t distribution with these degrees of freedom.
+    """Return the 97.5 % quantile of Student's t distribution.
 
     >>> round(student_quantile(16), 3)
     2.12
@@ -109,11 +109,11 @@ class RecipeSummary:
 
 
 def summarise(results: Sequence[Mapping[str, Any]], reference: str = "nl") -> tuple[str, list[RecipeSummary]]:
-    """Return the name of the score and a summary of each recipe, in the paper's order of variants.
+    """Return the name of the score, and a summary per recipe in the paper's order of variants.
 
     Args:
-        results: results from `read_results`.
-        reference: variant that the others are compared with.
+        results: Results from `read_results`.
+        reference: Reference variant of the comparisons.
     """
     by_recipe: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:
@@ -150,5 +150,5 @@ def _by_seed(runs: Sequence[Mapping[str, Any]], score: str) -> dict[int, float]:
 
 
 def _overlap(run: Mapping[str, Any], key: str) -> float | None:
-    """Return an overlap of the run's first block; None for a network without blocks."""
+    """Return an overlap of the first block, or None for a network without blocks."""
     return next(iter(run["overlaps"].values()))[key] if run["overlaps"] else None

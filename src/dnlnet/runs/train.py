@@ -1,4 +1,4 @@
-"""Train a recipe into a folder: refuse early what cannot work, go on where a run of the same recipe stopped."""
+"""Train a recipe into a run folder. Checks for problems early and resumes stopped runs."""
 
 import json
 import platform
@@ -45,19 +45,19 @@ def train(
     device: str | None = None,
     progress: Progress = BARS,
 ) -> Outcome:
-    """Train, evaluate and keep the models of a recipe.
+    """Train and evaluate a recipe, and save its models.
 
     Args:
-        recipe: what to train, by its name or itself; None chooses a small one that suits the folder of the data.
-        data: folder of its data set; generated scenes need none.
-        out: folder of the run; one that holds a run of the same recipe and seed is continued.
-        seed: of everything random.
-        workers: processes that read data, for each process that trains.
-        unpacked: folder to keep decoded pictures in.
-        cache: folder for features of a frozen backbone, which several runs may share; default: in the run's own.
-        skip_nonfinite: iterations that may be left out because their loss is not finite.
-        device: where it computes, such as `cpu`; default: a graphics card, if there is one.
-        progress: Observer of the run.
+        recipe: Recipe or its name. None chooses a small recipe that suits the data folder.
+        data: Folder of the data set. Not needed for generated scenes.
+        out: Run folder. An existing run of the same recipe and seed resumes.
+        seed: Random seed.
+        workers: Number of data-loading processes per training process.
+        unpacked: Folder for decoded images.
+        cache: Folder for features of a frozen backbone, which runs can share. Default: inside the run folder.
+        skip_nonfinite: Maximum number of iterations to skip because their loss is not finite.
+        device: Device, such as `cpu`. Default: a GPU if available.
+        progress: Progress observer.
     """
     out, root = Path(out), None if data is None else Path(data)
     if recipe is None:
@@ -100,7 +100,7 @@ def train_ready(
         distributed.in_main(lambda: require_run_folder(out))
         stack.enter_context(lock_run_folder(out, watch))
         count = recipe.class_count
-        if count is not None:  # before the data are opened, which may take long
+        if count is not None:  # before opening the data, which can take long
             require_feasible(recipe, count, workers, place)
         context = RunContext(root, seed, place, _cache_folder(recipe, out, cache), unpacked, watch)
         splits = [recipe.data.train, *(phase.train for phase in recipe.schedule.then)]
@@ -138,7 +138,7 @@ def train_ready(
 
 
 def _require_same_classes(recipe: Recipe, training: Sequence[Samples], validation: Samples | None) -> None:
-    """An error if the splits that a recipe trains on and is scored on have other classes than the first."""
+    """Raise unless all training and validation splits have the same classes."""
     first, *others = [*training, *([] if validation is None else [validation])]
     for other in others:
         if tuple(other.classes.names) != tuple(first.classes.names):
@@ -155,7 +155,7 @@ def _few(samples: Samples) -> str:
 def _fingerprints(
     root: Path | None, training: Sequence[Samples], validation: Samples | None
 ) -> dict[str, Any] | None:
-    """Of all that a run reads; generated data has none."""
+    """Return the fingerprint of each split that a run reads, or None for generated data."""
     if root is None:
         return None
     named = {"train" if number == 1 else f"train {number}": some for number, some in enumerate(training, start=1)}
@@ -180,7 +180,7 @@ def _description(recipe: Recipe, seed: int, root: Path | None, data: dict[str, A
 
 
 def _cache_folder(recipe: Recipe, out: Path, given: Path | str | None) -> Path | None:
-    """Where the features of a run are kept, if they are."""
+    """Return the folder for cached features, or None if the recipe does not cache them."""
     if not recipe.training.cache:
         if given is not None:
             raise ValueError(f"--cache is for recipes with training.cache=true, which {recipe.name} does not have")
@@ -189,7 +189,7 @@ def _cache_folder(recipe: Recipe, out: Path, given: Path | str | None) -> Path |
 
 
 def _require_same_run(out: Path, description: Mapping[str, Any], report: Callable[[str], None]) -> None:
-    """See that the run in the folder, if there is one that got anywhere, is of the same recipe, seed and data."""
+    """Raise if the folder holds a started run of another recipe, seed or data set."""
     if not (out / RUN_FILE).exists() or not _got_anywhere(out):
         return
     before = read_run(out / RUN_FILE)
@@ -210,12 +210,12 @@ def _require_same_run(out: Path, description: Mapping[str, Any], report: Callabl
 
 
 def _noted_labels(data: Any) -> bool:
-    """Return whether a run noted the labels of its data, which older versions did not."""
+    """Return whether a run recorded its labels, which older versions did not."""
     return isinstance(data, dict) and all(isinstance(part, dict) and "labels" in part for part in data.values())
 
 
 def _completed(recipe: Any) -> Any:
-    """A stored recipe with the defaults of settings that are newer than it; as it is, if it cannot be read."""
+    """Add defaults for newer settings to a stored recipe. An unreadable recipe is returned unchanged."""
     try:
         return parse_recipe(json.dumps(recipe)).stored()
     except (ValueError, TypeError):
@@ -223,12 +223,12 @@ def _completed(recipe: Any) -> Any:
 
 
 def _got_anywhere(out: Path) -> bool:
-    """Whether a run left a checkpoint or a model; if it did not, a corrected command may have its folder."""
+    """Return whether the folder holds a checkpoint or a model. A folder without either may be reused."""
     return any(out.glob(f"{CHECKPOINTS}/*.json")) or any(out.glob("*.safetensors"))
 
 
 def _create_or_verify_run(out: Path, description: Mapping[str, Any]) -> None:
-    """Write `run.yaml`, now that nothing more can be refused; of a run that goes on, only the data may move."""
+    """Write `run.yaml` after all checks. For a resumed run, only the path of the data can change."""
     if (out / RUN_FILE).exists() and _got_anywhere(out):
         before = read_run(out / RUN_FILE)
         if before.get("folder") == description["folder"]:
@@ -241,7 +241,7 @@ def _create_or_verify_run(out: Path, description: Mapping[str, Any]) -> None:
 
 
 def _difference(before: Any, now: Any, where: str) -> str | None:
-    """The first value that differs, in words."""
+    """Describe the first value that differs, or return None."""
     if isinstance(before, dict) and isinstance(now, dict):
         changes = (_difference(before.get(key), now.get(key), f"{where}.{key}") for key in {**before, **now})
         return next((change for change in changes if change is not None), None)
@@ -249,9 +249,9 @@ def _difference(before: Any, now: Any, where: str) -> str | None:
 
 
 def _require_space(out: Path, model: nn.Module, recipe: Recipe) -> None:
-    """Raise unless there is room for all checkpoints, one more while it is written, and three models.
+    """Raise unless the disk has room for all checkpoints, one more while it is written, and three models.
 
-    A checkpoint holds weights, moments and perhaps an average. Those that the run has already will be replaced.
+    A checkpoint holds weights, optimiser moments and possibly an average. Existing files of the run will be replaced.
     """
     weights = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
     checkpoint = 2 + MOMENTS[recipe.optim.kind]
@@ -265,7 +265,7 @@ def _require_space(out: Path, model: nn.Module, recipe: Recipe) -> None:
 
 
 def _commit() -> str | None:
-    """The commit of the package's own repository, if it runs from one."""
+    """Return the commit of the package's repository, or None if installed."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

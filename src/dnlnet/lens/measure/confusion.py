@@ -1,4 +1,4 @@
-"""Intersection over union of each class, and its mean, from one count of (label, prediction) pairs."""
+"""Confusion matrix of pixels, with IoU per class and mean IoU."""
 
 # K classes
 
@@ -10,11 +10,11 @@ from torch import Tensor
 
 
 class ConfusionMatrix:
-    """Pixels of label k that were predicted as class l, counted over any number of images.
+    """Number of pixels with label k predicted as class l, over any number of images.
 
     Args:
-        classes: number of classes; labels and predictions are 0..classes - 1.
-        ignore: label of the pixels that do not count.
+        classes: Number of classes. Labels and predictions are 0..classes - 1.
+        ignore: Label of pixels that do not count.
 
     >>> matrix = ConfusionMatrix(classes=2)
     >>> matrix.update(prediction=torch.tensor([0, 1, 1, 1]), labels=torch.tensor([0, 0, 1, 255]))
@@ -44,7 +44,7 @@ class ConfusionMatrix:
         self.counts += pairs.view(self.classes, self.classes).to(self.counts.device)
 
     def merge(self, gather: Callable[[Tensor], list[Tensor]]) -> None:
-        """Take in what other processes counted; `gather` gives the list of every process's counts.
+        """Add the counts of other processes; `gather` returns those of every process.
 
         >>> matrix = ConfusionMatrix(2)
         >>> matrix.update(torch.tensor([1]), torch.tensor([1]))
@@ -56,19 +56,19 @@ class ConfusionMatrix:
 
     @property
     def count(self) -> int:
-        """How many pixels were counted; without one there is no score."""
+        """Number of counted pixels. Without any, there is no score."""
         return int(self.counts.sum())
 
     def scores(self) -> dict[str, float]:
-        """Mean IoU and pixel accuracy; nan if no pixel was counted."""
+        """Return mean IoU and pixel accuracy; nan if no pixel was counted."""
         return {"miou": self.miou(), "accuracy": self.accuracy()}
 
     def known_scores(self) -> dict[str, float | None]:
-        """`scores` with None for nan, which JSON does not have."""
+        """Return the scores with None for nan, which JSON does not have."""
         return {name: None if math.isnan(value) else value for name, value in self.scores().items()}
 
     def accuracy(self) -> float:
-        """The share of counted pixels whose class is right; nan if there are none."""
+        """Return the share of counted pixels with the right class; nan if there are none."""
         return float(self.counts.diagonal().sum() / self.counts.sum())
 
     def iou(self) -> Tensor:
@@ -78,11 +78,11 @@ class ConfusionMatrix:
         return both / either
 
     def known_iou(self) -> list[float | None]:
-        """`iou` as plain numbers, None for a class in neither: JSON has no nan."""
+        """Return the IoU of each class as numbers, with None for nan, which JSON does not have."""
         return [None if math.isnan(iou) else iou for iou in self.iou().tolist()]
 
     def miou(self) -> float:
-        """The mean of `iou` over the classes that occur in labels or predictions."""
+        """Return the mean IoU over the classes that occur in labels or predictions."""
         return float(self.iou().nanmean())
 
     def _check(self, indices: Tensor, kind: str, exception: str) -> None:
