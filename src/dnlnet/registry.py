@@ -24,7 +24,7 @@ RECIPES: dict[str, Recipe] = {}
 
 
 def register_task(recipes: Iterable[Recipe]) -> None:
-    """Register a task with its recipes, which are of one subclass of `Recipe`, and with its data sets."""
+    """Register a task with its data sets and recipes. All recipes belong to one subclass of `Recipe`."""
     rows = list(recipes)
     kind = type(rows[0])
     task: str = kind.model_fields["task"].default
@@ -57,12 +57,12 @@ def register_backbone(name: str, row: BackboneRow) -> None:
 
 
 def data_sets() -> dict[str, tuple[type[Recipe], DataSet[Any]]]:
-    """Return every data set by name, with the kind of recipe that reads it."""
+    """Return every data set by name, with the recipe class that reads it."""
     return {name: (kind, row) for kind in TASKS.values() for name, row in kind.data_sets.items()}
 
 
 def pixel_data_sets() -> dict[str, DataSet[Any]]:
-    """Return the data sets with a class for each pixel by name."""
+    """Return by name the data sets that label every pixel."""
     return {name: row for name, (kind, row) in data_sets().items() if hasattr(kind, "label_finder")}
 
 
@@ -78,7 +78,7 @@ def find_recipe(name: str) -> Recipe:
 
 
 def match_recipes(pattern: str) -> list[Recipe]:
-    """Return the recipes whose names match a pattern with ``*``, or the recipe of this name.
+    """Return the recipes whose names match a pattern with ``*``. Raises if there are none.
 
     >>> [recipe.name for recipe in match_recipes("ade20k-r101-*")]
     ['ade20k-r101-nl', 'ade20k-r101-dnl']
@@ -97,7 +97,7 @@ def list_recipes(pattern: str = "*") -> list[str]:
 
 
 def parse_recipe(text: str) -> Recipe:
-    """Return the recipe that a model file stores as JSON.
+    """Parse a recipe that a model file stores as JSON.
 
     >>> recipe = find_recipe("camvid-mbv2-dnl")
     >>> parse_recipe(recipe.model_dump_json()) == recipe
@@ -110,7 +110,7 @@ def parse_recipe(text: str) -> Recipe:
 
 
 def recipe_kind(stored: Mapping[str, Any]) -> type[Recipe]:
-    """Return the kind of a stored recipe; files of the first versions, all of segmentation, name no task."""
+    """Return the class of a stored recipe. The first versions stored no task; their recipes are for segmentation."""
     task = stored.get("task", "segmentation")
     if not isinstance(task, str) or task not in TASKS:
         raise ValueError(f"task: expected one of {', '.join(TASKS)}, got {shown(task)}")
@@ -118,12 +118,12 @@ def recipe_kind(stored: Mapping[str, Any]) -> type[Recipe]:
 
 
 def create_model(recipe: str | Recipe, classes: int | None = None, *, pretrained: bool = False) -> "nn.Module":
-    """Build the network of a recipe, to train or use in your own code.
+    """Build the network of a recipe, to use or train it in your own code.
 
     Args:
         recipe: Recipe or its name.
-        classes: Number of classes. Default: that of the recipe's data set, if it is fixed.
-        pretrained: Load the pretrained weights that the recipe names.
+        classes: Number of classes. Default: the number of the recipe's data set, if it is fixed.
+        pretrained: Load the pretrained weights named by the recipe.
 
     >>> import torch
     >>> create_model("scenes-tiny-dnl")(torch.rand(1, 3, 32, 32)).logits.shape
@@ -137,7 +137,7 @@ def create_model(recipe: str | Recipe, classes: int | None = None, *, pretrained
 
 
 def network_of(recipe: Recipe) -> tuple[Callable[[], "nn.Module"], tuple[int, ...]]:
-    """Return a function that builds a recipe's network without weights, and the lengths of an input to measure with.
+    """Return a function that builds a recipe's network without pretrained weights, and the input lengths to measure.
 
     >>> network_of(find_recipe("kinetics-r50-dnl"))[1]
     (8, 256, 256)
@@ -148,7 +148,7 @@ def network_of(recipe: Recipe) -> tuple[Callable[[], "nn.Module"], tuple[int, ..
 
 
 def accepted_options(task: str, function: Callable[..., object] | None, **options: Any) -> dict[str, Any]:
-    """Return the options that are not None. Raises unless the task's function, if any, takes them as keywords.
+    """Return the options that are not None. Raises unless the task's function takes them as keywords.
 
     >>> accepted_options("segmentation", find_recipe("scenes-tiny-dnl").tested, window=None, flip=True)
     {'flip': True}
@@ -160,7 +160,7 @@ def accepted_options(task: str, function: Callable[..., object] | None, **option
 
 
 def require_score_files(recipe: Recipe, kinds: Iterable[str]) -> None:
-    """Raise unless the scores of the recipe's task can be written to all these kinds of files."""
+    """Raise unless the task of the recipe can write scores to all these kinds of files."""
     _require_known(recipe.task, recipe.score_files, kinds)
 
 

@@ -1,1 +1,1 @@
-"""Trained models as files: written, read, loaded, shared."""
+"""Files of trained models: writing, reading, loading and sharing."""

@@ -15,11 +15,11 @@ PAPER = "https://arxiv.org/abs/2006.06668"
 
 
 def model_card(model: ModelFile, name: str = "you/model") -> ModelCard:
-    """Return the card of a model: its recipe, measured scores, and for a bundled model licence and origin.
+    """Return the card of a model: its recipe and scores, and the licence and origin of a bundled model.
 
     Args:
         model: Model file.
-        name: Name to load it by.
+        name: Name of the model on the hub.
     """
     recipe = model.recipe
     pipeline = recipe.card.pipeline
@@ -46,7 +46,7 @@ def model_card(model: ModelFile, name: str = "you/model") -> ModelCard:
 
 
 def card_text(model: ModelFile, name: str) -> str:
-    """The card in Markdown, without the header that the hub reads."""
+    """Return the card in Markdown, without the metadata header for the hub."""
     recipe, bundled = shareable(model.recipe), MODELS.get(name)
     block = f"a `{recipe.model.variant}` block" if recipe.model.variant else "no attention block (the baseline)"
     layers = in_markdown(recipe.model.layers)

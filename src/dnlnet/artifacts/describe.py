@@ -12,7 +12,7 @@ from dnlnet.backbones.pickles import find_excess
 from dnlnet.data.parsing import parse_json
 from dnlnet.errors import load_extra
 
-# torch._export.serde.schema.ScalarType
+# Values of torch._export.serde.schema.ScalarType.
 _TYPES = {
     1: "uint8",
     2: "int8",
@@ -48,7 +48,7 @@ def describe_program(path: Path) -> dict[str, Any]:
                 if name.startswith("extra/")
             }
         inputs = _inputs(program)
-    # Raised for damaged, encrypted or otherwise packed archives, and for JSON of another structure.
+    # Raised for damaged, encrypted or unsupported archives, and for JSON of another structure.
     except (
         BadZipFile,
         zlib.error,
@@ -65,7 +65,7 @@ def describe_program(path: Path) -> dict[str, Any]:
 
 
 def _inputs(program: Any) -> list[list[str]]:
-    """Return type and lengths of the input tensors of a program."""
+    """Return the type and lengths of each input tensor of a program."""
     module = program["graph_module"]
     specs = [spec["user_input"]["arg"] for spec in module["signature"]["input_specs"] if "user_input" in spec]
     tensors = [module["graph"]["tensor_values"][arg["as_tensor"]["name"]] for arg in specs if "as_tensor" in arg]
@@ -84,7 +84,7 @@ def _length(size: Mapping[str, Any]) -> str:
 def describe_onnx(path: Path) -> dict[str, Any]:
     """Describe the inputs and outputs of an ONNX file and its model.
 
-    External files with weights are not opened.
+    Does not open external files of weights.
     """
     onnx = load_extra("onnx", "onnx")
     damaged = load_extra("google.protobuf.message", "onnx").DecodeError
@@ -127,5 +127,5 @@ def _about(path: Path, texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _line(error: Exception) -> str:
-    """Return the beginning of an error message, in one line."""
+    """Return the beginning of an error message on one line."""
     return " ".join(str(error).split())[:160] or type(error).__name__

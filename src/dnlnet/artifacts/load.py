@@ -82,11 +82,11 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
 
     @property
     def classes(self) -> Classes:
-        """Classes of its outputs."""
+        """Classes of the outputs."""
         return self.file.classes
 
     def predict(self, source: Any, **options: Any) -> Any:
-        """Predict an image or a video, as does calling the model.
+        """Predict an image or a video. Calling the model does the same.
 
         Results have ``show()``, ``save(path)`` and ``plot()``, and notebooks display them.
 
@@ -160,7 +160,7 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         if before.get("recipe") == now["recipe"]:
             with atomic_write(save_directory / HUB_FILE) as temporary:
                 copyfile(self.file.path, temporary)
-        else:  # written by an earlier version, which may name folders of the machine or scores of another model
+        else:  # files of earlier versions may contain local folders or scores of another model
             write_model_file(save_directory / HUB_FILE, load_file(self.file.path), self.file)
         with atomic_write(save_directory / "config.json") as temporary:
             config = {"recipe": shareable(self.file.recipe).stored(), "names": list(self.file.classes.names)}
@@ -182,8 +182,8 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
 def load(model: str | Path | ModelFile, backend: str = "torch") -> TrainedModel:
     """Load a trained model, ready for ``model(image)``.
 
-    Batch norms are folded into the convolutions and memory is channels-last: the same function up to rounding, in the
-    form that is fastest without compiling (`dnlnet bench predict`).
+    Batch norms are folded into the convolutions, and memory is channels-last. The network computes the same function
+    up to rounding, in the fastest form that needs no compiling (`dnlnet bench predict`).
 
     Args:
         model: Model file, run folder, or name of a bundled model (`dnlnet models`) or of one on the Hugging Face hub.
@@ -211,7 +211,7 @@ def load_together(models: Sequence[str | Path | ModelFile | TrainedModel]) -> di
 
 
 def read_together(models: Sequence[str | Path | ModelFile | TrainedModel]) -> dict[str, ModelFile]:
-    """Read model files to compare, by title: the name, with the file if names are equal.
+    """Read model files to compare, by title: the name of the model, followed by the file if names are equal.
 
     Raises unless all have the same task and classes.
     """

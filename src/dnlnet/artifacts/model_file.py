@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 HUB_FILE = "model.safetensors"
-_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # owner/model, which may contain dots
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # owner/model; the model's name may contain dots
 _FILE_SUFFIXES = (".safetensors", ".pth", ".pt", ".pt2", ".onnx", ".ckpt")
-TensorKind = tuple[tuple[int, ...], str]  # shape, and type as safetensors names it
+TensorKind = tuple[tuple[int, ...], str]  # shape, and name of the type in safetensors
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class ModelFile:
     classes: Classes
     iteration: int
     scores: dict[str, float] | None
-    converted: str | None = None  # code base and file that it was converted from
+    converted: str | None = None  # code base and file of a converted model
     by_class: dict[str, float | None] | None = None  # None for a class absent from the data
 
     @property
     def title(self) -> str:
-        """Name of the bundled model, or else of the recipe.
+        """Name of the bundled model, or of the recipe if it is not bundled.
 
         >>> read_model_file(find_model("street")).title
         'street'
@@ -53,11 +53,11 @@ class ModelFile:
 
 
 class _Texts(BaseModel):
-    """Metadata of a model file, except for the recipe."""
+    """Metadata of a model file, without the recipe."""
 
     classes: Classes
     iteration: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 0
-    # null: a score without a value, such as the average precision of sizes that do not occur
+    # None is a score without a value, such as the average precision of sizes that do not occur.
     scores: dict[str, Annotated[float, Field(strict=True)] | None] | None = None
     by_class: dict[str, Annotated[float, Field(strict=True)] | None] | None = None
 
@@ -96,7 +96,7 @@ def find_model(model: str, **options: Any) -> Path:
 
 
 def open_model(model: "str | Path | ModelFile") -> ModelFile:
-    """Return the description of a model, given as a file, a run folder or a name, or already opened."""
+    """Return the description of a model, given as a file, run folder or name; return an opened one unchanged."""
     return model if isinstance(model, ModelFile) else read_model_file(find_model(str(model)))
 
 
@@ -124,7 +124,7 @@ def read_header(path: Path) -> tuple[dict[str, str], dict[str, TensorKind]]:
 
 
 def require_readable(path: Path) -> None:
-    """Raise with the path and the reason if the file is not readable."""
+    """Raise an error with the path and the reason if the file is not readable."""
     try:
         path.open("rb").close()
     except OSError as error:
@@ -171,7 +171,7 @@ def file_metadata(recipe: Recipe, classes: Classes) -> dict[str, str]:
 
 
 def shareable(recipe: Recipe) -> Recipe:
-    """Return the recipe without the folders of this machine in the path of its initial weights."""
+    """Return the recipe without local folders in the path of its initial weights."""
     weights = recipe.model.weights
     if weights is None:
         return recipe
@@ -180,7 +180,7 @@ def shareable(recipe: Recipe) -> Recipe:
 
 
 def without_folders(path: str) -> str:
-    """Return the file name of a path in the style of any operating system.
+    """Return the file name of a path of any operating system.
 
     >>> without_folders("/home/me/a.pth"), without_folders("C:\\\\me\\\\a.pth"), without_folders("imagenet")
     ('a.pth', 'a.pth', 'imagenet')

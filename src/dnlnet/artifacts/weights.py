@@ -1,4 +1,4 @@
-"""Weights of model files, checked against the network of their recipe."""
+"""Loading of the weights of model files, checked against the network of their recipe."""
 
 import warnings
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ _FLOATS = ("F16", "BF16", "F32", "F64")  # names in safetensors
 
 
 def load_network(model: ModelFile) -> nn.Module:
-    """Load the network of a model file as it was trained.
+    """Load the network of a model file in the form that was trained.
 
-    Raises if the tensors are not those of the network, and warns about values that are not finite.
+    Raises if the tensors do not match the network, and warns about values that are not finite.
     """
     problem = weights_problem(model)
     if problem is not None:
@@ -37,15 +37,16 @@ def load_network(model: ModelFile) -> nn.Module:
 def load_for_inference(model: ModelFile) -> nn.Module:
     """Load the network of a model file in evaluation mode, with folded batch norms and channels-last memory.
 
-    It is the same function up to rounding, in the form that is fastest without compiling (`dnlnet bench predict`).
+    The network computes the same function up to rounding, in the fastest form that needs no compiling (`dnlnet bench
+    predict`).
     """
     return convert_to_channels_last(model.recipe.fold(load_network(model).eval()))
 
 
 def weights_problem(model: ModelFile) -> str | None:
-    """Return why the tensors of a model file are not those of its recipe's network, or None.
+    """Return a description of the mismatch between a model file's tensors and its recipe's network, or None.
 
-    Only the header of the file is read, and the network takes no memory.
+    Reads only the header of the file, and builds the network without allocating memory.
     """
     try:
         with torch.device("meta"):

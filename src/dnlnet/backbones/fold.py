@@ -1,4 +1,4 @@
-"""Fold batch norms into the preceding convolutions: the same function with fewer passes over memory."""
+"""Folding of batch norms into the preceding convolutions: the same function with fewer passes over memory."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -13,14 +13,14 @@ _CONVOLUTIONS, _NORMS = (nn.Conv2d, nn.Conv3d), (nn.BatchNorm2d, nn.BatchNorm3d)
 
 @torch.no_grad()
 def fold_batch_norms(network: nn.Module, example: Tensor) -> nn.Module:
-    """A copy of the network for inference, with batch norms folded into the convolutions they directly follow.
+    """Return a copy of the network for inference, with batch norms folded into the convolutions they directly follow.
 
-    The pairs are found by running the example. The copy is run on it too; an error is raised if folding changes the
-    result.
+    Runs the example through the network to find the pairs, and through the copy to check it. Raises ValueError if
+    folding changes the result.
 
     Args:
-        network: in evaluation mode.
-        example: an input, (1, 3, H, W) or (1, 3, T, H, W), which may be small.
+        network: Network in evaluation mode.
+        example: Example input, (1, 3, H, W) or (1, 3, T, H, W). A small one suffices.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
     >>> [type(module).__name__ for module in fold_batch_norms(net, torch.rand(1, 3, 8, 8))]
@@ -34,7 +34,7 @@ def fold_batch_norms(network: nn.Module, example: Tensor) -> nn.Module:
         assert isinstance(before, _CONVOLUTIONS)
         assert isinstance(after, _NORMS)
         folded.set_submodule(convolution, fuse_conv_bn_eval(before, after))
-        # timm's batch norms have their activation inside.
+        # timm's batch norms contain their activation.
         inside = [module for name, module in after.named_children() if name in ("drop", "act")]
         folded.set_submodule(norm, nn.Sequential(*inside) if inside else nn.Identity())
     expected, result = (first_tensor(net(example)) for net in (network, folded))
@@ -45,9 +45,9 @@ def fold_batch_norms(network: nn.Module, example: Tensor) -> nn.Module:
 
 
 def _find_pairs(network: nn.Module, example: Tensor) -> list[tuple[str, str]]:
-    """Names of each convolution and of the one batch norm that takes its output."""
+    """Return the names of each convolution and the single batch norm that takes its output."""
     made_by: dict[int, str] = {}
-    kept: list[Tensor] = []  # while a tensor lives, no other has its address
+    kept: list[Tensor] = []  # keeps the outputs alive, so that their ids stay unique
     pairs: list[tuple[str, str]] = []
 
     def record_output(name: str) -> Any:
@@ -85,7 +85,7 @@ def _find_pairs(network: nn.Module, example: Tensor) -> list[tuple[str, str]]:
 
 
 def first_tensor(output: Any) -> Tensor:
-    """A network's output, or the first tensor of a mapping or sequence.
+    """Return a network's output, or its first tensor if it is a mapping or sequence.
 
     >>> first_tensor((torch.tensor(1.0), None)), first_tensor({"0": torch.tensor(2.0)})
     (tensor(1.), tensor(2.))

@@ -1,4 +1,4 @@
-"""Weights from the Hugging Face hub where it can be reached; at once an error, or what is cached, where it cannot."""
+"""Access to the Hugging Face hub that falls back to its cache without a long wait."""
 
 import socket
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ from urllib.request import getproxies
 from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError
 
-_PATIENCE = 5  # seconds to answer
+_PATIENCE = 5  # seconds to wait for a connection
 
 
 @contextmanager
 def hub_or_cache() -> Iterator[None]:
-    """Use the cache alone while the hub cannot be reached: its library would try for a minute before it says so."""
+    """Use only the cache if the hub cannot be reached; its library would retry for a minute before failing."""
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = before or not _answers(constants.ENDPOINT)
     try:
@@ -25,7 +25,7 @@ def hub_or_cache() -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """Why something could not be fetched, in few words.
+    """Return a short reason for a failed download.
 
     >>> reason(LocalEntryNotFoundError("An error happened while trying to ...")), reason(OSError())
     ('the hub cannot be reached, and its cache has no copy', 'OSError')
@@ -36,7 +36,7 @@ def reason(error: Exception) -> str:
 
 
 def _answers(address: str) -> bool:
-    """Whether a connection can be opened; behind a proxy that is for the proxy to say.
+    """Return whether a connection can be opened. Behind a proxy, assume that it can.
 
     >>> _answers("http://127.0.0.1:9") or bool(getproxies())
     False

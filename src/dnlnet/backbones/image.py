@@ -1,4 +1,4 @@
-"""Image backbones, a thin layer over timm: one class, one table row per network."""
+"""Image backbones: a thin layer over timm with one class, and one table row per network."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,21 +17,22 @@ from dnlnet.errors import unknown
 
 
 class Backbone(nn.Module):
-    """Four feature maps of an image, from fine to coarse.
+    """Network that returns four feature maps of an image, from fine to coarse.
 
     Args:
-        name: a row of `BACKBONES`.
-        output_stride: stride of the last map, in image pixels. Below 32, the last stages are dilated instead of
-            strided. None is the row's default, 8 where there is a choice.
-        stride_in_1x1: put the stride of a bottleneck in its first 1 x 1 convolution, not in the 3 x 3 one, as weights
-            converted from Caffe require.
-        dilations: of the 3 x 3 convolutions in the bottlenecks of each of the four stages; the last number repeats
-            for the remaining blocks. None follows the output stride: ((1,), (1,), (1, 2), (2, 4)) for 8.
-        ceil_pool: round up in the stem's max-pool, as Caffe and the authors' code do: images whose sides are a
-            multiple of 4 get maps with one more row and column; for sides of 769 pixels nothing changes.
-        pixels: what the weights expect, if not ImageNet's normalisation with red first. Images are still passed
-            normalised as for ImageNet, like those of every other backbone.
-        pretrained: load timm's ImageNet weights from its cache or the network. For a local file, use `load_weights`.
+        name: Name of a row of `BACKBONES`, or of a timm network.
+        output_stride: Stride of the last map, in image pixels. Below 32, the last stages are dilated instead of
+            strided. Default: the first stride of the row, which is 8 for networks with several.
+        stride_in_1x1: Put the stride of a bottleneck in its first 1 x 1 convolution instead of the 3 x 3 one. Weights
+            converted from Caffe need this.
+        dilations: Dilations of the 3 x 3 convolutions in the bottlenecks of each of the four stages. The last number
+            of a stage repeats for its remaining blocks. Default: set by the output stride, such as
+            ((1,), (1,), (1, 2), (2, 4)) for 8.
+        ceil_pool: Round up in the stem's max-pool, like Caffe and the authors' code. Maps gain a row and a column if
+            the sides of the image are multiples of 4; nothing changes for sides of 769 pixels.
+        pixels: Normalisation that the weights expect. The backbone converts to it: its input is normalised as for
+            ImageNet, like that of every other backbone.
+        pretrained: Load timm's ImageNet weights from its cache or the network. For a local file, use `load_weights`.
 
     >>> backbone = Backbone("resnet18", output_stride=16)
     >>> backbone.channels, backbone.strides
@@ -66,7 +67,7 @@ class Backbone(nn.Module):
         if dilations is not None and not row.bottlenecks:
             raise ValueError(f"{name} has no bottleneck blocks, so dilations have nothing to act on")
         self.name, self.parallel = name, row.parallel
-        # Scale and shift of each colour, from ImageNet's normalisation to that of the weights.
+        # Scale and shift of each colour convert ImageNet's normalisation to that of the weights.
         self.blue_first = pixels.blue_first
         old_mean, old, new_mean, new = torch.tensor([MEAN, DEVIATION, pixels.mean, pixels.deviation]).view(4, 3, 1, 1)
         change = None if pixels == IMAGENET else torch.stack([old / new, (old_mean - new_mean) / new])
@@ -85,7 +86,7 @@ class Backbone(nn.Module):
             self.body.maxpool.ceil_mode = True
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Feature maps of (B, 3, H, W) images, with `channels` and `strides`."""
+        """Return the feature maps of (B, 3, H, W) images, with `channels` and `strides`."""
         if self.renormalise is not None:
             scale, shift = self.renormalise
             images = images * scale + shift
@@ -93,8 +94,8 @@ class Backbone(nn.Module):
         if not self.parallel:
             features: list[Tensor] = self.body(images)
             return features
-        # Branches are added up, so every stride must divide the size. The convolutions see zeros outside the image
-        # in any case.
+        # The branches are summed, so every stride must divide the size. Padding with zeros is harmless, because the
+        # convolutions see zeros outside the image anyway.
         height, width = images.shape[-2:]
         padded = F.pad(images, (0, -width % self.strides[-1], 0, -height % self.strides[-1]))
         return [
@@ -110,7 +111,7 @@ class Backbone(nn.Module):
 
 
 def find_backbone(name: str) -> BackboneRow:
-    """The row of a backbone; a network of timm that has none is taken as it comes, with its last four maps.
+    """Return the row of a backbone. A timm network without one gets a default row with its last four maps.
 
     >>> find_backbone("convnext_atto").maps
     (-4, -3, -2, -1)
@@ -141,7 +142,7 @@ def _create(name: str, pretrained: bool, maps: tuple[int, ...], options: Mapping
 
 
 def _move_strides(body: nn.Module) -> None:
-    """Swap the strides of the first two convolutions of each residual block that has one."""
+    """Swap the strides of the first two convolutions of each bottleneck."""
     for module in body.modules():
         first, second = getattr(module, "conv1", None), getattr(module, "conv2", None)
         if isinstance(first, nn.Conv2d) and isinstance(second, nn.Conv2d) and hasattr(module, "conv3"):
@@ -149,7 +150,7 @@ def _move_strides(body: nn.Module) -> None:
 
 
 def _dilate(body: nn.Module, dilations: Sequence[Sequence[int]]) -> None:
-    """Set the dilations of the bottlenecks' 3 x 3 convolutions; map sizes stay the same."""
+    """Set the dilations of the bottlenecks' 3 x 3 convolutions without changing the sizes of the maps."""
     if len(dilations) != 4 or not all(stage and min(stage) >= 1 for stage in dilations):
         raise ValueError(f"expected four stages of at least one dilation of at least 1, got {dilations}")
     for number, stage in enumerate(dilations, start=1):

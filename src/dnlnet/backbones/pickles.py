@@ -1,7 +1,7 @@
-"""Look through files of PyTorch before they are read: the names in them, and how much work they ask for.
+"""Inspection of PyTorch files before they are read: the names in them, and the work of reading them.
 
-A file of a few kilobytes can unpack to gigabytes, or describe values that take for ever to build. `torch.save` writes
-no such files, so they are refused. Nothing in a file is run.
+A file of a few kilobytes can unpack to gigabytes, or describe values that take forever to build. `torch.save` writes
+no such files, so they are refused. Nothing in a file is executed.
 """
 
 import pickletools
@@ -15,10 +15,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO
 
-_ZIP = b"PK\x03\x04"  # start of a file of PyTorch 1.6 and later
-_OLD_PICKLES = 5  # of an older file: two versions, the machine, what was saved, and the keys of the data that follow
-_MOST_VALUES = 10_000_000  # that a pickle builds; a checkpoint has some ten thousand
-_DEEPEST = 1000  # tuple inside a tuple; Python does not survive the hash of one that is a hundred times as deep
+_ZIP = b"PK\x03\x04"  # first bytes of a file written by PyTorch 1.6 or later
+_OLD_PICKLES = 5  # in an older file: two versions, the machine, the saved object, and the keys of the data
+_MOST_VALUES = 10_000_000  # in a pickle; a checkpoint has about ten thousand
+_DEEPEST = 1000  # nesting of tuples; hashing a tuple nested a hundred times deeper crashes Python
 
 # Errors raised for damaged zip files and pickles.
 _BROKEN = (
@@ -28,14 +28,14 @@ _BROKEN = (
 
 
 class _RefusedError(Exception):
-    """The reason why a file is not read."""
+    """Error for a file that must not be read, with the reason."""
 
 
 def find_names(path: Path) -> set[str]:
-    """Return the classes and functions that a file's pickles name.
+    """Return the names of the classes and functions in a file's pickles.
 
-    Raises ValueError if reading the file would take far more time or memory than its size. A damaged file is left to
-    PyTorch, which says what is wrong, unless its archive cannot be read.
+    Raises ValueError if the archive cannot be read, or if reading it would take far more time or memory than the size
+    of the file suggests. PyTorch reports other damage when it reads the file.
     """
     names: set[str] = set()
     try:
@@ -67,9 +67,9 @@ def _pickles(file: IO[bytes], size: int) -> Iterable[IO[bytes]]:
 
 
 def find_excess(records: Iterable[zipfile.ZipInfo], size: int) -> str | None:
-    """Return why the records of an archive of this size are not as PyTorch writes them, or None.
+    """Return a description of the fault if an archive of this size unpacks to more bytes than it has, else None.
 
-    Compressed records, and several entries of the same bytes, can unpack to any size.
+    Compressed records, and several entries for the same bytes, can unpack to any size.
     """
     unpacked = sum(record.file_size for record in records)
     if unpacked <= size:
@@ -78,20 +78,20 @@ def find_excess(records: Iterable[zipfile.ZipInfo], size: int) -> str | None:
 
 
 def _add_names(stream: IO[bytes], names: set[str]) -> None:
-    """Add what a pickle names; raise if it builds too much.
+    """Add the names in a pickle. Raises if it builds too many values.
 
-    A tuple that is a dictionary's key is hashed with all that is in it, and may hold another one many times. So the
-    stack of the pickle is followed: of each value, the number of values in its tuples and their depth.
+    Hashing a tuple, as a dictionary key, visits every value in it, and a tuple may contain another one many times.
+    Therefore this simulates the stack of the pickle, with the number of nested values and the depth of each value.
     """
     plain = (1, 0)
-    stack: list[tuple[int, int] | None] = []  # None is a mark
+    stack: list[tuple[int, int] | None] = []  # (number of values, depth); None is a mark
     memo: dict[object, tuple[int, int]] = {}
     built = 0
     for code, argument, _ in pickletools.genops(stream):
         if code.name in ("GLOBAL", "INST") and isinstance(argument, str):
             module, _, name = argument.partition(" ")
             renamed = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
-            names |= {f"{module}.{name}", ".".join(renamed)}  # as Python 2 had it, and now
+            names |= {f"{module}.{name}", ".".join(renamed)}  # the names in Python 2 and 3
             if renamed == ("builtins", "bytearray"):
                 raise _RefusedError("holds a bytearray, which may be of any size; save its state dict alone")
         if "PUT" in code.name:

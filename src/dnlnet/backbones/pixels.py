@@ -1,4 +1,4 @@
-"""How pixels are normalised for a network: mean and standard deviation of each colour, red first."""
+"""Normalisation of pixels for a network: mean and std of each colour, red first."""
 
 # B images
 
@@ -12,24 +12,24 @@ Colours = tuple[float, float, float]
 
 
 def _in_bytes(values: Colours) -> Colours:
-    red, green, blue = (round(255 * value, 3) for value in values)  # as they are usually written: 57.12
+    red, green, blue = (round(255 * value, 3) for value in values)  # the usual precision, such as 57.12
     return red, green, blue
 
 
-# ImageNet's, of pixels in 0..1.
+# ImageNet's mean and std for pixels in 0..1.
 UNIT_MEAN: Colours = (0.485, 0.456, 0.406)
 UNIT_DEVIATION: Colours = (0.229, 0.224, 0.225)
 
-# Of pixels in 0..255.
+# The same for pixels in 0..255.
 MEAN = _in_bytes(UNIT_MEAN)
 DEVIATION = _in_bytes(UNIT_DEVIATION)
-CAFFE_MEAN: Colours = (122.7717, 115.9465, 102.9801)  # Caffe divides by nothing, and takes blue first
+CAFFE_MEAN: Colours = (122.7717, 115.9465, 102.9801)  # Caffe uses a std of 1, and blue first
 
 
 def normalised(
     images: "Tensor", mean: tuple[float, ...] = MEAN, deviation: tuple[float, ...] = DEVIATION
 ) -> "Tensor":
-    """(x - mean) / deviation of each colour, for (B, 3, ...) pixels in 0..255, on their own device.
+    """Normalise (B, 3, ...) pixels in 0..255 on their device: (x - mean) / std of each colour.
 
     >>> import torch
     >>> normalised(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))[0, :, 0, 0]
@@ -44,11 +44,11 @@ def normalised(
 
 @dataclass(frozen=True)
 class Pixels:
-    """How a network's pixels are normalised.
+    """Normalisation of a network's pixels.
 
     Args:
-        mean, deviation: of each colour, red first, for pixels in 0..255.
-        blue_first: the network takes its colours in reverse, from blue to red.
+        mean, deviation: Mean and std of each colour, red first, for pixels in 0..255.
+        blue_first: Order of the network's colours: blue first instead of red.
     """
 
     mean: tuple[float, ...] = MEAN
@@ -56,12 +56,12 @@ class Pixels:
     blue_first: bool = False
 
     def normalised(self, images: "Tensor") -> "Tensor":
-        """Normalise images as the function of this name does, and reverse their colours if needed."""
+        """Normalise images (see the function `normalised`), and reverse their colours if needed."""
         pixels = normalised(images, self.mean, self.deviation)
         return pixels.flip(1) if self.blue_first else pixels
 
     def zero(self) -> tuple[float, ...]:
-        """Return the colour, red first and normalised as for ImageNet, that the network sees as 0.
+        """Return the colour that the network sees as 0, red first and normalised as for ImageNet.
 
         >>> [round(value, 3) for value in Pixels(mean=(0.0, 0.0, 0.0)).zero()]
         [-2.118, -2.036, -1.804]

@@ -10,23 +10,23 @@ from dnlnet.backbones.rows import VIDEO_BACKBONES
 from dnlnet.errors import unknown
 
 EXPANSION = 4  # output channels of a bottleneck over its width
-TEMPORAL_KERNELS = (1, 1, 3, 3)  # of the first convolution of the bottlenecks, by stage: res2, res3, res4, res5
+TEMPORAL_KERNELS = (1, 1, 3, 3)  # in the first convolution of the bottlenecks of res2, res3, res4 and res5
 
 
 class SlowOnly(nn.Module):
-    """Four feature maps of a clip, from fine to coarse in space, each with all frames of the clip.
+    """Network that returns four feature maps of a clip, from fine to coarse in space, each with all frames.
 
-    The slow pathway of SlowFast alone: a ResNet applied frame by frame, except that in the last two stages the first
+    It is the slow pathway of SlowFast: a ResNet applied frame by frame, except that in the last two stages the first
     convolution of each bottleneck spans three frames. Parameters have the names of the image ResNet; `inflate`
     converts its weights.
 
     Args:
-        name: a row of `VIDEO_BACKBONES`.
-        layers, width: override the row's.
-        stride_in_1x1: put the stride of a bottleneck in its first 1 x 1 convolution, not in the 3 x 3 one, as weights
-            converted from Caffe require.
-        zero_init: initialise the last norm of every bottleneck to zero, so that each starts as the identity, as in
-            SlowFast.
+        name: Name of a row of `VIDEO_BACKBONES`.
+        layers, width: Values that replace those of the row.
+        stride_in_1x1: Put the stride of a bottleneck in its first 1 x 1 convolution instead of the 3 x 3 one. Weights
+            converted from Caffe need this.
+        zero_init: Initialise the last norm of every bottleneck to zero, like SlowFast, so that each bottleneck starts
+            as the identity.
 
     >>> import torch
     >>> backbone = SlowOnly("slow_only_tiny")
@@ -38,7 +38,7 @@ class SlowOnly(nn.Module):
     'layer4.0'
     """
 
-    strides = (4, 8, 16, 32)  # in space; nothing strides in time
+    strides = (4, 8, 16, 32)  # in space; there is no stride in time
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class SlowOnly(nn.Module):
         self.reset_parameters(zero_init)
 
     def reset_parameters(self, zero_init: bool = True) -> None:
-        """He-normal convolutions; norms at one, or at zero before an addition."""
+        """Draw convolutions from He's normal distribution; set norms to one, or to zero before an addition."""
         for module in self.modules():
             if isinstance(module, nn.Conv3d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -85,7 +85,7 @@ class SlowOnly(nn.Module):
                 nn.init.zeros_(module.bn3.weight)
 
     def forward(self, clips: Tensor) -> list[Tensor]:
-        """Feature maps of (B, 3, T, H, W) clips, with `channels` and `strides`."""
+        """Return the feature maps of (B, 3, T, H, W) clips, with `channels` and `strides`."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(clips))))
         maps = []
         for stage in self.stages.values():
@@ -95,7 +95,7 @@ class SlowOnly(nn.Module):
 
     @property
     def stages(self) -> dict[str, nn.Sequential]:
-        """The four stages, res2 to res5, by name: layer1 to layer4."""
+        """Return the stages res2 to res5 by their names, layer1 to layer4."""
         return {name: stage for name, stage in self.named_children() if isinstance(stage, nn.Sequential)}
 
     @property
@@ -105,14 +105,14 @@ class SlowOnly(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A residual block: t x 1 x 1 down to the width, 1 x 3 x 3, 1 x 1 x 1 up to four times the width.
+    """Residual block: t x 1 x 1 down to the width, 1 x 3 x 3, 1 x 1 x 1 up to four times the width.
 
     Args:
-        channels: input channels.
-        width: channels inside.
-        stride: spatial stride.
-        frames: t, the temporal size of the first convolution.
-        stride_in_1x1: the first convolution has the stride, not the second.
+        channels: Number of input channels.
+        width: Number of channels between the convolutions.
+        stride: Spatial stride.
+        frames: Temporal size t of the first convolution.
+        stride_in_1x1: Put the stride in the first convolution instead of the second.
     """
 
     def __init__(self, channels: int, width: int, stride: int, frames: int, stride_in_1x1: bool) -> None:
@@ -132,7 +132,7 @@ class Bottleneck(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """relu(x + f(x)), with x projected to the shape of f(x) if they differ."""
+        """Return relu(x + f(x)), with x projected if f(x) has another shape."""
         shortcut = x if self.downsample is None else self.downsample(x)
         y = self.relu(self.bn1(self.conv1(x)))
         y = self.relu(self.bn2(self.conv2(y)))
@@ -146,7 +146,7 @@ def inflate(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
     """Convert an image network's weights for a video network: W_t = W / T for each of T slices in time.
 
     A static clip then has the features of its image, except where a convolution reaches beyond the first or last
-    frame. Only convolutions change; tensors that already fit the model stay as they are.
+    frame. Tensors that already fit the model stay unchanged.
 
     >>> import torch
     >>> image, video = nn.Conv2d(3, 8, 1), nn.Conv3d(3, 8, (3, 1, 1))
@@ -162,12 +162,12 @@ def _inflate_weight(weight: Tensor, like: Tensor) -> Tensor:
     if weight.dim() != 4 or like.dim() != 5:
         return weight
     frames = like.shape[2]
-    # Divide in the model's precision: thirds of half-precision weights would not add up.
+    # Divide in the model's precision, because thirds of half-precision weights would not add up.
     return (weight.to(like.dtype) / frames).unsqueeze(2).repeat(1, 1, frames, 1, 1)
 
 
 def _convolution(channels_in: int, channels_out: int, kernel: tuple[int, int, int], stride: int = 1) -> nn.Conv3d:
-    """A convolution with a spatial stride, padded to keep the size otherwise."""
+    """Build a convolution with a spatial stride and the padding that keeps the size at stride 1."""
     frames, height, width = (size // 2 for size in kernel)
     return nn.Conv3d(
         channels_in, channels_out, kernel, (1, stride, stride), padding=(frames, height, width), bias=False

@@ -1,4 +1,4 @@
-"""Load pretrained weights from files: names of timm or torchvision, format of PyTorch or safetensors."""
+"""Loading of pretrained weights from PyTorch and safetensors files with names of timm or torchvision."""
 
 import errno
 import pickle
@@ -23,24 +23,24 @@ from dnlnet.errors import require_printable
 
 State = dict[str, Tensor]
 
-# Keys under which other programs store the weights in a checkpoint, and prefixes of their names.
+# Keys under which other programs store the weights in a checkpoint, and prefixes that they add to the names.
 _ENVELOPES = ("state_dict", "model", "model_state_dict", "model_state")
 _PREFIXES = ("module.", "backbone.", "body.", "encoder.")
-_SHARED = 8  # times a file's size that its tensors may take, for some share their data
-# Layers of classifiers, which a backbone does not have.
+_SHARED = 8  # largest ratio of the tensors' size to the file's; tensors may share their data
+# Names of classifier layers, which a backbone does not have.
 _CLASSIFIERS = re.compile(r"(fc|classifier|head|conv_head|incre_modules|downsamp_modules|final_layer)\b.*")
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """Which tensors of a file were loaded, and which were not.
+    """Result of loading a file: the number of loaded tensors, and the names of the others.
 
     Args:
-        loaded: number of tensors loaded.
-        classifier: tensors of a classifier, ignored on purpose.
-        unused: other tensors of the file that the network does not have.
-        missing: tensors of the network that the file does not have.
-        misshapen: tensors of both whose shapes differ, with the shapes.
+        loaded: Number of tensors loaded.
+        classifier: Tensors of a classifier, ignored on purpose.
+        unused: Other tensors of the file that the network does not have.
+        missing: Tensors of the network that the file does not have.
+        misshapen: Tensors with another shape in the file than in the network, with both shapes.
     """
 
     loaded: int
@@ -68,10 +68,11 @@ def load_weights(backbone: Backbone | SlowOnly, path: Path, *, partial: bool = F
     """Load a file of ImageNet weights into the backbone, in place, and report what did not match.
 
     Args:
-        backbone: of the same network as the weights, with names of torchvision or timm. A video network takes its own
-            weights, or those of its image network, which are inflated.
-        path: a state dict in PyTorch's format (no code is unpickled) or safetensors, in any float precision.
-        partial: accept a file that lacks some of the backbone's tensors, or has them in another shape.
+        backbone: Backbone to load into. A video network takes its own weights, or those of its image network, which
+            are inflated.
+        path: State dict with names of torchvision or timm, in PyTorch's format (no code is unpickled) or safetensors,
+            in any float precision.
+        partial: Accept a file in which tensors of the backbone are missing or have another shape.
 
     >>> from tempfile import TemporaryDirectory
     >>> backbone = Backbone("resnet18")
@@ -91,7 +92,7 @@ def load_weights(backbone: Backbone | SlowOnly, path: Path, *, partial: bool = F
 
 
 def find_backbones(state: State) -> list[str]:
-    """Names of the rows of `BACKBONES` that these weights fit.
+    """Return the names of the rows of `BACKBONES` that these weights fit.
 
     >>> find_backbones(Backbone("resnet18").body.state_dict())
     ['resnet18']
@@ -102,7 +103,7 @@ def find_backbones(state: State) -> list[str]:
 
 
 def _body(backbone: Backbone | SlowOnly) -> nn.Module:
-    """Where the names of weights begin; timm keeps a transformer whole inside of what gives its maps."""
+    """Return the module that the names of weights are relative to; timm wraps transformers in another module."""
     if not isinstance(backbone, Backbone):
         return backbone
     body: nn.Module = backbone.body
@@ -111,14 +112,14 @@ def _body(backbone: Backbone | SlowOnly) -> nn.Module:
 
 
 def _match(backbone: Backbone | SlowOnly, given: State) -> tuple[State, LoadReport]:
-    """The tensors that fit the backbone, under its names, and a report on the others."""
+    """Return the tensors that fit the backbone, under its names, and a report on the others."""
     body = _body(backbone)
     state = inflate(_to_timm_names(backbone.name, _strip_prefixes(given)), body)
     return match_tensors(body.state_dict(), state, lambda name: _is_classifier(backbone.name, name))
 
 
 def match_tensors(own: State, given: State, is_classifier: Callable[[str], bool]) -> tuple[State, LoadReport]:
-    """Those of the given tensors that fit a network's own, and a report on the others."""
+    """Return the given tensors that fit a network's own, and a report on the others."""
     fitting = {name: tensor for name, tensor in given.items() if name in own and tensor.shape == own[name].shape}
     unknown = [name for name in given if name not in own]
     report = LoadReport(
@@ -136,22 +137,23 @@ def match_tensors(own: State, given: State, is_classifier: Callable[[str], bool]
 
 
 def read_state_dict(path: Path) -> State:
-    """The tensors of a file by name; of a training checkpoint, those of the network.
+    """Return the tensors of a file by name; for a training checkpoint, those of the network.
 
-    Nothing in the file is executed: a file that requires it is refused.
+    Never runs code from the file; a file that needs it is refused.
     """
     return split_checkpoint(path, read_content(path))[0]
 
 
 def read_content(path: Path, stand_ins: Callable[[set[str]], Mapping[str, Callable[..., Any]]] = lambda _: {}) -> Any:
-    """The content of a file of weights.
+    """Return the content of a weights file.
 
-    Nothing in the file is executed: a file that requires it is refused, and so is one that asks for far more work
-    than its size.
+    Never runs code from the file. A file that needs it is refused, and so is one that takes far more work to read
+    than its size suggests.
 
     Args:
-        path: in PyTorch's format or safetensors.
-        stand_ins: from the full names of the classes in the file to what to create instead of their objects.
+        path: File in PyTorch's format or safetensors.
+        stand_ins: Function from the full names of the classes in the file to the replacements that are created
+            instead of their objects.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
@@ -166,7 +168,7 @@ def read_content(path: Path, stand_ins: Callable[[set[str]], Mapping[str, Callab
             torch.serialization.safe_globals([*((made, name) for name, made in replaced.items())]),
             warnings.catch_warnings(),
         ):
-            warnings.simplefilter("ignore")  # errors are reported below, in our words
+            warnings.simplefilter("ignore")  # failures raise our own errors below
             return torch.load(path, "cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
@@ -175,14 +177,14 @@ def read_content(path: Path, stand_ins: Callable[[set[str]], Mapping[str, Callab
             f"{f' ({wanted[1]})' if wanted else ''}; save its state dict alone"
         ) from None
     except OSError as error:
-        if error.errno == errno.EINVAL:  # PyTorch looks for the end of an archive before the file's beginning
+        if error.errno == errno.EINVAL:  # PyTorch looked for the end of an archive before the start of the file
             raise _damaged_error(path) from None
         raise
     except _UNREADABLE:
         raise _damaged_error(path) from None
 
 
-# What PyTorch raises for bytes that are not what they claim to be.
+# Errors that PyTorch raises for damaged files.
 _UNREADABLE = (
     *(RuntimeError, EOFError, ValueError, KeyError, AttributeError, TypeError, IndexError, AssertionError),
     *(struct.error, OverflowError, MemoryError),
@@ -190,7 +192,7 @@ _UNREADABLE = (
 
 
 def split_checkpoint(path: Path, content: Any) -> tuple[State, dict[str, Any]]:
-    """The network's tensors by name, and the rest of a training checkpoint."""
+    """Return the network's tensors by name, and the rest of a training checkpoint."""
     rest: dict[str, Any] = {}
     for envelope in _ENVELOPES:
         if isinstance(content, Mapping) and isinstance(content.get(envelope), Mapping):
@@ -214,7 +216,7 @@ def _damaged_error(path: Path) -> ValueError:
 
 
 def _strip_prefixes(state: State) -> State:
-    """Strip the prefixes of wrappers from the names, if most of the names share them."""
+    """Strip the prefixes of wrappers if most names have them, and drop the other tensors."""
     for prefix in _PREFIXES * 2:
         inside = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
         if len(inside) > len(state) / 2:
@@ -232,7 +234,7 @@ def _to_timm_names(network: str, state: State) -> State:
 
 
 def _to_timm_mobilenet(name: str) -> str:
-    """Translate torchvision's `features.I.conv.J.weight` to timm's `blocks.S.B.layer.weight`; other names stay."""
+    """Translate torchvision's `features.I.conv.J.weight` to timm's `blocks.S.B.layer.weight`; keep other names."""
     parts = re.fullmatch(r"features\.(\d+)\.(?:conv\.)?([\d.]+)\.(\w+)", name)
     if parts is None:
         return name
@@ -246,10 +248,10 @@ def _to_timm_mobilenet(name: str) -> str:
 
 
 _MOBILENET_BLOCKS = [(stage, block) for stage, count in enumerate((1, 2, 3, 4, 3, 3, 1)) for block in range(count)]
-# The first block has no expansion; torchvision counts its layers from there.
+# The first block has no expansion layer, so torchvision numbers its layers differently.
 _MOBILENET_LAYERS: tuple[dict[str, str], dict[str, str]] = (
     {"0.0": "conv_pw", "0.1": "bn1", "1.0": "conv_dw", "1.1": "bn2", "2": "conv_pwl", "3": "bn3"},
     {"0.0": "conv_dw", "0.1": "bn1", "1": "conv_pw", "2": "bn2"},
 )
-# ResNets have the same names in both; torchvision has no HRNet.
+# ResNets have the same names in torchvision and timm, and torchvision has no HRNet.
 _RENAMES: Mapping[str, Callable[[str], str]] = {"mobilenetv2": _to_timm_mobilenet}

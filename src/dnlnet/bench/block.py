@@ -1,4 +1,4 @@
-"""Time and memory of the fused block beside the explicit one, its peers and the matrix-multiply limit."""
+"""Time and memory of the fused block, compared with the explicit one, its peers and the matrix-multiply limit."""
 
 import platform
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ SIZES: dict[str, tuple[int, ...]] = {
     "8x28x28": (8, 28, 28),
 }
 MULTIPLY = 2048  # side of the multiplied matrices
-LONGEST_CONTROL = 1.0  # seconds; noise matters less in longer calls, and a control costs more
+LONGEST_CONTROL = 1.0  # seconds; longer calls are less noisy, and their control takes too long
 Form = Literal["fused", "explicit", "sdpa", "flex"]
 
 
@@ -36,13 +36,13 @@ Form = Literal["fused", "explicit", "sdpa", "flex"]
 class BlockCost:
     """Time and memory of one variant at one size, forward or in training.
 
-    Explicit values are None if the explicit form does not fit in memory, values of peers if they were not requested
-    or cannot run. `limit_seconds` is timed as one stretch of multiplies as long as the block, and
-    `single_limit_seconds` comes from the best single multiply, which hits quieter moments than the block can.
+    Explicit values are None if the explicit form does not fit in memory. Values of peers are None if they were not
+    requested or cannot run. `limit_seconds` times a series of multiplies that takes as long as the block.
+    `single_limit_seconds` uses the best single multiply, which is short enough to escape disturbances.
 
-    `time_ratio` is the median over rounds of fused over explicit time, and the shares are those of a limit over the
-    fused time. `control_ratio` compares the explicit form with itself, which shows how far noise moves such a ratio;
-    it is None for calls of more than a second.
+    `time_ratio` is the median over rounds of the fused time over the explicit time. A share is the time of a limit
+    over the fused time. `control_ratio` compares the explicit form with itself to show the noise of such a ratio; it
+    is None for calls of more than a second.
     """
 
     size: str
@@ -64,7 +64,7 @@ class BlockCost:
 
     @property
     def memory_ratio(self) -> float | None:
-        """Fused over explicit extra memory."""
+        """Extra memory of the fused form over that of the explicit one."""
         return self.explicit_bytes and self.fused_bytes and self.fused_bytes / self.explicit_bytes
 
 
@@ -79,7 +79,7 @@ def make_calls(
     device: str = "cpu",
     temperature: float = 1.0,
 ) -> dict[Form, Callable[[], torch.Tensor]]:
-    """Return calls that run forms of one block on the same tensors, whose place in memory is worth several per cent.
+    """Return calls that run forms of one block on the same tensors, whose addresses affect times by several per cent.
 
     >>> make_calls("dnl", 8, (4, 5), ["fused"], training=True)["fused"]().shape
     torch.Size([1, 8, 4, 5])
@@ -103,7 +103,7 @@ def make_calls(
 
 
 def _forward_of(block: NonLocalBlock, form: Form) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return the block's forward pass in one of its own forms, or with a peer's attention inside."""
+    """Return the block's forward pass in one of its own forms, or with the attention of a peer."""
     if form == "fused":
         return block.forward
     if form == "explicit":
@@ -141,9 +141,9 @@ def measure_block(
 ) -> BlockCost:
     """Measure all forms of the block and plain matrix multiplies in interleaved rounds.
 
-    The best time of each form counts, and for ratios the median over rounds. Memory is measured on the CPU only, in
-    two more processes. A small temperature makes attention as sharp as after training: the logits of new weights are
-    within a few units.
+    Times are the best over rounds, and ratios are medians over rounds. Memory is measured on the CPU only, in two
+    separate processes. A small temperature makes attention as sharp as after training, because logits of untrained
+    weights differ by a few units only.
     """
     torch.set_num_threads(threads)
     shape = SIZES[size]
@@ -151,7 +151,7 @@ def measure_block(
     if _explicit_fits(variant, shape, batch):
         forms.append("explicit")
         if peers:
-            forms.append("sdpa")  # forms the map on a CPU
+            forms.append("sdpa")  # computes the whole map on a CPU
     if peers and not training:
         forms.append("flex")  # has no backward pass on a CPU
     calls = make_calls(
@@ -173,7 +173,7 @@ def measure_block(
     times = time_rounds(timed, rounds)
     best = {name: min(seconds) for name, seconds in times.items()}
 
-    limit, single = flops / (count * multiply), flops / multiply  # operations of the block over those timed
+    limit, single = flops / (count * multiply), flops / multiply  # ratio of the block's operations to those timed
 
     def ratio(form: str) -> float | None:
         return paired_ratio(times[form], times["explicit"]) if form in times and "explicit" in times else None
@@ -210,7 +210,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def _synchronised(call: Callable[[], torch.Tensor], device: str) -> Callable[[], torch.Tensor]:
-    """Return the call followed by waiting for the device."""
+    """Return a call that also waits for the device."""
     if torch.device(device).type == "cpu":
         return call
 
@@ -235,7 +235,7 @@ def _multiply_call(count: int, device: str) -> Callable[[], torch.Tensor]:
 
 
 def _explicit_fits(variant: str, size: Sequence[int], batch: int = 1) -> bool:
-    """Return whether three float32 maps fit in memory: the explicit backward pass holds as many."""
+    """Return whether three float32 maps fit in memory, as the explicit backward pass requires."""
     if not VARIANTS[variant].pairwise:
         return True  # no map
     available = available_bytes()
@@ -243,7 +243,7 @@ def _explicit_fits(variant: str, size: Sequence[int], batch: int = 1) -> bool:
 
 
 def describe_machine(threads: int) -> str:
-    """Return the processor, number of threads and version of PyTorch, for the caption of a table."""
+    """Return the processor, the number of threads and the version of PyTorch, for the caption of a table."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

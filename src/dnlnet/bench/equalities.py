@@ -1,7 +1,7 @@
-"""Checks that the block computes on a device what its equations say, each in a process of its own.
+"""Checks that the block matches its equations on a device, each in a separate process.
 
-The reference is the explicit form in double precision on the CPU. A check that crashes, as half precision does on
-processors that announce instructions they lack, ends only its own process.
+The reference is the explicit form in double precision on the CPU. A crash ends only the process of the check; half
+precision crashes on processors that announce instructions they lack.
 """
 
 import json
@@ -31,7 +31,7 @@ _MAP = (72, 72)  # size for the memory check: one attention map takes 107 MB in 
 
 @dataclass(frozen=True)
 class Check:
-    """Largest error of a check's cases, as a share of the largest expected value."""
+    """Result of a check: its largest error, relative to the largest expected value."""
 
     name: str
     cases: int
@@ -41,17 +41,17 @@ class Check:
 
     @property
     def skipped(self) -> bool:
-        """Return whether nothing was compared, for the reason in the note."""
+        """True if nothing was compared; the note gives the reason."""
         return self.error is None and self.cases == 0
 
     @property
     def holds(self) -> bool:
-        """Return whether every case is within the allowed error; NaN never is."""
+        """True if every case is within the allowed error; NaN never is."""
         return self.error is not None and self.error <= self.allowed
 
 
 class Unavailable(Exception):  # noqa: N818  not an error: the check is skipped
-    """The device lacks something that a check needs."""
+    """Error for a device that lacks something that a check needs."""
 
 
 def describe_device(device: str) -> str:
@@ -66,7 +66,7 @@ def describe_device(device: str) -> str:
 
 
 def run_check(name: str, device: str) -> Check:
-    """Run one check in a process of its own.
+    """Run one check in a separate process.
 
     >>> run_check("float32", "cpu").holds
     True
@@ -88,7 +88,7 @@ def run_check(name: str, device: str) -> Check:
 
 
 def verify_device(device: str = "cpu", *, progress: Progress = BARS) -> list[Check]:
-    """Check that the block computes on a device what its equations say, each check in a process of its own."""
+    """Check that the block matches its equations on a device, with each check in a separate process."""
     describe_device(device)
     checks = []
     with progress.track("checks", len(CHECKS)) as bar:
@@ -112,7 +112,7 @@ def _cases(sizes: Sequence[tuple[int, ...]] = _SIZES) -> Iterator[tuple[NonLocal
 
 
 def _results(block: nn.Module, x: Tensor, forward: Callable[[Tensor], Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """Return the output, and the gradients of its mean square by the input and every parameter."""
+    """Return the output, and the gradients of its mean square for the input and every parameter."""
     x = x.detach().requires_grad_()
     out = forward(x)
     loss = out.to(torch.promote_types(out.dtype, torch.float32)).square().mean()
@@ -120,7 +120,7 @@ def _results(block: nn.Module, x: Tensor, forward: Callable[[Tensor], Tensor]) -
 
 
 def _error(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """Return the largest difference as a share of the largest value; some gradients are zero but for rounding."""
+    """Return the largest difference relative to the largest value, because some gradients are zero up to rounding."""
     largest = max(float(x.abs().max()) for x in expected)
     return max_or_nan(
         float((x.double().cpu() - y).abs().max()) / largest for x, y in zip(found, expected, strict=True)
@@ -128,7 +128,7 @@ def _error(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
 
 
 def max_or_nan(values: Iterable[float]) -> float:
-    """Return the largest value; NaN if one of them is.
+    """Return the largest value, or NaN if one of them is NaN.
 
     >>> max_or_nan([0.1, float("nan"), 0.2])
     nan
@@ -179,7 +179,7 @@ def _memory(device: torch.device) -> Iterator[float]:
     if device.type == "cuda":
         block = NonLocalBlock(_CHANNELS).to(device)
         x = torch.randn(1, _CHANNELS, *_MAP, device=device, requires_grad=True)
-        block(x[..., :8, :8]).sum().backward()  # loads the libraries that every call needs
+        block(x[..., :8, :8]).sum().backward()  # loads shared libraries before measuring
         torch.cuda.synchronize(device)
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -194,7 +194,7 @@ def _memory(device: torch.device) -> Iterator[float]:
     yield peak / one_map
 
 
-# Checks and their allowed errors: some roundings of the type, as shares of the largest value.
+# Checks and their allowed errors: a few rounding errors of the type, relative to the largest value.
 CHECKS: Mapping[str, tuple[Callable[[torch.device], Iterator[float]], float]] = {
     "float64": (_in(torch.float64), 1e-12),
     "float32": (_in(torch.float32), 1e-4),

@@ -1,4 +1,4 @@
-"""Peak memory of one call, measured in a separate process: memory freed by earlier work would be reused unnoticed."""
+"""Peak memory of one call, measured in a separate process, because a call can reuse freed memory unnoticed."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def peak_extra_bytes(
     batch: int = 1,
     threads: int,
 ) -> int | None:
-    """Return the bytes that one call of a block needs beyond its input and weights; None if not measurable.
+    """Return the bytes that one call of a block needs beyond its input and weights, or None if not measurable.
 
     >>> 0 < peak_extra_bytes("dnl", 8, (64, 64), training=False, threads=1) < 2**28
     True
@@ -39,10 +39,10 @@ def peak_extra_bytes(
 
 
 def measure_in_child(script: Sequence[str], task: Mapping[str, Any]) -> int | None:
-    """Return the bytes that a Python script prints when it is run with a task in JSON; None outside Linux."""
+    """Run a Python script with a task in JSON and return the bytes that it prints, or None outside Linux."""
     if not _RESET.exists():
         return None
-    # Give tensors their own pages, returned when freed, so that memory kept by the C library does not count.
+    # Give tensors their own pages, which are returned when freed; the C library would keep other freed memory.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(2**20)}
     command = [sys.executable, *script, json.dumps(task)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -53,9 +53,9 @@ def measure_in_child(script: Sequence[str], task: Mapping[str, Any]) -> int | No
 
 
 def peak_of(call: Callable[[], object]) -> int:
-    """Return the bytes that a call needs beyond what this process already holds, its result included."""
+    """Return the bytes that a call needs beyond the current memory of this process, including its result."""
     before = _resident("VmRSS")
-    _RESET.write_text("5")  # the peak starts from here
+    _RESET.write_text("5")  # resets the peak
     result = call()
     peak = _resident("VmHWM") - before
     del result
@@ -63,7 +63,7 @@ def peak_of(call: Callable[[], object]) -> int:
 
 
 def _resident(field: str) -> int:
-    """Return the resident bytes of this process: VmRSS is the present value, VmHWM the peak."""
+    """Return the resident bytes of this process: VmRSS is the current value, VmHWM the peak."""
     sizes = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines())
     return int(sizes[field].split()[0]) * 1024
 
@@ -76,7 +76,7 @@ def _measure_block(task: str) -> int:
     options = json.loads(task)
     torch.set_num_threads(options.pop("threads"))
     size, form = options.pop("size"), options.pop("form")
-    make_calls(**options, size=(4,) * len(size), forms=[form])[form]()  # loads the libraries that every call needs
+    make_calls(**options, size=(4,) * len(size), forms=[form])[form]()  # loads shared libraries before measuring
     return peak_of(make_calls(**options, size=size, forms=[form])[form])
 
 

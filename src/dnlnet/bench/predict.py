@@ -37,10 +37,10 @@ class FormTime:
     """Time of one form of a network.
 
     Args:
-        form: one of `FORMS`.
-        seconds: best time for the whole batch.
-        ratio: time over that of the first form.
-        difference: largest difference of its logits from those of the first form.
+        form: One of `FORMS`.
+        seconds: Best time for the whole batch.
+        ratio: Ratio of the time to that of the first form.
+        difference: Largest difference of the logits from those of the first form.
     """
 
     form: str
@@ -75,7 +75,7 @@ def available_forms() -> list[str]:
 def equivalent_form(
     form: str, network: nn.Module, folded: nn.Module, image: Tensor, folder: Path, threads: int
 ) -> Callable[[], Tensor]:
-    """Return a call that runs the network on an image or clip in this form; `folder` holds exported files."""
+    """Return a call that runs the network on an image or clip in this form, with exported files in `folder`."""
     runtime, _, free = form.partition(", ")
     if runtime in _RUNTIMES:
         path = folder / f"{free or 'fixed'}.onnx"
@@ -94,7 +94,7 @@ def equivalent_form(
 def bench_predict(
     network: nn.Module, image: Tensor, forms: Sequence[str], *, rounds: int = 5, threads: int = 2
 ) -> list[FormTime]:
-    """Measure these forms in interleaved rounds and compare them with the first."""
+    """Time these forms in interleaved rounds, and compare their logits with those of the first."""
     torch.set_num_threads(threads)
     folded = fold_batch_norms(network.eval(), image)
     with tempfile.TemporaryDirectory() as folder:

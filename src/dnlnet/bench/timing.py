@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import torch
 
-TURN = 0.05  # seconds of one call in one round
+TURN = 0.05  # seconds per call and round
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
 def find_device(name: str) -> str:
-    """Return a device name, such as cpu or cuda:1, after creating a tensor there.
+    """Return a device name, such as cpu or cuda:1, after checking it with a tensor.
 
     >>> find_device("cpu")
     'cpu'
@@ -33,9 +33,9 @@ def find_device(name: str) -> str:
 def time_rounds(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
     """Return the seconds of each call in each round.
 
-    Rounds spread disturbances over all calls. Their order is shuffled in every round, because a call depends on what
-    the previous one left in the caches: after a large multiply it takes a few per cent longer than after its like.
-    A short call is repeated within a round, and its best time counts.
+    Rounds spread disturbances over all calls. Every round shuffles the calls, because the previous call determines
+    the state of the caches: a call takes a few per cent longer after a large multiply than after a similar call.
+    Short calls are repeated within a round, and the best time counts.
 
     >>> [len(times) for times in time_rounds({"nothing": lambda: None, "zero": lambda: 0}, rounds=3).values()]
     [3, 3]
@@ -49,14 +49,14 @@ def time_rounds(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[
 
 
 class ComparedTime(NamedTuple):
-    """Best seconds of a call, and the median over rounds of its time over that of the first call."""
+    """Best seconds of a call, and the median over rounds of the ratio of its time to that of the first call."""
 
     seconds: float
     ratio: float
 
 
 def compare_times(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, ComparedTime]:
-    """Return the time of each call, absolute and relative to the first call.
+    """Return the time of each call, in seconds and relative to the first call.
 
     >>> compare_times({"nothing": lambda: None, "zero": lambda: 0}, rounds=2)["nothing"].ratio
     1.0
@@ -67,9 +67,9 @@ def compare_times(calls: Mapping[str, Callable[[], object]], rounds: int) -> dic
 
 
 def paired_ratio(times: Sequence[float], others: Sequence[float]) -> float:
-    """Return the median over rounds of the ratio of two calls' times: a disturbed round disturbs both.
+    """Return the median over rounds of the ratio of two calls' times.
 
-    The ratio of their best times would compare different moments.
+    A disturbed round affects both calls. A ratio of their best times would compare different moments.
 
     >>> paired_ratio([1.0, 2.0, 9.0], [2.0, 4.0, 10.0])
     0.5

@@ -1,4 +1,4 @@
-"""Trained networks for other programs: what goes in and out, how they attend, and the files they become."""
+"""Export of trained networks for other programs: inputs and outputs, attention, and files."""
 
 from dnlnet.export.network import FREE_AXES, Axes, Exportable, Query, WithMaps
 from dnlnet.export.portable_attention import Attention, portable

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from dnlnet.attention import Terms
 from dnlnet.lens.trace.capture import capture_blocks, find_blocks
 
-FREE_AXES = ("batch", "height", "width")  # axes whose length may differ from the example
-Query = tuple[float, ...]  # x, y, and the time in a clip, each in 0..1
+FREE_AXES = ("batch", "height", "width")  # axes that an exported file may leave free
+Query = tuple[float, ...]  # x, y, and in a clip the time, each in 0..1
 
 
 @dataclass(frozen=True)
 class Axes:
-    """Name and axes of an input. Axes with names may be free."""
+    """Name and axes of an input. Named axes may be free."""
 
     name: str
     axes: tuple[str | int, ...]
@@ -28,12 +28,12 @@ class Axes:
         return sum(axis in ("time", "height", "width") for axis in self.axes)
 
     def free(self, names: Sequence[str]) -> dict[int, str]:
-        """Return the positions of these axes, as far as the input has them."""
+        """Return the given axes that the input has, by position."""
         return {place: axis for place, axis in enumerate(self.axes) if axis in names and isinstance(axis, str)}
 
 
 class Exportable(nn.Module):
-    """A network from RGB pixels in 0..255 to a tuple of tensors, named by `outputs`.
+    """Network that maps RGB pixels in 0..255 to a tuple of tensors, named by `outputs`.
 
     Args:
         size: Default height and width of the input.
@@ -41,9 +41,9 @@ class Exportable(nn.Module):
 
     takes: Axes
     outputs: tuple[str, ...]
-    frames: int = 1  # of a clip; their number is fixed
-    traced: bool = False  # the computation depends on the image, which PyTorch's newer exporter does not follow
-    remark: str = ""  # what a user should know about its files
+    frames: int = 1  # frames of a clip, a fixed number
+    traced: bool = False  # use PyTorch's older exporter, for a computation that depends on the image
+    remark: str = ""  # note for users of its files
 
     def __init__(self, size: tuple[int, int]) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Exportable(nn.Module):
 
 
 class WithMaps(Exportable):
-    """Network to logits, and the maps of chosen queries in each block."""
+    """Network that returns the logits, and the maps of chosen queries in each block."""
 
     def __init__(self, network: nn.Module, size: tuple[int, int], queries: Sequence[Query]) -> None:
         super().__init__(size)
@@ -73,7 +73,7 @@ class WithMaps(Exportable):
 
 
 def _map_names(network: nn.Module, queries: Sequence[Query], dims: int) -> list[str]:
-    """Return the names of the maps: pairwise and unary, with the block's name if there are several blocks."""
+    """Return the names of the maps: pairwise and unary, with the name of the block if there are several."""
     if not queries:
         return []
     for query in queries:
@@ -99,7 +99,7 @@ def _maps(blocks: dict[str, Terms], queries: Sequence[Query]) -> list[Tensor]:
 
 
 def _rows(queries: Sequence[Query], size: Sequence[int]) -> Tensor:
-    """Return the indices of the queries in the flattened map of any size."""
+    """Return the indices of the queries in the flattened map of a size, which may be symbolic."""
     index = torch.zeros(len(queries), dtype=torch.int64)
     for shares, count in zip(torch.tensor(queries).mT.flip(0), size, strict=True):  # the last axis is x
         index = index * count + (shares * count).to(torch.int64).clamp(max=count - 1)

@@ -1,10 +1,10 @@
 """Attention in standard operators, for exported files.
 
-Only this package knows the operator of the blocks. Exported files use matrix products and softmax instead: in a loop
-over blocks of queries, which never forms the N x M map, or over all queries at once, for runtimes without loops.
+Only this package knows the operator of the blocks. Exported files use matrix products and softmax instead, in a loop
+over blocks of queries that never forms the N x M map, or for all queries at once if the runtime has no loops.
 
-Sharp attention has subnormal weights, which CPUs multiply far more slowly. The loop sets them to zero, like the
-operator of the blocks.
+Sharp attention has subnormal weights, which slow CPUs down. The loop sets them to zero, like the operator of the
+blocks.
 """
 
 # B batch, N query positions, M key positions, D embedding width, C value width, R rows of a block of queries
@@ -27,7 +27,7 @@ TINY = torch.finfo(torch.float32).tiny
 
 
 def portable(network: nn.Module, attention: Attention = "blocked", *, traced: bool = False) -> nn.Module:
-    """Copy a network, with blocks that attend in standard operators.
+    """Copy a network, with blocks that compute attention with standard operators.
 
     Args:
         network: Network to copy.
@@ -50,9 +50,9 @@ def portable(network: nn.Module, attention: Attention = "blocked", *, traced: bo
 
 
 def attend_plainly(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """y_i = sum_j softmax_j(q_i.k_j) v_j by its definition.
+    """Compute attention by its definition: y_i = sum_j softmax_j(q_i.k_j) v_j.
 
-    A single query, of a unary term, is a weighted sum in another order, because OpenVINO cannot compile the
+    The single query of a unary term uses a weighted sum in another order, because OpenVINO cannot compile the
     definition for one query.
     """
     if isinstance(query.shape[1], int) and query.shape[1] == 1:
@@ -61,12 +61,12 @@ def attend_plainly(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """y_i = sum_j softmax_j(q_i.k_j) v_j in a loop over blocks of R queries, which is exported as a loop.
+    """Compute y_i = sum_j softmax_j(q_i.k_j) v_j in a loop over blocks of R queries, which is exported as a loop.
 
-    Sizes may be free. There are always at least two blocks, of nearly equal size, because exporters would fix the
-    number of blocks at one otherwise. For the same reason the code never asks for memory layouts.
+    Sizes may be free. There are always at least two blocks, of nearly equal size; otherwise exporters would fix their
+    number at one. For the same reason the code never depends on memory layouts.
     """
-    from torch._higher_order_ops.scan import scan  # late: imports half of the compiler
+    from torch._higher_order_ops.scan import scan  # late, because it imports half of the compiler
 
     batch, count, width = *query.shape[:2], value.shape[2]
     if isinstance(count, int) and count <= ROWS:

@@ -17,8 +17,8 @@ from dnlnet.export.network import Exportable
 from dnlnet.signals import hold_stop_signals
 
 Arrays = dict[str, NDArray[Any]]
-TOLERANCE = 1e-4  # of an output's largest value, for rounding in float32
-_TRACED_OPSET = 17  # the newest that PyTorch's tracing exporter knows
+TOLERANCE = 1e-4  # relative to an output's largest value, for rounding in float32
+_TRACED_OPSET = 17  # the newest opset of PyTorch's tracing exporter
 
 
 def write_onnx(
@@ -27,17 +27,17 @@ def write_onnx(
     """Write a network as an ONNX file.
 
     Args:
-        exportable: Network.
-        path: File.
+        exportable: Network to export.
+        path: File to write.
         example: Example input.
         free: Names of axes whose length may differ from the example: batch, height, width, time.
-        about: Metadata of the file, as texts by name.
+        about: Metadata of the file, by name.
     """
     onnx = load_extra("onnx", "onnx")
     operators = load_extra("onnxscript", "onnx").opset18
     # An exception inside PyTorch's exporters can crash the process, so signals wait until they end.
     with warnings.catch_warnings(), torch.no_grad(), hold_stop_signals():
-        warnings.simplefilter("ignore")  # PyTorch's exporters warn about themselves
+        warnings.simplefilter("ignore")  # the exporters warn about their own code
         axes = exportable.takes.free(free)
         if exportable.traced:
             _trace(exportable, path, example, axes)
@@ -64,14 +64,14 @@ def write_onnx(
 def _shrink(operators: Any, weights: Any, lambd: float) -> Any:
     """Set subnormal attention weights to zero with one operator; PyTorch's exporter would use three.
 
-    Runtimes have this operator only in single precision. In double precision no weight is as small.
+    Runtimes have this operator only in single precision. Double precision does not need it.
     """
     single = weights.dtype == load_extra("onnx", "onnx").TensorProto.FLOAT
     return operators.ThresholdedRelu(weights, alpha=lambd) if single else operators.Identity(weights)
 
 
 def _forget_sources(graph: Any) -> None:
-    """Remove the source files and lines of this machine from every node, including those in loops."""
+    """Remove local source files and lines from every node, including nodes in loops."""
     for node in graph.node:
         del node.metadata_props[:]
         for attribute in node.attribute:
@@ -80,7 +80,7 @@ def _forget_sources(graph: Any) -> None:
 
 
 def _loop_instead_of_scanning(graph: Any) -> None:
-    """Replace every Scan by an equal Loop, which more runtimes support (OpenVINO lacks this Scan)."""
+    """Replace every Scan with an equivalent Loop, which more runtimes support (OpenVINO lacks this Scan)."""
     helper = load_extra("onnx", "onnx").helper
     integer, boolean = (load_extra("onnx", "onnx").TensorProto.DataType.Value(name) for name in ("INT64", "BOOL"))
     nodes = []
@@ -113,7 +113,7 @@ def _loop_instead_of_scanning(graph: Any) -> None:
 
 
 def _trace(exportable: Exportable, path: Path, example: Tensor, axes: Mapping[int, str]) -> None:
-    """Export by tracing. The newer exporter cannot handle a number of objects that depends on the image."""
+    """Export by tracing, because the newer exporter cannot handle a number of objects that depends on the image."""
 
     def transpose(graph: Any, tensor: Any) -> Any:
         order = list(range(tensor.type().dim()))
@@ -160,7 +160,7 @@ def write_program(
         program = torch.export.export(exportable, (example,), dynamic_shapes=(axes,) if axes else None)
     for part in program.graph_module.modules():  # including loops
         for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
-            node.meta.pop("stack_trace", None)  # names files of this machine
+            node.meta.pop("stack_trace", None)  # names local files
     about = {**about, "outputs": json.dumps(exportable.outputs)}
     torch.export.save(program, path, extra_files=dict(about))
 
@@ -174,7 +174,7 @@ def read_program(path: Path) -> Callable[[Tensor], Arrays]:
 
 
 def computed(exportable: Exportable) -> Callable[[Tensor], Arrays]:
-    """Return a function that runs the network itself."""
+    """Return a function that runs the network in PyTorch."""
 
     def compute(x: Tensor) -> Arrays:
         with torch.no_grad():

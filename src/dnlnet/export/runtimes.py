@@ -1,4 +1,4 @@
-"""Networks in runtimes other than PyTorch, on the CPU in float32."""
+"""Networks that run in ONNX Runtime or OpenVINO, on the CPU in float32."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -17,11 +17,11 @@ from dnlnet.export.portable_attention import portable
 from dnlnet.export.programs import TOLERANCE, largest_difference, read_onnx, write_onnx
 
 Run = Callable[[Tensor], Tensor]
-_EXPORTED, _CHECKED = (65, 67), (96, 80)  # heights and widths of inputs
+_EXPORTED, _CHECKED = (65, 67), (96, 80)  # heights and widths of the inputs for export and check
 
 
 class FirstOutput(Exportable):
-    """A network with only its first output."""
+    """Network with only its first output."""
 
     outputs = ("output",)
 
@@ -33,19 +33,19 @@ class FirstOutput(Exportable):
         self.eval()
 
     def forward(self, x: Tensor) -> tuple[Tensor]:
-        """Return the first output of the network."""
+        """Return the network's first output."""
         return (first_tensor(self.network(x)),)
 
 
 class InRuntime(nn.Module):
-    """The first output of a network, computed in another runtime for any batch, height and width.
+    """First output of a network, computed in another runtime for any batch, height and width.
 
-    It is compared with the network's own output before use.
+    The constructor compares it with the network's own output.
 
     Args:
         network: Network in evaluation mode for normalised images or clips.
-        runtime: onnxruntime or openvino, which must be installed (see `require_backend`).
-        frames: Frames of a clip; empty for images.
+        runtime: Name of an installed runtime, onnxruntime or openvino (see `require_backend`).
+        frames: Number of frames of a clip; empty for images.
 
     >>> network = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU())
     >>> x = torch.rand(1, 3, 20, 30)
@@ -71,20 +71,20 @@ class InRuntime(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the first output of the network."""
+        """Return the network's first output."""
         return self.run(x)
 
 
 def write_network(network: nn.Module, path: Path, image: Tensor, *, free: bool = False) -> None:
     """Write the network as an ONNX file for images or clips of this size, or of any size if `free`."""
-    if free:  # from a batch of one, the exporter would fix the batch at one
+    if free:  # an example batch of one would fix the batch at one
         image = torch.randn(2, *image.shape[1:-2], *_EXPORTED)
     exportable = FirstOutput(portable(network), image.dim() - 2)
     write_onnx(exportable, path, image, FREE_AXES if free else (), {})
 
 
 def open_network(path: Path, runtime: str, threads: int) -> Run:
-    """Open a file of `write_network` in a runtime. The file may be deleted afterwards."""
+    """Open a file written by `write_network` in a runtime. The file may be deleted afterwards."""
     return _RUNTIMES[runtime][1](path, threads)
 
 
@@ -111,10 +111,10 @@ def _onnxruntime(path: Path, threads: int) -> Run:
 
 @cache
 def _openvino_core() -> Any:
-    """Return the one core of this process, which lives until the end.
+    """Return the single core of this process, which lives until the process ends.
 
-    Each core installs a signal stack and restores the previous one when it is deleted. The second of two would
-    restore the stack of the first, which is gone by then, and the next signal would end the process.
+    Each core installs a signal stack, and restores the previous one when it is deleted. A second core would restore
+    the stack of the first after that one is gone, and the next signal would kill the process.
     """
     return import_module("openvino").Core()
 

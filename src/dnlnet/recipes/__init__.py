@@ -1,1 +1,1 @@
-"""Recipes: what every one of them says, whatever its system, and how single values are replaced."""
+"""Base classes of recipes, replacement of single values, the run context, and the protocol of predictors."""

@@ -19,7 +19,7 @@ def build_backbone(
     progress: Progress = SILENT,
     dilations: Sequence[Sequence[int]] | None = None,
 ) -> Backbone:
-    """Build the backbone of a recipe's model; `pretrained` loads the weights that it names."""
+    """Build the backbone of a recipe's model; `pretrained` loads the weights named by the model."""
     source = model.weights if pretrained else None
     bundled = WEIGHTS.get(model.backbone) if source == IMAGENET else None
     backbone = Backbone(
@@ -39,7 +39,7 @@ def build_backbone(
 
 
 def load_whole(network: nn.Module, model: Model) -> LoadReport:
-    """Load every fitting tensor of the trained model that `weights` names, in place, and report the rest."""
+    """Load every fitting tensor of the trained model named by `weights`, in place, and report the rest."""
     assert model.weights is not None
     path = _file(model.weights)
     fitting, report = match_tensors(network.state_dict(), read_state_dict(path), lambda name: False)
@@ -52,6 +52,6 @@ def load_whole(network: nn.Module, model: Model) -> LoadReport:
 
 
 def _file(source: str) -> Path:
-    """Return a weights file, given its path or the name of a bundled model."""
+    """Return the weights file for a path or the name of a bundled model."""
     path = Path(source)
     return MODELS[source].file if source in MODELS and not path.exists() else path

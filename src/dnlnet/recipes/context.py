@@ -1,4 +1,4 @@
-"""What a run passes on to everything it calls."""
+"""Context that a run passes to the functions it calls."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class RunContext:
-    """Where a run reads, computes and reports.
+    """Folders, seed, device and observer of a run.
 
     Args:
-        data: Folder of the data set; generated data needs none.
+        data: Folder of the data set. Generated data needs none.
         seed: Random seed.
         device: Device that computes.
-        cache: Folder for features of a frozen backbone; None computes them each time.
-        unpacked: Folder for decoded images; None decodes them each time.
+        cache: Folder for features of a frozen backbone. Default: compute them each time.
+        unpacked: Folder for decoded images. Default: decode them each time.
         progress: Observer of long work.
     """
 
@@ -35,7 +35,7 @@ class RunContext:
     _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, name: str, make: Callable[[], Made]) -> Made:
-        """Return what `make` returned when this name was first asked for in the run.
+        """Return the result of `make`, which is called only the first time that the run needs this name.
 
         >>> run = RunContext()
         >>> run.once("parts", list) is run.once("parts", list)

@@ -1,8 +1,8 @@
-"""How the paper names its methods."""
+"""Names of the paper's methods."""
 
 from collections.abc import Mapping
 
-# How the paper writes the variants of its tables; None is the network without a block.
+# Names of the variants in the paper's tables; None is the network without a block.
 METHODS: Mapping[str | None, str] = {
     None: "Baseline",
     "nl": "NL",

@@ -1,4 +1,4 @@
-"""Recipes with single values replaced, as `--set` does."""
+"""Replacement of single values in recipes, for `--set`."""
 
 import json
 import re
@@ -17,7 +17,7 @@ AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 
 
 class _Loader(StrictLoader):
-    """YAML of one value: 1e-4 is a number, as everywhere else, and nothing refers to other parts of it."""
+    """YAML loader for one value, which accepts numbers such as 1e-4 and refuses aliases."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -31,9 +31,9 @@ _Loader.add_implicit_resolver(
 
 
 def override(recipe: AnyRecipe, settings: Sequence[str]) -> AnyRecipe:
-    """The recipe with some values replaced, each given as ``key=value`` with dots in the key; types are checked.
+    """Return the recipe with some values replaced and validated, each given as ``key=value`` with a dotted key.
 
-    A changed recipe is no longer that of the paper's row, nor the one we measured: it has neither score.
+    The new recipe has no scores, because neither the paper nor we measured it.
 
     >>> from dnlnet.registry import find_recipe
     >>> changed = override(find_recipe("camvid-mbv2-dnl"), ["optim.lr=0.02", "data.crop=[65, 97]"])
@@ -61,9 +61,9 @@ def shorthands(
     batch: int | None = None,
     lr: float | None = None,
 ) -> list[str]:
-    """The settings for `override` that these values stand for; None leaves a value as it is.
+    """Return settings for `override` that set these values; None keeps a value.
 
-    With the number of iterations, everything else that the schedule counts changes in proportion.
+    Warm-up, milestones and later phases scale with the number of iterations.
 
     >>> from dnlnet.registry import find_recipe
     >>> shorthands(find_recipe("camvid-mbv2_frozen-dnl"), iterations=184, weights="none")
@@ -93,7 +93,7 @@ def shorthands(
 
 
 def setting_keys(kind: type[BaseModel], beginning: str = "") -> list[str]:
-    """Return all keys that a setting of this kind of recipe can have, with dots.
+    """Return the dotted keys of all settings of this kind of recipe.
 
     >>> from dnlnet.registry import find_recipe
     >>> [key for key in setting_keys(type(find_recipe("camvid-mbv2-dnl"))) if key.endswith("iterations")]
@@ -115,9 +115,9 @@ def _read(setting: str, text: str) -> Any:
 
 
 def _replace(content: dict[str, Any], recipe: type[BaseModel], key: str, value: object) -> None:
-    """Set the value under a dotted key, whose every part has to be a field, or a key of a free mapping."""
+    """Set the value of a dotted key. Each part of the key is a field, or any key of a free mapping."""
     *parents, last = key.split(".")
-    kinds = [recipe]  # of the part that is reached; none in a free mapping
+    kinds = [recipe]  # possible kinds of the part reached so far; none in a free mapping
     for depth, name in enumerate([*parents, last]):
         fields = {field: info for kind in kinds for field, info in kind.model_fields.items()}
         if kinds and name not in fields:
@@ -149,7 +149,7 @@ def _keep_known(model: dict[str, Any], recipe: type[BaseModel]) -> None:
 
 
 def _parts(annotation: Any) -> list[type[BaseModel]]:
-    """Return the kinds of parts that a field may hold, also where it may be None."""
+    """Return the kinds of parts that a field may hold, found in unions and containers too."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [part for inner in getattr(annotation, "__args__", ()) for part in _parts(inner)]

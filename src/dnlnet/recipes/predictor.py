@@ -1,4 +1,4 @@
-"""What the package asks of the object that uses a trained network."""
+"""Protocol of the objects that use a trained network."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,26 +12,29 @@ if TYPE_CHECKING:
 
 
 class Predictor(Protocol):
-    """A trained network in use. Predictors of single tasks take further keyword arguments."""
+    """Trained network that predicts and shows its attention.
+
+    The methods of each task's predictor may take further keyword arguments.
+    """
 
     @property
     def network(self) -> "nn.Module":
-        """Network in evaluation mode; only the first tensor of its output is used, as other runtimes give no more."""
+        """Network in evaluation mode. Only the first tensor of its output is used; other runtimes return no more."""
         ...
 
     @property
     def classes(self) -> "Classes":
-        """Classes that the outputs stand for."""
+        """Classes of the outputs."""
         ...
 
     def predict(self, source: Any) -> Any:
-        """Return what the network finds in a file, URL or array."""
+        """Return the prediction for a file, URL or array."""
         ...
 
     def outputs(self) -> "Outputs":
-        """Return the writer of files of predictions."""
+        """Return the writer of prediction files."""
         ...
 
     def attend(self, models: Mapping[str, Any], request: "AttendRequest") -> "AttendResult":
-        """Show what models, of which this is one, attend to, by title."""
+        """Show the attention of models by title; this model is one of them."""
         ...

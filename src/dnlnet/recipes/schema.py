@@ -1,4 +1,4 @@
-"""What every recipe says, as frozen values that are checked when they are made; each system adds its own parts."""
+"""Base classes of recipes: frozen values that are validated on creation. Each task adds its own parts."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", int, float)
 
-IMAGENET = "imagenet"  # as the weights of a backbone
+IMAGENET = "imagenet"  # value of `model.weights` for ImageNet weights
 
 
 class PixelNumbers(Part):
-    """How pixels in 0..255 are normalised: numbers of each colour, red first."""
+    """Normalisation of pixels in 0..255: mean and std of each colour, red first."""
 
     mean: tuple[ColourMean, ColourMean, ColourMean] = MEAN
     deviation: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = DEVIATION
-    blue_first: Flag = False  # the network takes colours from blue to red
+    blue_first: Flag = False  # order of the network's colours
 
 
 def pixel_fields(pixels: Pixels) -> dict[str, Any]:
@@ -63,17 +63,17 @@ def pixel_fields(pixels: Pixels) -> dict[str, Any]:
 
 
 class Model(Part):
-    """The attention of a network, and the weights that the network starts with."""
+    """Attention and initial weights of a network."""
 
     weights: Text | None = None
-    whole: Flag = False  # `weights` is a trained model: load all of it that fits, not only the backbone
+    whole: Flag = False  # load every fitting tensor of the trained model in `weights`, not only its backbone
     variant: str | None = None  # None is the baseline, without a block
     preset: str = "paper"
     block: Mapping[str, Any] = {}  # fields of `dnlnet.BlockSettings`
 
     @property
     def layers(self) -> str:
-        """What the network is built on, in words."""
+        """Name of the backbone, or a phrase for a network without one."""
         return "layers of its own"
 
     @model_validator(mode="before")
@@ -105,7 +105,7 @@ class Model(Part):
     @field_validator("block")
     @classmethod
     def _known_block(cls, block: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
-        if "variant" not in info.data or "preset" not in info.data:  # they are what is wrong
+        if "variant" not in info.data or "preset" not in info.data:  # one of these is invalid and has its own error
             return block
         variant, preset = info.data["variant"], info.data["preset"]
         if info.context is not None and info.context.get("stored"):
@@ -115,7 +115,7 @@ class Model(Part):
 
 
 class BackboneModel(Model):
-    """A network on a pretrained backbone."""
+    """Network on a pretrained backbone."""
 
     backbones: ClassVar[Mapping[str, object]] = BACKBONES
 
@@ -123,12 +123,12 @@ class BackboneModel(Model):
     stride_in_1x1: Flag = False
     ceil_pool: Flag = False
     caffe_pixels: Flag = False  # blue first, minus Caffe's mean
-    pixels: PixelNumbers | None = None  # None is ImageNet's, red first, unless `caffe_pixels`
-    weights: Text | None = IMAGENET  # ImageNet weights (bundled ones, or timm's), a bundled model, or a file
+    pixels: PixelNumbers | None = None  # None: ImageNet's normalisation, red first, unless `caffe_pixels`
+    weights: Text | None = IMAGENET  # "imagenet" (bundled or timm's), the name of a bundled model, or a file
 
     @property
     def layers(self) -> str:
-        """What the network is built on, in words."""
+        """Name of the backbone, or a phrase for a network without one."""
         return self.backbone
 
     @model_validator(mode="after")
@@ -138,7 +138,7 @@ class BackboneModel(Model):
         return self
 
     def network_pixels(self) -> Pixels:
-        """Return how the network's pixels are normalised."""
+        """Return the normalisation of the network's pixels."""
         if self.pixels is None:
             return CAFFE if self.caffe_pixels else Pixels()
         return Pixels(self.pixels.mean, self.pixels.deviation, self.pixels.blue_first)
@@ -150,27 +150,27 @@ class BackboneModel(Model):
 
 
 class DataPart(Part):
-    """What all data have: the name of a data set, and its splits."""
+    """Name of a data set, and its splits."""
 
     name: Text
     train: Text = "train"
-    test: Text | None = "val"  # None where all that is labelled is trained on
+    test: Text | None = "val"  # None if training uses all labelled images
 
 
 class PaperRow(Part):
-    """What the paper prints for this recipe. Never ours."""
+    """Numbers that the paper prints for this recipe, never ours."""
 
     table: str
     method: str
     scores: Mapping[str, Percentage]  # in per cent: mIoU by split, AP by kind
     parameters: PositiveFloat | None = None  # millions
-    macs: PositiveFloat | None = None  # thousand millions
-    latency: PositiveFloat | None = None  # seconds for an image
+    macs: PositiveFloat | None = None  # billions
+    latency: PositiveFloat | None = None  # seconds per image
     remark: str = ""
 
 
 class Measured(Part):
-    """What this package reached, with the command that did it."""
+    """Scores that this package measured, with the command."""
 
     scores: Mapping[str, Percentage]
     command: str
@@ -179,11 +179,11 @@ class Measured(Part):
 
 @dataclass(frozen=True)
 class HubCard:
-    """What a model card on the Hugging Face hub says about every model of a task.
+    """Parts of a Hugging Face model card that all models of a task share.
 
     Args:
         pipeline: Name of the task on the hub.
-        example: Name of a file to predict.
+        example: Name of an example file to predict.
         use: One line of Python that uses a model.
     """
 
@@ -193,18 +193,18 @@ class HubCard:
 
 
 class Recipe(Part):
-    """One row of a table: what is trained, on what, how, and how it is tested.
+    """Model, data, training and evaluation of one row of a table.
 
-    Each task has one subclass, which is all the rest of the package knows about the task.
+    Each task has one subclass. The rest of the package knows nothing else about the task.
 
     Attributes:
         data_sets: Data sets of the task by name.
         starter: Name of the small recipe for users' own data.
-        unit: What a batch holds.
-        class_score: Name of the score that the log holds for each class.
-        score_files: Names of the files that its scores can be written to.
-        card: Model card of its models.
-        sources: Where the values of the paper's recipes come from.
+        unit: Name of the samples in a batch.
+        class_score: Name of the score of each class in the log.
+        score_files: Kinds of files that its scores can be written to.
+        card: Shared parts of its models' cards.
+        sources: Sources of the values in the paper's recipes.
     """
 
     name: FileName
@@ -227,7 +227,7 @@ class Recipe(Part):
 
     @property
     def uses_features(self) -> bool:
-        """Whether training uses features of a frozen backbone, which can be kept."""
+        """True if training uses features of a frozen backbone, which can be cached."""
         return False
 
     @model_validator(mode="after")
@@ -240,10 +240,10 @@ class Recipe(Part):
 
     @abstractmethod
     def build(self, classes: int, *, pretrained: bool = True, progress: Progress = SILENT) -> "nn.Module":
-        """Build the network; `pretrained` loads the weights that the recipe names."""
+        """Build the network; `pretrained` loads the weights named by the recipe."""
 
     def first_network(self, run: RunContext, classes: int, *, pretrained: bool = True) -> "nn.Module":
-        """Return the network as training starts with it, built once per run from the run's seed."""
+        """Return the initial network of a run, built once from the run's seed."""
 
         def build() -> "nn.Module":
             import torch
@@ -261,15 +261,15 @@ class Recipe(Part):
 
     @abstractmethod
     def training_samples(self, run: RunContext, split: str, phase: int = 0) -> Samples:
-        """Return the samples that one phase of the schedule trains on."""
+        """Return the training samples of one phase of the schedule."""
 
     def validation_samples(self, run: RunContext, split: str) -> Samples:
-        """Return the samples that a run is scored on while it trains."""
+        """Return the samples that score a run during training."""
         return self.test_samples(run.data, split)
 
     @abstractmethod
     def test_samples(self, root: Path | None, split: str) -> Samples:
-        """Return the samples of a split to score a trained model on."""
+        """Return the samples of a split that score a trained model."""
 
     @abstractmethod
     def training_task(self, classes: Classes, run: RunContext, validation: Samples | None = None) -> "Task":
@@ -285,31 +285,31 @@ class Recipe(Part):
 
     @abstractmethod
     def exportable(self, network: "nn.Module") -> "Exportable":
-        """Return the network as other programs get it. A subclass may take further keyword arguments."""
+        """Return the network in the form that is exported. A subclass may take further keyword arguments."""
 
     @classmethod
     @abstractmethod
     def check_data(cls, opened: Any, progress: Progress = SILENT) -> "Report":
-        """Read every file of a split."""
+        """Read every file of a split, and return a report."""
 
     @property
     @abstractmethod
     def training_size(self) -> tuple[int, ...]:
-        """Lengths of a training sample after batch and colours."""
+        """Lengths of a training input after the axes of batch and colours."""
 
     @property
     def cost_size(self) -> tuple[int, ...] | None:
-        """Lengths of the input that the network's cost is counted for; None if the cost depends on the content."""
+        """Input lengths for counting the network's cost; None if the cost depends on the content of the image."""
         return self.training_size
 
     @property
     def size_text(self) -> str:
-        """The training size in words."""
+        """Training size as text."""
         return "x".join(map(str, self.training_size))
 
     @property
     def class_count(self) -> int | None:
-        """Number of classes of the recipe's data, None if only the data say it."""
+        """Number of classes, or None if it depends on the data."""
         row = find_data_set(self.data_sets, self.data.name)
         return row.class_count if row.classes is None else len(row.classes)
 
@@ -322,11 +322,11 @@ class Recipe(Part):
         return find_data_set(self.data_sets, self.data.name).open(root, split)
 
     def measured_part(self, network: "nn.Module") -> "nn.Module":
-        """Return the part of the network that runs on a batch of training size; its memory is estimated."""
+        """Return the part of the network that runs on a training batch, to estimate its memory."""
         return network
 
     def fold(self, network: "nn.Module") -> "nn.Module":
-        """Return the same function with batch norms folded into convolutions."""
+        """Return the network with batch norms folded into convolutions, which computes the same function."""
         import torch
 
         from dnlnet.backbones.fold import fold_batch_norms
@@ -334,7 +334,7 @@ class Recipe(Part):
         return fold_batch_norms(network, torch.zeros(1, 3, *(min(length, 64) for length in self.training_size)))
 
     def stored(self) -> dict[str, Any]:
-        """As plain data, for a run or a trained model: without the scores of its row, which are not theirs.
+        """Return plain data to store with a run or model, without the scores of the recipe's row.
 
         >>> from dnlnet.registry import find_recipe
         >>> {"paper", "measured"} & find_recipe("camvid-mbv2-dnl").stored().keys()
@@ -353,9 +353,9 @@ class Recipe(Part):
 
 
 def _past_options(variant: str | None, preset: str) -> dict[str, bool]:
-    """Return options with values that a preset once had and has no longer.
+    """Return the options whose values in a preset have changed, with their old values.
 
-    Recipes are stored with their own values of these options; a stored recipe without them has the preset's old ones.
+    Stored recipes contain these options. One from an earlier version, which lacks them, gets the old values.
 
     >>> _past_options("nl_unary", "authors_detection"), _past_options("dnl", "authors_detection")
     ({'unary_scaled': True}, {})
@@ -369,7 +369,7 @@ def _past_options(variant: str | None, preset: str) -> dict[str, bool]:
 
 
 def require_rising(ends: tuple[Number, Number]) -> tuple[Number, Number]:
-    """The ends of a range, if they are from low to high."""
+    """Return the ends of a range. Raises unless they are from low to high."""
     if ends[0] > ends[1]:
         raise ValueError("expected a range from low to high")
     return ends

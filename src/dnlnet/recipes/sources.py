@@ -1,4 +1,4 @@
-"""Sources of the values in recipes: the paper's words, a fact of a released implementation, or our own decision."""
+"""Sources of the values in recipes: words of the paper, a fact of a released implementation, or our own decision."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,21 +11,21 @@ from dnlnet.attention.spec import resolve_settings
 if TYPE_CHECKING:
     from dnlnet.recipes.schema import Recipe
 
-ANY = object()  # a value that does not change what is learnt
+ANY = object()  # matches any value, for settings that do not change what is learnt
 _PARTS = ("model", "data", "loss", "optim", "schedule", "training", "evaluation")
 
 
 @dataclass(frozen=True)
 class Source:
-    """Origin of one value, or of a group of values, in some recipes.
+    """Source of one or more values in some recipes.
 
     Args:
-        settings: values that follow from it, by names such as `optim.lr` or patterns such as `training.*`; `ANY` if
-            results do not depend on a value.
-        recipes: pattern of recipe names; several are separated by blanks.
-        paper: words of the paper's LaTeX source.
-        release: fact of the authors' release, or of the implementation that the paper says it follows.
-        reason: why the value is what it is, where paper and release disagree or are silent.
+        settings: Values by name, such as `optim.lr`, or by pattern, such as `training.*`; `ANY` if results do not
+            depend on the value.
+        recipes: Patterns of recipe names, separated by spaces.
+        paper: Words of the paper's LaTeX source.
+        release: Fact of the authors' release, or of the implementation that the paper says it follows.
+        reason: Our reason for the value if paper and release disagree or do not give it.
     """
 
     settings: Mapping[str, Any]
@@ -39,25 +39,22 @@ class Source:
             raise ValueError(f"the source of {', '.join(self.settings)} says nothing")
 
     def covers(self, recipe: str, field: str) -> bool:
-        """Return whether this is the origin of a field of a recipe."""
+        """Return whether this is a source of a field of a recipe."""
         named = any(fnmatchcase(recipe, pattern) for pattern in self.recipes.split())
         return named and any(fnmatchcase(field, pattern) for pattern in self.settings)
 
     def value(self, field: str) -> Any:
-        """Return the value that a field has to have."""
+        """Return the value that the source gives for a field."""
         return next(value for pattern, value in self.settings.items() if fnmatchcase(field, pattern))
 
     def text(self) -> str:
-        """Return the source in words."""
+        """Return the source as text."""
         said = (("paper", f'"{self.paper}"' if self.paper else ""), ("release", self.release), ("ours", self.reason))
         return "; ".join(f"{name}: {words}" for name, words in said if words)
 
 
 def trace(recipe: "Recipe") -> dict[str, tuple[Any, Source | None]]:
-    """Return the value and the source of every field of a recipe; None where its source is not known.
-
-    The first row that covers a field counts.
-    """
+    """Return the value of every field of a recipe, and the first source that covers it, or None."""
     rows = type(recipe).sources
     return {
         field: (value, next((row for row in rows if row.covers(recipe.name, field)), None))
@@ -66,7 +63,7 @@ def trace(recipe: "Recipe") -> dict[str, tuple[Any, Source | None]]:
 
 
 def fields_of(recipe: "Recipe") -> dict[str, Any]:
-    """Return every value of a recipe by its dotted name; the block's options are those that its preset gives.
+    """Return every value of a recipe by dotted name, with all options of the block as resolved by its preset.
 
     >>> from dnlnet.registry import find_recipe
     >>> fields = fields_of(find_recipe("cityscapes-r101-dnl"))

@@ -1,4 +1,4 @@
-"""Segmentation networks as other programs get them: pixels in, logits and maps out."""
+"""Exportable segmentation networks: pixels in, logits and attention maps out."""
 
 # B batch, K classes, Q query points, H, W size of the image; h, w size of a block's map
 
@@ -9,12 +9,12 @@ from dnlnet.export import Axes, WithMaps
 
 
 class ExportableSegmentor(WithMaps):
-    """Images (B, 3, H, W) to logits (B, K, H, W), and for each block the maps of chosen queries.
+    """Network from images (B, 3, H, W) to logits (B, K, H, W), and to each block's maps of the given queries.
 
     Args:
-        network: gives logits for normalised images.
-        size: default height and width.
-        queries: points whose pairwise maps (B, Q, h, w) are put out as well, with the unary map (B, h, w).
+        network: Network that returns logits of normalised images.
+        size: Default height and width.
+        queries: Points whose pairwise maps (B, Q, h, w) are outputs too, with the unary map (B, h, w).
 
     >>> import torch
     >>> from dnlnet.backbones import Backbone
@@ -28,6 +28,6 @@ class ExportableSegmentor(WithMaps):
     takes = Axes("image", ("batch", 3, "height", "width"))
 
     def logits(self, x: Tensor) -> Tensor:
-        """(B, K, H, W)."""
+        """Return logits (B, K, H, W)."""
         logits: Tensor = self.network(normalised(x)).logits
         return logits

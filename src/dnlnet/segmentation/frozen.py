@@ -1,4 +1,4 @@
-"""A light head on the features of a frozen backbone, which can be computed once and kept."""
+"""Light head on the features of a frozen backbone, which can be computed once and cached."""
 
 # B batch, C channels, K classes, H, W size of the image, h, w size of the grid
 
@@ -16,24 +16,23 @@ from dnlnet.segmentation.stages import Features, cropped, join_stages, resize, w
 
 
 class FrozenSegmentor(nn.Module):
-    """Classes of the pixels of an image from several stages of a backbone: joined, 3 x 3, block, classifier.
+    """Segmentation network: joined backbone stages -> 3 x 3 convolution -> block -> classifier.
 
-    A position of the grid stands for a square of `stride` x `stride` pixels, in training crops and in whole images
-    alike.
+    Each grid position covers `stride` x `stride` pixels, in training crops and in whole images.
 
     Args:
-        backbone: whose maps are used; it is not trained, unless a later phase says so.
-        classes: number of classes.
-        variant: attention of the block, a row of `dnlnet.VARIANTS`; None leaves the block out (the baseline).
-        stages: which of the backbone's maps, from 0, fine to coarse; the first one's grid is that of all, or the
-            second one's with `detail`.
-        width: channels of the head and of the block.
-        reduce: bring each stage to so many channels by a 1 x 1 convolution first; None joins them as they are.
-        subpixels: the classifier gives so many x so many logits of each class for a position, side by side, which
-            are brought to the size of the image linearly; 1 is one for a position.
-        detail: channels of a last 3 x 3 convolution on the grid of the first stage, which sees that stage beside what
-            came out of the block: for what is a few pixels wide. None joins the first stage with the others.
-        preset, **options: of the block, as for `dnlnet.NonLocalBlock`.
+        backbone: Source of the maps. It stays frozen unless a later phase trains it.
+        classes: Number of classes.
+        variant: Attention of the block, a row of `dnlnet.VARIANTS`. None leaves the block out (the baseline).
+        stages: Indices of the backbone's maps, from 0, fine to coarse. All maps are brought to the grid of the first
+            one, or of the second one with `detail`.
+        width: Channels of the head and of the block.
+        reduce: Channels of a 1 x 1 convolution on each stage before they are joined. None leaves it out.
+        subpixels: Side of the square of logits that the classifier predicts per class and grid position. Logits are
+            then interpolated linearly to the size of the image.
+        detail: Channels of a last 3 x 3 convolution on the grid of the first stage. It sees that stage and the
+            output of the block, and helps with objects a few pixels wide. None joins the first stage with the others.
+        preset, **options: Preset and options of the block, as for `dnlnet.NonLocalBlock`.
 
     >>> import torch
     >>> model = FrozenSegmentor(Backbone("resnet18", 32), classes=5, variant="dnl", stages=(1, 2, 3), width=16).eval()
@@ -76,21 +75,21 @@ class FrozenSegmentor(nn.Module):
         self.subpixels = subpixels
 
     def stage_maps(self, images: Tensor) -> list[Tensor]:
-        """The map of each stage at its own size."""
+        """Return the map of each stage at its own size."""
         maps: list[Tensor] = self.backbone(images)
         return [maps[stage] for stage in self.stages]
 
     def forward(self, images: Tensor | Features) -> SegmentorOutput:
-        """Logits for normalised (B, 3, H, W) images, or at `stride` times the size of the grid of features."""
+        """Return logits (B, K, H, W) of normalised images (B, 3, H, W), or (B, K, stride h, stride w) of features."""
         if isinstance(images, Features):
             return SegmentorOutput(self._logits(images))
         logits = self._logits(whole_features(self.stage_maps(images), detail=self.detail is not None))
         return SegmentorOutput(cropped(logits, *images.shape[-2:]))
 
     def _logits(self, features: Features) -> Tensor:
-        """(B, K, stride h, stride w)."""
+        """Return logits (B, K, stride h, stride w)."""
         maps = [x.to(self.classifier.weight.dtype) for x in features.maps]
-        if self.reduce is not None:  # before they are joined: the coarse ones have few positions
+        if self.reduce is not None:  # before joining, while the coarse maps still have few positions
             maps = [reduce(x) for reduce, x in zip(self.reduce, maps, strict=True)]
         mixed = self.mix(join_stages(Features(maps, features.weights)))
         if self.block is not None:
@@ -102,7 +101,7 @@ class FrozenSegmentor(nn.Module):
         return self._resized(logits, (height * self.stride, width * self.stride))
 
     def _add_detail(self, mixed: Tensor, fine: Tensor) -> Tensor:
-        """What came out of the block on the finer grid, beside the finer map."""
+        """Join the output of the block with the finer map, on the finer grid."""
         assert self.detail is not None
         ratio = self.strides[1] // self.strides[0]
         height, width = mixed.shape[-2] * ratio, mixed.shape[-1] * ratio

@@ -1,4 +1,4 @@
-"""Losses of segmentation: cross-entropy that can leave out pixels, and its online hard example mining."""
+"""Segmentation losses: cross-entropy with ignored pixels and online hard example mining."""
 
 # B batch, K classes, H, W size of the image
 
@@ -14,15 +14,15 @@ from dnlnet.segmentation.schema import Ohem
 
 
 class SegmentationLoss(nn.Module):
-    """Cross-entropy of the head, plus that of the auxiliary head where there is one.
+    """Cross-entropy of the head, and of the auxiliary head if there is one.
 
     Args:
-        class_weights: one weight for each class, for the main head and the auxiliary one.
-        ohem: keep only the hard pixels of the main head; None keeps all.
-        auxiliary_weight: of the auxiliary head's loss; default: the paper's.
-        ignore: label of the pixels that do not count. If none counts, the loss is 0 and so are its gradients.
-        average: the mean of a number over the processes that share a batch. With it, their losses add up to the mean
-            over all pixels of the batch, whichever process has how many. Hard pixels are those of one process.
+        class_weights: One weight per class, for the main and the auxiliary head.
+        ohem: Selection of the main head's hard pixels. None keeps all pixels.
+        auxiliary_weight: Weight of the auxiliary loss. Default: the paper's.
+        ignore: Label of pixels that do not count. If no pixel counts, the loss and its gradients are 0.
+        average: Function that averages a number over the processes that share a batch. The mean of their losses is
+            then the mean over all pixels of the batch. Hard pixels are selected within one process.
 
     >>> loss = SegmentationLoss(ohem=Ohem(kept=4))
     >>> losses = loss(SegmentorOutput(torch.zeros(1, 2, 4, 4)), torch.zeros(1, 4, 4, dtype=torch.long))
@@ -45,7 +45,7 @@ class SegmentationLoss(nn.Module):
         self.ohem, self.auxiliary_weight, self.ignore, self.average = ohem, auxiliary_weight, ignore, average
 
     def forward(self, output: SegmentorOutput, labels: Tensor) -> dict[str, Tensor]:
-        """The terms whose sum is to be minimised, by name, for labels (B, H, W)."""
+        """Return the loss terms by name for labels (B, H, W). Training minimises their sum."""
         self._check(output.logits, labels)
         labels = labels.long()
         losses = {"main": self._cross_entropy(output.logits, labels, self.ohem)}
@@ -63,7 +63,7 @@ class SegmentationLoss(nn.Module):
         if self.class_weights is not None:
             weights = weights * self.class_weights[labels.where(counted, 0)]
         total = self.average(weights.sum()) if ohem is None else counted.sum()
-        # No counted pixel: a sum of zeros over 1, whose gradients are zero as well.
+        # If no pixel counts, this is a sum of zeros divided by 1, with zero gradients.
         return (weights * losses).sum() / total.where(total > 0, 1)
 
     def _check(self, logits: Tensor, labels: Tensor) -> None:
@@ -78,23 +78,23 @@ class SegmentationLoss(nn.Module):
 
 @torch.no_grad()
 def hard_pixels(losses: Tensor, counted: Tensor, ohem: Ohem) -> Tensor:
-    """Return which of the counted pixels are hard, (B, H, W), as the authors' release selects them.
+    """Return a mask (B, H, W) of the hard pixels among the counted ones, as in the authors' release.
 
-    With p = exp(-loss), the probability of the true class, pixels of all images of this process's batch are ranked
-    together. Those with p strictly below max(threshold, p at rank kept * B) are hard, ranks counted from 0 and ending
-    at the last counted pixel. The rank is found by selection, in time linear in the number of pixels.
+    The pixels of all images of this process's batch are ranked together by p = exp(-loss), the probability of the
+    true class. A pixel is hard if p < max(threshold, p at rank kept * B). Ranks start at 0 and end at the last
+    counted pixel. Selection finds the rank in time linear in the number of pixels.
 
     Args:
-        losses: cross-entropy of each pixel without class weights, (B, H, W).
-        counted: pixels that are not ignored, (B, H, W).
-        ohem: the threshold and the number kept per image.
+        losses: Cross-entropy of each pixel without class weights, (B, H, W).
+        counted: Mask of pixels that are not ignored, (B, H, W).
+        ohem: Threshold and number kept per image.
 
     >>> losses = -torch.tensor([[[0.1, 0.8, 0.9]]]).log()
     >>> hard_pixels(losses, torch.ones(1, 1, 3, dtype=torch.bool), Ohem(threshold=0.7, kept=2))
     tensor([[[ True,  True, False]]])
     """
-    easiness = -losses.where(counted, -torch.inf)  # log p; infinite where not counted
+    easiness = -losses.where(counted, -torch.inf)  # log p, or infinite for ignored pixels
     at_rank = easiness.flatten().kthvalue(min(ohem.kept * losses.shape[0], losses.numel() - 1) + 1).values
     easiest = -losses.where(counted, torch.inf).min()
     limit = at_rank.minimum(easiest).clamp(min=math.log(ohem.threshold))
-    return ~(easiness >= limit) & counted  # a loss that is NaN counts, so that it is not hidden
+    return ~(easiness >= limit) & counted  # a NaN loss counts as hard, so that it stays visible

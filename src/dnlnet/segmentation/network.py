@@ -1,4 +1,4 @@
-"""The segmentation network: a backbone, a head around the block, and a second head to train with."""
+"""Segmentation network: a backbone, a head with the block, and an auxiliary head for training."""
 
 # B batch, C channels, K classes, H, W size of the image, h, w size of a feature map
 
@@ -16,33 +16,33 @@ HeadForm = Literal["release", "text"]
 
 
 class SegmentorOutput(NamedTuple):
-    """Logits of the classes at every pixel; those of the auxiliary head only in training."""
+    """Logits of the classes at every pixel. The auxiliary head has logits only in training."""
 
     logits: Tensor  # (B, K, H, W)
     auxiliary: Tensor | None = None  # (B, K, H, W)
 
 
 class Segmentor(nn.Module):
-    """Classes of the pixels of an image.
+    """Network that predicts the class of each pixel.
 
     Args:
-        backbone: its last map goes to the head, the last but one to the auxiliary head; of parallel branches, as
-            HRNet has them, all go to the head, brought to the size of the finest.
-        classes: number of classes.
-        variant: attention of the block, a row of `dnlnet.VARIANTS`; None leaves the block out (the baseline).
-        width: channels inside the head; the block works on as many.
-        head: form of the head. `release`: of the authors' code, which has the parameters of the paper's Table 5.
-            `text`: as described in the paper's text (Sec. 5.1); see `ContextHead`.
-        fused_width: channels after the join, which the classifier reads; None takes `width`.
-        auxiliary: have the auxiliary head.
-        auxiliary_width: channels inside it; None takes `width`.
-        auxiliary_bias: give its convolution a bias, though a batch norm follows.
-        dilation: of the 3 x 3 convolutions of both heads before the join.
-        auxiliary_dilation: of the auxiliary head, if it has another.
-        join_input: join what the released head makes with what came in; False classifies the former alone.
-        align_corners: resize with corners on corners, which suits images whose sides are 1 more than a multiple of
-            the stride; False, with the borders of pixels on borders, suits whole multiples.
-        preset, **options: of the block, as for `dnlnet.NonLocalBlock`.
+        backbone: Source of the maps. The head uses the last map, the auxiliary head the one before it. If the
+            backbone has parallel branches (HRNet), the head uses all of them at the size of the finest.
+        classes: Number of classes.
+        variant: Attention of the block, a row of `dnlnet.VARIANTS`. None leaves the block out (the baseline).
+        width: Channels of the head and of the block.
+        head: Form of the head (see `ContextHead`). `release`: as in the authors' code, which has the parameters of
+            the paper's Table 5. `text`: as in the paper's text (Sec. 5.1).
+        fused_width: Channels after the join, which the classifier sees. None: `width`.
+        auxiliary: True to add the auxiliary head.
+        auxiliary_width: Channels of the auxiliary head. None: `width`.
+        auxiliary_bias: True to give the auxiliary convolution a bias, although a batch norm follows.
+        dilation: Dilation of the 3 x 3 convolutions of both heads before the join.
+        auxiliary_dilation: Dilation of the auxiliary head. None: `dilation`.
+        join_input: True to concatenate the input and the output of the released head before the classifier.
+        align_corners: Alignment of interpolation, as in `torch.nn.functional.interpolate`. True suits images whose
+            sides are 1 more than a multiple of the stride; False suits whole multiples.
+        preset, **options: Preset and options of the block, as for `dnlnet.NonLocalBlock`.
 
     >>> model = Segmentor(Backbone("resnet18", 16), classes=5, variant="dnl", width=32).eval()
     >>> model(torch.rand(1, 3, 64, 80)).logits.shape
@@ -85,11 +85,11 @@ class Segmentor(nn.Module):
 
     @property
     def block(self) -> NonLocalBlock | None:
-        """The attention block, if there is one."""
+        """The attention block, or None for the baseline."""
         return self.head.block
 
     def forward(self, images: Tensor) -> SegmentorOutput:
-        """Logits for normalised (B, 3, H, W) images."""
+        """Return logits of normalised images (B, 3, H, W)."""
         maps = self.backbone(images)
         size = images.shape[-2:]
         logits = self._resized(self.head(self._last(maps)), size)
@@ -104,15 +104,16 @@ class Segmentor(nn.Module):
         return torch.cat([finest, *(self._resized(x, finest.shape[-2:]) for x in coarser)], dim=1)
 
     def _resized(self, x: Tensor, size: tuple[int, ...]) -> Tensor:
-        """Bilinear; with corners on corners, the 97 positions of 769 pixels at stride 8 end on the border."""
+        """Interpolate bilinearly. With `align_corners`, 97 positions at stride 8 span 769 pixels."""
         return F.interpolate(x, size, mode="bilinear", align_corners=self.align_corners)
 
 
 class ContextHead(nn.Module):
-    """`release`: reduce -> block -> refine, joined with what came in -> fuse -> classifier.
+    """Head with the attention block.
 
-    `text`: reduce -> block -> classifier. Dropout is before both classifiers. Without a block the rest stays, so that
-    a comparison shows the block alone. Without `join_input` there is no fuse.
+    `release`: reduce -> block -> refine -> join with the input -> fuse -> classifier; without `join_input`, no join
+    and no fuse. `text`: reduce -> block -> classifier. Both apply dropout before the classifier. Without a block the
+    other layers stay, so that a comparison shows the effect of the block alone.
     """
 
     block: NonLocalBlock | None
@@ -144,7 +145,7 @@ class ContextHead(nn.Module):
         self.classifier = nn.Conv2d(last, classes, kernel_size=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, K, h, w) logits of (B, C, h, w) features."""
+        """Return logits (B, K, h, w) of features (B, C, h, w)."""
         context = self.reduce(x)
         if self.block is not None:
             context = self.block(context)
@@ -157,7 +158,7 @@ class ContextHead(nn.Module):
 
 
 class AuxiliaryHead(nn.Sequential):
-    """A convolution and a classifier, whose loss reaches the middle of the backbone directly."""
+    """A convolution and a classifier whose loss reaches the middle of the backbone directly."""
 
     def __init__(self, channels: int, width: int, classes: int, bias: bool = True, dilation: int = 1) -> None:
         super().__init__(
@@ -168,7 +169,7 @@ class AuxiliaryHead(nn.Sequential):
 
 
 def convolution(channels_in: int, channels_out: int, bias: bool = False, dilation: int = 1) -> nn.Sequential:
-    """3 x 3, batch norm, ReLU."""
+    """Return a 3 x 3 convolution, batch norm and ReLU."""
     return nn.Sequential(
         nn.Conv2d(channels_in, channels_out, kernel_size=3, padding=dilation, dilation=dilation, bias=bias),
         nn.BatchNorm2d(channels_out),

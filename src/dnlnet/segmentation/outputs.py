@@ -1,4 +1,4 @@
-"""The files that a segmentation model's predictions become."""
+"""Output files of a segmentation model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +16,14 @@ from dnlnet.segmentation.data.submission import SUBMISSIONS, Submission
 from dnlnet.segmentation.drawing import add_legend, draw_outlines, share_text
 from dnlnet.segmentation.predictor import MAX_PIXELS, Prediction, SegmentationModel
 
-_WORTH_SAYING, _MOST_SAID = 0.01, 5  # share of a picture, and classes in a line
+_WORTH_SAYING, _MOST_SAID = 0.01, 5  # share of an image, and classes in a line
 
 
 @dataclass(frozen=True)
 class SegmentationOutputs(Outputs):
-    """Folders `labels`, `colours` and `overlay` with a PNG for each picture; or what a benchmark's server takes.
+    """Writer of predictions: PNG files in `labels`, `colours` and `overlay`, or files for a benchmark server.
 
-    An overlay has outlines, and a legend below the picture.
+    An overlay has outlines, and a legend below the image.
     """
 
     model: SegmentationModel
@@ -39,21 +39,21 @@ class SegmentationOutputs(Outputs):
         return None if self.submission is None else SUBMISSIONS[self.submission]
 
     def settings(self) -> dict[str, Any]:
-        """What the files depend on, beside the model."""
+        """Return the settings that the files depend on, besides the model."""
         return {"submission": self.submission, "max_pixels": self.max_pixels}
 
     def targets(self, out: Path, name: Path) -> Targets:
-        """The files of a picture."""
+        """Return the output files of an image."""
         if self._format is not None:
             return {"submission": out / "submission" / f"{self._format.name(name.name)}.png"}
         return {kind: out / kind / name.parent / f"{name.name}.png" for kind in ("labels", "colours", "overlay")}
 
     def predict(self, pixels: NDArray[np.uint8], progress: Progress) -> Prediction:
-        """The class of each pixel."""
+        """Predict the class of each pixel."""
         return self.model.predict(pixels, max_pixels=self.max_pixels, progress=progress)
 
     def say(self, prediction: Prediction) -> str:
-        """The classes that take most of the picture."""
+        """Return the classes that cover most of the image, with their shares."""
         main = [(name, share) for name, share in prediction.shares().items() if share >= _WORTH_SAYING]
         parts = [f"{name} {share_text(share)}" for name, share in main[:_MOST_SAID]]
         return ", ".join([*parts, *(["..."] if len(main) > _MOST_SAID else [])])

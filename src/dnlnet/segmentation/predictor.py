@@ -1,6 +1,6 @@
-"""What a segmentation network says about one picture."""
+"""Predictions of a segmentation network for one image."""
 
-# K classes, H, W size of the picture
+# K classes, H, W size of the image
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from dnlnet.segmentation.outputs import SegmentationOutputs
 
 MAX_PIXELS = 4_000_000
-TILE_PIXELS = 1_048_576  # attention takes time quadratic in them, and networks are trained on crops no larger
+TILE_PIXELS = 1_048_576  # attention takes quadratic time, and training crops are no larger
 
 
 @dataclass(frozen=True, repr=False)
 class Prediction(DrawableOverlay):
-    """The classes of a picture's pixels.
+    """Predicted class of each pixel of an image.
 
     Args:
-        image: (H, W, 3) in 0..255.
-        labels: (H, W), the class of each pixel.
-        classes: what they mean.
-        scores: (K, H, W), the probability of each class; None for an image of more than `max_pixels`.
+        image: Image (H, W, 3) in 0..255.
+        labels: Class of each pixel, (H, W).
+        classes: Names and colours of the classes.
+        scores: Probability of each class, (K, H, W). None for an image of more than `max_pixels`.
     """
 
     image: NDArray[np.uint8]
@@ -52,20 +52,20 @@ class Prediction(DrawableOverlay):
     scores: NDArray[np.float32] | None = None
 
     def colours(self) -> NDArray[np.uint8]:
-        """(H, W, 3), every pixel in the colour of its class."""
+        """Return an image (H, W, 3) with each pixel in the colour of its class."""
         return self.classes.paint(self.labels)
 
     def overlay(self, opacity: float = 0.5) -> NDArray[np.uint8]:
-        """(H, W, 3), the colours laid over the picture."""
+        """Return the image (H, W, 3) blended with the colours of the classes."""
         blended = Image.blend(Image.fromarray(self.image), Image.fromarray(self.colours()), opacity)
         return np.asarray(blended)
 
     def plot(self) -> Figure:
-        """The overlay with a legend of the classes and their shares."""
+        """Plot the overlay with a legend of the classes and their shares."""
         return prediction_figure(self.overlay(), self.classes, self.shares())
 
     def shares(self) -> dict[str, float]:
-        """The share of the picture that each class takes, the largest first, without those that do not occur."""
+        """Return the share of the image that each class covers, largest first. Absent classes are left out."""
         return self.classes.shares(self.labels)
 
     def __repr__(self) -> str:
@@ -75,13 +75,13 @@ class Prediction(DrawableOverlay):
 
 
 class SegmentationModel:
-    """A trained network with what is needed to use it.
+    """A trained network with its classes and inference settings.
 
     Args:
-        network: gives logits for normalised images, alone or as the first of its outputs.
-        classes: what its outputs mean.
-        inference: how images are fed to the network; default: the whole image.
-        device: where the network runs.
+        network: Network that returns logits of normalised images, alone or as its first output.
+        classes: Classes of the logits.
+        inference: Inference settings. Default: one pass over the whole image.
+        device: Device of the network.
     """
 
     def __init__(
@@ -102,12 +102,15 @@ class SegmentationModel:
         max_pixels: int = MAX_PIXELS,
         progress: Progress = SILENT,
     ) -> Prediction:
-        """Predict the class of each pixel of an image, given as `read_pixels` takes it.
+        """Predict the class of each pixel of an image.
 
-        An image of more than `max_pixels` gets no scores. If the network would see more than `max_pixels` of it, even
-        after it has been resized as the recipe says, it is cut into tiles that the network sees at the scale of the
-        whole image, about a million pixels at a time.
-        `progress` observes the passes through the network.
+        An image of more than `max_pixels` gets no scores. If it is larger than `max_pixels` even after the recipe's
+        resizing, it is cut into tiles of about a million pixels, at the scale of the whole image.
+
+        Args:
+            image: Image in any form that `read_pixels` accepts.
+            max_pixels: Pixels of the largest image that is predicted in one piece and gets scores.
+            progress: Observer of the passes through the network.
         """
         pixels = read_pixels(image)
         tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
@@ -141,7 +144,7 @@ class SegmentationModel:
         return normalised(image[None].to(self.device))
 
     def _counted(self, asked: Callable[[], None]) -> Network:
-        """Return the network's logits as a function that calls `asked` after each pass."""
+        """Return a function that computes the network's logits and calls `asked` after each pass."""
 
         def network(images: torch.Tensor) -> torch.Tensor:
             logits = first_tensor(self.network(images))
@@ -151,12 +154,12 @@ class SegmentationModel:
         return network
 
     def single_pass(self) -> "SegmentationModel":
-        """The same network looking at a picture whole, at one size, not mirrored: one pass, to be looked into."""
+        """Return a model with the same network and one pass per image: no windows, one scale, no flip."""
         once = replace(self.inference, window=None, stride=None, scales=(1.0,), flip=False)
         return SegmentationModel(self.network, self.classes, once, self.device)
 
     def attention_views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
-        """Views of every block, of one pass over the whole picture (H, W, 3)."""
+        """Return the attention views of every block in one pass over the whole image (H, W, 3)."""
         once = self.single_pass()
         height, width = pixels.shape[:2]
         with capture_blocks(self.network) as blocks:
@@ -164,7 +167,7 @@ class SegmentationModel:
         return block_views(title, blocks, prediction.labels, once.inference.covered((height, width)))
 
     def outputs(self, *, submission: str | None = None, max_pixels: int = MAX_PIXELS) -> "SegmentationOutputs":
-        """Return the writer of files of predictions, as `submission` wants them if it is given."""
+        """Return the writer of prediction files, in the format of the benchmark `submission` if given."""
         from dnlnet.segmentation.outputs import SegmentationOutputs
 
         return SegmentationOutputs(self, submission, max_pixels)
@@ -175,7 +178,7 @@ class SegmentationModel:
         request: "AttendRequest",
         labels: "Callable[[Path], Labels | None] | None" = None,
     ) -> "AttendResult":
-        """Show what models, of which this is one, attend to in images, with their labels if these can be found."""
+        """Show the attention of the models in images. `labels` finds the labels of an image."""
         from dnlnet.lens.show.attend_images import attend_images
 
         return attend_images(models, request, labels)

@@ -1,6 +1,6 @@
-"""The segmentation recipe: what it trains on, learns, scores and exports.
+"""Segmentation recipe: data, network, training, scoring and export.
 
-Recipes and data sets are known without torch; methods import what needs it.
+Listing recipes and data sets does not need torch; methods import it late.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from dnlnet.segmentation.predictor import SegmentationModel
     from dnlnet.segmentation.task import SegmentationTask
 
-SCENES = "scenes"  # generated, without a folder
-# The settings of a backbone that its features depend on, besides its weights.
+SCENES = "scenes"  # generated, so there is no data folder
+# Backbone settings that the features depend on, besides the weights.
 _FEATURE_SETTINGS = {"backbone", "output_stride", "dilations", "stride_in_1x1", "ceil_pool", "caffe_pixels", "pixels"}
 
 
 class SegmentationRecipe(Recipe):
-    """Classes of pixels."""
+    """Recipe of a network that predicts the class of each pixel."""
 
     task: Literal["segmentation"] = "segmentation"
     model: AnySegmentorModel
@@ -64,7 +64,7 @@ class SegmentationRecipe(Recipe):
 
     @property
     def uses_features(self) -> bool:
-        """Whether training uses features of a frozen backbone, which can be kept."""
+        """True if training uses features of a frozen backbone, which can be cached."""
         return isinstance(self.model, Frozen)
 
     @model_validator(mode="after")
@@ -84,12 +84,12 @@ class SegmentationRecipe(Recipe):
 
     @property
     def training_size(self) -> tuple[int, ...]:
-        """Height and width of a crop."""
+        """Height and width of a training crop."""
         return self.data.crop
 
     @property
     def class_count(self) -> int | None:
-        """Number of classes of the recipe's data, None if only the data say it."""
+        """Number of classes, or None if only the data folder defines it."""
         if self.data.name == SCENES:
             from dnlnet.data.scenes import CLASSES
 
@@ -155,7 +155,7 @@ class SegmentationRecipe(Recipe):
     def training_task(
         self, classes: Classes, run: RunContext, validation: Samples | None = None
     ) -> "SegmentationTask":
-        """Return the losses and the metric, which sees images at one scale and not mirrored."""
+        """Return the training task, which validates at one scale without flips."""
         import torch
 
         from dnlnet.engine.distributed import mean_over_processes
@@ -170,7 +170,7 @@ class SegmentationRecipe(Recipe):
         return kind(classes, loss.to(run.device), once.inference(self.model))
 
     def test_task(self, classes: Classes, samples: Samples) -> "SegmentationTask":
-        """Return the metric of images that are fed to the network as the recipe says."""
+        """Return the test task with the recipe's inference settings."""
         from dnlnet.segmentation.losses import SegmentationLoss
         from dnlnet.segmentation.task import SegmentationTask
 
@@ -184,7 +184,7 @@ class SegmentationRecipe(Recipe):
         scales: str | None = None,
         flip: bool | None = None,
     ) -> Self:
-        """Return the recipe with another way of feeding images to the network when it is tested."""
+        """Return the recipe with other inference settings for testing."""
         content = self.evaluation.model_dump()
         if whole and window is not None:
             raise ValueError("--whole and --window contradict each other; give one of them")
@@ -206,19 +206,19 @@ class SegmentationRecipe(Recipe):
     def predictor(
         self, network: "nn.Module", classes: Classes, device: "torch.device | str" = "cpu"
     ) -> "SegmentationModel":
-        """Return what segments images as the recipe says."""
+        """Return the predictor with the recipe's inference settings."""
         from dnlnet.segmentation.predictor import SegmentationModel
 
         return SegmentationModel(network, classes, self.evaluation.inference(self.model), device)
 
     def exportable(self, network: "nn.Module", *, queries: "Sequence[Query]" = ()) -> "ExportableSegmentor":
-        """Return the network as other programs get it, with the attention maps of these queries."""
+        """Return the exportable network, with the attention maps of the queries as outputs."""
         from dnlnet.segmentation.export import ExportableSegmentor
 
         return ExportableSegmentor(network, self.evaluation.window or self.data.crop, queries)
 
     def label_finder(self, root: Path) -> "Callable[[Path], Labels | None]":
-        """Return a function that finds the labels of an image of the recipe's data set in this folder."""
+        """Return a function that finds the labels of an image in the recipe's data set."""
         return partial(find_labels, list(DATA_SETS[self.data.name].open_all(root)[0].values()))
 
     @classmethod
@@ -227,7 +227,7 @@ class SegmentationRecipe(Recipe):
         return check_pixels(opened, progress)
 
     def open(self, root: Path | None, split: str) -> "LabelledImages":
-        """Open a split of the recipe's data set in this folder."""
+        """Open a split of the recipe's data set in the folder `root`."""
         if self.data.name not in DATA_SETS:
             raise unknown("data set", self.data.name, [*DATA_SETS, SCENES])
         images: LabelledImages = super().open(root, split)
@@ -236,9 +236,9 @@ class SegmentationRecipe(Recipe):
     def _features(
         self, images: "LabelledImages", views: Sequence[View], run: RunContext
     ) -> "tuple[Source, tuple[int, ...]]":
-        """Return the source of the features of these images, and the strides of their stages.
+        """Return the source of the images' features, and the strides of the stages.
 
-        With a cache, the main process fills it before this returns.
+        If there is a cache, the main process fills it first.
         """
         from dnlnet.engine import distributed
         from dnlnet.segmentation.data.features import Extractor, FeatureCache
@@ -262,7 +262,7 @@ class SegmentationRecipe(Recipe):
         return cache, network.strides
 
     def _trains_backbone(self, phase: int | None = None) -> bool:
-        """Return whether part of the backbone is trained by the end of this phase; default: the last."""
+        """Return True if any phase up to this one trains part of the backbone. Default: all phases."""
         then = self.schedule.then[:phase]
         return any(prefix.startswith("backbone") for earlier in then for prefix in earlier.unfrozen)
 
@@ -278,7 +278,7 @@ def _require_scenes(split: str, expected: str) -> None:
 
 
 def _grid_size(crop: tuple[int, int], stride: int) -> tuple[int, int]:
-    """Return the size of a crop in positions of the grid.
+    """Return the size of a crop in grid positions.
 
     >>> _grid_size((192, 256), 8)
     (24, 32)

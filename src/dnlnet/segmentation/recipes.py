@@ -1,11 +1,13 @@
-"""The segmentation rows of the paper, the configurations that its authors released, and small recipes for a CPU.
+"""Segmentation recipes: the paper's rows, the authors' released configurations, and small recipes for a CPU.
 
-Recipes named after the paper follow its text (section 5.1) and, where it is silent, the authors' release: gamma on
-the pairwise output, the head whose parameters its Table 5 counts, OHEM of 100,000 pixels per image of a process's
-batch, images of ADE20K and PASCAL-Context brought to a shorter side of 520 first, tested with a longer side of at
-most 1,040 and padded to a multiple of 8. The paper prints the learning rate as 1 - (i/n)^0.9; what everybody runs,
-and we too, is (1 - i/n)^0.9. Recipes with `_authors` in their names follow the release where it contradicts the
-text. The source of every value is in `sources.py`.
+Recipes of the paper's rows follow its text (Sec. 5.1). Where the text is silent they follow the authors' release:
+gamma on the pairwise output, the head whose parameters Table 5 counts, and OHEM of 100,000 pixels per image of a
+process's batch. Images of ADE20K and PASCAL-Context are resized to a shorter side of 520; for testing, the longer
+side is at most 1,040 and both sides are padded to a multiple of 8.
+
+The paper prints the learning rate as 1 - (i/n)^0.9; these recipes use the common policy (1 - i/n)^0.9. Recipes with
+`_authors` in their names follow the release where it contradicts the text. `sources.py` gives the source
+of every value.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,11 +23,11 @@ from dnlnet.segmentation.schema import FCN, Data, Evaluation, Frozen, Loss, Ohem
 # Eq. 12 has no gate, and the text does not mention one. The release has gamma on the pairwise output alone.
 _GATE = {"gate": "scalar_pairwise"}
 _R101 = FCN(backbone="resnet101s", ceil_pool=True, block=_GATE)
-# Four branches with 720 channels together; the block at half of them, 512 after the join, and no auxiliary head.
+# Four branches with 720 channels in total: 360 in the block, 512 after the join, and no auxiliary head.
 _HRNET = FCN(backbone="hrnet_w48", output_stride=None, width=360, fused_width=512, auxiliary=False, block=_GATE)
 _BACKBONES: Mapping[str, FCN] = {"r101": _R101, "hrnet_w48": _HRNET}
 
-TUNED = "tuned.safetensors"  # the best model of a run of the recipe with that name
+TUNED = "tuned.safetensors"  # best model of a run of the `_tuned` recipe
 
 _WINDOWS = Evaluation(window=(769, 769), stride=(512, 512))
 _SCALES = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75)
@@ -73,7 +75,7 @@ _ABLATION = {
     "dnl_dagger": 79.2,
     "dnl": 80.5,
 }
-# Millions of parameters, thousand millions of multiply-accumulates, seconds for an image.
+# Millions of parameters, billions of multiply-accumulates, seconds per image.
 _COMPLEXITY = {None: (70.960, 691.06, 0.177), "nl": (71.484, 765.07, 0.192), "dnl": (71.485, 765.16, 0.194)}
 _TEST = {("r101", "nl"): 80.8, ("r101", "dnl"): 82.0, ("hrnet_w48", "nl"): 82.5, ("hrnet_w48", "dnl"): 83.0}
 _ADE20K_SCORES = {
@@ -88,7 +90,7 @@ _CONTEXT_REMARK = {
     ("r101", "dnl"): "the paper's text says 53.7 where its table says 54.8",
 }
 
-# What the authors' code does otherwise than the paper says, in all of its configurations.
+# Settings in which all of the authors' configurations differ from the paper's text.
 _RELEASE = {"preset": "authors", "caffe_pixels": True, "auxiliary_bias": False}
 _RELEASE_WEIGHTS = {"resnet101s": "3x3resnet101-imagenet.pth", "hrnet_w48": "hrnetv2_w48_imagenet_pretrained.pth"}
 _CLASS_WEIGHTS = (
@@ -104,7 +106,7 @@ def _at(temperature: float, **options: Any) -> dict[str, Any]:
     return {"preset": "authors_temperature", "block": {"temperature": temperature, **options}}
 
 
-# Model, optimiser, and the configuration that is followed.
+# Model settings, optimiser settings, and the name of the authors' configuration.
 _RELEASED: Mapping[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "cityscapes-r101_authors-dnl": ({}, _NOWD, "NLnowd_ln"),
     "cityscapes-r101_authors_nowd_in-dnl": (
@@ -135,7 +137,7 @@ _RELEASED: Mapping[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "pascal_context-r101_authors-nl": (_NL, {"lr": 0.01}, "NL, with OHEM, use_out and out_bn"),
 }
 
-# One run each, with the seed 0.
+# One run each, with seed 0.
 _MEASURED: Mapping[str, Measured] = {
     "camvid-mbv2-dnl": Measured(
         scores={"val": 58.2},
@@ -147,7 +149,7 @@ _MEASURED: Mapping[str, Measured] = {
 
 
 def segmentation_recipes() -> Iterator[SegmentationRecipe]:
-    """Every segmentation recipe, in the order of the paper's tables."""
+    """Yield every segmentation recipe, in the order of the paper's tables."""
     yield from _cityscapes()
     yield from _other_data_sets()
     yield from _released()
@@ -184,7 +186,7 @@ def _other_data_sets() -> Iterator[SegmentationRecipe]:
 
 
 def _released() -> Iterator[SegmentationRecipe]:
-    """The authors' configurations, tested as the paper says, beside the row of the paper that each belongs to."""
+    """Yield the authors' configurations with the test settings and scores of their rows in the paper."""
     rows = {recipe.name: recipe for recipe in (*_cityscapes(), *_other_data_sets())}
     for name, (model, optim, remark) in _RELEASED.items():
         stem, variant = name.rsplit("-", 1)
@@ -210,11 +212,10 @@ def _released() -> Iterator[SegmentationRecipe]:
 
 
 def _small() -> Iterator[SegmentationRecipe]:
-    """CamVid in an hour or less on two cores, and generated scenes in a minute.
+    """Yield recipes for two CPU cores: CamVid in an hour or less, and generated scenes in a minute.
 
-    CamVid's blocks keep the scalar gate over their whole output that their measured score was reached with.
-
-    Stride 16: depthwise convolutions with a dilation, as stride 8 needs them, are several times slower on a CPU.
+    CamVid's blocks keep the scalar gate over their whole output, because the measured score was reached with it.
+    The stride is 16, because the dilated depthwise convolutions of stride 8 are several times slower on a CPU.
     """
     camvid = {"data": Data(name="camvid", crop=(321, 449)), "loss": Loss(ohem=Ohem(kept=20_000))}
     resnet50 = FCN(backbone="resnet50", output_stride=16, width=256)
@@ -245,17 +246,17 @@ def _small() -> Iterator[SegmentationRecipe]:
 
 
 def _frozen() -> Iterator[SegmentationRecipe]:
-    """A light head on frozen features, which are computed once: minutes on a CPU.
+    """Yield recipes for a light head on frozen features, which train in minutes on a CPU.
 
-    An epoch is the data set once; 8 crops at a time. The block is the equation alone, without a gate: behind a scalar
-    that begins at 0 its attention learns several times more slowly.
+    Features are computed once. The batch size is 8, and an epoch draws one crop per image. The block has no gate:
+    behind a scalar that starts at 0, attention learns several times more slowly.
     """
     backbones: Mapping[str, tuple[Frozen, tuple[int, int]]] = {
         "mbv2": (Frozen(backbone="mobilenetv2"), (192, 256)),
         "r50": (Frozen(backbone="resnet50", reduce=128), (192, 256)),
         "vit_s": (Frozen(backbone="vit_s", output_stride=None, reduce=128), (224, 336)),
     }
-    # Data set, splits to train and to test on, iterations of an epoch, largest side of a crop.
+    # Data set, training split, test split, iterations per epoch, largest side of a crop.
     data_sets = {
         "camvid": ("camvid", "train", "val", 46, 336),
         "pets": ("oxford_pets", "trainval", "test", 66, 224),
@@ -277,11 +278,11 @@ def _frozen() -> Iterator[SegmentationRecipe]:
             rest = {"data": data, "optim": optim, "schedule": schedule, "training": training}
             for variant in (None, *VARIANTS):
                 yield _recipe(f"{name}-{stem}_frozen", variant, model, rest)
-            if stem == "mbv2":  # a head on frozen features first, then all of it from pixels
+            if stem == "mbv2":  # the head on frozen features first, then the whole network on images
                 all_of_it = Phase(train=train, iterations=60 * epoch, lr=5e-4, unfrozen=("backbone.",))
                 phases = {"iterations": 20 * epoch, "then": (all_of_it,)}
                 tuned = {**rest, "schedule": schedule.model_copy(update=phases)}
-                # and then the finer grid alone, for a network that is done: give its file with --weights
+                # Train only the finer grid of a trained network, whose file is given with --weights.
                 grid = {"stages": (0, 1, 2, 3), "detail": 64, "subpixels": 2, "whole": True, "weights": TUNED}
                 fine = model.model_copy(update=grid)
                 shorter = schedule.model_copy(update={"iterations": 20 * epoch})

@@ -40,10 +40,10 @@ class _Dilated(BackboneModel):
 
     backbone: str = "resnet101s"
     output_stride: OutputStride | None = 8
-    dilations: tuple[tuple[Dilation, ...], ...] | None = None  # None is what the output stride asks for
+    dilations: tuple[tuple[Dilation, ...], ...] | None = None  # None: given by the output stride
 
     def build_backbone(self, pretrained: bool, progress: Progress) -> "Backbone":
-        """Build the backbone; `pretrained` loads the weights that it names."""
+        """Build the backbone. `pretrained` loads the weights named in the recipe."""
         from dnlnet.recipes.backbone import build_backbone
 
         return build_backbone(self, self.output_stride, pretrained, progress, self.dilations)
@@ -56,14 +56,14 @@ class FCN(_Dilated):
 
     network: Literal["segmentor"] = "segmentor"
     head_dilation: Dilation = 1
-    auxiliary_dilation: Dilation | None = None  # None is that of the head
-    join_input: Flag = True  # the released head joins its input and its output
-    head: Literal["release", "text"] = "release"  # as in the authors' code, or as in the paper's text
+    auxiliary_dilation: Dilation | None = None  # None: as the head
+    join_input: Flag = True  # the released head concatenates its input and its output
+    head: Literal["release", "text"] = "release"  # the authors' code, or the paper's text
     block: Mapping[str, Any] = {"gate": "scalar"}
     width: SmallInt = 512
-    fused_width: SmallInt | None = None  # channels of the head after the join; None is its width
+    fused_width: SmallInt | None = None  # channels of the head after the join; None: `width`
     auxiliary: Flag = True
-    auxiliary_width: SmallInt | None = None  # None is that of the head
+    auxiliary_width: SmallInt | None = None  # None: `width`
     auxiliary_bias: Flag = True
     align_corners: Flag = True
 
@@ -77,7 +77,7 @@ class FCN(_Dilated):
         return self
 
     def build(self, classes: int, pretrained: bool, progress: Progress) -> "nn.Module":
-        """Build the network for so many classes."""
+        """Build the network."""
         from dnlnet.segmentation.network import Segmentor
 
         return Segmentor(
@@ -116,22 +116,22 @@ class Tiny(Model):
 
     @property
     def layers(self) -> str:
-        """What the network is built on, in words."""
+        """Description of the layers before the head."""
         return "four convolutions"
 
     def network_pixels(self) -> Pixels:
-        """Return how the network's pixels are normalised."""
+        """Return the pixel normalisation of the network."""
         return Pixels()
 
     def build(self, classes: int, pretrained: bool, progress: Progress) -> "nn.Module":
-        """Build the network for so many classes."""
+        """Build the network."""
         from dnlnet.segmentation.tiny import TinySegmentor
 
         return TinySegmentor(classes, self.width // 2, self.variant, preset=self.preset, **self.block)
 
 
 class Frozen(_Dilated):
-    """A light head on the features of a frozen backbone, which can be computed once."""
+    """A light head on the features of a frozen backbone, which can be computed once and cached."""
 
     unused = frozenset(_HEADS | _AUXILIARY)
 
@@ -139,18 +139,18 @@ class Frozen(_Dilated):
     output_stride: OutputStride | None = 32
     width: SmallInt = 128
     align_corners: Flag = False
-    stages: tuple[Index, ...] = (1, 2, 3)  # of the backbone, that the head looks at
-    reduce: SmallInt | None = None  # channels that each of them is brought to first
-    subpixels: Annotated[int, Field(strict=True, ge=1, le=32)] = 1  # logits along a side of each of its positions
-    detail: SmallInt | None = None  # channels of a convolution after the block that sees the first stage, on its grid
+    stages: tuple[Index, ...] = (1, 2, 3)  # backbone stages that the head uses
+    reduce: SmallInt | None = None  # channels that each stage is reduced to first
+    subpixels: Annotated[int, Field(strict=True, ge=1, le=32)] = 1  # logits per side of a grid position
+    detail: SmallInt | None = None  # channels of a convolution on the first stage's grid, after the block
 
     @property
     def layers(self) -> str:
-        """What the network is built on, in words."""
+        """Description of the layers before the head."""
         return f"features of {self.backbone}"
 
     def build(self, classes: int, pretrained: bool, progress: Progress) -> "FrozenSegmentor":
-        """Build the network for so many classes."""
+        """Build the network."""
         from dnlnet.segmentation.frozen import FrozenSegmentor
 
         return FrozenSegmentor(
@@ -171,7 +171,7 @@ _KINDS = {"segmentor": FCN, "tiny": Tiny, "frozen": Frozen}
 
 
 def _network(model: Any) -> str:
-    """Return the kind of network; models stored by early versions do not name it."""
+    """Return the tag of the network. Models saved by early versions do not name their network."""
     name = model.get("network", "segmentor") if isinstance(model, Mapping) else getattr(model, "network", "segmentor")
     if not isinstance(name, str) or name not in _KINDS:
         raise unknown("model.network", name, _KINDS)
@@ -179,7 +179,7 @@ def _network(model: Any) -> str:
 
 
 SegmentorModel = FCN | Tiny | Frozen
-AnySegmentorModel = Annotated[  # the tags are no keys of a recipe: see `validated`
+AnySegmentorModel = Annotated[  # error messages leave the tags out (see `validated`)
     Annotated[FCN, Tag("network=segmentor")]
     | Annotated[Tiny, Tag("network=tiny")]
     | Annotated[Frozen, Tag("network=frozen")],
@@ -188,7 +188,7 @@ AnySegmentorModel = Annotated[  # the tags are no keys of a recipe: see `validat
 
 
 class Data(DataPart):
-    """A data set, its splits, and how crops of it are drawn for training."""
+    """A data set, its splits, and the augmentation of training crops."""
 
     crop: HeightWidth
     scales: tuple[ImageScale, ImageScale] = (0.5, 2.0)
@@ -196,7 +196,7 @@ class Data(DataPart):
     short_side: SmallInt | None = None
     flip: Fraction = 0.5
     brightness: Annotated[int, Field(strict=True, ge=0, le=255)] = 10
-    # Scales that features of a frozen backbone are computed at, with a flip if there is one.
+    # Scales at which a frozen backbone computes features; `flip` adds flipped views.
     views: Annotated[tuple[ImageScale, ...], Field(max_length=20)] = ()
 
     @field_validator("scales", "aspects")
@@ -205,18 +205,18 @@ class Data(DataPart):
         return require_rising(ends)
 
     def feature_views(self) -> list[View]:
-        """The views that features of each picture are computed in."""
+        """Return the views in which the features of each image are computed."""
         return [
             View(scale, flipped) for scale in self.views for flipped in ((False, True) if self.flip else (False,))
         ]
 
     def augmentation(self) -> Augmentation:
-        """How crops are drawn."""
+        """Return the augmentation of training crops."""
         return Augmentation(self.crop, self.scales, self.aspects, self.short_side, self.flip, self.brightness)
 
 
 class Ohem(Part):
-    """Hard pixels: those with p(true class) below `threshold`, and at least `kept` per image of a process's batch."""
+    """Hard pixels: p(true class) below `threshold`, and at least `kept` per image of a process's batch."""
 
     threshold: OpenFraction = 0.7
     kept: PositiveInt = 100_000
@@ -231,16 +231,16 @@ class Loss(Part):
 
 
 class Evaluation(Part):
-    """How the network is tested."""
+    """Inference settings for testing."""
 
-    window: HeightWidth | None = None  # None looks at whole images
+    window: HeightWidth | None = None  # None: whole images
     stride: HeightWidth | None = None
     short_side: SmallInt | None = None
-    long_side: SmallInt | None = None  # limit of the longer side at that size
+    long_side: SmallInt | None = None  # limit of the longer side after resizing
     scales: Annotated[tuple[ImageScale, ...], Field(min_length=1, max_length=100)] = (1.0,)
     flip: Flag = False
-    divisor: SmallInt = 1  # pad images to a multiple, with what the network sees as 0
-    image_corners: Flag | None = None  # resize images with corners on corners; None does it as the network does
+    divisor: SmallInt = 1  # pad images to a multiple, with pixels that are 0 after normalisation
+    image_corners: Flag | None = None  # `align_corners` for resizing images; None: as the network
 
     @model_validator(mode="after")
     def _a_limit_needs_a_size(self) -> Self:
@@ -259,7 +259,7 @@ class Evaluation(Part):
         return self
 
     def inference(self, model: SegmentorModel) -> "Inference":
-        """Return how images are fed to the network of this model."""
+        """Return the inference settings for the network of this model."""
         from dnlnet.segmentation.inference import Inference
 
         return Inference(

@@ -1,6 +1,6 @@
-"""Maps of several stages of a backbone on the grid of the finest: whole, or a window of them."""
+"""Feature maps of several backbone stages, brought to the grid of the finest one."""
 
-# B batch, C channels, h, w size of the finest grid or of a window of it, i, j size of a coarser one
+# B batch, C channels, h, w size of the finest grid or of a window on it, i, j size of a coarser grid
 
 from collections.abc import Sequence
 from math import ceil
@@ -12,24 +12,24 @@ from torch import Tensor
 
 
 class Features(NamedTuple):
-    """What a backbone makes of images, in place of the images themselves.
+    """Backbone features that replace images as the input of a head.
 
-    The maps of whole images have their own sizes. Those of a window of the finest grid are what it needs of each
-    stage, with the bilinear weights that bring the coarser ones to it.
+    For whole images, each map has its own size. For a window of the finest grid, each map holds the positions that
+    the window needs, and `weights` interpolates the coarser maps to the window bilinearly.
     """
 
-    maps: Sequence[Tensor]  # (B, C, h, w) of the finest stage, (B, C, i, j) of the others
-    weights: Sequence[Sequence[Tensor]] = ()  # of a window: (B, h, i) and (B, w, j) of each stage but the first
-    detail: Sequence[Tensor] = ()  # one still finer map (B, C, r h, r w), or none: r positions for one of the grid
+    maps: Sequence[Tensor]  # finest stage (B, C, h, w), other stages (B, C, i, j)
+    weights: Sequence[Sequence[Tensor]] = ()  # windows only: (B, h, i) and (B, w, j) per stage after the first
+    detail: Sequence[Tensor] = ()  # at most one map (B, C, r h, r w), r times finer than the grid
 
 
 def whole_features(maps: Sequence[Tensor], *, detail: bool = False) -> Features:
-    """The maps of whole images; with `detail`, the first of them is only looked at after the others are joined."""
+    """Return the features of whole images. With `detail`, the first map becomes `Features.detail`."""
     return Features(tuple(maps[1:]), detail=(maps[0],)) if detail else Features(tuple(maps))
 
 
 def join_stages(features: Features) -> Tensor:
-    """All stages on the grid of the first, (B, sum of C, h, w).
+    """Concatenate all stages on the grid of the first, (B, sum of C, h, w).
 
     >>> join_stages(Features([torch.rand(1, 2, 6, 8), torch.rand(1, 3, 3, 4)])).shape
     torch.Size([1, 5, 6, 8])
@@ -43,7 +43,7 @@ def join_stages(features: Features) -> Tensor:
 
 
 def _weighted(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
-    """y_hw = sum_ij down_hi across_wj x_ij: one product for all channels, which are last in memory."""
+    """Return y_hw = sum_ij down_hi across_wj x_ij, computed as one product with channels last in memory."""
     weights = (down[:, :, None, :, None] * across[:, None, :, None, :]).flatten(3).flatten(1, 2)  # (B, hw, ij)
     joined: Tensor = weights.to(x.dtype) @ x.permute(0, 2, 3, 1).flatten(1, 2)
     grid: Tensor = joined.unflatten(1, (down.shape[1], across.shape[1]))
@@ -51,7 +51,9 @@ def _weighted(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
 
 
 def resize(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """Bilinear interpolation as two products, whose backward pass takes a CPU a fraction of `F.interpolate`'s.
+    """Interpolate bilinearly with two matrix products.
+
+    On a CPU, their backward pass takes a fraction of the time of `F.interpolate`.
 
     >>> x = torch.rand(1, 2, 5, 7)
     >>> torch.allclose(resize(x, (40, 56)), F.interpolate(x, (40, 56), mode="bilinear"), atol=1e-6)
@@ -62,10 +64,10 @@ def resize(x: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def cropped(x: Tensor, height: int, width: int) -> Tensor:
-    """The upper left part of a map: a view, or in exported PyTorch programs a copy.
+    """Return the upper left part of a map: a view, or a copy in exported PyTorch programs.
 
-    Whether a view of free size is contiguous depends on the size: the exporter would decide it by its example, and
-    the program refuse sizes for which it is otherwise. ONNX has neither views nor the operator.
+    The size of a view decides if it is contiguous. The exporter would take the answer from its example input, and the
+    program would then reject sizes with another answer. ONNX has neither views nor the copying operator.
 
     >>> cropped(torch.arange(12).view(1, 1, 3, 4), 2, 2).tolist()
     [[[[0, 1], [4, 5]]]]
@@ -76,7 +78,7 @@ def cropped(x: Tensor, height: int, width: int) -> Tensor:
 
 
 def linear_weights(source: int, target: int) -> Tensor:
-    """The weights (target, source) of PyTorch's own linear interpolation."""
+    """Return the weights (target, source) of PyTorch's linear interpolation."""
     return F.interpolate(torch.eye(source)[None], target, mode="linear", align_corners=False)[0].mT
 
 
@@ -88,14 +90,16 @@ def cut_window(
     *,
     detail: bool = False,
 ) -> Features:
-    """What a window of the finest grid needs of each stage; its shapes depend on its size alone.
+    """Cut the part of each stage that a window of the finest grid needs.
+
+    The shapes of the result depend only on the window's size.
 
     Args:
-        maps: (C, h, w) of the finest stage, (C, i, j) of the others, of one image.
-        strides: of the stages.
-        corner: of the window, top and left.
-        size: of the window; what lies beyond the image is zero.
-        detail: the first map is a still finer one; the grid of corner and size is that of the second.
+        maps: Maps of one image: finest stage (C, h, w), other stages (C, i, j).
+        strides: Strides of the stages.
+        corner: Top and left of the window.
+        size: Height and width of the window. Positions outside the image are zero.
+        detail: True if the first map is the finer detail map. `corner` and `size` then refer to the second map.
 
     >>> cut = cut_window([torch.rand(2, 9, 9), torch.rand(3, 5, 5)], (8, 16), (4, 1), (4, 4))
     >>> [tuple(x.shape) for x in cut.maps], [tuple(x.shape) for x in cut.weights[0]]
@@ -117,12 +121,12 @@ def cut_window(
 
 
 def _extent(length: int, ratio: float) -> int:
-    """How many positions of a coarser grid a window needs at most, wherever it lies and whatever is rounded."""
+    """Return the largest number of coarse positions that a window can need, for any corner and rounding."""
     return length if ratio == 1 else ceil(length / ratio) + 3
 
 
 def _weights(source: int, target: int, start: int, length: int, extent: int) -> tuple[int, Tensor]:
-    """The first position of the coarse grid that a window needs, and its weights (length, extent)."""
+    """Return the first coarse position that a window needs, and its weights (length, extent)."""
     rows = linear_weights(source, target)[start : start + length]
     first = int(rows.any(dim=0).nonzero()[0])
     used = rows[:, first : first + extent]
@@ -130,6 +134,6 @@ def _weights(source: int, target: int, start: int, length: int, extent: int) -> 
 
 
 def _padded(x: Tensor, corner: tuple[int, int], size: tuple[int, int]) -> Tensor:
-    """A window (C, *size) of a map, zero beyond it."""
+    """Return a window (C, *size) of a map, padded with zeros outside the map."""
     part = x[:, corner[0] : corner[0] + size[0], corner[1] : corner[1] + size[1]]
     return F.pad(part, (0, size[1] - part.shape[2], 0, size[0] - part.shape[1]))

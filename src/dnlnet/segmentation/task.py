@@ -1,4 +1,4 @@
-"""Semantic segmentation as a task: how a batch becomes losses, predictions and a score."""
+"""Semantic segmentation as a training task: losses, predictions and scores of a batch."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,32 +15,32 @@ from dnlnet.segmentation.losses import SegmentationLoss
 
 
 class SegmentationTask:
-    """What is to be learnt: the class of each pixel.
+    """Task of predicting the class of each pixel.
 
     Args:
-        classes: of the labels.
-        loss: what the outputs of a model are judged by.
-        inference: how an image is fed to the network when it is predicted; default: the whole image.
+        classes: Classes of the labels.
+        loss: Loss of the model's outputs.
+        inference: Inference settings for predictions. Default: one pass over the whole image.
     """
 
     def __init__(self, classes: Classes, loss: SegmentationLoss, inference: Inference | None = None) -> None:
         self.classes, self.loss, self.inference = classes, loss, inference or Inference()
 
     def losses(self, model: nn.Module, batch: Sample) -> Mapping[str, Tensor]:
-        """The terms whose sum is to be minimised, by name."""
+        """Return the loss terms by name; training minimises their sum."""
         losses: Mapping[str, Tensor] = self.loss(model(normalised(batch.image)), batch.labels)
         return losses
 
     def predict(self, model: nn.Module, batch: Sample) -> Tensor:
-        """The most likely class of each pixel, (B, H, W)."""
+        """Return the most likely class of each pixel, (B, H, W)."""
         return self.inference(lambda images: model(images).logits, normalised(batch.image)).argmax(dim=1)
 
     def score(self, model: nn.Module, batch: Sample, metric: ConfusionMatrix) -> None:
-        """Predict a batch and count it."""
+        """Predict a batch and add it to the metric."""
         metric.update(self.predict(model, batch), batch.labels)
 
     def details(self, metric: ConfusionMatrix) -> dict[str, dict[str, float | None]]:
-        """The IoU of each class by name, None for a class in neither labels nor predictions."""
+        """Return the IoU of each class by name, None for a class in neither labels nor predictions."""
         return {"by_class": dict(zip(self.classes.names, metric.known_iou(), strict=True))}
 
     def summarize(self, metric: ConfusionMatrix, title: str) -> Scores:
@@ -61,26 +61,26 @@ class SegmentationTask:
         )
 
     def names(self, batch: Sample) -> Sequence[str]:
-        """The files that a batch comes from."""
+        """Return the files that a batch comes from."""
         return batch.name
 
     def metric(self) -> ConfusionMatrix:
-        """Empty counts, to be updated with predictions and labels."""
+        """Return an empty confusion matrix."""
         return ConfusionMatrix(len(self.classes), IGNORE)
 
 
 class FeatureTask(SegmentationTask):
-    """The same on features of a frozen backbone in place of images: see `dnlnet.segmentation.data.features`."""
+    """Segmentation task on features of a frozen backbone (see `dnlnet.segmentation.data.features`)."""
 
     def losses(self, model: nn.Module, batch: Sample | FeatureSample) -> Mapping[str, Tensor]:
-        """The terms whose sum is to be minimised, by name."""
+        """Return the loss terms by name; training minimises their sum."""
         if isinstance(batch, Sample):  # a phase that trains the backbone
             return super().losses(model, batch)
         losses: Mapping[str, Tensor] = self.loss(model(batch.features), batch.labels)
         return losses
 
     def predict(self, model: nn.Module, batch: Sample | FeatureSample) -> Tensor:
-        """The most likely class of each pixel, (B, H, W)."""
+        """Return the most likely class of each pixel, (B, H, W)."""
         if isinstance(batch, Sample):
             return super().predict(model, batch)
         height, width = batch.labels.shape[-2:]

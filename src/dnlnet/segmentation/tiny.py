@@ -1,4 +1,4 @@
-"""The smallest network in which a non-local block has something to do."""
+"""Smallest network in which a non-local block is useful."""
 
 # B batch, C classes, H, W size of the image
 
@@ -13,13 +13,13 @@ from dnlnet.segmentation.network import SegmentorOutput
 
 
 class TinySegmentor(nn.Module):
-    """Four convolutions, a non-local block, a classifier: every position sees 23 x 23 pixels until the block.
+    """Four convolutions, a non-local block and a classifier. Before the block, a position sees 23 x 23 pixels.
 
     Args:
-        classes: number of classes to tell apart.
-        width: channels of the first convolution; the block works on twice as many.
-        variant: attention of the block, a row of `dnlnet.VARIANTS`; None leaves the block out.
-        preset, **options: of the block, as for `dnlnet.NonLocalBlock`.
+        classes: Number of classes.
+        width: Channels of the first convolution. The block has twice as many.
+        variant: Attention of the block, a row of `dnlnet.VARIANTS`. None leaves the block out.
+        preset, **options: Preset and options of the block, as for `dnlnet.NonLocalBlock`.
 
     >>> import torch
     >>> model = TinySegmentor(classes=6)
@@ -50,7 +50,7 @@ class TinySegmentor(nn.Module):
         self.classifier = nn.Conv2d(2 * width, classes, kernel_size=1)
 
     def forward(self, images: Tensor) -> SegmentorOutput:
-        """(B, C, H, W) logits of the classes from (B, 3, H, W) images."""
+        """Return logits (B, C, H, W) of images (B, 3, H, W)."""
         x = self.features(images)
         if self.block is not None:
             x = self.block(x)
@@ -59,9 +59,9 @@ class TinySegmentor(nn.Module):
 
 
 def _block(channels: int, variant: str, preset: str, options: Mapping[str, Any]) -> NonLocalBlock:
-    """A block whose query and key start equal, so that at first every position looks at what resembles it.
+    """Return a block whose query and key start equal, so that each position first attends to similar positions.
 
-    From independent weights, a net this small as often learns the opposite: to look at what contrasts.
+    With independent weights, a network this small learns to attend to contrasting positions just as often.
     """
     block = NonLocalBlock(channels, variant, preset=preset, **options)
     if block.query is not None and block.key is not None:

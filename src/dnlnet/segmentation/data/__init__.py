@@ -1,1 +1,1 @@
-"""Data sets of pictures with a class for each pixel."""
+"""Data sets with a class for each pixel."""

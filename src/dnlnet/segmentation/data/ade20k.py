@@ -1,4 +1,4 @@
-"""ADE20K: indoor and outdoor scenes in the 150 classes of the scene parsing challenge of 2016."""
+"""ADE20K: indoor and outdoor scenes in the 150 classes of the 2016 scene parsing challenge."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from dnlnet.data.image_files import files_by_stem
 from dnlnet.data.labelled import LabelledImages, inside, pair_files
 from dnlnet.errors import unknown
 
-# The first name of each line of the challenge's objectInfo150.txt.
+# First name in each line of the challenge's objectInfo150.txt.
 _NAMES = (
     *("wall", "building", "sky", "floor", "tree", "ceiling", "road", "bed", "windowpane", "grass", "cabinet"),
     *("sidewalk", "person", "earth", "door", "table", "mountain", "plant", "curtain", "chair", "car", "water"),
@@ -28,16 +28,16 @@ _NAMES = (
 )
 CLASSES = Classes(_NAMES, spread_colours(150))
 
-SPLITS = {"train": "training", "val": "validation"}  # -> its folder
+SPLITS = {"train": "training", "val": "validation"}  # split -> folder
 
 _DECODE = index_labels({0: IGNORE, **{n: n - 1 for n in range(1, 151)}}, expected="0 (void) or 1..150")
 
 
 def ade20k(root: Path, split: str) -> LabelledImages:
-    """The images of a split.
+    """Open the images of a split.
 
     Args:
-        root: `ADEChallengeData2016`, the folder of `images` and `annotations`, or the folder it is in.
+        root: Folder `ADEChallengeData2016` with `images` and `annotations`, or its parent.
         split: train or val.
 
     >>> len(CLASSES), CLASSES.names[:3]

@@ -1,4 +1,4 @@
-"""CamVid: street scenes from a driving car, in the 11 classes and folders of SegNet's copy."""
+"""CamVid: street scenes from a driving car, with the 11 classes and the folders of SegNet's copy."""
 
 from pathlib import Path
 
@@ -25,10 +25,10 @@ _DECODE = index_labels({**{label: label for label in range(11)}, 11: IGNORE}, ex
 
 
 def camvid(root: Path, split: str) -> LabelledImages:
-    """The images of a split: those of its list file, or all in its folder if there is none.
+    """Open the images of a split: the names in its list file, or without one, all images in its folder.
 
     Args:
-        root: the folder of `train`, `trainannot` and perhaps `train.txt`, and the same for the other splits.
+        root: Folder with `train`, `trainannot` and optionally `train.txt`, and the same for the other splits.
         split: train, val or test.
 
     >>> camvid(Path("camvid"), "trian")

@@ -1,4 +1,4 @@
-"""Read every image and label file once: what they hold, and all that is wrong with them."""
+"""Check of a data set: read every image and label file, and report their contents and problems."""
 
 # K classes
 
@@ -28,18 +28,18 @@ from dnlnet.progress import SILENT, Progress
 
 @dataclass(frozen=True)
 class PixelReport:
-    """What a split holds.
+    """Contents and problems of a split.
 
     Args:
-        name: of the images.
-        images: how many pairs of an image and a label file.
-        class_names: the K names.
-        class_pixels: pixels of each class, over all label files that can be read.
-        ignored_pixels: pixels that do not count, over the same files.
-        sizes: (width, height) -> how many images, the most frequent first.
-        problems: all that is wrong, each with its path.
-        turned_images: images that their EXIF orientation turns or mirrors.
-        turned_masks: masks that are turned with their image.
+        name: Name of the split.
+        images: Number of pairs of an image and a label file.
+        class_names: Names of the K classes.
+        class_pixels: Pixels of each class in all readable label files.
+        ignored_pixels: Ignored pixels in the same files.
+        sizes: Number of images of each (width, height), most frequent first.
+        problems: All problems, each with its path.
+        turned_images: Number of images that their EXIF orientation turns or mirrors.
+        turned_masks: Number of masks that are turned with their image.
     """
 
     name: str
@@ -54,17 +54,17 @@ class PixelReport:
 
     @property
     def class_shares(self) -> list[float]:
-        """The share of each class among the pixels that count; zeros if there are none."""
+        """Share of each class among the pixels that count, or zeros if no pixel counts."""
         counted = sum(self.class_pixels)
         return [pixels / max(counted, 1) for pixels in self.class_pixels]
 
     @property
     def ignored_share(self) -> float:
-        """The share of ignored pixels among all; zero if there are none."""
+        """Share of ignored pixels among all pixels, or zero if there are no pixels."""
         return self.ignored_pixels / max(sum(self.class_pixels) + self.ignored_pixels, 1)
 
     def to_json(self) -> dict[str, object]:
-        """The report in types that JSON has.
+        """Return the report in JSON types.
 
         >>> report = PixelReport("mine train", 1, ["sky"], [3], 1, {(2, 2): 1}, [])
         >>> report.to_json()["classes"], report.to_json()["ignored_share"]
@@ -83,7 +83,7 @@ class PixelReport:
         }
 
     def contents(self) -> Contents:
-        """What the table shows."""
+        """Return the contents of the printed table."""
         shares = self.class_shares
         columns = {"share": [f"{share:.2%}" if share else "none" for share in shares]}
         caption = f"ignored: {self.ignored_share:.2%}"
@@ -100,7 +100,7 @@ class PixelReport:
 
 
 def check_pixels(images: LabelledImages, progress: Progress = SILENT) -> PixelReport:
-    """Read all files. Problems go into the report and do not stop the check.
+    """Read all files of a split. Problems go into the report and do not stop the check.
 
     Args:
         images: Images to check.
@@ -144,14 +144,14 @@ def check_pixels(images: LabelledImages, progress: Progress = SILENT) -> PixelRe
 @dataclass(frozen=True)
 class _Found:
     size: WidthHeight | None
-    pixels: NDArray[np.int64] | None  # of each label 0..255
+    pixels: NDArray[np.int64] | None  # pixels of each label 0..255
     problems: list[Problem]
     image_turned: bool
     mask_turned: bool
 
 
 def _read(images: LabelledImages, index: int) -> _Found:
-    """Each step is tried whatever became of the others, so that one run finds all."""
+    """Read a pair of files. Each step runs even if another fails, so that one check finds all problems."""
     problems: list[Problem] = []
     image = raw = aligned = pixels = None
     image_turned = False
@@ -171,7 +171,7 @@ def _read(images: LabelledImages, index: int) -> _Found:
 
 
 def require_labels(images: LabelledImages, progress: Progress = SILENT) -> None:
-    """Raise if there is only one class or no labelled pixel, and report it if only one class occurs.
+    """Raise if only one class is defined or no pixel is labelled. Report if only one class occurs.
 
     Label files are read until two classes are found, usually in the first file.
     """

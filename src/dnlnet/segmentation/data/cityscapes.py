@@ -1,4 +1,4 @@
-"""Cityscapes: street scenes of 50 cities, 19 classes that count (https://www.cityscapes-dataset.com)."""
+"""Cityscapes: street scenes of 50 cities in 19 evaluated classes (https://www.cityscapes-dataset.com)."""
 
 from pathlib import Path
 
@@ -20,10 +20,10 @@ CLASSES = Classes(
     ),
 )
 
-# The id of each class in the label files, and in the files that the benchmark's server takes.
+# ID of each class in the label files, and in files for the benchmark server.
 LABEL_IDS = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
 
-# split -> its folders, each with the kind of its labels
+# split -> folders, each with the kind of its labels
 SPLITS = {
     "train": (("train", "gtFine"),),
     "val": (("val", "gtFine"),),
@@ -31,7 +31,7 @@ SPLITS = {
     "coarse": (("train_extra", "gtCoarse"),),
 }
 
-_NOT_COUNTED = dict.fromkeys((*range(34), 255), IGNORE)  # 255: the licence plate's id of -1 in eight bits
+_NOT_COUNTED = dict.fromkeys((*range(34), 255), IGNORE)  # 255: the licence plate's ID of -1 in 8 bits
 _DECODE = index_labels(
     {**_NOT_COUNTED, **{number: label for label, number in enumerate(LABEL_IDS)}},
     expected="an id of the labelIds files: 0..33 or 255",
@@ -39,10 +39,10 @@ _DECODE = index_labels(
 
 
 def cityscapes(root: Path, split: str) -> LabelledImages:
-    """The images of a split, with fine labels; those of `coarse` (train_extra) with coarse ones.
+    """Open the images of a split. Labels are fine, except in `coarse` (train_extra).
 
     Args:
-        root: the folder of `leftImg8bit` and `gtFine` or `gtCoarse`.
+        root: Folder with `leftImg8bit` and `gtFine` or `gtCoarse`.
         split: train, val, trainval or coarse.
 
     >>> CLASSES.names[LABEL_IDS.index(26)]
@@ -65,7 +65,7 @@ def cityscapes(root: Path, split: str) -> LabelledImages:
 
 
 def _by_city(folder: Path, ending: str) -> dict[str, Path]:
-    """The files of this ending by city and name without it."""
+    """Return the files with this ending. Keys are the city and the name without the ending."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
     files = sorted(folder.glob(f"*/*{ending}"))

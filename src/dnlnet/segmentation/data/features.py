@@ -1,11 +1,10 @@
-"""Samples on features instead of pixels: what a frozen backbone makes of each picture, computed once and kept.
+"""Training samples made of a frozen backbone's features, which are computed once and cached.
 
-A picture is looked at in several views, each at one scale, as it is or flipped. Training draws random crops of the
-maps; the features are float16 whether they come from the cache or are computed on the spot, so that both are the same
-training to the bit.
+Features are computed in several views of an image, each with a scale and an optional flip. Training draws random
+crops of the feature maps. Features are float16, cached or not, so that both give the same training to the bit.
 """
 
-# C channels, h, w size of a grid, H, W size of the picture
+# C channels, h, w size of a grid, H, W size of the image
 
 import json
 import shutil
@@ -35,31 +34,31 @@ from dnlnet.segmentation.data.views import View
 from dnlnet.segmentation.frozen import FrozenSegmentor
 from dnlnet.segmentation.stages import Features, cut_window, whole_features
 
-FORMAT = 2  # of the files; raise it when they change, or how images are read
+FORMAT = 2  # version of the cache; raise it when its files or the way of reading images change
 
 
 class FeatureSample(NamedTuple):
-    """Features on a grid, the labels of its pixels, and the file they come from."""
+    """Features on a grid, the labels of its pixels, and the image file."""
 
-    features: Features  # of float16
-    labels: Tensor  # (stride h, stride w) of a crop, or (H, W) of a whole picture
+    features: Features  # float16
+    labels: Tensor  # (stride h, stride w) of a crop, or (H, W) of a whole image
     name: str
 
 
 class Source(Protocol):
-    """Where features come from."""
+    """Source of features, computed or cached."""
 
     def __call__(self, picture: Path, view: View) -> list[Tensor]:
-        """The map (C_i, h_i, w_i) of each stage, of float16."""
+        """Return the map (C_i, h_i, w_i) of each stage in float16."""
         ...
 
 
 class Extractor:
-    """Computes the features of a picture, in evaluation mode, batch norms folded, channels last.
+    """Feature extractor in evaluation mode, with folded batch norms and channels last.
 
     Args:
-        network: whose backbone and stages; it is copied.
-        settings: of the backbone, as the recipe says, to know its features by.
+        network: Network whose backbone is copied and whose stages are used.
+        settings: Backbone settings of the recipe, which identify the features.
     """
 
     def __init__(self, network: FrozenSegmentor, settings: Mapping[str, Any]) -> None:
@@ -72,7 +71,7 @@ class Extractor:
 
     @torch.inference_mode()
     def __call__(self, picture: Path, view: View) -> list[Tensor]:
-        """The map (C_i, h_i, w_i) of each stage, of float16."""
+        """Return the map (C_i, h_i, w_i) of each stage in float16."""
         image = view.image(open_rgb(picture), Image.Resampling.BILINEAR)
         pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
         maps = self.backbone(normalised(pixels).contiguous(memory_format=torch.channels_last))
@@ -80,14 +79,14 @@ class Extractor:
 
 
 class FeatureCache:
-    """Features in a folder, a memory-mapped file for each picture and view, written whole or not at all.
+    """Features in a folder, with one memory-mapped file per image and view. Files are written atomically.
 
-    The folder is named after the backbone, its weights and its settings, a file after the content of its picture:
-    what is found is never stale, and runs with other heads, seeds and crops share it.
+    A hash of the backbone's weights and settings names the folder, and a hash of the image names each file. Entries
+    are therefore never stale, and runs with other heads, seeds and crops share them.
 
     Args:
-        folder: of all caches.
-        extractor: computes what is missing.
+        folder: Folder of all caches.
+        extractor: Extractor of missing features.
     """
 
     def __init__(self, folder: Path, extractor: Extractor) -> None:
@@ -100,16 +99,17 @@ class FeatureCache:
         views: Sequence[View],
         progress: Progress = SILENT,
     ) -> None:
-        """Compute what is missing; says first how much room it takes, and refuses if the disk does not have it.
+        """Compute missing features. Report the disk space they take first, and raise if it is not available.
 
-        Several processes may fill the same cache at once: each in an order of its own, leaving out what has appeared.
+        Several processes may fill the same cache at once. Each works in its own random order and skips files that
+        another process has written.
         """
         wanted = [(picture, view) for picture in pictures for view in views]
         missing = [(picture, view) for picture, view in wanted if not _is_whole(self.path(picture, view))]
         if not missing:
             progress.say(f"features: all {len(wanted)} maps of {len(pictures)} pictures are in the cache")
             return
-        Random().shuffle(missing)  # of its own, so that nothing else random depends on what the cache holds
+        Random().shuffle(missing)  # a separate generator, so that the cache does not affect other random numbers
         make_folder(self.folder)
         write_json(self.folder / "about.json", {"format": FORMAT, **self.extractor.settings})
         first = self._write(*missing[0])
@@ -127,7 +127,7 @@ class FeatureCache:
                 done.advance()
 
     def __call__(self, picture: Path, view: View) -> list[Tensor]:
-        """The map (C_i, h_i, w_i) of each stage, of float16."""
+        """Return the map (C_i, h_i, w_i) of each stage in float16."""
         path = self.path(picture, view)
         try:
             with safe_open(path, "pt") as file:
@@ -136,7 +136,7 @@ class FeatureCache:
             raise OSError(f"{path}: this part of the cache cannot be read ({error}); run the command again") from None
 
     def path(self, picture: Path, view: View) -> Path:
-        """The file of a picture's features."""
+        """Return the file with the features of an image in a view."""
         if picture not in self._contents:
             self._contents[picture] = checksum(picture)[:32]
         return self.folder / f"{self._contents[picture]}-{view}.safetensors"
@@ -157,18 +157,18 @@ def _is_whole(path: Path) -> bool:
 
 
 class FeatureCrops(ImageSamples[LabelledImages, FeatureSample]):
-    """Random crops of the features of labelled images, with the labels of the pixels that they stand for.
+    """Random crops of the features of labelled images, with the labels of their pixels.
 
-    Each crop depends on the seed, the epoch and the index alone, so that a run can resume.
+    Each crop depends only on the seed, the epoch and the index, so that a run can resume.
 
     Args:
-        images: where they come from; complete, or this fails at once.
-        source: of the features.
-        views: one of them is drawn for each sample.
-        crop: height and width in positions of the grid.
-        strides: of the stages; the first is the number of pixels of a position's side, or the second with `detail`.
-        seed: of the whole run.
-        detail: the first stage is finer than the grid.
+        images: Labelled images. Raises if they are incomplete.
+        source: Source of the features.
+        views: Views; one is drawn for each sample.
+        crop: Height and width in grid positions.
+        strides: Strides of the stages. The first one is the grid's, or the second one with `detail`.
+        seed: Random seed of the run.
+        detail: True if the first stage is finer than the grid.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class FeatureCrops(ImageSamples[LabelledImages, FeatureSample]):
 
 
 class WholeFeatures(ImageSamples[LabelledImages, FeatureSample]):
-    """The features of whole labelled images, by index: to evaluate on."""
+    """Features of whole labelled images, for evaluation."""
 
     def __init__(self, images: LabelledImages, source: Source, *, detail: bool = False) -> None:
         super().__init__(images.require_complete())
@@ -218,7 +218,7 @@ class WholeFeatures(ImageSamples[LabelledImages, FeatureSample]):
 
 
 def maps_and_labels(images: LabelledImages, source: Source, index: int, view: View) -> tuple[list[Tensor], Tensor]:
-    """The map of each stage, of float16, and labels (H, W) of an image in a view."""
+    """Return the map of each stage in float16, and the labels (H, W), of an image in a view."""
     raw = images.aligned(index, images.image_size(index), images.open_labels(index))
     seen = view.image(Image.fromarray(images.decoded(index, raw)), Image.Resampling.NEAREST)
     return source(images.pairs[index].image, view), torch.from_numpy(np.array(seen))

@@ -1,9 +1,9 @@
-"""Your own data: pictures in `images`, label maps in `masks`, and `classes.yaml`, which says what the labels mean.
+"""Custom data: images in `images`, label maps in `masks`, and the meaning of the labels in `classes.yaml`.
 
 names: [sky, road, car]
-colours: [[70, 130, 180], [128, 64, 128], [0, 0, 142]]  # may be left out if the masks hold numbers
-masks: index                                            # or colour: the masks hold the colours above
-ignore: 255                                             # or, for colour masks, a colour or several
+colours: [[70, 130, 180], [128, 64, 128], [0, 0, 142]]  # optional for index masks
+masks: index                                            # or colour, if the masks hold the colours above
+ignore: 255                                             # for colour masks, one or more colours
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ _EXAMPLE = "for example names: [sky, road]"
 
 def _name(value: Any) -> str:
     if not is_name(value):
-        raise ValueError("expected text; write it in quotes")  # YAML makes something else of an unquoted no, on or 7
+        raise ValueError("expected text; write it in quotes")  # YAML reads an unquoted no, on or 7 as another type
     return value
 
 
@@ -40,7 +40,7 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _listed(colours: Any) -> Any:
-    """A list of colours, also of a single one."""
+    """Wrap a single colour in a list."""
     return [colours] if isinstance(colours, list) and not all(isinstance(part, list) for part in colours) else colours
 
 
@@ -48,7 +48,7 @@ _Colours = Annotated[tuple[Colour, ...], BeforeValidator(require_list)]
 
 
 class _Content(BaseModel):
-    """What a `classes.yaml` says, whatever its masks hold."""
+    """Keys of `classes.yaml` for both kinds of masks."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -102,11 +102,11 @@ _MASKS: Mapping[str, type[_IndexMasks | _ColourMasks]] = {"index": _IndexMasks, 
 
 
 def folder(root: Path, split: str) -> LabelledImages:
-    """The images of a split; an image and its mask have the same path below it, apart from the suffix.
+    """Open the images of a split. An image and its mask have the same relative path, apart from the suffix.
 
     Args:
-        root: the folder of `classes.yaml`, `images/<split>` and `masks/<split>`.
-        split: the name of a folder in `images`.
+        root: Folder with `classes.yaml`, `images/<split>` and `masks/<split>`.
+        split: Name of a folder in `images`.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as root:
@@ -130,7 +130,7 @@ def folder(root: Path, split: str) -> LabelledImages:
 
 
 def own_splits(root: Path) -> list[str]:
-    """Return the names of the folders in `images` and `masks`, in order; a split needs both.
+    """Return the sorted names of the folders in `images` and `masks`. A split needs both.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as root:
@@ -149,10 +149,10 @@ def own_splits(root: Path) -> list[str]:
 
 
 def read_classes(path: Path) -> tuple[Classes, Decoder, bool, tuple[Colour, ...]]:
-    """Return what a `classes.yaml` says.
+    """Read `classes.yaml`.
 
-    These are the classes, the decoder of the masks, whether they hold colours, and the colours that the palettes of
-    the others have to agree with.
+    Return the classes, the decoder of the masks, True if masks hold colours, and the colours that the palettes of
+    index masks must match.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -198,7 +198,7 @@ def _interpret(content: Any) -> tuple[Classes, Decoder, bool, tuple[Colour, ...]
 
 
 def _by_path(top: Path) -> tuple[dict[str, Path], list[Problem]]:
-    """The pictures in a folder and its subfolders by path without suffix; a second one of a path is a problem."""
+    """Return the images below a folder by path without suffix. Images with the same path are a problem."""
     if not top.is_dir():
         raise FileNotFoundError(f"{top}: no such folder")
     files: dict[str, Path] = {}

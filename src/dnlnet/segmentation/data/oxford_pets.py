@@ -1,6 +1,6 @@
-"""Oxford-IIIT Pet: a cat or a dog, and what is around it; the border between them, a few pixels wide, is ignored.
+"""Oxford-IIIT Pet: a cat or a dog, and the background.
 
-Trimaps hold 1 for the pet, 2 for the background and 3 for the border.
+Trimaps hold 1 for the pet, 2 for the background and 3 for the border, a few pixels wide, which is ignored.
 """
 
 from pathlib import Path
@@ -16,10 +16,10 @@ CLASSES = Classes(("background", "pet"), ((70, 90, 120), (230, 150, 60)))
 
 
 def oxford_pets(root: Path, split: str) -> LabelledImages:
-    """The images of a split, in the order of its list.
+    """Open the images of a split, in the order of its list.
 
     Args:
-        root: the folder of images and annotations.
+        root: Folder with `images` and `annotations`.
         split: trainval or test.
 
     >>> oxford_pets(Path("pets"), "train")

@@ -1,4 +1,4 @@
-"""PASCAL-Context: the pictures of VOC 2010 with every pixel labelled, in 59 classes or in 60 with the background."""
+"""PASCAL-Context: images of VOC 2010 with all pixels labelled, in 59 classes, or 60 with the background."""
 
 from pathlib import Path
 
@@ -27,10 +27,10 @@ _DECODE_60 = index_labels({**{n: n for n in range(60)}, 255: IGNORE}, _EXPECTED)
 
 
 def pascal_context(root: Path, split: str) -> LabelledImages:
-    """The images of a split in 59 classes; the background does not count.
+    """Open the images of a split in 59 classes. The background is ignored.
 
     Args:
-        root: the folder of `JPEGImages`, `SegmentationClassContext` and `ImageSets`, or one that has it in
+        root: Folder with `JPEGImages`, `SegmentationClassContext` and `ImageSets`, or a parent that contains it as
             `VOC2010` or `VOCdevkit/VOC2010`.
         split: train or val.
 
@@ -44,7 +44,7 @@ def pascal_context(root: Path, split: str) -> LabelledImages:
 
 
 def pascal_context_60(root: Path, split: str) -> LabelledImages:
-    """The images of a split in 60 classes, of which 0 is the background; see `pascal_context`.
+    """Open the images of a split in 60 classes (see `pascal_context`). Class 0 is the background.
 
     >>> len(CLASSES_60), CLASSES_60.names[:2]
     (60, ('background', 'aeroplane'))

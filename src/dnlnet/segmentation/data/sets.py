@@ -1,4 +1,4 @@
-"""The data sets with a class for each pixel, by name."""
+"""Registry of the data sets with a class for each pixel."""
 
 from dnlnet.data.catalog import DataSet, found_or_train
 from dnlnet.data.labelled import LabelledImages

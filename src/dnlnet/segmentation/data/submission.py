@@ -1,4 +1,4 @@
-"""The files that the servers of benchmarks take: their label numbers, their names."""
+"""File formats of benchmark servers: label numbers and file names."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,18 +12,18 @@ from dnlnet.segmentation.data.cityscapes import LABEL_IDS
 
 @dataclass(frozen=True)
 class Submission:
-    """One benchmark's format.
+    """File format of a benchmark.
 
     Args:
-        numbers: what to write for each class.
-        name: from the name of a picture without suffix to that of its file.
+        numbers: Number to write for each class.
+        name: Function from an image's name without suffix to the name of its output file.
     """
 
     numbers: tuple[int, ...]
     name: Callable[[str], str]
 
     def encode(self, labels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The benchmark's numbers (H, W) for classes (H, W).
+        """Return the benchmark's numbers (H, W) for classes (H, W).
 
         >>> SUBMISSIONS["cityscapes"].encode(np.array([[0, 13]], dtype=np.uint8)).tolist()
         [[7, 26]]
@@ -35,7 +35,7 @@ class Submission:
 
 
 def _cityscapes_name(stem: str) -> str:
-    """`<city>_<sequence>_<frame>_pred_labelIds` from the name of a leftImg8bit picture."""
+    """Return `<city>_<sequence>_<frame>_pred_labelIds` for the name of a leftImg8bit image."""
     parts = re.fullmatch(r"([^_]+_\d{6}_\d{6})(_leftImg8bit)?", stem)
     if parts is None:
         raise ValueError(f"{stem}: is no name of Cityscapes, such as berlin_000000_000019_leftImg8bit")

@@ -1,7 +1,7 @@
-"""Pictures kept unpacked on disk, so that an epoch reads windows of them instead of decoding them whole.
+"""Images unpacked on disk, so that training reads crops instead of decoding whole files.
 
-A 2048 x 1024 PNG takes longer to decode than all the rest of a training sample; a training run decodes it hundreds
-of times. Unpacked it is 8 MB with its labels, and only the window's rows are read.
+Decoding a 2048 x 1024 PNG takes longer than the rest of a training sample, and a run decodes each file hundreds of
+times. Unpacked, an image and its labels take 8 MB, and only the rows of the crop are read.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from PIL import Image
 from dnlnet.data.labelled import LabelledImages, Pair
 from dnlnet.files import atomic_write
 
-_FORMAT = 2  # of the files; raise it when images are read differently
-_KEPT = 40  # characters of a picture's name: it may be as long as the system allows
+_FORMAT = 2  # version of the file format; raise it when images are read differently
+_KEPT = 40  # characters kept of the image's name, because file systems limit the length
 
 
 @dataclass(frozen=True)
 class MappedPicture:
-    """A picture whose pixels lie in a mapped file; `crop` reads those it returns."""
+    """Image in a memory-mapped file. `crop` reads only the rows it needs."""
 
     pixels: NDArray[np.uint8]
 
@@ -31,22 +31,22 @@ class MappedPicture:
         return self.pixels.shape[1], self.pixels.shape[0]
 
     def crop(self, box: tuple[int, int, int, int]) -> Image.Image:
-        """The part between left, upper, right and lower."""
+        """Return the part inside a box of left, upper, right and lower."""
         left, upper, right, lower = box
         return Image.fromarray(np.ascontiguousarray(self.pixels[upper:lower, left:right]))
 
 
 @dataclass(frozen=True)
 class UnpackedImages(LabelledImages):
-    """The same images, unpacked into a folder when first opened.
+    """Labelled images that are unpacked into a folder when first opened.
 
-    A file that changes, or an unpacked one that is damaged, is unpacked anew. Deleting the folder loses nothing.
+    Changed images and damaged unpacked files are unpacked again. The folder can be deleted at any time.
     """
 
     folder: Path = Path()
 
     def open(self, index: int) -> tuple[MappedPicture, MappedPicture]:  # type: ignore[override]
-        """The image and its raw label map, both mapped."""
+        """Return the image and its raw label map, both memory-mapped."""
         pair = self.pairs[index]
         paths = [self._unpacked_path(path, pair) for path in (pair.image, pair.labels)]
         mapped = [_mapped(path) for path in paths]
@@ -61,13 +61,16 @@ class UnpackedImages(LabelledImages):
         return MappedPicture(image), MappedPicture(labels)
 
     def _unpacked_path(self, path: Path, pair: Pair) -> Path:
-        """Return the file for one of a pair; the image's orientation can turn its labels."""
+        """Return the unpacked file of an image or its labels.
+
+        The name depends on both files, because the image's orientation can turn its labels.
+        """
         identity = (_FORMAT, *map(_state, (path, pair.image, pair.labels)), self.colour_labels)
         return self.folder / f"{path.stem[:_KEPT]}-{sha256(repr(identity).encode()).hexdigest()[:16]}.npy"
 
 
 def unpack_into(images: LabelledImages, folder: Path) -> UnpackedImages:
-    """The same images, kept unpacked in this folder from the first time each is opened."""
+    """Return the images, unpacked into this folder when first opened."""
     return UnpackedImages(**vars(images), folder=folder)
 
 
@@ -79,7 +82,7 @@ def _state(path: Path) -> tuple[str, int, int] | None:
 
 
 def _mapped(path: Path) -> NDArray[np.uint8] | None:
-    """The array in a file without reading it, or None if there is no whole one."""
+    """Memory-map the array in a file, or return None if it is missing or damaged."""
     try:
         pixels: NDArray[np.uint8] = np.load(path, mmap_mode="r")
     except (OSError, ValueError, EOFError):

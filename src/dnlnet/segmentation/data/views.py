@@ -1,4 +1,4 @@
-"""How a picture is looked at when its features are computed."""
+"""Views of an image in which features are computed."""
 
 from typing import NamedTuple
 
@@ -6,13 +6,13 @@ from PIL import Image
 
 
 class View(NamedTuple):
-    """How a picture is looked at: brought to a multiple of its size, and perhaps flipped left to right."""
+    """Scale and optional left-to-right flip of an image."""
 
     scale: float
     flipped: bool = False
 
     def size(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Height and width of a picture of this height and width.
+        """Return the height and width of the view, from those of the image.
 
         >>> View(0.5).size((9, 12))
         (4, 6)
@@ -20,7 +20,7 @@ class View(NamedTuple):
         return max(1, round(size[0] * self.scale)), max(1, round(size[1] * self.scale))
 
     def image(self, picture: Image.Image, resampling: Image.Resampling) -> Image.Image:
-        """The picture as it is looked at."""
+        """Return the scaled and flipped image."""
         height, width = self.size((picture.height, picture.width))
         resized = picture if picture.size == (width, height) else picture.resize((width, height), resampling)
         return resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if self.flipped else resized

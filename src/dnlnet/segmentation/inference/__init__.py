@@ -1,4 +1,4 @@
-"""How a network is asked about an image: whole or in windows, at one size or several."""
+"""Inference on whole images or in windows, at one scale or several."""
 
 from dnlnet.segmentation.inference.logits import Inference
 from dnlnet.segmentation.inference.tiles import MARGIN, tiled_labels, tiles

@@ -1,4 +1,4 @@
-"""Logits of an image as a recipe asks for them: windows, sizes, mirrored."""
+"""Logits of an image with the inference settings of a recipe: windows, scales and flips."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,33 +11,32 @@ from torch import Tensor
 from dnlnet.errors import TooMuchWorkError, shown
 from dnlnet.segmentation.inference.windows import Network, Size, sliding_logits, starts, window_count
 
-# Bounds on what the settings of a model file may ask for; of the recipes here, the most is 25 times the pixels.
+# Limits on the work that a model file may request. The largest bundled recipe takes 25 times the image's pixels.
 MOST_WORK = 256  # times the pixels of an image
-_LEAST_PIXELS = 2**16  # that a smaller image is taken to have
-_RESIZED_PIXELS = 2**21  # that an image may be resized to for `short_side`, and more if it has more
-_LEAST_PASS = 128 * 128  # pixels that a pass through the network costs at least
-_QUADRATIC = 4_000_000  # pixels seen at once; beyond them attention takes most of the time
-LEAST_SIDE = 5  # pixels; after two strides the tiny network's padding by reflection needs two positions
-_LONGEST = 8  # of a picture brought to `short_side`, in shorter sides: a stripe would become enormous
-_STRIP = 2**18  # pixels whose logits are brought to the image's size together
+_LEAST_PIXELS = 2**16  # a smaller image counts as this many
+_RESIZED_PIXELS = 2**21  # limit after resizing to `short_side`, unless the image is larger anyway
+_LEAST_PASS = 128 * 128  # least cost of a pass through the network, in pixels
+_QUADRATIC = 4_000_000  # pixels in a pass beyond which attention takes most of the time
+LEAST_SIDE = 5  # pixels; the tiny network's reflection padding needs two positions after its two strides
+_LONGEST = 8  # limit of the longer side, in multiples of `short_side`; a narrow strip would become enormous
+_STRIP = 2**18  # pixels whose logits are interpolated to the image's size together
 
 
 @dataclass(frozen=True)
 class Inference:
-    """How an image is looked at; logits of all looks are averaged at the image's own size.
+    """Inference settings. Logits of all scales and flips are averaged at the image's own size.
 
     Args:
-        window, stride: height and width of sliding windows; None looks at the whole image.
-        short_side: the image is first brought to this length of its shorter side; less, where the longer one would
-            pass `long_side`.
-        long_side: None is eight times `short_side`.
-        scales: and then to each of these multiples.
-        flip: each also with left and right exchanged.
-        batch: windows given to the network at once.
-        align_corners: resize logits with corners on corners; best as the network itself does.
-        image_corners: the same for images; None takes `align_corners`.
-        divisor: images are padded below and on the right to a multiple of this; logits of the padding are dropped.
-        fill: the colour of that padding, normalised.
+        window, stride: Height and width of sliding windows and of their steps. None: the whole image.
+        short_side: Length of the shorter side after resizing, or less if the longer side would exceed `long_side`.
+        long_side: Limit of the longer side after resizing. None: eight times `short_side`.
+        scales: Factors of the resized image; each one is predicted.
+        flip: True to predict each scale flipped left to right as well.
+        batch: Windows per pass through the network.
+        align_corners: Alignment of logits when resized. Best set as in the network.
+        image_corners: Alignment of images when resized. None: `align_corners`.
+        divisor: Divisor of the padded height and width. Padding is below and on the right; its logits are dropped.
+        fill: Normalised colour of the padding.
 
     >>> import torch
     >>> Inference(scales=(0.5, 1.0), flip=True)(lambda x: x[:, :1], torch.ones(1, 3, 8, 12)).shape
@@ -78,8 +77,8 @@ class Inference:
     def labels(self, network: Network, image: Tensor) -> Tensor:
         """Return the most likely class of each pixel, (H, W) of uint8.
 
-        An image that the network sees much smaller than it is takes memory for the small logits only: they are
-        brought to the image's size a few rows at a time.
+        If the network sees the image at a reduced size, only the small logits are kept in memory. They are
+        interpolated to the image's size a few rows at a time.
         """
         height, width = image.shape[-2:]
         if sum(rows * columns for rows, columns in self._sizes((height, width))) >= height * width:
@@ -87,7 +86,7 @@ class Inference:
         looks = list(self._looks(network, image))
         strips = [
             torch.stack([self._resized_rows(look, (height, width), rows) for look in looks])
-            .sum(dim=0)  # which has its maximum where the mean has
+            .sum(dim=0)  # the sum has the same argmax as the mean
             .argmax(dim=1)[0]
             .to(torch.uint8)
             for rows in torch.arange(height, device=image.device).split(max(1, _STRIP // width))
@@ -95,7 +94,7 @@ class Inference:
         return torch.cat(strips)
 
     def for_tiles_of(self, size: Size) -> "Inference":
-        """Return the same looks for tiles of a larger image: at the scale that the whole image would have.
+        """Return the settings for tiles of a larger image, at the scale of the whole image.
 
         >>> Inference(short_side=50, scales=(0.5, 1.0)).for_tiles_of((100, 300))._sizes((40, 60))
         [(10, 15), (20, 30)]
@@ -104,14 +103,14 @@ class Inference:
         return replace(self, short_side=None, long_side=None, scales=tuple(base * scale for scale in self.scales))
 
     def scale(self, size: Sequence[int]) -> float:
-        """Return the factor by which an image of this height and width is resized first, for `short_side`."""
+        """Return the factor that resizes an image of this height and width to `short_side`."""
         if self.short_side is None:
             return 1.0
         longest = _LONGEST * self.short_side if self.long_side is None else self.long_side
         return min(self.short_side / min(size), longest / max(size))
 
     def passes(self, size: Size) -> int:
-        """How often the network is asked about an image of this height and width.
+        """Return the number of passes through the network for an image of this height and width.
 
         >>> Inference(window=(4, 4), stride=(3, 3), scales=(1.0, 2.0), flip=True).passes((4, 7))
         10
@@ -125,9 +124,9 @@ class Inference:
         return looks * (1 + self.flip)
 
     def work(self, size: Size) -> int:
-        """Return how many pixels the network would see of an image of this height and width.
+        """Return the number of pixels that the network would process for an image of this height and width.
 
-        A small pass counts as one of 128 x 128, and one of more than 4 million pixels as many times as it is larger.
+        A small pass counts as 128 x 128 pixels. A pass of n times 4 million pixels counts n times, rounded down.
 
         >>> Inference(window=(200, 200), stride=(100, 100), flip=True).work((200, 300)) == 2 * 2 * 200 * 200
         True
@@ -143,13 +142,13 @@ class Inference:
         return total * (1 + self.flip)
 
     def most_work(self, size: Size) -> int:
-        """Return how many pixels the network may see of an image of this height and width."""
+        """Return the limit of `work` for an image of this height and width."""
         pixels = size[0] * size[1]
         resized = min(int(pixels * self.scale(size) ** 2), _RESIZED_PIXELS)
         return MOST_WORK * max(pixels, resized, _LEAST_PIXELS)
 
     def require_affordable(self, size: Size, work: int) -> None:
-        """Raise `TooMuchWorkError` if an image of this height and width would take far too much work."""
+        """Raise `TooMuchWorkError` if `work` exceeds its limit for an image of this height and width."""
         height, width = size
         if work <= self.most_work(size):
             return
@@ -162,7 +161,7 @@ class Inference:
         )
 
     def covered(self, size: Size) -> tuple[float, float]:
-        """The share of what the network is given, in height and width, that a whole image of this size takes.
+        """Return the fractions of the padded height and width that an image of this size covers.
 
         >>> Inference().covered((1, 40)), Inference(short_side=20).covered((1, 2))
         ((0.2, 1.0), (1.0, 1.0))
@@ -172,7 +171,7 @@ class Inference:
         return height / max(rows, LEAST_SIDE), width / max(columns, LEAST_SIDE)
 
     def _sizes(self, size: Sequence[int]) -> list[Size]:
-        """Return the heights and widths at which an image of this size is looked at."""
+        """Return the height and width of an image of this size at each scale."""
         base = self.scale(size)
         height, width = size
         factors = [base * scale for scale in self.scales]
@@ -183,7 +182,7 @@ class Inference:
         return height + -height % self.divisor, width + -width % self.divisor
 
     def _looks(self, network: Network, image: Tensor) -> Iterator[Tensor]:
-        """Yield the logits (1, K, h, w) at each scale, averaged over the image and its mirror image."""
+        """Yield the logits (1, K, h, w) at each scale, averaged over flips."""
         height, width = image.shape[-2:]
         self.require_affordable((height, width), self.work((height, width)))
         for size in self._sizes((height, width)):
@@ -210,7 +209,7 @@ class Inference:
         return _resized(x, size, self.align_corners)
 
     def _resized_rows(self, x: Tensor, size: Size, rows: Tensor) -> Tensor:
-        """Return some rows of what `_resized` would return: (1, K, h, w) -> (1, K, len(rows), W)."""
+        """Return only these rows of the output of `_resized`: (1, K, h, w) -> (1, K, len(rows), W)."""
         height, above = x.shape[-2], rows.to(x.dtype)
         if self.align_corners:
             position = above * ((height - 1) / max(1, size[0] - 1))
@@ -223,14 +222,14 @@ class Inference:
 
 
 def _resized(x: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
-    """Bilinear; the same tensor if it has the size."""
+    """Interpolate bilinearly. Return `x` itself if it has this size."""
     if tuple(x.shape[-2:]) == tuple(size):
         return x
     return F.interpolate(x, tuple(size), mode="bilinear", align_corners=align_corners)
 
 
 def _with_room(network: Network, images: Tensor) -> Tensor:
-    """Logits of images, which are looked at with their last rows and columns repeated where they are very small."""
+    """Return logits of images. Sides below `LEAST_SIDE` are padded by repeating the last row or column."""
     height, width = images.shape[-2:]
     below, right = max(0, LEAST_SIDE - height), max(0, LEAST_SIDE - width)
     if not (below or right):

@@ -1,4 +1,4 @@
-"""Labels of pictures too large for memory, tile by tile."""
+"""Prediction of images too large for memory, tile by tile."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -14,17 +14,16 @@ MARGIN = 64
 
 
 def tiled_labels(label: Callable[[Tensor], Tensor], image: Tensor, max_pixels: int, margin: int = MARGIN) -> Tensor:
-    """Labels (H, W) of a picture (3, H, W), of which at most about `max_pixels` pixels are looked at at once.
+    """Predict the labels (H, W) of an image (3, H, W) in tiles of at most about `max_pixels` pixels.
 
-    A tile is looked at together with a margin around it, which is then cut off, so that borders of tiles do not show.
-    Attention reaches as far as the tile and its margin, not over the whole picture: the result is close to that of
-    the whole picture, not equal to it.
+    Each tile is predicted with a margin, which is then cut off to hide the borders between tiles. Attention is
+    limited to the tile and its margin, so the result is close but not equal to that of the whole image.
 
     Args:
-        label: from a picture (3, h, w) to its labels (h, w).
-        image: in 0..255.
-        max_pixels: of a tile with its margin.
-        margin: pixels around a tile, where the picture has them.
+        label: Function from an image (3, h, w) to its labels (h, w).
+        image: Image in 0..255.
+        max_pixels: Approximate largest size of a tile with its margin.
+        margin: Pixels around a tile, up to the border of the image.
 
     >>> image = torch.arange(300).view(1, 15, 20).expand(3, -1, -1)
     >>> torch.equal(tiled_labels(lambda part: part[0], image, max_pixels=64, margin=1), image[0])
@@ -43,7 +42,7 @@ def tiled_labels(label: Callable[[Tensor], Tensor], image: Tensor, max_pixels: i
 
 
 class Tile(NamedTuple):
-    """From where to where a tile reaches, and what is looked at for it."""
+    """Rows and columns of a tile, without and with its margin; each is a start and an end."""
 
     rows: Size
     columns: Size
@@ -52,13 +51,13 @@ class Tile(NamedTuple):
 
     @property
     def seen_size(self) -> Size:
-        """Height and width of what is looked at."""
+        """Height and width of the tile with its margin."""
         (top, bottom), (left, right) = self.seen_rows, self.seen_columns
         return bottom - top, right - left
 
 
 def tiles(size: Size, max_pixels: int, margin: int = MARGIN) -> list[Tile]:
-    """The tiles of a picture of this height and width: as equal as can be; one, if it has few enough pixels.
+    """Cut an image of this height and width into nearly equal tiles. An image of at most `max_pixels` is one tile.
 
     >>> [tile.seen_size for tile in tiles((40, 90), max_pixels=2500, margin=5)]
     [(40, 35), (40, 40), (40, 35)]

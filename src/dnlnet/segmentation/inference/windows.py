@@ -1,6 +1,6 @@
-"""Sliding windows: every pixel is covered, and where windows overlap their logits are averaged."""
+"""Sliding windows that cover every pixel. Logits of overlapping windows are averaged."""
 
-# B windows at once, K classes, H, W size of the image
+# B windows per pass, K classes, H, W size of the image
 
 from collections.abc import Callable, Iterator
 
@@ -12,7 +12,7 @@ Network = Callable[[Tensor], Tensor]  # (B, 3, H, W) images -> (B, K, H, W) logi
 
 
 def starts(length: int, window: int, stride: int) -> list[int]:
-    """Where windows begin so that they cover a length: a stride apart, the last one flush with the end.
+    """Return the starts of windows that cover a length: a stride apart, the last one flush with the end.
 
     >>> starts(length=10, window=4, stride=3)
     [0, 3, 6]
@@ -28,7 +28,7 @@ def starts(length: int, window: int, stride: int) -> list[int]:
 
 
 def window_count(length: int, window: int, stride: int) -> int:
-    """Return how many windows cover a length, which may be shorter than one of them.
+    """Return the number of windows that cover a length, which may be shorter than a window.
 
     >>> window_count(11, window=4, stride=3), window_count(3, window=4, stride=3)
     (4, 1)
@@ -37,9 +37,9 @@ def window_count(length: int, window: int, stride: int) -> int:
 
 
 def corners(size: Size, window: Size, stride: Size) -> list[Size]:
-    """Top and left of every window over an image of this height and width.
+    """Return the top and left of every window over an image of this height and width.
 
-    An image smaller than the window is looked at whole in that direction.
+    In a direction where the image is smaller than the window, one window covers it.
 
     >>> corners((3, 10), (4, 4), (3, 3))
     [(0, 0), (0, 3), (0, 6)]
@@ -52,15 +52,15 @@ def corners(size: Size, window: Size, stride: Size) -> list[Size]:
 
 
 def sliding_logits(network: Network, image: Tensor, window: Size, stride: Size, batch: int = 4) -> Tensor:
-    """Logits of one image from windows of it, (1, K, H, W).
+    """Return the logits (1, K, H, W) of an image, averaged over the windows at `corners`.
 
-    Only the sum and the count of the image are kept, however many windows there are: see `corners`.
+    Memory does not grow with the number of windows: only the sum and the count per pixel are kept.
 
     Args:
-        network: gives logits of the size of what it is given.
-        image: (1, 3, H, W).
-        window, stride: height and width.
-        batch: windows given to the network at once.
+        network: Network whose logits have the size of its input.
+        image: Image (1, 3, H, W).
+        window, stride: Height and width of the windows and of their steps.
+        batch: Windows per pass through the network.
 
     >>> sliding_logits(lambda x: x[:, :1], torch.ones(1, 3, 10, 10), (4, 4), (3, 3)).shape
     torch.Size([1, 1, 10, 10])
