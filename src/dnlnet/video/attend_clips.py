@@ -25,7 +25,7 @@ _DOTS = 150  # per inch: as wide as a screen
 
 
 def attend_clips(models: Mapping[str, VideoModel], request: AttendRequest) -> AttendResult:
-    """Show what the blocks of models, by title, attend to in the clip in the middle of each video.
+    """Show what models (by title) attend to in the middle clip of each video.
 
     Queries are (x, y) in pixels of the video, for the middle frame, or (x, y, frame) with the clip's frames counted
     from 1. Default: the centre of the middle frame.

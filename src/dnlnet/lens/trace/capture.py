@@ -1,4 +1,4 @@
-"""Record what a model attends to while it runs: our blocks, and every other dot-product attention."""
+"""Record the attention of a model while it runs: `NonLocalBlock`s and all other dot-product attention."""
 
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ BlockCallback = Callable[[str, NonLocalBlock, Tensor], None]
 
 
 class Captured(dict[str, Terms | RecordedAttention]):
-    """Last run of each block or attention, by name; `maps(queries)` of each gives attention maps."""
+    """Last run of each attention, by module name. Each has `maps(queries)`."""
 
     def __missing__(self, name: str) -> Terms | RecordedAttention:
         if not self:
@@ -42,7 +42,7 @@ class Captured(dict[str, Terms | RecordedAttention]):
 
 @contextmanager
 def capture(model: nn.Module, layers: Collection[str] | None = None) -> Iterator[Captured]:
-    """Record every dot-product attention of a model while it runs: our blocks, and those of any transformer.
+    """Record every dot-product attention of a model while it runs.
 
     This covers `NonLocalBlock`s, built in or inserted; everything that goes through PyTorch's
     `scaled_dot_product_attention`; `nn.MultiheadAttention`; and attention that is written out as a product, a softmax
