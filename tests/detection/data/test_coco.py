@@ -371,7 +371,7 @@ def test_equal_faults_are_counted(tmp_path: Path) -> None:
     assert problem.startswith("mine.json: annotation 21 (and 2 more) has the category_id 4")
 
 
-def test_each_bad_image_is_left_out_with_a_problem(tmp_path: Path) -> None:
+def test_each_bad_image_is_skipped_with_a_problem(tmp_path: Path) -> None:
     root = coco_tree(tmp_path)
     path = root / "annotations" / "instances_train2017.json"
     (root / "train2017" / "000000000005.png").unlink()
@@ -393,7 +393,7 @@ def test_an_image_of_another_size_is_refused(train: InstanceImages) -> None:
         train.pixels(0)
 
 
-def test_a_rotated_image_is_read_as_it_was_annotated(train: InstanceImages) -> None:
+def test_a_rotated_image_is_read_in_the_orientation_of_its_annotation(train: InstanceImages) -> None:
     exif = Image.Exif()
     exif[274] = 6  # rotate by 90 degrees
     pixels = np.random.default_rng(0).integers(0, 256, (*WIDE, 3), dtype=np.uint8)
