@@ -1,4 +1,4 @@
-"""Bundle a trained model: store it in half precision, measure the result, and keep the measurements with it.
+"""Bundle a trained model: store it in half precision, measure it, and store the measurements with it.
 
 Example: python benchmarks/bundle_model.py street runs/street --data camvid
 """
@@ -17,13 +17,13 @@ from dnlnet.files import write_json
 from dnlnet.lens.measure.consistency import average_overlaps, overlaps_json
 from dnlnet.runs.consistency import consistency
 
-WIDTH = 2  # pixels to a contour, of pictures of 360 x 480; the paper's 5 are of 1024 x 2048
+WIDTH = 2  # distance to a contour in pixels for 360 x 480 images; the paper uses 5 for 1024 x 2048
 
-SOME = 8  # of the first pictures, whose overlaps are kept apart: a test measures them again
+SOME = 8  # first images, whose overlaps are stored separately: a test measures them again
 
 
 def main() -> None:
-    """Halve, measure, write."""
+    """Convert to half precision, measure, and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=list(MODELS))
     parser.add_argument("run", help="a run folder or a model file")

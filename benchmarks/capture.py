@@ -1,4 +1,4 @@
-"""Measure what recording a transformer's attention costs: time and memory of a pass, beside those of a plain one.
+"""Measure what recording a transformer's attention costs: time and memory of a forward pass, against a plain one.
 
 The network is ViT-S/14 with random weights. Peak memory is measured in child processes (Linux only).
 
@@ -38,15 +38,15 @@ FORMS: dict[str, Callable[[nn.Module], AbstractContextManager[Any]]] = {
 
 @dataclass(frozen=True)
 class PassCost:
-    """Cost of one form of the pass.
+    """Cost of one form of the forward pass.
 
     Args:
-        form: key of `FORMS`.
-        seconds: best time.
-        ratio: time over that of a plain pass.
-        asked_bytes: queries and keys of the selected layers.
-        kept_bytes: all tensors that stay in memory.
-        peak_bytes: peak memory minus that of a plain pass; None where it cannot be measured.
+        form: Key of `FORMS`.
+        seconds: Best time.
+        ratio: Time relative to a plain pass.
+        asked_bytes: Bytes of the queries and keys of the selected layers.
+        kept_bytes: Bytes of all tensors that stay in memory.
+        peak_bytes: Peak memory minus that of a plain pass, or None if it cannot be measured.
     """
 
     form: str
@@ -58,7 +58,7 @@ class PassCost:
 
 
 def main() -> None:
-    """Measure every form, print a table and write it as JSON."""
+    """Measure every form, print a table, and write it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=518, help="side of the image, a multiple of 14")
     parser.add_argument("--rounds", type=int, default=10, help="interleaved runs: best times, median ratios")
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def bench_capture(size: int, *, rounds: int, threads: int) -> list[PassCost]:
-    """Measure all forms in interleaved rounds; the plain one comes first."""
+    """Measure all forms in interleaved rounds, the plain form first."""
     torch.set_num_threads(threads)
     calls = {form: make_pass(form, size) for form in FORMS}
     recorded = {form: call() for form, call in calls.items()}
@@ -127,7 +127,7 @@ def make_pass(form: str, size: int) -> Callable[[], Any]:
 
 
 def _recorded_bytes(captured: Captured) -> tuple[int, int]:
-    """Return the bytes of queries and keys, and of all storage that the records keep alive."""
+    """Return the bytes of queries and keys, and the bytes of all storage that the records keep alive."""
     layers = [layer for layer in captured.values() if isinstance(layer, RecordedAttention)]
     tensors = [tensor for layer in layers for tensor in (layer.call.query, layer.call.key)]
     inside = [

@@ -1,4 +1,4 @@
-"""Compare training samples made by resizing only the cropped window with resizing whole images, on one core.
+"""Compare two ways to make training samples on one core: resizing only the cropped window, or the whole image.
 
 Images of 2048 x 1024 pixels are generated; each sample is read, augmented, cropped to 769 x 769 and normalised.
 
@@ -37,7 +37,7 @@ SOURCES = ("png", "png, unpacked", "jpg", "jpg, unpacked")
 
 @dataclass(frozen=True)
 class SampleRates:
-    """Samples per second on one core for one kind of file."""
+    """Samples per second on one core for one file type."""
 
     source: str
     file_megabytes: float
@@ -46,12 +46,12 @@ class SampleRates:
 
     @property
     def speedup(self) -> float:
-        """Rate of the cropped window over that of whole images."""
+        """Rate of the cropped window relative to the whole image."""
         return self.ours_per_second / self.plain_per_second
 
 
 def main() -> None:
-    """Measure every kind of file, print a table and write it as JSON."""
+    """Measure every file type, print a table, and write it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", "--pictures", type=int, default=6, help="number of images to generate and read")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved runs; the best of each counts")
@@ -96,7 +96,7 @@ def bench_data(images: int, rounds: int) -> Iterator[SampleRates]:
 
 
 def make_files(folder: Path, count: int, suffix: str) -> LabelledImages:
-    """Write scenes of the size of street scenes, smooth with a little noise, so that they compress like real ones."""
+    """Write smooth, slightly noisy scenes of street-scene size, which compress like real ones."""
     folder.mkdir(parents=True)
     pairs = []
     for number in range(count):

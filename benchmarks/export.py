@@ -1,4 +1,4 @@
-"""Compare exported files, with attention in blocks and plain, with the network itself: time, peak memory, outputs.
+"""Compare exported files, with blocked and plain attention, with the network itself: time, peak memory, outputs.
 
 Weights are random. Peak memory is measured in child processes (Linux only).
 
@@ -30,7 +30,7 @@ from dnlnet.files import write_json
 from dnlnet.layout import convert_to_channels_last, to_channels_last
 from dnlnet.registry import find_recipe, network_of
 
-_SMALL = 64  # side of the image that files are traced with
+_SMALL = 64  # side of the image used for tracing
 _FILES: Mapping[str, tuple[Any, Any]] = {"onnx": (write_onnx, read_onnx), "torch": (write_program, read_program)}
 FORMS: Mapping[str, tuple[str, Attention] | None] = {
     "dnlnet": None,
@@ -46,11 +46,11 @@ class FormCost:
     """Cost and accuracy of one form of the network.
 
     Args:
-        form: key of `FORMS`.
-        seconds: best time for one image.
-        ratio: time over that of the first form.
-        peak_bytes: peak memory beyond weights and input; None where it cannot be measured.
-        difference: largest difference from the first form's outputs, as a share of their largest value.
+        form: Key of `FORMS`.
+        seconds: Best time for one image.
+        ratio: Time relative to the first form.
+        peak_bytes: Peak memory beyond weights and input, or None if it cannot be measured.
+        difference: Largest difference from the first form's outputs, relative to their largest value.
     """
 
     form: str
@@ -61,7 +61,7 @@ class FormCost:
 
 
 def main() -> None:
-    """Measure the selected forms, print a table and write it as JSON."""
+    """Measure the selected forms, print a table, and write it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", nargs="?", default="camvid-mbv2-dnl", help="recipe of the network")
     parser.add_argument("--size", metavar="HxW", help="height and width of the image")
@@ -137,7 +137,7 @@ def _image(size: Sequence[int], batch: int = 1) -> Tensor:
 
 def _write(network: nn.Module, folder: Path, form: str) -> None:
     kind, attention = FORMS[form]
-    # A batch of two, because the exporter takes a batch of one for a constant.
+    # The exporter treats a batch size of one as a constant; use two.
     deployed = FirstOutput(portable(network, attention), 2)
     _FILES[kind][0](deployed, _path(folder, form), _image((_SMALL + 1, _SMALL + 3), 2), FREE_AXES, {})
 
@@ -147,7 +147,7 @@ def _path(folder: Path | str, form: str) -> Path:
 
 
 def _load(recipe: str, folder: str, threads: int, form: str) -> Callable[[Tensor], Tensor]:
-    """Return a call that computes this form on contiguous images."""
+    """Return a function that applies this form to contiguous images."""
     chosen = FORMS[form]
     if chosen is None:
         network = convert_to_channels_last(_folded(recipe))

@@ -1,4 +1,4 @@
-"""Profile the fused block by operation, and compare its matrix multiplies with large ones.
+"""Profile the fused block by operation, and compare its matrix multiplications with large ones.
 
 Example: python benchmarks/operations.py dnl 97x97 --json benchmarks/results/operations.json
 """
@@ -17,11 +17,11 @@ from dnlnet.bench.block import MULTIPLY, SIZES, describe_machine, make_calls
 from dnlnet.files import write_json
 
 SHOWN = 0.005  # smallest share of the time; the rest is "other"
-COUNT = 8  # multiplies per round; a stretch is more comparable to a whole call than a single one
+COUNT = 8  # multiplications per round; a series compares better with a whole call than a single one
 
 
 def main() -> None:
-    """Profile calls between multiplies of large matrices; print the medians."""
+    """Profile calls between series of large matrix multiplications, and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("variant", choices=list(VARIANTS))
     parser.add_argument("size", choices=list(SIZES))
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _profile(variant: str, size: str, training: bool, rounds: int) -> list[dict[str, object]]:
-    """Return medians over rounds of a call and a stretch of multiplies; the longest operation comes first."""
+    """Return medians over rounds of a call and of a series of multiplications, the longest operation first."""
     call = make_calls(variant, 512, SIZES[size], ["fused"], training=training)["fused"]
     left, right, out = (torch.randn(MULTIPLY, MULTIPLY) for _ in range(3))
     call()

@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def fill(text: str) -> tuple[str, int]:
-    """Return the page with its tables filled in, and their number."""
+    """Return the page with its tables filled in, and the number of tables."""
     return _PLACE.subn(lambda place: place[1] + _table(*place.groups()[1:]), text)
 
 
@@ -67,7 +67,7 @@ def _results(study: str) -> list[dict[str, Any]]:
 
 
 def _overview() -> list[list[str]]:
-    """Return a row per study: the lowest and highest share of any seed, and that of a uniform map."""
+    """Return one row per study: the lowest and highest share of any seed, and the share of a uniform map."""
     found = {study: _shares(study) for study in STUDIES}
     ungated = [shares for study, shares in found.items() if study not in GATED]
     head = ["", "seeds", *(METHODS[variant] for variant in PAIRWISE), "uniform"]
@@ -106,7 +106,7 @@ def _means(results: Sequence[Mapping[str, Any]], paper: bool) -> list[list[str]]
     found, uniform = summarise(results)[1], _uniform(results)
     rows = [_mean_row(row) for row in found]
     rows.append(["uniform map", "", "", uniform["pair_within"], "", uniform["unary_boundary"]])
-    if paper:  # the paper's data set has street scenes, too
+    if paper:  # the paper's data set also shows street scenes
         head += ["paper: pair ∩ within", "paper: unary ∩ boundary"]
         for cells, variant in zip(rows, [*(row.variant for row in found), "random"], strict=True):
             within, _, boundary = PAPER_OVERLAPS.get(variant or "", (None, None, None))
@@ -121,7 +121,7 @@ def _mean_row(row: RecipeSummary) -> list[str]:
 
 
 def _beside(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]], label: str) -> list[list[str]]:
-    """Return the values of each seed, and those of the same seeds and recipes in another study."""
+    """Return the values of each seed next to the same seeds and recipes in another study."""
     done = {(result["recipe"], result["seed"]) for result in ours}
     rows = summarise(ours)[1]
     others = {row.recipe: row for row in summarise([r for r in theirs if (r["recipe"], r["seed"]) in done])[1]}

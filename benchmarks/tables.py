@@ -1,6 +1,6 @@
-"""Write the tables of the pages in benchmarks/ from the results that they name.
+"""Write the tables of the pages in benchmarks/ from the results they name.
 
-A line such as `<!-- results/train.json -->` stands above each table that is made.
+Each table follows a line such as `<!-- results/train.json -->`.
 
 Example: python benchmarks/tables.py
 """
@@ -26,12 +26,12 @@ def main() -> None:
 
 
 def fill(text: str) -> tuple[str, int]:
-    """Return the page with new tables, and their number."""
+    """Return the page with new tables, and the number of tables."""
     return _PLACE.subn(lambda place: f"<!-- {place[1]} -->\n{table(FOLDER / place[1])}", text)
 
 
 def table(path: Path) -> str:
-    """The table of one file of results; columns in which nothing was measured are left out."""
+    """Return the table of one results file, without columns that were never measured."""
     rows = json.loads(path.read_text())["rows"]
     made = [_row(row, rows[0]) for row in rows]
     columns = [name for name in made[0] if any(row[name] for row in made)]

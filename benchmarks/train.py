@@ -1,4 +1,4 @@
-"""Compare the engine's training step with a plain loop of the same network, and show where the time goes.
+"""Compare the engine's training step with a plain loop over the same network, and show where the time goes.
 
 Example: python benchmarks/train.py camvid-mbv2_frozen-dnl --data camvid --cache features
 """
@@ -44,10 +44,10 @@ class StepRate:
     """Speed of one form of the training step.
 
     Args:
-        form: name of the form.
-        images_per_second: rate of its best step.
-        ratio: median over rounds of its time over that of the plain loop; None unless the two were interleaved.
-        parts: best seconds of each of `PARTS`; None where they cannot be separated.
+        form: Name of the form.
+        images_per_second: Rate of its best step.
+        ratio: Median over rounds of its time relative to the plain loop, or None unless the two were interleaved.
+        parts: Best seconds of each of `PARTS`, or None if they cannot be separated.
     """
 
     form: str
@@ -57,7 +57,7 @@ class StepRate:
 
 
 def main() -> None:
-    """Measure every form, print a table and write it as JSON."""
+    """Measure every form, print a table, and write it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", nargs="?", default="scenes-tiny-dnl", help="recipe of the training step")
     parser.add_argument("--data", type=Path, help="folder of the data set")
@@ -109,15 +109,15 @@ def main() -> None:
 def bench_train(
     recipe: Recipe, data: Path | None, *, cache: Path | None, rounds: int, threads: int, compiled: bool
 ) -> Iterator[StepRate]:
-    """Yield the rates of the plain loop, its other forms and the engine's step; all of them include reading.
+    """Yield the rates of the plain loop, its other forms and the engine's step, all including reading.
 
     Args:
-        recipe: recipe of the training step.
-        data: folder of its data set; generated scenes need none.
-        cache: folder of features; a recipe on frozen features is then also measured without it.
-        rounds: interleaved runs.
-        threads: threads of the network.
-        compiled: also measure `torch.compile`.
+        recipe: Recipe of the training step.
+        data: Folder of the data set; generated scenes need none.
+        cache: Folder of cached features; a recipe on frozen features is also measured without it.
+        rounds: Number of interleaved rounds.
+        threads: Threads of the network.
+        compiled: Also measure `torch.compile`.
     """
     torch.set_num_threads(threads)
     torch.manual_seed(0)
@@ -147,14 +147,14 @@ def bench_train(
 
 
 def read_batch(samples: Samples, batch: int) -> Any:
-    """Return a batch as the engine's loader makes it, in this process."""
+    """Return a batch like the engine's loader, in this process."""
     chosen = [samples[(index % len(samples), 0)] for index in range(batch)]
     collate = getattr(samples, "collate", default_collate)
     return collate(chosen)
 
 
 class _Loop:
-    """Plain training loop, as written by hand, with each part timed."""
+    """Hand-written training loop with each part timed."""
 
     def __init__(
         self,
@@ -176,11 +176,11 @@ class _Loop:
         self.forget()
 
     def forget(self) -> None:
-        """Forget the times measured so far."""
+        """Discard the times measured so far."""
         self.best = dict.fromkeys(PARTS, inf)
 
     def step(self) -> None:
-        """Read a batch, go forward and back, and update the weights."""
+        """Read a batch, run forward and backward, and update the weights."""
         times = [perf_counter()]
         batch = read_batch(self.samples, self.batch)
         if self.last:
@@ -214,7 +214,7 @@ def _engine_step(
 def seconds_per_step(
     recipe: Recipe, data: Path | None, cache: Path | None, processes: int, threads: int, rounds: int
 ) -> float:
-    """Return the best time of a step of the whole batch, in processes started by torchrun."""
+    """Return the best time of a step on the whole batch, in processes started by torchrun."""
     task = {
         "recipe": recipe.model_dump_json(),
         "data": None if data is None else str(data),
@@ -243,7 +243,7 @@ def _measure_step(text: str) -> None:
         step = _engine_step(recipe, model, losses, samples, device, share=distributed.world_size())
         step()
         seconds = []
-        for _ in range(task["rounds"]):  # by count, not by the clock: every process takes part in every step
+        for _ in range(task["rounds"]):  # a count instead of a time limit: every process takes part in every step
             start = perf_counter()
             step()
             seconds.append(perf_counter() - start)

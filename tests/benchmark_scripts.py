@@ -1,4 +1,4 @@
-"""Loading of the scripts in `benchmarks/` as modules."""
+"""Import the scripts in `benchmarks/` as modules."""
 
 import sys
 from importlib.util import module_from_spec, spec_from_file_location

@@ -19,7 +19,7 @@ Box = tuple[float, float, float, float]
 
 
 def coco_tree(root: Path) -> Path:
-    """Write three images with four objects to train2017, one of them without any, and one image to val2017."""
+    """Write three images with four objects to train2017 (one image has none), and one image to val2017."""
     write_coco(
         root / "annotations" / "instances_train2017.json",
         root / "train2017",
@@ -61,7 +61,7 @@ def write_coco(
 
 
 def annotation(number: int, image: int, category: int, box: Box, **changes: Any) -> dict[str, Any]:
-    """Return the annotation of a rectangle (left, top, width, height), as a polygon unless `changes` replace it."""
+    """Return the annotation of a rectangle (left, top, width, height), as a polygon by default."""
     x, y, width, height = box
     return {
         "id": number,

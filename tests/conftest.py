@@ -21,7 +21,7 @@ from dnlnet.recipes.override import override
 from dnlnet.registry import find_recipe
 from dnlnet.runs.train import train
 
-# Two pytest workers with two threads each would wait for each other more than compute.
+# Two pytest workers with two threads each would mostly wait for each other.
 torch.set_num_threads(1)
 
 
@@ -62,9 +62,9 @@ SLOW = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Heed Ctrl-C; keep to vectors where a processor says that it has matrix tiles (AMX), but stops their users."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a script runs in the background
-    if hasattr(config, "workerinput"):  # a process of a parallel run, which has the variables of the first
+    """Handle Ctrl-C; use vector instructions where a processor reports matrix tiles (AMX) but stops their users."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs of scripts
+    if hasattr(config, "workerinput"):  # a worker of a parallel run, which inherits the variables
         return
     product = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
     if subprocess.run([sys.executable, "-c", product], capture_output=True).returncode == -signal.SIGILL:
@@ -72,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of slow files, and begin with them."""
+    """Mark the tests of slow files, and run them first."""
     place = {str(Path(__file__).parent / name): number for number, name in enumerate(SLOW)}
     for item in items:
         if str(item.path) in place:
@@ -82,7 +82,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder named by DNLNET_DATA; tests on real data are skipped without it."""
+    """Return the folder named by DNLNET_DATA. Without it, tests on real data are skipped."""
     folder = os.environ.get("DNLNET_DATA")
     if not folder:
         pytest.skip("real data not found: set DNLNET_DATA to its folder")
@@ -97,19 +97,19 @@ def _train(folder: Path, recipe: str) -> Path:
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of a tiny network with a DNL block."""
+    """Return a finished run of a tiny network with a DNL block."""
     return _train(tmp_path_factory.mktemp("models") / "dnl", "scenes-tiny-dnl")
 
 
 @pytest.fixture(scope="session")
 def other_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with the standard block."""
+    """Return a finished run of a tiny network with the standard block."""
     return _train(tmp_path_factory.mktemp("models") / "nl", "scenes-tiny-nl")
 
 
 @pytest.fixture
 def registries() -> Iterator[None]:
-    """What a test registers is forgotten after it."""
+    """Undo registrations after each test."""
     known = [registry.TASKS, registry.RECIPES, BACKBONES, *(one.data_sets for one in registry.TASKS.values())]
     before = [dict(rows) for rows in known]
     yield
@@ -120,7 +120,7 @@ def registries() -> Iterator[None]:
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    """Of a server with the files of the test's folder."""
+    """Return the address of a server for the files in the test's folder."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path))
     Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -130,9 +130,9 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A real browser without a window; its tests are skipped where there is none.
+    """Return a real headless browser, or skip the test if there is none.
 
-    It is closed with its module: processes forked while it runs, as readers of data are, would hold on to it.
+    It closes with its module, because forked processes such as data loading workers would keep it open.
     """
     playwright = pytest.importorskip("playwright.sync_api", reason="browser not found: install playwright")
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -1,4 +1,4 @@
-"""Cost of a computation, seen from its operators."""
+"""Cost of a computation, measured on its operators."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ MULTIPLIES = (torch.ops.aten.bmm, torch.ops.aten.baddbmm, torch.ops.aten.mm, tor
 
 
 class InsideOperators(TorchDispatchMode):
-    """Dispatch mode that also sees the operators inside the package's own."""
+    """Dispatch mode that also records operators inside the package's own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class InsideOperators(TorchDispatchMode):
 
 
 class LargestTensor(InsideOperators):
-    """Record the largest number of elements of any tensor made."""
+    """Record the number of elements of the largest tensor created."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,13 +40,13 @@ class LargestTensor(InsideOperators):
         out = super().__torch_dispatch__(func, types, args, kwargs)
         for leaf in tree_leaves(out):
             if isinstance(leaf, Tensor):
-                # A view may be large by expansion; what counts is memory.
+                # An expanded view may be large without using memory.
                 self.elements = max(self.elements, leaf.untyped_storage().nbytes() // leaf.element_size())
         return out
 
 
 class Multiplied(InsideOperators):
-    """Count the subnormal numbers that go into matrix multiplies."""
+    """Count the subnormal numbers in inputs of matrix multiplications."""
 
     def __init__(self) -> None:
         super().__init__()

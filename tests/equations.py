@@ -1,4 +1,4 @@
-"""The paper's equations written out independently of the package, which lends only the weights."""
+"""The paper's equations, implemented independently of the package, which only provides the weights."""
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 
 
 def randomise(block: NonLocalBlock, seed: int = 0, std: float = 0.6) -> NonLocalBlock:
-    """Draw weights, biases and gates away from zero, in float64."""
+    """Draw non-zero weights, biases and gates in float64."""
     generator = torch.Generator().manual_seed(seed)
     block = block.double()
     for parameter in block.parameters():
@@ -19,7 +19,7 @@ def randomise(block: NonLocalBlock, seed: int = 0, std: float = 0.6) -> NonLocal
 
 
 def of_keys(block: NonLocalBlock, layer: torch.nn.Linear, x: Tensor) -> Tensor:
-    """W x + b at each key position, (M, D), of one sample (C, ...), max-pooled before or (as mmcv does) after."""
+    """Return W x + b at each key position (M, D) of one sample (C, ...), max-pooled before or (like mmcv) after."""
     s = block.settings
 
     def pooled(y: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ def of_keys(block: NonLocalBlock, layer: torch.nn.Linear, x: Tensor) -> Tensor:
 
 
 def attention(block: NonLocalBlock, x: Tensor) -> dict[str, Tensor | None]:
-    """Return both normalised terms and the attention of one sample (C, ...), by Eq. 2, 5, 6, 7, 12, 13 and 14."""
+    """Return both normalised terms and the attention of one sample (C, ...): Eq. 2, 5, 6, 7, 12, 13 and 14."""
     s, row = block.settings, block.variant.name
     xs = x.flatten(1).T
     p = u = None
@@ -89,7 +89,7 @@ def output(block: NonLocalBlock, x: Tensor) -> Tensor:
 
 
 def sharp_operands() -> list[Tensor]:
-    """Return operands whose logits spread over several hundred units."""
+    """Return operands whose logits span several hundred units."""
     generator = torch.Generator().manual_seed(0)
     sizes = ((2, 23, 8), (2, 31, 8), (2, 31, 5))
     query, key, value = (torch.randn(*size, generator=generator) for size in sizes)

@@ -1,4 +1,4 @@
-"""Small transformers of the families that people use, without weights, and what each says its attention is."""
+"""Small transformers of common families, without weights, and the attention that each library computes."""
 
 # B batch, H heads, N queries, M keys
 
@@ -15,18 +15,18 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-Weights = list[Tensor]  # (B, H, N, M) of each layer, in the order in which they run
+Weights = list[Tensor]  # (B, H, N, M) of each layer, in execution order
 
 
 @dataclass(frozen=True)
 class Family:
-    """A network that was built once, its input, and its own attention in a plain run.
+    """Network (built once), its input, and its own attention in a plain run.
 
     Args:
-        network: in double precision, for evaluation.
-        inputs: of its call, by name or in order.
-        own: runs it as its library has it, and gives the attention that the library itself computes.
-        biased: logits have a bias or a mask, so that Eq. 5 holds before it is added.
+        network: Network in double precision, in evaluation mode.
+        inputs: Inputs of its call, by name or in order.
+        own: Function that runs the unmodified network and returns the attention its library computes.
+        biased: Whether logits have a bias or a mask, so that Eq. 5 holds before it is added.
     """
 
     network: nn.Module
@@ -59,11 +59,11 @@ def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-# ---- what libraries compute
+# ---- attention computed by the libraries
 
 
 def _dropped(network: nn.Module, run: Callable[[], Any]) -> Weights:
-    """timm: what `attn_drop` is given when the fused kernel is off."""
+    """timm: the input of `attn_drop` when the fused kernel is off."""
     found: Weights = []
     layers = [module for module in network.modules() if hasattr(module, "fused_attn")]
     before = [layer.fused_attn for layer in layers]
@@ -78,7 +78,7 @@ def _dropped(network: nn.Module, run: Callable[[], Any]) -> Weights:
 
 
 def _asked_for(network: nn.Module, run: Callable[[], Any]) -> Weights:
-    """torchvision's ViT: what its `nn.MultiheadAttention`s give when they are asked for their weights."""
+    """torchvision's ViT: the weights that its `nn.MultiheadAttention` layers return on request."""
     found: Weights = []
 
     def ask(layer: nn.Module, args: tuple[Any, ...], named: dict[str, Any], _: Any) -> None:
@@ -97,7 +97,7 @@ def _asked_for(network: nn.Module, run: Callable[[], Any]) -> Weights:
 
 
 def _softened(network: nn.Module, run: Callable[[], Any]) -> Weights:
-    """torchvision's Swin: what its softmaxes return."""
+    """torchvision's Swin: the outputs of its softmaxes."""
     found: Weights = []
     softmax = torch.nn.functional.softmax
 
@@ -111,7 +111,7 @@ def _softened(network: nn.Module, run: Callable[[], Any]) -> Weights:
 
 
 def _mask_units(run: Callable[[], Any], layers: Sequence[nn.Module]) -> Weights:
-    """Hiera: what its softmaxes return when the fused kernel is off; heads come before windows there, here behind."""
+    """Hiera: outputs of its softmaxes when the fused kernel is off. Heads precede windows there and follow here."""
     found: Weights = []
     softmax = Tensor.softmax
 
@@ -200,7 +200,7 @@ def _segformer(attention: str) -> Family:
 
 
 def _windowed(attention: str) -> Family:
-    """transformers' Swin: tokens come in a row, and its output has the weights of one layer of each stage only."""
+    """transformers' Swin: tokens are flattened, and the output has the weights of only one layer per stage."""
     sizes = {"image_size": (40, 56), "window_size": 4, "embed_dim": 12, "depths": [2, 1], "num_heads": [2, 3]}
     family = _transformers("Swin", sizes, {"pixel_values": _pixels(40, 56)}, attention)
 
@@ -288,13 +288,13 @@ FAMILIES: dict[str, Callable[[], Family]] = {
 
 @cache
 def family(name: str) -> Family:
-    """Built when first asked for, and once."""
+    """Build a family on first use, and keep it."""
     return FAMILIES[name]()
 
 
 @contextmanager
 def unchanged(network: nn.Module) -> Iterator[None]:
-    """Fails if hooks stay behind, or PyTorch's native fast path is left as it was not found."""
+    """Fail if hooks remain, or if PyTorch's native fast path is not restored."""
     before, hooks = torch.backends.mha.get_fastpath_enabled(), _hooks(network)
     yield
     assert torch.backends.mha.get_fastpath_enabled() == before

@@ -1,6 +1,6 @@
 """Networks of other code bases: names and shapes of their tensors, and their forward passes in plain PyTorch.
 
-`Size` scales the shapes, so that small networks can stand for large ones.
+`Size` scales the shapes, so that small networks can represent large ones.
 """
 
 from collections.abc import Iterator, Mapping
@@ -66,7 +66,7 @@ def norm_shapes(name: str, width: int) -> Shapes:
 
 
 def stage_shapes(size: Size, width: int) -> Shapes:
-    """The bottlenecks of a ResNet, after a stem of this width."""
+    """Return the bottlenecks of a ResNet after a stem of this width."""
     for stage, (count, inner) in enumerate(zip(size.blocks, size.widths, strict=True), 1):
         for index in range(count):
             block = f"backbone.layer{stage}.{index}"
@@ -81,7 +81,7 @@ def stage_shapes(size: Size, width: int) -> Shapes:
 
 
 def mmseg_shapes(size: Size, kind: str | None, concat: bool = True) -> Shapes:
-    """`kind` is dnl_block, nl_block, or None for the plain head; `concat` is its concat_input."""
+    """Return the shapes; `kind` is dnl_block, nl_block, or None for the plain head; `concat` is its concat_input."""
     for index, (width, before) in zip((0, 3, 6), ((32, 3), (32, 32), (64, 32)), strict=True):
         yield f"backbone.stem.{index}.weight", (width, before, 3, 3)
         yield from norm_shapes(f"backbone.stem.{index + 1}", width)
@@ -123,7 +123,7 @@ def torchcv_shapes(
     use_out: bool = False,
     out_bn: bool = False,
 ) -> Shapes:
-    """The authors' network with a deep stem; without query and mask it has no block."""
+    """Return the shapes of the authors' network with a deep stem; without query and mask it has no block."""
     for index, (width, before) in enumerate(((64, 3), (64, 64), (128, 64)), 1):
         yield f"backbone.prefix.conv{index}.weight", (width, before, 3, 3)
         yield from norm_shapes(f"backbone.prefix.bn{index}", width)
@@ -155,7 +155,7 @@ def torchcv_shapes(
         yield from norm_shapes(f"{module}.ctb.out_bn", width)
 
 
-# Their functions, in evaluation mode. B batch, N positions, C channels.
+# Functions of these networks in evaluation mode. B batch, N positions, C channels.
 
 
 def convolved(state: Mapping[str, Tensor], name: str, x: Tensor, stride: int = 1, dilation: int = 1) -> Tensor:
@@ -179,7 +179,7 @@ def mmseg_plan(
     contract_dilation: bool = True,
     multi_grid: tuple[int, ...] | None = None,
 ) -> Plan:
-    """mmsegmentation's ResNet and ResLayer; the defaults here are those of its r50-d8 configurations."""
+    """Follow mmsegmentation's ResNet and ResLayer; the defaults are those of its r50-d8 configurations."""
     plan = []
     for stage, (count, stride, dilation) in enumerate(zip(size.blocks, strides, dilations, strict=True)):
         rates = [dilation] * count
@@ -192,7 +192,7 @@ def mmseg_plan(
 
 
 def torchcv_plan(size: Size, dilate_scale: int = 8, multi_grid: tuple[int, ...] | None = (1, 1, 1)) -> Plan:
-    """DilatedResnetBackbone of torchcv: a convolution loses its stride, and is then dilated by half."""
+    """Follow torchcv's DilatedResnetBackbone: a convolution loses its stride and is dilated by half of it."""
     plan = [
         [(2 if stage and index == 0 else 1, 1) for index in range(count)] for stage, count in enumerate(size.blocks)
     ]
@@ -211,7 +211,7 @@ def torchcv_plan(size: Size, dilate_scale: int = 8, multi_grid: tuple[int, ...] 
 
 
 def stages(state: Mapping[str, Tensor], plan: Plan, x: Tensor, caffe: bool = False) -> list[Tensor]:
-    """The maps of the four stages; `caffe` has the stride in the first convolution of a bottleneck."""
+    """Return the maps of the four stages; `caffe` strides the first convolution of each bottleneck."""
     maps = []
     for stage, blocks in enumerate(plan, 1):
         for index, (stride, dilation) in enumerate(blocks):
@@ -232,19 +232,19 @@ def tokens(x: Tensor) -> Tensor:
 
 
 def mmseg_block(state: Mapping[str, Tensor], kind: str, x: Tensor, mode: str = "embedded_gaussian") -> Tensor:
-    """mmsegmentation 0.6.0 to 1.2.2: NL of mmcv's NonLocal2d.forward, DNL of DisentangledNonLocal2d.forward.
+    """Follow mmsegmentation 0.6.0 to 1.2.2: NonLocal2d.forward of mmcv, DisentangledNonLocal2d.forward.
 
     NL:  z = x + norm(W_o s(theta.phi / sqrt(D)) g)
     DNL: z = x + norm(W_o (s((theta - mean).(phi - mean) / sqrt(D) / 0.05) g + s(m) g))
-    The mode dot_product has theta.phi / N in place of the softmax, without scale and temperature.
+    Mode dot_product replaces the softmax by theta.phi / N, without scale and temperature.
     """
     block = f"decode_head.{kind}"
     theta, phi, g = (tokens(convolved(state, f"{block}.{name}.conv", x)) for name in ("theta", "phi", "g"))
     if kind == "dnl_block":  # "subtract mean": of each channel, over positions
         theta, phi = (y - y.mean(1, keepdim=True) for y in (theta, phi))
-    weight = theta @ phi.mT / theta.shape[2] ** 0.5  # use_scale, which both heads have by default
+    weight = theta @ phi.mT / theta.shape[2] ** 0.5  # use_scale, the default of both heads
     if kind == "dnl_block":
-        weight = weight / 0.05  # the default of DNLHead's temperature
+        weight = weight / 0.05  # DNLHead's default temperature
     y = weight.softmax(2) @ g
     if mode == "dot_product":
         y = theta @ phi.mT / phi.shape[1] @ g
@@ -266,7 +266,7 @@ def mmseg_logits(
     dilation: int = 1,
     mode: str = "embedded_gaussian",
 ) -> tuple[Tensor, Tensor]:
-    """Logits of the classes, and those of the auxiliary head before they are resized; `dilation` is of the heads."""
+    """Return the class logits, and the auxiliary head's logits at its own size; `dilation` applies to the heads."""
     x = images
     for index, stride in ((0, 2), (3, 1), (6, 1)):
         convolution = convolved(state, f"backbone.stem.{index}", x, stride)
@@ -288,20 +288,20 @@ def mmseg_logits(
 
 
 def torchcv_block(state: Mapping[str, Tensor], x: Tensor, settings: Mapping[str, Any], module: str = "nlm") -> Tensor:
-    """The authors' nonlocal_block.py (nonlocalbn, with a temperature) and nonlocal_block_nowd.py (nonlocalnowd).
+    """Follow the authors' nonlocal_block.py (nonlocalbn, with temperature) and nonlocal_block_nowd.py (nonlocalnowd).
 
-    z = x + gamma s(q.k / c) v [+ s(mu_q.k) v: with_unary] [+ s(m) v: with_gc], q and k centred as whiten_type says;
-    use_out puts a convolution over all that is added to x, and out_bn a norm after it.
+    z = x + gamma s(q.k / c) v [+ s(mu_q.k) v: with_unary] [+ s(m) v: with_gc], with q and k centred by whiten_type;
+    use_out applies a convolution to everything added to x, and out_bn a norm after it.
     """
     block, whitening = f"{module}.ctb", settings.get("whiten_type", ())
     value = tokens(convolved(state, f"{block}.conv_value", x))
     out = torch.zeros_like(value)
     if f"{block}.conv_query.weight" in state:
         query, key = (tokens(convolved(state, f"{block}.{name}", x)) for name in ("conv_query", "conv_key"))
-        by_channel = "channel" if "temp" in settings else "in_nostd"  # each class has its own name for it
+        by_channel = "channel" if "temp" in settings else "in_nostd"  # each class uses its own name
         over = {by_channel: (1,), "ln_nostd": (1, 2)}
         means = [y.mean(over[kind], keepdim=True) for kind in whitening if kind in over for y in (query, key)]
-        if means:  # other names do nothing
+        if means:  # other names have no effect
             query, key = query - means[0], key - means[1]
         logits = query @ key.mT
         if "temp" in settings:  # sim_map / scale / temperature
@@ -324,7 +324,7 @@ def torchcv_block(state: Mapping[str, Tensor], x: Tensor, settings: Mapping[str,
 def torchcv_logits(
     state: Mapping[str, Tensor], plan: Plan, pixels: Tensor, settings: Mapping[str, Any], module: str = "nlm"
 ) -> tuple[Tensor, Tensor]:
-    """Return the logits of pixels (B, 3, H, W) in 0..255, red first; the auxiliary head's are not resized."""
+    """Return the logits of RGB pixels (B, 3, H, W) in 0..255; the auxiliary head's are not resized."""
     x = pixels.flip(1) - torch.tensor([102.9801, 115.9465, 122.7717], dtype=pixels.dtype).view(3, 1, 1)
     for index, stride in ((1, 2), (2, 1), (3, 1)):
         convolution = convolved(state, f"backbone.prefix.conv{index}", x, stride)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 State = dict[str, Tensor]
-Network = tuple[tuple[int, ...], int]  # bottlenecks of each stage, and the width of the stem
+Network = tuple[tuple[int, ...], int]  # bottlenecks per stage, and the width of the stem
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 TINY: Network = ((1, 2, 2, 1), 8)
 R50: Network = ((3, 4, 6, 3), 64)
@@ -21,7 +21,7 @@ def norm_shapes(name: str, channels: int) -> Shapes:
 
 
 def filled(shapes: Iterable[tuple[str, tuple[int, ...]]]) -> State:
-    """Fill tensors with random numbers that keep the scale of activations, norm statistics included."""
+    """Fill tensors (including norm statistics) with random numbers that keep the scale of activations."""
     generator = torch.Generator().manual_seed(0)
     state = {}
     for name, shape in shapes:

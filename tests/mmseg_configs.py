@@ -1,4 +1,4 @@
-"""Configurations of mmsegmentation as mmengine writes them into checkpoints."""
+"""Configurations of mmsegmentation as written into checkpoints by mmengine."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +25,7 @@ def config(
     resize: str = RESIZE,
     test: str = "mode='whole'",
 ) -> str:
-    """A configuration: keys in order, a comma after every value."""
+    """Return a configuration with its keys in order and a comma after every value."""
     rows = "".join(f"\n        {key}={value!r}," for key, value in sorted({**BACKBONE, **backbone}.items()))
     return f"""
 crop_size = (

@@ -1,11 +1,11 @@
-"""A progress that records what tests ask for."""
+"""Progress that records events for tests."""
 
 from collections.abc import Callable
 from typing import Any
 
 
 class Recorder:
-    """Records messages and steps; `after` is called with the number of done steps of each `name`."""
+    """Record messages and steps; call `after` with the number of finished steps of each `name`."""
 
     def __init__(self, after: Callable[[int], object] | None = None, name: str = "training") -> None:
         self.said: list[str] = []

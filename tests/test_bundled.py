@@ -1,4 +1,4 @@
-"""Bundled models: the measurements on their cards are repeated."""
+"""Bundled models: the measurements on their cards can be reproduced."""
 
 import json
 import os
@@ -22,11 +22,11 @@ from dnlnet.runs.consistency import consistency
 
 CAMVID = Path(os.environ["DNLNET_DATA"], "camvid") if "DNLNET_DATA" in os.environ else None
 needs_camvid = pytest.mark.skipif(CAMVID is None, reason="DNLNET_DATA is not set: no real data")
-LARGEST = 8_000_000  # bytes of a model
+LARGEST = 8_000_000  # maximum bytes of a model
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_in_the_box_is_small_halved_and_names_no_folder(name: str) -> None:
+def test_a_bundled_model_is_small_in_half_precision_and_contains_no_local_path(name: str) -> None:
     path = find_model(name)
     assert path.stat().st_size <= LARGEST
     metadata, kinds = read_header(path)
@@ -34,16 +34,16 @@ def test_a_model_in_the_box_is_small_halved_and_names_no_folder(name: str) -> No
     assert "/" not in str(json.loads(metadata["recipe"])["model"]["weights"])
 
 
-def test_a_photograph_is_segmented_as_a_street() -> None:
+def test_a_photo_of_a_street_is_segmented() -> None:
     prediction = dnlnet.load("street").predict(PHOTOS[0])
     shares = prediction.shares()
     assert {"Sky", "Building", "Road"} <= set(shares)
     sky, road = (prediction.labels == prediction.classes.names.index(name) for name in ("Sky", "Road"))
     rows = np.arange(len(sky))[:, None]
-    assert (rows * sky).sum() / sky.sum() < 0.5 * len(sky) < (rows * road).sum() / road.sum()  # above, and below
+    assert (rows * sky).sum() / sky.sum() < 0.5 * len(sky) < (rows * road).sum() / road.sum()  # sky above, road below
 
 
-def test_the_card_says_origin_licence_scores_and_use() -> None:
+def test_the_card_states_origin_licence_scores_and_use() -> None:
     file = read_model_file(find_model("street"))
     text = card_text(file, "street")
     assert file.scores is not None
@@ -62,7 +62,7 @@ def test_the_card_says_origin_licence_scores_and_use() -> None:
     assert model_card(file, "you/model").data.license is None
 
 
-def test_the_command_lists_the_box_and_prints_a_card(tmp_path: Path) -> None:
+def test_the_command_lists_bundled_models_and_prints_a_card(tmp_path: Path) -> None:
     listed = CliRunner().invoke(app, ["models", "--json", str(tmp_path / "models.json")])
     assert listed.exit_code == 0, listed.output
     assert set(json.loads((tmp_path / "models.json").read_text())) == set(MODELS)
@@ -73,9 +73,9 @@ def test_the_command_lists_the_box_and_prints_a_card(tmp_path: Path) -> None:
     assert str(wrong.exception) == "unknown model 'streat'; did you mean 'street'? known: street"
 
 
-def test_a_file_or_run_of_the_same_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_or_run_of_the_same_name_takes_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("street").mkdir()  # such as a folder of images
+    Path("street").mkdir()  # for example, a folder of images
     assert find_model("street") == MODELS["street"].file
     Path("street/best.safetensors").touch()
     assert find_model("street") == Path("street/best.safetensors")
@@ -93,7 +93,7 @@ def test_names_work_in_commands(tmp_path: Path) -> None:
     assert '"name": "photo"' in page.read_text()
 
 
-def test_imagenet_weights_of_mobilenet_need_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imagenet_weights_of_mobilenet_need_no_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("asked the network"))
     said: list[str] = []
     model = find_recipe("folder-mbv2_frozen-dnl").model
@@ -101,12 +101,12 @@ def test_imagenet_weights_of_mobilenet_need_no_network(monkeypatch: pytest.Monke
     assert said == ["mobilenetv2: ImageNet weights that dnlnet carries: 306 tensors loaded"]
     own = backbone.state_dict()["body.conv_stem.weight"]
     street = build_backbone(model.model_copy(update={"weights": "street"}), 32, weights=True)
-    assert not torch.equal(own, street.state_dict()["body.conv_stem.weight"])  # training has changed them
+    assert not torch.equal(own, street.state_dict()["body.conv_stem.weight"])  # changed by training
 
 
 @needs_camvid
-def test_the_weights_in_the_box_are_those_of_their_source() -> None:
-    """Return the original weights, with their own names, read with torch alone."""
+def test_the_bundled_weights_equal_their_source() -> None:
+    """Compare with the original weights, read by torch alone under their own names."""
     assert CAMVID is not None
     source = CAMVID.parent / "weights" / "mobilenet_v2_imagenet_features_fp16.pth"
     expected = torch.load(source, weights_only=True)
@@ -116,7 +116,7 @@ def test_the_weights_in_the_box_are_those_of_their_source() -> None:
 
 
 @needs_camvid
-def test_the_scores_on_the_card_are_measured_again() -> None:
+def test_the_scores_on_the_card_are_reproduced() -> None:
     file = read_model_file(find_model("street"))
     scores = dnlnet.evaluate("street", CAMVID)
     assert scores is not None
@@ -125,7 +125,7 @@ def test_the_scores_on_the_card_are_measured_again() -> None:
 
 
 @needs_camvid
-def test_the_attention_on_the_card_is_measured_again() -> None:
+def test_the_attention_on_the_card_is_reproduced() -> None:
     measured = json.loads(MODELS["street"].measured.read_text())
     (_, expected), _ = measured["some"].items()
     images = expected["pair_within"]["images"]

@@ -88,13 +88,13 @@ def test_images_can_be_sent_to_a_worker(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
-def test_all_splits_are_those_that_consist_of_no_others(name: str, tmp_path: Path) -> None:
+def test_all_splits_are_those_not_composed_of_others(name: str, tmp_path: Path) -> None:
     opened, missing = open_splits(name, TREES[name](tmp_path))
     assert list(opened) == [split for split in COUNTS[name] if split not in DATA_SETS[name].joined]
     assert missing == {}
 
 
-def test_a_split_that_is_not_there_is_left_out_with_the_reason(tmp_path: Path) -> None:
+def test_a_missing_split_is_skipped_with_the_reason(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path)
     (root / "testannot").rename(root / "other")
     opened, missing = open_splits("camvid", root)
@@ -102,7 +102,7 @@ def test_a_split_that_is_not_there_is_left_out_with_the_reason(tmp_path: Path) -
     assert missing == {"test": f"{root}/testannot: no such folder"}
 
 
-def test_a_split_that_is_asked_for_but_not_there_names_the_others(tmp_path: Path) -> None:
+def test_a_requested_but_missing_split_names_the_others(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     shutil.rmtree(root / "val")
     with pytest.raises(FileNotFoundError, match=r"val: no such folder \(existing splits: train, test\); camvid"):
@@ -113,7 +113,7 @@ def test_a_split_that_is_asked_for_but_not_there_names_the_others(tmp_path: Path
 
 @pytest.mark.parametrize("opened", [lambda name, root: open_split(name, root, next(iter(COUNTS[name]))), open_splits])
 @pytest.mark.parametrize("name", DATA_SETS)
-def test_a_folder_of_something_else_says_what_was_looked_for_and_what_is_expected(
+def test_a_folder_of_something_else_says_what_was_expected(
     name: str, opened: Callable[[str, Path], object], tmp_path: Path
 ) -> None:
     (tmp_path / "photos").mkdir()
@@ -123,7 +123,7 @@ def test_a_folder_of_something_else_says_what_was_looked_for_and_what_is_expecte
 
 
 @pytest.mark.parametrize("name", ["cityscapes", "camvid", "folder"])
-def test_a_subfolder_that_looks_right_is_named(name: str, tmp_path: Path) -> None:
+def test_a_subfolder_that_looks_right_is_suggested(name: str, tmp_path: Path) -> None:
     (tmp_path / "another").mkdir()
     inner = TREES[name](tmp_path / "inner")
     for opened in (lambda: open_split(name, tmp_path, "val"), lambda: open_splits(name, tmp_path)):
@@ -131,7 +131,7 @@ def test_a_subfolder_that_looks_right_is_named(name: str, tmp_path: Path) -> Non
             opened()
 
 
-def test_the_folder_above_is_named_if_it_looks_right(tmp_path: Path) -> None:
+def test_the_parent_folder_is_suggested_if_it_looks_right(tmp_path: Path) -> None:
     root = cityscapes_tree(tmp_path / "cityscapes")
     with pytest.raises(FileNotFoundError, match=f"; {root} looks right: give that folder$"):
         open_split("cityscapes", root / "leftImg8bit", "val")
@@ -161,13 +161,13 @@ def test_unknown_names_and_splits_list_the_known_ones(tmp_path: Path) -> None:
         open_split("folder", folder_tree(tmp_path), "test")
 
 
-def test_a_wrong_classes_file_is_reported_as_it_is(tmp_path: Path) -> None:
+def test_a_wrong_classes_file_is_reported_unchanged(tmp_path: Path) -> None:
     (colour_folder_tree(tmp_path) / "classes.yaml").write_text("names: 3")
     with pytest.raises(ValueError, match=r"classes\.yaml: names=3: expected a list"):
         open_splits("folder", tmp_path)
 
 
-def test_labels_of_a_picture_are_found_by_its_file(tmp_path: Path) -> None:
+def test_labels_of_an_image_are_found_by_its_file(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     images = open_split("camvid", root, "val")
     picture = images.pairs[0].image
@@ -179,7 +179,7 @@ def test_labels_of_a_picture_are_found_by_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", VIDEO_DATA_SETS)
-def test_every_split_of_every_data_set_of_videos_opens(name: str, tmp_path: Path) -> None:
+def test_every_split_of_every_video_data_set_opens(name: str, tmp_path: Path) -> None:
     root = VIDEO_TREES[name](tmp_path / "data")
     opened, missing = open_splits(name, root)
     assert {split: len(videos.require_usable()) for split, videos in opened.items()} == VIDEO_COUNTS[name]

@@ -1,4 +1,4 @@
-"""Documentation: code runs and gives the values in its comments, links resolve, tables match their results."""
+"""Documentation: code runs and gives the values in its comments, links resolve, and tables match their results."""
 
 import ast
 import doctest
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-# A comment that gives the value of its statement: (1, 512, 33, 33), ['a', ...], Prediction(...).
+# Comment with the value of its statement: (1, 512, 33, 33), ['a', ...], Prediction(...).
 VALUE = re.compile(r"# ([\[({'\d].*|(True|False|None)\b.*|[A-Z]\w+\(.*)")
 
 
@@ -35,7 +35,7 @@ def test_a_wrong_value_in_a_comment_fails() -> None:
 
 
 def run_and_compare(code: str, name: str) -> int:
-    """Run a block, compare values with the comments that give them, and return the number of comparisons."""
+    """Run code, compare values with the comments that state them, and return the number of comparisons."""
     lines = code.splitlines()
     compared = 0
 
@@ -75,13 +75,13 @@ def run_and_compare(code: str, name: str) -> int:
     sorted({*PAGES, *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("examples/*.md")}),
     ids=lambda p: p.name,
 )
-def test_links_to_files_lead_somewhere(page: Path) -> None:
+def test_links_to_files_resolve(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 @pytest.mark.parametrize(("name", "expected"), [("tables.py", 13), ("study_tables.py", 11)])
-def test_tables_are_those_of_the_results(name: str, expected: int) -> None:
+def test_tables_match_the_results(name: str, expected: int) -> None:
     script = runpy.run_path(str(ROOT / "benchmarks" / name))
     count = 0
     for page in script["PAGES"]:
@@ -91,12 +91,12 @@ def test_tables_are_those_of_the_results(name: str, expected: int) -> None:
     assert count == expected
 
 
-def test_the_page_of_deviations_is_made_from_the_sources_of_recipes() -> None:
+def test_the_deviations_page_matches_the_sources_of_recipes() -> None:
     made = runpy.run_path(str(ROOT / "docs/deviations.py"))["page"]()
     assert (ROOT / "docs/deviations.md").read_text(encoding="utf-8") == made, "run: python docs/deviations.py"
 
 
-def test_the_lock_has_hashes_and_names_no_index() -> None:
+def test_the_lock_has_hashes_and_names_no_package_index() -> None:
     lock = (ROOT / "requirements.lock").read_text()
     packages = re.findall(r"^[a-z0-9_.-]+==", lock, flags=re.MULTILINE)
     assert len(packages) > 50

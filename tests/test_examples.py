@@ -52,12 +52,12 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
-# Program to run first in the same folder, and arguments.
+# Arguments, and a program to run first in the same folder.
 AFTER = {"onnx_inference.py": ("deploy.py", ["scenes.onnx", "photo.png", "colours.png"])}
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name not in [first for first, _ in AFTER.values()]])
-def test_an_example_runs_and_shows_what_it_promises(name: str, tmp_path: Path) -> None:
+def test_an_example_runs_and_prints_what_it_promises(name: str, tmp_path: Path) -> None:
     first, arguments = AFTER.get(name, (None, []))
     if first is not None:
         run(first, [], tmp_path)

@@ -36,7 +36,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
-def test_a_file_may_be_read_by_those_whom_the_umask_allows(umask: int, mode: int, tmp_path: Path) -> None:
+def test_files_honour_the_umask(umask: int, mode: int, tmp_path: Path) -> None:
     before = os.umask(umask)
     try:
         with atomic_write(tmp_path / "weights") as temporary:
@@ -47,7 +47,7 @@ def test_a_file_may_be_read_by_those_whom_the_umask_allows(umask: int, mode: int
     assert (tmp_path / "weights").stat().st_mode & 0o777 == mode
 
 
-def test_an_error_leaves_nothing_but_the_old_file(tmp_path: Path) -> None:
+def test_an_error_leaves_only_the_old_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("old")
 
     def write_half() -> None:
@@ -64,13 +64,13 @@ def test_an_error_leaves_nothing_but_the_old_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 251 + ".png", "ü" * 125 + ".png"])
-def test_a_name_may_be_as_long_as_the_file_system_allows(name: str, tmp_path: Path) -> None:
+def test_a_name_may_have_the_maximum_length_of_the_file_system(name: str, tmp_path: Path) -> None:
     with atomic_write(tmp_path / name) as temporary:
         temporary.write_text("x")
     assert names(tmp_path) == [name]
 
 
-def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_writer_are_removed_by_the_next(tmp_path: Path) -> None:
     for _ in range(2):
         kill(start(WRITER, tmp_path / "a.txt"))
     assert len(names(tmp_path)) == 1  # the second writer took over the folder of the first
@@ -79,7 +79,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> Non
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_what_writers_who_were_killed_together_left_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_leftovers_of_writers_killed_together_are_removed_by_the_next(tmp_path: Path) -> None:
     writers = [start(WRITER, tmp_path / "a.txt") for _ in range(3)]
     for writer in writers:
         kill(writer)
@@ -89,7 +89,7 @@ def test_what_writers_who_were_killed_together_left_is_removed_by_the_next(tmp_p
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_leftovers_are_removed_and_the_work_of_a_live_writer_stays(tmp_path: Path) -> None:
+def test_leftovers_are_removed_and_files_of_a_live_writer_stay(tmp_path: Path) -> None:
     writer = start(WRITER, tmp_path / "live.txt")
     kill(start(WRITER, tmp_path / "dead.txt"))
     (tmp_path / ".writing-notes").mkdir()
@@ -110,9 +110,7 @@ def test_two_writers_do_not_disturb_each_other(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_a_file_system_without_locks_is_written_to_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_without_locks_can_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fcntl = pytest.importorskip("fcntl")
 
     def unsupported(*_: object) -> None:
@@ -140,7 +138,7 @@ def test_a_file_system_without_locks_is_written_to_all_the_same(
         (OSError(errno.EDQUOT, "Disk quota exceeded"), "EDQUOT", "the quota of the disk is used up"),
     ],
 )
-def test_a_full_disk_is_one_sentence_that_names_the_file(
+def test_a_full_disk_gives_one_sentence_that_names_the_file(
     error: Exception, code: str, expected: str, tmp_path: Path
 ) -> None:
     def write() -> None:
@@ -151,18 +149,18 @@ def test_a_full_disk_is_one_sentence_that_names_the_file(
         write()
     assert str(raised.value) == (f"{tmp_path / 'a.bin'}: could not be written: {expected}; fix that and try again")
     assert (errno.errorcode[raised.value.errno or 0], raised.value.strerror) == (code, expected)
-    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)  # as between processes
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)  # as when sent between processes
     assert names(tmp_path) == []
 
 
-def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
+def test_other_errors_are_not_changed(tmp_path: Path) -> None:
     for error in (OSError("image file is truncated"), ValueError("no"), FileNotFoundError(2, "no such file", "b")):
         with pytest.raises(type(error)) as raised, explain_write_errors(tmp_path / "a"):
             raise error
         assert raised.value is error
 
 
-def test_json_has_no_numbers_that_are_none() -> None:
+def test_json_contains_no_nan() -> None:
     text = json_text({"a": [float("inf"), -float("inf"), (1.5, float("nan"))], "b": {"c": float("nan"), "d": "nan"}})
     assert json.loads(text, parse_constant=pytest.fail) == {
         "a": [None, None, [1.5, None]],
@@ -187,7 +185,7 @@ def _loop(path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("inner", [".", "run", "run/deep"])
-def test_what_is_in_the_place_of_a_folder_is_said(
+def test_an_obstacle_at_the_path_of_a_folder_is_named(
     make: Callable[[Path], None], what: str, inner: str, tmp_path: Path
 ) -> None:
     make(tmp_path / "out")
@@ -197,7 +195,7 @@ def test_what_is_in_the_place_of_a_folder_is_said(
     assert names(tmp_path) == ["out"]
 
 
-def test_folders_are_made_in_one_place() -> None:
+def test_folders_are_created_by_one_function() -> None:
     source = Path(dnlnet.__file__).parent
     found = [path.name for path in source.rglob("*.py") if re.search(r"exist_ok|makedirs", path.read_text("utf-8"))]
     assert found == ["files.py"]

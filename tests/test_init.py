@@ -1,4 +1,4 @@
-"""The public names of the package."""
+"""Public names of the package."""
 
 import importlib
 

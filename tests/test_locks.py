@@ -7,7 +7,7 @@ from dnlnet.locks import acquire_lock, release_lock
 from processes import start
 
 
-def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+def test_a_lock_has_one_owner(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     lock = acquire_lock(path)
     with pytest.raises(BlockingIOError):
@@ -18,7 +18,7 @@ def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork not found: Windows starts processes anew")
-def test_a_lock_ends_with_its_owner_though_its_children_live(tmp_path: Path) -> None:
+def test_a_lock_ends_with_its_owner_even_if_its_children_live(tmp_path: Path) -> None:
     code = """
 import os, sys
 from pathlib import Path
@@ -38,7 +38,7 @@ sys.stdin.read()
         acquire_lock(path)
     owner.kill()
     owner.wait()
-    release_lock(acquire_lock(path))  # the child still runs, and does not hold it
+    release_lock(acquire_lock(path))  # the child still runs, but does not hold the lock
     owner.communicate()
 
 

@@ -1,4 +1,4 @@
-"""Names are text wherever they are shown; Markdown is read by a library that knows its rules."""
+"""Names are escaped wherever they are shown; a library with the rules of Markdown checks them."""
 
 import pytest
 from markdown_it import MarkdownIt
@@ -22,7 +22,7 @@ BAD_NAMES = (
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_markdown_shows_a_name_as_it_is(name: str) -> None:
+def test_markdown_shows_a_name_unchanged(name: str) -> None:
     markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     plain = in_html(name).replace("&#x27;", "'")
     assert markdown.render(in_markdown(name)) == f"<p>{plain}</p>\n"
@@ -31,14 +31,14 @@ def test_markdown_shows_a_name_as_it_is(name: str) -> None:
     assert table.count("<td>") == 1
 
 
-def test_code_cannot_leave_its_fences() -> None:
+def test_code_cannot_escape_its_fence() -> None:
     code = "a: |\n```\n<b>\n````"
     (token,) = MarkdownIt("commonmark").parse(fenced(code, "yaml"))
     assert token.content == f"{code}\n"
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\rb", "\x1b[2Ja", "a\udcffb", "a\u202eb", "\x00"])
-def test_control_characters_are_written_out(name: str) -> None:
+def test_control_characters_are_escaped(name: str) -> None:
     for shown in (printable(name), in_html(name), in_markdown(name), in_figure(name)):
         assert shown.isprintable()
         assert "\\" in shown

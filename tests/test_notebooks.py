@@ -17,7 +17,7 @@ WEIGHTS = "weights/vit_small_patch14_imgfocus_fp16.safetensors"
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("ITERATIONS", "5")  # quick, with a poor model
+    monkeypatch.setenv("ITERATIONS", "5")  # short, with a poor model
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
     if not Path(os.environ.get("DNLNET_DATA", "."), WEIGHTS).is_file():
         monkeypatch.setenv("WEIGHTS", "none")

@@ -73,9 +73,7 @@ def test_control_characters_are_escaped() -> None:
     assert not {"\x1b", "\x07"} & set(output.getvalue())
 
 
-def test_other_processes_than_the_main_one_are_quiet(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_the_main_process_prints(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("RANK", "1")
     observed = Bars()
     observed.say("a message")
@@ -94,7 +92,7 @@ def test_a_prefix_names_messages_and_bars() -> None:
     assert recorder.steps == [("dnl training", 1, 2, "")]
 
 
-def test_silence_can_be_tracked() -> None:
+def test_silent_progress_can_be_tracked() -> None:
     SILENT.say("nothing")
     with SILENT.track("nothing") as tracker:
         tracker.advance()

@@ -1,4 +1,4 @@
-"""A task is one folder and one row: one from outside the package does all, and nothing elsewhere asks which it is."""
+"""A task is one folder and one row: a task from outside works fully, and other modules do not mention any task."""
 
 import ast
 import json
@@ -53,7 +53,7 @@ def trained(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_a_task_from_outside_is_trained_and_goes_on(trained: Path, shapes: Path) -> None:
+def test_an_external_task_is_trained_and_resumes(trained: Path, shapes: Path) -> None:
     assert (trained / "report.md").read_text().count("| accuracy |") >= 1
     assert yaml.safe_load((trained / "run.yaml").read_text())["recipe"]["task"] == "shapes"
     before = load_file(trained / "last.safetensors")
@@ -73,7 +73,7 @@ def test_it_is_scored(trained: Path, shapes: Path, tmp_path: Path) -> None:
     assert found.values == {"accuracy": scores["accuracy"]}
 
 
-def test_it_predicts_and_refuses_options_of_others(trained: Path, shapes: Path, tmp_path: Path) -> None:
+def test_it_predicts_and_refuses_options_of_other_tasks(trained: Path, shapes: Path, tmp_path: Path) -> None:
     command("predict", trained, shapes / "val", "-o", tmp_path / "out")
     written = json.loads((tmp_path / "out" / "disc" / "0.json").read_text())
     assert written["shape"] == dnlnet.load(trained).predict(shapes / "val" / "disc" / "0.png")
@@ -83,7 +83,7 @@ def test_it_predicts_and_refuses_options_of_others(trained: Path, shapes: Path, 
         dnlnet.evaluate(trained, shapes, window=5)
 
 
-def test_it_shows_what_it_attends_to(trained: Path, shapes: Path, tmp_path: Path) -> None:
+def test_it_shows_its_attention(trained: Path, shapes: Path, tmp_path: Path) -> None:
     picture = shapes / "val" / "disc" / "0.png"
     command("attend", trained, picture, "-o", tmp_path / "maps", "--page", tmp_path / "page.html")
     with np.load(tmp_path / "maps" / "0.npz") as maps:
@@ -127,7 +127,7 @@ def test_names_that_are_taken_are_refused() -> None:
 
 
 @pytest.mark.usefixtures("registries")
-def test_a_data_set_from_outside_is_trained_on(tmp_path: Path) -> None:
+def test_an_external_data_set_is_trained_on(tmp_path: Path) -> None:
     dnlnet.register_data_set("segmentation", DataSet("mine", ("train", "val"), folder, "images/ and masks/"))
     settings = ["data.name=mine", "data.crop=[16, 16]", "schedule.iterations=1", "schedule.batch=2"]
     recipe = dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), settings)
@@ -137,7 +137,7 @@ def test_a_data_set_from_outside_is_trained_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("registries")
-def test_a_backbone_from_outside_is_built() -> None:
+def test_an_external_backbone_is_built() -> None:
     dnlnet.register_backbone("resnet26", BackboneRow("resnet26", (8, 16, 32), r"layer\d\.\d+"))
     recipe = dnlnet.override(dnlnet.find_recipe("camvid-mbv2-dnl"), ["model.backbone=resnet26"])
     with torch.device("meta"):
@@ -146,7 +146,7 @@ def test_a_backbone_from_outside_is_built() -> None:
 
 
 def test_no_module_elsewhere_imports_a_task() -> None:
-    """Converters translate into one task each, and lie in a folder of its name."""
+    """Each converter produces one task and is in the folder of that task."""
     found = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
         for path in elsewhere()
@@ -159,7 +159,7 @@ def test_no_module_elsewhere_imports_a_task() -> None:
 
 
 def elsewhere() -> list[Path]:
-    """Every file outside of the three folders and `registry.py`."""
+    """Return every file outside the three task folders and `registry.py`."""
     return [
         path
         for path in SOURCE.rglob("*.py")
@@ -167,7 +167,7 @@ def elsewhere() -> list[Path]:
     ]
 
 
-def test_no_name_of_a_task_stands_elsewhere() -> None:
+def test_no_other_module_contains_a_task_name() -> None:
     found = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
         for path in elsewhere()
@@ -177,7 +177,7 @@ def test_no_name_of_a_task_stands_elsewhere() -> None:
     assert not found
 
 
-def test_nothing_elsewhere_asks_of_which_kind_a_recipe_or_model_is() -> None:
+def test_no_other_module_checks_the_type_of_a_recipe_or_model() -> None:
     kinds = {
         node.name
         for name in FOLDERS

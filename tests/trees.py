@@ -1,4 +1,4 @@
-"""Small generated data sets in the folders that the real ones have; each function writes one and returns its root."""
+"""Small generated data sets in the layout of real ones. Each function writes one and returns its root."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ SIZE = (24, 32)  # height, width
 
 
 def cityscapes_tree(root: Path) -> Path:
-    """Three images of train in two cities, one of val, one of train_extra, and the files that do not count."""
+    """Write three images of train in two cities, one of val, one of train_extra, and some files to be ignored."""
     fine = [("train", "aachen", 0), ("train", "aachen", 1), ("train", "bochum", 0), ("val", "munster", 0)]
     for kind, split, city, number in [*(("gtFine", *row) for row in fine), ("gtCoarse", "train_extra", "bonn", 0)]:
         name = f"{city}_{number:06}_000019"
@@ -25,7 +25,7 @@ def cityscapes_tree(root: Path) -> Path:
 
 
 def ade20k_tree(root: Path) -> Path:
-    """Three images of training and two of validation in `ADEChallengeData2016`, whose parent is returned."""
+    """Write three training and two validation images to `ADEChallengeData2016`, and return its parent."""
     for split, short, count in (("training", "train", 3), ("validation", "val", 2)):
         for number in range(1, count + 1):
             stem = f"ADE_{short}_{number:08}"
@@ -35,7 +35,7 @@ def ade20k_tree(root: Path) -> Path:
 
 
 def pascal_context_tree(root: Path, inner: str = "VOC2010") -> Path:
-    """Two images of train, one of val and one of no split in `inner`, whose parent is returned."""
+    """Write two images of train, one of val and one of no split to `inner`, and return its parent."""
     folder = root / inner
     for number in range(1, 5):
         write_image(folder / "JPEGImages" / f"2008_00000{number}.jpg", seed=number)
@@ -48,7 +48,7 @@ def pascal_context_tree(root: Path, inner: str = "VOC2010") -> Path:
 
 
 def oxford_pets_tree(root: Path) -> Path:
-    """Two images of trainval and one of test, whose lists have further columns."""
+    """Write two images of trainval and one of test; their lists have additional columns."""
     for number, name in enumerate(("Bengal_1", "beagle_7", "pug_3")):
         write_image(root / "images" / f"{name}.jpg", seed=number)
         write_labels(root / "annotations" / "trimaps" / f"{name}.png", (1, 2, 3))
@@ -58,7 +58,7 @@ def oxford_pets_tree(root: Path) -> Path:
 
 
 def camvid_tree(root: Path) -> Path:
-    """Three images of train, of which its list names two, one of val, one of test; the others have no list."""
+    """Write three images of train (its list names two), one of val and one of test (both without a list)."""
     for split, count in (("train", 3), ("val", 1), ("test", 1)):
         for number in range(count):
             write_image(root / split / f"0001TP_{number:06}.jpg", seed=number)
@@ -71,7 +71,7 @@ def camvid_tree(root: Path) -> Path:
 
 
 def folder_tree(root: Path, classes: str = "names: [sky, road, car]\n") -> Path:
-    """Two images of train, one of them in a subfolder, and one of val; masks of the numbers 0, 1, 2 and 255."""
+    """Write two images of train, one in a subfolder, and one of val; masks contain 0, 1, 2 and 255."""
     for number, name in enumerate(("train/a", "train/deep/b", "val/c")):
         write_image(root / "images" / f"{name}.jpg", seed=number)
         write_labels(root / "masks" / f"{name}.png", (0, 1, 2, 255))
@@ -80,7 +80,7 @@ def folder_tree(root: Path, classes: str = "names: [sky, road, car]\n") -> Path:
 
 
 def colour_folder_tree(root: Path) -> Path:
-    """One image of train, whose mask is red, green and (ignored) black, a third of the rows each."""
+    """Write one image of train, whose mask is one third each red, green and (ignored) black rows."""
     folder_classes = "{names: [a, b], colours: [[255, 0, 0], [0, 255, 0]], masks: colour, ignore: [0, 0, 0]}"
     write_image(root / "images" / "train" / "a.jpg")
     colours = np.array([(255, 0, 0), (0, 255, 0), (0, 0, 0)], dtype=np.uint8)
@@ -91,28 +91,28 @@ def colour_folder_tree(root: Path) -> Path:
 
 
 def write_image(path: Path, seed: int = 0, size: tuple[int, int] = SIZE) -> None:
-    """A picture of noise."""
+    """Write an image of noise."""
     save(path, np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8))
 
 
 def write_labels(path: Path, values: Iterable[int], size: tuple[int, int] = SIZE) -> None:
-    """A label file in which the values follow one another from the first pixel on, again and again."""
+    """Write a label file that repeats the values from the first pixel on."""
     save(path, np.resize(np.array(list(values), dtype=np.uint8), size))
 
 
 def save(path: Path, pixels: NDArray[np.uint8]) -> None:
-    """Write pixels as a picture, with the folders it needs."""
+    """Write pixels as an image, creating its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(path)
 
 
 def truncate(path: Path, share: float = 0.5) -> None:
-    """Cut off the end of a file, as a broken download does."""
+    """Cut off the end of a file, like an interrupted download."""
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
 
 
 def repeated(values: Sequence[int]) -> list[list[int]]:
-    """What `write_labels` writes for these values, as nested lists."""
+    """Return the labels that `write_labels` writes for these values, as nested lists."""
     rows: list[list[int]] = np.resize(np.array(values), SIZE).tolist()
     return rows

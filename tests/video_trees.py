@@ -14,13 +14,13 @@ from trees import save
 
 SIZE = (48, 64)  # height, width
 MOTIONS = {"down": (1, 0), "left": (0, -1), "right": (0, 1), "up": (-1, 0)}  # rows, columns
-# Container -> an encoder that every wheel of PyAV has.
+# Container -> encoder included in every wheel of PyAV.
 CODECS = {".mp4": "libx264", ".avi": "mpeg4", ".mkv": "mpeg4", ".webm": "libvpx-vp9", ".mov": "mpeg4"}
 _OPTIONS = {
     "libx264": {"preset": "ultrafast", "crf": "18"},
     "libvpx-vp9": {"cpu-used": "8", "deadline": "realtime", "crf": "20"},
 }
-_BIT = 8  # side in pixels of the squares that show a number
+_BIT = 8  # side in pixels of the squares that encode a number
 _BITS = 8
 _HERTZ = 16000
 
@@ -28,7 +28,7 @@ Frames = NDArray[np.uint8]  # (T, H, W, 3)
 
 
 def numbered_frame(number: int, size: tuple[int, int] = SIZE) -> Frames:
-    """Draw a grey frame with a number in white and black squares at its upper left, and one moving square."""
+    """Draw a grey frame with a number encoded in black and white squares at its upper left, and one moving square."""
     frame = np.full((*size, 3), 96, dtype=np.uint8)
     for bit in range(_BITS):
         frame[:_BIT, bit * _BIT : (bit + 1) * _BIT] = 255 if number >> bit & 1 else 0
@@ -60,10 +60,10 @@ def write_video(
     """Write a video of these frames, or of this many numbered ones.
 
     Args:
-        path: File, whose suffix decides the container and the default codec.
+        path: File; its suffix sets the container and the default codec.
         stamps: Time stamp of each frame in milliseconds. Default: evenly spaced.
-        key_every: Frames from one key frame to the next.
-        container: Options of the muxer.
+        key_every: Interval between key frames, in frames.
+        container: Muxer options.
         sound: Seconds of sound.
         title: Title in the header.
         settings: Attributes of the encoder, such as max_b_frames.
@@ -85,7 +85,7 @@ def write_video(
         if title:
             file.metadata["title"] = title
         speech: Any = file.add_stream("aac", rate=_HERTZ) if sound else None
-        file.start_encoding()  # writes the header even if there are no frames
+        file.start_encoding()  # writes the header even without frames
         for index, image in enumerate(images):
             frame = av.VideoFrame.from_ndarray(image, format="rgb24")
             frame.pts = index if stamps is None else stamps[index]
@@ -120,7 +120,7 @@ def write_sound(path: Path, *, cover: bool = False) -> Path:
 
 
 def write_frames(folder: Path, count: int = 12, suffix: str = ".png") -> Path:
-    """Write a folder of numbered frames whose names are not padded with zeros."""
+    """Write a folder of numbered frames whose names have no leading zeros."""
     for number in range(count):
         save(folder / f"frame_{number + 1}{suffix}", numbered_frame(number))
     return folder
@@ -142,8 +142,8 @@ def turn(path: Path, degrees: int) -> Path:
 def moving_shapes(root: Path, videos: int = 12, splits: Sequence[str] = ("train", "val"), frames: int = 16) -> Path:
     """Write videos of a square that moves down, left, right or up, in the layout of `video_folder`.
 
-    It starts anywhere and wraps around, so only the motion tells the class, not a single frame. A flip exchanges left
-    and right.
+    The square starts anywhere and wraps around, so only the motion shows the class, not a single frame. A flip swaps
+    left and right.
 
     Args:
         videos: Videos per class and split.
@@ -158,7 +158,7 @@ def moving_shapes(root: Path, videos: int = 12, splits: Sequence[str] = ("train"
 
 
 def moving_square(rng: np.random.Generator, motion: str, frames: int, side: int = 32) -> list[Frames]:
-    """Draw a grey square on a darker ground that moves by two pixels per frame."""
+    """Draw a grey square on a darker background, moving by two pixels per frame."""
     square, ground = 8, int(rng.integers(20, 60))
     grey = int(rng.integers(160, 240))
     start, (down, across) = rng.integers(0, side, 2), MOTIONS[motion]

@@ -38,11 +38,11 @@ def test_a_saved_model_can_be_loaded(run: Path, tmp_path: Path) -> None:
         assert isinstance(again.predictor, SegmentationModel)
         assert np.array_equal(again.predict(PIXELS).scores, expected)
         assert again.file.scores == model.file.scores
-    again.save_pretrained(tmp_path / "shared")  # onto itself
+    again.save_pretrained(tmp_path / "shared")  # overwrites its own file
     assert (tmp_path / "shared" / "model.safetensors").read_bytes() == model.file.path.read_bytes()
 
 
-def test_shared_files_contain_no_path_of_this_machine(run: Path, tmp_path: Path) -> None:
+def test_shared_files_contain_no_local_path(run: Path, tmp_path: Path) -> None:
     model = dnlnet.load(run)
     recipe = dnlnet.override(dnlnet.find_recipe("camvid-mbv2-dnl"), ["model.weights=/home/me/secret/mobilenet.pth"])
     file = replace(model.file, recipe=recipe)

@@ -21,7 +21,7 @@ METADATA = read_header(STORED)[0]
 
 
 def changed(path: Path, texts: dict[str, str | None] | None = None, state: dict[str, Any] | None = None) -> Path:
-    """Write the stored model with other metadata and tensors; None removes one."""
+    """Write the stored model with changed metadata and tensors; None removes an entry."""
     metadata = {name: text for name, text in {**METADATA, **(texts or {})}.items() if text is not None}
     tensors = {name: tensor for name, tensor in {**load_file(STORED), **(state or {})}.items() if tensor is not None}
     save_file(tensors, path, metadata)
@@ -184,7 +184,7 @@ def test_a_model_that_would_never_finish_is_refused(evaluation: dict[str, Any], 
 def test_an_unreadable_file_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = changed(tmp_path / "a.safetensors")
     path.chmod(0)
-    if os.access(path, os.R_OK):  # as root
+    if os.access(path, os.R_OK):  # true for root
         denied = PermissionError(13, "Permission denied", str(path))
         monkeypatch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(denied))
     with pytest.raises(PermissionError, match=r"a\.safetensors: .*Permission denied"):
@@ -198,7 +198,7 @@ def test_a_name_on_the_hub_may_have_dots(name: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("name", ["runs/mine.safetensors", "./dnl", "../dnl", "a/b/c", "runs/", "x.pth"])
-def test_other_names_are_not_looked_up_on_the_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_with_other_characters_are_not_looked_up_on_the_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dnlnet.artifacts.model_file._from_hub", lambda asked, options: pytest.fail(asked))
     with pytest.raises(FileNotFoundError, match="no such model"):
         find_model(name)

@@ -36,7 +36,7 @@ def test_a_peer_computes_the_same(variant: str) -> None:
     torch.testing.assert_close(calls["fused"](), calls["sdpa"]())
 
 
-def test_explicit_is_left_out_where_it_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_form_is_skipped_if_it_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "available_bytes", lambda: 10**6)
     assert not bench._explicit_fits("dnl", (600, 600))
     assert bench._explicit_fits("gc", (600, 600))
@@ -45,19 +45,19 @@ def test_explicit_is_left_out_where_it_cannot_fit(monkeypatch: pytest.MonkeyPatc
     assert not bench._explicit_fits("dnl", (60, 60), batch=8)
 
 
-def test_memory_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_measurement_can_be_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(bench.SIZES, "6x7", (6, 7))
     monkeypatch.setattr(bench, "MULTIPLY", 64)
     row = measure_block("gc", "6x7", training=True, channels=8, rounds=1, threads=1, memory=False)
     assert row.fused_bytes is row.explicit_bytes is None
 
 
-def test_ratios_are_absent_where_explicit_is() -> None:
+def test_ratios_are_absent_without_the_explicit_form() -> None:
     row = BlockCost("s", 1, "dnl", True, 1.0, None, None, None, 0.5, 0.4, 0.5, 0.4, None, None, 10, None)
     assert row.memory_ratio is None
 
 
-def test_a_form_that_takes_half_as_long_in_every_round_has_the_ratio_one_half(
+def test_a_form_twice_as_fast_in_every_round_has_the_ratio_one_half(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(bench.SIZES, "6x7", (6, 7))
@@ -68,11 +68,11 @@ def test_a_form_that_takes_half_as_long_in_every_round_has_the_ratio_one_half(
     )
     row = measure_block("nl", "6x7", training=False, channels=8, rounds=3, threads=1, memory=False)
     assert (row.time_ratio, row.control_ratio, row.fused_seconds) == (0.5, 1.0, 1.0)
-    # The stretch is one multiply here, so both shares are of the same work: 0.25 and 0.05 of the fused time.
+    # The series is one multiplication, so both shares are of the same work: 0.25 and 0.05 of the fused time.
     assert row.share_of_limit / row.share_of_single_limit == pytest.approx(0.25 / 0.05)
 
 
-def test_the_control_of_a_long_call_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_control_of_a_long_call_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(bench.SIZES, "6x7", (6, 7))
     monkeypatch.setattr(bench, "MULTIPLY", 64)
     monkeypatch.setattr(bench, "LONGEST_CONTROL", 0.0)
@@ -81,7 +81,7 @@ def test_the_control_of_a_long_call_is_left_out(monkeypatch: pytest.MonkeyPatch)
     assert row.control_ratio is None
 
 
-def test_a_failing_measurement_says_why() -> None:
+def test_a_failed_measurement_reports_the_reason() -> None:
     with pytest.raises(OSError, match="failed: ValueError: unknown variant 'dnx'"):
         peak_extra_bytes("dnx", 8, (4, 4), training=False, threads=1)
 
@@ -90,7 +90,7 @@ def test_the_machine_is_described() -> None:
     assert "2 threads, torch" in describe_machine(2)
 
 
-def test_a_device_that_is_not_there_is_named() -> None:
+def test_a_missing_device_is_named() -> None:
     for name in ("gpu", "xpu:7", "cuda:99"):
         with pytest.raises(ValueError, match=rf"device '{name}' cannot be used here; expected one of cpu, cuda"):
             find_device(name)

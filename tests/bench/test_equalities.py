@@ -1,4 +1,4 @@
-"""`dnlnet verify --device`: checks that hold, fail, crash, or find no device."""
+"""`dnlnet verify --device`: checks that pass, fail, crash, or find no device."""
 
 import json
 import signal
@@ -15,7 +15,7 @@ from dnlnet.bench import equalities
 from dnlnet.cli.main import app
 
 
-def test_every_variant_is_compared_and_holds() -> None:
+def test_every_variant_is_compared_and_equal() -> None:
     check = equalities._measure("float64", "cpu")
     assert check.cases == 4 * len(VARIANTS)
     assert check.holds
@@ -23,7 +23,7 @@ def test_every_variant_is_compared_and_holds() -> None:
 
 
 @pytest.mark.parametrize("wrong", [lambda x: 1.001 * x, lambda x: x + torch.nan])
-def test_a_kernel_that_is_wrong_is_noticed(wrong, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_kernel_is_detected(wrong, monkeypatch: pytest.MonkeyPatch) -> None:
     forward = NonLocalBlock.forward
 
     def broken(self: NonLocalBlock, x: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ def test_a_kernel_that_is_wrong_is_noticed(wrong, monkeypatch: pytest.MonkeyPatc
     assert not check.skipped
 
 
-def test_a_crash_is_a_row_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_is_a_row_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = subprocess.CompletedProcess([], -signal.SIGILL, "", "")
     monkeypatch.setattr(equalities.subprocess, "run", lambda *_, **__: ended)
     check = equalities.run_check("bfloat16", "cpu")
@@ -44,7 +44,7 @@ def test_a_crash_is_a_row_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> No
     assert "ONEDNN_MAX_CPU_ISA" in check.note
 
 
-def test_the_command_prints_a_table_to_paste_and_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_a_markdown_table_and_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checks = {name: equalities.CHECKS[name] for name in ("float64", "memory")}
     monkeypatch.setattr(equalities, "CHECKS", checks)
     done = CliRunner().invoke(app, ["verify", "--device", "cpu", "--json", str(tmp_path / "a.json")])
@@ -60,6 +60,6 @@ def test_the_command_prints_a_table_to_paste_and_a_verdict(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("device", ["gpu", "mps"])
-def test_devices_that_are_not_there(device: str) -> None:
+def test_missing_devices_are_refused(device: str) -> None:
     with pytest.raises(ValueError, match="cannot be used here; expected one of cpu, cuda, mps, xpu"):
         equalities.describe_device(device)

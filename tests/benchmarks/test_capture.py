@@ -14,7 +14,7 @@ def no_child(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_child")
-def test_what_is_kept_is_queries_and_keys_of_the_selected_layers() -> None:
+def test_only_queries_and_keys_of_the_selected_layers_are_kept() -> None:
     plain, every, last, ablated = capture.bench_capture(28, rounds=1, threads=1)
     tokens, channels = 1 + 2 * 2, 384
     assert every.asked_bytes == every.kept_bytes == 12 * 2 * tokens * channels * 4

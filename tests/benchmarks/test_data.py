@@ -16,7 +16,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "CROP", (97, 97))
 
 
-def test_both_ways_make_the_same_samples(tmp_path: Path) -> None:
+def test_both_methods_make_the_same_samples(tmp_path: Path) -> None:
     augmentation = Augmentation((97, 97))
     files = bench.make_files(tmp_path / "files", 4, "png")
     crops = TrainingCrops(files, augmentation)
@@ -24,11 +24,11 @@ def test_both_ways_make_the_same_samples(tmp_path: Path) -> None:
         plain_image, plain_labels = bench.plain_sample(files, index, augmentation)
         image, labels = bench.window_sample(crops, index)
         assert (image - plain_image).abs().max() < 0.03  # one step of 255, or of the padding's colour
-        # A row exactly between two rows of the file may fall to either.
+        # A row exactly between two rows of the file may round to either.
         assert (labels != plain_labels).float().mean() < 0.03
 
 
-def test_every_kind_of_file_is_measured() -> None:
+def test_every_file_type_is_measured() -> None:
     rows = list(bench.bench_data(images=2, rounds=1))
     assert [row.source for row in rows] == list(bench.SOURCES)
     for row in rows:

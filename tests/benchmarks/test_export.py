@@ -10,7 +10,7 @@ export = load_script("export")
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's exporters warn about themselves
 
 
-def test_files_compute_what_the_network_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_compute_the_same_as_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(export, "measure_in_child", lambda script, task: asked.append(task) or 7_000_000)
     options = ["--size", "48x80", "--forms", "dnlnet; onnx, blocked", "--rounds", 1, "--threads", 1]

@@ -11,7 +11,7 @@ train = load_script("train")
 SMALL = ["data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=4"]
 
 
-def test_every_form_is_measured_and_the_parts_are_within_the_whole() -> None:
+def test_every_form_is_measured_and_the_parts_take_less_than_the_whole() -> None:
     recipe = override(find_recipe("scenes-tiny-dnl"), SMALL)
     rows = list(train.bench_train(recipe, None, cache=None, rounds=2, threads=1, compiled=False))
     assert [row.form for row in rows] == ["plain loop", "plain loop, channels last", "engine"]

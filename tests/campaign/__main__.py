@@ -19,7 +19,7 @@ SIGNALS = 50  # tries
 
 
 def main() -> int:
-    """Run the selected parts, and return 1 if any try failed."""
+    """Run the selected parts. Return 1 if any try failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"parts to run: {', '.join(PARTS)} (default: all)")
     parser.add_argument("--seed", type=int, default=0)

@@ -14,19 +14,19 @@ QUICK = ("data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=1", "tra
 
 @dataclass(frozen=True)
 class Case:
-    """One bad input: arguments, files to prepare, and whether the command must refuse them."""
+    """Bad input: arguments, files to prepare, and whether the command must refuse them."""
 
     kind: str
     what: str
     arguments: tuple[object, ...]
     prepare: Prepare = lambda _: None
-    refused: bool = False  # success would be a failure
+    refused: bool = False  # success is a failure
     check: Callable[[Path, Outcome], str | None] = lambda folder, done: None  # further checks
 
 
 @dataclass(frozen=True)
 class Materials:
-    """Valid files that bad ones are derived from: a model of each task, and data sets."""
+    """Valid files to derive bad ones from: a model of each task, and data sets."""
 
     segmentation: Path
     detection: Path

@@ -35,7 +35,7 @@ DEFAULTS = {
 def config_cases(rng: random.Random, count: int) -> Iterator[Case]:
     """Yield checkpoints of mmsegmentation whose configuration lacks one or more keys.
 
-    They are converted, or refused in a sentence. A missing key is equivalent to its default written out.
+    They are converted, or refused with one sentence. A missing key means its default.
     """
     import pytest
     import torch
@@ -131,9 +131,9 @@ WITH_EXIF = (".png", ".jpg", ".tif", ".webp")
 
 
 def mode_cases(materials: Materials, rng: random.Random, count: int) -> Iterator[Case]:
-    """Yield images of every mode, bit depth and orientation for all commands, which must read them alike.
+    """Yield images of every mode, bit depth and orientation for all commands.
 
-    All commands refuse the same images, and `eval` scores the labels that `predict` writes.
+    All commands must read them alike and refuse the same ones; `eval` scores the labels that `predict` writes.
     """
     kinds = [(mode, suffix) for mode, suffixes in MODES.items() for suffix in suffixes]
     model, data = "model.safetensors", ("--data", "data")
@@ -150,7 +150,7 @@ def mode_cases(materials: Materials, rng: random.Random, count: int) -> Iterator
         turn = rng.randrange(1, 9) if suffix in WITH_EXIF else 1
         seed, name = rng.getrandbits(32), list(commands)[number % len(commands)]
         if (name, mode) == ("train", "LAB"):
-            name = "data check"  # a run keeps its folder if it has started when an image cannot be read
+            name = "data check"  # a run that has started keeps its folder if an image cannot be read
 
         def prepare(folder: Path, mode: str = mode, suffix: str = suffix, turn: int = turn, seed: int = seed) -> None:
             _write_pair(materials, folder, mode, suffix, turn, seed)
@@ -233,7 +233,7 @@ def _disagreement(folder: Path, command: str, done: Outcome) -> str | None:
 
 
 def work_cases(materials: Materials, rng: random.Random, count: int) -> Iterator[Case]:
-    """Yield small files that ask for terabytes or years: archives, pickles, tensors, and settings of models."""
+    """Yield small files that ask for terabytes or years: archives, pickles, tensors and model settings."""
     evaluations: tuple[dict[str, Any], ...] = (
         {"window": [8, 8], "stride": [1, 1]},
         {"scales": [20] * 50},
@@ -326,7 +326,7 @@ def _write_bomb(path: Path, kind: str, rng: random.Random) -> None:
 
 
 class _Made:
-    """Unpickles to the result of a call."""
+    """Object that unpickles to the result of a call."""
 
     def __init__(self, function: Callable[..., object], *arguments: object) -> None:
         self.call = function, arguments

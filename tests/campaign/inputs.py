@@ -1,4 +1,4 @@
-"""Bad input to every command. It succeeds or is refused in a sentence, without a traceback, hang, or stray file."""
+"""Bad input to every command. Each succeeds or refuses with one sentence: no traceback, hang or stray file."""
 
 import json
 import os
@@ -371,7 +371,7 @@ def attempt(case: Case, results: Results) -> None:
 
 
 def fault(case: Case, done: Outcome, new: Sequence[str]) -> str | None:
-    """Return how an outcome falls short of what is expected, or None.
+    """Return how an outcome deviates from the expected one, or None.
 
     >>> fault(Case("settings", "lr=inf", (), refused=True), Outcome(0, "done"), [])
     'accepted without an error'
@@ -395,7 +395,7 @@ def fault(case: Case, done: Outcome, new: Sequence[str]) -> str | None:
 
 
 def _contents(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Return the type and content of everything below a folder, by name."""
+    """Return the type and content of everything below a folder, keyed by name."""
     found = {}
     for path in folder.rglob("*"):
         kind = path.lstat().st_mode

@@ -13,12 +13,12 @@ from typing import NoReturn, TypeVar
 
 Item = TypeVar("Item")
 
-TIMEOUT = 60.0  # seconds until a try counts as hanging
+TIMEOUT = 60.0  # seconds until a try counts as hung
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """End of a process: its exit code, or minus the signal that ended it; its output; and whether it hung."""
+    """End of a process: exit code (or minus the signal number), output, and whether it hung."""
 
     code: int
     output: str
@@ -26,7 +26,7 @@ class Outcome:
 
 
 def import_everything() -> None:
-    """Import in the parent what every try needs, with one thread because forks do not inherit threads."""
+    """Import what every try needs in the parent, with one thread because forks do not inherit threads."""
     os.environ["OMP_NUM_THREADS"] = "1"
     import av  # noqa: F401
     import matplotlib.pyplot  # noqa: F401
@@ -59,7 +59,7 @@ def run(
     hung = False
     while (status := os.waitpid(child, os.WNOHANG))[0] == 0:
         if time.monotonic() > deadline:
-            # Kill one process, as the kernel does when memory runs out; a hanging one dies with its data readers.
+            # Kill one process, as the kernel does without memory; kill a hung one with its data workers.
             if kill_after is None:
                 hung = True
                 os.killpg(child, signal.SIGKILL)
@@ -74,10 +74,10 @@ def run(
 
 
 def _become(arguments: list[str], folder: Path, printed: Path) -> NoReturn:
-    """Run the command in the child as its entry point does."""
+    """Run the command in the child, like its entry point."""
     os.setsid()
     os.chdir(folder)
-    tempfile.tempdir = None  # read the environment again
+    tempfile.tempdir = None  # reread the environment
     descriptor = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(descriptor, stream)

@@ -1,4 +1,4 @@
-"""Results of tries, one line each in a file that forked processes share."""
+"""Results of tries: one line each in a file shared by forked processes."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Try:
-    """Result of one try, with its fault if it failed."""
+    """Result of one try, including its fault."""
 
     part: str
     kind: str
@@ -20,13 +20,13 @@ class Try:
 
 
 class Results:
-    """Tries in a file of JSON lines."""
+    """Tries in a JSON Lines file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def add(self, tried: Try) -> None:
-        """Append a line in one write, and print a failure."""
+        """Append a line in one write, and print any failure."""
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(descriptor, (json.dumps(asdict(tried)) + "\n").encode())
         os.close(descriptor)
@@ -38,7 +38,7 @@ class Results:
         return (Try(**json.loads(line)) for line in lines)
 
     def table(self) -> list[dict[str, object]]:
-        """Return the number of tries, passed and failed, of each part and kind."""
+        """Return the number of tries, passed and failed, per part and kind."""
         tries: Counter[tuple[str, str]] = Counter()
         failed: Counter[tuple[str, str]] = Counter()
         for tried in self:

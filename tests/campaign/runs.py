@@ -1,4 +1,4 @@
-"""Training runs that are killed, damaged or run out of disk space. They must equal an undisturbed run to the bit."""
+"""Training runs that are killed, damaged or run out of disk space must equal an uninterrupted run to the bit."""
 
 import random
 import shutil
@@ -29,7 +29,7 @@ class TrainingRun:
 
 
 def training_runs(folder: Path) -> list[TrainingRun]:
-    """Return a run each of segmentation, detection and video on generated data."""
+    """Return one run each of segmentation, detection and video on generated data."""
     from coco_trees import shapes_tree
     from video_trees import moving_shapes
 
@@ -85,12 +85,12 @@ def run(arguments: Sequence[object], folder: Path, kill_after: float | None = No
 
 
 def uninterrupted(name: str, folder: Path) -> Path:
-    """Return the folder of the undisturbed run."""
+    """Return the folder of the uninterrupted run."""
     return folder / name / "uninterrupted"
 
 
 def reference(training: TrainingRun, folder: Path) -> float:
-    """Make the undisturbed run, and return its duration in seconds."""
+    """Make the uninterrupted run, and return its duration in seconds."""
     out = uninterrupted(training.name, folder)
     out.parent.mkdir(parents=True)
     start = time.monotonic()
@@ -101,7 +101,7 @@ def reference(training: TrainingRun, folder: Path) -> float:
 
 
 def kills(training: TrainingRun, folder: Path, seconds: float, results: Results, seed: int) -> None:
-    """Kill runs up to ten times at random moments, then let the same command finish them."""
+    """Kill runs up to ten times at random moments, then finish them with the same command."""
     rng = random.Random(f"{seed} {training.name}")
     expected = uninterrupted(training.name, folder)
     done = 0
@@ -111,7 +111,7 @@ def kills(training: TrainingRun, folder: Path, seconds: float, results: Results,
         for _ in range(min(10, training.kills - done)):
             outcome = run([*training.arguments, "--out", out], expected.parent, kill_after=rng.uniform(0, seconds))
             if outcome.code != -signal.SIGKILL:
-                fault = failed(outcome)  # unless it had ended already
+                fault = failed(outcome)  # unless it had already ended
                 break
             chain += 1
         last = run([*training.arguments, "--out", out], expected.parent)
@@ -123,7 +123,7 @@ def kills(training: TrainingRun, folder: Path, seconds: float, results: Results,
 
 
 def flips(training: TrainingRun, folder: Path, seconds: float, results: Results, seed: int, tries: int) -> None:
-    """Flip one bit in a file of a stopped run, which must then finish correctly or refuse in a sentence."""
+    """Flip one bit in a file of a stopped run, which must then finish correctly or refuse with one sentence."""
     rng = random.Random(seed)
     expected = uninterrupted(training.name, folder)
     stopped = expected.parent / "stopped"
@@ -152,7 +152,7 @@ def flips(training: TrainingRun, folder: Path, seconds: float, results: Results,
 
 
 def full_disks(training: TrainingRun, folder: Path, results: Results) -> None:
-    """Run on disks that fill up, then enlarge them and let the same command finish."""
+    """Run on disks that fill up, enlarge them, and finish with the same command."""
     expected = uninterrupted(training.name, folder)
     needed = sum(path.stat().st_size for path in expected.rglob("*") if path.is_file())
     disk = expected.parent / "disk"
@@ -196,7 +196,7 @@ def _require(*command: object) -> None:
 
 
 def difference(out: Path, expected: Path) -> str | None:
-    """Return the difference between two finished runs, in the bits of weights or lines of the log, or None."""
+    """Return the difference between two finished runs (bits of weights, lines of the log), or None."""
     import torch
     from safetensors.torch import load_file
 
@@ -214,7 +214,7 @@ def difference(out: Path, expected: Path) -> str | None:
 
 
 def failed(done: Outcome, *, refusal: bool = False) -> str | None:
-    """Return why an outcome is neither a success nor, if allowed, a refusal in a sentence, or None."""
+    """Return why an outcome is neither a success nor (if allowed) a refusal with one sentence, or None."""
     last = done.output.strip().splitlines()[-1:] or [""]
     if done.hung:
         return "hung"

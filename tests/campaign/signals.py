@@ -1,4 +1,4 @@
-"""SIGHUP and SIGTERM to commands that do not train. Expected: exit code 128 + n, and no stray file."""
+"""SIGHUP and SIGTERM to commands that do not train. Expected: exit code 128 + n and no stray file."""
 
 import os
 import random
@@ -17,7 +17,7 @@ from campaign.runs import failed, leftovers
 NUMBERS = (signal.SIGHUP, signal.SIGTERM)
 IMAGES = 2
 LIBRARIES = ("torchinductor_", ".ses")  # temporary files that PyTorch and ONNX Runtime keep
-STARTED = 15.0  # longest time until the explorer, which never ends, gets its signal
+STARTED = 15.0  # latest signal to the explorer, which never ends
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Moment:
 
 
 def moments(seed: int, count: int) -> list[Moment]:
-    """Draw `count` moments, with each command in turn."""
+    """Draw `count` moments, cycling through the commands."""
     rng = random.Random(seed)
     names = list(_commands(Path()))
     return [Moment(names[n % len(names)], rng.choice(NUMBERS), rng.uniform(0, 1)) for n in range(count)]
@@ -58,7 +58,7 @@ def attempt(moment: Moment, model: Path, seconds: Mapping[str, float], results: 
 
 
 def fault(done: Outcome, number: int, left: str | None) -> str | None:
-    """Return how an outcome falls short of what is expected, or None.
+    """Return how an outcome deviates from the expected one, or None.
 
     >>> fault(Outcome(143, "stopped"), 15, None), fault(Outcome(0, "done"), 15, None)
     (None, None)
@@ -72,7 +72,7 @@ def fault(done: Outcome, number: int, left: str | None) -> str | None:
 def _run(
     model: Path, name: str, after: float | None = None, number: signal.Signals = signal.SIGTERM
 ) -> tuple[Outcome, str | None]:
-    """Run a command in its own folder, and return how it ended and what it left behind."""
+    """Run a command in its own folder, and return its outcome and leftovers."""
     with tempfile.TemporaryDirectory() as place:
         here, scratch = Path(place) / "here", Path(place) / "temporary"
         here.mkdir()

@@ -1,4 +1,4 @@
-"""Tests of the campaign: faults are noticed, and a sample of cases passes."""
+"""Campaign: faults are detected, and a sample of cases passes."""
 
 import json
 import random
@@ -30,11 +30,11 @@ SENTENCE = "error: a.png: is not an image"
         (Outcome(0, ""), ["executed"], "code in the file was executed"),
     ],
 )
-def test_faults_are_noticed(outcome: Outcome, new: list[str], expected: str | None) -> None:
+def test_faults_are_detected(outcome: Outcome, new: list[str], expected: str | None) -> None:
     assert fault(Case("kind", "what", ()), outcome, new) == expected
 
 
-def test_files_are_damaged_differently_by_each_seed() -> None:
+def test_each_seed_damages_files_differently() -> None:
     content = {"images": [{"id": 1, "file_name": "a.png"}], "annotations": [], "categories": [{"id": 3}]}
     assert len({mutated_json(content, random.Random(seed)) for seed in range(50)}) > 25
     good = bytes(range(200))

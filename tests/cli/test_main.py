@@ -36,7 +36,7 @@ def dnlnet(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def without_torch(code: str, *arguments: object) -> None:
-    """Run code in a process that must not import torch; `arguments` are given as JSON."""
+    """Run code in a process that must not import torch, passing `arguments` as JSON."""
     code = (
         "import json, sys\n"
         "from typer.testing import CliRunner\n"
@@ -51,7 +51,7 @@ def without_torch(code: str, *arguments: object) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_help_answers_without_torch() -> None:
+def test_help_needs_no_torch() -> None:
     without_torch(
         "for command in arguments:\n"
         "    result = run(*command, '--help')\n"
@@ -60,7 +60,7 @@ def test_help_answers_without_torch() -> None:
     )
 
 
-# Wrong input, and a fact in the message: the suggestion, or the missing path.
+# Wrong input, and a fact in the message: the suggestion or the missing path.
 SLIPS = {
     "train camvid-mbv2-dnll --out a": "'camvid-mbv2-dnl'",
     "train scenes-tiny-dnl --out a --set iterations=5": "schedule.iterations",
@@ -84,7 +84,7 @@ SLIPS = {
 LISTS = ("recipes list", "recipes show scenes-tiny-dnl", "data list", "models", "info street", "version")
 
 
-def test_wrong_input_is_found_and_lists_are_made_without_torch() -> None:
+def test_wrong_input_is_refused_and_lists_are_printed_without_torch() -> None:
     without_torch(
         "slips, lists = arguments\n"
         "for line, fact in slips.items():\n"
@@ -112,7 +112,7 @@ COMPLETIONS = {
 }
 
 
-def test_the_shell_completes_names_without_torch() -> None:
+def test_shell_completion_needs_no_torch() -> None:
     without_torch(
         "import os\n"
         "from contextlib import redirect_stdout, suppress\n"
@@ -129,7 +129,7 @@ def test_the_shell_completes_names_without_torch() -> None:
     )
 
 
-def test_help_fits_keeps_brackets_and_shows_an_example() -> None:
+def test_help_fits_the_terminal_keeps_brackets_and_shows_an_example() -> None:
     for command, is_group in ALL:
         shown = CliRunner().invoke(cli.app, [*command, "--help"], env={"COLUMNS": "80"}).output
         assert max(map(len, shown.splitlines())) <= 80, command
@@ -139,7 +139,7 @@ def test_help_fits_keeps_brackets_and_shows_an_example() -> None:
     assert '"dnlnet[demo]"' in shown
 
 
-def test_help_groups_the_commands_and_begins_with_those_that_most_people_need() -> None:
+def test_help_groups_the_commands_with_the_most_used_first() -> None:
     lines = CliRunner().invoke(cli.app, ["--help"], env={"COLUMNS": "80"}).output.splitlines()
     panels: dict[str, list[str]] = {}
     for line in lines:
@@ -180,14 +180,14 @@ def _main(monkeypatch: pytest.MonkeyPatch, error: Exception, *arguments: str) ->
     return int(stopped.value.code)
 
 
-def test_names_in_an_error_are_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_in_an_error_are_escaped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Control characters are escaped, but line breaks stay."""
     assert _main(monkeypatch, ValueError("\x1b[31m.png: 1 missing:\n  a")) == 2
     assert capsys.readouterr().err.startswith("error: \\x1b[31m.png: 1 missing:\n  a")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("boom\nand more"), KeyError("boom"), RecursionError("boom")])
-def test_an_unforeseen_error_is_one_sentence_and_a_saved_traceback(
+def test_an_unexpected_error_is_one_sentence_and_a_saved_traceback(
     error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -211,14 +211,14 @@ def test_too_little_memory_is_not_an_internal_error(
     assert "not enough memory" in capsys.readouterr().err
 
 
-def test_debug_raises_an_unforeseen_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_raises_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="boom"):
         _main(monkeypatch, RuntimeError("boom"), "--debug")
 
 
 @pytest.fixture
 def signals() -> Iterator[list[int]]:
-    """Stop signals, whose handlers are restored after the test."""
+    """Return the stop signals, and restore their handlers after the test."""
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
     usual = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
     yield numbers
@@ -227,7 +227,7 @@ def signals() -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("place", ["writing", "release"])
-def test_a_signal_ends_a_command_which_cleans_up(
+def test_a_signal_ends_a_command_after_cleanup(
     place: str,
     signals: list[int],
     tmp_path: Path,
@@ -272,7 +272,7 @@ def _lose_signal() -> None:
 
 
 def _change_signal() -> None:
-    """Replace an exception as pydantic does while it builds a model."""
+    """Replace an exception, as pydantic does while building a model."""
     try:
         signal.raise_signal(signal.SIGTERM)
     except BaseException as error:
@@ -280,7 +280,7 @@ def _change_signal() -> None:
 
 
 @pytest.mark.parametrize("work", [_lose_signal, _change_signal])
-def test_a_signal_that_comes_at_a_bad_moment_ends_the_command(
+def test_a_signal_at_a_bad_moment_ends_the_command(
     work: Callable[[], None],
     signals: list[int],
     monkeypatch: pytest.MonkeyPatch,
@@ -293,8 +293,8 @@ def test_a_signal_that_comes_at_a_bad_moment_ends_the_command(
     assert capsys.readouterr().err == "stopped\n"
 
 
-def test_a_signal_that_is_ignored_stays_so(signals: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+def test_an_ignored_signal_stays_ignored(signals: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # like nohup
     monkeypatch.setattr(cli, "app", lambda: signal.raise_signal(signal.SIGHUP))
     cli.main()
 
@@ -325,7 +325,7 @@ def test_verify_prints_and_writes_every_claim(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("relied_on", "code"), [(True, 1), (False, 0)])
-def test_verify_fails_only_on_what_the_block_relies_on(
+def test_verify_fails_only_on_claims_the_block_relies_on(
     relied_on: bool, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(theory, "verify", lambda seed: [theory.Claim("Eq. 0", "0 = 1", 1.0, 0.0, relied_on)])
@@ -346,7 +346,7 @@ def test_bench_block_prints_a_table_and_writes_json(tmp_path: Path, monkeypatch:
     assert "torch" in content["machine"]
 
 
-def test_json_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_json_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     write_json(path, [1, 2])
     with pytest.raises(TypeError):

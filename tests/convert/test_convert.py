@@ -35,13 +35,13 @@ def test_a_damaged_file_is_refused(state: State, tmp_path: Path) -> None:
         convert(tmp_path / "none.pth", tmp_path / "m.safetensors")
 
 
-def test_all_that_is_missing_is_listed_and_nothing_is_written(state: State, tmp_path: Path) -> None:
+def test_all_missing_tensors_are_listed_and_nothing_is_written(state: State, tmp_path: Path) -> None:
     missing = ["backbone.layer2.0.bn1.bias", "backbone.layer4.1.conv2.weight", "decode_head.nl_block.phi.conv.bias"]
     torch.save({name: x for name, x in state.items() if name not in missing}, tmp_path / NAME)
     for partial in (False, True):
         with pytest.raises(ValueError, match="3 missing") as error:
             convert(tmp_path / NAME, tmp_path / "m.safetensors", partial=partial)
-        for name in missing:  # as the file would name them
+        for name in missing:  # with the names in the file
             assert f"\n  {name} (here " in str(error.value)
         assert "decode_head.nl_block.phi.conv.bias (here head.block.key.bias)" in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
@@ -57,13 +57,13 @@ def test_tensors_of_another_shape_are_listed_with_both_shapes(state: State, tmp_
 
 
 @pytest.mark.parametrize("kind", [torch.Tensor.cfloat, torch.Tensor.to_sparse])
-def test_tensors_of_another_kind_are_refused(kind: Callable[[Tensor], Tensor], state: State, tmp_path: Path) -> None:
+def test_tensors_of_another_type_are_refused(kind: Callable[[Tensor], Tensor], state: State, tmp_path: Path) -> None:
     torch.save({**state, "decode_head.conv_seg.bias": kind(state["decode_head.conv_seg.bias"])}, tmp_path / NAME)
     with pytest.raises(ValueError, match=r"1 of an unsupported type:\n  decode_head\.conv_seg\.bias"):
         convert(tmp_path / NAME, tmp_path / "m.safetensors")
 
 
-def test_tensors_without_any_number_are_refused(state: State, tmp_path: Path) -> None:
+def test_tensors_without_any_finite_number_are_refused(state: State, tmp_path: Path) -> None:
     torch.save({**state, "decode_head.nl_block.g.conv.weight": torch.ones(0, 12, 1, 1)}, tmp_path / NAME)
     with pytest.raises(ValueError, match=r"has the shape \(0, 12, 1, 1\), which no layer has"):
         convert(tmp_path / NAME, tmp_path / "m.safetensors")
@@ -73,7 +73,7 @@ def test_tensors_without_any_number_are_refused(state: State, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["strange\nerror: done", "\x1b[31mred", "\u202eback"])
-def test_a_name_that_a_terminal_would_obey_is_refused(name: str, state: State, tmp_path: Path) -> None:
+def test_a_name_with_control_characters_is_refused(name: str, state: State, tmp_path: Path) -> None:
     torch.save({**state, name: torch.ones(1)}, tmp_path / "a.pth")
     save_file({**state, name: torch.ones(1)}, tmp_path / "a.safetensors")
     for path in (tmp_path / "a.pth", tmp_path / "a.safetensors"):
@@ -82,7 +82,7 @@ def test_a_name_that_a_terminal_would_obey_is_refused(name: str, state: State, t
         assert str(error.value).isprintable()
 
 
-def test_tensors_of_no_known_use_are_an_error_unless_asked_for(state: State, tmp_path: Path) -> None:
+def test_unknown_tensors_are_an_error_unless_allowed(state: State, tmp_path: Path) -> None:
     strange = {"auxiliary_head.more.weight": torch.ones(1), "discriminator.weight": torch.ones(1)}
     torch.save({**state, **strange}, tmp_path / NAME)
     with pytest.raises(ValueError, match=r".*--partial.*\n2 unknown") as error:
@@ -93,7 +93,7 @@ def test_tensors_of_no_known_use_are_an_error_unless_asked_for(state: State, tmp
     assert (tmp_path / "m.safetensors").exists()
 
 
-def test_layers_that_the_network_here_has_not_are_never_left_out(state: State, tmp_path: Path) -> None:
+def test_layers_without_a_counterpart_are_never_dropped(state: State, tmp_path: Path) -> None:
     strange = {"decode_head.convs.2.conv.weight": torch.ones(1), "neck.weight": torch.ones(1)}
     torch.save({**state, **strange, "discriminator.weight": torch.ones(1)}, tmp_path / NAME)
     for partial in (False, True):
@@ -108,13 +108,13 @@ def test_layers_that_the_network_here_has_not_are_never_left_out(state: State, t
     assert not (tmp_path / "m.safetensors").exists()
 
 
-def test_counters_of_batches_may_be_missing(state: State, tmp_path: Path) -> None:
+def test_batch_counters_may_be_missing(state: State, tmp_path: Path) -> None:
     old = {name: x for name, x in state.items() if not name.endswith("num_batches_tracked")}
     torch.save(old, tmp_path / NAME)
     assert len(convert(tmp_path / NAME, tmp_path / "m.safetensors").state) == len(state)
 
 
-def test_a_foreign_file_is_not_recognised_and_the_known_ones_are_said(tmp_path: Path) -> None:
+def test_a_foreign_file_is_not_recognised_and_the_supported_ones_are_listed(tmp_path: Path) -> None:
     torch.save({"fc.weight": torch.ones(2, 2)}, tmp_path / "a.pth")
     assert recognise(read(tmp_path / "a.pth")) is None
     with pytest.raises(ValueError, match=r"tensors fc.weight, \.\.\.") as error:
@@ -122,7 +122,7 @@ def test_a_foreign_file_is_not_recognised_and_the_known_ones_are_said(tmp_path: 
     assert all(family.name in str(error.value) for family in FAMILIES)
 
 
-def test_a_file_is_recognised_in_any_wrapping_format_and_precision(state: State, tmp_path: Path) -> None:
+def test_a_file_is_recognised_in_any_container_and_precision(state: State, tmp_path: Path) -> None:
     wrapped = {f"module.{name}": tensor for name, tensor in state.items()}
     torch.save({"model": wrapped}, tmp_path / "a.pth")
     save_file({name: tensor.half() for name, tensor in state.items()}, tmp_path / "a.safetensors")
@@ -135,9 +135,7 @@ def test_a_file_is_recognised_in_any_wrapping_format_and_precision(state: State,
         assert converted.state["head.classifier.weight"].dtype == torch.float32
 
 
-def test_a_file_that_could_not_be_written_leaves_the_old_one(
-    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_keeps_the_old_file(state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.save(state, tmp_path / NAME)
 
     def half(tensors: object, path: Path, metadata: object) -> None:
@@ -151,7 +149,7 @@ def test_a_file_that_could_not_be_written_leaves_the_old_one(
     assert not list(out.parent.iterdir())
 
 
-def test_the_model_file_is_none_of_the_inputs_and_has_its_ending(state: State, tmp_path: Path) -> None:
+def test_the_model_file_differs_from_the_inputs_and_has_its_suffix(state: State, tmp_path: Path) -> None:
     save_file(state, tmp_path / "a.safetensors")
     with pytest.raises(ValueError, match="is the checkpoint itself"):
         convert(tmp_path / "a.safetensors", tmp_path / "a.safetensors")
@@ -168,7 +166,7 @@ def test_a_setting_that_does_not_fit_the_weights_is_refused(state: State, tmp_pa
         convert(tmp_path / NAME, tmp_path / "m.safetensors", ["model.corners=true"])
 
 
-def test_the_iteration_is_the_checkpoints_own(state: State, tmp_path: Path) -> None:
+def test_the_iteration_comes_from_the_checkpoint(state: State, tmp_path: Path) -> None:
     torch.save({"state_dict": state, "meta": {"iter": 1234}}, tmp_path / NAME)
     convert(tmp_path / NAME, tmp_path / "m.safetensors")
     assert read_model_file(tmp_path / "m.safetensors").iteration == 1234

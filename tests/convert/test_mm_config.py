@@ -1,4 +1,4 @@
-"""Configurations of mmengine in the pure Python ("lazy") style, whose types are classes, not names."""
+"""mmengine configurations in pure Python ("lazy") style, whose types are classes instead of names."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ NAMES = {
 
 
 def test_types_in_a_checkpoint_are_paths_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The dotted names that mmengine writes into a checkpoint mean the same as plain ones."""
+    """Dotted names in a checkpoint of mmengine mean the same as plain ones."""
     use_small_backbones(monkeypatch)
     plain = config()
     lazy = plain
@@ -44,7 +44,7 @@ def test_types_in_a_file_are_imported_names() -> None:
     assert (found.part("model", "a"), found.part("model", "b")) == ({"type": "DNLHead"}, {"type": "FCNHead"})
 
 
-def test_a_file_that_reads_a_base_is_refused() -> None:
+def test_a_file_with_a_base_is_refused() -> None:
     text = "from mmengine.config import read_base\nwith read_base():\n    from .base import *\nmodel = dict()"
     with pytest.raises(ValueError, match=r"other files \(read_base\).*--config"):
         MMConfig.of({"cfg": text})

@@ -1,4 +1,4 @@
-"""Files with more than tensors: plain values are read, nothing is executed, and the rest is left out with a note."""
+"""Files with more than tensors: plain values are read, nothing is executed, and the rest is skipped with a note."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ def sentence(path: Path) -> str | None:
 
 @pytest.fixture
 def history_buffer(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
-    """A class like mmengine's, whose objects store their own methods and NumPy arrays."""
+    """Return a class like mmengine's, whose objects store their own methods and NumPy arrays."""
 
     class HistoryBuffer:
         def __init__(self, values: list[float]) -> None:
@@ -117,7 +117,7 @@ class Restored:
 
 
 def traps(mark: Path) -> dict[str, object]:
-    """Objects that write a file when they are created."""
+    """Return objects that write a file when they are created."""
     code = f"__import__('os').mkdir({str(mark)!r})"
     return {
         "eval": Made(eval, code),
@@ -131,7 +131,7 @@ def traps(mark: Path) -> dict[str, object]:
 
 
 def blocked_traps(mark: Path) -> dict[str, object]:
-    """The same by the system, or by an object that the file itself created."""
+    """Return objects that do so through the system, or through an object that the file itself created."""
     return {
         "os.system": Made(os.system, f"touch {mark}"),
         "os.mkdir": Made(os.mkdir, str(mark)),
@@ -143,7 +143,7 @@ def blocked_traps(mark: Path) -> dict[str, object]:
 
 @FORMATS
 @pytest.mark.parametrize("kind", traps(Path("mark")))
-def test_nothing_in_a_file_is_run(kind: str, zipped: bool, tmp_path: Path) -> None:
+def test_code_in_a_file_never_runs(kind: str, zipped: bool, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     content = {"state_dict": TENSORS, "meta": {"seed": 3, "trap": traps(mark)[kind], "all": [traps(mark)[kind], 4]}}
     checkpoint = read_checkpoint(saved(tmp_path / "a.pth", content, zipped))
@@ -165,16 +165,16 @@ def test_a_file_that_needs_to_run_code_is_refused(kind: str, zipped: bool, tmp_p
     assert not mark.exists()
 
 
-def test_values_inside_themselves_are_left_out(tmp_path: Path) -> None:
+def test_self_containing_values_are_skipped(tmp_path: Path) -> None:
     inside: list[object] = [1]
     inside.append(inside)
     path = saved(tmp_path / "a.pth", {"state_dict": TENSORS, "inside": inside, "name": "kept"})
     assert read_checkpoint(path).meta == {"inside": [1, None], "name": "kept"}
 
 
-def test_values_nested_without_end_are_refused(tmp_path: Path) -> None:
+def test_endlessly_nested_values_are_refused(tmp_path: Path) -> None:
     wide: list[object] = []
-    for _ in range(50):  # 2^50 values, if every place of a value were looked at
+    for _ in range(50):  # 2^50 values, if every reference were followed
         wide = [wide, wide]
     path = saved(tmp_path / "a.pth", {"state_dict": TENSORS, "meta": {"CLASSES": wide}})
     assert "holds more than 1,000,000 values" in (sentence(path) or "")
@@ -188,9 +188,9 @@ def test_a_file_that_names_too_many_classes_is_refused(tmp_path: Path, monkeypat
     assert "cannot be read without running code (eval)" in (sentence(path) or "")
 
 
-def test_a_program_of_torchscript_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_a_torchscript_program_is_refused_with_one_sentence(tmp_path: Path) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch would rather be rid of it
+        warnings.simplefilter("ignore")  # TorchScript is deprecated
         torch.jit.save(torch.jit.trace(torch.nn.Linear(2, 2), torch.ones(1, 2)), tmp_path / "a.pt")
     with pytest.raises(ValueError, match=r"a\.pt: is a TorchScript program; save the state dict"):
         read_checkpoint(tmp_path / "a.pt")
@@ -203,7 +203,7 @@ def test_a_file_of_another_protocol_is_read_or_refused_without_a_warning(protoco
 
 
 @FORMATS
-def test_damaged_bytes_end_in_a_sentence(zipped: bool, history_buffer: type[Any], tmp_path: Path) -> None:
+def test_damaged_bytes_give_one_sentence(zipped: bool, history_buffer: type[Any], tmp_path: Path) -> None:
     content = {"meta": {"cfg": "a = 1", "log": history_buffer([1.0])}, "state_dict": TENSORS}
     whole = saved(tmp_path / "a.pth", content, zipped).read_bytes()
     rng = np.random.default_rng(0)

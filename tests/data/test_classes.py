@@ -15,26 +15,26 @@ def test_every_class_has_a_colour() -> None:
         Classes(["a"], [])
 
 
-def test_numbers_are_given_to_all_classes_or_to_none() -> None:
+def test_label_numbers_are_set_for_all_classes_or_none() -> None:
     with pytest.raises(ValueError, match="2 class names but 1 numbers; give each class one"):
         Classes(["a", "b"], spread_colours(2), [7])
 
 
-def test_classes_are_values() -> None:
+def test_classes_compare_by_value() -> None:
     classes = Classes(["a"], [(1, 2, 3)], [7])
     assert classes == Classes(("a",), ((1, 2, 3),), (7,))
     assert len({classes, Classes(("a",), ((1, 2, 3),), (7,))}) == 1
 
 
-def test_spread_colours_are_all_different_and_those_of_voc() -> None:
+def test_generated_colours_are_distinct_and_equal_vocs() -> None:
     colours = spread_colours(255)
     assert len(set(colours)) == 255
     assert colours[14] == (192, 128, 128)  # person, the fifteenth class of VOC
     assert colours[19] == (0, 64, 128)  # television, the twentieth
 
 
-# Machado, Oliveira and Fernandes (2009): linear RGB as seen with all receptors, without the red ones, and without the
-# green ones.
+# Machado, Oliveira and Fernandes (2009): linear RGB with all receptors, without the red ones, and without the green
+# ones.
 SIGHTS = (
     np.eye(3),
     np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]),
@@ -50,7 +50,7 @@ def lab(linear: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("sight", SIGHTS, ids=("all", "no red", "no green"))
-def test_colours_of_ones_own_classes_are_told_apart_by_everyone(sight: NDArray[np.float64]) -> None:
+def test_generated_colours_are_distinguishable_with_colour_blindness(sight: NDArray[np.float64]) -> None:
     seen = lab((np.array(distinct_colours(24)) / 255) ** 2.2 @ sight.T)
     distances = np.linalg.norm(seen[:, None] - seen[None], axis=-1)
-    assert distances[~np.eye(24, dtype=bool)].min() > 12  # 2.3 is just noticeable
+    assert distances[~np.eye(24, dtype=bool)].min() > 12  # 2.3 is barely noticeable

@@ -15,7 +15,7 @@ from dnlnet.data.images import read_pixels
 COLOURS = np.array([[[0, 51, 102], [153, 204, 255]], [[255, 0, 0], [1, 2, 3]]], dtype=np.uint8)
 
 
-def test_a_picture_is_downloaded_from_its_address(address: str, tmp_path: Path) -> None:
+def test_an_image_is_downloaded_from_its_url(address: str, tmp_path: Path) -> None:
     Image.fromarray(COLOURS).save(tmp_path / "a picture.png")
     (tmp_path / "text.png").write_text("no picture")
     assert np.array_equal(read_pixels(f"{address}/a%20picture.png"), COLOURS)
@@ -54,7 +54,7 @@ def elsewhere() -> Iterator[str]:
     server.server_close()
 
 
-def test_what_has_moved_is_followed_but_not_into_files_of_this_machine(
+def test_redirects_are_followed_but_not_to_local_files(
     address: str, elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Image.fromarray(COLOURS).save(tmp_path / "a.png")
@@ -65,7 +65,7 @@ def test_what_has_moved_is_followed_but_not_into_files_of_this_machine(
         read_pixels(f"{elsewhere}/moved.png")
 
 
-def test_a_server_that_says_nothing_or_is_not_there_gets_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_or_absent_server_gives_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads, "_PATIENCE", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/a.jpg"

@@ -23,7 +23,7 @@ def listen(path: Path) -> None:
         one.bind(str(path))
 
 
-# Objects in the place of a file, and their errors.
+# Objects at the path of a file, and their errors.
 PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (lambda path: None, "no such file"),
     "folder": (lambda path: path.mkdir(), "is a folder; expected a file"),
@@ -53,7 +53,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("reader", READERS)
-def test_only_files_are_opened(reader: str, place: str, tmp_path: Path) -> None:
+def test_only_regular_files_are_opened(reader: str, place: str, tmp_path: Path) -> None:
     name, read = READERS[reader]
     make, said = PLACES[place]
     make(tmp_path / name)
@@ -67,7 +67,7 @@ def test_only_files_are_opened(reader: str, place: str, tmp_path: Path) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_a_file_is_without_fault(tmp_path: Path) -> None:
+def test_a_valid_file_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     assert file_fault(tmp_path / "a") is None
     assert file_fault(tmp_path / "a" / "b") == "no such file"
@@ -75,7 +75,7 @@ def test_a_file_is_without_fault(tmp_path: Path) -> None:
     assert file_fault(tmp_path / ("x" * 300)) == "cannot be read: File name too long"
 
 
-def test_a_list_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_given_as_a_list_does_not_block(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path)
     (root / "train.txt").unlink()
     os.mkfifo(root / "train.txt")
@@ -83,7 +83,7 @@ def test_a_list_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
         camvid(root, "train")
 
 
-def test_lines_are_those_with_something_on_them(tmp_path: Path) -> None:
+def test_empty_lines_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("\ufeffone\r\n\r\n  two \n".encode())
     assert text_lines(path) == [(1, "one"), (3, "two")]
@@ -97,7 +97,7 @@ def test_lines_are_those_with_something_on_them(tmp_path: Path) -> None:
         (b"a.mp4 1\nb" + b" " * 60_000 + b"c", "line 2 has 60002 characters; expected a file on each line"),
     ],
 )
-def test_what_is_no_list_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_invalid_lists_are_refused(tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / "val.csv").write_bytes(content)
     with pytest.raises(ValueError, match=rf"val\.csv: {said}"):
         kinetics(tmp_path, "val")

@@ -14,7 +14,7 @@ COLOURS = np.array([[[0, 51, 102], [153, 204, 255]], [[255, 0, 0], [1, 2, 3]]], 
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif", "webp", "bmp", "jpg"])
-def test_rgb_files_come_back(suffix: str, tmp_path: Path) -> None:
+def test_rgb_files_are_read_unchanged(suffix: str, tmp_path: Path) -> None:
     options = {"lossless": True} if suffix == "webp" else {}
     Image.fromarray(RED).save(tmp_path / f"a.{suffix}", **options)
     difference = np.abs(read_image_file(tmp_path / f"a.{suffix}").astype(int) - RED)
@@ -30,7 +30,7 @@ def test_grey_and_16_bits_become_rgb(tmp_path: Path) -> None:
     assert read_image_file(tmp_path / "float.tif")[0].tolist() == [[0] * 3, [128] * 3, [255] * 3]
 
 
-def test_what_is_transparent_is_white(tmp_path: Path) -> None:
+def test_transparent_pixels_become_white(tmp_path: Path) -> None:
     pixels = np.array([[[250, 0, 0, 255], [250, 0, 0, 0]]], dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "alpha.png")
     assert read_image_file(tmp_path / "alpha.png")[0].tolist() == [[250, 0, 0], [255, 255, 255]]
@@ -45,9 +45,9 @@ def test_palettes_and_cmyk_become_rgb(tmp_path: Path) -> None:
     assert np.abs(read_image_file(tmp_path / "cmyk.tif").astype(int) - RED).max() <= 2
 
 
-def test_the_orientation_of_a_camera_is_applied(tmp_path: Path) -> None:
+def test_the_exif_orientation_is_applied(tmp_path: Path) -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # turn by 90 degrees
+    exif[0x0112] = 6  # rotate by 90 degrees
     Image.fromarray(RED).save(tmp_path / "turned.jpg", exif=exif)
     assert read_image_file(tmp_path / "turned.jpg").shape == (6, 4, 3)
 
@@ -75,7 +75,7 @@ def test_a_broken_file_gets_one_sentence(tmp_path: Path) -> None:
     ],
     ids=["double", "float", "opaque", "bytes", "tensor"],
 )
-def test_arrays_and_tensors_are_pictures(given: object) -> None:
+def test_arrays_and_tensors_are_images(given: object) -> None:
     assert np.array_equal(read_pixels(given), COLOURS)  # type: ignore[arg-type]
 
 
@@ -92,6 +92,6 @@ def test_arrays_and_tensors_are_pictures(given: object) -> None:
         (7, "an image is a file, a URL, a Pillow image, an array or a tensor, not int"),
     ],
 )
-def test_what_is_no_picture_is_refused_in_a_sentence(given: object, message: str) -> None:
+def test_invalid_images_are_refused_with_one_sentence(given: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_pixels(given)  # type: ignore[arg-type]

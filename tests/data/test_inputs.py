@@ -1,4 +1,4 @@
-"""Inputs that a command finds, and its messages about the rest."""
+"""Inputs found by a command, and its messages about skipped files."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ def test_folders_are_searched_and_names_kept(tmp_path: Path) -> None:
     assert not found.left_out
 
 
-def test_two_pictures_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_images_with_one_name_are_refused(tmp_path: Path) -> None:
     for name in ("a.png", "a.jpg"):
         write_image(tmp_path / name)
     with pytest.raises(ValueError, match="would be written to the same name"):
@@ -31,13 +31,13 @@ def test_two_pictures_of_one_name_are_refused(tmp_path: Path) -> None:
         find_images([tmp_path / "empty"])
 
 
-def test_one_picture_given_twice_is_found_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_given_twice_is_found_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_image(tmp_path / "a.png")
     monkeypatch.chdir(tmp_path)
     assert list(find_images([Path("a.png"), tmp_path, Path()]).paths) == [Path("a")]
 
 
-def test_results_of_earlier_and_of_this_job_are_left_out(tmp_path: Path) -> None:
+def test_results_of_this_and_earlier_jobs_are_skipped(tmp_path: Path) -> None:
     for name in ("a.png", "before/labels/a.png", "before/overlay/a.png", "before/b.png", "labels/c.png", "now/d.png"):
         write_image(tmp_path / name)
     (tmp_path / "before" / "predict.json").write_text("{}")
@@ -50,7 +50,7 @@ def test_results_of_earlier_and_of_this_job_are_left_out(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("wanted", "expected"), [(None, ["a"]), (is_video, ["frames"])])
-def test_figures_of_attention_are_left_out(tmp_path: Path, wanted: object, expected: list[str]) -> None:
+def test_attention_figures_are_skipped(tmp_path: Path, wanted: object, expected: list[str]) -> None:
     write_image(tmp_path / "figures" / "a.png")
     for ending in ("pdf", "npz", "json"):
         (tmp_path / "figures" / f"a.{ending}").write_text("")
@@ -60,12 +60,12 @@ def test_figures_of_attention_are_left_out(tmp_path: Path, wanted: object, expec
     assert found.left_out == [f"{tmp_path}/figures: 1 figures of attention in it"]
 
 
-def test_a_folder_that_cannot_be_searched_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_image(tmp_path / "a.png")
     write_image(tmp_path / "secret" / "b.png")
     scandir = os.scandir
 
-    def refuse(folder: Path) -> object:  # file permissions do not stop the superuser, who may run these tests
+    def refuse(folder: Path) -> object:  # permissions do not stop the superuser, who may run these tests
         if Path(folder).name == "secret":
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
         return scandir(folder)

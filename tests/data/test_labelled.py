@@ -66,7 +66,7 @@ def damage_text(path: Path) -> None:
         (damage_text, "is not an image"),
     ],
 )
-def test_a_bad_file_is_one_sentence_with_its_path(
+def test_a_bad_file_gives_one_sentence_with_its_path(
     images: LabelledImages, name: str, damage: Callable[[Path], None], expected: str
 ) -> None:
     path: Path = getattr(images.pairs[0], name)
@@ -79,7 +79,7 @@ def test_a_bad_file_is_one_sentence_with_its_path(
 
 @pytest.mark.parametrize("share", [0.1, 0.6, 0.95])
 @pytest.mark.parametrize("name", ["a.png", "a.jpg"])
-def test_a_picture_cut_anywhere_cannot_be_read(tmp_path: Path, name: str, share: float) -> None:
+def test_a_truncated_image_cannot_be_read(tmp_path: Path, name: str, share: float) -> None:
     path = tmp_path / name
     write_image(path, size=(96, 128))
     truncate(path, share)
@@ -99,13 +99,13 @@ def test_labels_in_colour_are_refused_where_numbers_are_expected(images: Labelle
         images.open_labels(0)
 
 
-def test_a_label_out_of_range_names_file_place_and_what_was_expected(images: LabelledImages) -> None:
+def test_an_out_of_range_label_names_file_position_and_expected_range(images: LabelledImages) -> None:
     write_labels(images.pairs[0].labels, (0, 1, 7))
     with pytest.raises(BadFileError, match=r"a\.png: label 7 at row 0, column 2; expected 0, 1 or 255$"):
         images.decoded(0, images.open_labels(0))
 
 
-def test_the_error_of_a_bad_file_survives_the_way_from_a_worker() -> None:
+def test_the_error_of_a_bad_file_can_be_sent_by_a_worker() -> None:
     error = pickle.loads(pickle.dumps(BadFileError(Problem(Path("a.png"), "is not an image"))))
     assert str(error) == "a.png: is not an image"
     assert error.problem == Problem(Path("a.png"), "is not an image")
@@ -118,7 +118,7 @@ def test_each_colour_becomes_its_class() -> None:
 
 
 @pytest.mark.parametrize("colour", [(1, 2, 3), (255, 255, 255), (0, 0, 1)])
-def test_a_colour_of_no_class_is_an_error(colour: tuple[int, int, int]) -> None:
+def test_a_colour_without_a_class_is_an_error(colour: tuple[int, int, int]) -> None:
     raw = np.array([[(0, 0, 0)], [colour]], dtype=np.uint8)
     with pytest.raises(ValueError, match="at row 1, column 0 is not a class") as caught:
         colour_labels({(0, 0, 0): 0, (9, 9, 9): 1})(raw)
@@ -134,7 +134,7 @@ def test_colour_labels_are_opened_as_colours(tmp_path: Path) -> None:
     assert images.decoded(0, raw).tolist() == [[1, 0]]
 
 
-def test_files_pair_by_key_in_order_and_those_left_alone_are_problems() -> None:
+def test_files_pair_by_key_in_order_and_unpaired_ones_are_problems() -> None:
     images = {name: Path(f"{name}.jpg") for name in "cab"}
     labels = {name: Path(f"{name}.png") for name in "dcb"}
     pairs, problems = pair_files(images, labels)
@@ -142,7 +142,7 @@ def test_files_pair_by_key_in_order_and_those_left_alone_are_problems() -> None:
     assert [str(problem) for problem in problems] == ["a.jpg: has no label file", "d.png: has no image"]
 
 
-def test_files_by_stem_takes_pictures_only(tmp_path: Path) -> None:
+def test_files_by_stem_finds_only_images(tmp_path: Path) -> None:
     for name in ("b.png", "a.JPG", "notes.txt"):
         (tmp_path / name).touch()
     assert files_by_stem(tmp_path) == {"a": tmp_path / "a.JPG", "b": tmp_path / "b.png"}
@@ -180,31 +180,31 @@ def lie(path: Path, width: int, height: int) -> None:
         ((0, 2), "cannot be read: |is not an image"),
     ],
 )
-def test_a_header_that_lies_gets_one_sentence(images: LabelledImages, size: tuple[int, int], said: str) -> None:
+def test_a_false_header_gives_one_sentence(images: LabelledImages, size: tuple[int, int], said: str) -> None:
     for path, read in ((images.pairs[0].image, images.open_image), (images.pairs[0].labels, images.open_labels)):
         lie(path, *size)
         with pytest.raises(BadFileError, match=rf"{path.name}: ({said})"):
             read(0)
 
 
-def test_large_pictures_are_read_without_a_warning(images: LabelledImages, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_images_are_read_without_a_warning(images: LabelledImages, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         Image, "MAX_IMAGE_PIXELS", 24 * 32 * 2 // 3
-    )  # Pillow warns above it, and refuses above twice that
+    )  # Pillow warns above this limit, and refuses above twice the limit
     image, raw = images.open(0)
     assert image.size == raw.size == (32, 24)
     crop = Augmentation((8, 8), scales=(0.3, 0.3)).draw(np.random.default_rng(0), (24, 32))
     assert crop.image(image).shape == (8, 8, 3)
 
 
-def test_no_other_program_is_started_for_a_picture(images: LabelledImages) -> None:
+def test_no_other_program_is_started_for_an_image(images: LabelledImages) -> None:
     images.pairs[0].image.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
     with pytest.raises(BadFileError, match=r"a\.jpg: is not an image"):
         images.open_image(0)
 
 
 @pytest.mark.parametrize("suffix", ["gif", "png", "webp", "tiff"])
-def test_of_several_pages_the_first_is_read(images: LabelledImages, suffix: str) -> None:
+def test_the_first_of_several_pages_is_read(images: LabelledImages, suffix: str) -> None:
     pages = [Image.new("RGB", (32, 24), colour) for colour in ("red", "blue")]
     pages[0].save(images.pairs[0].image, suffix, save_all=True, append_images=pages[1:])
     assert np.asarray(images.open_image(0))[0, 0].tolist() == pytest.approx([255, 0, 0], abs=2)
@@ -218,7 +218,7 @@ def test_labels_of_another_kind_get_one_sentence(images: LabelledImages, mode: s
         images.open_labels(0)
 
 
-def test_colours_of_a_tall_picture_are_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colours_of_a_tall_image_are_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dnlnet.data.decoders._CHUNK", 10)
     decode = colour_labels({(9, 0, 0): 0, (0, 9, 0): 1})
     raw = np.zeros((23, 3, 3), dtype=np.uint8)
@@ -230,5 +230,5 @@ def test_colours_of_a_tall_picture_are_decoded_in_parts(monkeypatch: pytest.Monk
         decode(raw)
 
 
-def test_a_name_that_is_no_text_can_be_shown() -> None:
+def test_a_name_that_is_not_valid_text_can_be_shown() -> None:
     assert str(Problem(Path("caf\udce9.png"), "no such file")) == r"caf\udce9.png: no such file"

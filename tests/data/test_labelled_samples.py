@@ -31,7 +31,7 @@ def test_a_sample_has_an_image_labels_and_a_name(crops: TrainingCrops) -> None:
     assert set(sample.labels.unique().tolist()) <= {*range(11), 255}
 
 
-def test_the_same_draw_is_the_same_sample_and_another_is_not(crops: TrainingCrops) -> None:
+def test_the_same_draw_gives_the_same_sample_and_another_does_not(crops: TrainingCrops) -> None:
     first, again, later = crops[Draw(1, 0)], crops[Draw(1, 0)], crops[Draw(1, 1)]
     assert torch.equal(first.image, again.image)
     assert torch.equal(first.labels, again.labels)
@@ -51,9 +51,9 @@ def test_samples_do_not_depend_on_the_number_of_workers(crops: TrainingCrops) ->
         assert torch.equal(alone, shared)
 
 
-def test_unpacked_pictures_give_the_same_samples(crops: TrainingCrops, tmp_path: Path) -> None:
+def test_unpacked_images_give_the_same_samples(crops: TrainingCrops, tmp_path: Path) -> None:
     unpacked = TrainingCrops(unpack_into(crops.images, tmp_path / "unpacked"), AUGMENTATION, seed=3)
-    for _ in range(2):  # unpacking, then from the unpacked files
+    for _ in range(2):  # first unpacks, then reads the unpacked files
         for draw in [Draw(index, epoch) for epoch in range(3) for index in range(len(crops))]:
             assert torch.equal(unpacked[draw].image, crops[draw].image)
             assert torch.equal(unpacked[draw].labels, crops[draw].labels)
@@ -62,9 +62,7 @@ def test_unpacked_pictures_give_the_same_samples(crops: TrainingCrops, tmp_path:
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 900), (900, 1), (2, 3)])
 @pytest.mark.parametrize("short_side", [None, 64])
-def test_pictures_of_one_pixel_can_be_trained_on(
-    size: tuple[int, int], short_side: int | None, tmp_path: Path
-) -> None:
+def test_one_pixel_images_can_be_trained_on(size: tuple[int, int], short_side: int | None, tmp_path: Path) -> None:
     root = camvid_tree(tmp_path)
     for path in (root / "val").iterdir():
         write_image(path, size=size)
@@ -79,7 +77,7 @@ def test_pictures_of_one_pixel_can_be_trained_on(
     assert WholeImages(images)[0].image.shape == (3, *size)
 
 
-def test_names_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:
+def test_names_may_have_the_maximum_length_of_the_system(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path)
     name = "ä" * 125  # 250 bytes
     write_image(root / "val" / f"{name}.jpg")
@@ -88,7 +86,7 @@ def test_names_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:
     assert crops[Draw(1, 0)].name.endswith(f"{name}.jpg")
 
 
-def test_a_damaged_or_outdated_unpacked_picture_is_made_anew(crops: TrainingCrops, tmp_path: Path) -> None:
+def test_a_damaged_or_outdated_unpacked_image_is_replaced(crops: TrainingCrops, tmp_path: Path) -> None:
     folder = tmp_path / "unpacked"
     unpacked = TrainingCrops(unpack_into(crops.images, folder), AUGMENTATION, seed=3)
     expected = unpacked[Draw(0, 0)].image
@@ -100,7 +98,7 @@ def test_a_damaged_or_outdated_unpacked_picture_is_made_anew(crops: TrainingCrop
     assert unpacked[Draw(0, 0)].image.max() <= 124
 
 
-def test_a_bad_label_stops_training_with_the_place_in_the_whole_file(crops: TrainingCrops) -> None:
+def test_a_bad_label_stops_training_with_its_position_in_the_whole_file(crops: TrainingCrops) -> None:
     pair = crops.images.pairs[0]
     labels = np.array(Image.open(pair.labels))
     labels[5, 7] = 77
@@ -131,7 +129,7 @@ def test_scenes_are_samples_by_index_and_by_draw() -> None:
         assert torch.equal(samples[index].image, samples[Draw(index, 0)].image)
 
 
-def test_whole_images_are_the_files(crops: TrainingCrops) -> None:
+def test_whole_images_equal_the_files(crops: TrainingCrops) -> None:
     whole = WholeImages(crops.images)
     sample = whole[1]
     picture, raw = crops.images.open(1)

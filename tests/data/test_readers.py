@@ -1,4 +1,4 @@
-"""All readers of images return the same pixels, however they are stored."""
+"""All image readers return the same pixels for every storage format."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +40,7 @@ class Identity(Extractor):
 
 
 def features_pixels(path: Path) -> Pixels:
-    """Return the input pixels of the frozen backbone, with the normalisation undone."""
+    """Return the input pixels of the frozen backbone with normalisation undone."""
     found = Identity()(path, View(1.0))[0].float()
     black, white = (normalised(torch.full((1, 3, 1, 1), value, dtype=torch.uint8))[0] for value in (0, 255))
     return ((found - black) / (white - black) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
@@ -128,10 +128,10 @@ UPRIGHT, OWN, AS_STORED = "upright", "with their own orientation", "as stored"
 
 @pytest.mark.parametrize(
     ("orientation", "masks"),
-    # A mask drawn on stored pixels differs from an upright one only where height and width are exchanged.
+    # A mask drawn on stored pixels can only be told from an upright one if height and width are swapped.
     [(n, kind) for n in TURNED for kind in (UPRIGHT, OWN, AS_STORED) if n > 4 or kind != AS_STORED],
 )
-def test_masks_lie_on_the_upright_image(orientation: int, masks: str, tmp_path: Path) -> None:
+def test_masks_align_with_the_upright_image(orientation: int, masks: str, tmp_path: Path) -> None:
     images = one_pair(tmp_path / "a.jpg")
     save_turned(COLOUR, orientation, images.pairs[0].image)
     path = images.pairs[0].labels
@@ -168,7 +168,7 @@ def test_a_mask_of_another_shape_is_still_refused(tmp_path: Path) -> None:
         ([0.0, float("nan")], "nan to nan; expected"),
     ],
 )
-def test_numbers_of_an_unclear_range_are_refused(values: list[float], said: str, tmp_path: Path) -> None:
+def test_numbers_with_an_ambiguous_range_are_refused(values: list[float], said: str, tmp_path: Path) -> None:
     Image.fromarray(np.array([values], dtype=np.float32)).save(tmp_path / "a.tif")
     with pytest.raises(BadFileError, match=f"a.tif: cannot be read: its pixels hold {said}"):
         read_image_file(tmp_path / "a.tif")

@@ -5,7 +5,7 @@ import torch
 from dnlnet.data.scenes import CLASSES, Scenes, scene
 
 
-def test_image_and_labels_have_the_promised_form() -> None:
+def test_image_and_labels_have_the_documented_form() -> None:
     image, labels = scene(seed=3, size=(40, 56))
     assert image.shape == (3, 40, 56)
     assert image.dtype == np.float32
@@ -15,7 +15,7 @@ def test_image_and_labels_have_the_promised_form() -> None:
     assert labels.dtype == np.int64
 
 
-def test_a_seed_is_one_scene() -> None:
+def test_a_seed_determines_the_scene() -> None:
     first, again, other = scene(5, 32), scene(5, 32), scene(6, 32)
     np.testing.assert_array_equal(first[0], again[0])
     np.testing.assert_array_equal(first[1], again[1])
@@ -60,7 +60,7 @@ def test_an_index_past_the_end_ends_iteration() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 15, (64, 8), (65536, 65536)])
-def test_too_small_or_large_a_size_is_refused_at_once(size: int | tuple[int, int]) -> None:
+def test_invalid_sizes_are_refused_immediately(size: int | tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="at least 16 x 16 pixels"):
         scene(0, size)
     with pytest.raises(ValueError, match="at least 16 x 16 pixels"):

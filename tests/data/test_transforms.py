@@ -43,11 +43,11 @@ def test_a_window_equals_resizing_the_whole_and_cropping(
     assert np.abs(drawn.image(IMAGE).astype(int) - expected).max() <= 1
     labels = drawn.padded_labels(np.asarray(drawn.labels(LABELS)))
     wrong = labels != plain(drawn, LABELS, Image.Resampling.NEAREST, 255)
-    # A position exactly between two labels may take either.
+    # A position exactly between two labels may round to either.
     assert wrong.mean() <= 0.02
 
 
-def test_image_and_labels_stay_on_each_other() -> None:
+def test_image_and_labels_stay_aligned() -> None:
     classes = np.zeros((40, 60), dtype=np.uint8)
     classes[10:30, 20:50] = 1
     image = Image.fromarray(np.repeat(classes[..., None] * 200, 3, axis=2))
@@ -85,7 +85,7 @@ def test_draws_cover_their_ranges() -> None:
     assert min(crop.top for crop in crops) == 0
 
 
-def test_the_short_side_comes_first() -> None:
+def test_the_short_side_is_applied_first() -> None:
     crop = Augmentation((520, 520), (1.0, 1.0), short_side=520).draw(np.random.default_rng(0), (300, 600))
     assert crop.resized == (520, 1040)
 

@@ -28,11 +28,11 @@ class Shape(BaseModel):
         (None, "expected a mapping with its settings, got nothing"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(content: Any, sentence: str) -> None:
+def test_errors_give_one_sentence(content: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=r"^a\.yaml: ") as caught:
         validated(Shape, content, "a.yaml: ")
     assert str(caught.value) == f"a.yaml: {sentence}"
 
 
-def test_a_quoted_text_holds_nothing_that_a_terminal_would_obey() -> None:
+def test_a_quoted_text_contains_no_control_characters() -> None:
     assert shortened("a\x1b[31m\tb\n") == "a\\x1b[31m b"

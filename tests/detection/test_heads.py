@@ -1,4 +1,4 @@
-"""Labels of anchors and losses of heads, against the formulas and against torchvision."""
+"""Labels of anchors and losses of heads, compared with the formulas and with torchvision."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from torchvision.models.detection.rpn import RegionProposalNetwork
 from dnlnet.backbones import Backbone
 from dnlnet.detection.network import PYRAMID_CHANNELS, Detector
 
-SIZES = ((64, 96), (96, 64))  # of two images, padded to 96 x 96
+SIZES = ((64, 96), (96, 64))  # two images, padded to 96 x 96
 IGNORED = -1
 
 
@@ -62,7 +62,7 @@ def labels_of(
     monkeypatch: pytest.MonkeyPatch,
     sizes: tuple[tuple[int, int], ...] = SIZES,
 ) -> list:
-    """Return each image's anchors and their labels, as used in the loss."""
+    """Return each image's anchors and the labels used in the loss."""
     seen: dict[str, Any] = {}
     assign = model.rpn.assign_targets_to_anchors
 
@@ -109,10 +109,10 @@ def test_anchors_that_cross_the_border_are_ignored_and_weak_ones_are_not_positiv
         )
         assert labels.tolist() == expected
         assert set(expected) == {IGNORED, 0, 1}
-        assert (expected != weak) == (one is TARGETS[0])  # whose small object is 36 of an anchor's 1,024 pixels
+        assert (expected != weak) == (one is TARGETS[0])  # its small object covers 36 of an anchor's 1,024 pixels
 
 
-def test_an_image_that_no_anchor_fits_into_keeps_all_anchors(
+def test_an_image_smaller_than_every_anchor_keeps_all_anchors(
     model: Detector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = [target((1, 1, 9, 9)), target()]

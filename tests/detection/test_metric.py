@@ -23,7 +23,7 @@ Found = tuple[int, float, tuple[float, float, float, float]]  # label, score, bo
 
 
 def truth_of(*annotations: dict[str, Any], images: int = 3) -> dict[str, Any]:
-    """Images 1, 2, ... of `SIZE` with categories 3 (label 1) and 9 (label 2)."""
+    """Return images 1, 2, ... of `SIZE` with categories 3 (label 1) and 9 (label 2)."""
     return {
         "images": [{"id": number, "height": SIZE[0], "width": SIZE[1]} for number in range(1, images + 1)],
         "categories": [{"id": 9, "name": "dog"}, {"id": 3, "name": "cat"}],
@@ -104,7 +104,7 @@ def test_half_of_the_objects_found_is_half_a_score() -> None:
 
 def test_a_box_of_iou_06_counts_up_to_06() -> None:
     metric = AveragePrecision(truth_of(annotation(1, 1, 3, (40, 20, 50, 50))))
-    find(metric, 1, (1, 0.9, (40, 20, 50, 31)))  # IoU 0.62: right at 0.5, 0.55 and 0.6
+    find(metric, 1, (1, 0.9, (40, 20, 50, 31)))  # IoU 0.62: correct at 0.5, 0.55 and 0.6
     scores = metric.scores()
     assert [scores[f"box {name}"] for name in ("AP", "AP50", "AP75")] == pytest.approx([0.3, 1, 0])
     assert [scores[f"mask {name}"] for name in ("AP", "AP50", "AP75")] == pytest.approx([0.3, 1, 0])
@@ -149,7 +149,7 @@ def test_no_detections_at_all_score_zero(truth: dict[str, Any]) -> None:
     assert metric.results() == []
 
 
-def test_nothing_to_find_is_nan() -> None:
+def test_nothing_to_find_gives_nan() -> None:
     metric = AveragePrecision(truth_of())
     find(metric, 1, (1, 0.9, BOXES["small"]))
     assert all(math.isnan(value) for value in metric.scores().values())
@@ -181,7 +181,7 @@ def random_case(seed: int) -> tuple[dict[str, Any], dict[int, list[Found]]]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_scores_are_those_of_pycocotools(seed: int) -> None:
+def test_scores_equal_pycocotools(seed: int) -> None:
     truth, found = random_case(seed)
     metric = AveragePrecision(truth)
     for image, detections in found.items():
@@ -222,7 +222,7 @@ def test_more_detections_change_the_score(truth: dict[str, Any]) -> None:
     assert metric.scores()["box AP"] > first
 
 
-def test_objects_count_whatever_their_ids(truth: dict[str, Any]) -> None:
+def test_objects_count_for_any_id(truth: dict[str, Any]) -> None:
     for numbers in ((0, 1, 2, 3), (5, 5, 5, 5)):
         for entry, number in zip(truth["annotations"], numbers, strict=True):
             entry["id"] = number
@@ -231,7 +231,7 @@ def test_objects_count_whatever_their_ids(truth: dict[str, Any]) -> None:
         del entry["id"]
     before = deepcopy(truth)
     assert perfect(truth).scores()["mask AP"] == pytest.approx(1)
-    assert truth == before  # which pycocotools would modify
+    assert truth == before  # pycocotools would modify it
 
 
 def test_results_are_in_cocos_format(truth: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ BLOCKS = {
     "c5_all": (0, 3),
     "c4_one_c5_all": (1, 3),
     "c4c5_all": (6, 3),
-}  # of 1024 and of 2048 channels
+}  # channels: 1024 and 2048
 INNER = ("query", "key", "value")
 
 
@@ -59,7 +59,7 @@ def recipe_block() -> NonLocalBlock:
 
 
 def test_the_nl_block_equals_the_release() -> None:
-    """mmdetection 1.0's NonLocal2D: x + W_o softmax(theta.phi / sqrt(C/4)) g, all four with bias."""
+    """Follow mmdetection 1.0's NonLocal2D: x + W_o softmax(theta.phi / sqrt(C/4)) g, all four with bias."""
     block, x = recipe_block().double(), torch.randn(2, 64, 5, 7, dtype=torch.float64)
     shapes = {name: tuple(parameter.shape) for name, parameter in block.named_parameters()}
     inner = {f"{name}.{part}": (16, 64)[: 1 + (part == "weight")] for name in INNER for part in ("weight", "bias")}
@@ -80,7 +80,7 @@ def test_the_nl_block_starts_as_the_identity_and_learns_from_its_projection() ->
     assert block.projection.weight.grad.abs().sum() > 0
 
 
-def test_heads_and_batch_norms_are_those_of_the_authors_code() -> None:
+def test_heads_and_batch_norms_follow_the_authors_code() -> None:
     model = build("dnl")
     assert sum(isinstance(layer, nn.Conv2d) for layer in model.roi_heads.box_head.modules()) == 4
     assert sum(isinstance(layer, nn.Linear) for layer in model.roi_heads.box_head.modules()) == 1
@@ -88,7 +88,7 @@ def test_heads_and_batch_norms_are_those_of_the_authors_code() -> None:
         assert any(isinstance(layer, nn.BatchNorm2d) for layer in part.modules())
 
 
-def test_anchors_and_levels_are_torchvisions_and_scale_with_the_images() -> None:
+def test_anchors_and_levels_equal_torchvisions_and_scale_with_the_images() -> None:
     with torch.device("meta"):
         torchvisions = MaskRCNN(resnet_fpn_backbone(backbone_name="resnet50", weights=None), num_classes=2)
     ours, small = build("dnl"), build("dnl", anchor=8)
@@ -112,7 +112,7 @@ def test_a_block_is_before_or_after_the_last_activation(after: bool) -> None:
     backbone = Backbone("resnet50", 32).eval()
     insert_blocks(backbone, "dnl", after_activation=after, gate="none")
     residual = backbone.body["layer3"][4]
-    nn.init.normal_(residual.bn3.weight)  # it starts at zero, with which sums are never negative
+    nn.init.normal_(residual.bn3.weight)  # a zero start would never give negative sums
     block = next(module for module in backbone.modules() if isinstance(module, NonLocalBlock))
     nn.init.normal_(block.value.weight)
     seen: dict[str, torch.Tensor] = {}
@@ -127,7 +127,7 @@ def test_a_block_is_before_or_after_the_last_activation(after: bool) -> None:
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_zero_gated_blocks_change_nothing_to_the_bit(placement: str) -> None:
+def test_zero_gated_blocks_keep_every_bit(placement: str) -> None:
     torch.manual_seed(0)
     plain = Detector(Backbone("resnet50", 32), 3, None, proposals=10).eval()
     gated = Detector(Backbone("resnet50", 32), 3, "dnl", placement, proposals=10, gate="scalar").eval()
@@ -182,7 +182,7 @@ def test_invalid_detectors_are_refused() -> None:
 
 
 def test_masks_below_the_threshold_are_never_resized(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a large image they would take gigabytes."""
+    """Resized masks of a large image take gigabytes."""
     torch.manual_seed(0)
     detector = Detector(Backbone("resnet18", 32), 2, None, proposals=20).eval()
     image = torch.rand(3, 64, 96)

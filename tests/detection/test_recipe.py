@@ -116,7 +116,7 @@ def test_two_images_are_overfitted(trained: Path) -> None:
     assert losses[-1]["loss_classifier"] < losses[0]["loss_classifier"] / 3
 
 
-def test_eval_scores_as_training_did_in_one_and_two_processes(trained: Path, shapes: Path, tmp_path: Path) -> None:
+def test_eval_gives_the_training_scores_in_one_and_two_processes(trained: Path, shapes: Path, tmp_path: Path) -> None:
     evaluation = [event for event in read_log(trained) if event["event"] == "evaluation"][-1]
     scores, results = tmp_path / "scores.json", tmp_path / "results.json"
     done = command("eval", trained, "--data", shapes, "--workers", 0, "--json", scores, "--results", results)
@@ -204,7 +204,7 @@ def test_resumed_run_equals_uninterrupted_run(shapes: Path, tmp_path: Path) -> N
         assert torch.equal(value, second[name]), name
 
 
-def test_images_without_objects_and_crowds_are_trained_and_scored(tmp_path: Path) -> None:
+def test_images_without_objects_and_with_crowds_are_trained_and_scored(tmp_path: Path) -> None:
     root = coco_tree(tmp_path / "coco")
     recipe = small(1, "schedule.batch=2", "data.test=train2017")
     recorder = Recorder()
@@ -226,7 +226,7 @@ def test_images_without_objects_and_crowds_are_trained_and_scored(tmp_path: Path
     assert 0 <= metric.scores()["box AP"] <= 1
 
 
-def test_an_own_folder_in_cocos_format_is_a_data_set(tmp_path: Path) -> None:
+def test_a_users_folder_in_cocos_format_is_a_data_set(tmp_path: Path) -> None:
     root = coco_tree(tmp_path / "coco")
     for split in ("train2017", "val2017"):
         (root / "annotations" / f"instances_{split}.json").rename(root / "annotations" / f"{split[:-4]}.json")

@@ -6,7 +6,7 @@ from dnlnet.engine.batches import Batches, GroupedBatches, grouped_round
 from dnlnet.engine.loading import load_batches
 
 
-def test_every_epoch_has_every_sample_once_in_another_order() -> None:
+def test_every_epoch_contains_every_sample_once_in_another_order() -> None:
     draws = [draw for batch in Batches(samples=7, batch=3, start=0, stop=7, seed=1) for draw in batch]
     epochs = [[index for index, epoch in draws if epoch == number] for number in range(3)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(7))] * 3
@@ -23,17 +23,17 @@ def test_processes_share_the_batches_of_one(world_size: int) -> None:
     assert [[draw for part in parts for draw in part] for parts in zip(*shares, strict=True)] == alone
 
 
-def test_a_later_start_gives_the_rest() -> None:
+def test_a_later_start_continues_the_sequence() -> None:
     whole = list(Batches(samples=10, batch=4, start=0, stop=9, seed=3))
     assert list(Batches(samples=10, batch=4, start=5, stop=9, seed=3)) == whole[5:]
     assert len(Batches(samples=10, batch=4, start=5, stop=9, seed=3)) == 4
 
 
-def test_another_seed_is_another_order() -> None:
+def test_another_seed_gives_another_order() -> None:
     assert list(Batches(10, 4, 0, 3, seed=0)) != list(Batches(10, 4, 0, 3, seed=1))
 
 
-def test_what_cannot_be_shared_is_refused() -> None:
+def test_an_uneven_or_empty_split_is_refused() -> None:
     with pytest.raises(ValueError, match="a batch of 5 cannot be shared evenly by 2 processes"):
         Batches(10, 5, 0, 1, seed=0, world_size=2)
     with pytest.raises(ValueError, match="no samples to train on"):
@@ -43,7 +43,7 @@ def test_what_cannot_be_shared_is_refused() -> None:
 GROUPS = [0, 1, 0, 0, 1, 1, 0, 0, 1, 0, 0]  # 7 and 4
 
 
-def test_every_batch_is_of_one_group() -> None:
+def test_every_batch_comes_from_one_group() -> None:
     for batch in GroupedBatches(GROUPS, batch=3, start=0, stop=40, seed=1):
         assert len({GROUPS[index] for index, _ in batch}) == 1
         assert len(batch) == 3
@@ -75,7 +75,7 @@ def test_groups_are_mixed_and_every_round_has_another_order() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5, 12])
-def test_a_later_start_gives_the_rest_of_the_grouped_batches(batch: int) -> None:
+def test_a_later_start_continues_the_grouped_sequence(batch: int) -> None:
     whole = list(GroupedBatches(GROUPS, batch, 0, 30, seed=3))
     assert len(whole) == 30
     for start in range(31):
@@ -90,7 +90,7 @@ def test_processes_share_the_grouped_batches_of_one(world_size: int) -> None:
 
 
 class _Interrupted:
-    """Data whose worker raises the error of a main process that ends while receiving a batch."""
+    """Data set whose worker raises the error of a main process that exits while receiving a batch."""
 
     def __len__(self) -> int:
         return 1
@@ -100,6 +100,6 @@ class _Interrupted:
         return index
 
 
-def test_a_worker_says_nothing_when_the_main_process_ends(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_worker_is_silent_when_the_main_process_exits(capfd: pytest.CaptureFixture[str]) -> None:
     assert [batch.tolist() for batch in load_batches(_Interrupted(), 1, sampler=[0])] == [[0]]
     assert capfd.readouterr().err == ""

@@ -26,7 +26,7 @@ def three(tmp_path: Path) -> Checkpoints:
     return checkpoints
 
 
-def test_what_was_saved_comes_back_to_the_bit(three: Checkpoints) -> None:
+def test_a_checkpoint_is_restored_to_the_bit(three: Checkpoints) -> None:
     back = three.latest()
     assert back is not None
     assert back.iteration == 30
@@ -35,7 +35,7 @@ def test_what_was_saved_comes_back_to_the_bit(three: Checkpoints) -> None:
     assert torch.equal(back.tensors["n"], made(30).tensors["n"])
 
 
-def test_the_last_ones_are_kept_and_nothing_else(tmp_path: Path) -> None:
+def test_only_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, keep=2)
     for iteration in (5, 10, 1_000_000):
         checkpoints.save(made(iteration))
@@ -49,7 +49,7 @@ def test_the_last_ones_are_kept_and_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "missing", "json cut", "json other"])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(three: Checkpoints, damage: str) -> None:
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(three: Checkpoints, damage: str) -> None:
     tensors, state = three.folder / "000030.safetensors", three.folder / "000030.json"
     content = tensors.read_bytes()
     if damage == "cut":
@@ -70,7 +70,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(three: Checkpo
     assert "000030: this checkpoint is damaged" in observed.said[0]
 
 
-def test_no_flipped_bit_of_the_json_file_changes_what_comes_back(three: Checkpoints) -> None:
+def test_no_flipped_bit_of_the_json_file_changes_the_result(three: Checkpoints) -> None:
     path = three.folder / "000030.json"
     content = path.read_bytes()
     for place in range(len(content)):
@@ -84,7 +84,7 @@ def test_no_flipped_bit_of_the_json_file_changes_what_comes_back(three: Checkpoi
 
 
 @pytest.mark.parametrize("checked", [True, False])
-def test_an_iteration_that_is_not_that_of_the_name_is_damage(three: Checkpoints, checked: bool) -> None:
+def test_an_iteration_that_contradicts_the_name_is_damage(three: Checkpoints, checked: bool) -> None:
     path = three.folder / "000030.json"
     content = json.loads(path.read_text()) | {"iteration": 9000}
     if not checked:  # the first versions wrote no checksum
@@ -106,9 +106,7 @@ def test_checkpoints_of_the_first_versions_are_read(three: Checkpoints) -> None:
 
 
 @pytest.mark.parametrize("keep", [1, 2])
-def test_a_damaged_one_that_was_passed_over_does_not_take_the_place_of_a_whole_one(
-    three: Checkpoints, keep: int
-) -> None:
+def test_a_skipped_damaged_checkpoint_does_not_displace_an_intact_one(three: Checkpoints, keep: int) -> None:
     (three.folder / "000030.safetensors").write_bytes(b"")
     checkpoints = Checkpoints(three.folder, keep)
     assert checkpoints.latest().iteration == 20
@@ -118,13 +116,13 @@ def test_a_damaged_one_that_was_passed_over_does_not_take_the_place_of_a_whole_o
     assert observed.said == []
 
 
-def test_other_files_in_the_folder_are_no_checkpoints(three: Checkpoints) -> None:
+def test_other_files_in_the_folder_are_not_checkpoints(three: Checkpoints) -> None:
     for name in ("2nd.json", "notes.json", "12.json"):
         (three.folder / name).write_text("{}")
     assert [path.stem for path in three.paths()] == ["000010", "000020", "000030"]
 
 
-def test_without_a_whole_checkpoint_there_is_none(three: Checkpoints) -> None:
+def test_without_an_intact_checkpoint_there_is_none(three: Checkpoints) -> None:
     for path in three.folder.glob("*.safetensors"):
         path.write_bytes(b"")
     observed = Recorder()
@@ -132,7 +130,9 @@ def test_without_a_whole_checkpoint_there_is_none(three: Checkpoints) -> None:
     assert len(observed.said) == 3
 
 
-def test_a_full_disk_says_so_and_leaves_the_earlier_ones(three: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_keeps_the_earlier_checkpoints(
+    three: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = {path: path.read_bytes() for path in three.folder.iterdir()}
 
     def full(_: object, path: Path, *__: object) -> None:
@@ -145,8 +145,8 @@ def test_a_full_disk_says_so_and_leaves_the_earlier_ones(three: Checkpoints, mon
     assert {path: path.read_bytes() for path in three.folder.iterdir()} == before
 
 
-def test_a_real_full_disk_is_noticed(tmp_path: Path) -> None:
-    """A limit on the size of files acts like a full disk."""
+def test_a_real_full_disk_is_detected(tmp_path: Path) -> None:
+    """A file size limit acts like a full disk."""
     import resource
     import signal
 
@@ -164,7 +164,7 @@ def test_a_real_full_disk_is_noticed(tmp_path: Path) -> None:
     assert checkpoints.latest().iteration == 10
 
 
-def test_random_generators_go_on_where_they_were() -> None:
+def test_random_generators_continue_their_sequence() -> None:
     cpu = torch.device("cpu")
     random.gauss(0, 1)
     np.random.normal()
@@ -179,6 +179,6 @@ def test_random_generators_go_on_where_they_were() -> None:
     assert numbers() == expected
 
 
-def test_at_least_one_is_kept(tmp_path: Path) -> None:
+def test_at_least_one_checkpoint_is_kept(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least 1 checkpoint must be kept, got 0"):
         Checkpoints(tmp_path, keep=0)

@@ -1,4 +1,4 @@
-"""Two processes against one, on one machine, with gloo."""
+"""Two processes compared with one, on one machine, with gloo."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from dnlnet.engine.log import read_log
 
-# SGD, because AdamW divides by the size of the gradient and so enlarges rounding errors of small gradients.
+# Use SGD: AdamW divides by the size of the gradient, which amplifies rounding errors of small gradients.
 SMALL = [
     *("--set", "optim.kind=sgd", "--set", "optim.lr=0.05"),
     *("--set", "data.crop=[32, 32]", "--set", "schedule.batch=4", "--set", "schedule.iterations=12"),
@@ -133,8 +133,8 @@ run.Run.update = update_or_die
 """
 
 
-def test_a_signal_to_one_of_two_stops_both_and_one_that_dies_is_started_again(shared: Path, tmp_path: Path) -> None:
-    """A signal during an evaluation, then a death after resuming: the run ends as if there had been neither."""
+def test_a_signal_to_one_of_two_stops_both_and_a_dead_process_is_restarted(shared: Path, tmp_path: Path) -> None:
+    """A signal during an evaluation, then a death after resuming: the result equals an uninterrupted run."""
     folder, processes = tmp_path / "stopped", ("--standalone", "--nproc-per-node=2")
     done = train(folder, *processes, crash=STOP, refused=True)
     assert done.stdout.count("stopped after iteration 6, which is saved") == 1

@@ -22,7 +22,7 @@ SMALL = [
     *("--set", "training.evaluate_every=6", "--set", "training.save_every=4"),
 ]
 # The second host's process cuts the cable for three seconds. Later, and again after the run has resumed, it kills
-# itself and its agent, as if the host had lost power.
+# itself and its agent, simulating a power failure.
 TROUBLED = """
 import os, subprocess, torch
 from pathlib import Path
@@ -83,7 +83,7 @@ def hosts() -> Iterator[tuple[str, str]]:
 
 @dataclass
 class Hosts:
-    """Two hosts, and the output of their agents."""
+    """Two hosts and the output of their agents."""
 
     names: tuple[str, str]
     folder: Path
@@ -91,8 +91,8 @@ class Hosts:
 
     def start(self, number: int, restarts: int) -> subprocess.Popen[bytes]:
         """Start a torchrun agent on one of the hosts."""
-        # The first host is the rendezvous host; on real hosts, names and addresses tell. The other settings make a
-        # lost host known in seconds.
+        # The first host is the rendezvous host; real hosts detect this from names and addresses. The other settings
+        # detect a lost host within seconds.
         settings = f"is_host={int(number == 1)},keep_alive_interval=1,last_call_timeout=1"
         launch = [
             *("ip", "netns", "exec", self.names[number - 1], sys.executable, "-m", "torch.distributed.run"),

@@ -17,7 +17,7 @@ def log_of(folder: Path, iterations: int) -> Path:
 
 
 @pytest.mark.parametrize("flip", [b"\xff", b"{", b"'"])
-def test_damaged_lines_are_named_and_the_whole_ones_kept(flip: bytes, tmp_path: Path) -> None:
+def test_damaged_lines_are_named_and_intact_ones_kept(flip: bytes, tmp_path: Path) -> None:
     path = log_of(tmp_path, 9)
     lines = path.read_bytes().splitlines()
     for damaged in (2, 6):
@@ -33,7 +33,7 @@ def test_damaged_lines_are_named_and_the_whole_ones_kept(flip: bytes, tmp_path: 
 
 
 @pytest.mark.parametrize("line", ["[]", "12", "null", "{}", '{"event": "train", "iteration": "9"}', "[" * 100_000])
-def test_a_line_that_is_no_event_is_damaged(line: str, tmp_path: Path) -> None:
+def test_a_line_that_is_not_an_event_is_damaged(line: str, tmp_path: Path) -> None:
     path = log_of(tmp_path, 1)
     path.write_text(line + "\n" + path.read_text())
     observed = Recorder()
@@ -41,7 +41,7 @@ def test_a_line_that_is_no_event_is_damaged(line: str, tmp_path: Path) -> None:
     assert observed.said == [f"{path}: line 1 is damaged and skipped"]
 
 
-def test_the_log_is_json_also_for_numbers_that_are_none(tmp_path: Path) -> None:
+def test_the_log_is_valid_json_even_with_nan(tmp_path: Path) -> None:
     with RunLog(tmp_path) as log:
         log.write("evaluation", 1, {"score": float("nan"), "by_class": {"sky": float("inf")}})
     text = (tmp_path / "log.jsonl").read_text()
@@ -49,7 +49,7 @@ def test_the_log_is_json_also_for_numbers_that_are_none(tmp_path: Path) -> None:
     assert json.loads(text, parse_constant=pytest.fail) == expected
 
 
-def test_tensorboard_reads_what_is_written(tmp_path: Path) -> None:
+def test_tensorboard_reads_the_log(tmp_path: Path) -> None:
     """A run to iteration 4, resumed from 2: TensorBoard shows each step once."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     for after, until in ((0, 4), (2, 5)):
@@ -62,8 +62,8 @@ def test_tensorboard_reads_what_is_written(tmp_path: Path) -> None:
     assert values == [(1, 1.0), (2, 2.0), *((step, pytest.approx(step + 0.2)) for step in (3, 4, 5))]
 
 
-def test_a_line_for_which_there_is_no_space_is_one_sentence(tmp_path: Path) -> None:
-    """A limit on the size of files acts like a full disk."""
+def test_a_full_disk_gives_one_sentence(tmp_path: Path) -> None:
+    """A file size limit acts like a full disk."""
     resource = pytest.importorskip("resource")
     path = log_of(tmp_path, 3)
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -78,7 +78,7 @@ def test_a_line_for_which_there_is_no_space_is_one_sentence(tmp_path: Path) -> N
     assert [line["iteration"] for line in read_log(tmp_path)] == [1, 2, 3]
 
 
-def test_without_tensorboard_the_log_is_whole_and_one_line_says_how_to_install_it(
+def test_without_tensorboard_the_log_is_complete_and_one_line_says_how_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "tensorboard"]:

@@ -8,7 +8,7 @@ from dnlnet.segmentation.tiny import TinySegmentor
 
 
 @pytest.mark.parametrize(("nesterov", "expected"), [(False, [0.9, 0.71]), (True, [0.81, 0.539])])
-def test_momentum_is_its_formula(nesterov: bool, expected: list[float]) -> None:
+def test_momentum_follows_its_formula(nesterov: bool, expected: list[float]) -> None:
     """v = 0.9 v + g, and w decreases by 0.1 v, or by 0.1 (g + 0.9 v); here g is 1."""
     weight = nn.Parameter(torch.ones((), dtype=torch.float64))
     optimizer = build_optimizer([{"params": [weight], "lr": 0.1}], Optim(lr=0.1, nesterov=nesterov))
@@ -44,7 +44,7 @@ def test_frozen_parameters_are_in_no_group() -> None:
         freeze(model, ["stem"])
 
 
-def test_norms_of_frozen_layers_keep_their_statistics() -> None:
+def test_frozen_norms_keep_their_statistics() -> None:
     model = nn.Sequential(nn.BatchNorm2d(3), nn.BatchNorm2d(3), nn.BatchNorm2d(3, affine=False), nn.Dropout())
     freeze(model, ["0."])
     set_training_mode(model, frozen_statistics=False)

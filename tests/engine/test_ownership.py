@@ -20,7 +20,7 @@ with lock_run_folder(Path(sys.argv[1])):
 """
 
 
-def test_a_second_run_is_told_who_owns_the_folder_and_has_it_once_the_owner_is_dead(tmp_path: Path) -> None:
+def test_a_second_run_learns_who_owns_the_folder_and_gets_it_after_the_owner_dies(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -45,14 +45,14 @@ def test_a_second_run_is_told_who_owns_the_folder_and_has_it_once_the_owner_is_d
     assert [path.name for path in folder.iterdir()] == ["checkpoints"]
 
 
-def test_what_a_killed_run_was_writing_is_removed_wherever_it_is(tmp_path: Path) -> None:
+def test_files_a_killed_run_was_writing_are_removed_in_every_folder(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "checkpoints", tmp_path / "tensorboard"):
         (place / ".writing-0123456789abcdef-0" / "content").mkdir(parents=True)
     with lock_run_folder(tmp_path):
         assert not list(tmp_path.rglob(".writing-*"))
 
 
-def test_folders_that_stay_empty_are_removed_and_others_are_not(tmp_path: Path) -> None:
+def test_empty_folders_are_removed_and_others_are_not(tmp_path: Path) -> None:
     with pytest.raises(KeyError), lock_run_folder(tmp_path / "runs" / "a"):
         raise KeyError("failed start")
     assert not (tmp_path / "runs").exists()
@@ -62,7 +62,7 @@ def test_folders_that_stay_empty_are_removed_and_others_are_not(tmp_path: Path) 
     assert (tmp_path / "mine").exists()
 
 
-def test_where_there_are_no_locks_a_run_goes_on_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_file_locks_a_run_continues_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fcntl = pytest.importorskip("fcntl")
 
     def unsupported(*_: object) -> None:

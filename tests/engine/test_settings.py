@@ -7,7 +7,7 @@ from dnlnet.engine.settings import Schedule
 
 
 @pytest.mark.parametrize("i", [0, 1, 37, 99, 100])
-def test_poly_is_its_formula(i: int) -> None:
+def test_poly_follows_its_formula(i: int) -> None:
     assert Schedule(batch=1, kind="poly", iterations=100, power=0.9).factor(i) == pytest.approx((1 - i / 100) ** 0.9)
 
 
@@ -24,7 +24,7 @@ def test_steps_divide_by_ten_at_the_milestones(i: int, factor: float) -> None:
 
 
 @pytest.mark.parametrize("kind", ["poly", "step", "cosine"])
-def test_warm_up_is_a_straight_line_to_the_schedule(kind: Literal["poly", "step", "cosine"]) -> None:
+def test_warm_up_rises_linearly_to_the_schedule(kind: Literal["poly", "step", "cosine"]) -> None:
     rate = Schedule(batch=1, kind=kind, iterations=100, milestones=(50,), warmup=10, warmup_start=0.25)
     plain = Schedule(batch=1, kind=kind, iterations=100, milestones=(50,))
     assert rate.factor(0) == 0.25

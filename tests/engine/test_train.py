@@ -59,9 +59,7 @@ def crash_at(iteration: int) -> Recorder:
 
 
 @pytest.mark.parametrize("points", [[1], [7], [5, 6], [29], [3, 11, 12, 26]])
-def test_a_run_that_crashed_ends_like_one_that_did_not(
-    points: list[int], uninterrupted: Path, tmp_path: Path
-) -> None:
+def test_a_crashed_run_ends_like_an_uninterrupted_one(points: list[int], uninterrupted: Path, tmp_path: Path) -> None:
     for point in points:
         with pytest.raises(CrashError):
             fit(tmp_path, ITERATIONS, progress=crash_at(point))
@@ -70,10 +68,10 @@ def test_a_run_that_crashed_ends_like_one_that_did_not(
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_a_killed_process_started_again_ends_like_one_that_was_not(
+def test_a_killed_and_restarted_process_ends_like_an_uninterrupted_one(
     attempt: int, uninterrupted: Path, tmp_path: Path
 ) -> None:
-    """SIGKILL at a random moment."""
+    """Send SIGKILL at a random moment."""
     code = (
         f"import sys, time, torch; sys.path[:0] = {TESTS!r}; torch.set_num_threads(1)\n"
         "from pathlib import Path\nfrom observer import Recorder\nfrom toy import fit\n"
@@ -94,12 +92,12 @@ def test_a_killed_process_started_again_ends_like_one_that_was_not(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_saves_first_and_the_run_goes_on(number: int, uninterrupted: Path, tmp_path: Path) -> None:
+def test_a_signal_saves_first_and_the_run_resumes(number: int, uninterrupted: Path, tmp_path: Path) -> None:
     def act(done: int) -> None:
         if done == 13:
             os.kill(os.getpid(), number)
 
-    usual = signal.signal(number, signal.default_int_handler)  # it may be ignored, as SIGHUP under nohup
+    usual = signal.signal(number, signal.default_int_handler)  # may be ignored, like SIGHUP under nohup
     outcome = fit(tmp_path, ITERATIONS, progress=Recorder(act))
     signal.signal(number, usual)
     assert (outcome.finished, outcome.signal, outcome.iteration) == (False, number, 14)
@@ -108,7 +106,7 @@ def test_a_signal_saves_first_and_the_run_goes_on(number: int, uninterrupted: Pa
     assert_same_run(tmp_path, uninterrupted)
 
 
-def test_a_damaged_checkpoint_costs_only_the_iterations_since_the_one_before(
+def test_a_damaged_checkpoint_costs_only_the_iterations_since_the_previous_one(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(CrashError):
@@ -123,7 +121,7 @@ def test_a_damaged_checkpoint_costs_only_the_iterations_since_the_one_before(
 
 
 def fit_with(monkeypatch: pytest.MonkeyPatch, score: Any, folder: Path, **options: Any) -> Outcome:
-    """Run with evaluations that call `score` with the number of samples scored before."""
+    """Run with evaluations that call `score` with the number of samples already scored."""
     counted = iter(range(1000))
     usual = Fit.score
 
@@ -162,7 +160,7 @@ def test_a_signal_during_an_evaluation_stops_at_the_next_sample(
     assert (outcome.finished, outcome.signal, outcome.iteration) == (False, number, 10 * (1 + place // 10))
     assert scored[-1] == place
     assert not [line for line in read_log(tmp_path / "b") if line["event"] == "evaluation"][place // 10 :]
-    if place < 20:  # killed between the evaluation and the next checkpoint: it is repeated
+    if place < 20:  # killed between the evaluation and the next checkpoint, so the evaluation is repeated
         with pytest.raises(CrashError):
             fit_with(monkeypatch, never, tmp_path / "b", progress=crash_at(outcome.iteration + 1))
     assert fit_with(monkeypatch, never, tmp_path / "b").finished
@@ -170,7 +168,7 @@ def test_a_signal_during_an_evaluation_stops_at_the_next_sample(
     assert fit_with(monkeypatch, pytest.fail, tmp_path / "b").finished  # no evaluation is due
 
 
-def test_a_signal_before_an_evaluation_does_not_begin_it(
+def test_a_signal_before_an_evaluation_prevents_it(
     uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def act(done: int) -> None:
@@ -184,9 +182,7 @@ def test_a_signal_before_an_evaluation_does_not_begin_it(
     assert_same_run(tmp_path, uninterrupted)
 
 
-def test_a_first_score_that_is_no_number_does_not_stay_the_best(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_first_nan_score_does_not_stay_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usual, scores = Error.scores, iter([float("nan"), float("-inf")])
     monkeypatch.setattr(Error, "scores", lambda self: {"minus_error": next(scores, usual(self)["minus_error"])})
     outcome = fit(tmp_path, ITERATIONS)
@@ -199,8 +195,8 @@ def test_a_first_score_that_is_no_number_does_not_stay_the_best(
             json.loads(line, parse_constant=pytest.fail)
 
 
-def test_a_best_that_is_no_number_in_a_checkpoint_is_none(tmp_path: Path) -> None:
-    """The first versions could save a NaN as the best score, and then never found a better one."""
+def test_a_nan_best_score_in_a_checkpoint_is_ignored(tmp_path: Path) -> None:
+    """The first versions could save NaN as the best score, and then never found a better one."""
     fit(tmp_path, 10)
     path = tmp_path / "checkpoints" / "000010.json"
     content = json.loads(path.read_text())
@@ -210,7 +206,7 @@ def test_a_best_that_is_no_number_in_a_checkpoint_is_none(tmp_path: Path) -> Non
     assert fit(tmp_path, 10).best is None
 
 
-def test_a_run_without_a_whole_checkpoint_says_that_it_starts_anew(uninterrupted: Path, tmp_path: Path) -> None:
+def test_a_run_without_an_intact_checkpoint_reports_that_it_restarts(uninterrupted: Path, tmp_path: Path) -> None:
     with pytest.raises(CrashError):
         fit(tmp_path, ITERATIONS, progress=crash_at(12))
     for path in (tmp_path / "checkpoints").glob("*.json"):
@@ -239,7 +235,7 @@ def test_damaged_lines_of_the_log_do_not_stop_the_run(uninterrupted: Path, tmp_p
 
 
 @pytest.mark.parametrize("name", ["best.safetensors", "last.safetensors", "000015.safetensors", "000015.json"])
-def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(
+def test_a_full_disk_gives_one_sentence_and_the_run_resumes_later(
     name: str, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replace = Path.replace
@@ -260,7 +256,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(
     assert_same_run(tmp_path, uninterrupted)
 
 
-def test_a_log_that_cannot_grow_is_one_sentence_and_the_run_goes_on_later(
+def test_a_log_that_cannot_grow_gives_one_sentence_and_the_run_resumes_later(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
     resource = pytest.importorskip("resource")
@@ -278,7 +274,7 @@ def test_a_log_that_cannot_grow_is_one_sentence_and_the_run_goes_on_later(
     assert_same_run(tmp_path, uninterrupted)
 
 
-def test_a_killed_reader_of_data_is_one_sentence_and_the_run_goes_on(uninterrupted: Path, tmp_path: Path) -> None:
+def test_a_killed_data_worker_gives_one_sentence_and_the_run_resumes(uninterrupted: Path, tmp_path: Path) -> None:
     def act(done: int) -> None:
         if done == 13:
             reader = multiprocessing.active_children()[0]
@@ -293,8 +289,8 @@ def test_a_killed_reader_of_data_is_one_sentence_and_the_run_goes_on(uninterrupt
     assert_same_run(tmp_path, uninterrupted)
 
 
-def test_readers_of_data_end_with_a_run_that_fails(tmp_path: Path) -> None:
-    """Workers ignore signals, so a process with live workers could not end."""
+def test_data_workers_end_with_a_failed_run(tmp_path: Path) -> None:
+    """Workers ignore signals, so a process with live workers could not exit."""
     with pytest.raises(CrashError) as crashed:
         fit(tmp_path / "a", ITERATIONS, workers=2, progress=crash_at(3))
     with pytest.raises(NonFiniteError) as refused:
@@ -304,7 +300,7 @@ def test_readers_of_data_end_with_a_run_that_fails(tmp_path: Path) -> None:
     assert refused.tb is not None
 
 
-def test_a_checkpoint_of_another_network_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_network_is_refused_with_one_sentence(tmp_path: Path) -> None:
     fit(tmp_path, 5)
     with pytest.raises(ValueError, match=r"^the checkpoint of iteration 5 does not fit this run: [^\n]*$"):
         fit(tmp_path, 5, model=nn.Sequential(nn.Linear(4, 1)))
@@ -316,7 +312,7 @@ def test_a_finished_run_started_again_changes_nothing(uninterrupted: Path) -> No
     assert {path: path.read_bytes() for path in uninterrupted.glob("*.safetensors")} == before
 
 
-def test_stages_follow_each_other_and_resume_in_the_middle(tmp_path: Path) -> None:
+def test_phases_follow_each_other_and_resume_in_the_middle(tmp_path: Path) -> None:
     assert fit(tmp_path / "a", 8, 7, 5).iteration == 20
     with pytest.raises(CrashError):
         fit(tmp_path / "b", 8, 7, 5, progress=crash_at(12))
@@ -332,7 +328,7 @@ def test_data_workers_do_not_change_the_run(uninterrupted: Path, tmp_path: Path)
     assert_same_run(tmp_path, uninterrupted)
 
 
-def test_a_loss_that_is_no_number_stops_with_everything_one_needs_to_know(tmp_path: Path) -> None:
+def test_a_nan_loss_stops_the_run_and_reports_the_details(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError) as raised:
         fit(tmp_path, ITERATIONS, data=Line(broken=3), batch=1, frozen_statistics=True)
     text = str(raised.value)
@@ -341,7 +337,7 @@ def test_a_loss_that_is_no_number_stops_with_everything_one_needs_to_know(tmp_pa
     assert f"(iteration {iteration // 5 * 5 if iteration % 5 else iteration - 5})" in text
 
 
-def test_some_losses_that_are_no_number_may_be_skipped(tmp_path: Path) -> None:
+def test_some_nan_losses_may_be_skipped(tmp_path: Path) -> None:
     options = {"data": Line(broken=3), "batch": 1, "frozen_statistics": True, "clip": 1.0}
     assert fit(tmp_path / "a", 30, skip_nonfinite=2, **options).finished
     skipped = [line for line in read_log(tmp_path / "a") if "skipped" in line]
@@ -354,7 +350,7 @@ def test_some_losses_that_are_no_number_may_be_skipped(tmp_path: Path) -> None:
 
 
 class Spoilt(Line):
-    """Points of which one has a NaN or infinite input."""
+    """Points, one of them with a NaN or infinite input."""
 
     def __init__(self, value: float, index: int = 3) -> None:
         super().__init__()
@@ -362,7 +358,7 @@ class Spoilt(Line):
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, 3e38])
-def test_a_skipped_iteration_leaves_no_trace_in_the_statistics(value: float, tmp_path: Path) -> None:
+def test_a_skipped_iteration_leaves_the_statistics_unchanged(value: float, tmp_path: Path) -> None:
     observed = Recorder()
     options = {"skip_nonfinite": 100, "average": 0.5, "progress": observed}
     assert fit(tmp_path, 30, data=Spoilt(value), **options).finished
@@ -376,8 +372,8 @@ def test_a_skipped_iteration_leaves_no_trace_in_the_statistics(value: float, tmp
     assert f"iteration {skipped[0]['iteration']}: skipped, not finite; at most 99 more may be" in observed.said
 
 
-def test_skipping_an_iteration_is_training_without_it(tmp_path: Path) -> None:
-    """A skipped batch changes nothing: the run sees the same points in the same order, without the spoilt ones."""
+def test_skipping_an_iteration_equals_training_without_it(tmp_path: Path) -> None:
+    """A skipped batch changes nothing: the run sees the same points in the same order, without the invalid ones."""
     data = Spoilt(torch.nan)
     model, kept = network(dropout=0), network(dropout=0)
     fit(tmp_path / "skipped", 30, data=data, model=model, skip_nonfinite=100, batch=2)
@@ -401,12 +397,12 @@ class Cliff(Fit):
         return {"square": super().losses(model, batch)["square"] + (0 * model[0].weight).sum().abs().sqrt()}
 
 
-def test_a_gradient_that_is_not_finite_does_not_reach_the_weights(tmp_path: Path) -> None:
+def test_an_infinite_gradient_does_not_reach_the_weights(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError, match=r"iteration 1: the gradient is not finite on point \d+, "):
         fit(tmp_path, 30, task=Cliff())
 
 
-def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
+def test_nan_weights_are_never_saved(tmp_path: Path) -> None:
     observed = Recorder()
     with pytest.raises(
         NonFiniteError, match=r"iteration \d+: \d\.\w+ is no longer finite; the last checkpoint is intact"
@@ -417,7 +413,7 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
         assert all(tensor.isfinite().all() for name, tensor in load_file(path).items() if "optimizer" not in name)
 
 
-def test_processes_exchange_gradients_once_for_an_accumulated_batch(tmp_path: Path) -> None:
+def test_processes_exchange_gradients_once_per_accumulated_batch(tmp_path: Path) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
     try:
         run = Run(network(dropout=0), settings(batch=6, accumulate=3), torch.device("cpu"))
@@ -438,7 +434,7 @@ def test_processes_exchange_gradients_once_for_an_accumulated_batch(tmp_path: Pa
         torch.distributed.destroy_process_group()
 
 
-def test_accumulated_parts_make_the_same_step(tmp_path: Path) -> None:
+def test_accumulated_parts_give_the_same_step(tmp_path: Path) -> None:
     options = {"frozen_statistics": True, "batch": 4}
     fit(tmp_path / "whole", 10, model=network(dropout=0), **options)
     fit(tmp_path / "parts", 10, model=network(dropout=0), accumulate=2, **options)
@@ -446,7 +442,7 @@ def test_accumulated_parts_make_the_same_step(tmp_path: Path) -> None:
         torch.testing.assert_close(value, load_file(tmp_path / "parts" / "last.safetensors")[key])
 
 
-def test_the_update_is_pytorchs_sgd(tmp_path: Path) -> None:
+def test_the_update_equals_pytorchs_sgd(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 1))
     reference = nn.Sequential(nn.Linear(4, 1))
     reference.load_state_dict(model.state_dict())
@@ -461,8 +457,8 @@ def test_the_update_is_pytorchs_sgd(tmp_path: Path) -> None:
     torch.testing.assert_close(model[0].weight, reference[0].weight)
 
 
-def test_the_update_is_pytorchs_adamw_over_named_groups(tmp_path: Path) -> None:
-    """The statistics of the norm are frozen; otherwise the bias before it only has a gradient of rounding errors."""
+def test_the_update_equals_pytorchs_adamw_with_named_groups(tmp_path: Path) -> None:
+    """Statistics of the norm are frozen; otherwise the gradient of the preceding bias is only rounding errors."""
     model, reference = network(dropout=0), network(dropout=0).eval()
     options = {"optimizer": "adamw", "weight_decay": 0.1, "decay_norms": False, "no_decay": (r"3\.bias",)}
     fit(tmp_path, 6, model=model, batch=20, frozen_statistics=True, **options)
@@ -495,7 +491,7 @@ def test_clipping_bounds_the_step(tmp_path: Path) -> None:
     assert float(step.norm()) == pytest.approx(0.05 * 0.01, rel=1e-3)
 
 
-def test_averaged_weights_are_what_is_kept(tmp_path: Path) -> None:
+def test_averaged_weights_are_saved(tmp_path: Path) -> None:
     model = network()
     first = model[0].weight.detach().clone()
     expected, seen = first.clone(), []
@@ -523,7 +519,7 @@ def test_averaged_weights_are_what_is_kept(tmp_path: Path) -> None:
         {"optimizer": "adamw", "average": 0.9, "precision": "float16"},
     ],
 )
-def test_every_way_of_computing_resumes_exactly(options: dict[str, Any], tmp_path: Path) -> None:
+def test_every_compute_setting_resumes_exactly(options: dict[str, Any], tmp_path: Path) -> None:
     fit(tmp_path / "a", 12, **options)
     with pytest.raises(CrashError):
         fit(tmp_path / "b", 12, progress=crash_at(8), **options)
@@ -538,7 +534,7 @@ def test_a_compiled_model_is_saved_under_its_own_names(tmp_path: Path, monkeypat
     assert_same_run(tmp_path / "compiled", tmp_path / "eager")
 
 
-def test_frozen_layers_stay_as_they_are(tmp_path: Path) -> None:
+def test_frozen_layers_do_not_change(tmp_path: Path) -> None:
     model = network()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     fit(tmp_path, 5, model=model, frozen=("0.", "1."))
@@ -548,7 +544,7 @@ def test_frozen_layers_stay_as_they_are(tmp_path: Path) -> None:
         fit(tmp_path / "none", 5, frozen=("0.", "1.", "3."))
 
 
-def test_training_helps(uninterrupted: Path) -> None:
+def test_training_reduces_the_error(uninterrupted: Path) -> None:
     scores = [line["minus_error"] for line in read_log(uninterrupted) if line["event"] == "evaluation"]
     assert len(scores) == 3
     data, untrained = Line(10), network().eval()
@@ -564,7 +560,7 @@ def test_a_batch_that_cannot_be_split_is_refused(tmp_path: Path) -> None:
         fit(tmp_path, 5, accumulate=3)
 
 
-def test_a_changed_number_in_the_log_is_told_of(uninterrupted: Path, tmp_path: Path) -> None:
+def test_a_changed_number_in_the_log_is_reported(uninterrupted: Path, tmp_path: Path) -> None:
     with pytest.raises(CrashError):
         fit(tmp_path, ITERATIONS, progress=crash_at(12))
     path = tmp_path / "log.jsonl"

@@ -1,4 +1,4 @@
-"""Task that trains in an instant: a line through noisy points, with dropout to need random numbers."""
+"""Task that trains instantly: a line through noisy points, with dropout to use random numbers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,7 +73,7 @@ def network(dropout: float = 0.3) -> nn.Module:
 def settings(
     first: int = 30, *later: int, lr: float = 0.05, optimizer: Literal["sgd", "adamw"] = "sgd", **options: Any
 ) -> RunSettings:
-    """Return settings by field name, whichever part they belong to; `lr` may be any number."""
+    """Return settings from field names of any section; `lr` may be any number."""
     options = {"batch": 4, "weight_decay": 0.0, "save_every": 5, "evaluate_every": 10, **options}
     optim, schedule, training = (
         {name: options.pop(name) for name in part.model_fields if name in options}

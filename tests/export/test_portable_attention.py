@@ -1,4 +1,4 @@
-"""Attention in standard operators, blocked and plain, equals the operator of the blocks in float64."""
+"""Attention in standard operators, blocked and plain, equals the fused operator in float64."""
 
 import signal
 import subprocess
@@ -25,7 +25,7 @@ from equations import randomise, sharp_operands
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's exporters warn about themselves
 ROWS = 16
 Step = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-# 2 x 7 x 9 is exported. In the others, blocks are full or the last one is nearly empty.
+# 2 x 7 x 9 is exported. At the other sizes, blocks are full or the last one is nearly empty.
 SHAPES = ((2, 7, 9), (1, 4, 5), (1, 13, 5), (3, 8, 8), (1, 16, 16), (1, 11, 23), (2, 19, 17))
 
 
@@ -48,7 +48,7 @@ class Parallel(Exportable):
 
 @pytest.fixture
 def blocks(monkeypatch: pytest.MonkeyPatch) -> nn.ModuleList:
-    """Return a block of each variant, and one with fewer keys than queries."""
+    """Return one block of each variant, and one with fewer keys than queries."""
     monkeypatch.setattr(portable_attention, "ROWS", ROWS)
     made = [*(NonLocalBlock(6, variant) for variant in VARIANTS), NonLocalBlock(6, "dnl", pool=2)]
     return nn.ModuleList(randomise(block, seed) for seed, block in enumerate(made))
@@ -80,10 +80,10 @@ def test_onnx_files_are_exact_at_every_size_and_loop_only_if_blocked(
 
 
 @pytest.mark.parametrize(("write", "exporter"), [(write_onnx, torch.onnx), (write_program, torch.export)])
-def test_signals_wait_until_pytorchs_exporters_end(
+def test_signals_wait_for_pytorchs_exporters(
     write: Callable[..., None], exporter: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An exception inside them has ended the process with SIGSEGV."""
+    """An exception inside an exporter used to end the process with SIGSEGV."""
     ended = []
 
     def export(*_: object, **__: object) -> None:
@@ -147,7 +147,7 @@ def test_the_loop_of_the_older_exporter_is_exact(blocks: nn.ModuleList, tmp_path
 
 
 def in_a_plain_loop(step: Step, carried: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-    """Implement the definition of `scan`."""
+    """Implement `scan` as a plain loop."""
     found = []
     for item in items:
         carried, one = step(carried, item)
@@ -157,7 +157,7 @@ def in_a_plain_loop(step: Step, carried: Tensor, items: Tensor) -> tuple[Tensor,
 
 @pytest.mark.parametrize("traced", [False, True])
 def test_no_subnormal_number_is_multiplied(traced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logits spread over hundreds of units give subnormal weights; the result is exact without them."""
+    """Logits that span hundreds of units give subnormal weights; the result is exact without them."""
     monkeypatch.setattr(import_module("torch._higher_order_ops.scan"), "scan", in_a_plain_loop)
     monkeypatch.setattr(portable_attention, "ROWS", ROWS)
     query, key, value = (operand.detach() for operand in sharp_operands())
@@ -166,7 +166,7 @@ def test_no_subnormal_number_is_multiplied(traced: bool, monkeypatch: pytest.Mon
             found = portable_attention._attend_in_traced_blocks(query, key, value, ROWS, portable_attention.TINY)
         else:
             found = portable_attention.attend_in_blocks(query, key, value)
-    assert seen.multiplies >= 4  # two of each block
+    assert seen.multiplies >= 4  # two per block
     assert seen.subnormal == 0
     # Eq. 2 in float64
     logits = torch.einsum("bnd,bmd->bnm", query.double(), key.double())

@@ -1,4 +1,4 @@
-"""Networks in other runtimes compute the same as in PyTorch, for images of every size."""
+"""Networks in other runtimes equal PyTorch for images of every size."""
 
 import subprocess
 import sys
@@ -55,7 +55,7 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "runtime"), CASES)
 @torch.inference_mode()
-def test_a_network_is_the_same_function_in_another_runtime(kind: str, runtime: str) -> None:
+def test_a_network_computes_the_same_in_another_runtime(kind: str, runtime: str) -> None:
     torch.manual_seed(0)
     build, frames, shapes = NETWORKS[kind]
     network = randomise(build())
@@ -68,7 +68,7 @@ def test_a_network_is_the_same_function_in_another_runtime(kind: str, runtime: s
 
 @OPENVINO
 def test_signals_work_after_openvino_networks_are_deleted() -> None:
-    """Run in a process of its own, which the signal used to end."""
+    """Run in a separate process, which the signal used to end."""
     script = """
 import signal, torch
 from torch import nn

@@ -1,6 +1,6 @@
-"""Damaged annotations and images are read, or refused in one sentence.
+"""Damaged annotations and images are read, or refused with one sentence.
 
-A crash inside pycocotools or Pillow ends the test process, which counts as a failure.
+A crash inside pycocotools or Pillow ends the test process and counts as a failure.
 """
 
 import copy
@@ -40,7 +40,7 @@ def fuzzed(examples: int) -> settings:
     )
 
 
-LONGEST = 600  # characters of a message with its paths
+LONGEST = 600  # maximum characters of a message, with its paths
 
 
 def deep(levels: int) -> Any:

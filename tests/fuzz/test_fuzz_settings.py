@@ -1,4 +1,4 @@
-"""Arbitrary settings and model files are accepted, or refused in a plain sentence."""
+"""Arbitrary settings and model files are accepted, or refused with a plain sentence."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from dnlnet.recipes.override import override
 from dnlnet.registry import RECIPES, parse_recipe
 
 STORED = Path(__file__).parents[1] / "artifacts" / "stored" / "model.safetensors"
-# Internals of Python and its libraries, which no message to users contains.
+# Internals of Python and its libraries, which must not appear in messages to users.
 INTERNAL = re.compile(r"pydantic|Traceback|<class|object at 0x|Value error|Input should|validation error|NoneType")
 FIXED = settings(
     derandomize=True,
@@ -55,7 +55,7 @@ ENDINGS = st.sampled_from(["", "", "", "", ".", ".x", ".0", ".x.y"])
 
 @st.composite
 def overrides(draw: st.DrawFn) -> tuple[str, list[str]]:
-    """Draw the name of a recipe, and values for known and unknown settings."""
+    """Draw a recipe name, and values for known and unknown settings."""
     name = draw(st.sampled_from(NAMES))
     key = st.builds(str.__add__, st.sampled_from(KEYS[name]), ENDINGS) | st.text(max_size=12)
     value = st.sampled_from(VALUES) | st.integers().map(str) | st.floats().map(str) | st.text(max_size=12)

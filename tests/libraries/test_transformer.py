@@ -1,4 +1,4 @@
-"""Transformers see images as their libraries prepare them, and bad input is explained in one sentence."""
+"""Transformers get images prepared like in their libraries, and bad input is explained in one sentence."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def noise(height: int, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return weight files of timm's smallest ViT: whole, as a checkpoint, without classifier, and damaged."""
+    """Return weight files of timm's smallest ViT: complete, as a checkpoint, without classifier, and damaged."""
     folder = tmp_path_factory.mktemp("weights")
     torch.manual_seed(0)
     state = timm.create_model(TINY).state_dict()
@@ -49,12 +49,12 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return paths
 
 
-def test_names_of_other_libraries_differ_from_files() -> None:
+def test_names_of_other_libraries_are_not_taken_for_files() -> None:
     assert all(map(is_transformer_name, ("timm:a", "torchvision:b", "transformers:c/d", "timm:")))
     assert not any(map(is_transformer_name, ("timm", "runs/timm:a", "C:/models/dnl", Path("street"))))
 
 
-def test_pixels_are_normalised_as_timm_does_it() -> None:
+def test_pixels_are_normalised_like_in_timm() -> None:
     model = load_transformer(f"timm:{TINY}", "none")
     config = resolve_model_data_config(model.network) | {"crop_pct": 1.0}
     pixels = noise(224, 224)
@@ -63,7 +63,7 @@ def test_pixels_are_normalised_as_timm_does_it() -> None:
     assert [note for note in model.notes if "sees" in note] == []
 
 
-def test_pixels_are_normalised_as_torchvision_does_it() -> None:
+def test_pixels_are_normalised_like_in_torchvision() -> None:
     model = load_transformer("torchvision:vit_b_32", "none")
     transforms = models.ViT_B_32_Weights.DEFAULT.transforms(resize_size=224)
     pixels = noise(224, 224)
@@ -71,7 +71,7 @@ def test_pixels_are_normalised_as_torchvision_does_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["whole.safetensors", "checkpoint.pth"])
-def test_the_network_is_the_library_s_own_with_the_file_s_weights(kind: str, weights: dict[str, Path]) -> None:
+def test_the_network_comes_from_the_library_with_the_files_weights(kind: str, weights: dict[str, Path]) -> None:
     model = load_transformer(f"timm:{TINY}", weights[kind])
     torch.manual_seed(0)
     expected = timm.create_model(TINY).eval()
@@ -82,7 +82,7 @@ def test_the_network_is_the_library_s_own_with_the_file_s_weights(kind: str, wei
     assert model.notes == []
 
 
-def test_a_file_may_lack_the_classifier_with_a_note(weights: dict[str, Path]) -> None:
+def test_a_file_without_the_classifier_is_accepted_with_a_note(weights: dict[str, Path]) -> None:
     (note,) = load_transformer(f"timm:{TINY}", weights["headless.safetensors"]).notes
     assert "no weights for head.weight, head.bias, after the last attention" in note
 
@@ -90,7 +90,7 @@ def test_a_file_may_lack_the_classifier_with_a_note(weights: dict[str, Path]) ->
 @pytest.mark.parametrize(
     ("image", "size", "seen"),
     [
-        ((360, 480), None, (192, 256)),  # at most the pixels of training
+        ((360, 480), None, (192, 256)),  # at most as many pixels as in training
         ((60, 100), None, (80, 128)),
         ((64, 96), None, (64, 96)),
         ((1, 1000), None, (16, 1024)),
@@ -98,7 +98,7 @@ def test_a_file_may_lack_the_classifier_with_a_note(weights: dict[str, Path]) ->
         ((64, 96), (48, 80), (48, 80)),
     ],
 )
-def test_images_keep_their_aspect_in_multiples_of_the_patch(
+def test_images_keep_their_aspect_ratio_in_multiples_of_the_patch(
     image: tuple[int, int], size: int | tuple[int, int] | None, seen: tuple[int, int]
 ) -> None:
     model = load_transformer(f"timm:{TINY}", "none", size)
@@ -107,7 +107,7 @@ def test_images_keep_their_aspect_in_multiples_of_the_patch(
     assert [told in note for note in model.notes] == [False, *([True] if image != seen else [])]
 
 
-def test_views_are_of_the_whole_image_and_name_layer_and_head() -> None:
+def test_views_cover_the_whole_image_and_name_layer_and_head() -> None:
     model = load_transformer(f"timm:{TINY}", "none", layers=[2, "blocks.11.attn"], heads="all")
     views = model.attention_views("vit", noise(32, 48))
     assert [view.title for view in views[:2]] == [
@@ -121,7 +121,7 @@ def test_views_are_of_the_whole_image_and_name_layer_and_head() -> None:
 
 
 @pytest.mark.parametrize("name", ["timm:swin_tiny_patch4_window7_224", "torchvision:vit_b_32"])
-def test_networks_of_one_size_resize_every_image_with_a_note(name: str) -> None:
+def test_networks_with_a_fixed_size_resize_every_image_with_a_note(name: str) -> None:
     model = load_transformer(name, "none", layers=[0])
     (view,) = model.attention_views("net", noise(40, 100))
     assert view.terms.size in ((56, 56), (7, 7))
@@ -186,7 +186,7 @@ def test_a_network_without_attention_is_refused() -> None:
         (LayerChoice([0], 3), "there is no head 3; it has 3, counted from 0"),
     ],
 )
-def test_layers_and_heads_that_are_not_there_are_refused(choice: LayerChoice, message: str) -> None:
+def test_unknown_layers_and_heads_are_refused(choice: LayerChoice, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load_transformer(f"timm:{TINY}", "none", layers=choice.layers, heads=choice.heads).attention_views(
             "vit", noise(32, 32)
@@ -194,7 +194,7 @@ def test_layers_and_heads_that_are_not_there_are_refused(choice: LayerChoice, me
 
 
 @pytest.mark.parametrize(("size", "message"), [(0, "above 0"), ((20, 32), "multiples of"), (-3, "above 0")])
-def test_sizes_that_cannot_be_are_refused(size: Any, message: str) -> None:
+def test_impossible_sizes_are_refused(size: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load_transformer(f"timm:{TINY}", "none", size)
 
@@ -206,7 +206,7 @@ def fail(error: Exception) -> Callable[..., Any]:
     return raises
 
 
-def test_without_a_connection_local_weights_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_connection_the_error_asks_for_local_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timm, "create_model", fail(LocalEntryNotFoundError("no connection\nat all")))
     with pytest.raises(
         OSError, match=r"cannot be downloaded.*\(the hub cannot be reached, .*\); give a local copy: --weights FILE$"
@@ -217,7 +217,7 @@ def test_without_a_connection_local_weights_are_asked_for(monkeypatch: pytest.Mo
         load_transformer("torchvision:vit_b_32")
 
 
-def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "dnlnet\[transformers\]"'):
         load_transformer("transformers:google/vit-base-patch16-224")
@@ -294,7 +294,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where
 
 
-def test_a_folder_s_weights_and_preprocessing_are_used(folder: Path) -> None:
+def test_the_weights_and_preprocessing_of_a_folder_are_used(folder: Path) -> None:
     import transformers
 
     model = load_transformer(f"transformers:{folder / 'vit'}", size=32)
@@ -310,14 +310,14 @@ def test_a_folder_s_weights_and_preprocessing_are_used(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["dinov2", "clip"])
-def test_other_families_see_images_of_any_aspect(name: str, folder: Path) -> None:
+def test_other_families_accept_images_of_any_aspect_ratio(name: str, folder: Path) -> None:
     model = load_transformer(f"transformers:{folder / name}")
     views = model.attention_views(name, noise(24, 40))
-    assert [view.terms.size for view in views] == [(3, 5), (3, 5)]  # at most the pixels of its training size
+    assert [view.terms.size for view in views] == [(3, 5), (3, 5)]  # at most as many pixels as the training size
     assert "does not declare how pixels are normalised" in model.notes[0]
 
 
-def test_weights_of_a_file_are_put_into_a_folder_s_network(folder: Path) -> None:
+def test_the_weights_of_a_file_load_into_the_network_of_a_folder(folder: Path) -> None:
     given = load_transformer(
         f"transformers:{folder / 'vit'}", folder / "vit" / "model.safetensors"
     ).network.state_dict()
@@ -355,7 +355,7 @@ def test_a_missing_folder_is_refused(folder: Path) -> None:
 # ---- real weights
 
 
-def test_a_real_vision_transformer_sees_a_street_at_27_by_36_patches(real_data: Path) -> None:
+def test_a_real_vision_transformer_has_27_by_36_patches_for_a_street(real_data: Path) -> None:
     weights = real_data / "weights" / "vit_small_patch14_imgfocus_fp16.safetensors"
     model = load_transformer("timm:vit_small_patch14_dinov2", weights)
     assert model.notes == []

@@ -1,1 +1,1 @@
-"""A task from outside the package: which shape an image shows. `register_task(RECIPES)` adds it."""
+"""Task defined outside the package: classify the shape in an image. `register_task(RECIPES)` adds it."""

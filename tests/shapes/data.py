@@ -1,4 +1,4 @@
-"""Pictures in folders named after what they show: <split>/<class>/*.png."""
+"""Images in folders named after their class: <split>/<class>/*.png."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ SPLITS = ("train", "val")
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures of a split."""
+    """Images of a split."""
 
     name: str
     classes: Classes
@@ -46,7 +46,7 @@ def open_shapes(root: Path, split: str) -> Pictures:
 
 
 class Samples:
-    """Pictures as tensors, by index, or by index and epoch."""
+    """Images as tensors, by index, or by index and epoch."""
 
     def __init__(self, pictures: Pictures) -> None:
         self.pictures, self.classes, self.files = pictures, pictures.classes, pictures.files
@@ -95,7 +95,7 @@ DATA_SETS = {"shapes": DataSet("shapes", SPLITS, open_shapes, "{train,val}/<clas
 
 
 def draw_shapes(root: Path) -> Path:
-    """A folder of discs and squares."""
+    """Write a folder of discs and squares."""
     for split, count in (("train", 6), ("val", 2)):
         for name in ("disc", "square"):
             (root / split / name).mkdir(parents=True)

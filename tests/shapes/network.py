@@ -1,4 +1,4 @@
-"""Two convolutions, a block, one score for each class; how they learn, predict, attend and are exported."""
+"""Two convolutions, a block and one score per class, with training, prediction, attention and export."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -81,7 +81,7 @@ class ShapeTask:
 
 
 class ShapeModel:
-    """Predicts pictures, and shows what the block made of them."""
+    """Predict images, and show what the block attends to."""
 
     def __init__(self, network: nn.Module, classes: Classes) -> None:
         self.network, self.classes = network.eval(), classes

@@ -1,4 +1,4 @@
-"""The task: everything that dnlnet asks of one."""
+"""Everything that dnlnet requires of a task."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -24,7 +24,7 @@ def parameters(model: nn.Module) -> int:
 
 
 def slow_only_parameters(layers: tuple[int, ...], classes: int) -> int:
-    """Count by hand: stem, three convolutions and norms per bottleneck, and a shortcut in each stage."""
+    """Count by hand: stem, three convolutions and norms per bottleneck, and a shortcut per stage."""
     total, channels = 3 * 64 * 49 + 2 * 64, 64
     for count, width, frames in zip(layers, (64, 128, 256, 512), (1, 1, 3, 3), strict=True):
         for block in range(count):
@@ -88,7 +88,7 @@ def test_blocks_follow_every_second_residual_block_at_any_depth() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_zero_gated_blocks_change_nothing_to_the_bit_and_the_baselines_weights_load(variant: str) -> None:
+def test_zero_gated_blocks_keep_every_bit_and_the_baselines_weights_load(variant: str) -> None:
     torch.manual_seed(0)
     plain, gated = tiny(None).eval(), tiny(variant, gate="norm").eval()
     result = gated.load_state_dict(plain.state_dict(), strict=False)
@@ -145,21 +145,21 @@ def test_the_classifier_starts_small() -> None:
     assert not classifier.bias.any()
 
 
-QUERIES = 8 * 28 * 28  # of the blocks in layer2
+QUERIES = 8 * 28 * 28  # queries of the blocks in layer2
 
 
 @pytest.mark.parametrize(
     ("pool", "largest"),
     [
-        (1, 64 * 8 * 112 * 112),  # the stem's output: the attention is never formed
-        (2, QUERIES * QUERIES // 4),  # the attention, with fewer keys small enough to be kept
+        (1, 64 * 8 * 112 * 112),  # output of the stem: the attention is never materialised
+        (2, QUERIES * QUERIES // 4),  # the attention, small enough to be kept with fewer keys
     ],
 )
 def test_the_largest_tensor_in_training_at_the_papers_size(pool: int, largest: int) -> None:
     model = build_r50("dnl", pool=pool).train()
     clip = torch.empty(1, 3, 8, 224, 224, device="meta")
     recorder = LargestTensor()
-    recorder.inside.clear()  # the tests of the block cover the operator's own rows
+    recorder.inside.clear()  # the tests of the block cover the operator's rows
     with recorder:
         model(clip).sum().backward()
     assert {"dnlnet.attend.default", "dnlnet.attend_backward.default"} <= recorder.operators
@@ -188,7 +188,7 @@ def test_channels_last_memory_gives_the_same_logits_and_gradients(variant: str) 
         torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-9)
 
 
-def test_a_block_keeps_the_order_of_memory() -> None:
+def test_a_block_keeps_the_memory_layout() -> None:
     block = tiny("dnl").get_submodule("backbone.layer2.1.non_local")
     x = torch.randn(2, 64, 4, 6, 5).contiguous(memory_format=torch.channels_last_3d)
     assert block(x).is_contiguous(memory_format=torch.channels_last_3d)
@@ -200,7 +200,7 @@ def test_every_parameter_is_trained() -> None:
     nn.functional.cross_entropy(model(torch.randn(2, 3, 4, 64, 64)), torch.tensor([0, 3])).backward()
     blocks = [module for module in model.modules() if isinstance(module, NonLocalBlock)]
     assert len(blocks) == 2
-    # Whitening removes the biases of query and key, softmax that of the saliency.
+    # Whitening cancels the biases of query and key; softmax cancels that of the saliency.
     unused = {bias for block in blocks for bias in (block.query.bias, block.key.bias, block.saliency.bias)}
     for name, parameter in model.named_parameters():
         assert parameter in unused or parameter.grad.abs().max() > 0, name

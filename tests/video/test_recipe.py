@@ -40,7 +40,7 @@ TINY = [
     "data.crop=32",
     "data.flip=0.0",
     "optim.kind=adamw",
-    "optim.lr=0.003",  # sgd needs a rate at which rounding decides how well it learns
+    "optim.lr=0.003",  # sgd needs a learning rate at which rounding affects the result
     "schedule.batch=16",
     "schedule.warmup=0",
     "training.frozen=[]",
@@ -81,7 +81,7 @@ def test_every_row_of_the_kinetics_table_has_a_recipe_and_a_small_one() -> None:
         assert parse_recipe(json.dumps(recipe.stored())).stored() == recipe.stored()
 
 
-def test_the_kinetics_recipe_is_that_of_the_slow_only_network() -> None:
+def test_the_kinetics_recipe_follows_the_slow_only_network() -> None:
     recipe = find_recipe("kinetics-r50-dnl")
     assert (recipe.data.frames, recipe.data.stride, recipe.data.short_sides, recipe.data.crop) == (
         8,
@@ -98,14 +98,14 @@ def test_the_kinetics_recipe_is_that_of_the_slow_only_network() -> None:
     assert all(m.settings.pool == 2 for m in model.modules() if isinstance(m, dnlnet.NonLocalBlock))
 
 
-def test_motion_that_no_frame_shows_is_learnt(trained: Path) -> None:
+def test_motion_invisible_in_single_frames_is_learnt(trained: Path) -> None:
     evaluation = [event for event in read_log(trained) if event["event"] == "evaluation"][-1]
-    assert evaluation["top1"] > 0.5  # single frames of the four classes are alike: at most 0.25 without motion
+    assert evaluation["top1"] > 0.5  # single frames of the four classes look alike: at most 0.25 without motion
     assert sorted(evaluation["by_class"]) == ["down", "left", "right", "up"]
     assert evaluation["unreadable"] == 0
 
 
-def test_eval_scores_as_training_did_and_counts_unreadable_videos(
+def test_eval_gives_the_training_scores_and_counts_unreadable_videos(
     trained: Path, shapes: Path, tmp_path: Path
 ) -> None:
     evaluation = [event for event in read_log(trained) if event["event"] == "evaluation"][-1]
@@ -154,7 +154,7 @@ def test_frames_in_memory_are_classified_like_their_file(trained: Path, shapes: 
     np.testing.assert_array_equal(batch[0].scores, expected)
     np.testing.assert_array_equal(batch[1].scores, model(frames[::-1]).scores)
     np.testing.assert_array_equal([one.scores for one in model([path, frames])], [expected, expected])
-    # At twice the rate, the clip takes every other frame and repeats the video.
+    # At twice the frame rate, the clip takes every other frame and repeats the video.
     np.testing.assert_array_equal(model(frames, rate=60).scores, model(np.tile(frames[::2], (2, 1, 1, 1))).scores)
     assert model.attend(frames).plot().get_suptitle() == "video: ucf6-r50-dnl"
 
@@ -275,7 +275,7 @@ def test_invalid_settings_are_refused(shapes: Path, tmp_path: Path) -> None:
         find_recipe("ucf6-r50-dnl").training_samples(RunContext(), "train01")
 
 
-def test_real_clips_are_trained_on_and_scored(real_data: Path) -> None:
+def test_real_clips_can_be_trained_on_and_scored(real_data: Path) -> None:
     small = ["model.backbone=slow_only_tiny", "model.weights=null", "training.frozen=[]"]
     recipe = override(find_recipe("ucf6-r50-dnl"), small)
     root = real_data / "ucf101_6cls"

@@ -34,7 +34,7 @@ PLACEMENTS: dict[str, dict[str, tuple[int, ...]]] = {
 
 
 class Detector(GeneralizedRCNN):  # type: ignore[misc]  # torchvision has no types
-    """Detector of the boxes, classes and masks of objects.
+    """Detector of objects: boxes, classes and masks.
 
     It takes images in 0..1 and does not resize them. Batch norms are where the authors' code has them: in the
     backbone, the pyramid, the box head (four convolutions, one linear layer) and the mask head. The paper only says

@@ -1,1 +1,1 @@
-"""Networks of timm, torchvision and transformers, loaded by name to look into."""
+"""Load networks of timm, torchvision and transformers by name."""

@@ -1,4 +1,4 @@
-"""A network of another library: how it takes images, its weights from a file, and what can go wrong."""
+"""Networks of other libraries: preprocessing, weights from a file, and errors."""
 
 import logging
 import pickle
@@ -25,22 +25,22 @@ WeightsSource = Path | None  # a file, or the library's own download
 NO_WEIGHTS = Path("none")  # random weights
 
 STRIDE = 32  # input pixels per position of the smallest map, in networks of several scales
-# Tensors after the last attention: a file may lack them, or have others.
+# Tensors after the last attention, which may be missing or different in a file.
 _AFTER_ATTENTION = re.compile(r"(fc|classifier|heads?|head_dist|fc_norm|pooler|visual_projection)\b.*")
 
 
 @dataclass(frozen=True)
 class LibraryNetwork:
-    """A network of a library, and how it takes images.
+    """Network of another library, with its preprocessing.
 
     Args:
-        module: The network, in evaluation mode.
-        size: Size of the images that it was trained on.
-        multiple: Height and width of an image must be multiples of these. None if it takes images of `size` only.
+        module: Network in evaluation mode.
+        size: Image size in training.
+        multiple: Height and width must be multiples of these. None if the network only accepts `size`.
         pixels: Normalisation of pixels.
         resample: Filter that resizes images.
-        options: Options of its forward pass.
-        notes: Remarks for the user.
+        options: Options of the forward pass.
+        notes: Notes for the user.
     """
 
     module: nn.Module
@@ -58,7 +58,7 @@ class LibraryNetwork:
 
 @contextmanager
 def downloading(title: str, folder: Path | None = None) -> Iterator[None]:
-    """Turn any failure of a library to build a network into one sentence, and hide what it logs."""
+    """Turn any failure to build a network into a one-sentence error, and hide the library's log output."""
     loggers = [logging.getLogger(name) for name in ("huggingface_hub", "transformers", "timm")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -84,12 +84,12 @@ def downloading(title: str, folder: Path | None = None) -> Iterator[None]:
 _FAILURES = (
     *(OSError, ValueError, RuntimeError, LookupError, AttributeError, TypeError, AssertionError, EOFError),
     *(ArithmeticError, SafetensorError, BadZipFile, pickle.UnpicklingError, ImportError),
-    getattr(huggingface_hub.errors, "StrictDataclassError", ValueError),  # of newer versions
+    getattr(huggingface_hub.errors, "StrictDataclassError", ValueError),  # only in newer versions
 )
 
 
 def load_file(network: nn.Module, source: WeightsSource, title: str) -> tuple[str, ...]:
-    """Load a file of weights into the network, and return remarks for the user."""
+    """Load weights from a file into the network, and return notes for the user."""
     if source is None or source == NO_WEIGHTS:
         return () if source is None else (_random(title),)
     own = network.state_dict()
@@ -100,7 +100,7 @@ def load_file(network: nn.Module, source: WeightsSource, title: str) -> tuple[st
 
 
 def judge(report: LoadReport, source: WeightsSource, title: str) -> tuple[str, ...]:
-    """Return remarks on loaded weights. Raises unless they fit up to the last attention."""
+    """Return notes on loaded weights. Raises unless all tensors up to the last attention fit."""
     if source == NO_WEIGHTS:
         return (_random(title),)
     lacking = [*report.missing, *report.misshapen]

@@ -1,4 +1,4 @@
-"""Readers of the libraries: networks of timm, torchvision and transformers by name, and how each takes images."""
+"""Build networks of timm, torchvision and transformers by name, with the preprocessing of each."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ from dnlnet.libraries.network import (
 
 
 def find_timm(name: str, source: WeightsSource) -> LibraryNetwork:
-    """Build a network of timm; `name` may end with the tag of its weights, after a dot."""
+    """Build a timm network. `name` may end with a dot and the tag of its weights."""
     import timm
 
     architecture, _, tag = name.partition(".")
@@ -45,7 +45,7 @@ def find_timm(name: str, source: WeightsSource) -> LibraryNetwork:
         network: Any
         try:
             network = timm.create_model(name, pretrained=source is None, dynamic_img_size=True)
-        except TypeError:  # not all have this argument
+        except TypeError:  # not all networks have this argument
             network = timm.create_model(name, pretrained=source is None)
     data: Any = import_module("timm.data")
     config = data.resolve_model_data_config(network)
@@ -68,7 +68,7 @@ def find_timm(name: str, source: WeightsSource) -> LibraryNetwork:
 
 
 def find_torchvision(name: str, source: WeightsSource) -> LibraryNetwork:
-    """Build one of torchvision's image classifiers."""
+    """Build a torchvision image classifier."""
     from torchvision import models
 
     known = models.list_models(module=models)
@@ -90,7 +90,7 @@ def find_torchvision(name: str, source: WeightsSource) -> LibraryNetwork:
 
 
 def find_transformers(name: str, source: WeightsSource) -> LibraryNetwork:
-    """Build a network of transformers that sees images, from a folder or by its name on the hub."""
+    """Build an image network of transformers from a folder or a name on the hub."""
     transformers = load_extra("transformers", "transformers")
     title = f"transformers:{name}"
     state = None if source in (None, NO_WEIGHTS) else read_state_dict(source)
@@ -108,7 +108,7 @@ def find_transformers(name: str, source: WeightsSource) -> LibraryNetwork:
         ),
     )
     notes += judge(report, source, title)
-    network = getattr(network, "vision_model", network)  # of CLIP and others that also read text
+    network = getattr(network, "vision_model", network)  # for CLIP and other models that also read text
     if network.main_input_name != "pixel_values":
         raise ValueError(
             f"{title}: takes {network.main_input_name}, not images, so its maps cannot be drawn over one; in Python, "
@@ -138,14 +138,14 @@ LIBRARIES: Mapping[str, Callable[[str, WeightsSource], LibraryNetwork]] = {
     "transformers": find_transformers,
 }
 
-# Model types of transformers that take images of any size without interpolate_pos_encoding.
+# Model types of transformers that accept any image size without interpolate_pos_encoding.
 _ANY_SIZE = frozenset({"dinov2", "dinov2_with_registers", "dinov3_vit", "pvt", "pvt_v2", "hiera"})
 
 
 def _from_transformers(
     transformers: Any, name: str, config: Any, source: WeightsSource, state: Mapping[str, Tensor] | None
 ) -> tuple[Any, dict[str, Any]]:
-    """Return a network, and the library's report on its weights; it renames those of older files."""
+    """Return a network, and the library's report on its weights. The library renames weights of older files."""
     options = {"output_loading_info": True, "ignore_mismatched_sizes": True, "dtype": torch.float32}
     if source is None:
         network, found = transformers.AutoModel.from_pretrained(name, trust_remote_code=False, **options)
@@ -158,7 +158,7 @@ def _from_transformers(
 
 
 def _image_processor(transformers: Any, name: str, config: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return the image processor of the model's own file, or else its family's default with a remark."""
+    """Return the image processor of the model's own file, or else its family's default with a note."""
     try:
         return transformers.AutoImageProcessor.from_pretrained(name, trust_remote_code=False), ()
     except (OSError, ValueError):

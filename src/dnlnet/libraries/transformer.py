@@ -1,6 +1,6 @@
 """Transformers of other libraries by name: `timm:`, `torchvision:` and `transformers:`."""
 
-# H, W size of the image; h, w size at which the network sees it
+# H, W size of the image; h, w size of the network's input
 
 import warnings
 from collections.abc import Sequence
@@ -30,11 +30,11 @@ from dnlnet.lens.trace.recorded import HeadChoice, RecordedAttention
 from dnlnet.libraries.network import LibraryNetwork
 from dnlnet.libraries.readers import LIBRARIES
 
-_SIZES_TOLD = 3
+_MAX_SIZE_NOTES = 3
 
 
 def is_transformer_name(name: str | Path) -> bool:
-    """Return whether a model is named as one of another library.
+    """Return whether a name refers to a transformer of another library.
 
     >>> is_transformer_name("timm:vit_tiny_patch16_224"), is_transformer_name("runs/dnl")
     (True, False)
@@ -55,13 +55,13 @@ def load_transformer(
 
     Args:
         name: `timm:NAME`, `torchvision:NAME`, or `transformers:NAME_OR_FOLDER`.
-        weights: Local state dict, safetensors or PyTorch's, of which nothing is executed; or "none" for random
-            weights. Default: the library's own download.
-        size: Size at which it sees images: the shorter side, or height and width, in pixels. Default: the size of the
-            image up to that of training, or the only size that the network takes.
+        weights: Local state dict (safetensors or PyTorch, loaded without running code), or "none" for random weights.
+            Default: downloaded by the library.
+        size: Input size in pixels: the shorter side, or height and width. Default: the image size up to the training
+            size, or the only size that the network accepts.
         layers: Layers to show, by number or name. Default: all.
-        heads: Heads to show: their mean, the number of one, or "all".
-        device: Device that it runs on.
+        heads: Heads to show: "mean", one head number, or "all".
+        device: Device of the network.
 
     >>> vit = load_transformer("timm:vit_tiny_patch16_224", "none")
     >>> attention = vit.look(np.zeros((40, 64, 3), np.uint8))
@@ -81,16 +81,16 @@ def load_transformer(
 
 @dataclass
 class Transformer:
-    """A transformer of another library that sees images.
+    """Image transformer of another library.
 
     ``look(image)`` captures its attention, ``profile(image)`` measures every head, ``attend(image)`` draws it.
 
     Args:
-        name: Name that it was loaded by.
-        source: The network, and how it takes images.
-        size: Size at which it sees them; see `load_transformer`.
+        name: Name passed to `load_transformer`.
+        source: Network, with its preprocessing.
+        size: Input size; see `load_transformer`.
         choice: Layers and heads for `views`.
-        device: Device that it runs on.
+        device: Device of the network.
     """
 
     name: str
@@ -103,23 +103,23 @@ class Transformer:
 
     @property
     def network(self) -> nn.Module:
-        """The network, in evaluation mode."""
+        """Network in evaluation mode."""
         return self.source.module
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on its weights, and on the sizes of the images that it has seen."""
+        """Notes on the weights, and on the sizes of images so far."""
         notes = list(self.source.notes)
         step = " x ".join(map(str, dict.fromkeys(self.source.multiple or ())))
         why = f"multiples of {step}" if step else "the only size that it takes"
-        for (height, width), (rows, columns) in list(self._resized.items())[:_SIZES_TOLD]:
+        for (height, width), (rows, columns) in list(self._resized.items())[:_MAX_SIZE_NOTES]:
             notes.append(f"{self.name}: sees images of {width} x {height} pixels as {columns} x {rows}, {why}")
-        if len(self._resized) > _SIZES_TOLD:
-            notes.append(f"{self.name}: and images of {len(self._resized) - _SIZES_TOLD} other sizes accordingly")
+        if len(self._resized) > _MAX_SIZE_NOTES:
+            notes.append(f"{self.name}: and images of {len(self._resized) - _MAX_SIZE_NOTES} other sizes accordingly")
         return notes
 
     def look(self, image: ImageLike) -> Captured:
-        """Capture what the network attends to in an image, given as `read_pixels` takes it."""
+        """Capture the attention over an image, in any form that `read_pixels` accepts."""
         prepared = self.prepare(read_pixels(image))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="no attention was seen")
@@ -133,15 +133,15 @@ class Transformer:
         return attention
 
     def profile(self, image: ImageLike) -> Profile:
-        """Measure every head's attention on an image; `dnlnet.profile` does so over many, with labels."""
+        """Measure the attention of each head over an image. See `dnlnet.profile` for many images and labels."""
         return self.look(image).profile()
 
     def attend(self, source: Any, queries: Sequence[Query] = (), **options: Any) -> AttendResult:
-        """Draw what the network attends to in an image, a folder or a list of them, as `dnlnet.attend` does.
+        """Show what the network attends to, like `dnlnet.attend`.
 
         Args:
-            source: Image as `read_pixels` takes it, a folder, or a list of both.
-            queries: Points (x, y) in pixels. Default: the middle.
+            source: Image in any form that `read_pixels` accepts, folder, or a list of these.
+            queries: Points (x, y) in pixels. Default: the centre.
             options: Further fields of `AttendRequest`, such as `out` and `page`.
         """
         return attend_images({self.name: self}, AttendRequest.of(source, queries, **options))
@@ -191,12 +191,12 @@ class Transformer:
         return fit_size((image[0] * scale, image[1] * scale), source.multiple)
 
 
-# Errors of networks that do not take images of some size.
+# Errors that networks raise for unsupported image sizes.
 _REFUSALS = (RuntimeError, ValueError, TypeError, AssertionError, IndexError, KeyError, AttributeError)
 
 
 def fit_size(wanted: tuple[float, float], multiple: HeightWidth) -> HeightWidth:
-    """Return multiples near height and width that keep the aspect best.
+    """Return the multiples near height and width that best keep the aspect ratio.
 
     >>> fit_size((360, 480), (14, 14)), fit_size((224, 224), (16, 16))
     ((378, 504), (224, 224))
@@ -211,7 +211,7 @@ def fit_size(wanted: tuple[float, float], multiple: HeightWidth) -> HeightWidth:
 
 
 def _checked_size(name: str, network: LibraryNetwork, size: int | HeightWidth | None) -> int | HeightWidth | None:
-    """Return the size. Raises if the network does not take it."""
+    """Return the size. Raises if the network does not accept it."""
     sides = (size,) if isinstance(size, int) else size or ()
     if any(side < 1 for side in sides):
         raise ValueError(f"size {size}: expected a number of pixels above 0")

@@ -30,7 +30,7 @@ def attend(
     force: bool = False,
     progress: Progress = BARS,
 ) -> AttendResult:
-    """Show what models attend to in images or videos: the pairwise map of each query, the unary map, and their sum.
+    """Show what models attend to in images or videos: pairwise, unary and combined maps.
 
     Without `out` and `page`, nothing is written. The result has ``show()``, ``plot()``, ``save("maps.png")`` for the
     figure and ``save("explore.html")`` for the page, and notebooks display it.

@@ -26,7 +26,7 @@ class PatchModel(Protocol):
 
     @property
     def network(self) -> nn.Module:
-        """The network, in evaluation mode."""
+        """Network in evaluation mode."""
         ...
 
     def prepare(self, pixels: NDArray[np.uint8]) -> Tensor:

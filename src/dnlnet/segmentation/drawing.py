@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dnlnet.data.classes import Classes
 
-_MIN_SHARE = 0.005  # smallest share of the image that a class in the legend has
+_MIN_SHARE = 0.005  # smallest share of the image for a class to appear in the legend
 _TEXT, _PAPER = (30, 30, 30), (255, 255, 255)
 
 

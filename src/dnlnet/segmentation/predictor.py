@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dnlnet.segmentation.outputs import SegmentationOutputs
 
 MAX_PIXELS = 4_000_000
-TILE_PIXELS = 1_048_576  # attention takes time quadratic in them, and training crops are no larger
+TILE_PIXELS = 1_048_576  # attention takes quadratic time, and training crops are no larger
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,7 +109,7 @@ class SegmentationModel:
 
         Args:
             image: Image in any form that `read_pixels` accepts.
-            max_pixels: Largest image that is predicted in one piece and gets scores.
+            max_pixels: Pixels of the largest image that is predicted in one piece and gets scores.
             progress: Observer of the passes through the network.
         """
         pixels = read_pixels(image)
@@ -154,7 +154,7 @@ class SegmentationModel:
         return network
 
     def single_pass(self) -> "SegmentationModel":
-        """Return the same model with one pass per image: no windows, one scale, no flip."""
+        """Return a model with the same network and one pass per image: no windows, one scale, no flip."""
         once = replace(self.inference, window=None, stride=None, scales=(1.0,), flip=False)
         return SegmentationModel(self.network, self.classes, once, self.device)
 
@@ -178,7 +178,7 @@ class SegmentationModel:
         request: "AttendRequest",
         labels: "Callable[[Path], Labels | None] | None" = None,
     ) -> "AttendResult":
-        """Show the attention of one or more models in images, with the labels that `labels` finds."""
+        """Show the attention of the models in images. `labels` finds the labels of an image."""
         from dnlnet.lens.show.attend_images import attend_images
 
         return attend_images(models, request, labels)

@@ -43,7 +43,7 @@ _FEATURE_SETTINGS = {"backbone", "output_stride", "dilations", "stride_in_1x1", 
 
 
 class SegmentationRecipe(Recipe):
-    """Recipe that trains a network to predict the class of each pixel."""
+    """Recipe of a network that predicts the class of each pixel."""
 
     task: Literal["segmentation"] = "segmentation"
     model: AnySegmentorModel
@@ -155,7 +155,7 @@ class SegmentationRecipe(Recipe):
     def training_task(
         self, classes: Classes, run: RunContext, validation: Samples | None = None
     ) -> "SegmentationTask":
-        """Return the losses and the metric for training. Validation uses one scale and no flips."""
+        """Return the training task, which validates at one scale without flips."""
         import torch
 
         from dnlnet.engine.distributed import mean_over_processes
@@ -170,7 +170,7 @@ class SegmentationRecipe(Recipe):
         return kind(classes, loss.to(run.device), once.inference(self.model))
 
     def test_task(self, classes: Classes, samples: Samples) -> "SegmentationTask":
-        """Return the metric for testing, with the recipe's inference settings."""
+        """Return the test task with the recipe's inference settings."""
         from dnlnet.segmentation.losses import SegmentationLoss
         from dnlnet.segmentation.task import SegmentationTask
 

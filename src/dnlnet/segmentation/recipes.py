@@ -3,9 +3,11 @@
 Recipes of the paper's rows follow its text (Sec. 5.1). Where the text is silent they follow the authors' release:
 gamma on the pairwise output, the head whose parameters Table 5 counts, and OHEM of 100,000 pixels per image of a
 process's batch. Images of ADE20K and PASCAL-Context are resized to a shorter side of 520; for testing, the longer
-side is at most 1,040 and both are padded to a multiple of 8. The paper prints the learning rate as 1 - (i/n)^0.9;
-these recipes use the common policy (1 - i/n)^0.9. Recipes with `_authors` in their names follow the release where it
-contradicts the text. `sources.py` has the source of every value.
+side is at most 1,040 and both sides are padded to a multiple of 8.
+
+The paper prints the learning rate as 1 - (i/n)^0.9; these recipes use the common policy (1 - i/n)^0.9. Recipes with
+`_authors` in their names follow the release where it contradicts the text. `sources.py` gives the source
+of every value.
 """
 
 from collections.abc import Iterator, Mapping

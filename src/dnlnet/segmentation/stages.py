@@ -43,7 +43,7 @@ def join_stages(features: Features) -> Tensor:
 
 
 def _weighted(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
-    """Return y_hw = sum_ij down_hi across_wj x_ij as one product, because channels are last in memory."""
+    """Return y_hw = sum_ij down_hi across_wj x_ij, computed as one product with channels last in memory."""
     weights = (down[:, :, None, :, None] * across[:, None, :, None, :]).flatten(3).flatten(1, 2)  # (B, hw, ij)
     joined: Tensor = weights.to(x.dtype) @ x.permute(0, 2, 3, 1).flatten(1, 2)
     grid: Tensor = joined.unflatten(1, (down.shape[1], across.shape[1]))

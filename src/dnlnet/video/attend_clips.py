@@ -25,7 +25,7 @@ _DOTS = 150  # per inch: as wide as a screen
 
 
 def attend_clips(models: Mapping[str, VideoModel], request: AttendRequest) -> AttendResult:
-    """Show what the blocks of models, by title, attend to in the clip in the middle of each video.
+    """Show what models (by title) attend to in the middle clip of each video.
 
     Queries are (x, y) in pixels of the video, for the middle frame, or (x, y, frame) with the clip's frames counted
     from 1. Default: the centre of the middle frame.
@@ -52,7 +52,7 @@ def attend_clips(models: Mapping[str, VideoModel], request: AttendRequest) -> At
         points = [_point(query, size, (count, height, width)) for query in request.queries]
         points = points or [(count // 2, height // 2, width // 2)]
         heading = source.name if isinstance(source, Path) else str(name)
-        if len(models) == 1:  # the title names the model, instead of every row
+        if len(models) == 1:  # the title names the model, not every row
             ((title, rows),) = terms.items()
             figure = clip_figure(frames, rows, points, title=f"{heading}: {title}")
         else:

@@ -36,7 +36,7 @@ class Action(Drawable):
     Args:
         scores: Probability of each class, (K,).
         classes: Names and colours of the classes.
-        notes: Defects of the video, such as being truncated.
+        notes: Defects of the video, such as truncation.
 
     >>> from dnlnet.video.data.videos import named_classes
     >>> Action(np.array([0.2, 0.7, 0.1], np.float32), named_classes(["run", "swim", "jump"])).top(2)

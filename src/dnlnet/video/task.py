@@ -23,7 +23,7 @@ class VideoTask:
         classes: Classes of the videos.
         pixels: Normalisation of clips.
         views_per_batch: Number of views per batch in testing.
-        progress: Observer, which is told once of each unreadable or damaged video.
+        progress: Progress observer; receives one note per unreadable or damaged video.
     """
 
     def __init__(

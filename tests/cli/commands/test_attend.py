@@ -43,7 +43,7 @@ def test_figures_maps_and_a_page_are_written(run: Path, other_run: Path, photo: 
     assert "<html" in page.read_text()[:200]
 
 
-def test_without_queries_points_are_chosen(run: Path, photo: Path, tmp_path: Path) -> None:
+def test_points_are_chosen_by_default(run: Path, photo: Path, tmp_path: Path) -> None:
     assert attend(run, photo, "-o", tmp_path / "out").exit_code == 0
     assert json.loads((tmp_path / "out" / "a.json").read_text())["views"][0]["queries"]
 
@@ -98,7 +98,7 @@ def test_bad_images_do_not_stop_the_others_and_are_listed(run: Path, photo: Path
     assert only_bad.output.splitlines()[-1].startswith(f"not done: {photo}: cannot be read")
     assert not page.exists()
     write_image(tmp_path / "thin.png", size=(1, 30))
-    write_image(tmp_path / f"{'l' * 251}.png")  # no room for the ending of its results
+    write_image(tmp_path / f"{'l' * 251}.png")  # no room for the suffix of its results
     os.mkfifo(tmp_path / "pipe.png")
     result = attend(run, tmp_path, "-o", tmp_path / "out")
     assert result.exit_code == 1, result.output
@@ -110,7 +110,7 @@ def test_bad_images_do_not_stop_the_others_and_are_listed(run: Path, photo: Path
     assert "pipe.png: is a pipe" in pipe
     assert "a.jpg: cannot be read" in cut
     assert "its results cannot be written: File name too long" in long
-    again = attend(run, tmp_path, "-o", tmp_path / "out")  # not its own figures
+    again = attend(run, tmp_path, "-o", tmp_path / "out")  # its own figures are skipped
     assert "left out: " in again.output
     assert "written: 1 x png" in again.output
 
@@ -137,7 +137,7 @@ def test_consistency_has_a_row_per_model_and_one_for_chance(run: Path, other_run
         image.load()
 
 
-def test_two_files_of_one_model_have_rows_of_their_own(run: Path, tmp_path: Path) -> None:
+def test_two_files_of_one_model_have_separate_rows(run: Path, tmp_path: Path) -> None:
     target = tmp_path / "c.json"
     result = CliRunner().invoke(
         app, ["consistency", str(run), str(run / "last.safetensors"), "--images", "1", "--json", str(target)]
@@ -149,7 +149,7 @@ def test_two_files_of_one_model_have_rows_of_their_own(run: Path, tmp_path: Path
 TINY = "timm:vit_tiny_patch16_224"
 
 
-def test_a_transformer_has_a_figure_of_some_layers_maps_of_all_and_a_page(photo: Path, tmp_path: Path) -> None:
+def test_a_transformer_has_a_figure_of_some_layers_all_maps_and_a_page(photo: Path, tmp_path: Path) -> None:
     out, page = tmp_path / "out", tmp_path / "explore.html"
     result = attend(TINY, photo, "--weights", "none", "--query", "10,20", "-o", out, "--page", page)
     assert result.exit_code == 0, result.output
@@ -164,7 +164,9 @@ def test_a_transformer_has_a_figure_of_some_layers_maps_of_all_and_a_page(photo:
     assert "In this page" in page.read_text()
 
 
-def test_layers_and_heads_are_chosen_and_compared_with_our_models(run: Path, photo: Path, tmp_path: Path) -> None:
+def test_layers_and_heads_are_selected_and_compared_with_dnlnet_models(
+    run: Path, photo: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     result = attend(
         TINY, photo, "--weights", "none", "--layers", "5,blocks.8.attn", "--heads", "1", "--against", run, "-o", out

@@ -23,7 +23,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(data, [str(argument) for argument in arguments])
 
 
-def test_the_commands_load_no_torch_and_no_data_set_until_they_run() -> None:
+def test_the_commands_import_neither_torch_nor_data_sets_until_they_run() -> None:
     code = "import sys, dnlnet.cli.commands.data; print('torch' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "False False\n"
@@ -41,7 +41,7 @@ def test_list_shows_each_data_set_with_splits_and_folders() -> None:
     assert "train, val, trainval, coarse" in result.stdout
 
 
-def test_all_splits_without_faults_are_exit_code_0(tmp_path: Path) -> None:
+def test_valid_splits_exit_with_code_0(tmp_path: Path) -> None:
     result = run("check", "camvid", camvid_tree(tmp_path))
     assert result.exit_code == 0, result.output
     for text in (
@@ -55,7 +55,7 @@ def test_all_splits_without_faults_are_exit_code_0(tmp_path: Path) -> None:
     assert "Bicyclist" in result.stdout
 
 
-def test_shares_are_drawn_as_bars_and_a_class_without_pixels_stands_out(tmp_path: Path) -> None:
+def test_shares_are_drawn_as_bars_and_absent_classes_are_highlighted(tmp_path: Path) -> None:
     root = folder_tree(tmp_path)
     write_labels(root / "masks" / "val" / "c.png", (0, 0, 1, 255))
     lines = run("check", "folder", root, "--split", "val").stdout.splitlines()
@@ -67,7 +67,7 @@ def test_shares_are_drawn_as_bars_and_a_class_without_pixels_stands_out(tmp_path
     assert any("ignored: 25.00%" in line for line in lines)
 
 
-def test_problems_are_one_line_each_and_exit_code_1(tmp_path: Path) -> None:
+def test_problems_are_one_line_each_and_exit_with_code_1(tmp_path: Path) -> None:
     root = folder_tree(tmp_path)
     truncate(root / "images" / "train" / "a.jpg")
     write_image(root / "images" / "val" / "alone.png")
@@ -79,7 +79,7 @@ def test_problems_are_one_line_each_and_exit_code_1(tmp_path: Path) -> None:
     assert lines.count("1 problem:") == 2
 
 
-def test_only_the_chosen_splits_are_read(tmp_path: Path) -> None:
+def test_only_the_selected_splits_are_read(tmp_path: Path) -> None:
     root = cityscapes_tree(tmp_path)
     truncate(next((root / "leftImg8bit" / "train" / "bochum").iterdir()))
     result = run("check", "cityscapes", root, "--split", "val", "--split", "coarse")
@@ -90,7 +90,7 @@ def test_only_the_chosen_splits_are_read(tmp_path: Path) -> None:
     assert run("check", "cityscapes", root, "--split", "trainval").exit_code == 1
 
 
-def test_a_split_that_is_not_there_is_mentioned(tmp_path: Path) -> None:
+def test_a_missing_split_is_mentioned(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path)
     (root / "test").rename(root / "other")
     result = run("check", "camvid", root, "--json", tmp_path / "report.json")
@@ -101,7 +101,7 @@ def test_a_split_that_is_not_there_is_mentioned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", ["images/val", "masks/val"])
-def test_half_of_ones_own_split_is_a_problem(gone: str, tmp_path: Path) -> None:
+def test_an_incomplete_user_defined_split_is_a_problem(gone: str, tmp_path: Path) -> None:
     root = folder_tree(tmp_path)
     shutil.rmtree(root / gone)
     result = run("check", "folder", root)
@@ -200,21 +200,21 @@ def test_objects_are_counted_and_their_faults_shown(tmp_path: Path) -> None:
     assert run("check", "coco", root, "--split", "train2017").exit_code == 0
 
 
-def test_ones_own_file_of_objects_is_checked(tmp_path: Path) -> None:
+def test_a_users_annotation_file_is_checked(tmp_path: Path) -> None:
     objects = [annotation(1, 7, 3, (10, 5, 20, 15))]
     path = write_coco(tmp_path / "mine.json", tmp_path / "photos", {7: (40, 60)}, objects)
     result = run("check", "coco", path, "--images", tmp_path / "photos")
     assert result.exit_code == 0, result.output
     assert "mine: 1 image" in result.stdout
     assert "1 object" in result.stdout
-    assert "no such file" in run("check", "coco", path).stdout  # looked for beside the JSON file
+    assert "no such file" in run("check", "coco", path).stdout  # searched next to the JSON file
     write_coco(path, tmp_path / "photos", {7: (40, 60)}, [])
     result = run("check", "coco", path, "--images", tmp_path / "photos")
     assert result.exit_code == 1
     assert f"{path}: has no annotations; expected at least one" in result.stdout
 
 
-def test_a_folder_of_objects_that_looks_right_is_named(tmp_path: Path) -> None:
+def test_a_subfolder_that_looks_like_the_data_set_is_suggested(tmp_path: Path) -> None:
     root = coco_tree(tmp_path / "coco")
     with pytest.raises(FileNotFoundError, match=str(root)):
         CliRunner().invoke(data, ["check", "coco", str(tmp_path)], catch_exceptions=False)
@@ -243,7 +243,7 @@ def test_videos_are_counted_and_their_faults_shown(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["splits"]["val"]["readable"] == 0
 
 
-def test_videos_that_are_listed_but_not_there_are_problems(tmp_path: Path) -> None:
+def test_listed_but_missing_videos_are_problems(tmp_path: Path) -> None:
     root = kinetics_tree(tmp_path)
     (root / "f.mp4").unlink()
     result = run("check", "kinetics", root)
@@ -253,7 +253,7 @@ def test_videos_that_are_listed_but_not_there_are_problems(tmp_path: Path) -> No
     assert f"kinetics test is missing: {root}/test.csv: no such file" in lines
 
 
-def test_a_list_of_which_nothing_can_be_understood_is_shown(tmp_path: Path) -> None:
+def test_an_unparsable_list_is_reported(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("label,youtube_id,time_start,time_end,split\n")
     result = run("check", "kinetics", tmp_path)
     assert result.exit_code == 1

@@ -17,7 +17,7 @@ def fail_if_trained(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize(("variant", "against", "nets"), [("dnl", "nl", 2), ("gc", "none", 1)])
-def test_demo_writes_a_picture_a_page_and_scores(variant: str, against: str, nets: int, tmp_path: Path) -> None:
+def test_demo_writes_an_image_a_page_and_scores(variant: str, against: str, nets: int, tmp_path: Path) -> None:
     out = tmp_path / "new" / "demo"
     result = CliRunner().invoke(
         app, ["demo", "--steps", "2", "--variant", variant, "--against", against, "--out", str(out)]
@@ -49,7 +49,7 @@ def test_demo_writes_a_picture_a_page_and_scores(variant: str, against: str, net
     assert "trained in" in result.output
 
 
-def test_a_stopped_demo_goes_on_with_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_demo_resumes_with_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(done: int) -> None:
         if done == 1:
             os.kill(os.getpid(), signal.SIGINT)
@@ -60,7 +60,7 @@ def test_a_stopped_demo_goes_on_with_the_same_command(tmp_path: Path, monkeypatc
         stopped = CliRunner().invoke(app, command)
     assert stopped.exit_code == 128 + signal.SIGINT
     assert "stopped after iteration 2, which is saved; the same command resumes from there" in stopped.output
-    # The photographs are there before the training, which was stopped.
+    # The example images are written before the training, which was stopped.
     assert {path.name for path in tmp_path.iterdir()} == {"runs", "street.png", "explore.html"}
     assert "corner.jpg" in (tmp_path / "explore.html").read_text()
     result = CliRunner().invoke(app, command)

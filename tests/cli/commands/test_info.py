@@ -40,7 +40,7 @@ def test_a_model_is_described_and_written_as_json(run: Path, tmp_path: Path) -> 
     assert set(content["scores"]) == {"miou", "accuracy"}
 
 
-def test_the_state_of_a_run_is_told_from_its_models(run: Path) -> None:
+def test_the_state_of_a_run_follows_from_its_models(run: Path) -> None:
     state = next((run / "checkpoints").glob("*.safetensors"))
     assert described(state)["kind"] == "the state of a run after 20 iterations; its models lie a folder above"
 
@@ -49,7 +49,7 @@ def test_the_state_of_a_run_is_told_from_its_models(run: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "ending", "kind"), [("onnx", ".onnx", "ONNX"), ("torch", ".pt2", "PyTorch program")]
 )
-def test_exported_files_tell_what_goes_in_and_out(
+def test_exported_files_describe_inputs_and_outputs(
     run: Path, tmp_path: Path, form: str, ending: str, kind: str
 ) -> None:
     path = tmp_path / f"model{ending}"
@@ -76,14 +76,14 @@ def test_weights_of_a_backbone_are_recognised(tmp_path: Path) -> None:
         assert content["tensors"] == len(state)
 
 
-def test_a_foreign_checkpoint_is_named_with_what_convert_makes_of_it(tmp_path: Path) -> None:
+def test_a_foreign_checkpoint_is_described_with_the_result_of_convert(tmp_path: Path) -> None:
     torch.save({"s1.pathway0_stem.conv.weight": torch.ones(8, 3, 1, 7, 7)}, tmp_path / "a.pth")
     content = described(tmp_path / "a.pth")
     assert content["kind"] == "a checkpoint of slowfast"
     assert content["dnlnet convert"].startswith("does not take it: ")
 
 
-def test_strange_and_damaged_files_are_refused_in_words(tmp_path: Path) -> None:
+def test_unknown_and_damaged_files_are_refused_with_a_reason(tmp_path: Path) -> None:
     torch.save({"strange": torch.ones(2)}, tmp_path / "a.pth")
     assert described(tmp_path / "a.pth")["kind"] == "weights of an unknown network"
     for ending, message in (
@@ -98,7 +98,7 @@ def test_strange_and_damaged_files_are_refused_in_words(tmp_path: Path) -> None:
 
 
 class _Trap:
-    """Creates a folder when it is unpickled."""
+    """Object that creates a folder when it is unpickled."""
 
     def __init__(self, made: Path) -> None:
         self.made = made
@@ -109,14 +109,14 @@ class _Trap:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """PyTorch program of free batch size, written by `dnlnet export`."""
+    """PyTorch program with free batch size, exported by `dnlnet export`."""
     path = tmp_path_factory.mktemp("program") / "model.pt2"
     export(read_model_file(STORED), path, "torch", size=(32, 32), free=("batch",))
     return path
 
 
 def _changed(program: Path, path: Path, change: dict[str, bytes], compression: int = ZIP_STORED) -> Path:
-    """Copy an archive with new contents for the parts whose names have these endings."""
+    """Copy an archive, replacing the parts whose names end with these suffixes."""
     with ZipFile(program) as old, ZipFile(path, "w", compression) as new:
         for name in old.namelist():
             ending = next((ending for ending in change if name.endswith(ending)), None)
@@ -126,7 +126,7 @@ def _changed(program: Path, path: Path, change: dict[str, bytes], compression: i
 
 @pytest.mark.filterwarnings("ignore")
 def test_code_in_a_program_does_not_run(program: Path, tmp_path: Path) -> None:
-    """The example inputs become a pickle, and a free length an expression."""
+    """Replace the example inputs by a pickle, and a free length by an expression."""
     pickled, evaluated = tmp_path / "pickled", tmp_path / "evaluated"
     buffer = BytesIO()
     torch.save(((_Trap(pickled),), {}), buffer)
@@ -171,7 +171,7 @@ def test_free_lengths_of_a_program_are_named(program: Path) -> None:
         ({"extra/classes": b"[]"}, "cannot be read by this version of dnlnet: classes=[]: expected a mapping"),
     ],
 )
-def test_a_program_with_damaged_parts_is_refused_in_words(
+def test_a_damaged_program_is_refused_with_a_reason(
     program: Path, tmp_path: Path, change: dict[str, bytes], message: str
 ) -> None:
     assert message in str(info(_changed(program, tmp_path / "a.pt2", change)).exception)
@@ -182,7 +182,7 @@ def test_a_program_that_unpacks_to_far_more_than_its_size_is_refused(program: Pa
     assert "unpacks to 10," in str(info(path).exception)
 
 
-def test_an_onnx_file_does_not_open_the_files_that_it_names(tmp_path: Path) -> None:
+def test_an_onnx_file_does_not_open_the_files_it_names(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 3])
     weight = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[1])

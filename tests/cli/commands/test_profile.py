@@ -45,7 +45,7 @@ def test_tables_numbers_and_heat_maps_of_a_transformer(photo: Path, tmp_path: Pa
         assert min(image.size) > 400
 
 
-def test_layers_and_heads_are_chosen(photo: Path) -> None:
+def test_layers_and_heads_are_selected(photo: Path) -> None:
     result = command(*VIT, photo, "--layers", "5,blocks.7.attn", "--heads", "all")
     assert result.exit_code == 0, result.output
     assert [line.split()[1:3] for line in result.output.splitlines() if "blocks." in line] == [
@@ -65,7 +65,7 @@ def test_labelled_images_of_a_data_set_give_overlaps(tmp_path: Path) -> None:
     with Image.open(path) as picture, Image.open(root / "valannot" / f"{path.stem}.png") as raw:
         pixels, labels = np.asarray(picture.convert("RGB")), torch.from_numpy(np.array(raw)).long()
     labels[labels == 11] = 255
-    torch.manual_seed(0)  # for the same random weights
+    torch.manual_seed(0)  # the same random weights
     own = profile_captured(load_transformer(VIT[0], "none").look(pixels), [GroundTruth.of(labels, 11, 3)])
     assert found.profile.statistics == [*STATISTICS, *OVERLAPS]
     assert {name: values[0] for name, values in found.profile[1].values.items()} == {
@@ -99,7 +99,7 @@ def test_given_images_get_the_labels_of_their_data_set(tmp_path: Path, photo: Pa
     assert found.profile[0].values["pair_within"][0] is not None
 
 
-def test_one_of_our_models_is_profiled_on_images_and_on_its_data(photo: Path, tmp_path: Path) -> None:
+def test_a_dnlnet_model_is_profiled_on_images_and_on_its_data(photo: Path, tmp_path: Path) -> None:
     result = command("street", photo)
     assert result.exit_code == 0, result.output
     assert "dependence" in result.output
@@ -153,7 +153,7 @@ def test_bad_input_is_reported(arguments: list[str], fact: str, photo: Path, tmp
     assert str(places.get(fact, fact)) in str(result.exception)
 
 
-def test_the_data_set_is_known_by_its_folders(tmp_path: Path) -> None:
+def test_the_data_set_is_recognised_by_its_folders(tmp_path: Path) -> None:
     root = folder_tree(tmp_path / "mine")
     found = profile(VIT[0], data=root, weights="none", layers=[0], limit=1)
     assert found.data is not None

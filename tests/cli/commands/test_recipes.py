@@ -11,7 +11,7 @@ from dnlnet.registry import RECIPES
 RUN = CliRunner()
 
 
-def test_recipes_are_listed_with_the_papers_scores_apart_from_ours() -> None:
+def test_recipes_are_listed_with_the_papers_scores_and_ours_separately() -> None:
     done = RUN.invoke(app, ["recipes", "list", "ade20k-r101-*"], env={"COLUMNS": "160"})
     assert done.exit_code == 0
     row = next(line for line in done.output.splitlines() if "ade20k-r101-dnl" in line)
@@ -26,13 +26,13 @@ def test_recipes_are_listed_with_the_papers_scores_apart_from_ours() -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 100, 200])
-def test_no_name_is_broken_over_lines(columns: int) -> None:
+def test_names_are_never_split_over_lines(columns: int) -> None:
     done = RUN.invoke(app, ["recipes", "list", "*"], env={"COLUMNS": str(columns)})
     assert set(done.output.split()) >= set(RECIPES)
     assert max(map(len, done.output.splitlines())) <= columns
 
 
-def test_without_a_pattern_there_is_one_row_per_family() -> None:
+def test_the_default_list_has_one_row_per_family() -> None:
     done = RUN.invoke(app, ["recipes", "list"], env={"COLUMNS": "160"})
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.output.splitlines() if "│" in line]
     families = {row[0]: row[-1] for row in rows if row[0]}
@@ -60,7 +60,7 @@ def test_a_wrong_key_ends_with_a_suggestion() -> None:
         RUN.invoke(app, ["recipes", "show", "camvid-mbv2-dnl", "--set", "optim.momentm=0.5"], catch_exceptions=False)
 
 
-def test_complexity_stands_beside_the_papers(tmp_path: Path) -> None:
+def test_complexity_is_printed_next_to_the_papers(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     done = RUN.invoke(app, ["complexity", "--json", str(path)], env={"COLUMNS": "160"}, catch_exceptions=False)
     assert "71,484,904" in done.output
@@ -71,7 +71,7 @@ def test_complexity_stands_beside_the_papers(tmp_path: Path) -> None:
     assert [row["seconds"] for row in rows] == [None] * 3
 
 
-def test_complexity_of_video_networks_is_that_of_the_published_one(tmp_path: Path) -> None:
+def test_complexity_of_video_networks_equals_the_published_values(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     RUN.invoke(app, ["complexity", "kinetics-r50-baseline", "--json", str(path)], catch_exceptions=False)
     (row,) = json.loads(path.read_text())["rows"]
@@ -79,7 +79,7 @@ def test_complexity_of_video_networks_is_that_of_the_published_one(tmp_path: Pat
     assert row["macs"] == pytest.approx(54.52e9, rel=1e-4)
 
 
-def test_latency_is_shown_when_asked_for() -> None:
+def test_latency_is_shown_on_request() -> None:
     arguments = ["complexity", "scenes-tiny-dnl", "--latency"]
     done = RUN.invoke(app, arguments, env={"COLUMNS": "160"}, catch_exceptions=False)
     assert "Seconds per image or clip" in done.output

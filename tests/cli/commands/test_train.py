@@ -19,7 +19,7 @@ def command(*arguments: object) -> Result:
 
 
 @pytest.mark.slow
-def test_a_folder_is_trained_and_scored_without_a_recipe_and_keeps_its_place_to_itself(tmp_path: Path) -> None:
+def test_a_folder_is_trained_and_scored_without_a_recipe_and_keeps_its_path_private(tmp_path: Path) -> None:
     data, run = folder_tree(tmp_path / "my_pictures"), tmp_path / "run"
     trained = command("train", "--data", data, "--out", run, "--iterations", 2, "--batch", 2, "--workers", 0)
     assert "the layout of folder: training folder-mbv2_frozen-dnl" in " ".join(trained.output.split())
@@ -39,7 +39,7 @@ def test_a_folder_is_trained_and_scored_without_a_recipe_and_keeps_its_place_to_
     assert yaml.safe_load((run / "run.yaml").read_text())["folder"] == str(moved)
 
 
-def test_flags_are_short_for_settings() -> None:
+def test_flags_set_recipe_values() -> None:
     recipe = find_recipe("camvid-mbv2_tuned-dnl")
     short = override(recipe, shorthands(recipe, weights="none", iterations=92, batch=4, lr=0.5))
     assert short.model.weights is None
@@ -50,7 +50,7 @@ def test_flags_are_short_for_settings() -> None:
     assert override(steps, shorthands(steps, weights="a: b.pth")).model.weights == "a: b.pth"
 
 
-def test_a_setting_without_its_part_gets_the_whole_key() -> None:
+def test_a_setting_without_its_section_suggests_the_whole_key() -> None:
     with pytest.raises(
         ValueError, match=r"unknown key 'iterations' of a recipe; did you mean schedule\.iterations\?"
     ):

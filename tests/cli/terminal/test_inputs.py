@@ -15,7 +15,7 @@ def command(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_an_image_at_an_address_is_predicted_and_named_by_it(run: Path, address: str, tmp_path: Path) -> None:
+def test_an_image_at_a_url_is_predicted_and_named_after_it(run: Path, address: str, tmp_path: Path) -> None:
     write_image(tmp_path / "a photo.png", size=(40, 56))
     given = f"{address}/a%20photo.png"
     result = command("predict", run, given, "-o", tmp_path / "out")
@@ -27,14 +27,14 @@ def test_an_image_at_an_address_is_predicted_and_named_by_it(run: Path, address:
     assert "1 done before" in command("predict", run, given, "-o", tmp_path / "out").output
 
 
-def test_an_image_at_an_address_gets_a_figure(run: Path, address: str, tmp_path: Path) -> None:
+def test_an_image_at_a_url_gets_a_figure(run: Path, address: str, tmp_path: Path) -> None:
     write_image(tmp_path / "a.png", size=(40, 56))
     result = command("attend", run, f"{address}/a.png", "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "out" / "a.json").read_text())["width"] == 56
 
 
-def test_a_problem_of_a_downloaded_file_names_its_address(run: Path, address: str, tmp_path: Path) -> None:
+def test_a_problem_with_a_downloaded_file_names_its_url(run: Path, address: str, tmp_path: Path) -> None:
     write_image(tmp_path / "a.png", size=(40, 56))
     (tmp_path / "text.png").write_text("no image")
     result = command("predict", run, f"{address}/text.png", tmp_path / "a.png", "-o", tmp_path / "out")
@@ -49,6 +49,6 @@ def test_a_problem_of_a_downloaded_file_names_its_address(run: Path, address: st
         pass
 
 
-def test_python_explains_how_to_predict_an_address(run: Path, tmp_path: Path) -> None:
+def test_python_explains_how_to_predict_an_image_at_a_url(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"call the model with the address: model\('https://example.org/a.jpg'\)"):
         dnlnet.predict(run, ["https://example.org/a.jpg"], tmp_path)

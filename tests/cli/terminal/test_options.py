@@ -37,7 +37,7 @@ STORED = Path(__file__).parents[2] / "artifacts" / "stored" / "model.safetensors
         "bench block --rounds 0",
     ],
 )
-def test_a_number_out_of_its_range_is_refused_by_name(arguments: str, tmp_path: Path) -> None:
+def test_an_out_of_range_number_is_refused_by_name(arguments: str, tmp_path: Path) -> None:
     places = {"OUT": str(tmp_path / "out"), "MODEL": str(STORED)}
     words = [places.get(word, word) for word in arguments.split()]
     done = CliRunner().invoke(app, words, env={"COLUMNS": "200", "NO_COLOR": "1"})
@@ -47,7 +47,7 @@ def test_a_number_out_of_its_range_is_refused_by_name(arguments: str, tmp_path: 
 
 
 @pytest.mark.parametrize("size", ["1x1", "0x0", "99999x99", "9" * 5000 + "x9", "-5x5", "infx5", "8x32x32"])
-def test_a_size_that_cannot_be_is_refused(size: str) -> None:
+def test_an_impossible_size_is_refused(size: str) -> None:
     with pytest.raises(ValueError, match=f"--size {size[:60]}"):
         parse_size(size, (512, 1024))
 
@@ -65,13 +65,13 @@ def test_a_clip_has_frames() -> None:
         ("bench block --channels 65536 --sizes 128x256 --variants gc", "128x256"),
     ],
 )
-def test_what_memory_cannot_hold_is_refused_before_anything_is_measured(arguments: str, size: str) -> None:
+def test_sizes_beyond_the_memory_are_refused_before_anything_is_measured(arguments: str, size: str) -> None:
     done = CliRunner().invoke(app, arguments.split())
     assert isinstance(done.exception, ValueError)
     assert f"{size} takes at least" in str(done.exception)
 
 
-def test_choose_takes_all_or_a_list() -> None:
+def test_choose_accepts_all_or_a_list() -> None:
     known = {"a": 1, "b": 2}
     assert choose("letter", "all", known) == ["a", "b"]
     assert choose("letter", "b, a", known) == ["b", "a"]

@@ -86,7 +86,7 @@ def test_scores_never_overwrite_a_file_of_the_run(trained: Path, name: str) -> N
     assert (trained / name).read_bytes() == before
 
 
-def test_a_page_never_overwrites_the_image_it_is_of(image: Path) -> None:
+def test_a_page_never_overwrites_its_image(image: Path) -> None:
     before = image.read_bytes()
     code, said = run("attend", "street", image, "--page", image, "--force")
     assert code != 0
@@ -94,7 +94,7 @@ def test_a_page_never_overwrites_the_image_it_is_of(image: Path) -> None:
     assert image.read_bytes() == before
 
 
-def test_figures_never_overwrite_the_images_they_are_of(image: Path) -> None:
+def test_figures_never_overwrite_their_images(image: Path) -> None:
     before = image.read_bytes()
     code, said = run("attend", "street", image, "-o", image.parent, "--force")
     assert code != 0
@@ -123,12 +123,14 @@ def test_a_foreign_file_is_overwritten_only_with_force(tmp_path: Path, content: 
     assert f"--json {path}" in said
     assert "--force" in said
     assert path.read_text() == content
-    for force in (["--force"], []):  # then it is a result
+    for force in (["--force"], []):  # the file is then a result
         assert run("info", "street", "--json", path, *force)[0] == 0
     assert json.loads(path.read_text())["recipe"]
 
 
-def test_a_bad_place_is_refused_before_anything_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_output_path_is_refused_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dnlnet.artifacts.model_file.find_model", pytest.fail)
     (tmp_path / "file").touch()
     for place, why in (
@@ -153,7 +155,7 @@ def test_links_are_followed(tmp_path: Path) -> None:
         assert json.loads(target.read_text())["recipe"]
 
 
-def test_a_link_to_an_input_is_that_input(trained: Path, tmp_path: Path) -> None:
+def test_a_link_to_an_input_counts_as_that_input(trained: Path, tmp_path: Path) -> None:
     link = tmp_path / "model.safetensors"
     link.symlink_to(trained / "best.safetensors")
     _, said = run("export", trained / "best.safetensors", "--format", "safetensors", "-o", link, "--force")
@@ -166,7 +168,7 @@ def standard_output(path: str, **options: Any) -> "subprocess.CompletedProcess[s
 
 
 @pytest.mark.skipif(os.name == "nt", reason="devices of Unix")
-def test_devices_and_pipes_are_written_to_and_stay(tmp_path: Path) -> None:
+def test_devices_and_pipes_are_written_to_and_kept(tmp_path: Path) -> None:
     before = {name: os.lstat(name) for name in ("/dev/stdout", "/dev/null")}
     for path in ("-", "/dev/stdout", "/dev/fd/1"):
         done = standard_output(path, stdout=subprocess.PIPE)

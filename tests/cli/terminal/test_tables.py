@@ -14,7 +14,7 @@ OVERLAPS = {
 }
 
 
-def test_headings_are_broken_at_spaces_before_a_cell_is_cut(
+def test_headings_wrap_at_spaces_before_a_cell_is_cut(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -27,7 +27,7 @@ def test_headings_are_broken_at_spaces_before_a_cell_is_cut(
     assert sorted(words) == sorted(word for name in OVERLAPS for word in name.split())
 
 
-def test_short_cells_stay_whole_where_there_is_room(
+def test_short_cells_stay_whole_if_there_is_space(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")

@@ -1,4 +1,4 @@
-"""Comparison with plain PyTorch on tensors with their names and boxes that end with their last pixel."""
+"""Comparison with plain PyTorch on tensors with mmdetection's names and boxes that end with their last pixel."""
 
 import math
 import re
@@ -21,7 +21,7 @@ from dnlnet.registry import find_recipe, parse_recipe
 
 State = dict[str, Tensor]
 STRIDES = (4, 8, 16, 32, 64)
-SIZE = (64, 128)  # multiples of 64, so that anchors are at the same places on all levels
+SIZE = (64, 128)  # multiples of 64, so that anchor positions agree on all levels
 CONFIG = """
 norm_cfg = dict(type='SyncABN', requires_grad=True)
 model = dict(backbone=dict(type='ResNet', style='pytorch', norm_cfg=norm_cfg,
@@ -91,7 +91,7 @@ def shapes(*blocks: str, classes: int = 81) -> Iterator[tuple[str, tuple[int, ..
 
 
 def random_state(*blocks: str, only: str = "") -> State:
-    """Weights that preserve the size of activations, and norm scales of both signs, because theirs drop the sign."""
+    """Return weights that preserve the size of activations. Norm scales have both signs; mmdetection drops it."""
     generator = torch.Generator().manual_seed(0)
     state = {}
     for name, shape in shapes(*blocks):
@@ -104,7 +104,7 @@ def random_state(*blocks: str, only: str = "") -> State:
             tensor *= math.sqrt(2 / math.prod(shape[1:]))
         elif not name.endswith("gamma"):
             tensor *= 0.5
-        state[name] = tensor * 0.1 if "reg.weight" in name else tensor  # boxes of some size
+        state[name] = tensor * 0.1 if "reg.weight" in name else tensor  # boxes of visible size
     return state
 
 
@@ -125,7 +125,7 @@ def built(found: Converted) -> Detector:
     return model.eval()
 
 
-# Their network, by their names.
+# mmdetection's network, with its names
 
 
 def abn(x: Tensor, state: State, name: str) -> Tensor:
@@ -145,7 +145,7 @@ def conv_module(x: Tensor, state: State, name: str) -> Tensor:
 
 
 def nl_gc_block(x: Tensor, state: State, name: str) -> Tensor:
-    """The authors' detection code, nl_gc_block.py, with whiten_type channel, temp 0.05 and with_gc.
+    """Follow the authors' detection code, nl_gc_block.py, with whiten_type channel, temp 0.05 and with_gc.
 
     z = x + gamma s((q - mu_q).(k - mu_k) / sqrt(D) / 0.05) v + s(m) v: only the pairwise output is gated
     """
@@ -158,14 +158,14 @@ def nl_gc_block(x: Tensor, state: State, name: str) -> Tensor:
 
 
 def nonlocal_block(x: Tensor, state: State, name: str) -> Tensor:
-    """The same, mmdetection's NonLocal2D in the mode embedded_gaussian: z = x + W_o s(theta.phi / sqrt(D)) g."""
+    """Follow mmdetection's NonLocal2D in mode embedded_gaussian: z = x + W_o s(theta.phi / sqrt(D)) g."""
     theta, phi, g = (conv(x, state, f"{name}.{part}.conv").flatten(2) for part in ("theta", "phi", "g"))
     attended = (theta.mT @ phi / math.sqrt(theta.shape[1])).softmax(2) @ g.mT
     return x + conv(attended.mT.reshape(*g.shape[:2], *x.shape[2:]), state, f"{name}.conv_out.conv")
 
 
 def context_block(x: Tensor, state: State, name: str) -> Tensor:
-    """The same, its simplified non-local block without a bottleneck: z = x + s(m) v."""
+    """Follow mmdetection's simplified non-local block without a bottleneck: z = x + s(m) v."""
     value = conv(x, state, f"{name}.conv_value").flatten(2)
     return x + (value @ conv(x, state, f"{name}.conv_mask").flatten(2).softmax(2).mT)[..., None]
 
@@ -207,7 +207,7 @@ def rpn(maps: list[Tensor], state: State) -> tuple[list[Tensor], list[Tensor]]:
 
 
 def anchors(size: torch.Size, stride: int) -> Tensor:
-    """Anchors around pixel (stride - 1) / 2 of each cell, ending with their last pixels."""
+    """Return anchors around pixel (stride - 1) / 2 of each cell, ending with their last pixels."""
     centre, high = (stride - 1) / 2, torch.tensor([0.5, 1.0, 2.0]).sqrt()
     width, height = 8 * stride / high, 8 * stride * high
     corners = [
@@ -222,7 +222,7 @@ def anchors(size: torch.Size, stride: int) -> Tensor:
 
 
 def decode(boxes: Tensor, deltas: Tensor) -> Tensor:
-    """Boxes that end with their last pixels; the centre of one pixel is at its number."""
+    """Return boxes that end with their last pixels; the centre of a pixel has its index as coordinate."""
     sides = boxes[:, 2:] - boxes[:, :2] + 1
     centres = (boxes[:, :2] + boxes[:, 2:]) / 2 + sides * deltas[:, :2]
     sides = sides * deltas[:, 2:].clamp(-math.log(1000 / 16), math.log(1000 / 16)).exp()
@@ -238,7 +238,7 @@ def proposals(offsets: list[Tensor]) -> Tensor:
 
 
 def roi_align(x: Tensor, box: Tensor, stride: int, cells: int) -> Tensor:
-    """(C, cells, cells) of (C, H, W): the mean of 2 x 2 samples in each cell of a box, zero beyond the map."""
+    """Pool (C, H, W) to (C, cells, cells): the mean of 2 x 2 samples per cell of a box, zero outside the map."""
     low, high = box[:2] / stride, (box[2:] + 1) / stride
     grid = (torch.arange(2 * cells) + 0.5) / (2 * cells)
     for axis, shape in ((1, (-1, 1)), (0, (1, -1))):  # rows, columns
@@ -284,12 +284,12 @@ def assert_equal(found: Tensor, expected: Tensor) -> None:
 
 
 def as_edges(boxes: Tensor) -> Tensor:
-    """Boxes that end with their edges, as ours do."""
+    """Convert to boxes that end with their edges, as in dnlnet."""
     return boxes + torch.tensor([0.0, 0.0, 1.0, 1.0])
 
 
 @torch.no_grad()
-def test_the_whole_detector_computes_what_theirs_does() -> None:
+def test_the_whole_detector_equals_mmdetections() -> None:
     torch.manual_seed(0)
     state = random_state("layer3.4.nl_gc_block")
     model = built(converted(state, config=CONFIG))
@@ -301,7 +301,7 @@ def test_the_whole_detector_computes_what_theirs_does() -> None:
     for found, expected in zip(features.values(), maps, strict=True):
         assert_equal(found, expected)
 
-    # the same proposals, where only rounding of anchors to pixels is left of the half cell between them
+    # Equal proposals: half a cell apart, only the rounding of anchors to pixels differs.
     scores, offsets = rpn(maps, state)
     our_scores, our_offsets = model.rpn.head(list(features.values()))
     for found, expected in zip(our_scores, scores, strict=True):
@@ -311,9 +311,9 @@ def test_the_whole_detector_computes_what_theirs_does() -> None:
     boxes = proposals(offsets)
     torch.testing.assert_close(model.rpn.box_coder.decode(flat, our_anchors)[:, 0], as_edges(boxes), rtol=0, atol=0.1)
 
-    # the same features of a box on its level, and from them the same classes, boxes and masks
+    # Equal features of a box on its level, and equal classes, boxes and masks from them.
     boxes = torch.tensor([[3.0, 5, 30, 40], [-3, 4, 127, 63], [-20, -20, 150, 120], [-60, -60, 200, 180]])
-    boxes = torch.cat([boxes, torch.tensor([[-200.0, -150, 300, 300]])])  # one or two for each level
+    boxes = torch.cat([boxes, torch.tensor([[-200.0, -150, 300, 300]])])  # one or two per level
     for cells, pool in ((7, model.roi_heads.box_roi_pool), (14, model.roi_heads.mask_roi_pool)):
         assert_equal(pool(features, [as_edges(boxes)], [SIZE]), roi_features(maps, boxes, cells))
     pooled = torch.randn(3, 256, 7, 7)
@@ -331,7 +331,7 @@ def test_the_whole_detector_computes_what_theirs_does() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_each_block_computes_what_theirs_does(kind: str) -> None:
+def test_each_block_equals_mmdetections(kind: str) -> None:
     name = f"layer3.4.{kind}"
     state = meta_state(name) | random_state(name, only=f"backbone.{name}.")
     found = converted(state)
@@ -361,7 +361,7 @@ C4_ALL = tuple(f"layer3.{number}" for number in range(6))
         (C5, "context_block", "coco-r50-gc-c5"),
     ],
 )
-def test_the_recipe_is_found_from_the_names_and_every_tensor_has_a_place(
+def test_the_recipe_follows_from_the_names_and_every_tensor_is_used(
     places: tuple[str, ...], kind: str, recipe: str
 ) -> None:
     found = converted(meta_state(*(f"{place}.{kind}" for place in places)))
@@ -370,12 +370,12 @@ def test_the_recipe_is_found_from_the_names_and_every_tensor_has_a_place(
     assert not match_network(found.state, found.recipe, 80)[1]
 
 
-def test_a_block_without_a_mask_is_the_pairwise_one() -> None:
+def test_a_block_without_a_mask_is_pairwise() -> None:
     state = {n: t for n, t in meta_state("layer3.4.nl_gc_block").items() if "conv_mask" not in n}
     assert converted(state).recipe.name == "coco-r50-nl_pairwise-c4"
 
 
-def test_a_network_that_is_no_row_of_the_paper_does_not_claim_its_scores() -> None:
+def test_a_network_that_is_not_in_the_paper_does_not_claim_its_scores() -> None:
     state = {n: t for p in C5 for n, t in meta_state(f"{p}.nl_gc_block").items() if "conv_mask" not in n}
     recipe = converted(state).recipe
     assert (recipe.name, recipe.paper) == ("mmdet-coco-resnet50-nl_pairwise-c5_all", None)
@@ -383,7 +383,7 @@ def test_a_network_that_is_no_row_of_the_paper_does_not_claim_its_scores() -> No
     assert parse_recipe(recipe.model_dump_json()) == recipe
 
 
-def test_the_configuration_says_what_tensors_do_not() -> None:
+def test_the_configuration_supplies_what_tensors_do_not() -> None:
     state = meta_state("layer3.4.nl_gc_block")
     assumed, said = converted(state), converted(state, config=CONFIG)
     assert any("temp=0.05, downsample=False" in note for note in assumed.notes)
@@ -402,12 +402,12 @@ NORM = "backbone.body.body.bn1.weight"
 
 
 def with_norms(lowest: float, **more: Tensor) -> State:
-    """Norm weights from the lowest value to 1."""
+    """Return norm weights from the lowest value to 1."""
     state = {n: torch.linspace(lowest, 1, *t.shape) if t.dim() == 1 else t for n, t in meta_state().items()}
     return {**state, **more}
 
 
-def test_norms_are_those_of_the_configuration() -> None:
+def test_norms_follow_the_configuration() -> None:
     state = with_norms(-1.0)
     for kind in ("ABN", "SyncABN"):
         found = converted(state, config=CONFIG.replace("SyncABN", kind))
@@ -422,12 +422,12 @@ def test_norms_are_those_of_the_configuration() -> None:
         converted(state, config=two)
 
 
-def test_norms_of_a_file_without_a_configuration_are_told_apart_or_asked_for(tmp_path: Path) -> None:
-    """InPlaceABN counts batches since 1.1, as PyTorch does; files without counts come from earlier versions."""
+def test_norms_without_a_configuration_are_distinguished_or_asked_for(tmp_path: Path) -> None:
+    """InPlaceABN counts batches since 1.1, like PyTorch; files without counts come from earlier versions."""
     old = converted(with_norms(-1.0))
     assert any("InPlaceABN" in note for note in old.notes)
     counts = {"backbone.bn1.num_batches_tracked": torch.tensor(7)}
-    same = converted(with_norms(0.1, **counts))  # either way, up to 1e-5
+    same = converted(with_norms(0.1, **counts))  # equal either way, up to 1e-5
     assert any("no weight is negative" in note for note in same.notes)
     assert torch.equal(same.state[NORM], torch.linspace(0.1, 1, 64))
     with pytest.raises(ValueError, match=r"\d+ weights are negative.*--config FILE") as error:
@@ -454,7 +454,7 @@ def test_a_configuration_of_another_network_is_refused(more: str, says: str) -> 
         converted(meta_state(), config=f"model = dict({more})")
 
 
-def test_how_it_is_tested_is_taken_over_or_mentioned() -> None:
+def test_settings_are_converted_or_mentioned() -> None:
     text = "test_cfg = dict(rcnn=dict(score_thr=0.001, max_per_img=100))\ntest = dict(img_scale=(1000, 600))"
     found = converted(meta_state(), config=text)
     assert "its test_cfg.rcnn.score_thr is 0.001; here it is 0.05" in found.notes
@@ -464,7 +464,7 @@ def test_how_it_is_tested_is_taken_over_or_mentioned() -> None:
         converted(meta_state(), config="test = dict(img_scale=[dict()])")
 
 
-def test_classes_are_those_of_the_file_or_cocos() -> None:
+def test_classes_come_from_the_file_or_coco() -> None:
     state = meta_state()
     classes = converted(state).classes
     assert (len(classes), classes.names[0], classes.numbers[0]) == (80, "person", 1)
@@ -478,7 +478,7 @@ def test_classes_are_those_of_the_file_or_cocos() -> None:
         converted(few, CLASSES=("cat", "dog", "cow"))
 
 
-def test_what_has_no_network_here_is_refused() -> None:
+def test_unsupported_networks_are_refused() -> None:
     state = meta_state("layer3.4.context_block")
     bottleneck = {name.replace("conv_value", "channel_add_conv.0"): tensor for name, tensor in state.items()}
     with pytest.raises(ValueError, match=r"unsupported blocks: context_block of channel_add_conv\.0, conv_mask"):

@@ -56,7 +56,7 @@ def doubled(state: State) -> State:
 
 
 def outputs(model: Path, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Return our network's logits, and those of the auxiliary head at its own size."""
+    """Return the logits of our network, and those of the auxiliary head at its own size."""
     network = load_network(read_model_file(model)).double().eval()
     assert isinstance(network, Segmentor)
     assert network.auxiliary is not None
@@ -65,7 +65,7 @@ def outputs(model: Path, images: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize("kind", ["dnl_block", "nl_block", None])
-def test_outputs_are_theirs(kind: str | None, align_corners: bool, tmp_path: Path) -> None:
+def test_outputs_equal_mmsegmentations(kind: str | None, align_corners: bool, tmp_path: Path) -> None:
     state = small_state(kind)
     converted(tmp_path / (WINDOWED if align_corners else NAME), state, tmp_path / "m.safetensors")
     images = torch.randn(2, 3, 49, 64, dtype=torch.float64)
@@ -73,7 +73,7 @@ def test_outputs_are_theirs(kind: str | None, align_corners: bool, tmp_path: Pat
     torch.testing.assert_close(outputs(tmp_path / "m.safetensors", images), theirs, rtol=1e-9, atol=1e-9)
 
 
-def test_the_tensors_of_a_dnl_block_are_kept_as_they_are(tmp_path: Path) -> None:
+def test_the_tensors_of_a_dnl_block_are_kept(tmp_path: Path) -> None:
     state = small_state()
     converted(tmp_path / NAME, state, tmp_path / "m.safetensors")
     ours = load_network(read_model_file(tmp_path / "m.safetensors")).state_dict()
@@ -88,7 +88,7 @@ def full_size(depth: int, classes: int) -> State:
 
 
 @pytest.mark.parametrize(("depth", "classes"), [(50, 150), (101, 19)])
-def test_every_tensor_of_a_published_model_has_its_place(depth: int, classes: int) -> None:
+def test_every_tensor_of_a_published_model_is_used(depth: int, classes: int) -> None:
     theirs = full_size(depth, classes)
     result = FAMILY.convert(ForeignCheckpoint(Path(NAME), theirs, {}))
     state, unused = match_network(result.state, result.recipe, len(result.classes))
@@ -98,7 +98,7 @@ def test_every_tensor_of_a_published_model_has_its_place(depth: int, classes: in
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_the_name_of_a_published_model_tells_how_it_was_trained_and_is_tested(name: str) -> None:
+def test_the_name_of_a_published_model_determines_training_and_test_settings(name: str) -> None:
     windowed, indoors = "769x769" in name, "ade20k" in name
     recipe = recipe_of(name, full_size(50 if "r50" in name else 101, 150 if indoors else 19))
     assert recipe.model.backbone == ("resnet50c" if "r50" in name else "resnet101c")
@@ -120,7 +120,7 @@ D32: dict[str, Any] = {"strides": (1, 2, 2, 2), "dilations": (1, 1, 1, 1)}
     [{}, D16, D32, {"contract_dilation": False}, {"multi_grid": (1, 2, 4)}, {**D16, "style": "caffe"}],
     ids=["d8", "d16", "d32", "not contracted", "multi grid", "caffe"],
 )
-def test_strides_and_dilations_are_those_of_the_configuration(plan: dict[str, Any], tmp_path: Path) -> None:
+def test_strides_and_dilations_follow_the_configuration(plan: dict[str, Any], tmp_path: Path) -> None:
     state = small_state()
     converted(tmp_path / "a.pth", state, tmp_path / "m.safetensors", cfg=config(plan))
     images = torch.randn(1, 3, 64, 96, dtype=torch.float64)
@@ -131,7 +131,7 @@ def test_strides_and_dilations_are_those_of_the_configuration(plan: dict[str, An
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["by its name", "by its configuration"])
-def test_heads_are_dilated_as_in_their_d6_models(named: bool, tmp_path: Path) -> None:
+def test_heads_are_dilated_as_in_d6_models(named: bool, tmp_path: Path) -> None:
     state, path = small_state(None), tmp_path / ("fcn_d6_r50-d16_512x1024_40k.pth" if named else "a.pth")
     meta = {} if named else {"config": config(D16, "dilation=6,", "dilation=6,")}
     converted(path, state, tmp_path / "m.safetensors", **meta)
@@ -163,27 +163,27 @@ def test_heads_are_dilated_as_in_their_d6_models(named: bool, tmp_path: Path) ->
         ("crop_size", "_base_ = 'a.py'\ncrop_size", r"other files \(_base_\).*--config"),
     ],
 )
-def test_what_cannot_be_built_is_refused(old: str, new: str, says: str) -> None:
+def test_unsupported_configurations_are_refused(old: str, new: str, says: str) -> None:
     text = config().replace("num_convs=1", "num_convs=1" if "num_convs" in old else "dilation=1, num_convs=1")
     assert old in text
     with pytest.raises(ValueError, match=says):
         recipe_of(NAME, small_state(), cfg=text.replace(old, new, 1))
 
 
-def test_pixels_as_caffe_takes_them_are_known() -> None:
+def test_caffe_pixels_are_recognised() -> None:
     text = config().replace("123.675, 116.28, 103.53", "102.9801, 115.9465, 122.7717")
     text = text.replace("58.395, 57.12, 57.375", "1, 1, 1").replace("bgr_to_rgb=True", "bgr_to_rgb=False")
     assert recipe_of(NAME, small_state(), cfg=text).model.caffe_pixels
 
 
-def test_a_key_that_nothing_is_known_about_is_mentioned() -> None:
+def test_an_unknown_key_is_mentioned() -> None:
     result = FAMILY.convert(ForeignCheckpoint(Path(NAME), small_state(), {"cfg": config(head="colour=3,")}))
     assert "ignored unknown keys in the decode_head of its configuration: colour" in result.notes
     unread = FAMILY.convert(ForeignCheckpoint(Path(NAME), small_state(), {"cfg": "model = dict("}))
     assert "its configuration is not valid Python, so it was ignored" in unread.notes
 
 
-def test_the_configuration_in_the_file_is_believed_before_its_name() -> None:
+def test_the_configuration_in_the_file_takes_precedence_over_its_name() -> None:
     slide = "test_cfg=dict(\n        crop_size=(769, 769,),\n        mode='slide',\n        stride=(513, 512,)),"
     text = config(head="temperature=0.1,").replace("test_cfg=dict(mode='whole'),", slide, 1)
     recipe = recipe_of(NAME, small_state(), cfg=text.replace("align_corners=False", "align_corners=True"))
@@ -196,19 +196,19 @@ def test_the_configuration_in_the_file_is_believed_before_its_name() -> None:
     assert (older.evaluation.window, older.evaluation.stride) == ((65, 65), (43, 43))
 
 
-def test_a_text_that_python_would_warn_about_is_read_in_silence() -> None:
+def test_a_text_with_python_warnings_is_read_silently() -> None:
     recipe = recipe_of(NAME, small_state(), cfg="a = '\\d'\nmodel = dict(decode_head=dict(temperature=0.2))")
     assert recipe.model.block == {"temperature": 0.2}
 
 
-def test_the_name_of_a_file_before_an_older_configuration_does_no_harm() -> None:
+def test_the_name_of_a_file_next_to_an_older_configuration_does_no_harm() -> None:
     recipe = recipe_of(
         NAME, small_state(), config="/configs/dnl-r50.py\nmodel = dict(decode_head=dict(temperature=0.2))"
     )
     assert recipe.model.block == {"temperature": 0.2}
 
 
-def test_what_is_assumed_is_said_until_it_is_given(tmp_path: Path) -> None:
+def test_assumptions_are_mentioned_until_they_are_set(tmp_path: Path) -> None:
     path, out = tmp_path / "mine.pth", tmp_path / "m.safetensors"
     needed = ("model.output_stride=8", "model.block.attention=softmax")
     said = converted(path, small_state(), out, *needed).notes
@@ -231,7 +231,7 @@ def test_what_is_assumed_is_said_until_it_is_given(tmp_path: Path) -> None:
     assert recipe.model.align_corners
 
 
-def test_a_configuration_may_be_given_beside_the_file(tmp_path: Path) -> None:
+def test_a_configuration_may_be_a_separate_file(tmp_path: Path) -> None:
     torch.save(small_state(), tmp_path / "a.pth")
     (tmp_path / "a.py").write_text(config(head="temperature=0.1,"))
     result = convert(tmp_path / "a.pth", tmp_path / "m.safetensors", config=tmp_path / "a.py")
@@ -253,7 +253,7 @@ def test_a_head_with_another_block_is_refused_by_name() -> None:
         recipe_of(NAME, state)
 
 
-def test_classes_are_those_of_the_file(tmp_path: Path) -> None:
+def test_classes_come_from_the_file(tmp_path: Path) -> None:
     names, palette = ("a", "b", "c", "d", "e"), [[1, 2, 3]] * 5
     result = converted(tmp_path / NAME, small_state(), tmp_path / "m.safetensors", CLASSES=names, PALETTE=palette)
     assert read_model_file(tmp_path / "m.safetensors").classes.names == names
@@ -272,7 +272,7 @@ def test_known_classes_keep_our_spelling_so_that_the_model_can_be_scored() -> No
     assert other.recipe.data.name == "folder"
 
 
-def test_an_averaged_copy_is_left_out_with_a_word(tmp_path: Path) -> None:
+def test_an_averaged_copy_is_skipped_with_a_note(tmp_path: Path) -> None:
     state = small_state()
     copy = {f"ema_{name.replace('.', '_')}": tensor for name, tensor in state.items()}
     result = converted(tmp_path / NAME, state | copy, tmp_path / "m.safetensors")

@@ -1,4 +1,4 @@
-"""Assumptions about a file of mmsegmentation without a configuration."""
+"""Assumptions about an mmsegmentation file without a configuration."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def saved(folder: Path, name: str, kind: str | None = "dnl_block", size: Size = 
         "fcn-d6_r50b-d16_512x1024_80k_cityscapes.pth",
     ],
 )
-def test_names_of_both_generations_tell_the_dilation_of_the_heads(name: str, tmp_path: Path) -> None:
+def test_names_of_both_generations_give_the_dilation_of_the_heads(name: str, tmp_path: Path) -> None:
     path = saved(tmp_path, name, None)
     convert(path, tmp_path / "m.safetensors")
     network = load_network(read_model_file(tmp_path / "m.safetensors")).double().eval()
@@ -46,7 +46,7 @@ def test_names_of_both_generations_tell_the_dilation_of_the_heads(name: str, tmp
     torch.testing.assert_close(network(images).logits, theirs, rtol=1e-9, atol=1e-9)
 
 
-def test_what_decides_the_output_must_be_given(tmp_path: Path) -> None:
+def test_settings_that_change_the_output_must_be_given(tmp_path: Path) -> None:
     path, out = saved(tmp_path, "mine.pth"), tmp_path / "m.safetensors"
     with pytest.raises(ValueError, match=r"--config FILE") as error:
         convert(path, out)
@@ -124,7 +124,7 @@ def test_each_head_has_its_own_dilation(main: int, side: int, tmp_path: Path) ->
     torch.testing.assert_close(ours, (logits, auxiliary), rtol=1e-9, atol=1e-9)
 
 
-def test_an_averaged_model_is_said_to_be_the_average(tmp_path: Path) -> None:
+def test_an_averaged_model_is_described_as_the_average(tmp_path: Path) -> None:
     """mmengine's EMAHook swaps the two before saving: `state_dict` is the average, `ema_state_dict` the weights."""
     state = filled(mmseg_shapes(SMALL, "dnl_block"))
     torch.save({"state_dict": state, "ema_state_dict": {"module.x": torch.ones(1)}}, tmp_path / PUBLISHED)
@@ -133,8 +133,8 @@ def test_an_averaged_model_is_said_to_be_the_average(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["dnl_block", "nl_block", None])
-def test_heads_that_do_not_join_their_input_are_converted(kind: str | None, tmp_path: Path) -> None:
-    """concat_input=False: the classifier reads the second convolution."""
+def test_heads_that_do_not_concatenate_their_input_are_converted(kind: str | None, tmp_path: Path) -> None:
+    """With concat_input=False, the classifier reads the second convolution."""
     state = filled(mmseg_shapes(SMALL, kind, concat=False))
     torch.save(state, tmp_path / PUBLISHED)
     convert(tmp_path / PUBLISHED, tmp_path / "m.safetensors")
@@ -163,7 +163,7 @@ def test_other_heads_of_mmsegmentation_are_refused_by_name(names: set[str], says
 @pytest.mark.parametrize(
     "layer", ["backbone.layer1.0.conv.0.conv.weight", "backbone.stage2.0.branches.0.0.conv1.weight"]
 )
-def test_other_backbones_are_not_described_as_resnets(layer: str, tmp_path: Path) -> None:
+def test_other_backbones_are_not_called_resnets(layer: str, tmp_path: Path) -> None:
     """MobileNetV2 and HRNet."""
     state = {n: x for n, x in filled(mmseg_shapes(SMALL, None)).items() if not n.startswith("backbone.")}
     torch.save(state | {layer: torch.ones(2, 2, 1, 1)}, tmp_path / "fcn_r50-d8_512x512_80k.pth")

@@ -1,4 +1,4 @@
-"""Preparation of an image in mmsegmentation: colours, normalisation, size and padding."""
+"""Image preparation in mmsegmentation: colours, normalisation, size and padding."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def picture(height: int = 49, width: int = 64) -> np.ndarray:
-    """A smooth image whose red differs from its blue."""
+    """Return a smooth image whose red differs from its blue."""
     coarse = torch.rand(1, 3, 5, 6, generator=torch.Generator().manual_seed(3)) * torch.tensor([255, 180, 90]).view(
         3, 1, 1
     )
@@ -60,7 +60,7 @@ def recipe_of(text: str | None, name: str = "a.pth", state: State = STATE) -> Se
 def their_pixels(
     image: np.ndarray, rgb: bool = True, mean: list[float] | None = None, std: list[float] | None = None
 ) -> Tensor:
-    """SegDataPreProcessor: colours are read blue first and reversed on request; mean and std are in that order."""
+    """Follow SegDataPreProcessor: read BGR, reverse on request; mean and std are in the resulting order."""
     blue_first = torch.from_numpy(image.copy()).permute(2, 0, 1).flip(0).double()
     x = blue_first.flip(0) if rgb else blue_first
     if mean is not None and std is not None:
@@ -73,7 +73,7 @@ def whole(x: Tensor, align_corners: bool = False) -> Tensor:
 
 
 def rescaled(x: Tensor, long: int, short: int) -> Tensor:
-    """mmcv's imrescale: as large as both limits allow, with rounded sides and aligned borders."""
+    """Follow mmcv's imrescale: as large as both limits allow, with rounded sides and aligned borders."""
     height, width = x.shape[-2:]
     factor = min(long / max(height, width), short / min(height, width))
     size = int(height * factor + 0.5), int(width * factor + 0.5)
@@ -89,14 +89,14 @@ MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
         (IMAGENET, True, MEAN, STD),
         (IMAGENET.replace("bgr_to_rgb=True, ", ""), False, MEAN, STD),
         (IMAGENET.replace("bgr_to_rgb=True", "bgr_to_rgb=False"), False, MEAN, STD),
-        (IMAGENET.replace("bgr_to_rgb", "rgb_to_bgr"), True, MEAN, STD),  # reverses what was read, like the other
+        (IMAGENET.replace("bgr_to_rgb", "rgb_to_bgr"), True, MEAN, STD),  # reverses the channels, like bgr_to_rgb
         ("bgr_to_rgb=True", True, None, None),
         ("size=(64, 64)", False, None, None),
         (f"bgr_to_rgb=True, {OTHER}", True, [10.0, 60.0, 110.0], [50.0, 70.0, 90.0]),
         (OTHER, False, [10.0, 60.0, 110.0], [50.0, 70.0, 90.0]),
     ],
 )
-def test_pixels_are_those_of_the_data_preprocessor(
+def test_pixels_follow_the_data_preprocessor(
     text: str, rgb: bool, mean: list[float] | None, std: list[float] | None, tmp_path: Path
 ) -> None:
     image = picture()
@@ -129,7 +129,7 @@ data = dict(test=dict(pipeline=test_pipeline))
         ("", False, None),
     ],
 )
-def test_pixels_of_older_versions_are_those_of_the_test_pipeline(
+def test_pixels_of_older_versions_follow_the_test_pipeline(
     normalize: str, rgb: bool, mean: list[float] | None, tmp_path: Path
 ) -> None:
     image = picture()
@@ -188,7 +188,7 @@ def test_images_are_resized_as_in_the_test_pipeline(
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
 
 
-def test_a_cityscapes_model_is_tested_at_the_size_of_its_configuration() -> None:
+def test_a_cityscapes_model_is_tested_at_the_size_in_its_configuration() -> None:
     state = filled(mmseg_shapes(Size(classes=19), "dnl_block"), "meta")
     name = "dnl_r50-d8_512x1024_40k_cityscapes.pth"
     found = recipe_of(config(resize=RESIZE.replace("(2048, 512)", "(1024, 512)")), name, state).evaluation
@@ -204,7 +204,7 @@ def test_a_cityscapes_model_is_tested_at_the_size_of_its_configuration() -> None
         (59, "480x480", (520, 520)),
     ],
 )
-def test_without_a_configuration_images_have_the_size_of_the_published_ones(
+def test_without_a_configuration_images_have_the_published_size(
     classes: int, crop: str, sides: tuple[int, int]
 ) -> None:
     state = filled(mmseg_shapes(Size(classes=classes), "dnl_block"), "meta")
@@ -234,7 +234,7 @@ def test_without_a_configuration_images_have_the_size_of_the_published_ones(
         ("mode='whole'", "mode='slide', crop_size=(64, 64), stride=(65, 64)", r"stride is \(65, 64\)"),
     ],
 )
-def test_what_cannot_be_repeated_is_refused(old: str, new: str, says: str) -> None:
+def test_unsupported_preparations_are_refused(old: str, new: str, says: str) -> None:
     text = config()
     assert old in text
     with pytest.raises(ValueError, match=says) as error:

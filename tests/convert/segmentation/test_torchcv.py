@@ -31,15 +31,18 @@ from foreign import (
     use_small_backbones,
 )
 
-# The `nonlocal` of their configurations, by the names of the files; with_gc and with_nl show in the tensors.
+# The `nonlocal` of the authors' configurations, by file name; with_gc and with_nl follow from the tensors.
 LN = {"whiten_type": ["ln_nostd"], "nowd": ["nl"], "weight_init_scale": 1.0}  # NLnowd_ln, the recipe of the README
 CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "NLnowd_ln": (LN, {}),
     "NLnowd in_nostd": ({**LN, "whiten_type": ["in_nostd"], "nowd": []}, {}),
-    "NLnowd_in": ({**LN, "whiten_type": ["channel"]}, {}),  # which centres nothing
+    "NLnowd_in": ({**LN, "whiten_type": ["channel"]}, {}),  # centres nothing
     "NLbn": ({"whiten_type": ["channel"], "temp": 0.05}, {}),
     "NLbn by sample": ({"whiten_type": ["ln_nostd"], "temp": 0.1}, {}),
-    "NLbn in_nostd": ({"whiten_type": ["in_nostd"], "temp": 0.5}, {}),  # nothing again, for it is the other class
+    "NLbn in_nostd": (
+        {"whiten_type": ["in_nostd"], "temp": 0.5},
+        {},
+    ),  # also centres nothing, because the other class has this name
     "NL": ({"whiten_type": [], "temp": 1.0}, {"mask": False}),
     "NL use_out": ({"whiten_type": [], "temp": 1.0}, {"mask": False, "use_out": True}),
     "NL out_bn": ({"whiten_type": [], "temp": 1.0}, {"mask": False, "use_out": True, "out_bn": True}),
@@ -74,7 +77,7 @@ def outputs(model: Path, pixels: Tensor) -> tuple[Tensor, Tensor]:
     assert isinstance(network, Segmentor)
     assert network.auxiliary is not None
     deviation, mean, caffe = torch.tensor([DEVIATION, MEAN, CAFFE_MEAN], dtype=torch.float64).view(3, 3, 1, 1)
-    network.backbone.renormalise = torch.stack([deviation, mean - caffe])  # as exact as all else
+    network.backbone.renormalise = torch.stack([deviation, mean - caffe])  # to the same precision as the rest
     images = (pixels - mean) / deviation
     return network(images).logits, network.auxiliary(network.backbone(images)[-2])
 
@@ -90,7 +93,7 @@ def assert_equal(
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 @pytest.mark.parametrize("size", [(48, 64), (49, 65)], ids=["pool rounds up", "pool is exact"])
-def test_outputs_are_theirs(name: str, size: tuple[int, int], tmp_path: Path) -> None:
+def test_outputs_equal_torchcvs(name: str, size: tuple[int, int], tmp_path: Path) -> None:
     settings, parts = CONFIGURATIONS[name]
     state = small_state(**parts)
     content = {"state_dict": {f"module.{n}": x for n, x in state.items()}, "config_dict": {"nonlocal": settings}}
@@ -114,7 +117,7 @@ TEMPERATURE = ["model.preset=authors_temperature"]
                      "model.block.temperature=0.06"]),
     ],
 )  # fmt: skip
-def test_the_advice_for_a_file_without_a_configuration_is_enough(
+def test_the_advice_for_a_file_without_a_configuration_suffices(
     name: str, settings: list[str], tmp_path: Path
 ) -> None:
     described, parts = CONFIGURATIONS[name]
@@ -140,7 +143,7 @@ def test_the_advice_for_a_file_without_a_configuration_is_enough(
         ("deepbase_resnet50", [1, 1, 1]),
     ],
 )
-def test_strides_and_dilations_are_those_of_the_configuration(
+def test_strides_and_dilations_follow_the_configuration(
     backbone: str, grid: list[int] | None, tmp_path: Path
 ) -> None:
     state = small_state()
@@ -154,7 +157,7 @@ def test_strides_and_dilations_are_those_of_the_configuration(
 
 
 @pytest.mark.parametrize(("blocks", "backbone"), [((3, 4, 6, 3), "resnet50s"), ((3, 4, 23, 3), "resnet101s")])
-def test_their_networks_have_a_network_of_all_their_tensors(blocks: tuple[int, ...], backbone: str) -> None:
+def test_every_network_of_torchcv_has_a_counterpart_for_all_tensors(blocks: tuple[int, ...], backbone: str) -> None:
     theirs = filled(torchcv_shapes(Size(blocks, auxiliary=512)), "meta")
     result = FAMILY.convert(ForeignCheckpoint(Path("a.pth"), theirs, {}))
     state, unused = match_network(result.state, result.recipe, len(result.classes))
@@ -170,7 +173,7 @@ def test_their_networks_have_a_network_of_all_their_tensors(blocks: tuple[int, .
 @pytest.mark.parametrize(
     ("classes", "lr", "weights"), [(19, 0.01, 19), (150, 0.02, 0), (60, 0.01, 0), (59, 0.01, 0), (7, 0.01, 0)]
 )
-def test_training_goes_on_as_in_the_authors_configurations(classes: int, lr: float, weights: int) -> None:
+def test_training_settings_follow_the_authors_configurations(classes: int, lr: float, weights: int) -> None:
     theirs = filled(torchcv_shapes(replace(SMALL, classes=classes)), "meta")
     recipe = FAMILY.convert(ForeignCheckpoint(Path("a.pth"), theirs, {})).recipe
     assert isinstance(recipe, SegmentationRecipe)
@@ -197,7 +200,7 @@ def test_the_configuration_in_the_file_is_used() -> None:
     assert (unary.variant, unary.block["unary_scaled"], unary.block["centring"]) == ("dnl_dagger", False, "channel")
 
 
-def test_what_a_whitening_does_is_said() -> None:
+def test_the_effect_of_a_whitening_is_mentioned() -> None:
     nothing = converted({"whiten_type": ["channel"], "nowd": ["nl"]}, {"network": {"model_name": "nonlocalnowd"}})
     assert all(fact in nothing.notes[0] for fact in ("not centred", "['channel']", "nonlocalnowd"))
     assert "centred by channel" in converted({"whiten_type": ["channel"], "temp": 1.0}).notes[0]
@@ -220,12 +223,12 @@ CAFFE = {"mean": [102.9801, 115.9465, 122.7717], "std": [1.0, 1.0, 1.0], "div_va
         (LN, {"data": {"normalize": CAFFE, "input_mode": "GRAY"}}, "its pixels are 'GRAY' with"),
     ],
 )
-def test_what_cannot_be_built_is_refused(nonlocal_: dict[str, Any], tree: dict[str, Any], says: str) -> None:
+def test_unsupported_configurations_are_refused(nonlocal_: dict[str, Any], tree: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         converted(nonlocal_, tree)
 
 
-def test_other_pixels_are_numbers_of_the_model() -> None:
+def test_other_pixel_statistics_are_stored_in_the_model() -> None:
     """(x / div_value - mean) / std, in the order of the input mode."""
     unit = {"div_value": 255.0, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
     model = converted(LN, {"data": {"normalize": unit, "input_mode": "RGB"}}).recipe.model
@@ -237,14 +240,14 @@ def test_other_pixels_are_numbers_of_the_model() -> None:
     assert reverse.network_pixels().blue_first
 
 
-def test_a_network_without_a_proper_name_is_told_by_its_keys() -> None:
+def test_a_network_without_a_proper_name_is_recognised_by_its_keys() -> None:
     block = converted(
         {"whiten_type": ["channel"], "temp": 0.5}, {"network": {"model_name": ["nonlocalbn"]}}
     ).recipe.model.block
     assert block == {"scaled": True, "temperature": 0.5, "centring": "channel"}
 
 
-def test_pixels_that_are_said_are_not_assumed() -> None:
+def test_given_pixel_settings_are_not_assumed() -> None:
     said = converted(LN, {"data": {"normalize": CAFFE, "input_mode": "BGR"}}).messages()
     assert not any("blue first" in note for note in said)
 
@@ -257,9 +260,7 @@ def test_pixels_that_are_said_are_not_assumed() -> None:
     ],
 )
 @pytest.mark.parametrize("partial", [False, True])
-def test_a_block_of_which_a_part_would_be_dropped_is_refused(
-    name: str, says: str, partial: bool, tmp_path: Path
-) -> None:
+def test_a_partly_supported_block_is_refused(name: str, says: str, partial: bool, tmp_path: Path) -> None:
     torch.save(small_state() | {name: torch.ones(1)}, tmp_path / "a.pth")
     with pytest.raises(ValueError, match=says) as error:
         convert(tmp_path / "a.pth", tmp_path / "m.safetensors", partial=partial)
@@ -268,10 +269,10 @@ def test_a_block_of_which_a_part_would_be_dropped_is_refused(
         convert(tmp_path / "a.pth", tmp_path / "m.safetensors", config=tmp_path / "a.conf")
 
 
-def test_the_objects_of_their_configuration_are_read_without_their_code(
+def test_the_objects_of_a_configuration_are_read_without_running_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their checkpoints contain a pyhocon tree and NumPy scores."""
+    """The authors' checkpoints contain a pyhocon tree and NumPy scores."""
 
     class ConfigTree(OrderedDict[str, Any]):
         def __init__(self) -> None:

@@ -47,11 +47,11 @@ def converted(state: State) -> Converted:
     return FAMILY.convert(ForeignCheckpoint(Path("SLOW_8x8_R50.pyth"), state, {}))
 
 
-# Their network, by their names.
+# pytorchvideo's network, with its names
 
 
 def classify(clips: Tensor, state: State) -> Tensor:
-    """Network of `create_resnet`: stem, four stages, all but the first with a strided conv_b, and the head."""
+    """Run the network of `create_resnet`: stem, four stages (the first without stride in conv_b), and the head."""
     x = norm(conv(clips, state, "blocks.0.conv", 2), state, "blocks.0.norm").relu()
     x = F.max_pool3d(x, (1, 3, 3), (1, 2, 2), (0, 1, 1))
     for stage, count in enumerate(TINY[0], start=1):
@@ -69,7 +69,7 @@ def classify(clips: Tensor, state: State) -> Tensor:
 
 
 @torch.no_grad()
-def test_the_network_computes_what_theirs_does(tmp_path: Path) -> None:
+def test_the_network_equals_pytorchvideos(tmp_path: Path) -> None:
     state = filled(shapes(TINY))
     torch.save({"model_state": state, "epoch": 3}, tmp_path / "theirs.pyth")
     found = convert(tmp_path / "theirs.pyth", tmp_path / "ours.safetensors")
@@ -84,7 +84,7 @@ def test_the_network_computes_what_theirs_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("network", "name"), [(R50, "slow_only_r50"), (R101, "slow_only_r101")])
-def test_the_network_is_found_from_the_names(network: Network, name: str) -> None:
+def test_the_network_is_recognised_by_its_names(network: Network, name: str) -> None:
     state = without_numbers(shapes(network))
     family = recognise(ForeignCheckpoint(Path("a.pyth"), state, {}))
     assert family is FAMILY
@@ -98,7 +98,7 @@ def test_the_network_is_found_from_the_names(network: Network, name: str) -> Non
 
 
 def test_other_networks_are_refused(tmp_path: Path) -> None:
-    """Networks that pool frames have their head one block later; those with depthwise convolutions other shapes."""
+    """Networks that pool frames have their head one block later; depthwise convolutions have other shapes."""
     pooled = {
         name.replace("blocks.5.", "blocks.6."): tensor for name, tensor in without_numbers(shapes(TINY)).items()
     }
@@ -114,6 +114,6 @@ def test_other_networks_are_refused(tmp_path: Path) -> None:
         convert(tmp_path / "a.pyth", tmp_path / "m.safetensors")
 
 
-def test_strides_that_no_tensor_shows_are_said_to_be_assumed() -> None:
+def test_strides_not_visible_in_tensors_are_mentioned_as_assumptions() -> None:
     notes = converted(filled(shapes(TINY))).notes
     assert any("1, 2, 2 and 2 in the stages" in note and "cannot be converted" in note for note in notes)

@@ -69,12 +69,12 @@ def meta_state(network: Network, *blocks: str) -> State:
 
 
 def converted(state: State, cfg: str | None = None) -> Converted:
-    """Convert a checkpoint and check that its tensors are those of the network."""
+    """Convert a checkpoint and check that its tensors match the network."""
     found = FAMILY.convert(ForeignCheckpoint(Path("a.pyth"), state, {"cfg": cfg}))
     return replace(found, state=match_network(found.state, found.recipe, len(found.classes), found.names)[0])
 
 
-# Their network, by their names.
+# PySlowFast's network, with its names
 
 
 def residual(x: Tensor, state: State, name: str, stride: int) -> Tensor:
@@ -87,9 +87,9 @@ def residual(x: Tensor, state: State, name: str, stride: int) -> Tensor:
 
 
 def non_local(x: Tensor, state: State, name: str, pool: int, kind: str) -> Tensor:
-    """PySlowFast's nonlocal_helper.py with INSTANTIATION softmax: z = x + bn(W_out s(theta.phi D^-0.5) g).
+    """Follow PySlowFast's nonlocal_helper.py, INSTANTIATION softmax: z = x + bn(W_out s(theta.phi D^-0.5) g).
 
-    phi and g are of the pooled input; bn and all four convolutions have biases.
+    phi and g read the pooled input; bn and all four convolutions have biases.
     """
     pooled = F.max_pool3d(x, (1, pool, pool), (1, pool, pool))
     theta = conv(x, state, f"{name}.conv_theta").flatten(2)
@@ -117,9 +117,7 @@ def classify(clips: Tensor, state: State, pool: int = 2, kind: str = "softmax") 
     ("blocks", "pool", "blue_first"), [(TINY_BLOCKS, 2, False), (TINY_BLOCKS[:1], 1, True), ((), 2, False)]
 )
 @pytest.mark.parametrize("kind", ["softmax", "dot_product"])
-def test_the_network_computes_what_theirs_does(
-    blocks: tuple[str, ...], pool: int, blue_first: bool, kind: str
-) -> None:
+def test_the_network_equals_pyslowfasts(blocks: tuple[str, ...], pool: int, blue_first: bool, kind: str) -> None:
     state = random_state(*blocks)
     assert matches(state)
     cfg = {
@@ -136,7 +134,7 @@ def test_the_network_computes_what_theirs_does(
     torch.testing.assert_close(model.double()(clips), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_the_network_is_found_from_the_names() -> None:
+def test_the_network_is_recognised_by_its_names() -> None:
     found = converted(meta_state(R50, *R50_BLOCKS), yaml.safe_dump(SOFTMAX))
     model = found.recipe.model
     assert (model.backbone, len(found.classes), model.variant) == ("slow_only_r50", 5, "nl")
@@ -149,7 +147,7 @@ def test_the_network_is_found_from_the_names() -> None:
     assert converted(meta_state(R50), yaml.safe_dump({"RESNET": {"STRIDE_1X1": True}})).recipe.model.stride_in_1x1
 
 
-def test_the_first_versions_name_the_norm_of_a_block_otherwise() -> None:
+def test_the_first_versions_name_the_norm_of_a_block_differently() -> None:
     state = meta_state(TINY, *TINY_BLOCKS)
     older = {re.sub(r"(nonlocal\d)\.bn\.", r"\1.norm.", name): tensor for name, tensor in state.items()}
     assert older.keys() != state.keys()
@@ -159,7 +157,7 @@ def test_the_first_versions_name_the_norm_of_a_block_otherwise() -> None:
 def test_without_a_configuration_the_kind_of_attention_must_be_given(tmp_path: Path) -> None:
     state = meta_state(TINY, *TINY_BLOCKS)
     assert not any("assumed" in note for note in converted(state, yaml.safe_dump(SOFTMAX)).messages())
-    for cfg in ({"NONLOCAL": {"INSTANTIATION": "dot_product"}}, {}):  # their default
+    for cfg in ({"NONLOCAL": {"INSTANTIATION": "dot_product"}}, {}):  # PySlowFast's default
         assert converted(state, yaml.safe_dump(cfg)).recipe.model.block == {"attention": "dot", "scaled": False}
         assert converted(meta_state(TINY), yaml.safe_dump(cfg)).recipe.model.variant is None
     torch.save(random_state(*TINY_BLOCKS), tmp_path / "a.pyth")
@@ -200,12 +198,12 @@ def test_other_settings_are_refused(part: str, key: str, value: object, says: st
 
 
 @pytest.mark.parametrize("text", ["NONLOCAL: [", "- 1", "a: 0000-00-00", "[" * 1000, "a: 1\na: 2"])
-def test_a_configuration_that_cannot_be_read_is_refused(text: str) -> None:
+def test_an_unreadable_configuration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"its cfg is (not YAML|nested too deeply)"):
         converted(meta_state(TINY), text)
 
 
-def test_clips_and_views_are_those_of_the_configuration() -> None:
+def test_clips_and_views_follow_the_configuration() -> None:
     data = {
         "NUM_FRAMES": 16,
         "SAMPLING_RATE": 4,
@@ -276,7 +274,7 @@ def test_a_checkpoint_becomes_a_model_file(tmp_path: Path) -> None:
     torch.testing.assert_close(network(clips), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
 
 
-def test_a_caffe2_file_is_refused_before_anything_of_it_is_read(tmp_path: Path) -> None:
+def test_a_caffe2_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "zoo.pkl").write_bytes(pickle.dumps({"blobs": {"conv1_w": [1.0]}}))
     with pytest.raises(ValueError, match="is a Caffe2 model"):
         convert(tmp_path / "zoo.pkl", tmp_path / "ours.safetensors")
@@ -284,7 +282,7 @@ def test_a_caffe2_file_is_refused_before_anything_of_it_is_read(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("train", "window", "same"), [(112, 3, 96), (224, 7, 224), (256, 8, 256)])
-def test_the_windows_of_the_head_are_those_of_the_training_crop(train: int, window: int, same: int) -> None:
+def test_the_pooling_window_of_the_head_follows_the_training_crop(train: int, window: int, same: int) -> None:
     """PySlowFast pools windows of TRAIN_CROP_SIZE // 32 positions; the map of 112 pixels has 4 x 4, not 3 x 3."""
     notes = converted(meta_state(TINY), yaml.safe_dump({"DATA": {"TRAIN_CROP_SIZE": train}})).notes
     assert any(f"{window} x {window} windows" in note and f"crops of {same} " in note for note in notes)

@@ -12,7 +12,7 @@ from trees import truncate, write_image
 
 
 def check_one(folder: Path, *entries: dict[str, Any]) -> InstanceReport:
-    """Check a wide image 7 with these annotations."""
+    """Check image 7, a wide one, with these annotations."""
     return check_instances(open_coco_file(write_coco(folder / "mine.json", folder, {7: WIDE}, entries), folder))
 
 
@@ -20,7 +20,7 @@ def texts(report: InstanceReport) -> list[str]:
     return [f"{problem.path.name}: {problem.text}" for problem in report.problems]
 
 
-def test_a_data_set_without_faults_is_counted(tmp_path: Path) -> None:
+def test_a_valid_data_set_is_counted(tmp_path: Path) -> None:
     recorder = Recorder()
     report = check_instances(open_coco(coco_tree(tmp_path), "train2017"), recorder)
     assert (report.name, report.images, report.problems) == ("coco train2017", 3, ())

@@ -30,7 +30,7 @@ def disc() -> Any:
 
 
 def one_cat(folder: Path, **changes: Any) -> InstanceImages:
-    """Open a data set of one wide image with one cat, whose annotation has these changes."""
+    """Open a data set of one wide image with one cat whose annotation has these changes."""
     return open_coco_file(
         write_coco(folder / "mine.json", folder, {7: WIDE}, [annotation(1, 7, 3, (10, 5, 20, 15), **changes)]), folder
     )
@@ -55,14 +55,14 @@ def test_images_classes_and_objects_are_listed(train: InstanceImages, tmp_path: 
     assert len(open_coco(tmp_path, "val2017")) == 1
 
 
-def test_only_the_json_is_read_at_first(train: InstanceImages) -> None:
+def test_only_the_json_is_read_initially(train: InstanceImages) -> None:
     truncate(train.images[0].path)
     assert len(train.require_complete().for_training()) == 2
     with pytest.raises(BadFileError, match="cannot be read"):
         train.pixels(0)
 
 
-def test_a_target_has_what_detectors_take(train: InstanceImages) -> None:
+def test_a_target_has_the_format_of_detectors(train: InstanceImages) -> None:
     pixels, target = train.pixels(0), train.target(0)
     assert pixels.shape == (*WIDE, 3)
     assert pixels.dtype == target.masks.dtype == np.uint8
@@ -97,7 +97,7 @@ def test_objects_not_used_for_training_are_counted(train: InstanceImages) -> Non
     ("changes", "reason"),
     [
         ({"bbox": [10, 5, 1, 15]}, "boxes of at most 1 pixel"),
-        ({"bbox": [59.5, 5, 20, 15]}, "boxes of at most 1 pixel"),  # half a pixel of it is in the image
+        ({"bbox": [59.5, 5, 20, 15]}, "boxes of at most 1 pixel"),  # half a pixel of it is inside the image
         ({"bbox": [10, -9, 20, 10]}, "boxes of at most 1 pixel"),
         ({"segmentation": []}, "outlines that bound nothing"),
         ({"segmentation": [[1, 1, 5, 5]]}, "outlines that bound nothing"),
@@ -105,7 +105,7 @@ def test_objects_not_used_for_training_are_counted(train: InstanceImages) -> Non
         ({"segmentation": {"size": list(WIDE), "counts": [2400]}}, "outlines that bound nothing"),
     ],
 )
-def test_degenerate_objects_are_left_out_and_counted(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+def test_degenerate_objects_are_skipped_and_counted(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
     images = one_cat(tmp_path, **changes)
     assert count_objects(images.require_complete()) == 1
     assert images.for_training().left_out == {reason: 1, "images without objects": 1}
@@ -124,7 +124,7 @@ def test_polygons_are_drawn_at_the_requested_size(train: InstanceImages) -> None
         np.testing.assert_array_equal(mask, rectangle((80, 120), box))
 
 
-def test_polygons_and_both_run_lengths_agree_with_their_shape(tmp_path: Path, disc: Any) -> None:
+def test_polygons_and_both_run_length_formats_agree_with_their_shape(tmp_path: Path, disc: Any) -> None:
     angles = np.linspace(0, 2 * np.pi, 90, endpoint=False)
     polygon = np.stack([30.5 + 15 * np.cos(angles), 20.5 + 15 * np.sin(angles)], axis=1).ravel().tolist()
     shapes = ([polygon], run_lengths(disc), compressed(disc))
@@ -158,7 +158,7 @@ def test_flipping_twice_is_the_identity(train: InstanceImages) -> None:
     np.testing.assert_array_equal(again.boxes, target.boxes)
 
 
-def test_objects_without_a_pixel_are_not_visible(train: InstanceImages) -> None:
+def test_objects_without_a_pixel_are_invisible(train: InstanceImages) -> None:
     target = train.target(0)
     assert target.visible() is target
     target.masks[0] = 0
@@ -179,7 +179,7 @@ def test_area_and_iscrowd_and_id_may_be_left_out(tmp_path: Path) -> None:
     assert images.name == "mine"
 
 
-def test_the_truth_equals_the_file(train: InstanceImages) -> None:
+def test_the_ground_truth_equals_the_file(train: InstanceImages) -> None:
     truth = train.truth()
     assert truth["categories"] == [{"id": 3, "name": "cat"}, {"id": 9, "name": "dog"}]
     assert [image["id"] for image in truth["images"]] == [7, 5, 8]
@@ -265,7 +265,7 @@ def test_a_bad_annotation_is_a_problem(tmp_path: Path, changes: dict[str, Any], 
         images.require_complete()
 
 
-# Each of these crashed the process inside pycocotools.
+# Each of these values crashed the process inside pycocotools.
 @pytest.mark.parametrize(
     ("changes", "facts"),
     [
@@ -328,7 +328,7 @@ def test_an_id_is_a_whole_number_of_64_bits(tmp_path: Path, key: str, value: Any
         ("categories", {"name": "cat"}, "2 categories have the name 'cat'"),
     ],
 )
-def test_a_value_of_a_wrong_kind_is_named(tmp_path: Path, key: str, changes: dict[str, Any], fact: str) -> None:
+def test_a_value_of_the_wrong_type_is_named(tmp_path: Path, key: str, changes: dict[str, Any], fact: str) -> None:
     one_cat(tmp_path)
     edit(tmp_path / "mine.json", key, 0, **changes)
     with pytest.raises(ValueError, match=re.escape(f"mine.json: {fact}")):
@@ -371,7 +371,7 @@ def test_equal_faults_are_counted(tmp_path: Path) -> None:
     assert problem.startswith("mine.json: annotation 21 (and 2 more) has the category_id 4")
 
 
-def test_each_bad_image_is_left_out_with_a_problem(tmp_path: Path) -> None:
+def test_each_bad_image_is_skipped_with_a_problem(tmp_path: Path) -> None:
     root = coco_tree(tmp_path)
     path = root / "annotations" / "instances_train2017.json"
     (root / "train2017" / "000000000005.png").unlink()
@@ -393,7 +393,7 @@ def test_an_image_of_another_size_is_refused(train: InstanceImages) -> None:
         train.pixels(0)
 
 
-def test_a_rotated_image_is_read_as_it_was_annotated(train: InstanceImages) -> None:
+def test_a_rotated_image_is_read_in_the_orientation_of_its_annotation(train: InstanceImages) -> None:
     exif = Image.Exif()
     exif[274] = 6  # rotate by 90 degrees
     pixels = np.random.default_rng(0).integers(0, 256, (*WIDE, 3), dtype=np.uint8)

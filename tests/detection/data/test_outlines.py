@@ -16,7 +16,7 @@ Counts = list[int]
 
 
 def coco_of(size: tuple[int, int], segmentations: list[Any]) -> COCO:
-    """Read an image with these objects with pycocotools."""
+    """Read an image with these objects using pycocotools."""
     height, width = size
     coco = COCO()
     objects = [{"id": n, "image_id": 1, "category_id": 1, "segmentation": s} for n, s in enumerate(segmentations, 1)]
@@ -30,13 +30,13 @@ def coco_of(size: tuple[int, int], segmentations: list[Any]) -> COCO:
 
 
 def with_empty_runs(counts: Counts, rng: np.random.Generator) -> Counts:
-    """Insert two runs without pixels."""
+    """Insert two empty runs."""
     place = int(rng.integers(len(counts) + 1))
     return [*counts[:place], 0, 0, *counts[place:]]
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_polygons_are_drawn_as_pycocotools_draws_them(seed: int) -> None:
+def test_polygons_are_drawn_like_pycocotools(seed: int) -> None:
     rng = np.random.default_rng(seed)
     height, width = size = int(rng.integers(1, 60)), int(rng.integers(1, 60))
     objects = [
@@ -53,7 +53,7 @@ def test_polygons_are_drawn_as_pycocotools_draws_them(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_run_lengths_are_read_as_pycocotools_reads_them(seed: int) -> None:
+def test_run_lengths_are_read_like_pycocotools(seed: int) -> None:
     rng = np.random.default_rng(seed)
     shape: tuple[int, int] = (int(rng.integers(1, 20)), int(rng.integers(1, 20)))
     for _ in range(8):
@@ -75,7 +75,7 @@ def test_run_lengths_are_resized_to_the_nearest_pixel() -> None:
     np.testing.assert_array_equal(runs.mask(WIDE, (77, 31)), expected)
 
 
-def test_real_objects_are_drawn_as_pycocotools_draws_them(real_data: Path) -> None:
+def test_real_objects_are_drawn_like_pycocotools(real_data: Path) -> None:
     for split in SPLITS:
         coco = COCO(real_data / "coco_micro" / "annotations" / f"instances_{split}.json")
         for image in open_coco(real_data / "coco_micro", split).images:
@@ -86,7 +86,7 @@ def test_real_objects_are_drawn_as_pycocotools_draws_them(real_data: Path) -> No
 
 
 def test_areas_of_real_polygons_equal_those_in_the_file(real_data: Path) -> None:
-    """COCO's files state the area of the polygons, not the number of pixels that pycocotools draws."""
+    """COCO stores the area of the polygons, not the number of pixels that pycocotools draws."""
     content = json.loads((real_data / "coco_micro" / "annotations" / "instances_val2017.json").read_bytes())
     polygons = [one for one in content["annotations"] if isinstance(one["segmentation"], list)]
     assert len(polygons) == 896

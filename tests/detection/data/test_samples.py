@@ -24,7 +24,7 @@ def equal(a: InstanceSample, b: InstanceSample) -> bool:
     return torch.equal(a.image, b.image) and targets and a.name == b.name
 
 
-def test_a_sample_has_the_form_that_detectors_take(images: InstanceImages) -> None:
+def test_a_sample_has_the_format_of_detectors(images: InstanceImages) -> None:
     sample = TrainingInstances(images, 80, 120, flip=0)[Draw(0, epoch=0)]
     assert (sample.image.shape, sample.image.dtype) == ((3, 80, 120), torch.uint8)
     assert sample.name == str(images.images[0].path)
@@ -63,7 +63,7 @@ def test_boxes_fit_their_masks_at_any_size(images: InstanceImages) -> None:
             assert (bounds - box).abs().max() <= 1
 
 
-def test_the_same_draw_is_the_same_sample_and_another_is_not(images: InstanceImages) -> None:
+def test_the_same_draw_gives_the_same_sample_and_another_does_not(images: InstanceImages) -> None:
     data = TrainingInstances(images, (32, 40, 48), 99, seed=3)
     assert equal(data[Draw(1, 0)], data[Draw(1, 0)])
     other_seed = TrainingInstances(images, (32, 40, 48), 99, seed=4)

@@ -44,11 +44,11 @@ def test_ablated_models_attend_by_the_other_term_and_are_restored(name: str, ter
 
 
 @pytest.mark.parametrize("name", ["timm Swin", "timm ViT", "torchvision ViT"])
-def test_fused_and_written_out_attention_lose_the_same(name: str) -> None:
-    """Written-out attention recomputes its logits from other queries."""
+def test_fused_and_explicit_attention_lose_the_same(name: str) -> None:
+    """Explicit attention recomputes its logits from other queries."""
     found = family(name)
     layers = [module for module in found.network.modules() if hasattr(module, "fused_attn")]
-    if name == "torchvision ViT":  # attention is written out when weights are requested
+    if name == "torchvision ViT":  # attention is explicit if weights are requested
         hook = [
             module.register_forward_pre_hook(
                 lambda _, args, named: (args, {**named, "need_weights": True}), with_kwargs=True
@@ -71,7 +71,7 @@ def test_fused_and_written_out_attention_lose_the_same(name: str) -> None:
     torch.testing.assert_close(output, other, rtol=0, atol=1e-10)
 
 
-# ---- against computations by hand
+# ---- compared with computations by hand
 
 
 def by_hand(layer: nn.MultiheadAttention, x: Tensor, weights: Tensor) -> Tensor:
@@ -139,10 +139,10 @@ def test_gradients_flow_through_the_other_term(layer: nn.MultiheadAttention) -> 
     assert gradient.any()
 
 
-# ---- chosen layers
+# ---- selected layers
 
 
-def test_a_chosen_layer_alone_is_changed() -> None:
+def test_only_the_selected_layer_is_changed() -> None:
     found = family("timm ViT")
     with capture(found.network) as before:
         found.run()
@@ -156,7 +156,7 @@ def test_a_chosen_layer_alone_is_changed() -> None:
     torch.testing.assert_close(new.query[:, 2:], mean.expand_as(new.query[:, 2:]), **EXACT)
 
 
-# ---- our blocks
+# ---- dnlnet blocks
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def test_the_auxiliary_head_is_counted() -> None:
     assert counted == Complexity(parameters=3 * 4 * 9 + 3 * 2, macs=5 * 6 * (3 * 4 * 9 + 3 * 2))
 
 
-def test_attention_is_counted_by_the_papers_formula() -> None:
+def test_attention_is_counted_with_the_papers_formula() -> None:
     C, HW = 3 * 8, 10 * 12
     network = nn.Sequential(nn.Conv2d(3, C, kernel_size=1, bias=False), NonLocalBlock(C, "nl"))
     counted = count_complexity(lambda: network.to("meta"), (10, 12))

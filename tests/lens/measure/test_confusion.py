@@ -38,17 +38,17 @@ def test_a_class_in_neither_is_nan_and_not_in_the_mean() -> None:
     assert matrix.miou() == 1
 
 
-def test_a_class_only_predicted_counts_as_zero() -> None:
+def test_a_class_that_is_only_predicted_scores_zero() -> None:
     assert matrix_of(torch.tensor([0, 1]), torch.tensor([0, 0]), 2).iou().tolist() == [0.5, 0]
 
 
-def test_ignored_pixels_count_nowhere() -> None:
+def test_ignored_pixels_are_never_counted() -> None:
     matrix = matrix_of(torch.tensor([0, 1, 1]), torch.tensor([0, 255, 255]), 2)
     assert int(matrix.counts.sum()) == 1
     assert matrix.miou() == 1
 
 
-def test_nothing_counted_is_nan() -> None:
+def test_empty_counts_give_nan() -> None:
     assert math.isnan(ConfusionMatrix(3).miou())
 
 

@@ -20,11 +20,11 @@ from dnlnet.lens.measure.ground_truth import GroundTruth
 from dnlnet.lens.trace.capture import capture_blocks, find_blocks, watch_blocks
 
 GRID = (4, 6)
-CELL = 8  # pixels of a cell
+CELL = 8  # pixels per cell
 
 
 def labels_of(cells: list[str]) -> torch.Tensor:
-    """Return a label map whose cells have these classes; a dot is void."""
+    """Return a label map with one class per cell; a dot is void."""
     grid = torch.tensor([[IGNORE if c == "." else int(c) for c in row] for row in cells])
     return grid.repeat_interleave(CELL, 0).repeat_interleave(CELL, 1)
 
@@ -49,7 +49,7 @@ def find_overlaps(terms: Terms, truth: GroundTruth) -> Overlaps:
 THREE = labels_of(["000111", "000111", "002222", "002222"])
 
 
-def test_a_map_equal_to_the_region_overlaps_by_one_within_it() -> None:
+def test_a_map_equal_to_the_region_has_overlap_one() -> None:
     truth = GroundTruth.of(THREE, classes=3)
     of_cell = truth.query_classes(GRID)
     same = (of_cell[:, None] == of_cell).double()
@@ -58,14 +58,14 @@ def test_a_map_equal_to_the_region_overlaps_by_one_within_it() -> None:
     assert found.pair_void == pytest.approx(0)
 
 
-def test_a_map_equal_to_the_other_regions_overlaps_by_nothing_within() -> None:
+def test_a_map_equal_to_the_other_regions_has_overlap_zero() -> None:
     truth = GroundTruth.of(THREE, classes=3)
     of_cell = truth.query_classes(GRID)
     other = (of_cell[:, None] != of_cell).double()
     assert find_overlaps(terms_of(other / other.sum(1, keepdim=True)), truth).pair_within == pytest.approx(0)
 
 
-def test_a_uniform_map_overlaps_by_the_share_of_the_area() -> None:
+def test_the_overlap_of_a_uniform_map_is_the_share_of_the_area() -> None:
     truth = GroundTruth.of(THREE, classes=3)
     found = uniform_overlaps(GRID, GRID, truth)
     every = torch.ones(24, 24) / 24
@@ -77,23 +77,23 @@ def test_a_uniform_map_overlaps_by_the_share_of_the_area() -> None:
     assert found.unary_boundary == pytest.approx(edge)
 
 
-def test_a_unary_map_on_one_cell_overlaps_by_the_boundary_in_that_cell() -> None:
+def test_the_boundary_overlap_of_a_single_cell_is_its_share_of_boundary_pixels() -> None:
     truth = GroundTruth.of(THREE, classes=3, width=3)
     on_one = torch.zeros(24)
-    on_one[2] = 1  # columns 16..23, its right edge on a contour: 3 of 8 columns are near it
+    on_one[2] = 1  # columns 16..23, the right edge on a contour: 3 of 8 columns are near it
     assert find_overlaps(terms_of(None, on_one), truth).unary_boundary == pytest.approx(3 / 8)
 
 
 def test_void_queries_are_dropped_and_void_mass_is_reported() -> None:
     labels = labels_of(["000...", "000...", "000...", "000..."])
     truth = GroundTruth.of(labels, classes=1)
-    left = torch.tensor([0.0, 0, 0, 1, 1, 1]).repeat(4)  # 1 where void
+    left = torch.tensor([0.0, 0, 0, 1, 1, 1]).repeat(4)  # 1 at void cells
     rows = torch.where(left[:, None] > 0, left / 12, (1 - left) / 12 * 0.75 + left / 12 * 0.25)
     found = find_overlaps(terms_of(rows, left / 12), truth)
-    assert found.pair_within == pytest.approx(0.75)  # the void queries, with all on void, do not count
+    assert found.pair_within == pytest.approx(0.75)  # the void queries, which attend only to void, do not count
     assert found.pair_void == pytest.approx(0.25)
     assert found.unary_void == pytest.approx(1)
-    assert found.pair_boundary == pytest.approx(0)  # an edge to void is none
+    assert found.pair_boundary == pytest.approx(0)  # an edge with void is not a boundary
 
 
 def test_an_image_without_labels_has_no_pairwise_statistics() -> None:
@@ -105,11 +105,11 @@ def test_an_image_without_labels_has_no_pairwise_statistics() -> None:
 
 @pytest.mark.parametrize("pool", [1, 2])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_overlaps_are_those_of_a_plain_loop(variant: str, pool: int) -> None:
+def test_overlaps_equal_a_plain_loop(variant: str, pool: int) -> None:
     block = equations.randomise(NonLocalBlock(6, variant, pool=pool), std=0.4)
     x = torch.randn(1, 6, *GRID, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     labels = torch.randint(0, 4, GRID, generator=torch.Generator().manual_seed(2))
-    labels = labels.repeat_interleave(7, 0).repeat_interleave(5, 1)  # cells do not fit the pooled grid
+    labels = labels.repeat_interleave(7, 0).repeat_interleave(5, 1)  # cells do not match the pooled grid
     labels[labels == 3] = IGNORE
     truth = GroundTruth.of(labels, classes=3, width=2)
     with torch.no_grad():
@@ -169,7 +169,7 @@ def test_no_tensor_of_queries_times_keys_is_made(monkeypatch: pytest.MonkeyPatch
 
 
 class Net(torch.nn.Module):
-    """Two blocks on the averages of cells."""
+    """Two blocks on averages of cells."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ class Net(torch.nn.Module):
         return self.second(self.first(torch.nn.functional.avg_pool2d(image, CELL)))
 
 
-def test_every_block_of_an_image_is_measured_and_a_uniform_map() -> None:
+def test_every_block_of_an_image_and_a_uniform_map_are_measured() -> None:
     torch.manual_seed(0)
     net = Net()
     image, truth = torch.rand(1, 3, *THREE.shape), GroundTruth.of(THREE, 3)

@@ -1,4 +1,4 @@
-"""Patch features are what each library calls an image's last tokens."""
+"""Patch features equal each library's last tokens of an image."""
 
 from collections.abc import Callable
 

@@ -5,7 +5,7 @@ from dnlnet.data import classes
 from dnlnet.lens.measure.ground_truth import IGNORE, GroundTruth, boundary_map
 
 
-def test_unlabelled_pixels_are_those_of_data_sets() -> None:
+def test_unlabelled_pixels_have_the_ignore_value_of_data_sets() -> None:
     assert IGNORE == classes.IGNORE
 
 
@@ -20,7 +20,7 @@ def test_padding_is_unlabelled_and_moves_the_labels_to_their_cells() -> None:
 
 @pytest.mark.parametrize("width", [1, 2, 5, 9])
 @pytest.mark.parametrize("void_edges", [False, True])
-def test_boundary_is_what_is_closer_than_the_width_to_a_contour(width: int, void_edges: bool) -> None:
+def test_boundary_pixels_are_closer_than_the_width_to_a_contour(width: int, void_edges: bool) -> None:
     generator = torch.Generator().manual_seed(width)
     labels = torch.randint(0, 3, (3, 4), generator=generator).repeat_interleave(7, 0).repeat_interleave(6, 1)
     labels[labels == 2] = IGNORE
@@ -46,6 +46,6 @@ def test_a_boundary_wider_than_the_image_covers_it() -> None:
     assert boundary_map(torch.tensor([[0, 1, 1]]), width=50).all()
 
 
-def test_a_boundary_of_no_width_is_refused() -> None:
+def test_a_boundary_width_of_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1 pixel, got 0"):
         boundary_map(torch.zeros(3, 3), width=0)

@@ -19,7 +19,7 @@ from dnlnet.lens.trace.capture import Captured, capture
 
 
 class Plain(nn.Module):
-    """Attention of given queries over given keys."""
+    """Attention with given queries and keys."""
 
     def forward(self, query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
         return F.scaled_dot_product_attention(query, key, key, attn_mask=mask, scale=1.0)
@@ -33,7 +33,7 @@ def captured(net: nn.Module, *inputs: Tensor, **named: object) -> Captured:
 
 
 def plain(attention: list[list[float]], query: Tensor, key: Tensor, prefix: int = 0) -> dict[str, float | None]:
-    """Compute the definitions, one query and one key at a time: (N, M) attention, (N, D) queries, (M, D) keys."""
+    """Compute the definitions one query and one key at a time: (N, M) attention, (N, D) queries, (M, D) keys."""
     count, keys = len(attention), len(attention[0])
     unary, both = variances(query, key)
     mean_row = [sum(row[j] for row in attention) / count for j in range(keys)]
@@ -65,10 +65,10 @@ def assert_is(found: dict[str, tuple[float | None, ...]], image: int, expected: 
         assert found[name][image] == (None if value is None else pytest.approx(value, abs=1e-9)), name
 
 
-# ---- statistics against the written-out attention
+# ---- statistics compared with the explicit attention
 
 
-def test_uniform_attention_has_all_positions_and_no_dependence() -> None:
+def test_uniform_attention_covers_all_positions_and_is_independent_of_the_query() -> None:
     (head,) = captured(Plain(), torch.zeros(1, 1, 5, 3).double(), torch.randn(1, 1, 7, 3).double()).profile()
     assert_is(head.values, 0, {"dependence": 0, "positions": 7, "strongest": 1 / 7, "unary_share": None})
 
@@ -80,7 +80,7 @@ def test_attention_that_ignores_the_query_is_all_unary() -> None:
     assert_is(head.values, 0, {"dependence": 0, "unary_share": 1})
 
 
-def test_attention_of_each_query_to_itself_alone_depends_on_it() -> None:
+def test_attention_of_each_query_to_itself_depends_on_the_query() -> None:
     tokens = 100 * torch.eye(6).double()[None, None]
     (head,) = captured(Plain(), tokens, tokens).profile()
     assert_is(head.values, 0, {"dependence": 1 - 1 / 6, "positions": 1, "strongest": 1 / 6})
@@ -119,7 +119,7 @@ def test_statistics_of_multi_head_attention(
             assert_is(head.values, image, plain(attention, query[image, number], key[image, number, seen]))
 
 
-def test_a_mask_of_pairs_belongs_to_the_attention_and_not_to_the_terms() -> None:
+def test_a_pair_mask_affects_the_attention_and_not_the_terms() -> None:
     generator = torch.Generator().manual_seed(0)
     query, key = (torch.randn(1, 1, 4, 3, generator=generator).double() for _ in range(2))
     causal = torch.ones(4, 4).tril().bool()
@@ -128,7 +128,7 @@ def test_a_mask_of_pairs_belongs_to_the_attention_and_not_to_the_terms() -> None
     assert_is(head.values, 0, plain(logits.softmax(dim=-1).tolist(), query[0, 0], key[0, 0]))
 
 
-def test_a_query_that_may_see_nothing_does_not_count() -> None:
+def test_a_fully_masked_query_does_not_count() -> None:
     generator = torch.Generator().manual_seed(0)
     query, key = (torch.randn(1, 1, 4, 3, generator=generator).double() for _ in range(2))
     mask = torch.ones(4, 4).bool()
@@ -160,7 +160,7 @@ def inputs_of(module: nn.Module, net: nn.Module, x: Tensor) -> Tensor:
     return found[0]
 
 
-def test_prefix_tokens_are_part_of_the_attention_and_have_their_share() -> None:
+def test_prefix_tokens_count_as_attention_and_their_share_is_reported() -> None:
     net, x = small_vit(), torch.rand(2, 3, 42, 56).double()
     found = captured(net, x).profile()
     assert len(found) == 4
@@ -195,21 +195,21 @@ def test_statistics_of_windows_are_means_over_windows() -> None:
         assert_is(head.values, 0, {"unary_share": sum(unary) / sum(both)})
 
 
-def test_positions_that_pad_windows_are_left_out() -> None:
+def test_padding_of_windows_is_excluded() -> None:
     torch.manual_seed(0)
     net = timm.create_model(
         "swin_tiny_patch4_window7_224", img_size=40, depths=(1,), embed_dim=12, num_heads=(2,), strict_img_size=False
     )
     with torch.no_grad():
         for parameter in net.layers[0].blocks[0].attn.parameters():
-            parameter.zero_()  # attention is uniform, in windows of 7 x 7, 7 x 3, 3 x 7 and 3 x 3 positions
+            parameter.zero_()  # attention becomes uniform, in windows of 7 x 7, 7 x 3, 3 x 7 and 3 x 3 positions
     found = captured(net, torch.rand(1, 3, 40, 40).double()).profile()
     sizes = (49, 21, 21, 9)
     expected = {"positions": sum(n * n for n in sizes) / 100, "strongest": 4 / 100, "dependence": 0}
     assert_is(found[0].values, 0, expected)
 
 
-def test_windows_of_unknown_layout_belong_to_their_image() -> None:
+def test_windows_with_unknown_layout_belong_to_their_image() -> None:
     net = timm.create_model("twins_svt_small", depths=(1, 0, 0, 0), embed_dims=(8, 8, 8, 8), num_heads=(2, 1, 1, 1))
     found = captured(net, torch.rand(3, 3, 224, 224).double())
     assert found["blocks.0.0.attn"].call.query.shape[:2] == (3 * 64, 2)
@@ -220,7 +220,7 @@ def test_windows_of_unknown_layout_belong_to_their_image() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_statistics_of_our_blocks(variant: str) -> None:
+def test_statistics_of_dnlnet_blocks(variant: str) -> None:
     block = equations.randomise(NonLocalBlock(6, variant, pool=2), std=0.4)
     x = torch.randn(2, 6, 4, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     (head,) = captured(block, x).profile()
@@ -292,7 +292,7 @@ def labels_of(height: int, width: int) -> Tensor:
     return labels
 
 
-def test_overlaps_are_those_of_maps_over_the_patches() -> None:
+def test_overlaps_equal_those_of_maps_over_the_patches() -> None:
     net, x = small_vit(), torch.rand(1, 3, 42, 56).double()
     labels = labels_of(14, 14)
     truth = GroundTruth.of(labels, classes=3, width=2)
@@ -320,7 +320,7 @@ def test_overlaps_are_those_of_maps_over_the_patches() -> None:
 
 @pytest.mark.parametrize("mean", [False, True])
 @pytest.mark.parametrize("kind", ["swin", "mobilevit", "masked", "vit"])
-def test_terms_applied_to_values_are_their_maps_times_them(
+def test_terms_applied_to_values_equal_their_maps_times_the_values(
     kind: str, mean: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention_call, "BLOCK", 100)
@@ -349,7 +349,7 @@ def test_terms_applied_to_values_are_their_maps_times_them(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_overlap_of_a_block_s_attention_is_that_of_its_combined_map(variant: str) -> None:
+def test_the_overlap_of_a_block_uses_its_combined_map(variant: str) -> None:
     block = equations.randomise(NonLocalBlock(6, variant), std=0.4)
     x = torch.randn(2, 6, 3, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     labels = labels_of(5, 5)
@@ -364,14 +364,14 @@ def test_the_overlap_of_a_block_s_attention_is_that_of_its_combined_map(variant:
         assert head.values["attention_within"][image] == pytest.approx(float(within), abs=1e-6)
 
 
-def test_tokens_in_a_row_have_no_overlaps() -> None:
+def test_tokens_without_a_grid_have_no_overlaps() -> None:
     tokens = torch.rand(1, 5, 4).double()
     found = captured(nn.MultiheadAttention(4, 1, batch_first=True), tokens, tokens, tokens)
     (head,) = profile(found, [GroundTruth.of(labels_of(4, 4), classes=3)])
     assert {name: head.values[name] for name in OVERLAPS} == dict.fromkeys(OVERLAPS, (None,))
 
 
-def test_a_ground_truth_for_each_image_is_needed() -> None:
+def test_every_image_needs_a_ground_truth() -> None:
     tokens = torch.rand(2, 1, 5, 3).double()
     with pytest.raises(ValueError, match="1 ground truths for 2 images"):
         profile(captured(Plain(), tokens, tokens), [GroundTruth.of(labels_of(4, 4), classes=3)])
@@ -380,7 +380,7 @@ def test_a_ground_truth_for_each_image_is_needed() -> None:
 # ---- the table
 
 
-def test_images_one_by_one_or_together_give_the_same_profile() -> None:
+def test_separate_and_batched_images_give_the_same_profile() -> None:
     net, x = small_vit(), torch.rand(3, 3, 42, 56).double()
     whole = captured(net, x).profile()
     joined = Profile.joined([captured(net, image[None]).profile() for image in x])
@@ -393,7 +393,7 @@ def test_images_one_by_one_or_together_give_the_same_profile() -> None:
         Profile.joined([whole, Profile(whole.heads[:1])])
 
 
-def test_a_row_of_the_table_is_a_layer_or_a_head() -> None:
+def test_a_table_row_is_a_layer_or_a_head() -> None:
     found = captured(small_vit(), torch.rand(2, 3, 42, 56).double()).profile()
     assert [(row["layer"], row["head"]) for row in found.table("all")] == [
         (f"blocks.{layer}.attn", head) for layer in range(2) for head in range(2)
@@ -409,7 +409,7 @@ def test_a_row_of_the_table_is_a_layer_or_a_head() -> None:
     assert repr(found).splitlines()[0].split() == ["layer", *STATISTICS]
 
 
-def test_one_head_of_every_layer_that_has_it() -> None:
+def test_one_head_is_selected_in_every_layer_that_has_it() -> None:
     found = captured(small_vit(), torch.rand(1, 3, 42, 56).double()).profile()
     assert [(head.layer, head.head) for head in found.of_head(1)] == [("blocks.0.attn", 1), ("blocks.1.attn", 1)]
     with pytest.raises(ValueError, match="no head 2; the layers have heads 0 to 1"):

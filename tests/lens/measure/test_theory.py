@@ -15,7 +15,7 @@ REFUTED = {
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_same_claims_hold_and_fail_whatever_the_data(seed: int) -> None:
+def test_the_same_claims_hold_and_fail_for_any_data(seed: int) -> None:
     claims = verify(seed)
     assert {claim.text for claim in claims if not claim.holds} == REFUTED
     assert len(claims) > 25
@@ -27,7 +27,7 @@ def test_every_identity_the_block_relies_on_holds() -> None:
     assert all(claim.holds for claim in relied)
 
 
-def test_nan_is_no_residual_that_holds() -> None:
+def test_a_nan_residual_fails() -> None:
     assert not Claim("", "", float("nan"), 1.0).holds
 
 
@@ -41,7 +41,7 @@ def test_a_wrong_block_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_mean_is_a_saddle_of_proposition_1() -> None:
-    """Moving alpha along the leading direction of A raises the first ratio, along the last one lowers it."""
+    """Moving alpha along the leading direction of A raises the first ratio; moving along the last one lowers it."""
     generator = torch.Generator().manual_seed(0)
     query, key = torch.randn(2, 40, 6, generator=generator, dtype=torch.float64)
     key = key * torch.linspace(0.2, 2, 6, dtype=torch.float64)
@@ -52,10 +52,10 @@ def test_the_mean_is_a_saddle_of_proposition_1() -> None:
     assert objective(query, key, query.mean(0) + 0.5 * directions[:, 0], key.mean(0)) < at_mean
 
 
-def test_gradients_reach_a_decoupled_term_where_a_coupled_one_gets_none() -> None:
-    """The vanishing-gradient statement after Eq. 9, on real blocks: the saliency rules out half of the keys.
+def test_gradients_reach_a_decoupled_term_and_vanish_in_a_coupled_one() -> None:
+    """Test the vanishing-gradient statement after Eq. 9 on real blocks whose saliency excludes half of the keys.
 
-    In DNL* (coupled) the pairwise gradient then vanishes for those keys; in DNL (decoupled) it does not.
+    The pairwise gradient of those keys vanishes in DNL* (coupled) and not in DNL (decoupled).
     """
     x = torch.randn(1, 6, 1, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x[:, 5] = (torch.arange(20) % 2).double()

@@ -1,4 +1,4 @@
-"""The application: what it does, and that it does it in a real browser."""
+"""The application's functions, and its use in a real browser."""
 
 import fcntl
 import json
@@ -33,7 +33,7 @@ from trees import truncate, write_image
 
 @pytest.fixture(scope="module")
 def explorer(run: Path) -> Explorer:
-    """Of a model whose attention is sharper than a few steps of training make it."""
+    """Return an explorer for a model with sharper attention than a few training steps produce."""
     model = dnlnet.load(run)
     for name, parameter in model.network.named_parameters():
         if name.endswith(("query.weight", "saliency.weight")):
@@ -64,7 +64,7 @@ def test_different_pixels_show_different_maps(explorer: Explorer, photo: Path) -
     assert not np.array_equal(first[0][0], second[0][0])
 
 
-def test_what_is_no_image_is_refused(explorer: Explorer, photo: Path, tmp_path: Path) -> None:
+def test_files_that_are_not_images_are_refused(explorer: Explorer, photo: Path, tmp_path: Path) -> None:
     text = tmp_path / "page.jpg"
     text.write_text("<html>")
     truncate(photo)
@@ -85,7 +85,7 @@ def test_files_and_images_too_large_are_refused(explorer: Explorer, tmp_path: Pa
         explorer.open(tmp_path / "wide.png")
 
 
-def test_an_image_too_small_to_click_in_gets_a_sentence(explorer: Explorer, tmp_path: Path) -> None:
+def test_an_image_too_small_to_click_gives_one_sentence(explorer: Explorer, tmp_path: Path) -> None:
     for size in ((1, 1), (30, 1), (7, 8)):
         write_image(tmp_path / "a.png", size=size)
         with pytest.raises(ValueError, match=rf"a\.png has {size[1]} x {size[0]} pixels.* at least 8 x 8"):
@@ -94,7 +94,7 @@ def test_an_image_too_small_to_click_in_gets_a_sentence(explorer: Explorer, tmp_
         explorer.open(tmp_path / "gone.png")
 
 
-def test_a_large_image_is_made_smaller_and_that_is_said(explorer: Explorer, tmp_path: Path) -> None:
+def test_a_large_image_is_shrunk_with_a_message(explorer: Explorer, tmp_path: Path) -> None:
     write_image(tmp_path / "wide.png", size=(50, 100))
     image = Explorer(explorer.models, max_side=40).open(tmp_path / "wide.png")
     assert image.size == (20, 40)
@@ -102,13 +102,13 @@ def test_a_large_image_is_made_smaller_and_that_is_said(explorer: Explorer, tmp_
     assert lines[0] == "Pixel x=0, y=0 of wide.png, downscaled from 100 x 50 to 40 x 20 pixels"
 
 
-def test_a_photo_of_a_phone_is_taken_and_made_smaller(explorer: Explorer, tmp_path: Path) -> None:
+def test_a_phone_photo_is_accepted_and_shrunk(explorer: Explorer, tmp_path: Path) -> None:
     Image.new("RGB", (4000, 3000)).save(tmp_path / "phone.jpg")
     image = Explorer(explorer.models, max_side=64).open(tmp_path / "phone.jpg")
     assert image.size == (48, 64)
 
 
-def test_a_map_that_is_nearly_uniform_is_called_so_and_is_not_bright(explorer: Explorer, photo: Path) -> None:
+def test_a_nearly_uniform_map_is_labelled_and_drawn_dark(explorer: Explorer, photo: Path) -> None:
     image = explorer.open(photo)
     (view,) = image.views
     unary = view.terms.unary
@@ -121,7 +121,7 @@ def test_a_map_that_is_nearly_uniform_is_called_so_and_is_not_bright(explorer: E
     assert captions["Pairwise"][0] == "Pairwise, tiny"
 
 
-def test_a_port_in_use_advises_another(explorer: Explorer) -> None:
+def test_a_port_in_use_suggests_another(explorer: Explorer) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -135,13 +135,13 @@ EVIL = "<img src=x onerror=alert(1)>![a](https://evil.example/a.png)"
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the application puts its temporary files."""
+    """Return the folder for the application's temporary files."""
     return tmp_path_factory.mktemp("temporary")
 
 
 @pytest.fixture(scope="module")
 def address(run: Path, place: Path) -> Iterator[str]:
-    """A started application, of a model whose names are not what one expects."""
+    """Start the application for a model with unusual names, and return its address."""
     pytest.importorskip("gradio", reason="the application needs gradio")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -171,17 +171,17 @@ def address(run: Path, place: Path) -> Iterator[str]:
             time.sleep(0.2)
         address = f"http://127.0.0.1:{port}"
         yield address
-        assert ask(address, "POST", "/gradio_api/upload", FORM, UPLOAD)[0] == 200  # nobody will read it
+        assert ask(address, "POST", "/gradio_api/upload", FORM, UPLOAD)[0] == 200  # never read
         assert list(place.rglob("raw.png"))
     finally:
-        os.close(terminal)  # which sends SIGHUP
+        os.close(terminal)  # sends SIGHUP
         code = process.wait(timeout=60)
     assert code == 128 + signal.SIGHUP
     assert not list(place.iterdir())
 
 
 def _take_terminal(terminal: int) -> None:
-    """Make it the one whose closing tells this process."""
+    """Make this the controlling terminal; closing it signals the process."""
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup
 
@@ -218,7 +218,7 @@ def test_other_names_and_other_sites_are_refused(address: str, place: Path) -> N
     assert ask(address, "POST", "/gradio_api/upload", FORM | own, UPLOAD)[0] == 200
 
 
-def test_sessions_that_upload_the_same_image_at_once_all_see_it(address: str, photo: Path) -> None:
+def test_sessions_uploading_the_same_image_at_once_all_see_it(address: str, photo: Path) -> None:
     upload = UPLOAD.replace(b"no image", photo.read_bytes())
     config = json.loads(ask(address, "GET", "/config", {})[1])
     (event,) = [each["id"] for each in config["dependencies"] if each["targets"][0][1] == "upload"]
@@ -235,23 +235,23 @@ def test_sessions_that_upload_the_same_image_at_once_all_see_it(address: str, ph
         assert "of raw.png" in told
 
 
-def test_clicking_in_an_uploaded_image_shows_its_maps(
+def test_clicking_an_uploaded_image_shows_its_maps(
     address: str, browser: Any, photo: Path, tmp_path: Path, place: Path
 ) -> None:
-    others = set(place.glob("*/shown/*"))  # of sessions that are still open
+    others = set(place.glob("*/shown/*"))  # open sessions
     page = browser.new_page()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.on("dialog", lambda dialog: asked.append("an alert"))
     page.goto(address)
     page.wait_for_selector("text=What does a pixel attend to?")
-    page.wait_for_selector("text=of corner.jpg")  # it begins with an example
+    page.wait_for_selector("text=of corner.jpg")  # the page starts with an example
     page.get_by_text("Example: pavement").click()
     page.wait_for_selector("text=of pavement.jpg")
     page.set_input_files("input[type=file]", photo)
     page.wait_for_selector("text=of a.png")
     assert page.locator("#maps img").count() == 4  # three maps and the prediction
-    page.wait_for_function(  # as the image, without bars; the maps may come after the words
+    page.wait_for_function(  # the maps have the shape of the image, without bars, and may load after the text
         """() => {
             const box = document.querySelector("#maps .thumbnail-item").getBoundingClientRect();
             return Math.abs(box.width / box.height - 56 / 40) < 0.07;
@@ -263,15 +263,17 @@ def test_clicking_in_an_uploaded_image_shows_its_maps(
     (tmp_path / "not.png").write_text("no image")
     page.set_input_files("input[type=file]", tmp_path / "not.png")
     page.wait_for_selector("text=not.png is not a readable image")
-    assert page.locator("#maps img").count() == 4  # what was shown stays
+    assert page.locator("#maps img").count() == 4  # the previous maps stay
     write_image(tmp_path / "dot.png", size=(1, 1))
     page.set_input_files("input[type=file]", tmp_path / "dot.png")
     page.wait_for_selector("text=dot.png has 1 x 1 pixels, too few to click in")
     assert all(url.startswith((address, "data:", "blob:")) for url in asked), asked
     (shown,) = set(place.glob("*/shown/*")) - others
-    assert not [path for name in (photo.name, "not.png", "dot.png") for path in place.rglob(name)]  # once read
+    assert not [
+        path for name in (photo.name, "not.png", "dot.png") for path in place.rglob(name)
+    ]  # deleted after reading
     page.close()
-    for _ in range(300):  # until the application has noticed
+    for _ in range(300):  # wait until the application notices
         if not shown.exists():
             break
         time.sleep(0.1)

@@ -20,21 +20,21 @@ def terms(variant: str = "dnl", size: tuple[int, int] = (8, 12)):
     return NonLocalBlock(4, variant).terms(torch.randn(1, 4, *size))
 
 
-def test_a_point_belongs_to_the_cell_it_lies_in() -> None:
+def test_a_point_belongs_to_its_cell() -> None:
     view = AttentionView("v", terms())
     image = AttendedImage("p", PIXELS, [view])
     for point, position in {(0, 0): (0, 0), (3, 4): (0, 1), (4, 3): (1, 0), (31, 47): (7, 11)}.items():
         assert view.position(point, image) == position
 
 
-def test_a_map_over_the_image_keeps_its_values_at_the_middles() -> None:
+def test_an_upsampled_map_keeps_its_values_at_cell_centres() -> None:
     view = AttentionView("v", terms(size=(4, 6)))
     attention = torch.rand(4, 6)
     over = view.over_image(attention, AttendedImage("p", np.zeros((20, 30, 3), np.uint8), [view]))
     torch.testing.assert_close(over[2::5, 2::5], attention)
 
 
-def test_views_of_a_segmentation_model_are_of_one_pass_over_the_whole_image() -> None:
+def test_views_of_a_segmentation_model_come_from_one_pass_over_the_whole_image() -> None:
     torch.manual_seed(0)
     network = TinySegmentor(2).eval()
     model = SegmentationModel(network, CLASSES, Inference(scales=(0.5, 1.0), flip=True))
@@ -47,7 +47,7 @@ def test_views_of_a_segmentation_model_are_of_one_pass_over_the_whole_image() ->
     torch.testing.assert_close(view.terms.maps([(3, 4)]).pairwise, maps.pairwise)
 
 
-def test_a_record_has_the_maps_and_where_each_query_snapped_to() -> None:
+def test_a_record_contains_the_maps_and_the_cell_of_each_query() -> None:
     labels = np.zeros((32, 48), np.uint8)
     labels[:, 24:] = IGNORE
     view = AttentionView("mine", terms(), prediction=np.ones((32, 48), np.uint8))
@@ -61,7 +61,7 @@ def test_a_record_has_the_maps_and_where_each_query_snapped_to() -> None:
     np.testing.assert_array_equal(maps["0/pairwise"], view.terms.maps([(1, 1), (0, 10)]).pairwise[0].numpy())
 
 
-def test_interior_points_are_of_different_classes_and_never_of_none() -> None:
+def test_interior_points_have_different_classes_and_avoid_void() -> None:
     labels = torch.zeros(24, 32, dtype=torch.int64)
     labels[:, 20:] = 1
     assert [int(labels[point]) for point in interior_points(labels, count=3)] == [0, 1]
@@ -71,11 +71,11 @@ def test_interior_points_are_of_different_classes_and_never_of_none() -> None:
     assert interior_points(labels) == [(12, 16)]
 
 
-def test_an_image_without_classes_is_looked_at_in_its_middle() -> None:
+def test_the_default_point_without_classes_is_the_centre() -> None:
     assert AttendedImage("p", PIXELS, [AttentionView("v", terms())]).interior_points() == [(16, 24)]
 
 
-def test_images_and_views_that_do_not_fit_are_refused() -> None:
+def test_mismatched_images_and_views_are_refused() -> None:
     with pytest.raises(ValueError, match=r"pixels must be \(H, W, 3\) of uint8"):
         AttendedImage("p", PIXELS[0], [AttentionView("v", terms())])
     with pytest.raises(ValueError, match=r"labels: .*\(32, 48\).*\(31, 48\)"):
@@ -92,7 +92,7 @@ def test_images_and_views_that_do_not_fit_are_refused() -> None:
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (7, 5), (20, 31)])
 def test_interior_points_are_the_farthest_from_any_border(size: tuple[int, int]) -> None:
-    """Against the distance to the nearest pixel that is outside, the larger of rows and columns, for every pixel."""
+    """Compare with the distance of every pixel to the nearest outside pixel, the larger of rows and columns."""
     labels = torch.randint(3, size, generator=torch.Generator().manual_seed(0))
     labels[: size[0] // 2, : size[1] // 2] = 1
     expected = []
@@ -112,7 +112,7 @@ def test_interior_points_are_the_farthest_from_any_border(size: tuple[int, int])
     assert interior_points(labels, count=3, classes=3) == [point for _, point in sorted(expected)]
 
 
-def test_an_image_of_one_row_is_not_asked_about_its_padding() -> None:
+def test_padding_of_a_one_row_image_is_never_a_query() -> None:
     model = SegmentationModel(TinySegmentor(2, width=4), CLASSES)
     pixels = PIXELS[:1]
     (view,) = model.attention_views("v", pixels)

@@ -1,4 +1,4 @@
-"""Results draw themselves: predictions, detections, actions, attention maps, what a model attends to."""
+"""Results that draw themselves: predictions, detections, actions, attention maps and attended images."""
 
 from io import BytesIO
 from pathlib import Path
@@ -40,7 +40,7 @@ def maps_of(dims: int, variant: str = "dnl", batch: int = 1) -> AttentionMaps:
 
 
 @pytest.mark.parametrize("name", RESULTS)
-def test_a_result_shows_saves_and_describes_itself(
+def test_a_result_can_be_shown_saved_and_described(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result, text = RESULTS[name]
@@ -63,7 +63,7 @@ def test_a_result_shows_saves_and_describes_itself(
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
-def test_maps_of_any_dimension_draw_themselves(dims: int, tmp_path: Path) -> None:
+def test_maps_of_any_dimension_can_be_plotted(dims: int, tmp_path: Path) -> None:
     maps = maps_of(dims)
     assert repr(maps).startswith("AttentionMaps(1 x 2 queries over 5")
     titles = [axes.get_title() for axes in maps.plot().axes if axes.get_title()]
@@ -90,7 +90,7 @@ def test_maps_are_drawn_over_an_image_with_their_queries_marked() -> None:
     assert (float(mark.get_xdata()[0]), float(mark.get_ydata()[0])) == (7.5 * 4 - 0.5, 3.5 * 4 - 0.5)
 
 
-def test_only_maps_of_an_image_are_drawn_over_one() -> None:
+def test_only_image_maps_are_drawn_over_an_image() -> None:
     with pytest.raises(ValueError, match=r"2d maps.* 3 dimensions"):
         maps_of(3).plot(over=PIXELS)
 

@@ -51,7 +51,7 @@ def test_each_term_of_the_variant_has_its_panels(variant: str, expected: list[st
     assert titles(figure)[: 1 + len(expected)] == ["p and query points", *expected]
 
 
-def test_a_map_that_is_nearly_uniform_is_called_so_and_painted_dark() -> None:
+def test_a_nearly_uniform_map_is_labelled_and_drawn_dark() -> None:
     terms = NonLocalBlock(8, "dnl").terms(torch.full((1, 8, 6, 8), 0.5))
     figure = attention_figure(AttendedImage("p", PIXELS, [AttentionView("dnl", terms)]), POINTS)
     assert titles(figure)[1:3] == [
@@ -74,7 +74,7 @@ def test_labels_edges_and_predictions_are_drawn_when_given() -> None:
     assert figure.get_suptitle() == "all"
 
 
-def test_places_without_an_image_stay_blank() -> None:
+def test_cells_without_an_image_stay_blank() -> None:
     figure = attention_figure(AttendedImage("p", PIXELS, [view_of("dnl"), view_of("dnl")]), POINTS)
     scale = "<colorbar>"
     empty = [a for part in figure.subfigs for a in part.axes if not a.images and a.get_label() != scale]
@@ -84,7 +84,7 @@ def test_places_without_an_image_stay_blank() -> None:
         assert not len(axes.get_xticks()) + len(axes.get_yticks())
 
 
-def test_a_figure_of_one_view_leaves_no_place_empty() -> None:
+def test_a_figure_of_one_view_has_no_empty_cells() -> None:
     image = AttendedImage("p", PIXELS, [view_of("dnl", prediction=LABELS)], classes=TWO)
     (part,) = attention_figure(image, POINTS).subfigs
     places = [axes for axes in part.axes if axes.get_label() != "<colorbar>"]
@@ -95,7 +95,7 @@ def test_a_figure_of_one_view_leaves_no_place_empty() -> None:
 @pytest.mark.parametrize("shape", [(48, 48), (48, 96), (96, 48)])
 @pytest.mark.parametrize("views", [1, 2])
 @pytest.mark.parametrize("labelled", [True, False])
-def test_no_title_is_cut_off(shape: tuple[int, int], views: int, labelled: bool) -> None:
+def test_titles_are_not_cut_off(shape: tuple[int, int], views: int, labelled: bool) -> None:
     labels = np.zeros(shape, np.uint8) if labelled else None
     pixels = np.zeros((*shape, 3), np.uint8)
     image = AttendedImage("p", pixels, [view_of("dnl", prediction=labels) for _ in range(views)], labels, TWO)
@@ -108,13 +108,13 @@ def test_no_title_is_cut_off(shape: tuple[int, int], views: int, labelled: bool)
         assert 0 <= box.y0 < box.y1 <= figure.bbox.height, axes.get_title()
 
 
-def test_a_figure_of_a_long_clip_is_no_larger_than_a_screen() -> None:
+def test_a_figure_of_a_long_clip_fits_on_a_screen() -> None:
     terms = NonLocalBlock(8, "dnl", dims=3).terms(torch.randn(1, 8, 32, 3, 5))
     figure = clip_figure(np.zeros((64, 12, 20, 3), np.uint8), {"a": terms, "b": terms}, [(0, 6, 10), (7, 0, 19)])
     width, height = figure.get_size_inches()
     assert width <= 13
     assert height <= 9
-    many = {str(number): terms for number in range(5)}  # as many blocks as the paper's network has
+    many = {str(number): terms for number in range(5)}  # as many blocks as in the paper's network
     tall = clip_figure(np.zeros((8, 15, 20, 3), np.uint8), many, [(0, 6, 10), (7, 0, 19)])
     assert tall.get_size_inches()[1] <= 8
 
@@ -124,13 +124,13 @@ def test_scores_fill_their_axis() -> None:
     assert axes.get_ylim() == pytest.approx((0, 0.055))
 
 
-def test_a_prediction_of_nothing_is_not_drawn() -> None:
+def test_an_absent_prediction_is_not_drawn() -> None:
     nothing = np.full_like(LABELS, 255)
     figure = attention_figure(AttendedImage("p", PIXELS, [view_of("dnl", prediction=nothing)], classes=TWO), POINTS)
     assert "prediction" not in titles(figure)
 
 
-def test_the_share_on_the_query_class_is_the_attention_there() -> None:
+def test_the_share_on_the_query_class_is_its_attention() -> None:
     attention = torch.full((6, 8), 1e-30)
     attention[0, 0], attention[0, 7] = 0.75, 0.25
     logits = Logits(attention.flatten().log().expand(1, 48, 48), torch.eye(48)[None])
@@ -143,17 +143,17 @@ def test_queries_snap_to_the_grid_and_their_cell_is_marked() -> None:
     axes = next(a for a in figure.subfigs[0].axes if a.get_title() == "pairwise of 1")
     (cell,) = axes.patches
     assert (cell.get_x(), cell.get_y(), cell.get_width(), cell.get_height()) == (3.5, 3.5, 4, 4)
-    assert [float(line.get_xdata()[0]) for line in axes.lines] == [5.5]  # the middle of columns 4..7
+    assert [float(line.get_xdata()[0]) for line in axes.lines] == [5.5]  # the centre of columns 4..7
 
 
-def test_padding_is_cut_off_and_positions_count_from_the_padded_map() -> None:
+def test_padding_is_cropped_and_positions_count_from_the_padded_map() -> None:
     view = view_of("dnl", covered=(0.5, 0.75))
     image = AttendedImage("p", PIXELS, [view])
     assert view.position((23, 31), image) == (2, 5)
     ramp = torch.arange(8.0).expand(6, 8)
     over = view.over_image(ramp, image)
     assert over.shape == (24, 32)
-    assert float(over.max()) < 6  # columns 6 and 7 are padding, but for the way to the middle of the first
+    assert float(over.max()) < 6  # columns 6 and 7 are padding, except for interpolation to the centre of column 6
 
 
 @pytest.mark.parametrize("value", [0.0, 1 / 48])
@@ -162,7 +162,7 @@ def test_a_constant_map_can_be_drawn(value: float) -> None:
 
 
 @pytest.mark.parametrize("ending", ["png", "pdf"])
-def test_the_figure_is_written_whole_and_nothing_is_left_beside_it(ending: str, tmp_path: Path) -> None:
+def test_the_figure_is_written_completely_without_leftovers(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"attention.{ending}"
     save_figure(attention_figure(AttendedImage("p", PIXELS, [view_of("dnl")]), POINTS), path)
     if ending == "png":
@@ -172,7 +172,7 @@ def test_the_figure_is_written_whole_and_nothing_is_left_beside_it(ending: str, 
     else:
         content = path.read_bytes()
         assert content.startswith(b"%PDF")
-        assert b"/Type3" not in content  # printers refuse such fonts
+        assert b"/Type3" not in content  # printers reject such fonts
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -202,17 +202,17 @@ CLIP = np.random.default_rng(1).integers(0, 256, (8, 12, 20, 3), dtype=np.uint8)
 
 
 @pytest.mark.parametrize(("variant", "rows"), [("dnl", 4), ("nl_pairwise", 3), ("gc", 2)])
-def test_a_clip_has_a_row_for_each_map_and_a_column_for_each_time(variant: str, rows: int, tmp_path: Path) -> None:
+def test_a_clip_has_one_row_per_map_and_one_column_per_time(variant: str, rows: int, tmp_path: Path) -> None:
     terms = NonLocalBlock(8, variant, dims=3).terms(torch.randn(1, 8, 4, 3, 5))
     figure = clip_figure(CLIP, {variant: terms}, [(0, 6, 10), (7, 0, 19)])
-    assert len(figure.axes) == 4 * rows + 1  # and the colour bar
+    assert len(figure.axes) == 4 * rows + 1  # one more for the colour bar
     assert [axes.get_title() for axes in figure.axes[:4]] == ["frame 2", "frame 4", "frame 6", "frame 8"]
     marked = [len(axes.lines) for axes in figure.axes[:4]]
-    assert marked == [1, 0, 0, 1]  # each query in the frame it is in
+    assert marked == [1, 0, 0, 1]  # each query appears in its frame
     save_figure(figure, tmp_path / "clip.png")
 
 
-def test_clips_that_do_not_fit_are_refused() -> None:
+def test_mismatched_clips_are_refused() -> None:
     terms = NonLocalBlock(8, dims=3).terms(torch.randn(1, 8, 4, 3, 5))
     with pytest.raises(ValueError, match=r"\(8, 0, 0\) is outside the clip of \(8, 12, 20\)"):
         clip_figure(CLIP, {"a": terms}, [(8, 0, 0)])
@@ -222,15 +222,15 @@ def test_clips_that_do_not_fit_are_refused() -> None:
         clip_figure(CLIP[0], {"a": terms}, [(0, 0, 0)])
 
 
-def test_bars_leave_out_what_a_variant_does_not_have() -> None:
+def test_bars_omit_terms_that_a_variant_lacks() -> None:
     bar = Average(0.5, 0.1, 3)
     rows = {"gc": dict.fromkeys(STATISTICS) | {"unary_boundary": bar}, RANDOM: dict.fromkeys(STATISTICS, bar)}
     assert len(consistency_figure(rows).axes[0].patches) == 1
 
 
 @pytest.mark.parametrize("name", ["$x^$", "_background_", "a\nb\x1b\udcff", "道路", "<b>", "n" * 300, "\\frac$$"])
-def test_any_name_can_stand_in_a_figure(name: str, tmp_path: Path) -> None:
-    """Matplotlib takes what is between dollars for a formula, and fails where it is none."""
+def test_any_name_can_appear_in_a_figure(name: str, tmp_path: Path) -> None:
+    """Matplotlib parses text between dollar signs as a formula, and fails if it is not one."""
     classes = Classes([name, "road"], [(255, 0, 0), (0, 0, 255)])
     labels = np.zeros(PIXELS.shape[:2], np.uint8)
     image = AttendedImage(name, PIXELS, [replace(view_of("dnl"), title=name)], labels, classes)

@@ -1,4 +1,4 @@
-"""Which layers and heads of a transformer are shown, and what is said of the others."""
+"""Selection of a transformer's layers and heads, and notes about the rest."""
 
 from dataclasses import replace
 
@@ -45,24 +45,24 @@ def layers_of(image: AttendedImage) -> list[int]:
         ("mean", 12, None, list(range(9))),
         ("mean", 5, None, [0, 2, 4, 6, 8]),
         ("all", 12, 4, [2] * 4 + [5] * 4 + [8] * 4),
-        ("all", 3, None, [8] * 4),  # those of one layer are never torn apart
+        ("all", 3, None, [8] * 4),  # all heads of a layer stay together
     ],
 )
-def test_few_layers_are_spread_over_the_depth_and_end_with_the_last(
+def test_a_few_layers_are_spread_over_the_depth_and_include_the_last(
     captured: Captured, heads: str, most: int, most_layers: int | None, shown: list[int]
 ) -> None:
     image = picture_of(captured, LayerChoice(heads=heads))  # type: ignore[arg-type]
     assert layers_of(with_few_layers(image, most, most_layers)) == shown
 
 
-def test_views_of_our_blocks_all_stay(captured: Captured) -> None:
+def test_views_of_dnlnet_blocks_all_stay(captured: Captured) -> None:
     ours = AttentionView("dnl", NonLocalBlock(8, "dnl").terms(torch.rand(1, 8, 4, 6)))
     few = with_few_layers(picture_of(captured, LayerChoice(), ours), 2)
     assert few.views[-1] is ours
     assert layers_of(few) == [3, 8]
 
 
-def test_what_is_left_out_is_said(captured: Captured) -> None:
+def test_omissions_are_noted(captured: Captured) -> None:
     image = picture_of(captured, LayerChoice())
     few = with_few_layers(image, 2)
     means = "the mean over heads is shown; select one with --heads 3, or all with --heads all"
@@ -74,7 +74,7 @@ def test_what_is_left_out_is_said(captured: Captured) -> None:
     assert left_out(every.views, every.views) == ""
 
 
-def test_layers_without_maps_of_an_image_are_left_out(captured: Captured) -> None:
+def test_layers_without_image_maps_are_skipped(captured: Captured) -> None:
     layer = captured["blocks.0.attn"]
     assert isinstance(layer, RecordedAttention)
     row, one = Layout((6,), (6,), 1, 1), Layout((1, 1), (2, 3), 6, 1)  # text, and the class token's own attention
@@ -84,7 +84,7 @@ def test_layers_without_maps_of_an_image_are_left_out(captured: Captured) -> Non
 
 
 def titles_of(figure: Figure) -> list[str]:
-    """Maps of random weights are nearly uniform, which is said below their titles, and left out here."""
+    """Return titles. Drop the note below them that maps of random weights are nearly uniform."""
     return [axes.get_title().partition("nearly uniform")[0].strip() for axes in figure.axes]
 
 
@@ -92,7 +92,7 @@ def names_of_rows(figure: Figure) -> list[str]:
     return [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()]
 
 
-def test_a_figure_has_a_row_for_each_view_and_columns_for_its_terms(captured: Captured) -> None:
+def test_a_figure_has_one_row_per_view_and_one_column_per_term(captured: Captured) -> None:
     figure = layer_figure(picture_of(captured, LayerChoice([0, 5])), [(3, 4), (20, 40)], title="a vit")
     assert figure.axes[-1].get_label() == "<colorbar>"
     columns = ["attention of 1", "attention of 2", "unary, for all queries", "pairwise of 1", "pairwise of 2"]
@@ -102,8 +102,8 @@ def test_a_figure_has_a_row_for_each_view_and_columns_for_its_terms(captured: Ca
 
 @pytest.mark.parametrize("layers", [[0], [0, 5], [0, 2, 5, 8]])
 @pytest.mark.parametrize("points", [[(3, 4)], [(3, 4), (20, 40)]])
-def test_no_place_of_a_figure_is_empty(captured: Captured, layers: list[int], points: list[tuple[int, int]]) -> None:
-    """Pictures and words fill the grid, but for the rows of a column that holds the image and the words."""
+def test_no_cell_of_a_figure_is_empty(captured: Captured, layers: list[int], points: list[tuple[int, int]]) -> None:
+    """Images and text fill the grid, except below the column that holds the image and the text."""
     figure = layer_figure(picture_of(captured, LayerChoice(layers)), points)
     *places, _ = figure.axes
     assert all(axes.images or axes.texts for axes in places)
@@ -115,17 +115,17 @@ def test_no_place_of_a_figure_is_empty(captured: Captured, layers: list[int], po
     assert beside == (len(layers) < 1 + 2 * len(points))
 
 
-def test_a_figure_names_models_where_there_are_several_and_takes_our_blocks(captured: Captured) -> None:
+def test_a_figure_of_several_models_names_them_and_accepts_dnlnet_blocks(captured: Captured) -> None:
     ours = AttentionView("mine", NonLocalBlock(8, "gc").terms(torch.rand(1, 8, 4, 6)))
     views = [*layer_views("one", captured, LayerChoice([0])), *layer_views("two", captured, LayerChoice([0])), ours]
     figure = layer_figure(AttendedImage("sea", PIXELS, views), [(3, 4)])
     assert [name.split("\n")[0] for name in names_of_rows(figure)] == ["one", "two", "mine"]
-    assert not figure.axes[-2].images  # it has no pairwise term
+    assert not figure.axes[-2].images  # this block has no pairwise term
     with pytest.raises(ValueError, match="no query points"):
         layer_figure(AttendedImage("sea", PIXELS, views), [])
 
 
-def test_layer_and_head_are_part_of_what_is_written(captured: Captured) -> None:
+def test_layer_and_head_are_written_to_the_record(captured: Captured) -> None:
     content, maps = describe_image(picture_of(captured, LayerChoice([8], 2)), [(0, 0)])
     (view,) = content["views"]
     assert (view["layer"], view["head"]) == ("8 (blocks.8.attn)", "head 2")

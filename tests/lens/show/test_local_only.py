@@ -1,4 +1,4 @@
-"""Requests that the application answers, and those that it refuses."""
+"""Requests that the application answers or refuses."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ Given = list[tuple[str, str]]
 
 
 def ask(given: Given, method: str = "GET", kind: str = "http") -> tuple[list[str], list[dict[str, Any]]]:
-    """Send a request through the middleware: which requests reach the application, and which messages are sent."""
+    """Send a request through the middleware. Return the requests that reach the application and the messages sent."""
     reached: list[str] = []
     sent: list[dict[str, Any]] = []
 
@@ -48,7 +48,7 @@ def ask(given: Given, method: str = "GET", kind: str = "http") -> tuple[list[str
         PAGE | {"Sec-Fetch-Site": "cross-site"},  # a link on another page
     ],
 )
-def test_its_own_pages_and_links_to_them_are_answered(given: dict[str, str]) -> None:
+def test_the_applications_pages_and_links_to_them_are_answered(given: dict[str, str]) -> None:
     assert ask(list(given.items())) == (["http"], [])
 
 
@@ -68,14 +68,14 @@ def test_its_own_pages_and_links_to_them_are_answered(given: dict[str, str]) -> 
         ("POST", PAGE | {"Sec-Fetch-Site": "cross-site"}),
     ],
 )
-def test_others_are_refused(method: str, given: dict[str, str]) -> None:
+def test_other_requests_are_refused(method: str, given: dict[str, str]) -> None:
     reached, sent = ask(list(given.items()), method)
     assert not reached
     assert sent[0]["status"] in (400, 403)
 
 
 @pytest.mark.parametrize("second", ["evil.example", "localhost:7860"])
-def test_two_names_at_once_are_refused(second: str) -> None:
+def test_two_host_names_at_once_are_refused(second: str) -> None:
     reached, sent = ask([*HOST.items(), ("Host", second)])
     assert not reached
     assert sent[0]["status"] == 403

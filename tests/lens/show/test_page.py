@@ -1,4 +1,4 @@
-"""The explorer's page from Python's side: what it stores, how exactly, and that it is one file."""
+"""The explorer's page in Python: content, precision, and independence from other files."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def content_of(page: str) -> Any:
 
 
 def naive_means(attention: Tensor, factor: int) -> NDArray[np.float64]:
-    """Cell by cell, from the definition."""
+    """Compute means cell by cell, from the definition."""
     height, width = attention.shape
     cells = [
         [
@@ -56,7 +56,7 @@ def naive_means(attention: Tensor, factor: int) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("factor", [1, 2, 3, 4, 20])
-def test_cells_are_means_also_where_they_are_cut(factor: int) -> None:
+def test_cells_are_means_even_at_the_border(factor: int) -> None:
     maps = torch.rand(2, 9, 13)
     means = Grid((9, 13), factor).means(maps)
     assert tuple(means.shape[1:]) == Grid((9, 13), factor).cells
@@ -64,14 +64,14 @@ def test_cells_are_means_also_where_they_are_cut(factor: int) -> None:
         np.testing.assert_allclose(mean, naive_means(attention, factor), rtol=1e-6)
 
 
-def test_the_query_of_a_cell_is_the_one_in_its_middle() -> None:
+def test_the_query_of_a_cell_is_its_centre() -> None:
     assert Grid((7, 5), 3).centres().tolist() == [1 * 5 + 1, 1 * 5 + 3, 4 * 5 + 1, 4 * 5 + 3, 6 * 5 + 1, 6 * 5 + 3]
 
 
 def test_codes_are_within_a_255th_of_the_range() -> None:
     maps = torch.rand(5, 7, 11) ** 8 + torch.tensor([0, 0.1, 1, 10, 100])[:, None, None]
     error = (torch.from_numpy(quantise(maps).values()) - maps).abs().amax(dim=(1, 2))
-    # The codes of maps that vary little beside their values end at the digits of float32.
+    # Codes of maps that vary little relative to their values are limited by the digits of float32.
     assert (error <= (maps.amax(dim=(1, 2)) - maps.amin(dim=(1, 2))) / 255 + 1e-7 * maps.amax(dim=(1, 2))).all()
 
 
@@ -83,7 +83,7 @@ def test_a_constant_map_and_a_single_peak_are_kept() -> None:
 
 @pytest.mark.parametrize("pool", [1, 2])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_stored_maps_are_those_of_their_queries_within_the_stated_loss(variant: str, pool: int) -> None:
+def test_stored_maps_equal_those_of_their_queries_within_the_stated_loss(variant: str, pool: int) -> None:
     terms = terms_of(variant, pool=pool)
     h, w = terms.key_size
     coarse = coarse_maps(terms, Grid((9, 13), 4), Grid((h, w), 3))
@@ -102,7 +102,7 @@ def test_stored_maps_are_those_of_their_queries_within_the_stated_loss(variant: 
     assert coarse.loss < 0.01
 
 
-def test_combined_maps_are_stored_only_where_they_are_no_sum() -> None:
+def test_combined_maps_are_stored_only_if_they_are_not_a_sum() -> None:
     stored = {name: sorted(coarse_maps(terms_of(name), Grid((9, 13)), Grid((9, 13))).parts) for name in VARIANTS}
     assert stored["nl"] == stored["dnl_star"] == ["combined", "pairwise", "unary"]
     assert stored["dnl"] == stored["dnl_dagger"] == ["pairwise", "unary"]
@@ -110,7 +110,7 @@ def test_combined_maps_are_stored_only_where_they_are_no_sum() -> None:
     assert stored["nl_pairwise"] == ["pairwise"]
 
 
-def test_fewer_bytes_make_coarser_maps() -> None:
+def test_smaller_budgets_give_coarser_maps() -> None:
     terms = terms_of("dnl", (24, 24))
     fine, _ = fit_maps(terms, 400_000)
     coarse, parts = fit_maps(terms, 40_000)
@@ -121,7 +121,7 @@ def test_fewer_bytes_make_coarser_maps() -> None:
         fit_maps(terms, 10)
 
 
-def test_sharp_attention_is_not_stored_finer_than_a_browser_can_hold() -> None:
+def test_sharp_attention_is_not_stored_finer_than_a_browser_can_load() -> None:
     maps, _ = fit_maps(terms_of("nl_pairwise", (64, 64), scale=1000), 10_000_000)
     assert maps.queries.count * maps.keys.count <= 12_000_000
 
@@ -134,7 +134,7 @@ def test_every_variant_has_a_page(variant: str) -> None:
     assert ("pairwise" in view["parts"]) == VARIANTS[variant].pairwise
 
 
-def test_a_page_of_two_views_of_97_by_97_positions_is_within_its_budget() -> None:
+def test_a_page_of_two_views_of_97_by_97_positions_fits_its_budget() -> None:
     views = [AttentionView(name, terms_of(name, (97, 97), scale=20)) for name in ("nl", "dnl")]
     image = image_of(*views, size=(97, 97))
     with LargestTensor() as largest:
@@ -152,7 +152,7 @@ def test_many_images_share_the_budget() -> None:
         attention_page(images, budget=60_000)
 
 
-def test_the_page_asks_for_nothing_from_outside() -> None:
+def test_the_page_makes_no_external_requests() -> None:
     page = attention_page([image_of(AttentionView("dnl", terms_of("dnl")))])
     assert "http://" not in page
     assert "https://" not in page
@@ -160,7 +160,7 @@ def test_the_page_asks_for_nothing_from_outside() -> None:
     assert "default-src 'none'" in page
 
 
-def test_names_cannot_become_part_of_the_page() -> None:
+def test_names_cannot_inject_markup() -> None:
     nasty = "</script><script>alert(1)</script><!-- {{content}} \\u2028 \"'&"
     image = image_of(AttentionView(nasty, terms_of("dnl")), name=nasty)
     page = attention_page([image], title=nasty)
@@ -187,7 +187,7 @@ def test_labels_and_predictions_are_stored_once_each() -> None:
     assert stored["classes"] == {"names": ["sky", "road"], "palette": [[0, 0, 255], [90, 90, 90]]}
 
 
-def test_the_covered_share_of_a_map_is_told() -> None:
+def test_the_covered_share_of_a_map_is_reported() -> None:
     view = AttentionView("detector", terms_of("dnl"), covered=(0.75, 1.0))
     assert content_of(attention_page([image_of(view)]))["images"][0]["views"][0]["covered"] == [0.75, 1.0]
 
@@ -197,7 +197,7 @@ def test_without_images_there_is_no_page() -> None:
         attention_page([])
 
 
-def test_a_page_begins_with_the_point_that_was_asked_for_and_a_transformer_deep_inside() -> None:
+def test_a_page_starts_at_the_requested_point_and_a_transformer_at_a_deep_layer() -> None:
     def layers(head: str) -> list[AttentionView]:
         places = [LayerHead("vit", str(number), head) for number in range(12)]
         return [AttentionView(place.title, terms_of("nl", (3, 4)), place=place) for place in places]

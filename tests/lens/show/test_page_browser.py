@@ -1,4 +1,4 @@
-"""The explorer's page in a real browser: its maps are those that Python computes, wherever one points."""
+"""The explorer's page in a real browser: its maps equal those computed in Python at every point."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -51,7 +51,7 @@ def flat() -> AttentionView:
 
 
 def transformer() -> AttendedImage:
-    """Two models, of two layers with three heads, and of one layer without."""
+    """Return two models: one with two layers of three heads, one with a single layer without heads."""
     heads = ["mean of 2 heads", "head 0", "head 1"]
     places = [LayerHead("vit", layer, head) for layer in ("0 (first)", "1 (second)") for head in heads]
     places.append(LayerHead("swin", "0 (only)", "head 0"))
@@ -63,7 +63,7 @@ def transformer() -> AttendedImage:
 
 @dataclass
 class Opened:
-    """A page in the browser, with what it complained about."""
+    """A page in the browser and its error messages."""
 
     page: Any
     address: str
@@ -92,7 +92,7 @@ class Opened:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Addresses of a page with all positions, and of one so small that it has only some."""
+    """Return addresses of a page with all positions, and of one so small that it has only some."""
     folder: Path = tmp_path_factory.mktemp("explorer")
     second = AttendedImage(
         "wide.jpg", np.zeros((40, 120, 3), dtype=np.uint8), [AttentionView("only", terms_of("dnl_star"))]
@@ -110,7 +110,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def window(browser: Any) -> Iterator[Opened]:
-    """One window for all tests, for a new one takes longer than most of them."""
+    """Share one window between all tests, because opening one takes longer than most tests."""
     context = browser.new_context(has_touch=True)
     page = context.new_page()
     page.set_default_timeout(10_000)
@@ -205,7 +205,7 @@ def test_a_small_page_has_coarse_maps_and_says_so(coarse: Opened) -> None:
     assert "the mean of 2 \N{MULTIPLICATION SIGN} 2" in coarse.page.inner_text("footer")
 
 
-def test_the_point_follows_the_pointer_until_it_is_pinned(fine: Opened) -> None:
+def test_the_point_follows_the_pointer_until_pinned(fine: Opened) -> None:
     canvas = fine.page.locator(".stage canvas").first
     canvas.hover(position={"x": 40, "y": 30})
     before = fine.state()
@@ -223,7 +223,7 @@ def test_the_point_follows_the_pointer_until_it_is_pinned(fine: Opened) -> None:
 
 
 def swipe(shown: Opened, *places: tuple[float, float]) -> None:
-    """Move a finger over the image: places are shares of its width and height."""
+    """Move a finger over the image; places are fractions of its width and height."""
     box = shown.page.locator(".stage canvas").first.bounding_box()
     finger = shown.page.context.new_cdp_session(shown.page)
     for number, (across, down) in enumerate(places):
@@ -233,14 +233,14 @@ def swipe(shown: Opened, *places: tuple[float, float]) -> None:
     finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
 
-def test_a_finger_drags_the_point_sideways(fine: Opened) -> None:
+def test_a_horizontal_swipe_drags_the_point(fine: Opened) -> None:
     fine.go("#a=0")
     swipe(fine, (0.25, 0.5), (0.4, 0.5), (0.75, 0.5))
     state = fine.state()
     assert (state["x"], state["y"], state["pinned"]) == (WIDTH * 3 // 4, HEIGHT // 2, True)
 
 
-def test_a_thumb_on_the_image_scrolls_the_page_of_a_phone(fine: Opened) -> None:
+def test_a_vertical_swipe_on_the_image_scrolls_the_page(fine: Opened) -> None:
     fine.page.set_viewport_size({"width": 390, "height": 640})
     fine.go("#a=0&x=10&y=20")
     assert fine.page.evaluate("scrollY") == 0
@@ -250,7 +250,7 @@ def test_a_thumb_on_the_image_scrolls_the_page_of_a_phone(fine: Opened) -> None:
 
 
 @pytest.mark.parametrize("hash_", ["#a=0", "#a=0&b=1"])
-def test_after_a_tap_on_a_phone_the_map_is_in_view(fine: Opened, hash_: str) -> None:
+def test_after_a_tap_on_a_phone_the_map_is_visible(fine: Opened, hash_: str) -> None:
     fine.page.set_viewport_size({"width": 390, "height": 640})
     fine.go(hash_)
     canvas = fine.page.locator(".stage canvas").first
@@ -279,7 +279,7 @@ def test_arrow_keys_move_from_map_to_map(either: Opened) -> None:
     assert "row 0" in either.page.inner_text("#live")
 
 
-def test_the_address_keeps_the_point_the_image_and_the_views(fine: Opened) -> None:
+def test_the_url_keeps_the_point_the_image_and_the_views(fine: Opened) -> None:
     fine.go("#picture=0&x=120&y=80&a=1&b=0")
     state = fine.state()
     assert [state[name] for name in ("image", "x", "y", "a", "b", "compare")] == [0, 120, 80, 1, 0, True]
@@ -290,7 +290,7 @@ def test_the_address_keeps_the_point_the_image_and_the_views(fine: Opened) -> No
     fine.page.wait_for_function("() => location.hash === '#picture=1&x=60&y=20&a=0'")
 
 
-def test_an_address_that_makes_no_sense_is_taken_as_far_as_it_does(fine: Opened) -> None:
+def test_invalid_parts_of_a_url_are_ignored(fine: Opened) -> None:
     fine.go("#picture=9&x=99999&y=-4&a=oops&b=77")
     state = fine.state()
     assert [state[name] for name in ("image", "x", "y", "a", "compare")] == [1, 119, 0, 0, False]
@@ -316,14 +316,14 @@ def test_compare_shows_two_views_of_the_same_point(fine: Opened) -> None:
     assert fine.page.locator(".view").count() == 1
 
 
-def test_it_opens_with_two_views_at_a_telling_point(fine: Opened) -> None:
+def test_it_opens_with_two_views_at_an_informative_point(fine: Opened) -> None:
     fine.go("")
     state = fine.state()
     assert [state[name] for name in ("a", "b", "compare", "pinned")] == [0, 1, True, False]
     assert (state["y"], state["x"]) == street().start_point()
 
 
-def test_a_sentence_says_how_much_of_a_map_lies_on_which_class(fine: Opened) -> None:
+def test_a_sentence_states_the_share_of_a_map_on_each_class(fine: Opened) -> None:
     fine.go("#a=0&x=100&y=20")
     for term in ("pairwise", "combined"):
         values = fine.map(0, term)
@@ -345,14 +345,14 @@ def test_a_sentence_says_how_much_of_a_map_lies_on_which_class(fine: Opened) -> 
     assert sentence == f"Half of it on {round(100 * half)} % of the image"
 
 
-def test_a_box_says_its_class_under_the_pointer(fine: Opened) -> None:
+def test_a_box_shows_its_class_under_the_pointer(fine: Opened) -> None:
     fine.go("#a=2&x=100&y=70")
     assert "box of <b>road</b> 0.75" in fine.page.inner_text(".stage .readout")
     fine.go("#a=2&x=5&y=5")
     assert "box of" not in fine.page.inner_text(".stage .readout")
 
 
-def test_what_is_seen_is_saved_as_an_image(fine: Opened, tmp_path: Path) -> None:
+def test_the_current_view_is_saved_as_an_image(fine: Opened, tmp_path: Path) -> None:
     fine.go("#a=0&b=2&x=100&y=70")
     with fine.page.expect_download() as waiting:
         fine.page.click("#save")
@@ -364,7 +364,7 @@ def test_what_is_seen_is_saved_as_an_image(fine: Opened, tmp_path: Path) -> None
         assert len(set(image.convert("L").resize((60, 40)).get_flattened_data())) > 40
 
 
-def test_the_address_keeps_colours_and_sliders(fine: Opened) -> None:
+def test_the_url_keeps_colours_and_sliders(fine: Opened) -> None:
     fine.go("#a=0&x=1&y=2&colours=viridis&gamma=1.2&opacity=0.4&floor=weakest&overlay=truth")
     chosen = {id_: fine.page.input_value(f"#{id_}") for id_ in ("colours", "gamma", "opacity", "floor", "overlay")}
     assert list(chosen.values()) == ["viridis", "1.2", "0.4", "weakest", "truth"]
@@ -375,7 +375,7 @@ def test_the_address_keeps_colours_and_sliders(fine: Opened) -> None:
     assert fine.page.input_value("#colours") == "inferno"
 
 
-def test_the_readout_names_classes_as_text(fine: Opened) -> None:
+def test_the_readout_escapes_class_names(fine: Opened) -> None:
     fine.go("#x=10&y=140&a=1")
     words = fine.page.inner_text(".stage .readout")
     assert "predicted sky" in words
@@ -413,17 +413,17 @@ def test_gamma_opacity_colours_and_overlay_change_what_is_drawn(fine: Opened) ->
     for overlay in ("prediction", "truth"):
         fine.page.select_option("#overlay", overlay)
         images.append(drawn("image"))
-    # Of this view, the prediction is the truth.
+    # In this view, the prediction equals the ground truth.
     assert images[0] != images[1] == images[2]
 
 
 @pytest.mark.parametrize("index", [0, 3], ids=["dnl", "padded"])
-def test_heat_is_where_the_attention_is(fine: Opened, index: int) -> None:
+def test_heat_follows_the_attention(fine: Opened, index: int) -> None:
     fine.go(f"#a={index}&x=100&y=70")
     view = street().views[index]
     fine.page.locator("#gamma").fill("1")
     fine.page.locator("#opacity").fill("1")
-    # Of full opacity, heat is the more opaque the stronger the attention is.
+    # At full opacity, heat is more opaque where the attention is stronger.
     script = """([index, ratio]) => {
         const view = content.images[0].views[index];
         const heat = heatOf(view, explorer.map(index, "unary"), 0, ratio, shades);
@@ -438,7 +438,7 @@ def test_heat_is_where_the_attention_is(fine: Opened, index: int) -> None:
     np.testing.assert_allclose(np.array(opacities).reshape(height, width), wanted, atol=4)
 
 
-def test_a_map_that_is_nearly_uniform_is_called_so_and_painted_dark(window: Opened, files: dict[str, str]) -> None:
+def test_a_nearly_uniform_map_is_labelled_and_drawn_dark(window: Opened, files: dict[str, str]) -> None:
     for shown in opened(window, files["flat"]):
         maps = shown.page.locator("figure:not(.stage)")
         assert maps.locator(".finding").all_inner_texts() == ["Nearly uniform: this block has learnt little yet."] * 3
@@ -452,7 +452,7 @@ def test_a_map_that_is_nearly_uniform_is_called_so_and_painted_dark(window: Open
 
 @pytest.mark.parametrize("width", [360, 800, 1600])
 @pytest.mark.parametrize("which", ["fine", "placed"])
-def test_nothing_sticks_out_sideways(request: pytest.FixtureRequest, which: str, width: int) -> None:
+def test_nothing_overflows_sideways(request: pytest.FixtureRequest, which: str, width: int) -> None:
     shown: Opened = request.getfixturevalue(which)
     shown.page.set_viewport_size({"width": width, "height": 800})
     for hash_ in ("#a=0", "#a=0&b=1"):
@@ -461,7 +461,7 @@ def test_nothing_sticks_out_sideways(request: pytest.FixtureRequest, which: str,
 
 
 def title(shown: Opened) -> list[str]:
-    """Of the views that are shown, once they are."""
+    """Return the titles of the views, once they are shown."""
     shown.page.evaluate("explorer.ready")
     texts: list[str] = shown.page.locator(".view h2 b").all_inner_texts()
     return texts
@@ -472,7 +472,7 @@ def options(shown: Opened, select: str) -> list[str]:
     return texts
 
 
-def test_model_layer_and_head_are_chosen_apart(placed: Opened) -> None:
+def test_model_layer_and_head_are_selected_separately(placed: Opened) -> None:
     assert not placed.page.locator("#a").is_visible()
     assert options(placed, "#a-model") == ["vit", "swin"]
     assert options(placed, "#a-layer") == ["0 (first)", "1 (second)"]
@@ -489,7 +489,7 @@ def test_model_layer_and_head_are_chosen_apart(placed: Opened) -> None:
     assert found is not None
     factor = stored(placed, 5)["keys"]["factor"]
     np.testing.assert_allclose(found, naive_means(pairwise[0, 0], factor), atol=0.01 * float(pairwise.max()))
-    placed.page.select_option("#a-model", label="swin")  # it has no such layer and head
+    placed.page.select_option("#a-model", label="swin")  # this model has no such layer and head
     assert title(placed) == ["swin: layer 0 (only), head 0"]
     assert placed.page.locator("#a-layer").is_disabled()
     placed.page.wait_for_function("() => location.hash.endsWith('a=6')")
@@ -505,19 +505,19 @@ def test_two_layers_are_compared(placed: Opened) -> None:
     assert title(placed)[1] == "vit: layer 1 (second), mean of 2 heads"
 
 
-def test_what_was_left_out_is_said(placed: Opened) -> None:
+def test_omissions_are_noted(placed: Opened) -> None:
     about = placed.page.inner_text("#about")
     assert "In this page layers 0, 1 of 12 are shown." in about
     assert "Tokens without a place in the image (class, registers) are left out" in about
 
 
-def test_views_that_are_no_layers_have_one_selector(fine: Opened) -> None:
+def test_views_without_layers_have_one_selector(fine: Opened) -> None:
     assert fine.page.locator("#a").is_visible()
     assert fine.page.locator(".place:visible").count() == 0
     assert "In this page" not in fine.page.inner_text("#about")
 
 
-def test_the_theme_is_the_system_s_at_first(fine: Opened) -> None:
+def test_the_initial_theme_follows_the_system(fine: Opened) -> None:
     for scheme in ("dark", "light"):
         fine.page.emulate_media(color_scheme=scheme)
         fine.go("")

@@ -24,7 +24,7 @@ class Two(nn.Module):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_captured_maps_are_those_of_the_block_on_its_input(variant: str) -> None:
+def test_captured_maps_equal_those_of_the_block_on_its_input(variant: str) -> None:
     torch.manual_seed(0)
     net, x = Two(variant), torch.randn(2, 4, 5, 6)
     with capture(net) as blocks:
@@ -38,7 +38,7 @@ def test_captured_maps_are_those_of_the_block_on_its_input(variant: str) -> None
             assert torch.equal(getattr(found, term), getattr(expected, term))
 
 
-def test_capture_leaves_outputs_gradients_and_the_model_as_they_were() -> None:
+def test_capture_leaves_outputs_gradients_and_the_model_unchanged() -> None:
     torch.manual_seed(0)
     net, x = Two(), torch.randn(1, 4, 5, 6)
     expected = net(x)
@@ -50,7 +50,7 @@ def test_capture_leaves_outputs_gradients_and_the_model_as_they_were() -> None:
     assert not [module for module in net.modules() if module._forward_pre_hooks]
 
 
-def test_hooks_are_gone_after_an_error() -> None:
+def test_hooks_are_removed_after_an_error() -> None:
     net = Two()
 
     def fail() -> None:
@@ -78,7 +78,7 @@ def test_the_last_of_several_passes_is_kept() -> None:
     assert blocks["first"].size == (7, 3)
 
 
-def test_memory_is_linear_in_the_positions() -> None:
+def test_memory_is_linear_in_the_number_of_positions() -> None:
     net = Two("nl")
     with capture(net) as blocks:
         net(torch.randn(1, 4, 30, 30))
@@ -136,7 +136,7 @@ def test_a_model_without_blocks_is_refused() -> None:
             look(nn.Linear(2, 2))
 
 
-def test_blocks_alone() -> None:
+def test_only_blocks_are_captured_on_request() -> None:
     net = Two()
     with capture_blocks(net) as blocks:
         net(torch.randn(1, 4, 5, 6))
@@ -169,7 +169,7 @@ def test_blocks_and_other_attention_in_one_model() -> None:
     assert list(attention) == ["block"]
 
 
-def test_a_block_written_out_is_recorded_once() -> None:
+def test_an_explicit_block_is_recorded_once() -> None:
     """The block's own softmax(query.key) does not count as another attention."""
 
     class Explicit(nn.Module):
@@ -194,7 +194,7 @@ def test_a_model_without_attention_warns() -> None:
         net(torch.rand(1, 3, 32, 32))
 
 
-def test_asking_for_layers_that_are_not_there_warns_with_their_names() -> None:
+def test_unknown_layers_warn_with_the_known_names() -> None:
     net = Two()
     expected = pytest.warns(UserWarning, match="no attention was seen in third, fourth: ")
     with expected, capture(net, layers=["third", "fourth"]):

@@ -36,7 +36,7 @@ def test_tokens_of_known_families(name: str) -> None:
 
 
 @pytest.mark.parametrize("size", [(32, 32), (32, 80), (96, 16)])
-def test_any_image_size_is_laid_out(size: tuple[int, int]) -> None:
+def test_any_image_size_has_a_layout(size: tuple[int, int]) -> None:
     network = timm.create_model(
         "vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=24, depth=1, num_heads=3, dynamic_img_size=True
     ).eval()
@@ -54,7 +54,7 @@ def test_prefix_tokens_are_found_in_a_nested_model() -> None:
 
 
 class Tokens(nn.Module):
-    """Some tokens of an image that attend to each other, in groups."""
+    """Attention between some tokens of an image, in groups."""
 
     def __init__(self, count: int, groups: int = 1) -> None:
         super().__init__()
@@ -82,13 +82,13 @@ def test_counts_and_aspect_place_the_tokens_of_an_unknown_model(
     assert (layout.prefix, layout.size) == expected == (layout.key_prefix, layout.key_size)
 
 
-def test_tokens_of_unknown_layout_name_the_arguments_to_pass() -> None:
+def test_tokens_with_unknown_layout_name_the_arguments_to_pass() -> None:
     model = Tokens(count=47)
     model.num_prefix_tokens = 0
     with capture(model) as attention:
         model(torch.rand(1, 3, 12, 16))
     recorded = attention["attention"]
-    assert recorded.weights().shape == (1, 1, 47, 47)  # they need no layout
+    assert recorded.weights().shape == (1, 1, 47, 47)  # no layout needed
     with pytest.raises(ValueError, match=r"attention: 47 tokens .*12 x 16 pixels.*laid_out\(Layout\(.*prefix="):
         recorded.maps([(0, 0)])
 
@@ -104,7 +104,7 @@ def test_a_layout_by_hand() -> None:
     torch.testing.assert_close(combined[0, 0], own / own.sum())
 
 
-def test_windows_of_an_unknown_kind_are_not_mistaken_for_the_whole_image() -> None:
+def test_unknown_windows_are_not_mistaken_for_the_whole_image() -> None:
     model = Tokens(count=4, groups=4)
     with capture(model) as attention:
         model(torch.rand(1, 3, 16, 16))
@@ -118,7 +118,7 @@ def test_windows_of_an_unknown_kind_are_not_mistaken_for_the_whole_image() -> No
     assert combined.count_nonzero() == 4
 
 
-def test_attention_between_channels_has_no_place() -> None:
+def test_attention_between_channels_has_no_positions() -> None:
     network = timm.create_model("edgenext_xx_small").eval()
     with capture(network) as attention, torch.no_grad():
         network(torch.rand(1, 3, 64, 64))
@@ -139,7 +139,7 @@ def test_attention_between_channels_has_no_place() -> None:
         ),
     ],
 )
-def test_a_layout_that_does_not_fit_is_refused(layout: Layout, problem: str) -> None:
+def test_a_mismatched_layout_is_refused(layout: Layout, problem: str) -> None:
     model = Tokens(count=23)
     with capture(model) as attention:
         model(torch.rand(1, 3, 12, 16))

@@ -29,13 +29,13 @@ def test_maps_are_softmaxes_of_the_published_terms(recorded: RecordedAttention) 
     torch.testing.assert_close(maps.combined[0, 0].flatten(), (scale * q @ k.T).softmax(dim=-1)[5], **EXACT)
 
 
-def test_a_map_is_the_attention_given_that_it_falls_on_the_image(recorded: RecordedAttention) -> None:
+def test_a_map_is_the_attention_conditioned_on_the_image(recorded: RecordedAttention) -> None:
     whole = recorded.weights()[0, :, 5 + 4, 5:]
     combined = recorded.maps([(1, 1)]).combined[:, 0].flatten(1)
     torch.testing.assert_close(combined, whole / whole.sum(dim=-1, keepdim=True), **EXACT)
 
 
-def test_the_mean_is_that_of_the_maps_of_all_heads(recorded: RecordedAttention) -> None:
+def test_the_mean_equals_that_of_the_maps_of_all_heads(recorded: RecordedAttention) -> None:
     each, mean = recorded.maps([(0, 1), (1, 2)]), recorded.maps([(0, 1), (1, 2)], "mean")
     for term in ("pairwise", "unary", "combined"):
         expected = getattr(each, term).mean(dim=0, keepdim=True)
@@ -69,21 +69,21 @@ def test_unknown_heads_and_images_are_refused(name: str, head: int, image: int, 
         next(iter(attention.values())).maps([(0, 0)], head, image)
 
 
-def test_half_precision_is_widened() -> None:
+def test_half_precision_becomes_float32() -> None:
     torch.manual_seed(0)
     layer = nn.MultiheadAttention(12, 3, batch_first=True).to(torch.bfloat16).eval()
     x = 40 * torch.randn(1, 6, 12, dtype=torch.bfloat16)
     with torch.no_grad(), capture(layer) as attention:
         layer(x, x, x, need_weights=False)
     found = attention["attention"]
-    assert found.call.query.dtype == torch.bfloat16  # as it was, not larger
+    assert found.call.query.dtype == torch.bfloat16  # kept in its original precision
     q, k = found.call.query.double(), found.call.key.double()
     expected = (q @ k.mT / 2).softmax(dim=-1).float()
     torch.testing.assert_close(found.weights(), expected, rtol=0, atol=1e-5)
     assert found.maps([0]).combined.dtype == torch.float32
 
 
-def test_text_is_a_row_of_tokens_and_padding_has_no_share_in_any_map() -> None:
+def test_text_is_a_row_of_tokens_and_padding_has_zero_share_in_every_map() -> None:
     found = family("transformers BERT, sdpa")
     with capture(found.network) as attention:
         found.run()

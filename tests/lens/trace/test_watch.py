@@ -1,4 +1,4 @@
-"""Recorded attention is the model's own in every library, and recording changes nothing."""
+"""Recorded attention equals the model's own in every library, and recording changes nothing."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from dnlnet.lens.trace.recorded import RecordedAttention
 from dnlnet.lens.trace.watch import watch_attention
 from families import FAMILIES, family, random, unchanged
 
-# transformers takes written-out softmaxes in single precision
+# transformers computes explicit softmaxes in single precision
 TOLERANCE = {"rtol": 0, "atol": 2e-7}
 EXACT = {"rtol": 0, "atol": 1e-14}
 
@@ -28,7 +28,7 @@ def only(model: nn.Module, *args: object, **named: object) -> RecordedAttention:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_recorded_weights_are_those_that_the_library_computes(name: str) -> None:
+def test_recorded_weights_equal_those_of_the_library(name: str) -> None:
     found = family(name)
     expected = found.own()
     with capture(found.network) as attention:
@@ -45,7 +45,7 @@ def test_recorded_weights_are_those_that_the_library_computes(name: str) -> None
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_recording_changes_no_bit_of_the_output_and_leaves_nothing_behind(name: str) -> None:
+def test_recording_keeps_every_bit_of_the_output_and_leaves_nothing_behind(name: str) -> None:
     found = family(name)
     expected = found.run()
     with unchanged(found.network), capture(found.network):
@@ -64,7 +64,7 @@ def test_attention_is_the_softmax_of_the_sum_of_its_two_terms(name: str) -> None
         assert isinstance(recorded, RecordedAttention)
         layout = recorded.require_layout()
         if layout.places is not None:
-            continue  # inside of windows: see test_windows.py
+            continue  # inside windows: see test_windows.py
         for head in range(recorded.heads):
             terms = recorded.terms(head, image=1)
             rows = torch.arange(terms.pairwise.query.shape[1])
@@ -78,7 +78,7 @@ def test_attention_is_the_softmax_of_the_sum_of_its_two_terms(name: str) -> None
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_queries_and_keys_are_kept_and_no_map(name: str) -> None:
+def test_queries_and_keys_are_kept_but_no_map(name: str) -> None:
     found = family(name)
     with capture(found.network) as attention:
         found.run()
@@ -125,7 +125,7 @@ def test_multi_head_attention(kind: str, batch_first: bool, need_weights: bool) 
     recorded = only(layer, query, key, key, need_weights=need_weights, **masks)
     torch.testing.assert_close(recorded.weights(), own, **EXACT)
     assert recorded.call.query.shape == (2, 3, 5, 4)
-    if kind in ("padding", "both masks"):  # a key that no query may see has no share in any map
+    if kind in ("padding", "both masks"):  # a key hidden from every query has zero share in every map
         for image, padded in enumerate((False, True)):
             maps = recorded.maps([4], image=image)
             for part in (maps.pairwise, maps.unary, maps.combined):
@@ -150,7 +150,7 @@ def test_an_encoder_layer_is_recorded_without_its_native_fast_path(padded: bool)
     torch.testing.assert_close(attention["self_attn"].weights(), own, **EXACT)
 
 
-def test_a_fast_path_that_was_off_stays_off() -> None:
+def test_a_disabled_fast_path_stays_disabled() -> None:
     layer = nn.TransformerEncoderLayer(12, 3, 24, batch_first=True).eval()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -173,7 +173,7 @@ def test_an_exception_leaves_nothing_behind() -> None:
     assert only(network[0], torch.randn(2, 5, 12)).heads == 3
 
 
-def test_a_callback_that_fails_leaves_nothing_behind() -> None:
+def test_a_failing_callback_leaves_nothing_behind() -> None:
     layer = nn.MultiheadAttention(12, 3, batch_first=True).eval()
     x = torch.randn(1, 5, 12)
 
@@ -184,11 +184,11 @@ def test_a_callback_that_fails_leaves_nothing_behind() -> None:
         layer(x, x, x)
 
 
-# ---- attention that is written out
+# ---- explicit attention
 
 
 class Written(nn.Module):
-    """Attention of three heads, written out in one of several ways."""
+    """Explicit attention with three heads, in one of several forms."""
 
     def __init__(self, form: str) -> None:
         super().__init__()
@@ -274,7 +274,7 @@ def stable(logits: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("form", WRITTEN)
-def test_written_out_attention_is_seen(form: str) -> None:
+def test_explicit_attention_is_recorded(form: str) -> None:
     model, x = Written(form), random(2, 5, 12)
     expected = model(x)
     own = model.weights
@@ -294,7 +294,7 @@ def test_written_out_attention_is_seen(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", [form for form in WRITTEN if form.endswith("masked")])
-def test_a_key_that_written_out_attention_hides_has_no_share_in_any_map(form: str) -> None:
+def test_a_key_masked_in_explicit_attention_has_zero_share_in_every_map(form: str) -> None:
     maps = only(Written(form), random(2, 5, 12)).maps([0, 1])
     for part in (maps.pairwise, maps.unary, maps.combined):
         assert (part[..., 3] == 0).all()
@@ -309,7 +309,7 @@ class NotAttention(nn.Module):
         return (products.relu().softmax(dim=-1) + products.softmax(dim=-2)) @ x.softmax(dim=-1)
 
 
-def test_other_softmaxes_are_not_taken_for_attention() -> None:
+def test_other_softmaxes_are_not_mistaken_for_attention() -> None:
     model = NotAttention()
     with pytest.warns(UserWarning, match="no attention was seen"), capture(model) as attention:
         model(random(1, 5, 4))
@@ -330,7 +330,7 @@ class Fused(nn.Module):
 
 
 def weights_of(model: nn.Module, q: Tensor, k: Tensor) -> Tensor:
-    """Return the fused kernel's attention: its output for values that form a unit matrix."""
+    """Return the fused kernel's attention: its output with the identity matrix as values."""
     values = torch.eye(k.shape[-2], dtype=k.dtype).expand(*k.shape[:-1], -1)
     with torch.no_grad():
         return F.scaled_dot_product_attention(q, k, values, **model.options)
@@ -347,7 +347,7 @@ FUSED = {
 
 
 @pytest.mark.parametrize("form", FUSED)
-def test_fused_attention_is_what_the_kernel_computes(form: str) -> None:
+def test_fused_attention_equals_the_kernel(form: str) -> None:
     model, q, k = Fused(**FUSED[form]), random(2, 3, 5, 4), random(2, 3, 7, 4, seed=1)
     recorded = only(model, (q, k))
     torch.testing.assert_close(recorded.weights(), weights_of(model, q, k), **EXACT)
@@ -356,7 +356,7 @@ def test_fused_attention_is_what_the_kernel_computes(form: str) -> None:
 
 
 @pytest.mark.parametrize(("form", "visible"), [("causal", [0, 1, 2, 3, 4]), ("mask of keys", [0, 1, 3, 4, 5])])
-def test_a_key_that_no_query_may_see_has_no_share_in_any_map(form: str, visible: list[int]) -> None:
+def test_a_key_hidden_from_every_query_has_zero_share_in_every_map(form: str, visible: list[int]) -> None:
     maps = only(Fused(**FUSED[form]), (random(2, 3, 5, 4), random(2, 3, 7, 4, seed=1))).maps([4])
     for part in (maps.pairwise, maps.unary):
         assert (part > 0).any(dim=0).flatten().nonzero().flatten().tolist() == visible
@@ -367,7 +367,7 @@ def test_causal_attention_keeps_no_mask() -> None:
     assert not [x for step in recorded.call.steps for x in tensors_in(step)]
 
 
-def test_a_bias_that_learns_is_kept_without_its_graph() -> None:
+def test_a_learnable_bias_is_kept_without_its_graph() -> None:
     bias = random(5, 7).requires_grad_()
     recorded = only(Fused(attn_mask=bias * 2), (random(2, 3, 5, 4), random(2, 3, 7, 4, seed=1)))
     assert not any(x.requires_grad for step in recorded.call.steps for x in tensors_in(step))
@@ -395,7 +395,7 @@ class Twice(nn.Module):
         return self.inner((F.scaled_dot_product_attention(2 * x, mixed, mixed), x))
 
 
-def test_two_attentions_of_one_module_get_numbers() -> None:
+def test_two_attentions_in_one_module_are_numbered() -> None:
     model, x = Twice(), random(1, 2, 5, 4)
     for _ in range(2):  # counted in each run
         with capture(model) as attention:
@@ -405,7 +405,7 @@ def test_two_attentions_of_one_module_get_numbers() -> None:
     assert torch.equal(attention["attention#2"].call.query, 2 * x)
 
 
-def test_chosen_layers_alone_are_kept() -> None:
+def test_only_selected_layers_are_kept() -> None:
     model = Twice()
     with capture(model, layers=["inner"]) as attention:
         model(random(1, 2, 5, 4))

@@ -1,4 +1,4 @@
-"""Windowed attention lands on the positions that its windows were cut from."""
+"""Windowed attention maps to the positions its windows were cut from."""
 
 from typing import Any
 
@@ -26,10 +26,10 @@ SWINS = [
 def in_window(
     position: tuple[int, int], size: tuple[int, int], window: int, shift: int, name: str
 ) -> tuple[int, int]:
-    """Return the number of a position's window, and of the token in it, by plain arithmetic.
+    """Return the window number of a position, and the token number in it, by plain arithmetic.
 
-    torchvision and transformers pad the map and then shift it, unless a side has one window only; timm shifts it and
-    then pads.
+    torchvision and transformers pad the map and then shift it, unless a side has only one window; timm shifts
+    first and then pads.
     """
     moved, windows = [], []
     for place, length in zip(position, size, strict=True):
@@ -58,11 +58,11 @@ def expected_map(
 
 
 @pytest.mark.parametrize("name", SWINS)
-def test_maps_of_shifted_windows_lie_at_their_positions(name: str) -> None:
+def test_maps_of_shifted_windows_are_at_their_positions(name: str) -> None:
     found = family(name)
     own = found.own()
     window = 6 if name == "timm Swin, always in windows" else 4
-    # transformers takes written-out softmaxes in single precision
+    # transformers computes explicit softmaxes in single precision
     tolerance = {"rtol": 0, "atol": 1e-7} if name.startswith("transformers") else EXACT
     with capture(found.network) as attention:
         found.run()
@@ -81,9 +81,9 @@ HIERAS = ["timm Hiera", "timm Hiera, written out", "transformers Hiera, eager"]
 
 
 def token_numbers(network: Any, number: int) -> tuple[Tensor, Tensor]:
-    """Return the token at each position of the query and key maps, as the library itself rolls tokens back."""
+    """Return the token at each position of the query and key maps, using the library's own unrolling."""
     stages = [0, 1, 1, 2, 2, 3]
-    # A block that pools has the keys of the stage before it.
+    # A pooling block has the keys of the previous stage.
     of_keys = max(0, number - 1)
     sizes = [(16, 8), (8, 4), (4, 2), (2, 1)]
     found = []
@@ -100,8 +100,8 @@ def token_numbers(network: Any, number: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", HIERAS)
-def test_maps_of_mask_units_lie_at_their_positions(name: str) -> None:
-    """Hiera sorts its tokens, in windows and in attention over all; some blocks pool their queries."""
+def test_maps_of_mask_units_are_at_their_positions(name: str) -> None:
+    """Hiera reorders its tokens, in windows and in global attention; some blocks pool their queries."""
     found = family(name)
     own = found.own()
     with capture(found.network) as attention:
@@ -127,8 +127,8 @@ def test_maps_of_mask_units_lie_at_their_positions(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HIERAS)
-def test_a_head_of_mask_units_is_ablated_and_no_window(name: str) -> None:
-    """Without both terms, a head attends evenly inside its window."""
+def test_ablation_of_mask_units_affects_a_head_and_not_a_window(name: str) -> None:
+    """Without both terms, a head attends uniformly inside its window."""
     found = family(name)
     with capture(found.network) as attention, ablate(found.network, "both", heads=0):
         found.run()
@@ -149,7 +149,7 @@ def test_masked_tokens_have_no_layout() -> None:
 
 @pytest.mark.parametrize("name", ["timm MobileViT", "timm Swin", "torchvision Swin V2", "timm Hiera"])
 def test_terms_of_windows(name: str) -> None:
-    """A window's pairwise map times its unary map is its attention, up to the sum and the bias (Eq. 5)."""
+    """A window's pairwise map times its unary map is its attention, up to normalisation and bias (Eq. 5)."""
     found = family(name)
     with capture(found.network) as attention:
         found.run()
@@ -167,7 +167,7 @@ def test_terms_of_windows(name: str) -> None:
     torch.testing.assert_close(mean.combined, maps.combined.mean(dim=0, keepdim=True), **EXACT)
 
 
-def test_mobilevit_attends_to_positions_of_equal_offset() -> None:
+def test_mobilevit_attends_to_positions_with_equal_offset() -> None:
     found = family("timm MobileViT")
     own = found.own()
     with capture(found.network) as attention:

@@ -9,7 +9,7 @@ from trees import truncate
 from video_trees import turn, video_folder_tree, write_frames, write_sound, write_video
 
 
-def test_a_data_set_without_faults_is_counted(tmp_path: Path) -> None:
+def test_a_valid_data_set_is_counted(tmp_path: Path) -> None:
     root = video_folder_tree(tmp_path)
     turn(root / "train" / "run" / "b.mp4", 90)
     recorder = Recorder()

@@ -9,7 +9,7 @@ DURATIONS = st.floats(0.01, 1000)
 CLIPS = st.builds(Clip, st.integers(1, 32), st.integers(1, 16), st.floats(1, 240))
 
 
-def test_the_papers_clip_is_8_frames_8_apart_at_30_a_second() -> None:
+def test_the_papers_clip_has_8_frames_8_apart_at_30_fps() -> None:
     np.testing.assert_allclose(Clip().times(2.0, 10.0), 2 + np.arange(8) * 8 / 30)
     assert Clip().length == pytest.approx(57 / 30)
 

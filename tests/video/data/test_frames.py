@@ -13,7 +13,7 @@ def numbers(frames: Frames) -> list[int]:
     return [shown_number(frame) for frame in frames]
 
 
-def test_no_times_are_refused(tmp_path: Path) -> None:
+def test_empty_times_are_refused(tmp_path: Path) -> None:
     with (
         open_video(write_frames(tmp_path / "a")) as video,
         pytest.raises(ValueError, match="no times"),
@@ -21,7 +21,7 @@ def test_no_times_are_refused(tmp_path: Path) -> None:
         video.frames([])
 
 
-def test_a_folder_of_frames_is_read_in_the_order_of_its_numbers(tmp_path: Path) -> None:
+def test_a_folder_of_frames_is_read_in_numerical_order(tmp_path: Path) -> None:
     folder = write_frames(tmp_path / "a", 12)
     (folder / "notes.txt").touch()
     with open_video(folder, folder_rate=10.0) as video:
@@ -43,7 +43,7 @@ def test_frames_are_resized_to_the_size_of_the_first(tmp_path: Path) -> None:
         assert video.frames(video.times).shape == (3, *SIZE, 3)
 
 
-def test_a_damaged_image_of_a_folder_is_named(tmp_path: Path) -> None:
+def test_a_damaged_image_in_a_folder_is_named(tmp_path: Path) -> None:
     folder = write_frames(tmp_path / "a", 12)
     truncate(folder / "frame_5.png")
     with open_video(folder) as video:

@@ -7,7 +7,7 @@ from video_trees import kinetics_tree
 
 
 @pytest.mark.parametrize("separator", [" ", ",", ", ", "\t", "  "])
-def test_paths_and_labels_have_any_usual_separator(separator: str, tmp_path: Path) -> None:
+def test_paths_and_labels_may_have_any_common_separator(separator: str, tmp_path: Path) -> None:
     videos = kinetics(kinetics_tree(tmp_path, separator), "train").require_usable()
     assert videos.name == "kinetics train"
     assert [(entry.path, entry.label) for entry in videos.videos] == [
@@ -26,7 +26,7 @@ def test_paths_may_be_absolute_or_quoted(tmp_path: Path) -> None:
     assert [entry.path.name for entry in videos.videos] == ["f.mp4", "a b.mp4"]
 
 
-def test_every_split_has_the_classes_of_all(tmp_path: Path) -> None:
+def test_every_split_has_the_classes_of_all_splits(tmp_path: Path) -> None:
     root = kinetics_tree(tmp_path)
     assert kinetics(root, "val").classes.names == ("class 0", "class 1", "class 2")
     (root / "classes.txt").write_text("abseiling\nair drumming\nzumba\n")
@@ -68,11 +68,11 @@ def test_missing_lists_and_unknown_splits_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("label", ["100000", "9" * 400, "9" * 4400])
-def test_a_label_of_too_many_digits_is_a_fault(label: str, tmp_path: Path) -> None:
+def test_a_label_with_too_many_digits_is_a_fault(label: str, tmp_path: Path) -> None:
     root = kinetics_tree(tmp_path)
     (root / "train.csv").write_text(f"a b.mp4 {label}\n")
     videos = kinetics(root, "train")
-    assert len(videos.classes) == 1  # of val.csv
+    assert len(videos.classes) == 1  # only the class in val.csv
     assert str(videos.faults[0]).endswith("0..99999")
 
 

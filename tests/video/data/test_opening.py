@@ -87,7 +87,7 @@ def test_order_and_repeats_are_kept_and_each_frame_is_decoded_once(tmp_path: Pat
     with open_video(write_video(tmp_path / "a.mp4", FRAMES)) as video:
         asked = [5, 3, 5, 9, 3, 3]
         assert numbers(video, video.times[asked]) == asked
-        assert video.decoded == 10  # 0..9, from the key frame on
+        assert video.decoded == 10  # 0..9, from the key frame
 
 
 def test_the_first_and_last_frames_extend_beyond_the_video(tmp_path: Path) -> None:
@@ -96,9 +96,7 @@ def test_the_first_and_last_frames_extend_beyond_the_video(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("suffix", "settings"), [(".mp4", {}), (".avi", {}), (".mkv", {}), (".webm", {})])
-def test_unneeded_frames_are_skipped_from_key_frame_to_key_frame(
-    suffix: str, settings: dict[str, int], tmp_path: Path
-) -> None:
+def test_unneeded_frames_are_skipped_by_key_frame(suffix: str, settings: dict[str, int], tmp_path: Path) -> None:
     path = write_video(tmp_path / f"a{suffix}", 120, key_every=12, **settings)
     with open_video(path) as video:
         assert numbers(video, video.times[[2, 50, 51, 97]]) == [2, 50, 51, 97]
@@ -123,7 +121,7 @@ def test_a_rotated_video_is_upright(degrees: int, turns: int, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("side", [24, 96])
-def test_frames_are_resized_as_they_are_converted(side: int, tmp_path: Path) -> None:
+def test_frames_are_resized_during_conversion(side: int, tmp_path: Path) -> None:
     with open_video(write_video(tmp_path / "a.mp4", FRAMES)) as video:
         resized = video.frames(video.times, short_side=side)
         assert resized.shape == (FRAMES, side, round(side * SIZE[1] / SIZE[0]), 3)
@@ -179,7 +177,7 @@ def test_a_title_may_have_any_encoding(tmp_path: Path) -> None:
         assert numbers(video, video.times[[7]]) == [7]
 
 
-@pytest.mark.parametrize("codec", ["libx264", "mpeg4"])  # only the second still marks it as a key frame
+@pytest.mark.parametrize("codec", ["libx264", "mpeg4"])  # only mpeg4 still marks it as a key frame
 def test_undecodable_frames_are_replaced_and_noted(codec: str, tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.mp4", 60, codec=codec, key_every=12)
     with av.open(str(path)) as file:
@@ -264,7 +262,7 @@ def test_videos_are_recognised_by_suffix_and_folders_by_their_images(tmp_path: P
 def test_frames_of_real_clips_equal_those_of_sequential_decoding(real_data: Path) -> None:
     paths = sorted((real_data / "ucf101_6cls" / "videos").glob("*/*.avi"))
     assert len(paths) == 90
-    for path in [*paths[2:14:11], *paths[::12]]:  # the first two with packed B-frames; some with many key frames
+    for path in [*paths[2:14:11], *paths[::12]]:  # two with packed B-frames, some with many key frames
         expected = plain(path)
         with open_video(path) as video:
             assert (len(video), video.size, video.notes) == (len(expected), (240, 320), [])

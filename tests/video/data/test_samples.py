@@ -89,7 +89,7 @@ def test_a_flip_exchanges_left_and_right(videos: LabelledVideos) -> None:
         assert torch.equal(flipped, straight.flip(3))
 
 
-def test_the_same_draw_is_the_same_sample_and_another_is_not(videos: LabelledVideos) -> None:
+def test_the_same_draw_gives_the_same_sample_and_another_does_not(videos: LabelledVideos) -> None:
     data, other = (TrainingClips(videos, CLIP, (48, 64), 40, seed=seed) for seed in (3, 4))
     assert equal(data[Draw(0, 0)], data[Draw(0, 0)])
     assert not equal(data[Draw(0, 0)], data[Draw(0, 1)])
@@ -202,7 +202,7 @@ def test_each_frame_of_all_views_is_decoded_once(videos: LabelledVideos, monkeyp
     assert opened[1].decoded == 5  # frames 0, 4, 8, 12 and 16 of 20, repeatedly
 
 
-def test_a_short_video_is_looped_and_its_clips_are_the_same(videos: LabelledVideos) -> None:
+def test_clips_of_a_short_looped_video_are_equal(videos: LabelledVideos) -> None:
     views = TestViews(videos, Clip(4, 8, 30), clips=2, crops=1, short_side=48)[1].views
     assert torch.equal(views[0], views[1])
     assert numbers(views[0][..., :48]) == [number & 0b11111 for number in crop_numbers([0, 8, 16, 4])]
@@ -232,7 +232,7 @@ def test_crops_are_spread_over_the_longer_side() -> None:
     assert crop_places((256, 256), 224, 1) == [(16, 16)]
 
 
-def test_the_class_of_moving_shapes_is_in_their_motion(tmp_path: Path) -> None:
+def test_only_the_motion_of_moving_shapes_shows_their_class(tmp_path: Path) -> None:
     videos = video_folder(moving_shapes(tmp_path, videos=3, splits=["train"]), "train").require_usable()
     assert (len(videos), videos.classes.names) == (12, ("down", "left", "right", "up"))
     data = TestViews(videos, Clip(2, 1), clips=4, crops=1, short_side=32)

@@ -11,7 +11,7 @@ PLACES = [("ucfTrainTestlist", "UCF-101"), (".", "videos"), (".", ".")]
 
 @pytest.mark.parametrize("inner", PLACES, ids=lambda places: "/".join(places))
 @pytest.mark.parametrize("first", [0, 1])
-def test_labels_start_at_0_wherever_the_files_start(first: int, inner: tuple[str, str], tmp_path: Path) -> None:
+def test_labels_start_at_0_for_any_first_class_number(first: int, inner: tuple[str, str], tmp_path: Path) -> None:
     root = ucf101_tree(tmp_path, first, inner)
     train, test = (ucf101(root, split).require_usable() for split in ("train01", "test02"))
     assert train.classes.names == test.classes.names == ("ApplyLipstick", "YoYo")
@@ -23,7 +23,7 @@ def test_labels_start_at_0_wherever_the_files_start(first: int, inner: tuple[str
     assert (train.name, train.missing) == ("ucf101 train01", ())
 
 
-def test_the_splits_are_those_of_the_lists(tmp_path: Path) -> None:
+def test_the_splits_follow_the_lists(tmp_path: Path) -> None:
     root = ucf101_tree(tmp_path)
     assert own_splits(root) == ["train01", "train02", "test01", "test02"]
     with pytest.raises(ValueError, match="'train'"):

@@ -36,7 +36,7 @@ def test_a_folder_without_images_is_reported_and_skipped(tmp_path: Path) -> None
     assert len(videos) == 1
 
 
-def test_what_is_no_such_data_set_is_refused(tmp_path: Path) -> None:
+def test_other_folders_are_refused(tmp_path: Path) -> None:
     root = video_folder_tree(tmp_path / "data")
     assert own_splits(root) == ["train", "val"]
     with pytest.raises(ValueError, match="unknown split 'test'; known: train, val"):

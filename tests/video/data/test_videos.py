@@ -8,7 +8,7 @@ from dnlnet.video.data.videos import LabelledVideos, VideoEntry, find_existing, 
 CLASSES = named_classes(["run", "jump"])
 
 
-def test_listed_videos_that_are_not_there_are_missing_and_the_others_are_used(tmp_path: Path) -> None:
+def test_listed_but_absent_videos_are_missing_and_the_others_are_used(tmp_path: Path) -> None:
     (tmp_path / "a.mp4").touch()
     (tmp_path / "frames").mkdir()
     entries = [VideoEntry(tmp_path / name, 0) for name in ("a.mp4", "b.mp4", "frames")]
@@ -19,7 +19,7 @@ def test_listed_videos_that_are_not_there_are_missing_and_the_others_are_used(tm
     assert len(videos) == 2
 
 
-def test_faults_of_the_lists_stop_everything() -> None:
+def test_faults_in_the_lists_stop_everything() -> None:
     fault = Problem(Path("train.csv"), "line 3 is wrong")
     videos = LabelledVideos("mine", CLASSES, [VideoEntry(Path("a.mp4"), 0)], [fault], [Problem(Path("b"), "gone")])
     assert [problem.path.name for problem in videos.problems] == ["train.csv", "b"]
@@ -27,7 +27,7 @@ def test_faults_of_the_lists_stop_everything() -> None:
         videos.require_usable()
 
 
-def test_no_videos_at_all_are_refused_with_the_reason() -> None:
+def test_an_empty_data_set_is_refused_with_the_reason() -> None:
     gone = [Problem(Path("b.mp4"), "no such file")] * 3
     with pytest.raises(ValueError, match=r"none of the 3 listed videos of mine exists, such as b\.mp4"):
         LabelledVideos("mine", CLASSES, [], missing=gone).require_usable()

@@ -38,7 +38,7 @@ class InstanceReport:
         class_images: Number of images per class.
         left_out: Number of objects and images not used for training, by reason.
         sizes: (width, height) -> number of images, most frequent first.
-        problems: Everything that is wrong, with paths.
+        problems: Problems, with paths.
     """
 
     name: str
@@ -51,7 +51,7 @@ class InstanceReport:
     problems: Sequence[Problem]
 
     def to_json(self) -> dict[str, object]:
-        """Return the report in JSON types.
+        """Return the report as JSON types.
 
         >>> InstanceReport("mine", 1, ["cat"], [3], [1], {"crowds": 1}, {(2, 2): 1}, []).to_json()["classes"]
         [{'name': 'cat', 'instances': 3, 'images': 1}]
@@ -82,7 +82,7 @@ def check_instances(images: InstanceImages, progress: Progress = SILENT) -> Inst
 
     Args:
         images: Images to check.
-        progress: Observer of the images.
+        progress: Progress observer.
 
     >>> from pathlib import Path
     >>> from dnlnet.data.classes import Classes

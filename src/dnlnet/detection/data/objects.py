@@ -1,4 +1,4 @@
-"""Images with annotated objects: a box, an outline and a class each.
+"""Images with annotated objects. Each object has a box, an outline and a class.
 
 A data set is a function that returns `InstanceImages`. Files are read only when requested.
 """
@@ -113,7 +113,7 @@ class InstanceImages:
     Args:
         name: Name of the data set and split, for messages.
         classes: Classes, with the category ids as numbers. Label k in 1..K has name and colour k - 1.
-        images: Image files with their objects, in a fixed order.
+        images: Image files with their objects, in fixed order.
         problems: Missing files and annotation errors found while listing.
         left_out: Number of objects and images that `for_training` removed, by reason.
 

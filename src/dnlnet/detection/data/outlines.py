@@ -25,9 +25,9 @@ _LONGEST_BORDER = 2**21  # pixels around a polygon; pycocotools keeps about 100 
 
 @dataclass(frozen=True, eq=False)
 class Polygons:
-    """An object as one or more polygons, each x, y, x, y, ... in pixels of the image.
+    """Outline of an object: one or more polygons, each x, y, x, y, ... in pixels of the image.
 
-    Polygons with fewer than three points, or with an x that has no y, are left out of the mask.
+    Polygons with fewer than three points, or an x without a y, are left out of the mask.
 
     >>> Polygons((np.array([0.0, 0, 4, 0, 4, 3, 0, 3]),)).area()
     12.0
@@ -66,7 +66,7 @@ class Polygons:
         return None
 
     def faults(self, size: HeightWidth) -> list[str]:
-        """Return everything that is wrong with the polygons in an image of this size."""
+        """Return all faults of the polygons in an image of this size."""
         height, width = size
         found = [] if self.parts else ["has no polygon"]
         for part in self.parts:
@@ -99,7 +99,7 @@ class Polygons:
 
 @dataclass(frozen=True, eq=False)
 class RunLengths:
-    """An object as run lengths of pixels, alternately outside and inside, down the columns of the image.
+    """Outline of an object: run lengths of pixels, alternately outside and inside, down the columns of the image.
 
     Args:
         size: Size of the image.
@@ -136,7 +136,7 @@ class RunLengths:
         return None if total == pixels else f"has run lengths of {total} pixels in all; expected {pixels}"
 
     def faults(self, size: HeightWidth) -> list[str]:
-        """Return everything that is wrong with the run lengths in an image of this size."""
+        """Return all faults of the run lengths in an image of this size."""
         fault = self.drawing_fault(size)
         return [] if fault is None else [fault]
 

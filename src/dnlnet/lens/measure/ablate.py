@@ -1,4 +1,4 @@
-"""Run a trained model without a term of its attention: the question of section 3.2, without retraining."""
+"""Remove a term from a trained model's attention, as in section 3.2 of the paper but without retraining."""
 
 # B batch or windows, H heads, N queries, D width
 
@@ -30,11 +30,11 @@ def ablate(
 ) -> Iterator[None]:
     """Remove a term of the model's attention inside the `with` block.
 
-    By Eq. 5, softmax(q_i.k_j) is the softmax of a pairwise term (q_i - mean q).k_j plus a unary term (mean q).k_j. So
-    a term is removed by changing the queries, and nothing else in the model changes:
+    By Eq. 5, softmax(q_i.k_j) is the softmax of a pairwise term (q_i - mean q).k_j plus a unary term (mean q).k_j.
+    Removing a term only changes the queries:
 
-    - without `unary`: q_i - mean q, so that no key is preferred by all queries;
-    - without `pairwise`: mean q for all, so that all queries attend alike;
+    - without `unary`: q_i - mean q, so no key is preferred by all queries;
+    - without `pairwise`: mean q for all, so all queries attend alike;
     - without `both`: 0, which gives the plain mean of the values if the logits have no bias.
 
     The mean is over all queries that attend together, per image or window and per head. It includes prefix tokens
@@ -47,8 +47,8 @@ def ablate(
     Args:
         model: Any network that is not compiled.
         term: `unary`, `pairwise` or `both`.
-        layers: Names of the modules, as `capture` gives them. Default: all.
-        heads: Numbers of the heads, counted from 0. Default: all.
+        layers: Module names, as in `capture`. Default: all.
+        heads: Head numbers, from 0. Default: all.
 
     >>> import timm, torch
     >>> vit = timm.create_model("vit_tiny_patch16_224", img_size=64, depth=2).eval()

@@ -1,4 +1,4 @@
-"""Overlap of attention with ground truth (Table 1), exact, over every query of every image.
+"""Overlap of attention with ground truth (Table 1): exact, over all queries of each image.
 
 A map A and a region G overlap by sum_j A_j G_j (Eq. 8). For the pairwise term, G is the region of the query's own
 class or the boundaries; for the unary term, the boundaries. For all queries together, this is attention with the
@@ -74,7 +74,7 @@ class Average:
 def measure_overlaps(
     captured: Mapping[str, Terms | RecordedAttention], truth: GroundTruth, *, random: bool = False
 ) -> dict[str, Overlaps]:
-    """Return the overlaps of each captured block or layer on one image, means over heads.
+    """Return the overlaps of each captured block or layer on one image, averaged over heads.
 
     Args:
         captured: Attention on one image. Layers whose tokens do not lie on it are left out.
@@ -108,7 +108,7 @@ def terms_on_image(found: Terms | RecordedAttention, image: int = 0) -> Terms | 
 
 
 def overlaps_of_heads(terms: Terms, truth: GroundTruth) -> list[Overlaps]:
-    """Return the overlaps of each head's terms, which take the place of the batch, on one image."""
+    """Return the overlaps of each head's terms (heads replace the batch) on one image."""
     regions = truth.regions(terms.key_size)  # (M, K + 2)
     pairs = _mean_over_queries(terms.applied("pairwise", regions), truth, terms.size)
     unary = terms.applied("unary", regions)
@@ -123,7 +123,7 @@ def overlaps_of_heads(terms: Terms, truth: GroundTruth) -> list[Overlaps]:
 def attention_overlaps(terms: Terms, truth: GroundTruth) -> list[tuple[float, float] | None]:
     """Return the share of each head's whole attention within the query's class and on boundaries, on one image.
 
-    None if no query is labelled. Where two softmaxes are added, it is the share of both together.
+    None if no query is labelled. If the attention is a sum of two softmaxes, the share is that of the sum.
     """
     regions = truth.regions(terms.key_size)
     total = regions.new_ones(len(regions), 1)
@@ -171,7 +171,7 @@ def average_overlaps(found: Sequence[Overlaps]) -> dict[str, Average | None]:
 
 
 def overlaps_json(table: Mapping[str, Mapping[str, Average | None]]) -> dict[str, dict[str, Any]]:
-    """Return a table of averages in JSON types.
+    """Return a table of averages as JSON types.
 
     >>> overlaps_json({"dnl": {"pair_within": Average(0.5, 0.25, 2), "pair_void": None}})
     {'dnl': {'pair_within': {'mean': 0.5, 'error': 0.25, 'images': 2}, 'pair_void': None}}

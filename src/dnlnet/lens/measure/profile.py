@@ -1,7 +1,7 @@
-"""Profile of every head of a model: its attention in numbers, layer by layer.
+"""Profile of a model: statistics of the attention of each head, layer by layer.
 
-The statistics of `dnlnet.lens.measure.statistics` over all tokens; with labels, also the overlaps of Table 1 for
-the terms and for the attention itself, over the image tokens (see `overlaps_of_heads`).
+It has the statistics of `dnlnet.lens.measure.statistics` over all tokens. With labels, it also has the overlaps of
+Table 1 over the image tokens, for the terms and for the attention itself (see `overlaps_of_heads`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ class HeadProfile:
     Args:
         layer: Name of the attention.
         head: Number of the head. None for the mean over heads.
-        values: Values of each of `STATISTICS`, and with labels of `OVERLAPS`, one per image.
+        values: One value per image for each of `STATISTICS` and, with labels, each of `OVERLAPS`.
     """
 
     layer: str
@@ -59,7 +59,7 @@ class Profile:
     """Profiles of all heads of a model.
 
     Args:
-        heads: One profile per head, in the order in which they ran.
+        heads: One profile per head, in running order.
     """
 
     heads: tuple[HeadProfile, ...]
@@ -92,7 +92,7 @@ class Profile:
         return list(self.heads[0].values) if self.heads else []
 
     def layers(self) -> list[HeadProfile]:
-        """Return the mean over the heads of each layer, on every image."""
+        """Return the mean over the heads of each layer, per image."""
         by_layer: dict[str, list[HeadProfile]] = {}
         for head in self.heads:
             by_layer.setdefault(head.layer, []).append(head)
@@ -104,7 +104,7 @@ class Profile:
         ]
 
     def table(self, heads: Literal["mean", "all"] = "mean") -> list[dict[str, Any]]:
-        """Return one row per layer, or per head: layer, head, and the average over images of every statistic."""
+        """Return one row per layer or per head: layer, head, and each statistic averaged over images."""
         return [
             {"layer": row.layer, "head": "mean" if row.head is None else row.head}
             | {name: row.average(name) for name in self.statistics}
@@ -112,7 +112,7 @@ class Profile:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return averages of each layer and head, and every image's values, in JSON types."""
+        """Return averages per layer and head, and the values of each image, as JSON types."""
 
         def row(found: HeadProfile) -> dict[str, Any]:
             averages = {name: found.average(name) for name in found.values}

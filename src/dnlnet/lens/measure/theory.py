@@ -20,7 +20,7 @@ EXACT = 1e-10
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim with its residual: its distance from holding, in the units that its text implies."""
+    """One claim with its residual: the deviation from the claim, in the units of its text."""
 
     where: str
     text: str
@@ -37,7 +37,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class AttentionSample:
-    """Random queries, keys (N, D) and saliencies (N), and a gradient that reaches the attention (N, N)."""
+    """Random queries and keys (N, D), saliencies (N), and an upstream gradient of the attention (N, N)."""
 
     query: Tensor
     key: Tensor
@@ -172,7 +172,7 @@ def _gradients(s: AttentionSample) -> Iterator[Claim]:
 
 
 def _vanishing(s: AttentionSample) -> Claim:
-    """Lower the unary logit of half of the keys by 30 and look at the pairwise gradient there."""
+    """Check the pairwise gradient of keys whose unary logits are lowered by 30."""
     hidden = torch.arange(len(s.unary)) % 2 == 0
     pair = _softmax(s.pairwise).requires_grad_()
     product = pair * _softmax(s.unary - 30 * hidden)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from gradio import Blocks
 
 MAX_MEGABYTES = 20
-MAX_PIXELS = 50_000_000  # of an uploaded image, which is then downscaled
-MAX_SIDE = 512  # pixels seen by the model, to answer within seconds
+MAX_PIXELS = 50_000_000  # of an upload, before downscaling
+MAX_SIDE = 512  # pixels of the model's input, to answer within seconds
 MAX_VIEWS = 4  # of a transformer
 _MIN_SIDE = 8
 _MARK = 5  # radius of the mark in pixels, per 200 pixels of the image's height
@@ -51,13 +51,13 @@ Captioned = tuple[NDArray[np.uint8], str]  # pixels (H, W, 3) and their caption
 
 
 class Explorer:
-    """Answers of the application: loads images and shows what a pixel attends to.
+    """Logic of the application: load images and show what a pixel attends to.
 
     Args:
         models: Models by title.
-        max_megabytes: Larger files are refused.
-        max_pixels: Larger images are refused.
-        max_side: Images with a longer side are downscaled.
+        max_megabytes: Maximum file size.
+        max_pixels: Maximum image size in pixels.
+        max_side: Maximum side in pixels. Larger images are downscaled.
         all_layers: Show every layer of a transformer. Default: a few, spread over its depth.
     """
 
@@ -101,7 +101,7 @@ class Explorer:
             return read_image_file(path)
 
     def at(self, image: AttendedImage, point: Point) -> tuple[list[str], list[Captioned]]:
-        """Return what each view shows of a pixel: sentences, and maps with captions."""
+        """Return sentences and captioned maps of each view for a pixel."""
         image.require_inside([point])
         row, column = point
         lines, shown = [f"Pixel x={column}, y={row} of {image.name}"], []
@@ -243,7 +243,7 @@ def build_app(explorer: Explorer, folder: Path, working: Lock) -> "Blocks":
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn every failure to read an image into one sentence that does not reveal its folder."""
+    """Turn any failure to read an image into a one-sentence error that does not reveal its folder."""
     try:
         yield
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:

@@ -25,7 +25,7 @@ from dnlnet.lens.show.layers import left_out, with_few_layers
 from dnlnet.lens.show.page.html import write_page
 from dnlnet.lens.show.query_points import Point
 
-_MAX_ROWS, _MAX_LAYERS = 12, 4  # in a figure of a transformer whose layers were not selected
+_MAX_ROWS, _MAX_LAYERS = 12, 4  # in a transformer figure, unless the user selects layers
 
 FindLabels = Callable[[Path], Labels | None]
 
@@ -33,11 +33,11 @@ FindLabels = Callable[[Path], Labels | None]
 def attend_images(
     models: Mapping[str, ImageModel], request: AttendRequest, labels: FindLabels | None = None
 ) -> AttendResult:
-    """Show what the blocks of models attend to in each image of a request.
+    """Show what models attend to in each image of a request.
 
     Args:
         models: Models by title, with the same classes.
-        request: Images, and where the results go.
+        request: Images, and destination of the results.
         labels: Function that returns the true classes (H, W) of an image file, or None if it has none. Default: no
             labels.
     """
@@ -87,11 +87,11 @@ def attend_each(
 ) -> AttendResult:
     """Call `show(name, source)` for each input of a request.
 
-    A file that cannot be read is reported in the result; if nothing is written, it is an error.
+    The result reports unreadable files. If nothing is written, an unreadable file raises instead.
 
     Args:
         find: Function that finds the input files in paths and folders.
-        request: Inputs, and where the results go.
+        request: Inputs, and destination of the results.
         show: Function that shows one input: a path, or an input in memory.
         kind: Name for inputs in memory.
     """

@@ -20,17 +20,17 @@ MAX_PIXELS = 4_000_000
 
 @dataclass(frozen=True)
 class AttendRequest:
-    """Inputs to look at, and where the results go.
+    """Inputs, and destination of the results.
 
     Args:
-        inputs: Paths of images or videos, or of folders of them; or images in memory, as `read_pixels` takes them.
+        inputs: Image or video files, folders, or images in memory in any form that `read_pixels` accepts.
         queries: Query points in pixels, (x, y) or (x, y, frame). Default: points well inside regions.
         out: Folder for figures, maps and their descriptions.
-        page: File for the page that explores all images. With neither `out` nor `page`, the result keeps the figures.
-        max_pixels: Larger images are downscaled.
+        page: HTML file to explore all images. Without `out` and `page`, the result keeps the figures.
+        max_pixels: Maximum number of pixels. Larger images are downscaled.
         all_layers: Show every layer, however many. Set when the user selects layers.
-        force: Overwrite files in `out` that are not figures of earlier calls.
-        progress: Observer.
+        force: Overwrite files in `out` that are not results of earlier calls.
+        progress: Progress observer.
     """
 
     inputs: Sequence[Any]
@@ -69,7 +69,7 @@ class AttendResult(Drawable):
 
     Args:
         count: Number of inputs found.
-        problems: Inputs that could not be shown, and why.
+        problems: Failed inputs, with the reason.
         out, page: Folder and file written, if any.
         figures: Figure of each input, if nothing was written.
         images: Each image with its attention, if nothing was written.

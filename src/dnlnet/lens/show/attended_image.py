@@ -1,4 +1,4 @@
-"""An image with what blocks or heads attend to in it: the input of figures and pages."""
+"""Image with the attention of blocks or heads over it: input of figures and pages."""
 
 # H, W size of the image; h, w size of a block's map
 
@@ -107,7 +107,7 @@ class AttendedImage:
         name: Name in titles and messages.
         pixels: (H, W, 3) in 0..255.
         views: Views of the blocks of one or several models.
-        labels: True classes (H, W), if known; IGNORE where they are not.
+        labels: True classes (H, W), if known; IGNORE for unlabelled pixels.
         classes: Classes of labels and predictions.
         start: Point that a page shows first. Default: `start_point` chooses one.
     """
@@ -183,7 +183,7 @@ class AttendedImage:
 
 @runtime_checkable
 class ImageModel(Protocol):
-    """Trained network whose attention over an image can be viewed."""
+    """Trained image network with attention views."""
 
     @property
     def classes(self) -> Classes | None:
@@ -198,7 +198,7 @@ class ImageModel(Protocol):
 def attend_image(
     models: Mapping[str, ImageModel], name: str, pixels: NDArray[np.uint8], labels: NDArray[np.uint8] | None = None
 ) -> AttendedImage:
-    """Run models, by title, on one image and view the attention of all their blocks."""
+    """Run models (by title) on one image and return it with the attention of all their blocks."""
     views = [view for title, model in models.items() for view in model.attention_views(title, pixels)]
     return AttendedImage(name, pixels, views, labels, classes_of(models.values()))
 

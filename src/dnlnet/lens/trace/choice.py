@@ -11,18 +11,18 @@ from dnlnet.lens.trace.recorded import HeadChoice, RecordedAttention
 
 @dataclass(frozen=True)
 class LayerChoice:
-    """Layers and heads to look at.
+    """Layers and heads to show.
 
     Args:
-        layers: Attention layers by number, counted from 0 in the order in which they run, or by name. None for all.
-        heads: The mean over heads, the number of one head, or all heads after their mean.
+        layers: Attention layers by name, or by number from 0 in running order. None for all.
+        heads: "mean", the number of one head, or "all" for the mean followed by each head.
     """
 
     layers: Sequence[int | str] | None = None
     heads: HeadChoice = "mean"
 
     def of(self, captured: Mapping[str, Terms | RecordedAttention]) -> dict[int, RecordedAttention]:
-        """Return the chosen layers by number; by default all whose tokens lie on an image."""
+        """Return the chosen layers by number. Default: all layers whose tokens lie on an image."""
         found = [layer for layer in captured.values() if isinstance(layer, RecordedAttention)]
         if self.layers is None:
             return {number: layer for number, layer in enumerate(found) if _has_maps(layer)}

@@ -1,4 +1,4 @@
-"""Token layout: where the tokens of an attention lie, in an image, in its windows, or in a row."""
+"""Token layout: positions of an attention's tokens in an image, in its windows, or in a row."""
 
 # H, W size of the image in pixels; N tokens; L windows
 
@@ -18,11 +18,11 @@ class Layout:
     Args:
         size: Size of the query map: (rows, columns) of an image, or (count,) of tokens in a row.
         key_size: Size of the key map.
-        prefix: Number of tokens before those of the image, such as class and register tokens. They have no position.
+        prefix: Number of tokens before the image tokens, such as class and register tokens. They have no position.
         key_prefix: The same for the keys.
         places: (L, N) for windowed attention: map position of each token of each window, -1 for padding. None if
             every token attends to all and they lie row by row.
-        key_places: (L, M), the same for the keys. None if they are those of the queries.
+        key_places: (L, M), the same for the keys. None if they equal `places`.
     """
 
     size: tuple[int, ...]
@@ -46,13 +46,13 @@ class Layout:
 def find_layout(
     model: nn.Module, tokens: tuple[int, int], image: tuple[int, int] | None, groups: int = 1
 ) -> Layout | str:
-    """Return the layout of an attention's queries and keys, or a sentence that says why it is unknown.
+    """Return the layout of an attention's queries and keys, or a sentence that explains why it is unknown.
 
     Args:
-        model: Model that it ran in, which may declare its prefix tokens.
+        model: Model that contains the attention. It may declare its prefix tokens.
         tokens: Number of queries and of keys.
-        image: Height and width of the model's input. None for anything but images.
-        groups: Number of groups of tokens per image that attend apart, such as windows.
+        image: Height and width of the model's input. None if the input is not an image.
+        groups: Number of token groups per image that attend separately, such as windows.
     """
     count, key_count = tokens
     if image is None:
@@ -74,9 +74,9 @@ def find_layout(
 
 
 def prefix_tokens(model: nn.Module) -> int | None:
-    """Return the number of tokens before those of the image as the model declares it; None if it does not.
+    """Return the number of prefix tokens that the model declares, or None.
 
-    timm's networks declare the number. In others, parameters with the names of such tokens are counted.
+    timm's networks declare the number. In others, it is the number of parameters with names of such tokens.
     """
     declared = getattr(model, "num_prefix_tokens", None)
     if isinstance(declared, int):
@@ -90,7 +90,7 @@ _TOKENS = frozenset({"cls_token", "class_token", "class_embedding", "reg_token",
 
 
 def _grid(count: int, image: tuple[int, int], declared: int | None) -> tuple[int, tuple[int, int]] | None:
-    """Return the number of prefix tokens and the grid of the others, in the shape of the image."""
+    """Return the number of prefix tokens, and a grid in the shape of the image for the others."""
     candidates = range(min(_MOST_PREFIX, count - 1) + 1) if declared is None else dict.fromkeys((declared, 0))
     for prefix in candidates:
         size = grid_of_shape(count - prefix, image)
@@ -100,7 +100,7 @@ def _grid(count: int, image: tuple[int, int], declared: int | None) -> tuple[int
 
 
 def grid_of_shape(count: int, image: tuple[int, int]) -> tuple[int, int] | None:
-    """Return the rows and columns of `count` tokens that fit the shape of the image; None if none fit.
+    """Return the rows and columns of `count` tokens in the shape of the image, or None if none fit.
 
     >>> grid_of_shape(27 * 36, (360, 480)), grid_of_shape(972, (360, 360)), grid_of_shape(16, (64, 64))
     ((27, 36), None, (4, 4))

@@ -21,11 +21,11 @@ HeadChoice = int | Literal["mean", "all"]
 
 @dataclass(frozen=True, repr=False)
 class HeadTerms(Terms):
-    """Terms of chosen heads, in the place of the batch, split by Eq. 5. Bias and mask act on the combined map only.
+    """Terms of chosen heads, split by Eq. 5. Heads replace the batch; bias and mask act on the combined map only.
 
     Attributes:
-        recorded: Attention that they belong to.
-        chosen: (image, head) of each.
+        recorded: Attention of the heads.
+        chosen: Pairs (image, head).
         averaged: The maps are means over the heads.
     """
 
@@ -59,7 +59,7 @@ class HeadTerms(Terms):
 
 
 def mean_over_heads(maps: AttentionMaps) -> AttentionMaps:
-    """Average maps over the heads, which take the place of the batch."""
+    """Average maps over the heads, which replace the batch."""
     pairwise, unary = (
         None if part is None else part.mean(dim=0, keepdim=True) for part in (maps.pairwise, maps.unary)
     )
@@ -72,11 +72,10 @@ class RecordedAttention:
 
     Attributes:
         call: (B, H, N, D) queries, (B, H or fewer, M, D) keys, and the steps from their product to the softmax.
-        layout: Positions of the tokens, or a sentence that says why they are unknown.
+        layout: Positions of the tokens, or a sentence that explains why they are unknown.
 
-    The mean query is taken over the tokens of the image, without prefix tokens. Maps are over the tokens of the image
-    and sum to 1 there: the attention on condition that it falls on the image. `weights` are the model's own, over all
-    tokens.
+    The mean query is over the image tokens, without prefix tokens. Maps cover only the image tokens and are
+    normalised to sum to 1 there. `weights` returns the model's own attention over all tokens.
     """
 
     call: AttentionCall
@@ -97,7 +96,7 @@ class RecordedAttention:
             return self.widened().logits(rows).softmax(dim=-1)
 
     def terms(self, head: HeadChoice = "mean", image: int = 0) -> Terms:
-        """Return the terms of one head, of all in the place of the batch, or of their mean, for one image."""
+        """Return the terms of one head, of all heads (replacing the batch), or of their mean, on one image."""
         layout = self.require_layout()
         images = len(self.call.query) // (1 if layout.places is None else len(layout.places))
         if not 0 <= image < images:
@@ -109,7 +108,7 @@ class RecordedAttention:
         return self.terms_of([(image, number) for number in self.head_numbers(head)], averaged=head == "mean")
 
     def maps(self, queries: Positions, head: HeadChoice = "all", image: int = 0) -> AttentionMaps:
-        """Return the maps of chosen positions, e.g. [(row, column)]; heads take the place of the batch."""
+        """Return the maps of chosen positions, e.g. [(row, column)]. Heads replace the batch."""
         return self.terms(head, image).maps(queries)
 
     def head_numbers(self, head: HeadChoice) -> list[int]:
@@ -177,7 +176,7 @@ class RecordedAttention:
         return call.query * factor, repeat_key_heads(call.key, call.query)
 
     def combined_logits(self, chosen: Sequence[tuple[int, int]], rows: Tensor) -> Tensor:
-        """Return the logits (heads, Q, M) of some positions, with bias and mask."""
+        """Return the logits (heads, Q, M) of some positions, including bias and mask."""
         layout = self.require_layout()
         logits = self.widened().logits(rows.to(self.call.query.device) + layout.prefix)
         return torch.stack([logits[image, head] for image, head in chosen])[..., layout.key_prefix :]
@@ -190,7 +189,7 @@ class RecordedAttention:
         return torch.stack([hidden[image, head] for image, head in chosen])[:, self.require_layout().key_prefix :]
 
     def hidden_keys(self) -> Tensor | None:
-        """Return (B, H, M), True for those of all keys that no query may see; None if there are none."""
+        """Return (B, H, M), True for keys that no query may see; None if there are none."""
         hidden = self.call.hidden_keys
         if hidden is None:
             return None

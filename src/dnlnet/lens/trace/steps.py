@@ -1,4 +1,4 @@
-"""Attention that is written out: which PyTorch functions may come between its product and its softmax."""
+"""Steps of written-out attention: the PyTorch functions allowed between its product and its softmax."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +13,13 @@ from dnlnet.lens.trace.attention_call import AttentionCall, clamp, multiply, res
 
 @dataclass(frozen=True)
 class FunctionCall:
-    """A PyTorch function that was called with logits.
+    """Call of a PyTorch function with logits.
 
     Args:
-        before: The logits.
-        shape: Their shape before the call, which may have changed them in place.
+        before: Logits.
+        shape: Shape of the logits before the call, which may change them in place.
         args, named: Arguments of the call.
-        after: Its result.
+        after: Result.
     """
 
     before: Tensor
@@ -34,7 +34,7 @@ class FunctionCall:
         return next((x for x in self.args if x is not self.before), None)
 
 
-# Returns the attention after a call, or None if the call is no step of an attention.
+# Returns the attention after a call, or None if the call is not a step of attention.
 StepReader = Callable[[AttentionCall, FunctionCall], AttentionCall | None]
 
 
@@ -70,7 +70,7 @@ def _subtract(attention: AttentionCall, call: FunctionCall) -> AttentionCall | N
         return None
     if isinstance(call.other, Tensor) and call.other.shape[-1:] != (1,):
         return attention.with_bias(-call.other * call.named.get("alpha", 1))
-    return attention  # the softmax ignores what is the same for all keys
+    return attention  # the softmax ignores a constant over keys
 
 
 def _clamp(attention: AttentionCall, call: FunctionCall) -> AttentionCall | None:

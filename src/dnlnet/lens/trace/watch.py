@@ -1,7 +1,7 @@
 """Watch every dot-product attention of a model while it runs, and optionally change its queries.
 
-Fused attention goes through `scaled_dot_product_attention`. Attention that is written out is a matrix product, then
-scales, biases, masks and reshapes, then a softmax: each step is noted, and the softmax completes it. One
+Fused attention goes through `scaled_dot_product_attention`. Written-out attention is a matrix product, then scales,
+biases, masks and reshapes, then a softmax: each step is recorded, and the softmax completes it. One
 `TorchFunctionMode` sees both. `nn.MultiheadAttention` is opened so that its steps are seen as well.
 """
 
@@ -86,7 +86,7 @@ class _RunningModules:
 
 
 class _AttentionMode(TorchFunctionMode):
-    """Follows logits from their product to their softmax."""
+    """Function mode that follows logits from their product to their softmax."""
 
     def __init__(self, modules: _RunningModules, callback: AttentionCallback) -> None:
         super().__init__()

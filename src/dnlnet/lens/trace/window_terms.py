@@ -1,4 +1,4 @@
-"""Terms of windowed attention, on the map of the image that the windows were cut out of."""
+"""Terms of windowed attention, on the map of the whole image."""
 
 # L windows of an image, n queries and m keys of a window, H heads, P positions of the image, Q chosen queries
 
@@ -17,13 +17,13 @@ from dnlnet.lens.trace.recorded import HeadChoice, RecordedAttention, mean_over_
 
 @dataclass(frozen=True, repr=False)
 class WindowTerms(Terms):
-    """Terms of heads that see one window each. A map is 0 outside its query's window.
+    """Terms of heads that attend within windows. A map is 0 outside its query's window.
 
-    The mean query is taken per window. The unary map joins those of all windows with equal shares.
+    The mean query is per window. The unary map joins the unary maps of all windows, each with the same total.
 
     Attributes:
-        recorded: Attention that they belong to.
-        numbers: Numbers of the heads.
+        recorded: Attention of the heads.
+        numbers: Head numbers.
         image: Number of the image in the batch.
         averaged: The maps are means over the heads.
     """
@@ -84,7 +84,7 @@ class WindowTerms(Terms):
         return found.mean(dim=0, keepdim=True) if self.averaged else found
 
     def _unary_shares(self, outside: Tensor) -> Tensor:
-        """Return the unary map by windows, (H, L, m), each window with the same share."""
+        """Return the unary map by window, (H, L, m), each window with the same total."""
         assert self.unary is not None
         logits = (self.unary.query @ self.unary.key.mT).squeeze(2).masked_fill(outside, -torch.inf)
         return logits.softmax(dim=-1) / len(outside)
@@ -98,7 +98,7 @@ class WindowTerms(Terms):
 
 
 def window_terms(recorded: RecordedAttention, head: HeadChoice, image: int) -> WindowTerms:
-    """Return the terms of one head, of all, or of their mean, of windowed attention."""
+    """Return the terms of windowed attention for one head, for all heads, or for their mean."""
     layout = recorded.require_layout()
     numbers = recorded.head_numbers(head)
     places, _ = _places(recorded)
@@ -128,7 +128,7 @@ def _places(recorded: RecordedAttention) -> tuple[Tensor, Tensor]:
 
 
 def _lookup(places: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the window and the token of each position."""
+    """Return the window and token of each position."""
     count = places.shape[1]
     order = torch.full((int(places.max()) + 1,), -1, dtype=torch.int64, device=places.device)
     flat = places.flatten()

@@ -15,15 +15,15 @@ from dnlnet.lens.trace.layout import BY_HAND, Layout, grid_of_shape, is_instance
 
 @dataclass(frozen=True)
 class WindowedModule:
-    """A module that divides its map among several attentions, with the facts of one of them.
+    """Module that splits its map into windows, and one attention inside it.
 
     Args:
-        module: The dividing module.
+        module: Module that splits its map.
         shape: Shape of its input.
         inside: Modules between it and the attention, innermost first.
         tokens: Number of queries and of keys of a window.
         groups: Number of windows per image.
-        image: Height and width of the model's input. None for anything but images.
+        image: Height and width of the model's input. None if the input is not an image.
     """
 
     module: Any
@@ -44,11 +44,11 @@ def find_windows(
     image: tuple[int, int] | None,
     groups: int = 1,
 ) -> Layout | str | None:
-    """Return the layout of windowed attention, or a sentence that says why it is unknown; None if it has no windows.
+    """Return the layout of windowed attention, None without windows, or a sentence that explains why it is unknown.
 
     Args:
         chain: Modules around the attention, innermost first, with the shapes of their inputs.
-        tokens, image, groups: As for `find_layout`.
+        tokens, image, groups: See `find_layout`.
     """
     for number, (module, shape) in enumerate(chain):
         for kind, read in _WINDOWED.items():
@@ -130,7 +130,7 @@ def _interleaved(windowed: WindowedModule) -> Layout | str:
 
 
 def _timm_mask_units(windowed: WindowedModule) -> Layout | str:
-    """Read Hiera of timm, by the number of the block around the attention."""
+    """Read the layout of timm's Hiera from the number of the block around the attention."""
     hiera, (attention, block) = windowed.module, windowed.inside[:2]
     number = next(index for index, each in enumerate(hiera.blocks) if each is block)
     pooled = sum(end < number for end in hiera.stage_ends[: hiera.q_pool])
@@ -138,7 +138,7 @@ def _timm_mask_units(windowed: WindowedModule) -> Layout | str:
 
 
 def _transformers_mask_units(windowed: WindowedModule) -> Layout | str:
-    """Read Hiera of transformers, by the number of the stage around the attention."""
+    """Read the layout of transformers' Hiera from the number of the stage around the attention."""
     config, (attention, _, stage, encoder) = windowed.module.config, windowed.inside[:4]
     number = next(index for index, each in enumerate(encoder.stages) if each is stage)
     schedule = [config.query_stride] * (len(config.depths) - 1)
@@ -152,11 +152,11 @@ def _mask_units(
     """Lay out Hiera's tokens, which are sorted so that pooling and windows become plain reshapes.
 
     Args:
-        windowed: The network.
+        windowed: Windowed module.
         patch: Stride of the patches.
         schedule: Strides of all poolings.
-        pooled: Number of poolings that the queries have gone through.
-        pools: The last of them belongs to this attention, so its keys are not pooled yet.
+        pooled: Number of poolings applied to the queries.
+        pools: True if the last of them belongs to this attention, so that its keys are not pooled yet.
     """
     if windowed.image is None or len(patch) != 2:
         return f"the mask units of {type(windowed.module).__name__} are known for images alone"
@@ -191,7 +191,7 @@ def _unroll(rows: int, columns: int, schedule: Sequence[Sequence[int]]) -> Tenso
 
 
 def pair(value: Any) -> tuple[int, int]:
-    """Return height and width from both, or from one number for both."""
+    """Return (height, width) from a pair, or from one number for both."""
     first, second = (value, value) if isinstance(value, int) else value
     return int(first), int(second)
 

@@ -1,4 +1,4 @@
-"""Check of every image and label file: their contents and all problems."""
+"""Check of a data set: read every image and label file, and report their contents and problems."""
 
 # K classes
 
@@ -83,7 +83,7 @@ class PixelReport:
         }
 
     def contents(self) -> Contents:
-        """Return the contents of the table."""
+        """Return the contents of the printed table."""
         shares = self.class_shares
         columns = {"share": [f"{share:.2%}" if share else "none" for share in shares]}
         caption = f"ignored: {self.ignored_share:.2%}"
@@ -104,7 +104,7 @@ def check_pixels(images: LabelledImages, progress: Progress = SILENT) -> PixelRe
 
     Args:
         images: Images to check.
-        progress: Observer of the progress.
+        progress: Observer of the images.
 
     >>> from pathlib import Path
     >>> from dnlnet.data.decoders import index_labels

@@ -34,7 +34,7 @@ from dnlnet.segmentation.data.views import View
 from dnlnet.segmentation.frozen import FrozenSegmentor
 from dnlnet.segmentation.stages import Features, cut_window, whole_features
 
-FORMAT = 2  # version of the cache; raise it when the files change, or how images are read
+FORMAT = 2  # version of the cache; raise it when its files or the way of reading images change
 
 
 class FeatureSample(NamedTuple):

@@ -16,7 +16,7 @@ from dnlnet.data.labelled import LabelledImages, Pair
 from dnlnet.files import atomic_write
 
 _FORMAT = 2  # version of the file format; raise it when images are read differently
-_KEPT = 40  # characters of the image's name in the unpacked name, which must not get too long
+_KEPT = 40  # characters kept of the image's name, because file systems limit the length
 
 
 @dataclass(frozen=True)

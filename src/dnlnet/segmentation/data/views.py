@@ -6,7 +6,7 @@ from PIL import Image
 
 
 class View(NamedTuple):
-    """Scale of an image, and True if it is flipped left to right."""
+    """Scale and optional left-to-right flip of an image."""
 
     scale: float
     flipped: bool = False

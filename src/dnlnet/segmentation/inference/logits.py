@@ -17,7 +17,7 @@ _LEAST_PIXELS = 2**16  # a smaller image counts as this many
 _RESIZED_PIXELS = 2**21  # limit after resizing to `short_side`, unless the image is larger anyway
 _LEAST_PASS = 128 * 128  # least cost of a pass through the network, in pixels
 _QUADRATIC = 4_000_000  # pixels in a pass beyond which attention takes most of the time
-LEAST_SIDE = 5  # pixels; after two strides the tiny network's padding by reflection needs two positions
+LEAST_SIDE = 5  # pixels; the tiny network's reflection padding needs two positions after its two strides
 _LONGEST = 8  # limit of the longer side, in multiples of `short_side`; a narrow strip would become enormous
 _STRIP = 2**18  # pixels whose logits are interpolated to the image's size together
 
@@ -30,13 +30,12 @@ class Inference:
         window, stride: Height and width of sliding windows and of their steps. None: the whole image.
         short_side: Length of the shorter side after resizing, or less if the longer side would exceed `long_side`.
         long_side: Limit of the longer side after resizing. None: eight times `short_side`.
-        scales: Multiples of that size at which the image is predicted.
+        scales: Factors of the resized image; each one is predicted.
         flip: True to predict each scale flipped left to right as well.
         batch: Windows per pass through the network.
         align_corners: Alignment of logits when resized. Best set as in the network.
         image_corners: Alignment of images when resized. None: `align_corners`.
-        divisor: Number that the sides are padded to a multiple of, below and on the right. Logits of the padding are
-            dropped.
+        divisor: Divisor of the padded height and width. Padding is below and on the right; its logits are dropped.
         fill: Normalised colour of the padding.
 
     >>> import torch

@@ -25,7 +25,7 @@ from dnlnet.video.data.videos import LabelledVideos, VideoEntry
 
 @dataclass(frozen=True)
 class VideoReport:
-    """The content of a split, and its problems.
+    """Contents of a split, and its problems.
 
     Args:
         name: Name of the data set and split.
@@ -35,7 +35,7 @@ class VideoReport:
         seconds: Duration of each readable video.
         rates: Frames per second of each readable video.
         sizes: (width, height) -> number of videos, most frequent first.
-        problems: Everything that is wrong, with paths.
+        problems: Problems, with paths.
     """
 
     name: str
@@ -48,7 +48,7 @@ class VideoReport:
     problems: Sequence[Problem]
 
     def to_json(self) -> dict[str, object]:
-        """The report in JSON types.
+        """Return the report as JSON types.
 
         >>> report = VideoReport("mine", 1, ["run"], [1], [2.5], [25.0], {(4, 2): 1}, [])
         >>> report.to_json()["classes"], report.to_json()["seconds"]
@@ -91,7 +91,7 @@ def check_videos(videos: LabelledVideos, progress: Progress = SILENT) -> VideoRe
 
     Args:
         videos: Videos to check.
-        progress: Observer of the videos.
+        progress: Progress observer.
 
     >>> from pathlib import Path
     >>> from dnlnet.video.data.videos import named_classes

@@ -36,8 +36,8 @@ class ClipSample(NamedTuple):
     clip: Tensor  # (3, T, H, W) in 0..255
     label: int
     name: str  # path of the video
-    skipped: tuple[str, ...]  # why the videos that it replaces were unreadable
-    notes: tuple[Problem, ...] = ()  # defects of the video, such as being truncated
+    skipped: tuple[str, ...]  # reasons why the videos that it replaces are unreadable
+    notes: tuple[Problem, ...] = ()  # defects of the video, such as truncation
 
 
 class ClipBatch(NamedTuple):
@@ -56,8 +56,8 @@ class ViewSample(NamedTuple):
     views: Tensor  # (V, 3, T, H, W) in 0..255, V = 0 if the video is unreadable
     label: int
     name: str  # path of the video
-    problem: str | None  # why the video is unreadable
-    notes: tuple[Problem, ...] = ()  # defects of the video, such as being truncated
+    problem: str | None  # reason why the video is unreadable
+    notes: tuple[Problem, ...] = ()  # defects of the video, such as truncation
 
 
 class ViewBatch(NamedTuple):
@@ -93,9 +93,9 @@ class TrainingClips(_VideoSamples[ClipSample]):
     Each sample depends only on the seed, the epoch and the index, so a run can be resumed with any number of workers.
 
     Args:
-        videos: Videos, whose lists must be without faults.
-        clip: How frames are sampled.
-        short_sides: Range, with both ends, of the shorter side after resizing.
+        videos: Videos. Their lists must have no faults.
+        clip: Sampling of frames.
+        short_sides: Range of the shorter side after resizing, inclusive.
         crop: Side of the square crop.
         flip: Probability of a horizontal flip; 0 if classes differ by left and right.
         seed: Random seed of the run.
@@ -169,8 +169,8 @@ class TestViews(_VideoSamples[ViewSample]):
     """All views of each video: clips spread over its length, square crops spread over its longer side.
 
     Args:
-        videos: Videos, whose lists must be without faults.
-        clip: How frames are sampled.
+        videos: Videos. Their lists must have no faults.
+        clip: Sampling of frames.
         clips: Number of clips per video.
         crops: Number of crops per clip.
         short_side: Length of the shorter side after resizing, and side of the crops.

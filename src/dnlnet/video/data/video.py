@@ -38,7 +38,7 @@ class Video(ABC):
         path: File or folder.
         times: Start of each frame in seconds, counted from the first frame, (F,).
         duration: Seconds, including the last frame.
-        notes: Defects that do not prevent its use, such as being truncated.
+        notes: Defects that do not prevent its use, such as truncation.
         decoded: Number of frames decoded so far.
     """
 
@@ -60,7 +60,7 @@ class Video(ABC):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The notes, with the path."""
+        """Notes, with the path of the video."""
         return tuple(Problem(self.path, note) for note in self.notes)
 
     @property

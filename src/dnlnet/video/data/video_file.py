@@ -31,7 +31,7 @@ class _Packets:
         stamps: Time stamps of the frames in display order, in units of `unit`, (F,).
         keys: Numbers of the key frames, where decoding can start.
         unit: Seconds per unit of the stamps.
-        timed: Whether the stamps come from the file; otherwise they only count the frames.
+        timed: True if the stamps come from the file, False if they only count the frames.
         last: Duration of the last frame in seconds.
         missing: Note if the file is truncated.
     """
@@ -77,7 +77,7 @@ class VideoFile(Video):
             self._file = None
 
     def count_decodable(self) -> int:
-        """Decode every frame and count them."""
+        """Decode every frame and count the decodable ones."""
         return sum(1 for _ in self._decode_from(0))
 
     def _decode(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:

@@ -31,7 +31,7 @@ class LabelledVideos:
     Args:
         name: Name of the data set and split, for messages.
         classes: Classes of the labels 0..K - 1.
-        videos: Existing videos, in a fixed order.
+        videos: Existing videos, in fixed order.
         faults: Errors in the lists of videos, which must be fixed before use.
         missing: Videos that are listed but do not exist, which is common for videos from the web. They are skipped.
 

@@ -21,7 +21,7 @@ from dnlnet.lens.show.page.grid import CoarseMaps, Grid
 from dnlnet.lens.show.panels import LEARNT_LITTLE, UNIFORM
 
 BUDGET = 4_000_000
-_MAX_VIEWS = 32  # of transformers, in all images, unless layers were selected
+_MAX_VIEWS = 32  # transformer views in all images, unless the user selects layers
 COLOURS = ("inferno", "magma", "viridis", "turbo", "greys")
 # Longest side of an image in the page; smaller for pages with many images.
 _SIDES = (1024, 768, 512, 384, 256)
@@ -47,7 +47,7 @@ def attention_page(
         images: Images with views of one or more blocks.
         title: Title of the page.
         budget: Maximum size of the page in bytes.
-        note: Text about what the page leaves out.
+        note: Note on omitted layers.
         start: Index of the image shown first.
 
     >>> import torch
@@ -69,7 +69,7 @@ def attention_page(
     entries = [entry for part in shown for entry in part["views"]]
     weights = [_weight(view) for view in views]
     for index, (view, entry) in enumerate(zip(views, entries, strict=True)):
-        # Room that one view leaves unused goes to the next.
+        # The next view gets the room that one leaves unused.
         maps, parts = fit_maps(view.terms, room * weights[index] // sum(weights[index:]))
         entry |= _describe_view(view, maps, parts)
         room -= sum(len(text) for part in parts.values() for text in part.values())
@@ -77,7 +77,7 @@ def attention_page(
 
 
 def write_page(path: Path, images: Sequence[AttendedImage], *, all_layers: bool = False) -> str:
-    """Write the page that explores images, and return in words which layers it leaves out."""
+    """Write the page of some images. Return a note on the layers it leaves out."""
     most = max(1, _MAX_VIEWS // len(images))
     few = images if all_layers else [with_few_layers(image, most) for image in images]
     note = left_out(images[0].views, few[0].views)
@@ -87,7 +87,7 @@ def write_page(path: Path, images: Sequence[AttendedImage], *, all_layers: bool 
 
 
 def describe_maps(maps: CoarseMaps) -> str:
-    """Return the resolution and precision of a view's maps in words.
+    """Describe the resolution and precision of a view's maps.
 
     >>> coarse = CoarseMaps(Grid((45, 60), 2), Grid((45, 60), 3), {}, loss=0.00389)
     >>> describe_maps(coarse).endswith("8 bits per cell: values are within 0.4 % of the maximum of their map.")
