@@ -1,1 +1,1 @@
-"""Data sets: images with their labels."""
+"""Files, images, classes and problems that the data sets of all tasks share."""

@@ -1,4 +1,4 @@
-"""Data sets by name, with errors that help when a folder is not as expected."""
+"""Data sets by name, and helpful errors for unexpected folders."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Opened(Protocol):
         ...
 
     def files(self) -> Iterator[Listed]:
-        """Yield the files in order, each with its label information for the fingerprint."""
+        """Yield the files in order, each with its labels for the fingerprint."""
         ...
 
     def __len__(self) -> int: ...
@@ -45,7 +45,7 @@ class Samples(Protocol):
         ...
 
     def files(self) -> Iterator[Listed]:
-        """Yield the files that the samples are read from, in order."""
+        """Yield the files of the samples, in order."""
         ...
 
     def __len__(self) -> int: ...
@@ -63,17 +63,17 @@ class DataSet(Generic[AnyOpened]):
     Args:
         name: Name in recipes and commands.
         splits: Names of its splits; empty if they depend on the folder.
-        function: Opens a split of a root folder.
-        layout: Expected folders, in one line.
+        function: Function that opens a split of a root folder.
+        layout: Expected folders, on one line.
         classes: Classes, if they are fixed.
-        class_count: Number of classes, if only that is fixed.
+        class_count: Number of classes, if only the number is fixed.
         joined: Splits that consist of other splits.
-        find_splits: Lists the splits of a folder, if they depend on it.
+        find_splits: Function that lists the splits of a folder, if they depend on it.
         holds: Name of its files in messages.
-        quick: Opening a split is fast, so messages may list the splits that exist.
-        signs: Glob patterns that identify its folder; empty if nothing does.
-        package: Package needed for reading it, and the extra that installs it.
-        open_file: Opens a single file of this format and the folder that its names are relative to.
+        quick: True if opening a split is fast; messages then list the splits that exist.
+        signs: Glob patterns that identify its folder; empty if none do.
+        package: Package that reads it, and the extra that installs the package.
+        open_file: Function that opens a single file of this format, given the folder that its names are relative to.
     """
 
     name: str
@@ -91,7 +91,7 @@ class DataSet(Generic[AnyOpened]):
     open_file: Callable[[Path, Path], AnyOpened] | None = None
 
     def open(self, root: Path, split: str) -> AnyOpened:
-        """Open a split; an error names what the folder lacks, which splits it has, and which folder looks right."""
+        """Open a split. Errors say what the folder lacks, and suggest other splits and folders."""
         self._require_folder(root)
         try:
             return self._opened(root, split)
@@ -103,7 +103,7 @@ class DataSet(Generic[AnyOpened]):
             ) from None
 
     def open_all(self, root: Path) -> tuple[dict[str, AnyOpened], dict[str, str]]:
-        """Open every split that exists, except joined ones; return also the reason for each missing split."""
+        """Open every split that exists, except joined ones. Also return the reason for each missing split."""
         self._require_folder(root)
         opened: dict[str, AnyOpened] = {}
         missing: dict[str, str] = {}
@@ -114,18 +114,18 @@ class DataSet(Generic[AnyOpened]):
                 except FileNotFoundError as error:
                     missing[split] = str(error)
         if not opened:
-            self.open(root, next(iter(missing)))  # raises, with its advice
+            self.open(root, next(iter(missing)))  # raises an error with advice
         return opened, missing
 
     def has_signs(self, root: Path) -> bool:
-        """Return whether a folder, or for quick data sets a folder in it, has the signs of this data set."""
-        places = ("", "*/") if self.quick else ("",)  # `recognises` then opens it to be sure
+        """Return whether a folder has the signs of this data set. For quick data sets, also search its subfolders."""
+        places = ("", "*/") if self.quick else ("",)  # `recognises` opens it to be sure
         return bool(self.signs) and any(
             all(any(root.glob(f"{place}{sign}")) for sign in self.signs) for place in places
         )
 
     def recognises(self, root: Path) -> bool:
-        """Return whether a folder has the signs of this data set and, if that is quick, can be opened as one."""
+        """Return whether a folder has the signs of this data set. For quick data sets, also check that it opens."""
         splits = self.splits or self.find_splits(root)
         return self.has_signs(root) and (not self.quick or any(self._looks_right(root, one) for one in splits))
 
@@ -168,7 +168,7 @@ def find_data_set(rows: Mapping[str, DataSet[AnyOpened]], name: str) -> DataSet[
 
 
 def found_or_train(find: Callable[[Path], Sequence[str]]) -> Callable[[Path], Sequence[str]]:
-    """Wrap a function that lists splits: a folder without any has `train`, whose opening explains what is missing."""
+    """Wrap a function that lists splits to return `train` if there are none; opening it then says what is missing."""
 
     def splits(root: Path) -> Sequence[str]:
         try:

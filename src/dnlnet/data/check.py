@@ -1,4 +1,4 @@
-"""Check of every file of a data set: the parts that all tasks share."""
+"""Parts of the check of a data set's files that all tasks share."""
 
 # K classes
 
@@ -41,7 +41,7 @@ class Contents:
 
 
 class Report(Protocol):
-    """Contents of a split, and its problems."""
+    """Report on a split: its contents and problems."""
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class Report(Protocol):
         ...
 
     def contents(self) -> Contents:
-        """Return the table."""
+        """Return the table of the report."""
         ...
 
     def to_json(self) -> dict[str, object]:
@@ -73,7 +73,7 @@ class Report(Protocol):
 
 
 def count_of(number: int, noun: str) -> str:
-    """Format a number of things.
+    """Format a number with a noun.
 
     >>> count_of(1, "image"), count_of(2, "image")
     ('1 image', '2 images')
@@ -82,7 +82,7 @@ def count_of(number: int, noun: str) -> str:
 
 
 def counts_or_none(counts: Sequence[int]) -> list[str]:
-    """Format counts as table cells in which a zero stands out.
+    """Format counts as table cells, with zero as `none`.
 
     >>> counts_or_none([3, 0])
     ['3', 'none']
@@ -105,7 +105,7 @@ def sizes_and_problems(
 
 
 def most_frequent_first(sizes: Counter[WidthHeight]) -> dict[WidthHeight, int]:
-    """Sort sizes by their counts.
+    """Sort sizes by count, the most frequent first.
 
     >>> most_frequent_first(Counter([(2, 1), (1, 2), (1, 2)]))
     {(1, 2): 2, (2, 1): 1}
@@ -116,13 +116,13 @@ def most_frequent_first(sizes: Counter[WidthHeight]) -> dict[WidthHeight, int]:
 def read_all(
     read: Callable[[Item], Found], items: Sequence[Item], name: str = "files", progress: Progress = SILENT
 ) -> Iterator[Found]:
-    """Yield the result of reading each item, in order. Several are read at a time.
+    """Yield the result of reading each item, in order, with several threads.
 
     >>> list(read_all(str.upper, "ab"))
     ['A', 'B']
     """
-    # Pillow and PyAV decode without the interpreter's lock, so threads suffice. Readers turn off warnings, a setting
-    # that all threads share, so it is restored here after the last one.
+    # Pillow and PyAV release the interpreter's lock, so threads suffice. Readers turn off warnings for all threads at
+    # once, so the setting is restored here after the last one.
     with (
         warnings.catch_warnings(),
         ThreadPoolExecutor(max_workers=os.cpu_count()) as pool,
@@ -135,20 +135,20 @@ def read_all(
 
 @contextmanager
 def collecting(problems: list[Problem]) -> Iterator[None]:
-    """Append the problem of a bad file to a list instead of raising."""
+    """Append the problem of a bad file to a list instead of raising it."""
     try:
         yield
     except BadFileError as error:
         problems.append(error.problem)
 
 
-_LISTED = 3  # problems of a kind that are listed one by one, and files that are named
+_LISTED = 3  # similar problems listed separately; above this number, files named on their common line
 _PLACE = re.compile(r" at row \d+, column \d+")
 _IGNORABLE = re.compile(r"label (\d+); expected .* or \d+ \(ignored\)")  # a mask of a folder data set
 
 
 def grouped(problems: Sequence[Problem]) -> list[str]:
-    """Format problems as lines; the same problem of many files takes one line.
+    """Format problems as lines. A problem that many files share takes one line.
 
     >>> from pathlib import Path
     >>> text = "label 11 at row {n}, column 0; expected 0..10 or 255 (ignored)"
@@ -171,7 +171,7 @@ def grouped(problems: Sequence[Problem]) -> list[str]:
 
 
 def _together(text: str, same: Sequence[Problem]) -> str:
-    """Format one problem of many files."""
+    """Format a problem that many files share."""
     names = ", ".join(printable(problem.path.name) for problem in same[:_LISTED])
     files = f"{printable(same[0].path.parent)}: {names} and {len(same) - _LISTED} more"
     if ignorable := _IGNORABLE.fullmatch(text):

@@ -1,4 +1,4 @@
-"""Classes of a label map: their names and colours."""
+"""Names and colours of classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from dnlnet.data.validated import expecting, require_list
 
-IGNORE = 255  # label of ignored pixels, in every data set after reading
+IGNORE = 255  # label of ignored pixels after decoding, in every data set
 
 Byte = Annotated[int, Field(strict=True, ge=0, le=255)]
 Colour = Annotated[
@@ -36,7 +36,7 @@ class Classes:
         for kind, values in (("colours", self.palette), ("numbers", self.numbers or self.names)):
             if len(values) != len(self.names):
                 raise ValueError(f"{len(self.names)} class names but {len(values)} {kind}; give each class one")
-        for name in ("names", "palette", "numbers"):  # lists as they come from JSON
+        for name in ("names", "palette", "numbers"):  # JSON gives lists
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     def __len__(self) -> int:
@@ -48,24 +48,24 @@ class Classes:
         return colours[np.where((labels >= 0) & (labels < len(self)), labels, len(self))]
 
     def shares(self, labels: NDArray[np.integer]) -> dict[str, float]:
-        """Return the share of each class that occurs in a label map, the largest first."""
+        """Return the share of pixels of each class that occurs in a label map, the largest first."""
         counts = np.bincount(labels.ravel(), minlength=len(self))[: len(self)] / labels.size
         order = np.argsort(-counts, kind="stable")
         return {self.names[index]: float(counts[index]) for index in order if counts[index] > 0}
 
 
 def is_name(value: Any) -> TypeGuard[str]:
-    """Return whether a value is text that a terminal can show and a file can hold.
+    """Return whether a value is text that a terminal can show and a file can store.
 
     >>> is_name("traffic light"), is_name(" "), is_name("\x1b[31m"), is_name(7)
     (True, False, False, False)
     """
-    # Cc: control characters, which a terminal would obey; Cs: halves of characters, which no encoding has.
+    # Cc: control characters, which a terminal would obey; Cs: surrogates, which cannot be encoded.
     return isinstance(value, str) and bool(value.strip()) and not any(category(c) in ("Cc", "Cs") for c in value)
 
 
-# The first colours are Okabe and Ito's. Each later one is as far as possible from those before it, also for people
-# with red-green colour blindness.
+# The first colours are from Okabe and Ito. Each later one is as far as possible from those before it, also with
+# red-green colour blindness.
 _DISTINCT: tuple[Colour, ...] = (
     *((86, 180, 233), (230, 159, 0), (0, 158, 115), (204, 121, 167), (240, 228, 66), (0, 60, 180)),
     *((150, 255, 165), (150, 0, 0), (120, 30, 105), (255, 225, 240), (105, 135, 255), (180, 135, 60)),
@@ -75,7 +75,7 @@ _DISTINCT: tuple[Colour, ...] = (
 
 
 def distinct_colours(count: int) -> tuple[Colour, ...]:
-    """Return colours for `count` classes: 24 that everyone can tell apart, then PASCAL VOC's.
+    """Return colours for `count` classes: 24 that are easy to tell apart, then those of PASCAL VOC.
 
     >>> distinct_colours(2), len(set(distinct_colours(254)))
     (((86, 180, 233), (230, 159, 0)), 254)
@@ -84,9 +84,9 @@ def distinct_colours(count: int) -> tuple[Colour, ...]:
 
 
 def spread_colours(count: int) -> tuple[Colour, ...]:
-    """Return PASCAL VOC's colour map from its second entry, in which neighbouring numbers differ clearly.
+    """Return PASCAL VOC's colour map from its second entry; neighbouring classes have clearly different colours.
 
-    The bits of the class number, three at a time, become the highest bits of red, green and blue.
+    The bits of the class number, in groups of three, become the highest bits of red, green and blue.
 
     >>> spread_colours(3)
     ((128, 0, 0), (0, 128, 0), (128, 128, 0))

@@ -14,27 +14,27 @@ from dnlnet.data.classes import Colour
 Labels = NDArray[np.uint8]
 
 _NO_CLASS = 254
-_CHUNK = 2**22  # pixels whose colours are decoded together, at some 40 bytes each
+_CHUNK = 2**22  # pixels whose colours are decoded together, at about 40 bytes each
 
 
 class Decoder(Protocol):
     """Decoder of the values in a label file."""
 
     def __call__(self, raw: NDArray[np.uint8]) -> Labels:
-        """Return the classes and IGNORE for values (H, W) or (H, W, 3); a ValueError names an unknown value."""
+        """Return the class or IGNORE of each pixel, for values (H, W) or (H, W, 3). Raises for an unknown value."""
         ...
 
     def meaning(self) -> list[list[int]]:
-        """Return each value or colour that has a class, with the class."""
+        """Return each value or colour that has a class, followed by the class."""
         ...
 
 
 def index_labels(meaning: Mapping[int, int], expected: str) -> Decoder:
-    """Return a decoder of label files that hold numbers.
+    """Return a decoder for label files with numbers.
 
     Args:
         meaning: Class or IGNORE by number in the file; other numbers are errors.
-        expected: Allowed numbers in words, for the error message.
+        expected: Description of the allowed numbers, for error messages.
 
     >>> decode = index_labels({0: 255, 1: 0, 2: 1}, expected="0 (void), 1..2")
     >>> decode(np.array([[0, 2]], dtype=np.uint8)).tolist()
@@ -51,7 +51,7 @@ def index_labels(meaning: Mapping[int, int], expected: str) -> Decoder:
 
 @dataclass(frozen=True, eq=False)
 class _IndexDecoder:
-    table: Labels  # of 256 values
+    table: Labels  # class of each of 256 values
     expected: str
 
     def __call__(self, raw: NDArray[np.uint8]) -> Labels:
@@ -67,7 +67,7 @@ class _IndexDecoder:
 
 
 def colour_labels(meaning: Mapping[Colour, int]) -> Decoder:
-    """Return a decoder of label files that hold colours.
+    """Return a decoder for label files with colours.
 
     >>> colour_labels({(255, 0, 0): 0, (0, 0, 0): 255})(np.zeros((1, 1, 3), dtype=np.uint8)).tolist()
     [[255]]

@@ -28,7 +28,7 @@ def is_url(source: object) -> bool:
 
 @contextmanager
 def downloaded(url: str) -> Iterator[Path]:
-    """Download a file for the duration of a block; an error of reading it names the URL."""
+    """Download a file for the duration of a block. Errors while reading it name the URL."""
     with TemporaryDirectory() as folder:
         path = download(url, Path(folder))
         try:
@@ -53,7 +53,7 @@ def download(url: str, folder: Path) -> Path:
 
 
 def _reason(error: Exception) -> str:
-    """Return the reason of a failed download, without the wrapping of the library.
+    """Return the reason of a failed download, without the library's wrapping.
 
     >>> from urllib.error import URLError
     >>> _reason(URLError(ConnectionRefusedError(111, "Connection refused"))), _reason(TimeoutError("timed out"))

@@ -1,4 +1,4 @@
-"""Input files: their kind before they are opened, Unicode forms of their names, and lines of list files."""
+"""Kinds of input files, Unicode forms of their names, and lines of list files."""
 
 import os
 import stat
@@ -10,9 +10,9 @@ _LONGEST_LINE = 5000  # characters; a path has 4096 at most
 
 
 def file_fault(path: Path) -> str | None:
-    """Return why a path is not a regular file, or None if it is one.
+    """Return the reason why a path is not a regular file, or None if it is one.
 
-    Call this before opening a file: opening a pipe waits for a writer, and a device may have no end.
+    Call this before opening a file, because opening a pipe waits for a writer, and reading a device may never end.
 
     >>> file_fault(Path("/nowhere/a.png")), file_fault(Path("/")), file_fault(Path("/dev/null"))
     ('no such file', 'is a folder; expected a file', 'is a device; expected a file')
@@ -34,9 +34,9 @@ def file_fault(path: Path) -> str | None:
 
 
 def composed(name: str) -> str:
-    """Return a name in the Unicode form that names are compared in, NFC.
+    """Return a name in Unicode form NFC, to compare it with other names.
 
-    macOS writes é as two characters, other systems as one, and files and lists move between them.
+    macOS writes é as two characters and other systems write one, and files move between them.
 
     >>> composed("e\u0301") == "\u00e9"
     True
@@ -45,7 +45,7 @@ def composed(name: str) -> str:
 
 
 def on_disk(path: Path) -> Path:
-    """Return a path with its names in the Unicode form that they have on disk; a missing path stays as it is.
+    """Return a path with its names in the Unicode form used on disk; a missing path stays unchanged.
 
     >>> on_disk(Path("/nowhere/\u00e9.png")).name == "\u00e9.png"
     True
@@ -61,7 +61,7 @@ def on_disk(path: Path) -> Path:
 
 @lru_cache(maxsize=64)
 def _listed(folder: Path, _changed: int) -> dict[str, str]:
-    """Return the names in a folder by their composed form; a changed folder is listed again."""
+    """Return the names in a folder by composed form. The cache lists a changed folder again."""
     return {composed(name): name for name in os.listdir(folder)}
 
 
@@ -74,7 +74,7 @@ def text_lines(path: Path) -> list[tuple[int, str]]:
     """
     if fault := file_fault(path):
         raise FileNotFoundError(f"{path}: {fault}")
-    text = composed(path.read_text(encoding="utf-8-sig", errors="replace"))  # a bad name is a missing file
+    text = composed(path.read_text(encoding="utf-8-sig", errors="replace"))  # bad bytes name a missing file
     if "\0" in text:
         raise ValueError(f"{path}: is not text in UTF-8; save it in that encoding")
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]

@@ -6,16 +6,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-# A file of a data set, and its labels: a class, boxes, or for a mask its `sampled` content and its decoder.
+# File of a data set, and its labels: a class, boxes, or the `sampled` content and the decoder of a mask.
 Listed = tuple[Path, Any]
 _PART = 1024  # bytes
 
 
 def fingerprint(files: Iterable[Listed], root: Path, classes: Sequence[str]) -> dict[str, Any]:
-    """Return the number of files, the names of the classes, and checksums of the files and of their labels.
+    """Return the number of files, the names of the classes, and checksums of the files and labels.
 
-    Files are identified by their sizes and their names in the data set's folder, which may be moved or copied. Image
-    contents are not read, because that would take as long as an epoch.
+    Files are identified by size and by name relative to the data set's folder, which may be moved or copied. Images
+    are not read, because that would take as long as an epoch.
 
     Args:
         files: Files in the order of the samples.
@@ -46,7 +46,7 @@ def fingerprint(files: Iterable[Listed], root: Path, classes: Sequence[str]) -> 
 def sampled(path: Path) -> str:
     """Return a checksum of the beginning, the middle and the end of a file.
 
-    The end of a PNG holds a checksum of all its pixels, so any change of a mask shows.
+    The end of a PNG contains a checksum of its pixels, so this detects any change of a mask.
 
     >>> sampled(Path("/dev/null"))
     'e3b0c44298fc1c14'

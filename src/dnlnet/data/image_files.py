@@ -1,4 +1,4 @@
-"""Image files of any kind as upright RGB: the one reading that training, evaluation and prediction share."""
+"""Reading of image files of any kind as upright RGB, shared by training, evaluation and prediction."""
 
 import struct
 import warnings
@@ -16,13 +16,13 @@ from dnlnet.data.problems import BadFileError, Problem
 from dnlnet.errors import shown
 
 HeightWidth = tuple[int, int]
-MOST_SIDE = 65_535  # pixels of a side, as in JPEG
-MOST_PIXELS = 178_956_970  # Pillow takes larger images for an attack
+MOST_SIDE = 65_535  # pixels per side, the limit of JPEG
+MOST_PIXELS = 178_956_970  # Pillow treats larger images as an attack
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 
-# Largest stored values of a channel, by mode; the smallest that fits is assumed.
+# Possible largest values of a channel, by mode. The smallest one that fits is assumed.
 _RANGES = {"F": (1.0, 255.0, 65535.0), "I": (255, 65535), "I;16": (65535,), "I;16B": (65535,), "I;16L": (65535,)}
-_DOUBT = 4  # a maximum above this multiple of a range means the next larger range
+_DOUBT = 4  # a range is assumed only if the maximum is at least this multiple of the previous range
 # Transpositions that turn an image upright, by its EXIF orientation (EXIF 2.32, tag 0x0112).
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -37,7 +37,7 @@ SIDEWAYS = range(5, 9)  # orientations that exchange height and width
 
 
 def size_fault(size: HeightWidth) -> str | None:
-    """Return why an image cannot have this height and width, or None.
+    """Return the reason why an image cannot have this height and width, or None.
 
     >>> size_fault((480, 640)), size_fault((0, 640))
     (None, 'is 0 x 640 (height x width); expected 1..65535 pixels each, and 178956970 in all at most')
@@ -50,7 +50,7 @@ def size_fault(size: HeightWidth) -> str | None:
 
 
 def files_by_stem(folder: Path, suffixes: Iterable[str] = IMAGE_SUFFIXES) -> dict[str, Path]:
-    """Return the image files of a folder by name without suffix."""
+    """Return the image files of a folder by stem."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
     wanted = tuple(suffixes)
@@ -69,7 +69,7 @@ _OTHER_PROGRAMS = frozenset(("EPS", "WMF"))  # formats that Pillow reads with ot
 def open_image(path: Path, *, decode: bool = True) -> Iterator[Image.Image]:
     """Open and decode an image file; any failure becomes a `BadFileError`.
 
-    Without `decode`, only the header is read, which contains the size. Pillow's warnings, such as those about odd
+    With `decode=False`, only the header is read, which contains the size. Pillow's warnings, such as those about odd
     metadata, are ignored.
     """
     if fault := file_fault(path):
@@ -110,8 +110,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
     """Return the image in RGB.
 
     Transparent pixels are blended with white. Floating-point values up to 1, 255 or 65,535 and 32-bit integers up to
-    255 or 65,535 are scaled to 0..255. Other ranges raise ValueError, and so does a maximum slightly above 1 or 255,
-    which leaves the range ambiguous.
+    255 or 65,535 are scaled to 0..255. Raises ValueError for other ranges, and for a maximum slightly above 1 or 255,
+    because the range is then ambiguous.
 
     >>> to_rgb(Image.new("I;16", (1, 1), 65535)).getpixel((0, 0))
     (255, 255, 255)
@@ -126,7 +126,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 def _grey(image: Image.Image) -> Image.Image:
     values, ranges = np.asarray(image), _RANGES[image.mode]
-    low, high = values.min(), values.max()  # NaN if any value is
+    low, high = values.min(), values.max()  # NaN if any value is NaN
     smaller = (0, *(_DOUBT * largest for largest in ranges))
     fitting = [largest for least, largest in zip(smaller, ranges, strict=False) if least <= high <= largest]
     if not fitting or not low >= 0:
@@ -154,7 +154,7 @@ def orientation(image: Image.Image) -> int:
 
 
 def turned(image: Image.Image, number: int) -> Image.Image:
-    """Return an image turned and mirrored upright from this EXIF orientation.
+    """Return an image of this EXIF orientation, turned and mirrored to be upright.
 
     >>> turned(Image.new("L", (4, 2)), 6).size
     (2, 4)

@@ -1,4 +1,4 @@
-"""Images from files, URLs and memory as arrays of RGB."""
+"""Images from files, URLs and memory as RGB arrays."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
@@ -17,9 +17,9 @@ ImageLike = Union[Path, str, Image.Image, NDArray[Any], "Tensor"]
 
 
 def read_image_file(path: Path, *, as_stored: bool = False) -> NDArray[np.uint8]:
-    """Read the first page of an image file as RGB (H, W, 3) in 0..255, upright unless `as_stored`.
+    """Read the first page of an image file as RGB (H, W, 3) in 0..255, upright unless `as_stored` (see `to_rgb`).
 
-    See `to_rgb` for other kinds of pixels. An unreadable file raises `BadFileError`.
+    Raises `BadFileError` if the file is not readable.
     """
     if not as_stored:
         return np.asarray(open_rgb(path))
@@ -31,14 +31,14 @@ def read_pixels(image: ImageLike) -> NDArray[np.uint8]:
     """Return an image as RGB (H, W, 3) in 0..255, upright.
 
     Args:
-        image: File; URL, which is downloaded; Pillow image; array (H, W), (H, W, 3) or (H, W, 4); or tensor (3, H, W)
-            or (1, H, W). Arrays and tensors hold bytes or numbers in 0..1.
+        image: File; URL to download; Pillow image; array (H, W), (H, W, 3) or (H, W, 4); or tensor (3, H, W) or
+            (1, H, W). Arrays and tensors contain bytes, or numbers in 0..1.
 
     >>> import torch
     >>> read_pixels(Image.new("L", (3, 2))).shape, read_pixels(torch.rand(3, 2, 3)).shape
     ((2, 3, 3), (2, 3, 3))
     """
-    from torch import Tensor  # late, because files can be listed and checked without it
+    from torch import Tensor  # late, because listing and checking files does not need it
 
     if isinstance(image, Path | str):
         if is_url(image):

@@ -1,4 +1,4 @@
-"""Inputs of a command: images or videos, given one by one or in folders."""
+"""Inputs of a command: images or videos, given as files or in folders."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -10,7 +10,7 @@ from dnlnet.data.image_files import IMAGE_SUFFIXES
 from dnlnet.data.problems import Problem
 
 JOB_FILE = "predict.json"  # in every folder of predictions
-RESULT_FOLDERS = ("labels", "colours", "overlay", "submission", "masks", "detections")  # may be beside it
+RESULT_FOLDERS = ("labels", "colours", "overlay", "submission", "masks", "detections")  # beside the job file
 _FIGURE_ENDINGS = (".pdf", ".npz", ".json")  # siblings of a figure of `dnlnet attend`
 
 Wanted = Callable[[Path], bool]
@@ -32,7 +32,7 @@ class Inputs:
 
 
 def find_images(inputs: Iterable[Path], out: Path | None = None) -> Inputs:
-    """Find image files, also in folders: see `find_inputs`.
+    """Find image files among the inputs and in folders (see `find_inputs`).
 
     >>> find_images([Path("/nowhere/a.png")])
     Traceback (most recent call last):
@@ -42,15 +42,15 @@ def find_images(inputs: Iterable[Path], out: Path | None = None) -> Inputs:
 
 
 def find_inputs(inputs: Iterable[Path], wanted: Wanted, kind: str, out: Path | None = None) -> Inputs:
-    """Find wanted files and folders among the inputs and in the folders given as inputs.
+    """Find wanted files and folders among the inputs, and in folders given as inputs.
 
     Skips hidden files and folders, and the package's own results: the folder `out`, other folders of predictions, and
     figures of attention.
 
     Args:
         inputs: Wanted paths, and folders to search.
-        wanted: Returns whether a path is wanted, given its name.
-        kind: Description of what an input without wanted paths lacks.
+        wanted: Function that returns whether a path is wanted.
+        kind: Name of the wanted files, for the error about a folder without any.
         out: Folder for the results.
     """
     found = Inputs()
@@ -76,14 +76,14 @@ def find_inputs(inputs: Iterable[Path], wanted: Wanted, kind: str, out: Path | N
 
 @dataclass(frozen=True)
 class _Search:
-    """Search of a folder and its subfolders; links to folders are not followed, so that it ends."""
+    """Search of a folder and its subfolders. It does not follow links to folders, because they may form a cycle."""
 
     wanted: Wanted
     out: Path | None
     found: Inputs
 
     def through(self, folder: Path) -> Iterator[Path]:
-        """Yield wanted paths, in the order of names."""
+        """Yield wanted paths in order of their names."""
         try:
             with os.scandir(folder) as listed:
                 entries = sorted((entry for entry in listed if entry.name[0] != "."), key=lambda entry: entry.name)
@@ -112,11 +112,11 @@ class _Search:
                 yield from self.through(path)
 
     def _is_wanted_folder(self, path: Path) -> bool:
-        """Return whether the folder itself is wanted, such as the frames of a video."""
+        """Return whether the folder itself is wanted, for example as the frames of a video."""
         try:
             return self.wanted(path) and not _figures(os.listdir(path))
         except OSError:
-            return False  # searching it reports why
+            return False  # the search reports the error
 
     def _is_out(self, path: Path) -> bool:
         return self.out is not None and os.path.realpath(path) == os.path.realpath(self.out)
@@ -142,7 +142,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _problem(path: Path) -> Problem | None:
-    """Return the problem of a path that is neither a file nor a folder."""
+    """Return the problem of a path unless it is a file or a folder."""
     fault = None if path.is_dir() else file_fault(path)
     return None if fault is None else Problem(path, fault)
 

@@ -1,7 +1,7 @@
-"""Images with a label map each: pairs of files, and the meaning of the values in a label file.
+"""Images with label maps: pairs of files, and the meaning of the values in a label file.
 
-A data set is a function from a folder and a split to `LabelledImages`. Nothing is read until `open`, so that a
-folder can be listed, checked and sampled by the same value.
+A data set is a function from a folder and a split to `LabelledImages`. No image is read before `open`, so the same
+object serves to list, check and sample a folder.
 """
 
 import json
@@ -39,8 +39,8 @@ class LabelledImages:
         pairs: Files, in a fixed order.
         decode: Decoder of the label files.
         problems: Problems found when the files were listed.
-        colour_labels: The label files hold colours, not numbers.
-        colours: Colours of the classes that the palettes of label files must agree with, if any.
+        colour_labels: True if the label files contain colours instead of numbers.
+        colours: Class colours that the palettes of label files must match, if any.
     """
 
     name: str
@@ -55,14 +55,14 @@ class LabelledImages:
         return len(self.pairs)
 
     def files(self) -> Iterator[Listed]:
-        """Yield the files in order, label files with a sample of their content and its meaning."""
+        """Yield the files in order. A label file comes with a sample of its content and the meaning of its values."""
         meaning = sha256(json.dumps(self.decode.meaning()).encode()).hexdigest()[:16]
         for pair in self.pairs:
             yield pair.image, None
             yield pair.labels, [sampled(pair.labels) if pair.labels.is_file() else None, meaning]
 
     def open(self, index: int) -> tuple[Image.Image, Image.Image]:
-        """Open the image, upright and in RGB, and its raw label map of the same size, or raise `BadFileError`."""
+        """Open an image, upright and in RGB, and its raw label map of the same size, or raise `BadFileError`."""
         image = self.open_image(index)
         return image, self.aligned(index, image.size, self.open_labels(index))
 
@@ -85,10 +85,10 @@ class LabelledImages:
         return labels
 
     def aligned(self, index: int, size: tuple[int, int], labels: Image.Image) -> Image.Image:
-        """Return the label map of an upright image of this width and height, or raise `BadFileError`.
+        """Return the label map for an upright image of this width and height, or raise `BadFileError`.
 
-        A map with the size of the stored pixels, before the image's EXIF orientation turns them by 90 degrees, is
-        turned like them. Any other map is taken to be upright.
+        If the image's EXIF orientation exchanges height and width, a map with the size of the stored pixels is turned
+        like the image. Any other map is assumed to be upright.
         """
         if labels.size == size:
             return labels
@@ -104,7 +104,7 @@ class LabelledImages:
             return orientation(image)
 
     def image_size(self, index: int) -> tuple[int, int]:
-        """Return width and height of image `index` when it is upright, from its header."""
+        """Return the upright width and height of image `index`, read from its header."""
         with open_image(self.pairs[index].image, decode=False) as image:
             return image.size[::-1] if orientation(image) in SIDEWAYS else image.size
 
@@ -122,9 +122,9 @@ class LabelledImages:
 
 
 def _contradictions(labels: Image.Image, colours: Sequence[Colour]) -> Iterator[tuple[int, Colour]]:
-    """Yield the numbers in a label map whose palette colour differs from that of the class, with that colour.
+    """Yield each number in a label map whose palette colour is not that of its class, with the palette colour.
 
-    A grey palette is skipped, because programs write one when they know no colours.
+    Skips grey palettes, which programs write if they know no colours.
     """
     flat = labels.getpalette() if colours and labels.mode == "P" else None
     palette = list(zip(*[iter(flat or ())] * 3, strict=False))
@@ -137,7 +137,7 @@ def _contradictions(labels: Image.Image, colours: Sequence[Colour]) -> Iterator[
 
 
 def pair_files(images: Mapping[str, Path], labels: Mapping[str, Path]) -> tuple[list[Pair], list[Problem]]:
-    """Pair the files that share a key, in the order of the keys; return also a problem for each unpaired file.
+    """Pair the files that share a key, in the order of the keys. Also return a problem for each unpaired file.
 
     >>> pairs, problems = pair_files({"a": Path("a.jpg"), "b": Path("b.jpg")}, {"a": Path("a.png")})
     >>> pairs, str(problems[0])
@@ -151,7 +151,7 @@ def pair_files(images: Mapping[str, Path], labels: Mapping[str, Path]) -> tuple[
 
 
 def composed_keys(files: Mapping[str, Path]) -> tuple[dict[str, Path], list[Problem]]:
-    """Return the files by their `composed` keys, and a problem for each key that occurs twice."""
+    """Return the files by `composed` key, and a problem for each key that occurs twice."""
     found: dict[str, Path] = {}
     for key, path in files.items():
         found.setdefault(composed(key), path)
@@ -162,9 +162,9 @@ def composed_keys(files: Mapping[str, Path]) -> tuple[dict[str, Path], list[Prob
 def pair_listed(
     list_file: Path, images: Mapping[str, Path], labels: Mapping[str, Path]
 ) -> tuple[list[Pair], list[Problem]]:
-    """Pair the files named by a list file, in its order; return also a problem for each line that does not fit.
+    """Pair the files named in a list file, in its order. Also return a problem for each line that does not fit.
 
-    Only the first word of a line counts, without its folder and image suffix, because lists are often made for
+    Only the first word of a line counts, without its folder and image suffix, because lists are often written for
     another root.
 
     Args:
@@ -210,7 +210,7 @@ def inside(root: Path, *names: str) -> Path:
 
 
 def find_labels(splits: Iterable[LabelledImages], image: Path) -> Labels | None:
-    """Return the labels of an image that is a file of one of these splits, or None.
+    """Return the labels of an image file if it belongs to one of these splits, or None.
 
     >>> find_labels([], Path("a.png")) is None
     True

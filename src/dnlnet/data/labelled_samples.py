@@ -25,9 +25,9 @@ class Draw(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Image, labels and file name of a sample, or of a batch with the batch dimension in front."""
+    """Image, labels and file name of a sample, or of a batch with a leading batch dimension."""
 
-    image: Tensor  # (3, H, W) in 0..255, normalised on the device of the model
+    image: Tensor  # (3, H, W) in 0..255; the model's device normalises it
     labels: Tensor  # (H, W)
     name: str
 
@@ -35,13 +35,13 @@ class Sample(NamedTuple):
 class TrainingCrops(ImageSamples[LabelledImages, Sample]):
     """Random crops of labelled images.
 
-    Each crop depends on the seed, the epoch and the index alone: not on the number of workers, nor on what was drawn
-    before, so that a run can go on where it stopped.
+    Each crop depends only on the seed, the epoch and the index, not on the number of workers or earlier crops, so
+    that a run can resume anywhere.
 
     Args:
-        images: where they come from; complete, or this fails at once.
-        augmentation: how crops are drawn.
-        seed: of the whole run.
+        images: Labelled images. Raises if they are not complete.
+        augmentation: Distribution of the crops.
+        seed: Random seed of the run.
     """
 
     def __init__(self, images: LabelledImages, augmentation: Augmentation, seed: int = 0) -> None:
@@ -59,7 +59,7 @@ class TrainingCrops(ImageSamples[LabelledImages, Sample]):
         try:
             window = self.images.decoded(index, crop.labels(labels))
         except BadFileError:
-            self.images.decoded(index, labels.crop((0, 0, *labels.size)))  # fails with the place in the whole file
+            self.images.decoded(index, labels.crop((0, 0, *labels.size)))  # raises with the place in the whole file
             raise
         return Sample(
             torch.from_numpy(image).permute(2, 0, 1).contiguous(),
@@ -82,7 +82,7 @@ class WholeImages(ImageSamples[LabelledImages, Sample]):
 
 
 class SceneSamples(Dataset[Sample]):
-    """Generated scenes as samples, by index or `Draw`: a different scene for each index, the same in every epoch.
+    """Generated scenes as samples, by index or `Draw`. Each index has one scene, the same in every epoch.
 
     >>> scenes = SceneSamples(4, (32, 48))
     >>> scenes[Draw(3, epoch=1)].image.shape, scenes[3].name

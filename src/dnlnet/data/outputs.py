@@ -1,4 +1,4 @@
-"""Result files of predictions: the parts that all tasks share."""
+"""Base class of the writers of prediction files."""
 
 import errno
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from dnlnet.files import explain_write_errors
 from dnlnet.progress import Progress
 
 Targets = dict[str, Path]
-_FOR_ALL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # errors that every further file would meet too
+_FOR_ALL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # errors that would also occur for every further file
 
 
 class Outputs(ABC):
@@ -22,11 +22,11 @@ class Outputs(ABC):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Return the settings that the files depend on, besides the model."""
+        """Return the settings, besides the model, that affect the files."""
 
     @abstractmethod
     def targets(self, out: Path, name: Path) -> Targets:
-        """Return the result files of an image by their kind; the last one is written last."""
+        """Return the result files of an image by kind. The last of them must be written last."""
 
     def find(self, inputs: Sequence[Path], out: Path | None = None) -> Inputs:
         """Find the inputs to predict."""
@@ -45,11 +45,11 @@ class Outputs(ABC):
         """Return the prediction for one input."""
 
     def say(self, prediction: Any) -> str:
-        """Return a message about a prediction; most tasks have none."""
+        """Return a message about a prediction. Default: no message."""
         return ""
 
     def notes(self, prediction: Any) -> Sequence[str]:
-        """Return problems of an input that could be used despite them."""
+        """Return warnings about an input that could still be used."""
         return ()
 
     @abstractmethod
@@ -57,13 +57,13 @@ class Outputs(ABC):
         """Write the files atomically."""
 
     def finish(self, out: Path) -> None:  # noqa: B027
-        """Write files about all inputs together; called once, at the end."""
+        """Write the files that summarise all inputs. Called once, at the end."""
 
 
 def writing_problem(error: OSError, targets: Collection[Path]) -> str:
-    """Return why the results of an image could not be written, and remove them.
+    """Return the reason why the results of an image could not be written, and remove them.
 
-    Raise an error that the next image would meet too, such as a full disk.
+    Raises the error instead if it would also occur for the next image, such as a full disk.
     """
     for target in targets:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Strict parsing of JSON and YAML: each key once, and one sentence per error."""
+"""Strict parsing of JSON and YAML, which refuses repeated keys and explains each error in one sentence."""
 
 import json
 from collections import Counter
@@ -13,7 +13,7 @@ _BAD_VALUES = (ValueError, LookupError, AttributeError, TypeError, ArithmeticErr
 
 
 class RepeatedKeyError(ValueError):
-    """Key that occurs twice in a mapping."""
+    """Error for a key that occurs twice in a mapping."""
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -32,7 +32,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a dict of keys that each occur once; the `object_pairs_hook` of `json.loads`."""
+    """Return a dict, or raise at the first repeated key. Serves as `object_pairs_hook` of `json.loads`."""
     found = dict(pairs)
     if len(found) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
@@ -43,7 +43,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 class StrictLoader(yaml.SafeLoader):
     """YAML loader that refuses repeated keys.
 
-    It also refuses merge keys, because a few lines of them can ask for any amount of work.
+    It also refuses merge keys, because a few lines of them can cause unlimited work.
     """
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:

@@ -1,4 +1,4 @@
-"""Problems of single files, and the error that carries one."""
+"""Problem of a single file, and the error that carries it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        # A name on disk can hold bytes that are not text.
+        # A file name can contain bytes that are not text.
         return f"{self.path}: {self.text}".encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -25,7 +25,7 @@ class BadFileError(ValueError):
         self.problem = problem
 
     def __reduce__(self) -> tuple[type["BadFileError"], tuple[Problem]]:
-        return BadFileError, (self.problem,)  # workers of a DataLoader send it to the parent
+        return BadFileError, (self.problem,)  # lets DataLoader workers send it to the main process
 
 
 def require_complete(name: str, images: int, problems: Sequence[Problem]) -> None:

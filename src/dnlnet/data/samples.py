@@ -16,7 +16,7 @@ class ImageSamples(Dataset[AnySample], Generic[AnyOpened, AnySample]):
     """Samples of opened images.
 
     Args:
-        images: Opened images, complete.
+        images: Opened images without missing files.
     """
 
     def __init__(self, images: AnyOpened) -> None:
@@ -31,7 +31,7 @@ class ImageSamples(Dataset[AnySample], Generic[AnyOpened, AnySample]):
         return self.images.classes
 
     def files(self) -> Iterator[Listed]:
-        """Yield the files that the samples are read from, in order."""
+        """Yield the files of the samples, in order."""
         return self.images.files()
 
 

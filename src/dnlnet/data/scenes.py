@@ -1,7 +1,7 @@
 """Generated landscapes with a label for every pixel: training data without a download.
 
-Sky and water, meadow and tree, mountain and building share their colours, and texture is faint under the noise: a
-small patch often fits two classes, the whole region rarely does.
+Sky and water share their colours, as do meadow and tree, and mountain and building. Texture is faint under the noise.
+A small patch therefore often fits two classes, but the whole region rarely does.
 """
 
 # H, W size of the image; R regions of one scene; K classes
@@ -26,7 +26,8 @@ CLASSES = Classes(
 )
 SKY, WATER, MEADOW, TREE, MOUNTAIN, BUILDING = range(len(CLASSES))
 
-# Two classes share each palette; a scene gives them different colours of it: colour alone does not name a class.
+# Two classes share each palette, and each scene gives them different colours of it, so colour alone does not identify
+# a class.
 _PALETTES = np.array(
     [
         [(0.46, 0.66, 0.86), (0.72, 0.66, 0.80), (0.55, 0.76, 0.74)],  # sky, water
@@ -36,7 +37,7 @@ _PALETTES = np.array(
     dtype=np.float32,
 )
 
-# The scenes of this seed are never trained on, so that scores of all runs compare.
+# Training never uses the scenes of this seed, so that the scores of all runs are comparable.
 HELD_OUT_SEED = 0
 HELD_OUT_COUNT = 64
 
@@ -49,8 +50,8 @@ def scene(seed: int | Sequence[int], size: int | tuple[int, int] = 96) -> tuple[
     """Return the scene of a seed: its image (3, H, W) in 0..1, and the class of each pixel (H, W).
 
     Args:
-        seed: a whole number of at least 0, or several.
-        size: the side of a square image, or (height, width), at least 16 each.
+        seed: One or several integers of at least 0.
+        size: Side of a square image, or (height, width), each at least 16.
 
     >>> image, labels = scene(seed=7, size=(64, 96))
     >>> image.shape, labels.shape, CLASSES.names[labels[0, 0]]
@@ -70,7 +71,7 @@ def scene(seed: int | Sequence[int], size: int | tuple[int, int] = 96) -> tuple[
 
 
 class Scenes(Dataset[tuple[Tensor, Tensor]]):
-    """`count` scenes of one seed; item i is always the same scene.
+    """Data set of `count` scenes of one seed; item i is always the same scene.
 
     >>> image, labels = Scenes(count=10, size=32)[9]
     >>> image.shape, labels.shape, labels.dtype
@@ -81,7 +82,7 @@ class Scenes(Dataset[tuple[Tensor, Tensor]]):
         if count < 1:
             raise ValueError(f"count must be at least 1, got {count}")
         self.count, self.size, self.seed = count, size, require_seed(seed)
-        scene(seed, size)  # a bad size fails here
+        scene(seed, size)  # raises for an invalid size
 
     def __len__(self) -> int:
         return self.count
@@ -125,14 +126,14 @@ def _layout(rng: Generator, height: int, width: int) -> tuple[NDArray[np.int64],
 
 
 def _colours(rng: Generator, region_class: NDArray[np.int64]) -> Floats:
-    """Return a colour for each region, (3, R): its class's colour in this scene, slightly changed."""
+    """Return a colour for each region, (3, R): the colour of its class in this scene, slightly varied."""
     of_class = np.concatenate([rng.permutation(palette)[:2] for palette in _PALETTES])  # (K, 3)
     change = rng.uniform(0.95, 1.05, (len(region_class), 1))
     return (of_class[region_class] * change).astype(np.float32).T
 
 
 def _texture(rng: Generator, labels: NDArray[np.int64]) -> Floats:
-    """Return the relative brightness of each pixel around 0, (H, W), by the pattern of its class."""
+    """Return the relative brightness of each pixel, (H, W), around 0 and in the pattern of its class."""
     height, width = labels.shape
     y = np.arange(height, dtype=np.float32)[:, None]
     x = np.arange(width, dtype=np.float32)[None, :]
@@ -151,7 +152,7 @@ def _texture(rng: Generator, labels: NDArray[np.int64]) -> Floats:
 
 
 def _light(rng: Generator, height: int, width: int) -> Floats:
-    """Return the gain of each channel and pixel, (3, H, W): one tint for the scene, brighter to one side."""
+    """Return the gain of each channel and pixel, (3, H, W): one tint for the scene, brighter on one side."""
     tint = rng.uniform(0.88, 1.08, (3, 1, 1))
     slope_y, slope_x = rng.uniform(-0.15, 0.15, 2)
     ramp = 1 + slope_y * np.linspace(-1, 1, height)[:, None] + slope_x * np.linspace(-1, 1, width)

@@ -1,7 +1,7 @@
-"""Random crops for training that resize only the window they need.
+"""Random crops for training that resize only the window of the crop.
 
-The usual way resizes the whole image and cuts out the crop. Here the window of the crop is found first, in the
-coordinates of the resized image, and only those pixels are computed; they are the same up to rounding.
+Most libraries resize the whole image and then crop it. Here only the pixels of the crop are computed, which gives the
+same result up to rounding.
 """
 
 # H, W size of an image
@@ -39,11 +39,11 @@ class Crop:
     """Random choices of one crop.
 
     Args:
-        resized: Size that the whole image would be resized to.
+        resized: Size of the whole image after resizing.
         top, left: Position of the crop in the resized image.
         size: Size of the crop. Parts outside the image are padded, at the bottom and on the right.
-        flipped: Mirror the crop left to right, with its padding.
-        brightness: Number added to all pixels, clipped to 0..255.
+        flipped: True to mirror the crop left to right, with its padding.
+        brightness: Number added to all pixels, which are clipped to 0..255.
     """
 
     resized: HeightWidth
@@ -65,11 +65,11 @@ class Crop:
         return self._window(image, Image.Resampling.NEAREST)
 
     def padded_labels(self, window: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return the crop of the labels (H, W), given the decoded result of `labels`."""
+        """Return the padded crop of the labels (H, W), given the decoded result of `labels`."""
         return self._placed(window, IGNORE)
 
     def _window(self, image: CroppableImage, resampling: Image.Resampling) -> Image.Image:
-        """Return the pixels that resizing the whole image and cropping would give."""
+        """Return the same pixels as resizing the whole image and cropping."""
         height, width = (min(size, whole - start) for size, whole, start in self._axes())
         boxes = [
             _source_span(start, length, whole, original)
@@ -84,11 +84,11 @@ class Crop:
         return part.resize((width, height), resampling, box=(x0, y0, x1, y1))
 
     def _axes(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-        """Return the length of the crop, the length of the resized image and the start of the crop, for both axes."""
+        """Return for both axes the length of the crop, the length of the resized image, and the start of the crop."""
         return (self.size[0], self.resized[0], self.top), (self.size[1], self.resized[1], self.left)
 
     def _placed(self, window: NDArray[np.uint8], padding: int | tuple[int, ...]) -> NDArray[np.uint8]:
-        """Place the window in the upper left corner of a padded crop, and flip it if required."""
+        """Place the window in the upper left corner of a padded crop, and flip the crop if required."""
         if window.shape[:2] != self.size:
             crop = np.empty((*self.size, *window.shape[2:]), dtype=np.uint8)
             crop[...] = padding
@@ -101,7 +101,7 @@ class Crop:
 def _source_span(start: int, length: int, whole: int, original: int) -> tuple[int, int, float, float]:
     """Return the original pixels to read along one axis, and the exact window within them.
 
-    Interpolation needs neighbours: one pixel around each position, or more when shrinking.
+    The pixels include the neighbours for interpolation: one around each position, or more when shrinking.
     """
     scale = original / whole
     exact_start, exact_stop = start * scale, (start + length) * scale
@@ -117,9 +117,9 @@ class Augmentation:
 
     Args:
         crop: Height and width of the crop.
-        scales: Range of the factor that the image is resized by.
+        scales: Range of the resizing factor.
         aspects: Range of an additional factor for the width.
-        short_side: Length that the shorter side is resized to first; None keeps the size.
+        short_side: Initial length of the shorter side, before `scales`. Default: keep the size.
         flip: Probability of a horizontal flip.
         brightness: Largest number added to or subtracted from all pixels.
 

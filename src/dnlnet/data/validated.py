@@ -1,4 +1,4 @@
-"""Validation by pydantic of values from files and the command line, with one sentence per error."""
+"""Validation of values from files and the command line by pydantic, with one sentence per error."""
 
 from typing import Any, TypeVar
 
@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError, ValidatorFunctionWrapHandler, W
 from dnlnet.errors import shown
 from dnlnet.names import printable
 
-# Messages by pydantic's error type; its own messages name Python types.
+# Messages by pydantic's error type, because its own messages name Python types.
 _EXPECTED = {
     "bool_type": "expected true or false",
     "dataclass_type": "expected a mapping",
@@ -47,8 +47,8 @@ def validated(kind: type[AnyModel], content: object, prefix: str = "", *, stored
         kind: Model class to build.
         content: Mappings, lists, strings and numbers.
         prefix: Beginning of the error message.
-        stored: The content comes from the file of a trained model and may hold outdated values. Validators find this
-            flag in their context.
+        stored: True for content of a stored model, which may have outdated values. Validators find this flag in their
+            context.
 
     >>> class Point(BaseModel):
     ...     x: int
@@ -65,7 +65,7 @@ def validated(kind: type[AnyModel], content: object, prefix: str = "", *, stored
 
 
 def expecting(what: str) -> WrapValidator:
-    """Replace the error message of a field; the last part of an `Annotated`.
+    """Replace the error message of a field. Must be the last part of an `Annotated`.
 
     >>> from typing import Annotated
     >>> class Circle(BaseModel):
@@ -85,7 +85,7 @@ def expecting(what: str) -> WrapValidator:
 
 
 def require_list(value: object) -> object:
-    """Return a list unchanged and refuse the rest; pydantic would turn a set into a tuple, in any order."""
+    """Return a list unchanged and refuse other values. Pydantic would turn a set into a tuple, in any order."""
     if not isinstance(value, list):
         raise ValueError("expected a list")
     return value
@@ -93,7 +93,7 @@ def require_list(value: object) -> object:
 
 def _sentence(problem: Any) -> str:
     """Describe one problem, beginning with the name of the value."""
-    where = ".".join(shortened(str(part)) for part in problem["loc"] if "=" not in str(part))  # which are tags
+    where = ".".join(shortened(str(part)) for part in problem["loc"] if "=" not in str(part))  # not tags of unions
     if problem["type"] == "value_error":
         expected = problem["msg"].removeprefix("Value error, ")
     elif problem["type"] in _EXPECTED:
@@ -107,7 +107,7 @@ def _sentence(problem: Any) -> str:
 
 
 def _written(value: object) -> str:
-    """Format a value like --set takes it, on one line, and cut it if it is long."""
+    """Format a value in the form that --set accepts, on one line, and cut it if it is long."""
     if isinstance(value, float):
         return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(str(value), str(value))
     if value is None or isinstance(value, bool):
@@ -116,7 +116,7 @@ def _written(value: object) -> str:
 
 
 def shortened(text: str) -> str:
-    """Format a text for a message: one line, without control characters, cut if it is long.
+    """Format a text for a message: on one line, without control characters, and cut if it is long.
 
     >>> shortened("two\\nlines")
     'two lines'

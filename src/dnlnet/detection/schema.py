@@ -69,7 +69,7 @@ class InstanceData(DataPart):
         return self
 
     @model_validator(mode="after")
-    def _images_can_be_seen(self) -> Self:
+    def _images_fit_memory(self) -> Self:
         if self.short_side * self.long_side > MOST_DETECTED:
             raise ValueError(
                 f"short_side x long_side is {self.short_side} x {self.long_side}, more than {MOST_DETECTED:,} "

@@ -1,1 +1,1 @@
-"""Training: one loop for every task, independent of models and data sets."""
+"""Training loop for every task, independent of models and data sets."""

@@ -1,4 +1,4 @@
-"""Batches of samples, a function of the seed and the iteration alone."""
+"""Batches of samples, which depend only on the seed and the iteration."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -13,10 +13,10 @@ IndexAndEpoch = tuple[int, int]
 
 
 class Batches(Sampler[list[IndexAndEpoch]]):
-    """Share of one process in the batches of iterations start..stop - 1.
+    """Samples of one process in the batches of iterations start..stop - 1.
 
     Every epoch shuffles all samples again; a batch may span two epochs. Sample j of the run is the same for any
-    number of processes and wherever the run was interrupted.
+    number of processes, and after any interruption.
 
     Args:
         samples: Number of samples in the data set.
@@ -61,8 +61,8 @@ def _shuffle(samples: int, *seed: int) -> NDArray[np.int64]:
 class GroupedBatches(Batches):
     """`Batches` whose samples all come from one group, such as landscape or portrait images.
 
-    Each group is shuffled again every epoch and cut into full batches. Samples that do not fill a batch wait for the
-    group's next epoch, so every sample occurs once per epoch, however small its group. Round r yields the batches
+    Every epoch shuffles each group again and splits it into full batches. Samples that do not fill a batch wait for
+    the group's next epoch, so every sample occurs once per epoch, however small its group. Round r yields the batches
     that epoch r completes, shuffled to mix the groups.
 
     Args:
@@ -125,6 +125,6 @@ def grouped_round(groups: Sequence[int], batch: int, seed: int, number: int) -> 
 
 
 def _draw_member(members: NDArray[np.int64], group: int, seed: int, place: int) -> IndexAndEpoch:
-    """Return the draw at a position of a group's endless sequence."""
+    """Return the index and epoch at a position of a group's endless sequence."""
     epoch, position = divmod(place, len(members))
     return int(members[_shuffle(len(members), seed, epoch, group)[position]]), epoch

@@ -1,7 +1,7 @@
 """Checkpoints of a run: written atomically, verified when read, and never unpickled.
 
-A checkpoint consists of `000400.safetensors` with every tensor and, written after it, `000400.json` with the rest,
-the checksum of the first file and its own. The first file counts only together with a matching second one.
+A checkpoint consists of two files. `000400.safetensors` contains every tensor. `000400.json` is written after it, and
+contains the rest, the checksum of the first file and its own. Both files must match.
 """
 
 import json
@@ -35,7 +35,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Checkpoints in a folder, of which only the last `keep` are kept.
+    """Folder of checkpoints that keeps only the last `keep`.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -57,10 +57,10 @@ class Checkpoints:
         return sorted(paths, key=lambda path: int(path.stem))
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, then delete old ones; if the disk is full, earlier ones stay.
+        """Write a checkpoint, then delete old ones. If the disk is full, earlier ones stay.
 
-        A checkpoint of a later iteration is a damaged one that the run did not resume from. It is deleted too,
-        because it would take precedence over new ones.
+        Also deletes checkpoints of later iterations. They are damaged, because the run did not resume from them, and
+        would take precedence over new ones.
         """
         path = self.folder / f"{checkpoint.iteration:06}.json"
         tensors = path.with_suffix(".safetensors")
@@ -75,11 +75,11 @@ class Checkpoints:
         paths = self.paths()
         until = paths.index(path) + 1
         for old in (*paths[: max(0, until - self.keep)], *paths[until:]):
-            old.unlink()  # first, because the other file does not count without it
+            old.unlink()  # first, because the other file is useless without it
             old.with_suffix(".safetensors").unlink(missing_ok=True)
 
     def latest(self, progress: Progress = SILENT) -> Checkpoint | None:
-        """Return the newest intact checkpoint, or None; damaged newer ones are reported."""
+        """Return the newest intact checkpoint, or None. Damaged newer ones are reported."""
         for path in reversed(self.paths()):
             try:
                 return _read(path)
@@ -102,7 +102,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
 
 def _read(path: Path) -> Checkpoint:
     content = json.loads(path.read_text())
-    expected = content.pop("checksum") if "checksum" in content else None  # the first versions wrote none
+    expected = content.pop("checksum") if "checksum" in content else None  # absent in files of the first versions
     if set(content) != _CONTENT:
         raise ValueError(f"{path.name} should hold {', '.join(sorted(_CONTENT))}, and nothing else")
     if expected is not None and _checksum(content) != expected:
@@ -117,7 +117,7 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
-    """SHA-256 of the content, independent of key order and white space."""
+    """Return the SHA-256 of the content, independent of key order and white space."""
     return sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 

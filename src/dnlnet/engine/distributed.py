@@ -1,4 +1,4 @@
-"""Ranks, reductions and synchronisation of processes; everything also works in a single process."""
+"""Ranks, reductions and synchronisation of processes. Everything also works in a single process."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ def process_group(wanted: str | None = None) -> Iterator[torch.device]:
     """Join the process group of `torchrun`, if there is one, and yield the device of this process.
 
     Args:
-        wanted: Device such as `cpu` or `cuda:1`. Default: one GPU per process if there are any.
+        wanted: Device such as `cpu` or `cuda:1`. Default: one GPU per process, or the CPU without GPUs.
     """
     device = torch.device("cpu") if wanted is None else _device(wanted)
     if wanted is None and torch.cuda.is_available():
@@ -33,7 +33,7 @@ def process_group(wanted: str | None = None) -> Iterator[torch.device]:
     backend = "nccl" if device.type == "cuda" else "gloo"
     store, rank, world_size = next(iter(rendezvous("env://")))
     if os.environ.get("GROUP_WORLD_SIZE") == "1":
-        # torchrun restarts dead processes with the same store, which holds outdated keys of the first ones.
+        # torchrun restarts dead processes with the same store, which still has the keys of the first ones.
         store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
     try:
@@ -63,7 +63,7 @@ def world_size() -> int:
 
 
 def is_main() -> bool:
-    """Return whether this process writes files and prints; valid also after the group has been destroyed."""
+    """Return whether this process writes files and prints. Also works after the group has been destroyed."""
     return (dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", 0))) == 0
 
 
@@ -113,7 +113,7 @@ def any_process(here: bool, device: torch.device) -> bool:
 
 
 def in_main(work: Callable[[], None]) -> None:
-    """Run a function in the main process only; if it fails there, the other processes exit silently.
+    """Run a function in the main process only. If it fails, the other processes exit silently.
 
     >>> in_main(lambda: print("once"))
     once

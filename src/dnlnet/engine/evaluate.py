@@ -1,4 +1,4 @@
-"""Score a model on a data set, over all processes, each sample once."""
+"""Evaluation of a model on a data set, split over all processes."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -27,8 +27,8 @@ def evaluate(
 ) -> Any:
     """Return the task's metric over all samples, the same in every process and for any number of processes.
 
-    Images may differ in size, so each is a batch of its own. `stop` is called before each; if it returns True in one
-    process, all of them stop and the result is None. The progress of this process's share is tracked under `name`.
+    Each sample is a separate batch, because images may differ in size. `stop` is called before each sample; if it
+    returns True in one process, all processes stop and return None. The progress of this process is shown as `name`.
     """
     mode = model.training
     model.eval()
@@ -41,7 +41,7 @@ def evaluate(
             closing(load_batches(data, workers, sampler=mine)) as batches,
             progress.track(name, len(mine)) as scored,
         ):
-            for _ in range(-(-len(data) // world_size())):  # the same in every process: they call `stop` together
+            for _ in range(-(-len(data) // world_size())):  # same in every process: all call `stop` together
                 if stop is not None and any_process(stop(), device):
                     return None
                 if (batch := next(batches, None)) is not None:

@@ -1,4 +1,4 @@
-"""Loading of batches in worker processes, whose errors become one sentence, and their move to a device."""
+"""Loading of batches in worker processes, with errors of one sentence, and transfer to a device."""
 
 import re
 import sys
@@ -25,9 +25,9 @@ def load_batches(
 ) -> Generator[Any, None, None]:
     """Load the batches of a data set in worker processes, in the order of a `sampler` or `batch_sampler`.
 
-    The workers ignore stop signals, and the run's random generators are not advanced. An error in a worker is raised
-    with its own message only, without the traceback that PyTorch adds. Close the generator unless it is exhausted;
-    otherwise the workers do not end.
+    The workers ignore stop signals, and loading does not advance the run's random generators. An error in a worker is
+    raised with its own message, without the traceback that PyTorch adds. Close the generator if you stop early, or
+    the workers keep running.
     """
     loader: DataLoader[Any] = DataLoader(
         data,  # type: ignore[arg-type]
@@ -37,7 +37,7 @@ def load_batches(
         worker_init_fn=_begin_worker,
         sampler=sampler,
         batch_sampler=batch_sampler,
-        collate_fn=getattr(data, "collate", None),  # for samples that differ in size
+        collate_fn=getattr(data, "collate", None),  # for samples of different sizes
     )
     batches = iter(loader)
     try:
@@ -49,21 +49,21 @@ def load_batches(
         kind, _, message = text.strip().splitlines()[-1].partition(": ")
         raise (OSError if "OSError" in kind or "FileNotFound" in kind else ValueError)(message or kind) from error
     finally:
-        if workers:  # now, because this process cannot end while an error's traceback refers to them
+        if workers:  # now, because this process cannot end while a traceback refers to them
             batches._shutdown_workers()  # type: ignore[attr-defined]
 
 
 def _begin_worker(_: int) -> None:
-    """Ignore stop signals, which are for the main process, and silence the thread that hands over batches."""
+    """Ignore stop signals, which are meant for the main process, and silence the thread that sends batches."""
     ignore_stop_signals()
-    sys.excepthook = lambda *_: None  # other errors are passed on
+    sys.excepthook = lambda *_: None  # PyTorch passes other errors to the main process
 
 
 @contextmanager
 def explain_worker_death() -> Iterator[None]:
-    """Raise an `OSError` of one sentence if a worker process dies.
+    """Raise an `OSError` with one sentence if a worker process dies.
 
-    PyTorch raises its own error wherever the main process happens to be.
+    PyTorch raises its own error at an arbitrary place in the main process.
     """
     try:
         yield

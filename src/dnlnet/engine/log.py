@@ -1,4 +1,4 @@
-"""Log of a run: one JSON line per event, and the same numbers for TensorBoard where it is installed."""
+"""Log of a run: one JSON line per event, and the same numbers for TensorBoard if it is installed."""
 
 import json
 import os
@@ -24,10 +24,10 @@ class RunLog:
     Args:
         folder: Folder of the run.
         after: Iteration to resume from. Lines of later iterations, left by a killed run, are removed.
-        evaluated: False if that iteration was not evaluated; a line with its scores is then removed as well.
-        written: `digest` of the log when the run was saved, if known. A log that has changed since is reported.
-        quiet: Write nothing. Set in every process but the main one.
-        progress: Observer, told about removed, damaged or changed lines.
+        evaluated: False if the scores of that iteration must be computed again. Their line is then removed too.
+        written: `digest` of the log when the run was saved, if known. A later change is reported.
+        quiet: Write nothing. Set in all processes except the main one.
+        progress: Observer of removed, damaged or changed lines.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder, RunLog(Path(folder)) as log:
@@ -63,7 +63,7 @@ class RunLog:
             progress.say(f"{self._path}: lines have changed or are missing since the run was saved; the rest is kept")
         with atomic_write(self._path) as temporary:
             temporary.write_text(text)
-        self._file = self._path.open("a", buffering=1)  # written line by line
+        self._file = self._path.open("a", buffering=1)  # line-buffered
         try:
             self._event_file = _EventFile(folder / "tensorboard", after)
         except ModuleNotFoundError as error:
@@ -75,7 +75,7 @@ class RunLog:
         return self._digest.hexdigest()
 
     def write(self, event: str, iteration: int, values: Mapping[str, Any]) -> None:
-        """Add one line; numbers also go to TensorBoard under `event/name`."""
+        """Write one line. Numbers also go to TensorBoard as `event/name`."""
         if self._file is not None:
             line = json_text({"event": event, "iteration": iteration, **values}) + "\n"
             with explain_write_errors(self._path):
@@ -96,11 +96,11 @@ class RunLog:
 
 
 def read_log(folder: Path, progress: Progress = SILENT) -> Iterator[dict[str, Any]]:
-    """Yield the events of a run; damaged lines are reported and skipped, an unfinished last line silently."""
+    """Yield the events of a run. Reports and skips damaged lines; skips an unfinished last line silently."""
     path = folder / LOG_FILE
     if not path.exists():
         return
-    lines = path.read_bytes().split(b"\n")  # the last one is unfinished or empty
+    lines = path.read_bytes().split(b"\n")  # the last item is an unfinished line, or empty
     damaged = []
     for number, line in enumerate(lines, start=1):
         event = _parse_event(line)
@@ -118,7 +118,7 @@ def _parse_event(line: bytes) -> dict[str, Any] | None:
     """Return the event of a line, or None if the line is damaged."""
     try:
         event = json.loads(line)
-    except (ValueError, RecursionError):  # also raised for bytes that are not text
+    except (ValueError, RecursionError):  # ValueError: also for bytes that are not text
         return None
     whole = isinstance(event, dict) and isinstance(event.get("event"), str) and type(event.get("iteration")) is int
     return event if whole else None
@@ -127,7 +127,7 @@ def _parse_event(line: bytes) -> dict[str, Any] | None:
 class _EventFile:
     """Event file for TensorBoard.
 
-    `SummaryWriter` writes from its own thread, where a full disk would only print a traceback.
+    Replaces `SummaryWriter`, whose thread only prints a traceback if the disk is full.
     """
 
     def __init__(self, folder: Path, after: int) -> None:
@@ -139,9 +139,8 @@ class _EventFile:
             self._file = self._path.open("wb")
         self._records = import_module("tensorboard.summary.writer.record_writer").RecordWriter(self._file)
         self._add(file_version="brain.Event:2")
-        self._add(
-            step=after + 1, session_log=events.SessionLog(status=events.SessionLog.START)
-        )  # earlier files end before it
+        # TensorBoard ignores later steps in earlier files.
+        self._add(step=after + 1, session_log=events.SessionLog(status=events.SessionLog.START))
 
     def write(self, values: Mapping[str, float], iteration: int) -> None:
         """Add numbers by name."""

@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 
 def installed_bytes(device: torch.device | str = "cpu") -> int | None:
-    """Return the memory of this machine or device, or None where it is unknown (Windows).
+    """Return the memory of this machine or device, or None if it is unknown (on Windows).
 
     >>> installed_bytes() is None or installed_bytes() > 2**20
     True
@@ -23,7 +23,7 @@ def installed_bytes(device: torch.device | str = "cpu") -> int | None:
 
 
 def available_bytes() -> int | None:
-    """Return the available memory of this machine on Linux, and all of its memory elsewhere.
+    """Return the available memory of this machine on Linux, and its total memory elsewhere.
 
     >>> available_bytes() is None or available_bytes() <= installed_bytes()
     True
@@ -55,7 +55,7 @@ def step_bytes(network: nn.Module, batch: Tensor) -> int:
     """Return the memory of one training step: weights, gradients, momentum, and tensors kept for the backward pass.
 
     Args:
-        network: Network in training mode on the meta device, which computes nothing and takes no memory.
+        network: Network in training mode on the meta device, so that nothing is computed or allocated.
         batch: Input on the same device.
 
     >>> with torch.device("meta"):
@@ -63,7 +63,7 @@ def step_bytes(network: nn.Module, batch: Tensor) -> int:
     3240
     """
     weights = {tensor.untyped_storage()._cdata for tensor in (*network.parameters(), *network.buffers())}
-    kept: dict[int, Tensor] = {}  # by storage; kept alive, so that no other tensor reuses it
+    kept: dict[int, Tensor] = {}  # by storage; kept alive so that addresses stay unique
 
     def keep(tensor: Tensor) -> Tensor:
         kept[tensor.untyped_storage()._cdata] = tensor

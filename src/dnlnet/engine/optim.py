@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from dnlnet.engine.settings import Optim
 
-# Tensors of the size of the weights in the state of each optimiser.
+# Number of tensors per weight tensor in the state of each optimiser.
 MOMENTS = {"sgd": 1, "adamw": 2}
 
 
 def parameter_groups(model: nn.Module, optim: Optim) -> list[dict[str, Any]]:
-    """Return the trainable parameters in up to two groups: with weight decay, and without.
+    """Return the trainable parameters in up to two groups: with and without weight decay.
 
     >>> model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     >>> groups = parameter_groups(model, Optim(lr=0.1, weight_decay=0.1, decay_norms=False))
@@ -34,7 +34,7 @@ def parameter_groups(model: nn.Module, optim: Optim) -> list[dict[str, Any]]:
 
 
 def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.Optimizer:
-    """Build the optimiser of some parameter groups; its learning rate is 0 until a step sets it.
+    """Build the optimiser of these parameter groups. Its learning rate is 0 until a step sets it.
 
     >>> optim = Optim(kind="adamw", lr=0.1)
     >>> build_optimizer(parameter_groups(nn.Linear(2, 2), optim), optim).defaults["betas"]

@@ -22,10 +22,10 @@ LOCK_FILE = "run.lock"
 
 @contextmanager
 def lock_run_folder(folder: Path, progress: Progress = SILENT) -> Iterator[None]:
-    """Lock the folder of a run, creating it if needed and removing it again if it stays empty.
+    """Lock the folder of a run, creating the folder if needed and removing it if it stays empty.
 
-    The main process holds the lock for all processes. A second run is refused with the name of the first. A run that
-    died loses its lock at once, and its unfinished files are removed.
+    The main process holds the lock for all processes. A second run raises an error that names the first. A run that
+    dies releases its lock, and the next one removes its unfinished files.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder, lock_run_folder(Path(folder)):
@@ -80,7 +80,7 @@ def _acquire(path: Path, progress: Progress) -> "FileLock | None":
 
 
 def _owner(path: Path) -> str | None:
-    """Describe the process that wrote a lock file; None if unknown."""
+    """Describe the process that wrote a lock file, or return None if it is unknown."""
     try:
         owner = json.loads(path.read_text())
         return f"process {owner['pid']} on {owner['host']} since {owner['since']}"

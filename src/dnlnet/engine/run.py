@@ -26,7 +26,7 @@ class Run:
     """Model, optimiser and counters between two iterations.
 
     Args:
-        model: Bare module, which is moved to the device and wrapped for several processes or compilation.
+        model: Bare module. It is moved to the device, and wrapped for several processes or compilation.
         settings: Settings of the run.
         device: Device of the model.
     """
@@ -53,7 +53,7 @@ class Run:
         self.skipped = 0
         self.best: float | None = None
         self.log: str | None = None  # digest of the log when the run was saved
-        self.unscored = False  # an evaluation is due after this iteration and not done yet
+        self.unscored = False  # an evaluation is due after this iteration but not done yet
 
     def _wrap(self) -> None:
         """Set `model` to the module that the forward pass calls."""
@@ -62,7 +62,7 @@ class Run:
             self.model = torch.compile(self.model)  # type: ignore[assignment]
 
     def unfreeze(self, prefixes: Sequence[str]) -> None:
-        """Train also the parameters whose names begin with one of these prefixes."""
+        """Also train the parameters whose names begin with one of these prefixes."""
         if not prefixes:
             return
         before = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
@@ -71,7 +71,7 @@ class Run:
             group["params"] = [parameter for parameter in group["params"] if id(parameter) not in before]
             if group["params"]:
                 self.optimizer.add_param_group(group)
-        self._wrap()  # the wrapper exchanges the gradients of parameters that are trained when it is created
+        self._wrap()  # a wrapper exchanges only gradients of parameters that were trainable when it was created
 
     def autocast(self) -> AbstractContextManager[None]:
         """Return the context of the forward pass."""
@@ -79,7 +79,7 @@ class Run:
         return torch.autocast(self.device.type, getattr(torch, precision), enabled=precision != "float32")
 
     def reducing(self, last: bool) -> AbstractContextManager[None]:
-        """Return the context of a micro-batch: processes exchange gradients with the last one of a batch only."""
+        """Return the context of a micro-batch. Processes exchange gradients only after the last one of a batch."""
         unreduced: Callable[[], AbstractContextManager[None]] | None = getattr(self.model, "no_sync", None)
         return nullcontext() if last or unreduced is None else unreduced()
 
@@ -93,7 +93,7 @@ class Run:
             buffer.copy_(copy)
 
     def largest_statistic(self) -> Tensor:
-        """Return the largest absolute value of the batch norms' statistics; NaN or infinite if one of them is."""
+        """Return the largest absolute value of the batch norms' statistics, not finite if any of them is not."""
         floating = [buffer for buffer in self._statistics() if buffer.is_floating_point()]
         return nn.utils.get_total_norm(floating, norm_type=inf).to(self.device)
 
@@ -102,10 +102,10 @@ class Run:
         return [buffer for norm in norms for buffer in norm.buffers()]
 
     def update(self, lr: float) -> bool:
-        """Clip the gradients, step the optimiser, and update the moving average.
+        """Clip the gradients, step the optimiser, update the moving average, and return True.
 
-        Return False and leave the weights unchanged if the gradient is not finite. With float16, the scaler then
-        lowers the scale of the loss instead, and the step counts.
+        If the gradient is not finite, the weights stay unchanged and the result is False. With float16, the scaler
+        instead lowers the scale of the loss, and the result is True.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = lr
@@ -134,7 +134,7 @@ class Run:
         return better
 
     def checkpoint(self) -> Checkpoint:
-        """Return the state that the rest of the run depends on; every process must call this."""
+        """Return the state that resuming the run needs. Every process must call this."""
         tensors = {f"model.{name}": value for name, value in self.bare.state_dict().items()}
         if self.average is not None:
             tensors |= {f"average.{name}": value for name, value in self.model_to_save().state_dict().items()}
@@ -155,7 +155,7 @@ class Run:
         return Checkpoint(self.iteration, tensors, state)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Resume from a checkpoint; with more processes than wrote it, the new ones keep their seeds."""
+        """Resume from a checkpoint. Processes beyond the number that wrote it keep their seeds."""
         try:
             self._restore(checkpoint)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -182,14 +182,14 @@ class Run:
         self.iteration = self.saved = checkpoint.iteration
         self.skipped, best = checkpoint.state["skipped"], checkpoint.state["best"]
         self.best = best if best is not None and isfinite(best) else None
-        self.unscored = checkpoint.state.get("unscored", False)  # not in the first versions
+        self.unscored = checkpoint.state.get("unscored", False)  # absent in the first versions
         self.log = checkpoint.state.get("log")
 
 
 def _moving_average(model: nn.Module, decay: float) -> "ModelEmaV3":
-    """Return timm's moving average, which starts with the initial weights and leaves counters out.
+    """Return timm's moving average, which starts with the initial weights and does not average counters.
 
-    PyTorch's `AveragedModel` starts with the weights after the first step and averages counters too.
+    PyTorch's `AveragedModel` starts with the weights after the first step, and averages counters too.
     """
     from timm.utils.model_ema import ModelEmaV3  # slow to import, and few runs need it
 
@@ -204,5 +204,5 @@ def save_model(path: Path, run: Run, metadata: Mapping[str, str]) -> None:
 
 
 def _tensors_under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names have this prefix, by the rest of the name."""
+    """Return the tensors whose names have this prefix, by the remaining name."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

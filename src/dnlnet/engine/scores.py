@@ -1,4 +1,4 @@
-"""Result of an evaluation, for printing and writing."""
+"""Results of an evaluation, to print and write."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +22,10 @@ class Scores:
     """Scores of a model on a split.
 
     Args:
-        values: Scores by name, None where there is nothing to score. The first one ranks models.
-        tables: Tables for the terminal; the last one is about all classes and has the title of the model.
+        values: Scores by name, None if there is nothing to score. The first one ranks models.
+        tables: Tables for the terminal. The last one lists the classes, under the title of the model.
         content: All results, in JSON types.
-        notes: Samples that were skipped or counted despite a problem, one sentence each.
+        notes: Sentences about samples that were skipped, or counted despite a problem.
         files: Writers of further files, by the name of their option.
     """
 
@@ -37,7 +37,7 @@ class Scores:
 
 
 def class_bars(score: str, by_class: Mapping[str, float | None]) -> list[dict[str, object]]:
-    """Return a row for each class, with its number and a bar.
+    """Return a row for each class, with its score and a bar.
 
     >>> class_bars("IoU", {"road": 0.5, "sky": None})
     [{'class': 'road', 'IoU': '0.500', '': '████████████'}, {'class': 'sky', 'IoU': '-', '': ''}]
@@ -49,7 +49,7 @@ def class_bars(score: str, by_class: Mapping[str, float | None]) -> list[dict[st
 
 
 def number(value: float | None) -> str:
-    """Format a score with three digits, or a dash where there is none.
+    """Format a score with three decimals, or as a dash if there is none.
 
     >>> number(0.5), number(None)
     ('0.500', '-')

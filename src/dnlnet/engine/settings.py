@@ -1,4 +1,4 @@
-"""Settings of training: optimiser, schedule, computation. Recipes hold them, and the engine follows them."""
+"""Settings of training in recipes: optimiser, schedule and computation."""
 
 import math
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class Optim(Part):
 
 
 class Phase(Part):
-    """Later phase of training, which starts from the weights of the phase before it."""
+    """Later phase of training, which starts from the weights of the previous phase."""
 
     train: Text
     iterations: PositiveInt
@@ -64,7 +64,8 @@ class Schedule(Part):
     - step: 0.1 for every milestone that i has reached
     - cosine: (1 + cos(pi i/n)) / 2, half a period
 
-    During the first `warmup` iterations the factor rises linearly from `warmup_start` to the value at their end.
+    During the first `warmup` iterations, the factor rises linearly from `warmup_start` to the schedule's value at
+    their end.
 
     >>> Schedule(iterations=100, batch=8, power=1.0).factor(25)
     0.75
@@ -118,24 +119,24 @@ class Schedule(Part):
 class Training(Part):
     """Computation of the training steps, and intervals of evaluations and checkpoints."""
 
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"  # forward pass; float32 runs without autocast
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"  # of the forward pass; float32 uses no autocast
     channels_last: Flag = False
     compile: Flag = False
     frozen: tuple[Text, ...] = ()  # name prefixes of parameters that are not trained
-    frozen_statistics: Flag = False  # batch norms keep the statistics they were loaded with
+    frozen_statistics: Flag = False  # batch norms keep their initial statistics
     cache: Flag = False  # compute the features of a frozen backbone once, and keep them
     evaluate_every: PositiveInt = 1000
     save_every: PositiveInt = 1000
-    keep: Annotated[int, Field(strict=True, ge=1, le=1000)] = 2  # checkpoints
+    keep: Annotated[int, Field(strict=True, ge=1, le=1000)] = 2  # number of checkpoints to keep
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Settings of one run: those of its recipe, and those of the command."""
+    """Settings of one run, from its recipe and from the command."""
 
     optim: Optim
     schedule: Schedule
     training: Training
     seed: int = 0
-    workers: int = 0  # processes that read data, per training process
+    workers: int = 0  # data-loading processes per training process
     skip_nonfinite: int = 0  # iterations that may be skipped because a loss or gradient is not finite

@@ -9,7 +9,7 @@ from dnlnet.engine.scores import Scores
 
 
 class Data(Protocol):
-    """Samples by index; training data by index and epoch."""
+    """Samples by index, or for training by index and epoch."""
 
     def __len__(self) -> int: ...
 
@@ -17,22 +17,22 @@ class Data(Protocol):
 
 
 class Metric(Protocol):
-    """Score that is accumulated batch by batch, and exactly over several processes."""
+    """Score accumulated over batches, and without approximation over processes."""
 
     def merge(self, gather: Callable[[Any], list[Any]]) -> None:
         """Add the counts of the other processes; `gather(value)` lists the values of all processes."""
         ...
 
     def scores(self) -> dict[str, float]:
-        """Return the scores by name; the best model has the highest first score."""
+        """Return the scores by name. The best model has the highest first score."""
         ...
 
 
 class Task(Protocol):
-    """Losses and metric of a task, whose data set defines what a batch is."""
+    """Losses and metric of a task. Its data set defines the contents of a batch."""
 
     def losses(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
-        """Return the terms whose sum is minimised."""
+        """Return the terms of the loss by name; training minimises their sum."""
         ...
 
     def metric(self) -> Any:
@@ -44,11 +44,11 @@ class Task(Protocol):
         ...
 
     def details(self, metric: Any) -> Mapping[str, Any]:
-        """Return details for the log; `by_class`, the score of each class, is also stored with the best model."""
+        """Return details for the log. The score of each class, `by_class`, is also stored with the best model."""
         ...
 
     def summarize(self, metric: Any, title: str) -> Scores:
-        """Return what an evaluation found, ready to be printed and written."""
+        """Return the results of an evaluation, to print and write."""
         ...
 
     def names(self, batch: Any) -> Sequence[str]:

@@ -32,7 +32,7 @@ _ITERATIONS_OF_A_SPEED = 20
 
 @dataclass(frozen=True)
 class Stage:
-    """Stage of a run: its data, number of iterations and base learning rate, and what it unfreezes."""
+    """Stage of a run: its data, number of iterations, base learning rate and newly trained parameters."""
 
     data: Data
     iterations: int
@@ -42,13 +42,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class Outcome:
-    """End of a run: its last iteration, whether it finished, its best score, and the signal that stopped it."""
+    """Outcome of a run: its last iteration, completion, best score, and the signal that stopped it."""
 
     iteration: int
     finished: bool
     best: float | None
     signal: int | None
-    began: int = 0  # the iteration that it resumed from
+    began: int = 0  # iteration that the run resumed from
 
 
 class NonFiniteError(ValueError):
@@ -69,17 +69,17 @@ def train(
     unit: str = "samples",
     progress: Progress = SILENT,
 ) -> Outcome:
-    """Train until the last stage ends or a signal asks to stop; a stopped run resumes from its last checkpoint.
+    """Train until the last stage ends or a signal asks to stop. A stopped run can resume from its last checkpoint.
 
     Args:
         task: Losses and metric.
-        model: Model, initialised alike in every process.
+        model: Model, initialised identically in every process.
         training: Data of the first stage and of each later phase of the schedule.
         settings: Settings of the run.
         folder: Folder for checkpoints, the log, `best.safetensors` and `last.safetensors`.
         device: Device of the model.
         start: Checkpoint to resume from; see `resume_point`.
-        validation: Data to evaluate on; without it there is no best model.
+        validation: Data to evaluate on. Default: no evaluation, hence no best model.
         metadata: Metadata of the model files.
         unit: Name of the samples, for the speed beside the progress bar.
         progress: Observer of iterations, evaluations and messages.
@@ -96,7 +96,7 @@ def train(
         progress.say(f"resuming from iteration {run.iteration} of {total}")
     elif (folder / LOG_FILE).exists():
         progress.say(f"{folder}: no intact checkpoint to resume from; starting from the beginning")
-    distributed.barrier()  # every process reads before one writes
+    distributed.barrier()  # all processes must read before the main one writes
     main = distributed.is_main()
     began = run.iteration
     log = RunLog(folder, began, evaluated=not run.unscored, written=run.log, quiet=not main, progress=progress)
@@ -110,7 +110,7 @@ def train(
     ):
 
         def conclude(stopping: bool) -> bool:
-            """Evaluate and save if due after an iteration; return whether to stop there."""
+            """Evaluate and save if due after an iteration, and return whether to stop there."""
             last = run.iteration == total
             due = last or run.iteration % settings.training.save_every == 0
             if run.unscored or due or stopping:
@@ -164,7 +164,7 @@ def train(
 
 
 def speed_text(speed: float) -> str:
-    """Format a speed with two significant digits, however slow it is.
+    """Format a speed with at least two significant digits.
 
     >>> speed_text(123.4), speed_text(2.345), speed_text(0.0123)
     ('123', '2.3', '0.012')
@@ -173,7 +173,7 @@ def speed_text(speed: float) -> str:
 
 
 def resume_point(folder: Path, progress: Progress = SILENT) -> Checkpoint | None:
-    """Return the newest intact checkpoint of the run in a folder, the same in every process, or None."""
+    """Return the newest intact checkpoint in the folder of a run, the same in every process, or None."""
     checkpoint = Checkpoints(folder / CHECKPOINTS).latest(progress)
     found = distributed.gather(None if checkpoint is None else checkpoint.iteration)
     if any(iteration != found[0] for iteration in found):
@@ -189,7 +189,7 @@ def _evaluate_run(
     progress: Progress,
     stop: Callable[[], bool],
 ) -> tuple[dict[str, float], Mapping[str, Any]] | None:
-    """Evaluate and log; return the scores and details, or None if interrupted, which leaves the run unchanged."""
+    """Evaluate, log, and return the scores and details. If interrupted, return None and leave the run unchanged."""
     before = random_states(run.device)
     metric = evaluate(
         task,
@@ -216,8 +216,9 @@ def training_step(
 ) -> tuple[dict[str, float], bool]:
     """Update the weights once.
 
-    Return the mean losses over all processes, and whether a process was asked to stop. If a loss, a statistic or the
-    gradient is not finite, weights and statistics stay unchanged, and no losses are returned.
+    Returns the mean losses over all processes, and True if any process was asked to stop. If a loss, a statistic or
+    the gradient is not finite, weights and statistics stay unchanged and the losses are empty. Raises if this happens
+    more often than `skip_nonfinite` allows.
     """
     settings = run.settings
     set_training_mode(run.model, settings.training.frozen_statistics)
@@ -258,7 +259,7 @@ def training_step(
 
 
 def _require_finite_weights(run: Run) -> None:
-    """Raise if weights are NaN or infinite, before they are evaluated or saved."""
+    """Raise if weights are NaN or infinite, so that they are neither evaluated nor saved."""
     for name, value in run.model_to_save().named_parameters():
         if not value.isfinite().all():
             raise _not_finite(run, run.iteration, f"{name} is no longer finite", "lower the learning rate")
@@ -298,7 +299,7 @@ def _iterations(
             distributed.rank(),
             distributed.world_size(),
         )
-        groups = getattr(stage.data, "groups", None)  # only samples of one group share a batch
+        groups = getattr(stage.data, "groups", None)  # a batch contains samples of one group only
         if groups is not None:
             batches: Batches = GroupedBatches(groups, *numbers)
         else:

@@ -30,7 +30,7 @@ from dnlnet.lens.trace.recorded import HeadChoice, RecordedAttention
 from dnlnet.libraries.network import LibraryNetwork
 from dnlnet.libraries.readers import LIBRARIES
 
-_SIZES_TOLD = 3
+_MAX_SIZE_NOTES = 3
 
 
 def is_transformer_name(name: str | Path) -> bool:
@@ -112,10 +112,10 @@ class Transformer:
         notes = list(self.source.notes)
         step = " x ".join(map(str, dict.fromkeys(self.source.multiple or ())))
         why = f"multiples of {step}" if step else "the only size that it takes"
-        for (height, width), (rows, columns) in list(self._resized.items())[:_SIZES_TOLD]:
+        for (height, width), (rows, columns) in list(self._resized.items())[:_MAX_SIZE_NOTES]:
             notes.append(f"{self.name}: sees images of {width} x {height} pixels as {columns} x {rows}, {why}")
-        if len(self._resized) > _SIZES_TOLD:
-            notes.append(f"{self.name}: and images of {len(self._resized) - _SIZES_TOLD} other sizes accordingly")
+        if len(self._resized) > _MAX_SIZE_NOTES:
+            notes.append(f"{self.name}: and images of {len(self._resized) - _MAX_SIZE_NOTES} other sizes accordingly")
         return notes
 
     def look(self, image: ImageLike) -> Captured:

@@ -37,7 +37,7 @@ BOUNDARY_WIDTH = 2  # pixels, for scenes of 96 pixels; the paper uses 5 for imag
 # Share of warm-up steps. Without warm-up, DNL with seed 1 reached 0.81 mIoU instead of 0.86.
 _WARMUP = 0.3
 # Held-out scenes to show. The first has all six classes and also becomes a figure.
-_PICTURED = (1, 0, 2)
+_SHOWN_SCENES = (1, 0, 2)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def run_demo(
     progress.say(f"written: {street}, {page}; now two small networks learn from nothing, and join them")
     nets = {name: _train(name, recipes[name], runs[name], seed, progress) for name in names}
     overlaps = _overlaps(nets)
-    scenes = [_view_scene(nets, index) for index in _PICTURED]
+    scenes = [_view_scene(nets, index) for index in _SHOWN_SCENES]
     demo = Demo(street, nets, overlaps, out / "attention.png", page, out / "scores.json")
     save_figure(attention_figure(scenes[0], scenes[0].interior_points()), demo.figure)
     _write_page(page, [*photos, *scenes], start=len(photos))  # start where there are networks to compare

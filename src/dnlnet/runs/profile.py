@@ -64,7 +64,7 @@ class ModelProfile(Drawable):
 
     @property
     def over(self) -> str:
-        """Number of images, in words."""
+        """Number of images as text."""
         count = len(self.images)
         return f"{count} {'image' if count == 1 else 'images'}{f' of {self.data}' if self.data else ''}"
 

@@ -52,7 +52,7 @@ def attend_clips(models: Mapping[str, VideoModel], request: AttendRequest) -> At
         points = [_point(query, size, (count, height, width)) for query in request.queries]
         points = points or [(count // 2, height // 2, width // 2)]
         heading = source.name if isinstance(source, Path) else str(name)
-        if len(models) == 1:  # the title names the model, instead of every row
+        if len(models) == 1:  # the title names the model, not every row
             ((title, rows),) = terms.items()
             figure = clip_figure(frames, rows, points, title=f"{heading}: {title}")
         else:

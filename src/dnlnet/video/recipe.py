@@ -47,7 +47,7 @@ class VideoRecipe(Recipe):
     sources = SOURCES
 
     @model_validator(mode="after")
-    def _views_can_be_seen(self) -> Self:
+    def _views_fit_memory(self) -> Self:
         if self.seen_pixels() > MOST_SEEN:
             views, side = self.evaluation, self.evaluation.short_side
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Overlap of attention with ground truth (Table 1), exact, over every query of every image.
+"""Overlap of attention with ground truth (Table 1): exact, over all queries of each image.
 
 A map A and a region G overlap by sum_j A_j G_j (Eq. 8). For the pairwise term, G is the region of the query's own
 class or the boundaries; for the unary term, the boundaries. For all queries together, this is attention with the

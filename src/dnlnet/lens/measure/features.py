@@ -1,4 +1,4 @@
-"""Patch features: the last tokens that a transformer computes from an image, on their grid."""
+"""Patch features: the last image tokens of a transformer, on their grid."""
 
 # B batch, N tokens, C channels, h x w patches
 

@@ -1,4 +1,4 @@
-"""Ground truth of one image: classes and boundaries, brought to the grid of an attention map."""
+"""Ground truth of one image: classes and boundaries, resampled to the grid of an attention map."""
 
 # H, W size of the labels; N queries, M keys, K classes
 
@@ -31,7 +31,7 @@ class GroundTruth:
         """Return the ground truth of the image with unlabelled padding below and on the right.
 
         Args:
-            covered: Shares of the padded height and width that the image takes.
+            covered: Share of the padded height and width that the image covers.
         """
         height, width = (round(length / share) for length, share in zip(self.labels.shape, covered, strict=True))
         margin = (0, width - self.labels.shape[1], 0, height - self.labels.shape[0])

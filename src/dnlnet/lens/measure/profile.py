@@ -1,7 +1,7 @@
-"""Profile of every head of a model: its attention in numbers, layer by layer.
+"""Profile of a model: statistics of the attention of each head, layer by layer.
 
-The statistics of `dnlnet.lens.measure.statistics` over all tokens; with labels, also the overlaps of Table 1 for
-the terms and for the attention itself, over the image tokens (see `overlaps_of_heads`).
+It has the statistics of `dnlnet.lens.measure.statistics` over all tokens. With labels, it also has the overlaps of
+Table 1 over the image tokens, for the terms and for the attention itself (see `overlaps_of_heads`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -101,7 +101,7 @@ class Explorer:
             return read_image_file(path)
 
     def at(self, image: AttendedImage, point: Point) -> tuple[list[str], list[Captioned]]:
-        """Return what each view shows of a pixel: sentences, and maps with captions."""
+        """Return sentences and captioned maps of each view for a pixel."""
         image.require_inside([point])
         row, column = point
         lines, shown = [f"Pixel x={column}, y={row} of {image.name}"], []
@@ -243,7 +243,7 @@ def build_app(explorer: Explorer, folder: Path, working: Lock) -> "Blocks":
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn every failure to read an image into one sentence that does not reveal its folder."""
+    """Turn any failure to read an image into a one-sentence error that does not reveal its folder."""
     try:
         yield
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:

@@ -21,7 +21,7 @@ class Drawable(ABC):
 
     @abstractmethod
     def plot(self) -> Figure:
-        """Return a figure, to change or to put into a paper."""
+        """Return a figure to edit or publish."""
 
     def show(self) -> None:
         """Show the result below the notebook cell, or else in an image viewer."""
@@ -62,6 +62,6 @@ class DrawableOverlay(Drawable):
 
 
 def _in_notebook() -> bool:
-    """Return whether a notebook kernel runs this program; other libraries import IPython, too."""
+    """Return whether a notebook kernel runs this program. Checking for IPython is not enough: libraries import it."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")

@@ -59,7 +59,7 @@ def layer_figure(image: AttendedImage, points: Sequence[Point], *, title: str | 
     if image.labels is not None and image.classes is not None:
         shown.append((image.classes.paint(image.labels), "ground truth", []))
     views, maps = len(image.views), 1 + 2 * len(points)
-    above = views >= maps  # the image stands in a row above many rows, or in a column beside few
+    above = views >= maps  # the image is above many rows, or beside few
     rows, columns = (views + 1, maps) if above else (views, maps + 1)
     figure = new_figure(
         columns * (SIDE + 0.08) + _LABEL + SCALE,

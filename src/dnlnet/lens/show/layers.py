@@ -48,7 +48,7 @@ def with_few_layers(image: AttendedImage, most: int, most_layers: int | None = N
 
 
 def left_out(views: Sequence[AttentionView], shown: Sequence[AttentionView]) -> str:
-    """Describe the layers and heads that are not shown, and how to see them; empty if all are."""
+    """Describe the hidden layers and heads, and how to show them. Empty if all are shown."""
     sentences = []
     for model in dict.fromkeys(view.place.model for view in views if view.place is not None):
         every, some = (

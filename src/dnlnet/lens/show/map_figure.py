@@ -45,7 +45,7 @@ class DrawableMaps(Drawable):
 def maps_figure(maps: AttentionMaps, over: ImageLike | None = None) -> Figure:
     """Draw the maps of up to twelve queries, one below the other, each scaled from 0 to its maximum.
 
-    A 1d map is a curve; the time steps of a 3d map stand side by side.
+    A 1d map is a curve. The time steps of a 3d map are drawn side by side.
 
     Args:
         maps: Maps of queries, of one or several images or heads.

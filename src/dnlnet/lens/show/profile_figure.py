@@ -26,7 +26,7 @@ _MAX_NUMBERED = 12  # heads whose cells still have room for numbers
 
 
 def profile_figure(profile: Profile, title: str | None = None) -> Figure:
-    """Draw the mean over images of every statistic of every head, with numbers in the cells if there is room.
+    """Draw each statistic of each head, averaged over images, with numbers in the cells if there is room.
 
     >>> from dnlnet.lens.measure.profile import HeadProfile
     >>> heads = tuple(HeadProfile(f"blocks.{n}", head, {"dependence": (0.5,)}) for n in range(3) for head in range(2))

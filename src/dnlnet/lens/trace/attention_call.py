@@ -1,4 +1,4 @@
-"""One attention as it ran: queries, keys, and the steps from their product to the softmax."""
+"""One recorded attention: queries, keys, and the steps from their product to the softmax."""
 
 # N queries, M keys, D width, R chosen rows; leading dimensions "..." are those of the softmax, mostly batch and heads
 
@@ -21,13 +21,13 @@ class AttentionCall:
     """One attention, softmax(steps(query.key)).
 
     Args:
-        name: Module that it ran in.
+        name: Name of the module that computed it.
         query: (..., N, D).
         key: (..., M, D). It may have fewer heads, each shared by several heads of the query.
         steps: Operations between the product and the softmax.
         factor: Scale of the product: one number, or one per head.
         hidden_keys: (..., M), True for keys that no query may see. None if every key is visible to some query.
-        enclosing: Modules that were running, outermost first: name and input shape of each.
+        enclosing: Name and input shape of each running module, outermost first.
     """
 
     name: str
@@ -49,7 +49,7 @@ class AttentionCall:
         return logits
 
     def split_heads(self, heads: int, first: bool = False) -> "AttentionCall":
-        """Return the same attention with the leading dimensions (B, H), whatever they were.
+        """Return the same attention with leading dimensions (B, H).
 
         Args:
             heads: Number of heads, used if heads and batch share a dimension.

@@ -34,7 +34,7 @@ class Captured(dict[str, Terms | RecordedAttention]):
         raise KeyError(f"no attention {name!r} has run; captured: {', '.join(self)}")
 
     def profile(self) -> "Profile":
-        """Measure what every head does: unary share, dependence on the query, effective positions, sinks."""
+        """Measure each head: unary share, dependence on the query, effective positions, sinks."""
         from dnlnet.lens.measure.profile import profile
 
         return profile(self)
@@ -44,11 +44,12 @@ class Captured(dict[str, Terms | RecordedAttention]):
 def capture(model: nn.Module, layers: Collection[str] | None = None) -> Iterator[Captured]:
     """Record every dot-product attention of a model while it runs.
 
-    This covers `NonLocalBlock`s, built in or inserted; everything that goes through PyTorch's
-    `scaled_dot_product_attention`; `nn.MultiheadAttention`; and attention that is written out as a product, a softmax
-    and the steps between them. Only queries and keys are kept, linear in the number of tokens; maps are computed for
-    the queries you ask for. The model's output is the same to the bit, and the model is unchanged outside the `with`
-    block. If an attention runs several times, the last run is kept.
+    This covers `NonLocalBlock`s, built in or inserted; PyTorch's `scaled_dot_product_attention` and
+    `nn.MultiheadAttention`; and attention written out as a product, a softmax and the steps between them.
+
+    Only queries and keys are kept, linear in the number of tokens; maps are computed for the queries you request. The
+    model's output stays the same to the bit, and the model is unchanged outside the `with` block. If an attention
+    runs several times, the last run is kept.
 
     Args:
         model: Any network that is not compiled.

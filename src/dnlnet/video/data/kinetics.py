@@ -66,7 +66,7 @@ def _entries(path: Path) -> tuple[list[VideoEntry], list[Problem]]:
 
 
 def _classes(root: Path) -> Classes:
-    """Return the classes of classes.txt, or as many as all lists use, so every split has the same."""
+    """Return the classes in classes.txt, or else as many as all lists together use, so all splits agree."""
     path = root / CLASSES_FILE
     if path.exists():
         names = [line for _, line in text_lines(path)]

@@ -77,7 +77,7 @@ class VideoFile(Video):
             self._file = None
 
     def count_decodable(self) -> int:
-        """Decode every frame and count them."""
+        """Decode every frame and count the decodable ones."""
         return sum(1 for _ in self._decode_from(0))
 
     def _decode(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:

@@ -65,8 +65,8 @@ class Grid:
 class Codes:
     """Maps with eight bits per cell: code = round(255 sqrt((value - low) / (high - low))).
 
-    The square root spends more codes on small values, of which attention has many. Starting at the minimum wastes no
-    codes on nearly uniform attention.
+    The square root spends more codes on small values, because most attention is small. Starting at the minimum wastes
+    no codes on nearly uniform attention.
 
     Attributes:
         codes: Codes, (Q, r, c).

@@ -69,7 +69,7 @@ def attention_page(
     entries = [entry for part in shown for entry in part["views"]]
     weights = [_weight(view) for view in views]
     for index, (view, entry) in enumerate(zip(views, entries, strict=True)):
-        # Room that one view leaves unused goes to the next.
+        # The next view gets the room that one leaves unused.
         maps, parts = fit_maps(view.terms, room * weights[index] // sum(weights[index:]))
         entry |= _describe_view(view, maps, parts)
         room -= sum(len(text) for part in parts.values() for text in part.values())
@@ -87,7 +87,7 @@ def write_page(path: Path, images: Sequence[AttendedImage], *, all_layers: bool 
 
 
 def describe_maps(maps: CoarseMaps) -> str:
-    """Return the resolution and precision of a view's maps in words.
+    """Describe the resolution and precision of a view's maps.
 
     >>> coarse = CoarseMaps(Grid((45, 60), 2), Grid((45, 60), 3), {}, loss=0.00389)
     >>> describe_maps(coarse).endswith("8 bits per cell: values are within 0.4 % of the maximum of their map.")
