@@ -116,7 +116,7 @@ def test_a_still_clip_has_the_features_of_its_image(stride_in_1x1: bool) -> None
     for x, y, border in zip(expected, found, (0, 0, 1, 2), strict=True):
         inner = y[:, :, border : 7 - border]
         torch.testing.assert_close(inner, x[:, :, None].expand_as(inner), rtol=1e-10, atol=1e-12)
-    assert not torch.allclose(found[-1][:, :, 0], expected[-1])  # the clip ends before the first frame
+    assert not torch.allclose(found[-1][:, :, 0], expected[-1])  # zeros precede the first frame
 
 
 def test_thirds_of_half_precision_weights_sum_to_the_weights() -> None:

@@ -91,7 +91,7 @@ def shapes(*blocks: str, classes: int = 81) -> Iterator[tuple[str, tuple[int, ..
 
 
 def random_state(*blocks: str, only: str = "") -> State:
-    """Return weights that preserve the size of activations. Norm scales have both signs; mmdetection drops it."""
+    """Return weights that preserve activation sizes. Norm scales have both signs (mmdetection drops the sign)."""
     generator = torch.Generator().manual_seed(0)
     state = {}
     for name, shape in shapes(*blocks):
