@@ -1,5 +1,5 @@
-# Newcomers need two commands, `make demo` and `make test`; the rest is for development.
-# `make demo DEMO="--steps 100"` passes options to the demo. PYTHON=python3.12 chooses another interpreter (3.11 or newer).
+# Start with `make demo` and `make test`; the other targets are for development.
+# `make demo DEMO="--steps 100"` passes options to the demo. PYTHON=python3.12 selects another interpreter (3.11 or newer).
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,8 +11,8 @@ READY := $(VENV)/ready
 demo: $(READY)
 	$(BIN)/dnlnet demo $(DEMO)
 
-# The tests of a file stay in one process, so that shared fixtures are built once.
-# A process that dies ends the run: pytest-xdist would start another one and might wait forever.
+# Run all tests of a file in one process, so that shared fixtures are built once.
+# A dead worker ends the run; pytest-xdist would otherwise start another and might wait forever.
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test: lint
@@ -22,7 +22,7 @@ test: lint
 quick: lint
 	$(PYTEST) -m "not slow"
 
-# Hundreds of kills, flipped bits, full disks and bad inputs; CAMPAIGN="inputs --sample 50" runs a part.
+# Try hundreds of kills, flipped bits, full disks and bad inputs. CAMPAIGN="inputs --sample 50" runs a part.
 campaign: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m campaign $(CAMPAIGN)
 
@@ -36,16 +36,16 @@ format: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# Broken links are errors; with --quiet they would not be.
+# Do not add --quiet: broken links would no longer be errors.
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "documentation: site/index.html"
 
-# Write the figures of README and docs; PICTURES="--demo demo" uses the output of an earlier demo.
+# Write the images of README and docs. PICTURES="--demo demo" uses the output of an earlier demo.
 pictures: $(READY)
 	$(BIN)/python docs/figures.py $(PICTURES)
 
-# Exact versions with hashes, for every platform, naming no package index.
+# Lock exact versions with hashes for every platform, without naming a package index.
 lock: $(READY)
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --upgrade --quiet \
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock

@@ -1,6 +1,6 @@
 """Use the block and the lens with torch and numpy alone, as after `pip install --no-deps dnlnet`.
 
-Run it with the interpreter of the environment: packages that torch and numpy do not need are hidden from the imports.
+Run with the interpreter of the environment. All packages that torch and numpy do not need are hidden from imports.
 """
 
 import re
@@ -17,7 +17,7 @@ def normalised(name: str) -> str:
 
 
 def with_requirements(names: tuple[str, ...]) -> set[str]:
-    """Return the distributions of these names and all they need."""
+    """Return the distributions with these names and all their requirements."""
     found: set[str] = set()
     waiting = [normalised(name) for name in names]
     while waiting:
@@ -27,14 +27,14 @@ def with_requirements(names: tuple[str, ...]) -> set[str]:
         found.add(name)
         try:
             needed = requires(name) or []
-        except PackageNotFoundError:  # for another platform
+        except PackageNotFoundError:  # required on another platform
             continue
         waiting += [normalised(re.split(r"[^\w.-]", line)[0]) for line in needed if "extra ==" not in line]
     return found
 
 
 class VisiblePackages:
-    """The interpreter's finder of packages, without those of other distributions."""
+    """The interpreter's package finder, restricted to these distributions."""
 
     def __init__(self, kept: set[str]) -> None:
         owners = packages_distributions()
@@ -68,7 +68,7 @@ with torch.no_grad(), dnlnet.ablate(net, "both"):
 
 
 class Transformer(nn.Module):
-    """Attention over patches, as in a network of the user's own."""
+    """Attention over patches, like a user's own network."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -101,7 +101,7 @@ def _span(shares: list[float]) -> str:
 
 
 def _means(results: Sequence[Mapping[str, Any]], paper: bool) -> list[list[str]]:
-    """Return means and standard deviations over seeds, and the pairwise share of each seed."""
+    """Return mean and std over seeds, and the pairwise share of each seed."""
     head = ["", "mIoU", "difference to NL (95 %)", "pair ∩ within-category", "of each seed", "unary ∩ boundary"]
     found, uniform = summarise(results)[1], _uniform(results)
     rows = [_mean_row(row) for row in found]

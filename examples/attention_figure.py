@@ -1,6 +1,6 @@
-"""Your first attention maps: an included model, an image, figures and a page.
+"""Draw your first attention maps with a bundled model: figures and a page.
 
-Replace the image by your own: a file, a URL, a Pillow image, an array or a tensor. The model knows street scenes,
+Replace the image with your own: a file, URL, Pillow image, array or tensor. The model is trained on street scenes
 seen from a car.
 """
 
@@ -14,13 +14,13 @@ found = model(photo)
 print(found)
 found.save("prediction.png")
 
-# Show what two points attend to (x and y in pixels). By default, points well inside the largest regions are used.
+# Show what two points attend to (x and y in pixels). The default points are inside the largest regions.
 attended = model.attend(photo, queries=[(330, 330), (500, 120)])
 attended.save("attention.png")
 attended.save("explore.html")
 print("written: prediction.png, attention.png, and explore.html (open it in a browser)")
 
-# Get the numbers: while any model runs, `capture` keeps the queries and keys of its blocks.
+# Get the numbers: `capture` records the queries and keys of the blocks of any model while it runs.
 with dnlnet.capture(model.network) as blocks:
     model(photo)
 maps = blocks["block"].maps([(30, 40)])

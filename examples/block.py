@@ -1,4 +1,4 @@
-"""The block on its own: every variant on the same features, a gate, and the attention maps of one pixel."""
+"""Use the block on its own: every variant on the same features, a gate, and the attention maps of one pixel."""
 
 import torch
 
@@ -21,7 +21,7 @@ print("3d", tuple(dnlnet.NonLocal3d(64)(torch.randn(2, 64, 4, 12, 16)).shape))
 block = dnlnet.NonLocalBlock(64, "dnl", gate="scalar")
 print("with a zero gate the output is the input:", torch.equal(block(features), features))
 
-# The N x N attention map is never formed. Ask for the maps of single positions: (row, column), counted from 0.
+# The N x N attention map is never materialised. Request maps of single positions: (row, column), counted from 0.
 maps = block.attention_maps(features, queries=[(12, 16)])
 print(f"pairwise {tuple(maps.pairwise.shape)}: where this pixel attends; it sums to {maps.pairwise[0].sum():.3f}")
 print(f"unary    {tuple(maps.unary.shape)}: where all pixels attend; it sums to {maps.unary[0].sum():.3f}")

@@ -1,4 +1,4 @@
-"""A block inside a Unet of segmentation_models_pytorch: weights load as before, then it trains."""
+"""Insert blocks into a Unet of segmentation_models_pytorch, load weights as before, and train."""
 
 import segmentation_models_pytorch as smp
 import torch
@@ -9,7 +9,7 @@ import dnlnet
 torch.manual_seed(0)
 
 # encoder_weights=None downloads nothing. With "imagenet", build the model first, then insert.
-weights = smp.Unet("resnet18", encoder_weights=None, classes=5).state_dict()  # stands for your own weights
+weights = smp.Unet("resnet18", encoder_weights=None, classes=5).state_dict()  # replace with your own weights
 model = smp.Unet("resnet18", encoder_weights=None, classes=5)
 
 # Attention is cheap after the deepest stage, at stride 32; `decoder.blocks.0` is finer.

@@ -1,4 +1,4 @@
-"""A block inside a ResNet, a ConvNeXt and an EfficientNet of timm: weights load as before, then it trains."""
+"""Insert a block into a ResNet, a ConvNeXt and an EfficientNet of timm, load weights as before, and train."""
 
 import timm
 import torch
@@ -13,7 +13,7 @@ torch.manual_seed(0)
 images, labels = torch.randn(8, 3, 64, 64), torch.arange(8)
 
 for name, place in PLACES.items():
-    # These weights stand for yours. When online, pretrained=True before the insertion does the same.
+    # Replace with your own weights. With a connection, pretrained=True before the insertion does the same.
     weights = timm.create_model(name, num_classes=8).state_dict()
 
     model = timm.create_model(name, num_classes=8)

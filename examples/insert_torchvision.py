@@ -1,4 +1,4 @@
-"""Blocks inside torchvision's DeepLabV3 and Faster R-CNN: weights load as before, then they train."""
+"""Insert blocks into torchvision's DeepLabV3 and Faster R-CNN, load weights as before, and train."""
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ def train(model, loss_of, steps=3):
         print(f"  step {step}: loss {loss.item():.3f}")
 
 
-# DeepLabV3. These weights stand for yours; weights="DEFAULT" downloads torchvision's. backbone.12 is at stride 16.
+# DeepLabV3. Replace with your own weights; weights="DEFAULT" downloads torchvision's. backbone.12 has stride 16.
 build = {"weights": None, "weights_backbone": None, "num_classes": 5}
 weights = deeplabv3_mobilenet_v3_large(**build).state_dict()
 model = deeplabv3_mobilenet_v3_large(**build)

@@ -1,6 +1,6 @@
 """Train on your own folder of images and masks, score the model, and predict an image.
 
-The first part draws a small folder of discs and squares; skip it for your own.
+The first part draws a small folder of discs and squares; skip it for your own data.
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ settings = ["data.name=folder", "data.crop=[48, 48]", "schedule.iterations=20", 
 recipe = dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), settings)
 
 
-# Write the models and a log, and show a progress bar. Called again, it resumes where it stopped.
+# Write the models and a log, and show a progress bar. A second call resumes where the first stopped.
 outcome = dnlnet.train(recipe, data, "my_run")
 print(f"mIoU on val: {outcome.best:.2f}")
 

@@ -25,8 +25,8 @@ from dnlnet.runs.train import train
 torch.set_num_threads(1)
 
 
-# Files whose tests train, start processes or browsers, or try hundreds of cases: `make quick` leaves them out. Those
-# at the top take longest, and begin first, so that no process of a parallel run is left alone with one at the end.
+# Files whose tests train, start processes or browsers, or try hundreds of cases; `make quick` skips them. The slowest
+# files come first and start first, so that no worker of a parallel run is left alone with one at the end.
 SLOW = (
     "detection/test_recipe.py",
     "engine/test_distributed.py",

@@ -189,7 +189,7 @@ def _transformers(kind: str, config: dict[str, Any], inputs: dict[str, Any], att
 _HIDDEN = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 48}
 
 
-def _picture_model(kind: str, attention: str, **options: Any) -> Family:
+def _image_model(kind: str, attention: str, **options: Any) -> Family:
     config = {**_HIDDEN, "image_size": 32, "patch_size": 8, **options}
     return _transformers(kind, config, {"pixel_values": _pixels(32, 32)}, attention)
 
@@ -274,9 +274,9 @@ FAMILIES: dict[str, Callable[[], Family]] = {
     **{
         f"transformers {name}, {attention}": (lambda make=make, attention=attention: make(attention))
         for name, make in {
-            "ViT": lambda attention: _picture_model("ViT", attention),
-            "DINOv2": lambda attention: _picture_model("Dinov2", attention),
-            "CLIP": lambda attention: _picture_model("CLIPVision", attention),
+            "ViT": lambda attention: _image_model("ViT", attention),
+            "DINOv2": lambda attention: _image_model("Dinov2", attention),
+            "CLIP": lambda attention: _image_model("CLIPVision", attention),
             "SegFormer": _segformer,
             "Swin": _windowed,
             "BERT": _bert,

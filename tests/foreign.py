@@ -179,7 +179,7 @@ def mmseg_plan(
     contract_dilation: bool = True,
     multi_grid: tuple[int, ...] | None = None,
 ) -> Plan:
-    """Follow mmsegmentation's ResNet and ResLayer; the defaults are those of its r50-d8 configurations."""
+    """Follow mmsegmentation's ResNet and ResLayer; the defaults match its r50-d8 configurations."""
     plan = []
     for stage, (count, stride, dilation) in enumerate(zip(size.blocks, strides, dilations, strict=True)):
         rates = [dilation] * count

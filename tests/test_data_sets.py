@@ -88,7 +88,7 @@ def test_images_can_be_sent_to_a_worker(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
-def test_all_splits_are_those_not_composed_of_others(name: str, tmp_path: Path) -> None:
+def test_composed_splits_are_not_part_of_all_splits(name: str, tmp_path: Path) -> None:
     opened, missing = open_splits(name, TREES[name](tmp_path))
     assert list(opened) == [split for split in COUNTS[name] if split not in DATA_SETS[name].joined]
     assert missing == {}
@@ -113,7 +113,7 @@ def test_a_requested_but_missing_split_names_the_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("opened", [lambda name, root: open_split(name, root, next(iter(COUNTS[name]))), open_splits])
 @pytest.mark.parametrize("name", DATA_SETS)
-def test_a_folder_of_something_else_says_what_was_expected(
+def test_an_unrelated_folder_reports_the_expected_layout(
     name: str, opened: Callable[[str, Path], object], tmp_path: Path
 ) -> None:
     (tmp_path / "photos").mkdir()
@@ -170,11 +170,11 @@ def test_a_wrong_classes_file_is_reported_unchanged(tmp_path: Path) -> None:
 def test_labels_of_an_image_are_found_by_its_file(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     images = open_split("camvid", root, "val")
-    picture = images.pairs[0].image
-    labels = find_labels([images], picture.parent / ".." / picture.parent.name / picture.name)
+    image = images.pairs[0].image
+    labels = find_labels([images], image.parent / ".." / image.parent.name / image.name)
     assert np.array_equal(labels, images.decoded(0, images.open(0)[1]))
-    copy = tmp_path / picture.name
-    copy.write_bytes(picture.read_bytes())
+    copy = tmp_path / image.name
+    copy.write_bytes(image.read_bytes())
     assert find_labels(open_splits("camvid", root)[0].values(), copy) is None
 
 

@@ -84,8 +84,8 @@ def test_it_predicts_and_refuses_options_of_other_tasks(trained: Path, shapes: P
 
 
 def test_it_shows_its_attention(trained: Path, shapes: Path, tmp_path: Path) -> None:
-    picture = shapes / "val" / "disc" / "0.png"
-    command("attend", trained, picture, "-o", tmp_path / "maps", "--page", tmp_path / "page.html")
+    image = shapes / "val" / "disc" / "0.png"
+    command("attend", trained, image, "-o", tmp_path / "maps", "--page", tmp_path / "page.html")
     with np.load(tmp_path / "maps" / "0.npz") as maps:
         assert maps["0/pairwise"].shape == (1, 8, 8)
     assert "shapes-dnl" in (tmp_path / "page.html").read_text()

@@ -185,9 +185,9 @@ def test_the_real_weights_give_a_still_clip_the_features_of_its_image(real_data:
     assert report.missing == report.unused == report.misshapen == ()
     image_net = Backbone("resnet50", 32, stride_in_1x1=True)
     load_weights(image_net, file)
-    picture = np.asarray(Image.open(real_data / "photos" / "chelsea.png").convert("RGB").resize((64, 64)))
-    mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-    image = ((torch.from_numpy(picture.copy()) / 255 - mean) / deviation).permute(2, 0, 1)[None].double()
+    pixels = np.asarray(Image.open(real_data / "photos" / "chelsea.png").convert("RGB").resize((64, 64)))
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    image = ((torch.from_numpy(pixels.copy()) / 255 - mean) / std).permute(2, 0, 1)[None].double()
     frames, border = 19, 9  # one frame of border for each bottleneck of the last two stages
     with torch.no_grad():
         expected = image_net.double().eval()(image)[-1]

@@ -230,5 +230,5 @@ def test_colours_of_a_tall_image_are_decoded_in_parts(monkeypatch: pytest.Monkey
         decode(raw)
 
 
-def test_a_name_that_is_not_valid_text_can_be_shown() -> None:
+def test_a_name_with_invalid_text_can_be_shown() -> None:
     assert str(Problem(Path("caf\udce9.png"), "no such file")) == r"caf\udce9.png: no such file"

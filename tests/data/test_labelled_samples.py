@@ -132,7 +132,7 @@ def test_scenes_are_samples_by_index_and_by_draw() -> None:
 def test_whole_images_equal_the_files(crops: TrainingCrops) -> None:
     whole = WholeImages(crops.images)
     sample = whole[1]
-    picture, raw = crops.images.open(1)
-    np.testing.assert_array_equal(sample.image.permute(1, 2, 0).numpy(), np.asarray(picture))
+    image, raw = crops.images.open(1)
+    np.testing.assert_array_equal(sample.image.permute(1, 2, 0).numpy(), np.asarray(image))
     np.testing.assert_array_equal(sample.labels.numpy(), crops.images.decoded(1, raw))
     assert len(whole) == len(crops)

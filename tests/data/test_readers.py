@@ -128,7 +128,7 @@ UPRIGHT, OWN, AS_STORED = "upright", "with their own orientation", "as stored"
 
 @pytest.mark.parametrize(
     ("orientation", "masks"),
-    # A mask drawn on stored pixels can only be told from an upright one if height and width are swapped.
+    # A mask drawn on stored pixels is distinguishable from an upright one only if height and width are swapped.
     [(n, kind) for n in TURNED for kind in (UPRIGHT, OWN, AS_STORED) if n > 4 or kind != AS_STORED],
 )
 def test_masks_align_with_the_upright_image(orientation: int, masks: str, tmp_path: Path) -> None:

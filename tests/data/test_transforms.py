@@ -13,9 +13,9 @@ IMAGE = COARSE.resize((131, 87), Image.Resampling.BICUBIC)
 LABELS = Image.fromarray(RNG.integers(0, 5, (87, 131), dtype=np.uint8))
 
 
-def plain(crop: Crop, picture: Image.Image, resampling: Image.Resampling, padding: object) -> NDArray[np.uint8]:
+def plain(crop: Crop, image: Image.Image, resampling: Image.Resampling, padding: object) -> NDArray[np.uint8]:
     """Resize and pad the whole image, then cut out the crop."""
-    whole = np.asarray(picture.resize(crop.resized[::-1], resampling)).astype(int)
+    whole = np.asarray(image.resize(crop.resized[::-1], resampling)).astype(int)
     if whole.ndim == 3:
         whole = (whole + crop.brightness).clip(0, 255)
     (height, width), (top, left) = crop.size, (crop.top, crop.left)

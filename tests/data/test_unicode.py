@@ -87,7 +87,7 @@ def test_names_that_look_alike_are_the_same(
     assert (count, list(problems)) == (1, [])
 
 
-def test_two_files_whose_names_look_alike_are_reported(tmp_path: Path) -> None:
+def test_two_files_with_equal_looking_names_are_reported(tmp_path: Path) -> None:
     for form in ("NFC", "NFD"):
         name = normalize(form, "é")  # type: ignore[arg-type]
         write_image(tmp_path / "images" / "train" / f"{name}.jpg")

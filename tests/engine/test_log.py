@@ -33,7 +33,7 @@ def test_damaged_lines_are_named_and_intact_ones_kept(flip: bytes, tmp_path: Pat
 
 
 @pytest.mark.parametrize("line", ["[]", "12", "null", "{}", '{"event": "train", "iteration": "9"}', "[" * 100_000])
-def test_a_line_that_is_not_an_event_is_damaged(line: str, tmp_path: Path) -> None:
+def test_a_line_without_an_event_is_damaged(line: str, tmp_path: Path) -> None:
     path = log_of(tmp_path, 1)
     path.write_text(line + "\n" + path.read_text())
     observed = Recorder()

@@ -74,12 +74,12 @@ def require_accepted_or_refused(name: str, given_settings: list[str]) -> None:
 
 @settings(FIXED, max_examples=500)
 @given(overrides())
-def test_any_setting_is_accepted_or_refused_in_a_sentence(chosen: tuple[str, list[str]]) -> None:
+def test_any_setting_is_accepted_or_refused_with_a_sentence(chosen: tuple[str, list[str]]) -> None:
     require_accepted_or_refused(*chosen)
 
 
 @pytest.mark.parametrize("name", NAMES[-3:])
-def test_every_value_of_a_setting_is_accepted_or_refused_in_a_sentence(name: str) -> None:
+def test_every_value_of_a_setting_is_accepted_or_refused_with_a_sentence(name: str) -> None:
     for key in KEYS[name]:
         for value in VALUES:
             if len(value) < 100:  # longer ones are slow to parse
@@ -149,7 +149,7 @@ def require_read_or_refused(content: bytes, path: Path) -> None:
 @settings(FIXED, max_examples=300)
 @pytest.mark.filterwarnings("ignore:.*hold values that are not finite")
 @given(headers())
-def test_any_model_file_is_read_or_refused_in_a_sentence(tmp_path: Path, header: bytes) -> None:
+def test_any_model_file_is_read_or_refused_with_a_sentence(tmp_path: Path, header: bytes) -> None:
     content = struct.pack("<Q", len(header)) + header + CONTENT[8 + LENGTH :]
     require_read_or_refused(content, tmp_path / "a.safetensors")
 
@@ -157,7 +157,7 @@ def test_any_model_file_is_read_or_refused_in_a_sentence(tmp_path: Path, header:
 @settings(FIXED, max_examples=200)
 @pytest.mark.filterwarnings("ignore:.*hold values that are not finite")
 @given(st.integers(0, 8 + LENGTH - 1), st.binary(max_size=3), st.booleans())
-def test_a_damaged_model_file_is_read_or_refused_in_a_sentence(
+def test_a_damaged_model_file_is_read_or_refused_with_a_sentence(
     tmp_path: Path, place: int, damage: bytes, cut: bool
 ) -> None:
     end = len(CONTENT) if not cut else place

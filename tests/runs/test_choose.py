@@ -55,7 +55,7 @@ def test_a_folder_with_one_split_is_trained_without_a_score(tmp_path: Path) -> N
     assert why.endswith("with no split to be scored on")
 
 
-def test_an_unknown_folder_says_what_is_expected_and_what_is_close(tmp_path: Path) -> None:
+def test_an_unknown_folder_reports_the_expected_layout_and_close_matches(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"looks like no known data set; expected images/<split> with masks/<split>"):
         choose_recipe(tmp_path / "empty")

@@ -28,7 +28,7 @@ def test_transformer_options_are_refused_for_dnlnet_models(run: Path) -> None:
         load_to_look([TINY, TINY])
 
 
-def test_the_application_shows_few_layers_or_the_chosen_ones(tmp_path: Path) -> None:
+def test_the_application_shows_few_layers_or_the_selected_ones(tmp_path: Path) -> None:
     write_image(tmp_path / "a.png", size=(40, 56))
     observer = Recorder()
     explorer = open_explorer(TINY, weights="none", progress=observer)

@@ -114,9 +114,9 @@ def test_the_command_trains_and_writes_a_report(tmp_path: Path) -> None:
     report = (tmp_path / "run" / "report.md").read_text()
     assert "# scenes-tiny-dnl" in report
     assert "| sky |" in report
-    for picture in ("loss.png", "scores.png"):
-        assert f"({picture})" in report
-        assert (tmp_path / "run" / picture).stat().st_size > 5000
+    for figure in ("loss.png", "scores.png"):
+        assert f"({figure})" in report
+        assert (tmp_path / "run" / figure).stat().st_size > 5000
     again = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert again.exit_code == 0
 
@@ -264,8 +264,8 @@ def test_a_run_does_not_resume_with_other_data(tmp_path: Path) -> None:
         (data / "train.txt").write_text("\n".join(change))
         with pytest.raises(ValueError, match=r"holds a run on other data: its data.train\.\w+ is \w+, not \w+; give"):
             train(recipe, data, out)
-    picture = next((tmp_path / "moved" / "val").iterdir())
-    picture.write_bytes(picture.read_bytes() + b"x")
+    image = next((tmp_path / "moved" / "val").iterdir())
+    image.write_bytes(image.read_bytes() + b"x")
     with pytest.raises(ValueError, match=r"holds a run on other data: its data.test.sha256"):
         train(recipe, tmp_path / "moved", out)
     assert yaml.safe_load((out / "run.yaml").read_text()) == {

@@ -225,7 +225,7 @@ def test_a_model_on_frozen_features_is_an_ordinary_model_file(cached: Path, data
     assert "features of resnet18" in dnlnet.load(cached).generate_model_card().text
 
 
-def test_features_of_a_view_equal_those_of_the_resized_flipped_image(weights: Path, data: Path) -> None:
+def test_features_of_a_view_equal_features_of_the_resized_flipped_image(weights: Path, data: Path) -> None:
     path = data / "images" / "train" / "2.png"
     with Image.open(path) as image:
         seen = image.resize((60, 48), Image.Resampling.BILINEAR).transpose(Image.Transpose.FLIP_LEFT_RIGHT)

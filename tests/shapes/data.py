@@ -22,7 +22,7 @@ SPLITS = ("train", "val")
 
 
 @dataclass(frozen=True)
-class Pictures:
+class ShapeImages:
     """Images of a split."""
 
     name: str
@@ -37,25 +37,25 @@ class Pictures:
         yield from self.entries
 
 
-def open_shapes(root: Path, split: str) -> Pictures:
+def open_shapes(root: Path, split: str) -> ShapeImages:
     if not (root / split).is_dir():
         raise FileNotFoundError(f"{root / split}: no such folder")
     names = sorted({path.name for one in SPLITS for path in (root / one).glob("*") if path.is_dir()})
     entries = [(path, label) for label, name in enumerate(names) for path in sorted((root / split / name).glob("*"))]
-    return Pictures(f"shapes {split}", Classes(names, spread_colours(len(names))), entries)
+    return ShapeImages(f"shapes {split}", Classes(names, spread_colours(len(names))), entries)
 
 
 class Samples:
     """Images as tensors, by index, or by index and epoch."""
 
-    def __init__(self, pictures: Pictures) -> None:
-        self.pictures, self.classes, self.files = pictures, pictures.classes, pictures.files
+    def __init__(self, images: ShapeImages) -> None:
+        self.images, self.classes, self.files = images, images.classes, images.files
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.images)
 
     def __getitem__(self, index: Any) -> tuple[Tensor, int, str]:
-        path, label = self.pictures.entries[index if isinstance(index, int) else index[0]]
+        path, label = self.images.entries[index if isinstance(index, int) else index[0]]
         return torch.from_numpy(read_image_file(path).copy()).permute(2, 0, 1), label, str(path)
 
 
@@ -77,18 +77,18 @@ class Report:
         )
 
 
-def check(pictures: Pictures, progress: Progress = SILENT) -> Report:
+def check(images: ShapeImages, progress: Progress = SILENT) -> Report:
     problems: list[Problem] = []
     sizes: Counter[tuple[int, int]] = Counter()
-    with progress.track(pictures.name, len(pictures)) as done:
-        for path, _ in pictures.entries:
+    with progress.track(images.name, len(images)) as done:
+        for path, _ in images.entries:
             with collecting(problems):
                 height, width = read_image_file(path).shape[:2]
                 sizes[width, height] += 1
             done.advance()
-    counts = Counter(label for _, label in pictures.entries)
-    labels = range(len(pictures.classes))
-    return Report(pictures.name, pictures.classes.names, [counts[label] for label in labels], dict(sizes), problems)
+    counts = Counter(label for _, label in images.entries)
+    labels = range(len(images.classes))
+    return Report(images.name, images.classes.names, [counts[label] for label in labels], dict(sizes), problems)
 
 
 DATA_SETS = {"shapes": DataSet("shapes", SPLITS, open_shapes, "{train,val}/<class>/*.png", class_count=2)}
@@ -100,8 +100,8 @@ def draw_shapes(root: Path) -> Path:
         for name in ("disc", "square"):
             (root / split / name).mkdir(parents=True)
             for number in range(count):
-                picture = Image.new("RGB", (32, 32), (number * 20, 60, 120))
-                draw = ImageDraw.Draw(picture)
+                image = Image.new("RGB", (32, 32), (number * 20, 60, 120))
+                draw = ImageDraw.Draw(image)
                 (draw.ellipse if name == "disc" else draw.rectangle)((6, 6, 24, 26), fill=(240, 200, 20 * number))
-                picture.save(root / split / name / f"{number}.png")
+                image.save(root / split / name / f"{number}.png")
     return root

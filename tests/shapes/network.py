@@ -87,8 +87,8 @@ class ShapeModel:
         self.network, self.classes = network.eval(), classes
 
     @torch.inference_mode()
-    def predict(self, picture: Any) -> str:
-        pixels = torch.from_numpy(read_pixels(picture).copy()).permute(2, 0, 1)
+    def predict(self, image: Any) -> str:
+        pixels = torch.from_numpy(read_pixels(image).copy()).permute(2, 0, 1)
         name: str = self.classes.names[int(self.network(normalised(pixels[None])).argmax())]
         return name
 

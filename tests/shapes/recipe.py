@@ -12,7 +12,7 @@ from dnlnet.export import Query
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.schema import DataPart, HubCard, Model, Recipe
-from shapes.data import DATA_SETS, Pictures, Report, Samples, check
+from shapes.data import DATA_SETS, Report, Samples, ShapeImages, check
 from shapes.network import ExportableShapeNet, ShapeModel, ShapeNet, ShapeTask
 
 
@@ -51,7 +51,7 @@ class ShapesRecipe(Recipe):
         return ExportableShapeNet(network, self.training_size, queries)
 
     @classmethod
-    def check_data(cls, opened: Pictures, progress: Progress = SILENT) -> Report:
+    def check_data(cls, opened: ShapeImages, progress: Progress = SILENT) -> Report:
         return check(opened, progress)
 
 

@@ -43,7 +43,7 @@ def test_figures_maps_and_a_page_are_written(run: Path, other_run: Path, photo: 
     assert "<html" in page.read_text()[:200]
 
 
-def test_points_are_chosen_by_default(run: Path, photo: Path, tmp_path: Path) -> None:
+def test_points_are_selected_by_default(run: Path, photo: Path, tmp_path: Path) -> None:
     assert attend(run, photo, "-o", tmp_path / "out").exit_code == 0
     assert json.loads((tmp_path / "out" / "a.json").read_text())["views"][0]["queries"]
 
@@ -116,12 +116,12 @@ def test_bad_images_do_not_stop_the_others_and_are_listed(run: Path, photo: Path
 
 
 def test_consistency_has_a_row_per_model_and_one_for_chance(run: Path, other_run: Path, tmp_path: Path) -> None:
-    target, picture = tmp_path / "c.json", tmp_path / "c.png"
+    target, figure = tmp_path / "c.json", tmp_path / "c.png"
     result = CliRunner().invoke(
         app,
         [
             "consistency",
-            *map(str, [run, other_run, "--images", 3, "--width", 2, "--json", target, "--picture", picture]),
+            *map(str, [run, other_run, "--images", 3, "--width", 2, "--json", target, "--picture", figure]),
         ],
         env={"COLUMNS": "120"},
     )
@@ -133,7 +133,7 @@ def test_consistency_has_a_row_per_model_and_one_for_chance(run: Path, other_run
     assert len(content["images"]) == 3
     mean = sum(image["scenes-tiny-nl"]["pair_within"] for image in content["images"]) / 3
     assert content["rows"]["scenes-tiny-nl"]["pair_within"]["mean"] == pytest.approx(mean)
-    with Image.open(picture) as image:
+    with Image.open(figure) as image:
         image.load()
 
 

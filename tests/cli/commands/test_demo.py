@@ -32,8 +32,8 @@ def test_demo_writes_an_image_a_page_and_scores(variant: str, against: str, nets
     }
     assert {path.name for path in (out / "runs").iterdir()} == {f"{name}-2-0" for name in (variant, against)[:nets]}
     for name in ("attention.png", "street.png"):
-        with Image.open(out / name) as picture:
-            picture.load()
+        with Image.open(out / name) as image:
+            image.load()
     scores = json.loads((out / "scores.json").read_text())
     assert (scores["steps"], scores["seed"]) == (2, 0)
     assert len(scores["nets"]) == nets
@@ -87,7 +87,7 @@ def test_bad_options_fail_before_training(
 
 
 @pytest.mark.parametrize("name", ["demo", "demo/runs"])
-def test_out_that_is_a_file_fails_before_training(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_as_output_fails_before_training(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "train", fail_if_trained)
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)

@@ -62,8 +62,8 @@ def test_labelled_images_of_a_data_set_give_overlaps(tmp_path: Path) -> None:
     assert (found.data, found.problems) == ("camvid val", [])
     assert found.images == [str(path) for path in sorted((root / "val").iterdir())]
     path = Path(found.images[0])
-    with Image.open(path) as picture, Image.open(root / "valannot" / f"{path.stem}.png") as raw:
-        pixels, labels = np.asarray(picture.convert("RGB")), torch.from_numpy(np.array(raw)).long()
+    with Image.open(path) as image, Image.open(root / "valannot" / f"{path.stem}.png") as raw:
+        pixels, labels = np.asarray(image.convert("RGB")), torch.from_numpy(np.array(raw)).long()
     labels[labels == 11] = 255
     torch.manual_seed(0)  # the same random weights
     own = profile_captured(load_transformer(VIT[0], "none").look(pixels), [GroundTruth.of(labels, 11, 3)])

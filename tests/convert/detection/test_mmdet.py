@@ -375,7 +375,7 @@ def test_a_block_without_a_mask_is_pairwise() -> None:
     assert converted(state).recipe.name == "coco-r50-nl_pairwise-c4"
 
 
-def test_a_network_that_is_not_in_the_paper_does_not_claim_its_scores() -> None:
+def test_a_network_outside_the_paper_does_not_claim_its_scores() -> None:
     state = {n: t for p in C5 for n, t in meta_state(f"{p}.nl_gc_block").items() if "conv_mask" not in n}
     recipe = converted(state).recipe
     assert (recipe.name, recipe.paper) == ("mmdet-coco-resnet50-nl_pairwise-c5_all", None)

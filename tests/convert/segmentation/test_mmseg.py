@@ -284,6 +284,6 @@ def test_a_converted_model_predicts(tmp_path: Path) -> None:
     converted(tmp_path / WINDOWED, small_state(), tmp_path / "m.safetensors", "evaluation.window=[33,33]",
               "evaluation.stride=[22,22]")  # fmt: skip
     model = dnlnet.load(tmp_path / "m.safetensors")
-    picture = torch.randint(0, 255, (40, 52, 3), dtype=torch.uint8).numpy()
-    prediction = model.predict(picture)
+    image = torch.randint(0, 255, (40, 52, 3), dtype=torch.uint8).numpy()
+    prediction = model.predict(image)
     assert prediction.labels.shape == (40, 52)

@@ -134,7 +134,7 @@ def test_an_averaged_model_is_described_as_the_average(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["dnl_block", "nl_block", None])
 def test_heads_that_do_not_concatenate_their_input_are_converted(kind: str | None, tmp_path: Path) -> None:
-    """With concat_input=False, the classifier reads the second convolution."""
+    """The classifier reads the second convolution if concat_input=False."""
     state = filled(mmseg_shapes(SMALL, kind, concat=False))
     torch.save(state, tmp_path / PUBLISHED)
     convert(tmp_path / PUBLISHED, tmp_path / "m.safetensors")

@@ -28,7 +28,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     use_small_backbones(monkeypatch)
 
 
-def picture(height: int = 49, width: int = 64) -> np.ndarray:
+def smooth_image(height: int = 49, width: int = 64) -> np.ndarray:
     """Return a smooth image whose red differs from its blue."""
     coarse = torch.rand(1, 3, 5, 6, generator=torch.Generator().manual_seed(3)) * torch.tensor([255, 180, 90]).view(
         3, 1, 1
@@ -99,7 +99,7 @@ MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 def test_pixels_follow_the_data_preprocessor(
     text: str, rgb: bool, mean: list[float] | None, std: list[float] | None, tmp_path: Path
 ) -> None:
-    image = picture()
+    image = smooth_image()
     theirs = whole(their_pixels(image, rgb, mean, std))
     file = converted(config(pixels=text, resize=""), tmp_path)
     torch.testing.assert_close(logits_of(file, image), theirs, rtol=1e-3, atol=1e-3)
@@ -132,7 +132,7 @@ data = dict(test=dict(pipeline=test_pipeline))
 def test_pixels_of_older_versions_follow_the_test_pipeline(
     normalize: str, rgb: bool, mean: list[float] | None, tmp_path: Path
 ) -> None:
-    image = picture()
+    image = smooth_image()
     text = OLDER.format(normalize=normalize, scale=(64, 64))
     ours = logits_of(converted(text, tmp_path), image)
     theirs = whole(their_pixels(image, rgb, mean, STD if mean else None))
@@ -142,7 +142,7 @@ def test_pixels_of_older_versions_follow_the_test_pipeline(
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize(("height", "width"), [(49, 70), (70, 49), (64, 96)])
 def test_images_are_padded_to_a_multiple(height: int, width: int, align_corners: bool, tmp_path: Path) -> None:
-    image = picture(height, width)
+    image = smooth_image(height, width)
     text = config(pixels=f"bgr_to_rgb=True, {OTHER}, test_cfg=dict(size_divisor=32)", resize="")
     model = converted(text.replace("align_corners=False", f"align_corners={align_corners}"), tmp_path)
     x = their_pixels(image, True, [10.0, 60.0, 110.0], [50.0, 70.0, 90.0])
@@ -154,7 +154,7 @@ def test_images_are_padded_to_a_multiple(height: int, width: int, align_corners:
 
 @pytest.mark.parametrize("align_corners", [False, True])
 def test_windows_slide_over_the_padded_image(align_corners: bool, tmp_path: Path) -> None:
-    image = picture(50, 70)
+    image = smooth_image(50, 70)
     text = config(
         pixels=f"{IMAGENET}, test_cfg=dict(size_divisor=32)",
         resize="",
@@ -174,7 +174,7 @@ def test_windows_slide_over_the_padded_image(align_corners: bool, tmp_path: Path
 def test_images_are_resized_as_in_the_test_pipeline(
     scale: tuple[int, int], align_corners: bool, older: bool, tmp_path: Path
 ) -> None:
-    image = picture(50, 75)
+    image = smooth_image(50, 75)
     normalize = f"dict(type='Normalize', mean={MEAN}, std={STD}),"
     text = (
         OLDER.format(normalize=normalize, scale=scale)

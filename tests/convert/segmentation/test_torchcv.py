@@ -76,9 +76,9 @@ def outputs(model: Path, pixels: Tensor) -> tuple[Tensor, Tensor]:
     network = load_network(read_model_file(model)).double().eval()
     assert isinstance(network, Segmentor)
     assert network.auxiliary is not None
-    deviation, mean, caffe = torch.tensor([DEVIATION, MEAN, CAFFE_MEAN], dtype=torch.float64).view(3, 3, 1, 1)
-    network.backbone.renormalise = torch.stack([deviation, mean - caffe])  # to the same precision as the rest
-    images = (pixels - mean) / deviation
+    std, mean, caffe = torch.tensor([DEVIATION, MEAN, CAFFE_MEAN], dtype=torch.float64).view(3, 3, 1, 1)
+    network.backbone.renormalise = torch.stack([std, mean - caffe])  # to the same precision as the rest
+    images = (pixels - mean) / std
     return network(images).logits, network.auxiliary(network.backbone(images)[-2])
 
 

@@ -38,7 +38,7 @@ def test_a_class_in_neither_is_nan_and_not_in_the_mean() -> None:
     assert matrix.miou() == 1
 
 
-def test_a_class_that_is_only_predicted_scores_zero() -> None:
+def test_a_predicted_but_absent_class_scores_zero() -> None:
     assert matrix_of(torch.tensor([0, 1]), torch.tensor([0, 0]), 2).iou().tolist() == [0.5, 0]
 
 

@@ -30,7 +30,7 @@ def captured() -> Captured:
     return attention
 
 
-def picture_of(captured: Captured, choice: LayerChoice, *views: AttentionView) -> AttendedImage:
+def image_of(captured: Captured, choice: LayerChoice, *views: AttentionView) -> AttendedImage:
     return AttendedImage("sea", PIXELS, [*layer_views("vit", captured, choice), *views])
 
 
@@ -51,26 +51,26 @@ def layers_of(image: AttendedImage) -> list[int]:
 def test_a_few_layers_are_spread_over_the_depth_and_include_the_last(
     captured: Captured, heads: str, most: int, most_layers: int | None, shown: list[int]
 ) -> None:
-    image = picture_of(captured, LayerChoice(heads=heads))  # type: ignore[arg-type]
+    image = image_of(captured, LayerChoice(heads=heads))  # type: ignore[arg-type]
     assert layers_of(with_few_layers(image, most, most_layers)) == shown
 
 
 def test_views_of_dnlnet_blocks_all_stay(captured: Captured) -> None:
     ours = AttentionView("dnl", NonLocalBlock(8, "dnl").terms(torch.rand(1, 8, 4, 6)))
-    few = with_few_layers(picture_of(captured, LayerChoice(), ours), 2)
+    few = with_few_layers(image_of(captured, LayerChoice(), ours), 2)
     assert few.views[-1] is ours
     assert layers_of(few) == [3, 8]
 
 
 def test_omissions_are_noted(captured: Captured) -> None:
-    image = picture_of(captured, LayerChoice())
+    image = image_of(captured, LayerChoice())
     few = with_few_layers(image, 2)
     means = "the mean over heads is shown; select one with --heads 3, or all with --heads all"
     assert left_out(image.views, few.views) == (
         f"layers 3, 8 of the 9 of vit are shown; select others with --layers; {means}"
     )
     assert left_out(image.views, image.views) == means
-    every = picture_of(captured, LayerChoice(heads="all"))
+    every = image_of(captured, LayerChoice(heads="all"))
     assert left_out(every.views, every.views) == ""
 
 
@@ -93,7 +93,7 @@ def names_of_rows(figure: Figure) -> list[str]:
 
 
 def test_a_figure_has_one_row_per_view_and_one_column_per_term(captured: Captured) -> None:
-    figure = layer_figure(picture_of(captured, LayerChoice([0, 5])), [(3, 4), (20, 40)], title="a vit")
+    figure = layer_figure(image_of(captured, LayerChoice([0, 5])), [(3, 4), (20, 40)], title="a vit")
     assert figure.axes[-1].get_label() == "<colorbar>"
     columns = ["attention of 1", "attention of 2", "unary, for all queries", "pairwise of 1", "pairwise of 2"]
     assert [title for title in titles_of(figure) if title] == ["sea", *columns]
@@ -104,7 +104,7 @@ def test_a_figure_has_one_row_per_view_and_one_column_per_term(captured: Capture
 @pytest.mark.parametrize("points", [[(3, 4)], [(3, 4), (20, 40)]])
 def test_no_cell_of_a_figure_is_empty(captured: Captured, layers: list[int], points: list[tuple[int, int]]) -> None:
     """Images and text fill the grid, except below the column that holds the image and the text."""
-    figure = layer_figure(picture_of(captured, LayerChoice(layers)), points)
+    figure = layer_figure(image_of(captured, LayerChoice(layers)), points)
     *places, _ = figure.axes
     assert all(axes.images or axes.texts for axes in places)
     spans = [axes.get_subplotspec() for axes in places]
@@ -126,7 +126,7 @@ def test_a_figure_of_several_models_names_them_and_accepts_dnlnet_blocks(capture
 
 
 def test_layer_and_head_are_written_to_the_record(captured: Captured) -> None:
-    content, maps = describe_image(picture_of(captured, LayerChoice([8], 2)), [(0, 0)])
+    content, maps = describe_image(image_of(captured, LayerChoice([8], 2)), [(0, 0)])
     (view,) = content["views"]
     assert (view["layer"], view["head"]) == ("8 (blocks.8.attn)", "head 2")
     expected = captured["blocks.8.attn"].maps([(0, 0)], 2).pairwise  # type: ignore[union-attr]

@@ -158,7 +158,7 @@ def test_a_wrong_classes_file_is_refused_with_its_path(tmp_path: Path, text: str
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_classes_file_says_what_to_write(tmp_path: Path) -> None:
+def test_a_missing_classes_file_shows_an_example(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"classes\.yaml: no such file.*names: \[sky, road\]"):
         read_classes(tmp_path / "classes.yaml")
 
