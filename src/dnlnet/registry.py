@@ -1,4 +1,4 @@
-"""The registry of tasks, recipes, data sets and backbones: the only place that names a task."""
+"""Registry of tasks, recipes, data sets and backbones: the only place that names a task."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch

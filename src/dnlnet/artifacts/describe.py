@@ -30,7 +30,7 @@ _TYPES = {
 def describe_program(path: Path) -> dict[str, Any]:
     """Describe the inputs of a PyTorch program and its model.
 
-    Only its JSON is read, because `torch.export.load` would unpickle parts of the file and evaluate expressions.
+    Reads only its JSON, because `torch.export.load` would unpickle parts of the file and evaluate expressions.
     """
     require_readable(path)
     try:
@@ -60,8 +60,8 @@ def describe_program(path: Path) -> dict[str, Any]:
         KeyError,
         TypeError,
     ) as error:
-        raise ValueError(f"{path}: is not a PyTorch program, or is damaged ({_line(error)})") from None
-    return {"kind": "a PyTorch program, for torch.export.load", "inputs": inputs, **_about(path, texts)}
+        raise ValueError(f"{path}: is not a PyTorch program, or is damaged ({_one_line(error)})") from None
+    return {"kind": "a PyTorch program, for torch.export.load", "inputs": inputs, **_describe_model(path, texts)}
 
 
 def _inputs(program: Any) -> list[list[str]]:
@@ -92,7 +92,7 @@ def describe_onnx(path: Path) -> dict[str, Any]:
     try:
         model = onnx.load(path, load_external_data=False)
     except (damaged, ValueError) as error:
-        raise ValueError(f"{path}: is not an ONNX file, or is damaged ({_line(error)})") from None
+        raise ValueError(f"{path}: is not an ONNX file, or is damaged ({_one_line(error)})") from None
     weights = {tensor.name for tensor in model.graph.initializer}
     outputs = {value.name: _onnx_value(onnx, value) for value in model.graph.output}
     if not outputs:
@@ -101,7 +101,7 @@ def describe_onnx(path: Path) -> dict[str, Any]:
         "kind": "an ONNX file",
         "inputs": {value.name: _onnx_value(onnx, value) for value in model.graph.input if value.name not in weights},
         "outputs": outputs,
-        **_about(path, {entry.key: entry.value for entry in model.metadata_props}),
+        **_describe_model(path, {entry.key: entry.value for entry in model.metadata_props}),
     }
 
 
@@ -111,7 +111,7 @@ def _onnx_value(onnx: Any, value: Any) -> list[str | int]:
     return [f"tensor({kind.lower()})", *(one.dim_param or one.dim_value for one in tensor.shape.dim)]
 
 
-def _about(path: Path, texts: Mapping[str, str]) -> dict[str, Any]:
+def _describe_model(path: Path, texts: Mapping[str, str]) -> dict[str, Any]:
     """Describe the model of an exported file."""
     if "recipe" not in texts or "classes" not in texts:
         return {"written by": "another program than dnlnet export"}
@@ -126,6 +126,6 @@ def _about(path: Path, texts: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     """Return the beginning of an error message on one line."""
     return " ".join(str(error).split())[:160] or type(error).__name__

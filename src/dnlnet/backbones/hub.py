@@ -17,7 +17,7 @@ _PATIENCE = 5  # seconds to wait for a connection
 def hub_or_cache() -> Iterator[None]:
     """Use only the cache if the hub cannot be reached; its library would retry for a minute before failing."""
     before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = before or not _answers(constants.ENDPOINT)
+    constants.HF_HUB_OFFLINE = before or not _is_reachable(constants.ENDPOINT)
     try:
         yield
     finally:
@@ -35,10 +35,10 @@ def reason(error: Exception) -> str:
     return shorten(str(error), 200, placeholder=" ...") or type(error).__name__
 
 
-def _answers(address: str) -> bool:
+def _is_reachable(address: str) -> bool:
     """Return whether a connection can be opened. Behind a proxy, assume that it can.
 
-    >>> _answers("http://127.0.0.1:9") or bool(getproxies())
+    >>> _is_reachable("http://127.0.0.1:9") or bool(getproxies())
     False
     """
     if getproxies():

@@ -99,7 +99,7 @@ class DataSet(Generic[AnyOpened]):
             near = next((place for place in _nearby(root) if self._looks_right(place, split)), None)
             hint = f"; {near} looks right: give that folder" if near else ""
             raise FileNotFoundError(
-                f"{error}{self._others(root, split)}; {self.name} expects {self.layout}{hint}"
+                f"{error}{self._describe_other_splits(root, split)}; {self.name} expects {self.layout}{hint}"
             ) from None
 
     def open_all(self, root: Path) -> tuple[dict[str, AnyOpened], dict[str, str]]:
@@ -140,7 +140,7 @@ class DataSet(Generic[AnyOpened]):
             raise FileNotFoundError(f"{root}: has no {self.holds} of the split {split}")
         return opened
 
-    def _others(self, root: Path, split: str) -> str:
+    def _describe_other_splits(self, root: Path, split: str) -> str:
         """Describe the other splits that exist, if any."""
         if not self.quick:
             return ""

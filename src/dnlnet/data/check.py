@@ -166,11 +166,11 @@ def grouped(problems: Sequence[Problem]) -> list[str]:
     return [
         line
         for text, same in kinds.items()
-        for line in ([_together(text, same)] if len(same) > _LISTED else map(str, same))
+        for line in ([_shared_problem_line(text, same)] if len(same) > _LISTED else map(str, same))
     ]
 
 
-def _together(text: str, same: Sequence[Problem]) -> str:
+def _shared_problem_line(text: str, same: Sequence[Problem]) -> str:
     """Format a problem that many files share."""
     names = ", ".join(printable(problem.path.name) for problem in same[:_LISTED])
     files = f"{printable(same[0].path.parent)}: {names} and {len(same) - _LISTED} more"

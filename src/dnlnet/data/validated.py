@@ -103,10 +103,10 @@ def _sentence(problem: Any) -> str:
     value = problem["input"]
     if problem["type"] in ("missing", "extra_forbidden") or isinstance(value, dict | BaseModel):
         return f"{where}: {expected}" if where else expected
-    return f"{where}={_written(value)}: {expected}" if where else f"{expected}, got {shown(value)}"
+    return f"{where}={_as_setting(value)}: {expected}" if where else f"{expected}, got {shown(value)}"
 
 
-def _written(value: object) -> str:
+def _as_setting(value: object) -> str:
     """Format a value in the form that --set accepts, on one line, and cut it if it is long."""
     if isinstance(value, float):
         return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(str(value), str(value))

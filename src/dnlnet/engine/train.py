@@ -88,7 +88,7 @@ def train(
     total = sum(stage.iterations for stage in stages)
     checkpoints = Checkpoints(folder / CHECKPOINTS, settings.training.keep)
     run = Run(model, settings, device)
-    reached = 0 if start is None else sum(before < start.iteration for before in _beginnings(stages))
+    reached = 0 if start is None else sum(before < start.iteration for before in _stage_starts(stages))
     for stage in stages[:reached]:
         run.unfreeze(stage.unfrozen)
     if start is not None:
@@ -310,6 +310,6 @@ def _iterations(
                 yield number, lr, [next(samples) for _ in range(parts)]
 
 
-def _beginnings(stages: Sequence[Stage]) -> list[int]:
+def _stage_starts(stages: Sequence[Stage]) -> list[int]:
     """Return the number of iterations before each stage."""
     return [sum(stage.iterations for stage in stages[:number]) for number in range(len(stages))]

@@ -93,12 +93,12 @@ def _maps(blocks: dict[str, Terms], queries: Sequence[Query]) -> list[Tensor]:
     """Return the maps of every block, in the order of `_map_names`."""
     found = []
     for terms in blocks.values():
-        maps = terms.maps_of_rows(_rows(queries, terms.size))
+        maps = terms.maps_of_rows(_query_indices(queries, terms.size))
         found += [one for one in (maps.pairwise, maps.unary) if one is not None]
     return found
 
 
-def _rows(queries: Sequence[Query], size: Sequence[int]) -> Tensor:
+def _query_indices(queries: Sequence[Query], size: Sequence[int]) -> Tensor:
     """Return the indices of the queries in the flattened map of a size, which may be symbolic."""
     index = torch.zeros(len(queries), dtype=torch.int64)
     for shares, count in zip(torch.tensor(queries).mT.flip(0), size, strict=True):  # the last axis is x

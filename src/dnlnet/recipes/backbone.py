@@ -1,4 +1,4 @@
-"""The backbone that a recipe's model describes."""
+"""Building of the backbone of a recipe's model, and loading of its weights."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,14 +34,14 @@ def build_backbone(
     if bundled is not None:
         progress.say(f"{model.backbone}: ImageNet weights bundled with dnlnet: {load_weights(backbone, bundled)}")
     elif source is not None and source != IMAGENET:
-        progress.say(f"{source}: {load_weights(backbone, _file(source))}")
+        progress.say(f"{source}: {load_weights(backbone, _weights_file(source))}")
     return backbone
 
 
 def load_whole(network: nn.Module, model: Model) -> LoadReport:
     """Load every fitting tensor of the trained model named by `weights`, in place, and report the rest."""
     assert model.weights is not None
-    path = _file(model.weights)
+    path = _weights_file(model.weights)
     fitting, report = match_tensors(network.state_dict(), read_state_dict(path), lambda name: False)
     if all(name.startswith("backbone.") for name in fitting):
         raise ValueError(
@@ -51,7 +51,7 @@ def load_whole(network: nn.Module, model: Model) -> LoadReport:
     return report
 
 
-def _file(source: str) -> Path:
+def _weights_file(source: str) -> Path:
     """Return the weights file for a path or the name of a bundled model."""
     path = Path(source)
     return MODELS[source].file if source in MODELS and not path.exists() else path

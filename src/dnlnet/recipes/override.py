@@ -101,7 +101,7 @@ def setting_keys(kind: type[BaseModel], beginning: str = "") -> list[str]:
     """
     keys: list[str] = []
     for name, field in kind.model_fields.items():
-        parts = [] if get_origin(field.annotation) is tuple else _parts(field.annotation)
+        parts = [] if get_origin(field.annotation) is tuple else _part_kinds(field.annotation)
         inner = [key for part in parts for key in setting_keys(part, f"{beginning}{name}.")]
         keys += dict.fromkeys(inner or [beginning + name])
     return keys
@@ -130,7 +130,7 @@ def _replace(content: dict[str, Any], recipe: type[BaseModel], key: str, value: 
             content[name] = value
             return
         free = not kinds
-        kinds = _parts(fields[name].annotation) if kinds else []
+        kinds = _part_kinds(fields[name].annotation) if kinds else []
         if content.get(name) is None and (kinds or free):
             content[name] = {}
         if not isinstance(content.get(name), dict):
@@ -142,14 +142,14 @@ def _replace(content: dict[str, Any], recipe: type[BaseModel], key: str, value: 
 
 def _keep_known(model: dict[str, Any], recipe: type[BaseModel]) -> None:
     """Drop the settings of a model that its new kind of network does not have."""
-    for kind in _parts(recipe.model_fields["model"].annotation):
+    for kind in _part_kinds(recipe.model_fields["model"].annotation):
         if kind.model_fields["network"].default == model["network"]:
             for name in model.keys() - kind.model_fields.keys():
                 del model[name]
 
 
-def _parts(annotation: Any) -> list[type[BaseModel]]:
+def _part_kinds(annotation: Any) -> list[type[BaseModel]]:
     """Return the kinds of parts that a field may hold, found in unions and containers too."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [part for inner in getattr(annotation, "__args__", ()) for part in _parts(inner)]
+    return [part for inner in getattr(annotation, "__args__", ()) for part in _part_kinds(inner)]

@@ -84,7 +84,7 @@ class Model(Part):
             return content
         return {name: value for name, value in content.items() if name not in cls.unused}
 
-    unused: ClassVar[frozenset[str]] = frozenset()  # fields that stored models of this kind may have
+    unused: ClassVar[frozenset[str]] = frozenset()  # outdated fields in stored models of this kind
 
     @model_validator(mode="after")
     def _whole_needs_a_trained_model(self) -> Self:
