@@ -19,6 +19,7 @@ from dnlnet.cli.main import app
 from dnlnet.recipes.backbone import build_backbone
 from dnlnet.registry import find_recipe
 from dnlnet.runs.consistency import consistency
+from observer import Recorder
 
 CAMVID = Path(os.environ["DNLNET_DATA"], "camvid") if "DNLNET_DATA" in os.environ else None
 needs_camvid = pytest.mark.skipif(CAMVID is None, reason="DNLNET_DATA is not set: no real data")
@@ -95,12 +96,11 @@ def test_names_work_in_commands(tmp_path: Path) -> None:
 
 def test_imagenet_weights_of_mobilenet_need_no_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("asked the network"))
-    said: list[str] = []
     model = find_recipe("folder-mbv2_frozen-dnl").model
-    backbone = build_backbone(model, 32, weights=True, report=said.append)
-    assert said == ["mobilenetv2: ImageNet weights that dnlnet carries: 306 tensors loaded"]
+    backbone = build_backbone(model, 32, pretrained=True, progress=(recorder := Recorder()))
+    assert recorder.said == ["mobilenetv2: ImageNet weights bundled with dnlnet: 306 tensors loaded"]
     own = backbone.state_dict()["body.conv_stem.weight"]
-    street = build_backbone(model.model_copy(update={"weights": "street"}), 32, weights=True)
+    street = build_backbone(model.model_copy(update={"weights": "street"}), 32, pretrained=True)
     assert not torch.equal(own, street.state_dict()["body.conv_stem.weight"])  # changed by training
 
 

@@ -1,4 +1,6 @@
 import io
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
@@ -96,3 +98,10 @@ def test_silent_progress_can_be_tracked() -> None:
     SILENT.say("nothing")
     with SILENT.track("nothing") as tracker:
         tracker.advance()
+
+
+def test_a_loaded_kernel_package_is_no_notebook() -> None:
+    """Programs that use Jupyter without running in it still report to standard error."""
+    code = "import ipykernel.kernelapp, dnlnet.progress as p; p.BARS.say('hello'); print(p.BARS.console.is_jupyter)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("False\n", "hello\n")

@@ -4,7 +4,7 @@ Library functions take `progress: Progress = SILENT`; the functions that `dnlnet
 """
 
 import os
-import sys
+from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -106,10 +106,14 @@ class Bars:
         if self._console is None:
             from rich.console import Console
 
-            in_notebook = "ipykernel" in sys.modules
-            self._console = Console(
-                stderr=not in_notebook, quiet=os.environ.get("RANK", "0") != "0", force_jupyter=in_notebook or None
-            )
+            quiet = os.environ.get("RANK", "0") != "0"
+            notebook = Console(quiet=quiet)
+            if not notebook.is_jupyter:
+                self._console = Console(stderr=True, quiet=quiet)
+            elif find_spec("ipywidgets") is not None:
+                self._console = notebook
+            else:  # rich's bars in notebooks need it; without it, they get the lines of a log file
+                self._console = Console(force_jupyter=False, quiet=quiet)
         return self._console
 
     def say(self, text: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from dnlnet.artifacts.model_file import read_model_file
-from dnlnet.convert import convert, read
+from dnlnet.convert import convert, read, reading
 from dnlnet.convert.reading import describe_left_out, read_checkpoint
 from foreign import SMALL, filled, mmseg_shapes, use_small_backbones
 
@@ -184,7 +184,7 @@ def test_a_file_that_names_too_many_classes_is_refused(tmp_path: Path, monkeypat
     """Every step of the reader would search all of them."""
     path = saved(tmp_path / "a.pth", {"state_dict": TENSORS, "trap": traps(tmp_path / "mark")["eval"]})
     assert sentence(path) is None
-    monkeypatch.setattr("dnlnet.convert.reading._MOST_NAMES", 3)
+    monkeypatch.setattr(reading, "_MOST_NAMES", 3)
     assert "cannot be read without running code (eval)" in (sentence(path) or "")
 
 

@@ -249,7 +249,7 @@ def test_a_difference_sets_the_exit_code_and_leaves_no_file(run: Path, tmp_path:
         (("--format", "onnx", "--size", "65536x65536"), "an input of 65536 x 65536 pixels takes at least"),
         (("--format", "onnx", "--size", "8x8"), "expected sides of 16 to 65536 pixels"),
         (("--format", "onnx", "--half"), "--half is for safetensors"),
-        (("--format", "onnx", "--part", "pyramid"), "only a detector has the part"),
+        (("--format", "onnx", "--part", "pyramid"), "--part: not for a segmentation model; it takes --with-maps"),
         (("--format", "safetensors", "--dynamic", "all"), "weights alone"),
     ],
 )
@@ -262,7 +262,7 @@ def test_invalid_options_are_refused_with_a_reason(run: Path, tmp_path: Path, ar
 def test_a_detector_has_neither_torch_program_nor_maps(detector: ModelFile, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--part pyramid"):
         export(detector, tmp_path / "a.pt2", "torch")
-    with pytest.raises(ValueError, match="dnlnet attend shows them"):
+    with pytest.raises(ValueError, match="--with-maps: not for a detection model; it takes --part"):
         export(detector, tmp_path / "a.onnx", queries=QUERIES)
     assert not list(tmp_path.iterdir())
 

@@ -19,6 +19,7 @@ from dnlnet.backbones.pixels import normalised
 from dnlnet.data.problems import BadFileError
 from dnlnet.data.scenes import CLASSES, scene
 from dnlnet.engine.log import read_log
+from dnlnet.progress import SILENT
 from dnlnet.recipes import backbone
 from dnlnet.recipes.schema import Recipe
 from dnlnet.segmentation.data import features
@@ -29,10 +30,6 @@ from dnlnet.segmentation.frozen import FrozenSegmentor
 from dnlnet.segmentation.recipe import _grid_size
 from dnlnet.segmentation.stages import Features, join_stages
 from observer import Recorder
-
-
-def quiet(_: object) -> None:
-    pass
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +165,7 @@ def test_detail_is_trained_without_changing_the_attention(
     assert kept
     assert [name for name in kept if not torch.equal(ours[name], theirs[name])] == []
     assert ours["classifier.weight"].shape[1] == 6
-    dnlnet.attend(run, [data / "images" / "val" / "0.png"], out=tmp_path / "maps", report=quiet)
+    dnlnet.attend(run, [data / "images" / "val" / "0.png"], out=tmp_path / "maps", progress=SILENT)
     with np.load(tmp_path / "maps" / "0.npz") as maps:
         assert maps["0/pairwise"].shape[1:] == (8, 9)  # grid of the block, not of the detail branch
     with pytest.raises(ValueError, match=r"nothing of it but the backbone fits .* set model\.whole=false"):
@@ -217,7 +214,7 @@ def test_the_backbone_equals_the_file_and_scores_equal_the_whole_network(
 
 def test_a_model_on_frozen_features_is_an_ordinary_model_file(cached: Path, data: Path, tmp_path: Path) -> None:
     image = data / "images" / "val" / "0.png"
-    dnlnet.attend(cached, [image], out=tmp_path / "maps", report=quiet)
+    dnlnet.attend(cached, [image], out=tmp_path / "maps", progress=SILENT)
     with np.load(tmp_path / "maps" / "0.npz") as maps:
         assert maps["0/pairwise"].shape[1:] == (8, 9)
     exported = dnlnet.export(cached, tmp_path / "model.pt2", "torch", size=(64, 72))

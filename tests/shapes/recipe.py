@@ -47,8 +47,8 @@ class ShapesRecipe(Recipe):
     def predictor(self, network: nn.Module, classes: Classes, device: Any = "cpu") -> ShapeModel:
         return ShapeModel(network.to(device), classes)
 
-    def exportable(self, network: nn.Module, *, queries: Sequence[Query] = ()) -> ExportableShapeNet:
-        return ExportableShapeNet(network, self.training_size, queries)
+    def exportable(self, network: nn.Module, *, with_maps: Sequence[Query] = ()) -> ExportableShapeNet:
+        return ExportableShapeNet(network, self.training_size, with_maps)
 
     @classmethod
     def check_data(cls, opened: ShapeImages, progress: Progress = SILENT) -> Report:

@@ -26,6 +26,7 @@ _EXPECTED = {
     "literal_error": "expected {expected}",
     "mapping_type": "expected a mapping",
     "missing": "is missing",
+    "none_required": "expected null",
     "model_type": "expected a mapping with its settings",
     "sequence_str": "expected a list",
     "string_too_long": "expected at most {max_length} characters",

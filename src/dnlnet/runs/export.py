@@ -108,7 +108,7 @@ def export(
     file = open_model(model)
     recipe, path = file.recipe, Path(path)
     asked = accepted_options(
-        recipe.task, recipe.exportable, queries=queries or None, part=None if part == "whole" else part
+        recipe.task, recipe.exportable, with_maps=queries or None, part=None if part == "whole" else part
     )
     exportable: Callable[[nn.Module], Exportable] = partial(recipe.exportable, **asked)
     if path.exists() and path.samefile(file.path):

@@ -211,11 +211,11 @@ class SegmentationRecipe(Recipe):
 
         return SegmentationModel(network, classes, self.evaluation.inference(self.model), device)
 
-    def exportable(self, network: "nn.Module", *, queries: "Sequence[Query]" = ()) -> "ExportableSegmentor":
+    def exportable(self, network: "nn.Module", *, with_maps: "Sequence[Query]" = ()) -> "ExportableSegmentor":
         """Return the exportable network, with the attention maps of the queries as outputs."""
         from dnlnet.segmentation.export import ExportableSegmentor
 
-        return ExportableSegmentor(network, self.evaluation.window or self.data.crop, queries)
+        return ExportableSegmentor(network, self.evaluation.window or self.data.crop, with_maps)
 
     def label_finder(self, root: Path) -> "Callable[[Path], Labels | None]":
         """Return a function that finds the labels of an image in the recipe's data set."""

@@ -126,12 +126,12 @@ class VideoRecipe(Recipe):
             device=device,
         )
 
-    def exportable(self, network: "nn.Module", *, queries: "Sequence[Query]" = ()) -> "ExportableVideo":
+    def exportable(self, network: "nn.Module", *, with_maps: "Sequence[Query]" = ()) -> "ExportableVideo":
         """Return the exportable network, with the attention maps of these queries."""
         from dnlnet.video.export import ExportableVideo
 
         side = self.evaluation.short_side
-        return ExportableVideo(network, (side, side), queries, self.data.pixels(), self.data.frames)
+        return ExportableVideo(network, (side, side), with_maps, self.data.pixels(), self.data.frames)
 
     @classmethod
     def check_data(cls, opened: Any, progress: Progress = SILENT) -> VideoReport:

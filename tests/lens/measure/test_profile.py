@@ -430,5 +430,5 @@ def test_a_heat_map_shows_layers_of_different_numbers_of_heads() -> None:
     grid = panels["within the class:\npairwise - attention"].images[0].get_array()
     assert grid.mask.tolist() == [[False, True, True], [False, False, False]]
     assert grid.compressed().tolist() == [0.25] * 4
-    with pytest.raises(ValueError, match="nothing to draw"):
+    with pytest.raises(ValueError, match="no values to draw"):
         profile_figure(Profile((HeadProfile("a", 0, {"dependence": (None,)}),)))
