@@ -104,6 +104,8 @@ def test_it_has_a_card_and_recipes(trained: Path) -> None:
     assert "pipeline_tag: image-classification" in card.content
     assert "A shapes network on layers of its own with a `dnl` block" in card.text
     assert "shapes-baseline" in command("recipes", "list", "shapes-*").output
+    (row,) = [line for line in command("recipes", "list").output.splitlines() if line.startswith("shapes ")]
+    assert row.split()[-3:] == ["baseline,", "nl,", "dnl"]
     assert "shapes-nl" in command("recipes", "show", "shapes-nl").output
     assert dnlnet.list_recipes("shapes-*") == ["shapes-baseline", "shapes-nl", "shapes-dnl"]
     assert dnlnet.create_model("shapes-dnl")(torch.rand(1, 3, 32, 32)).shape == (1, 2)

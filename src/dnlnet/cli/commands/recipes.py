@@ -56,15 +56,15 @@ def list_recipes(
 
 
 def _print_families(found: Sequence["AnyRecipe"]) -> None:
-    """Print one row per family: recipes whose names differ only after the second hyphen."""
+    """Print one row per family: recipes whose names differ only after their last hyphen, or after the second."""
     from dnlnet.attention.spec import VARIANTS
     from dnlnet.cli.terminal.tables import print_table
 
     every = ["baseline", *VARIANTS]
     families: dict[str, dict[str, AnyRecipe]] = {}
     for recipe in found:
-        data, network, variant = recipe.name.split("-", 2)
-        families.setdefault(f"{data}-{network}", {})[variant] = recipe
+        *family, variant = recipe.name.split("-", 2)
+        families.setdefault("-".join(family) or variant, {})[variant] = recipe
     print_table(
         f"{len(families)} families of recipes",
         [
