@@ -58,6 +58,16 @@ SLOW = (
     "bench/test_block.py",
     "attention/test_insert_elsewhere.py",
     "attention/test_cost.py",
+    "export/test_portable_attention.py",
+    "cli/commands/test_attend.py",
+    "benchmarks/test_train.py",
+    "test_bundled.py",
+    "lens/show/test_figures.py",
+    "bench/test_equalities.py",
+    "bench/test_predict.py",
+    "artifacts/test_load.py",
+    "benchmarks/test_export.py",
+    "runs/test_predict.py",
 )
 
 
