@@ -37,10 +37,6 @@ FROZEN = ["training.frozen=[features, block, classifier]"]
 RECIPE = override(find_recipe("scenes-tiny-dnl"), QUICK)
 
 
-def quiet(_: object) -> None:
-    pass
-
-
 @pytest.mark.parametrize("variant", ["baseline", "nl", "dnl"])
 def test_training_on_scenes_scores_far_above_the_untrained_network(variant: str, tmp_path: Path) -> None:
     settings = ["schedule.iterations=100", "training.evaluate_every=99", "data.crop=[64, 64]"]
