@@ -23,9 +23,9 @@ from dnlnet.bench.memory import measure_in_child, peak_of
 from dnlnet.bench.timing import compare_times
 from dnlnet.cli.terminal.options import parse_size
 from dnlnet.cli.terminal.tables import print_table
-from dnlnet.export import FREE_AXES, Attention, portable
-from dnlnet.export.programs import read_onnx, read_program, write_onnx, write_program
-from dnlnet.export.runtimes import FirstOutput
+from dnlnet.deployment import FREE_AXES, Attention, portable
+from dnlnet.deployment.programs import read_onnx, read_program, write_onnx, write_program
+from dnlnet.deployment.runtimes import FirstOutput
 from dnlnet.files import write_json
 from dnlnet.layout import convert_to_channels_last, to_channels_last
 from dnlnet.registry import find_recipe, network_of

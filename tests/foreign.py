@@ -14,8 +14,8 @@ from torch import Tensor
 
 from dnlnet.backbones import BACKBONES
 from dnlnet.backbones.rows import BackboneRow
-from dnlnet.convert.resnets import DEEP_STEM
-from dnlnet.convert.segmentation import mmseg, torchcv
+from dnlnet.conversion.resnets import DEEP_STEM
+from dnlnet.conversion.segmentation import mmseg, torchcv
 
 State = dict[str, Tensor]
 Shapes = Iterator[tuple[str, tuple[int, ...]]]

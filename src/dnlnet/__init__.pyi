@@ -40,7 +40,7 @@ from dnlnet.bench.equalities import (
 from dnlnet.bundled import (
     PHOTOS as PHOTOS,
 )
-from dnlnet.convert.converting import (
+from dnlnet.conversion.converting import (
     convert as convert,
 )
 from dnlnet.lens.measure.ablate import (

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dnlnet.backbones import read_state_dict
-from dnlnet.convert import read
+from dnlnet.conversion.converting import read
 
 TENSORS = {"a.weight": torch.ones(2, 3)}
 FORMATS = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before PyTorch 1.6"])

@@ -40,7 +40,7 @@ def config_cases(rng: random.Random, count: int) -> Iterator[Case]:
     import pytest
     import torch
 
-    from dnlnet.convert import convert
+    from dnlnet.conversion.converting import convert
     from foreign import SMALL, filled, mmseg_shapes, use_small_backbones
     from mmseg_configs import config
 

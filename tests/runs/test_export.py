@@ -19,8 +19,8 @@ from dnlnet.backbones.pixels import normalised
 from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
 from dnlnet.data.scenes import scene
-from dnlnet.export import portable
-from dnlnet.export.programs import computed, largest_difference, read_onnx, write_onnx
+from dnlnet.deployment import portable
+from dnlnet.deployment.programs import computed, largest_difference, read_onnx, write_onnx
 from dnlnet.lens.trace.capture import capture
 from dnlnet.recipes.override import override
 from dnlnet.registry import find_recipe

@@ -16,8 +16,8 @@ from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
 from dnlnet.data.images import read_pixels
 from dnlnet.data.outputs import Outputs, Targets
+from dnlnet.deployment import Axes, WithMaps
 from dnlnet.engine.scores import Scores, Table, class_bars
-from dnlnet.export import Axes, WithMaps
 from dnlnet.files import atomic_write
 from dnlnet.lens.show.attend_images import attend_images
 from dnlnet.lens.show.attend_request import AttendRequest, AttendResult

@@ -7,8 +7,8 @@ from typing import Any, Literal
 from torch import nn
 
 from dnlnet.data.classes import Classes
+from dnlnet.deployment import Query
 from dnlnet.engine.settings import Optim, Schedule, Training
-from dnlnet.export import Query
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.schema import DataPart, HubCard, Model, Recipe

@@ -28,7 +28,7 @@ from dnlnet.data.classes import Classes
 from dnlnet.data.downloads import is_url
 from dnlnet.data.outputs import Outputs
 from dnlnet.data.problems import BadFileError
-from dnlnet.export.runtimes import InRuntime, require_backend
+from dnlnet.deployment.runtimes import InRuntime, require_backend
 from dnlnet.files import atomic_write
 from dnlnet.lens.show.attend_request import AttendRequest, AttendResult, Query
 from dnlnet.names import in_html, printable

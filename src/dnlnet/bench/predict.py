@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dnlnet.backbones.fold import first_tensor, fold_batch_norms
 from dnlnet.bench.timing import compare_times
-from dnlnet.export.runtimes import open_network, require_backend, write_network
+from dnlnet.deployment.runtimes import open_network, require_backend, write_network
 from dnlnet.layout import convert_to_channels_last, to_channels_last
 
 # `dnlnet predict --backend` uses the forms with free sizes.

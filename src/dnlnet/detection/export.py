@@ -5,7 +5,7 @@
 from torch import Tensor, nn
 
 from dnlnet.backbones.pixels import normalised
-from dnlnet.export import Axes, Exportable
+from dnlnet.deployment import Axes, Exportable
 
 
 class ExportableDetector(Exportable):

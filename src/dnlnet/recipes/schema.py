@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from dnlnet.data.check import Report
+    from dnlnet.deployment import Exportable
     from dnlnet.engine.task import Task
-    from dnlnet.export import Exportable
     from dnlnet.recipes.predictor import Predictor
 
 Number = TypeVar("Number", int, float)

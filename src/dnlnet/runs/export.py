@@ -14,10 +14,8 @@ from torch import Tensor, nn
 from dnlnet.artifacts.model_file import ModelFile, file_metadata, open_model, write_model_file
 from dnlnet.artifacts.weights import load_network
 from dnlnet.data.scenes import SMALLEST, scene
-from dnlnet.engine.memory import require_memory
-from dnlnet.errors import unknown
-from dnlnet.export import FREE_AXES, Attention, Exportable, Query, portable
-from dnlnet.export.programs import (
+from dnlnet.deployment import FREE_AXES, Attention, Exportable, Query, portable
+from dnlnet.deployment.programs import (
     TOLERANCE,
     Arrays,
     computed,
@@ -27,6 +25,8 @@ from dnlnet.export.programs import (
     write_onnx,
     write_program,
 )
+from dnlnet.engine.memory import require_memory
+from dnlnet.errors import unknown
 from dnlnet.files import atomic_write, json_text
 from dnlnet.registry import accepted_options
 

@@ -5,7 +5,7 @@
 from torch import Tensor
 
 from dnlnet.backbones.pixels import normalised
-from dnlnet.export import Axes, WithMaps
+from dnlnet.deployment import Axes, WithMaps
 
 
 class ExportableSegmentor(WithMaps):

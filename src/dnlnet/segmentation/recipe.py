@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from dnlnet.data.decoders import Labels
     from dnlnet.data.labelled import LabelledImages
-    from dnlnet.export import Query
+    from dnlnet.deployment import Query
     from dnlnet.segmentation.data.features import Source
     from dnlnet.segmentation.export import ExportableSegmentor
     from dnlnet.segmentation.predictor import SegmentationModel

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from dnlnet.backbones.pixels import Pixels
-from dnlnet.export import Axes, Query, WithMaps
+from dnlnet.deployment import Axes, Query, WithMaps
 
 
 class ExportableVideo(WithMaps):

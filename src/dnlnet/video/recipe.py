@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from dnlnet.export import Query
+    from dnlnet.deployment import Query
     from dnlnet.video.export import ExportableVideo
     from dnlnet.video.predictor import VideoModel
     from dnlnet.video.task import VideoTask

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 import dnlnet
 import equations
 from dnlnet import VARIANTS, NonLocalBlock, ablate, capture
-from dnlnet.export.portable_attention import portable
+from dnlnet.deployment.portable_attention import portable
 from dnlnet.lens.measure.ablate import TERMS
 from families import FAMILIES, family, random, unchanged
 

@@ -36,8 +36,8 @@ def convert(
 
     Example: dnlnet convert dnl_r50-d8_769x769_80k_cityscapes.pth -o dnl.safetensors
     """
-    from dnlnet.convert import convert as convert_file
-    from dnlnet.convert.checking import describe_network
+    from dnlnet.conversion.converting import convert as convert_file
+    from dnlnet.conversion.converting import describe_network
     from dnlnet.names import printable
 
     converted = convert_file(file, out, settings or [], partial=partial, config=config)

@@ -101,7 +101,7 @@ def export(
         for package in ("onnx", "onnxscript", "onnxruntime"):
             require_package(package, "onnx")
 
-    from dnlnet.export import FREE_AXES
+    from dnlnet.deployment import FREE_AXES
     from dnlnet.runs.export import DifferenceError
     from dnlnet.runs.export import export as export_model
 

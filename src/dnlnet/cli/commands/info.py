@@ -27,7 +27,7 @@ def info(
     """
     import yaml
 
-    from dnlnet.convert.describe import describe
+    from dnlnet.conversion.describe import describe
 
     content = describe(model, check=check)
     typer.echo(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None), nl=False)

@@ -1,0 +1,1 @@
+"""Conversion of other code bases' checkpoints to model files."""
