@@ -105,9 +105,9 @@ def test_a_missing_split_is_skipped_with_the_reason(tmp_path: Path) -> None:
 def test_a_requested_but_missing_split_names_the_others(tmp_path: Path) -> None:
     root = camvid_tree(tmp_path / "camvid")
     shutil.rmtree(root / "val")
-    with pytest.raises(FileNotFoundError, match=r"val: no such folder \(existing splits: train, test\); camvid"):
+    with pytest.raises(FileNotFoundError, match=r"/val: .*train, test.*camvid"):
         open_split("camvid", root, "val")
-    with pytest.raises(FileNotFoundError, match=r"test\.csv: no such file \(existing splits: train, val\);"):
+    with pytest.raises(FileNotFoundError, match=r"test\.csv: .*train, val"):
         open_split("kinetics", kinetics_tree(tmp_path / "kinetics"), "test")
 
 
@@ -117,7 +117,7 @@ def test_an_unrelated_folder_reports_the_expected_layout(
     name: str, opened: Callable[[str, Path], object], tmp_path: Path
 ) -> None:
     (tmp_path / "photos").mkdir()
-    message = f"^{tmp_path}/.*: no such (folder|file).*; {name} expects {re.escape(DATA_SETS[name].layout)}$"
+    message = f"^{tmp_path}/.*: .*{name} .*{re.escape(DATA_SETS[name].layout)}"
     with pytest.raises(FileNotFoundError, match=message):
         opened(name, tmp_path)
 
@@ -127,43 +127,43 @@ def test_a_subfolder_that_looks_right_is_suggested(name: str, tmp_path: Path) ->
     (tmp_path / "another").mkdir()
     inner = TREES[name](tmp_path / "inner")
     for opened in (lambda: open_split(name, tmp_path, "val"), lambda: open_splits(name, tmp_path)):
-        with pytest.raises(FileNotFoundError, match=f"; {inner} looks right: give that folder$"):
+        with pytest.raises(FileNotFoundError, match=f": .*{inner}"):
             opened()
 
 
 def test_the_parent_folder_is_suggested_if_it_looks_right(tmp_path: Path) -> None:
     root = cityscapes_tree(tmp_path / "cityscapes")
-    with pytest.raises(FileNotFoundError, match=f"; {root} looks right: give that folder$"):
+    with pytest.raises(FileNotFoundError, match=f"; {root} "):
         open_split("cityscapes", root / "leftImg8bit", "val")
 
 
 def test_folders_without_images_are_not_a_data_set(tmp_path: Path) -> None:
     for part in ("train", "trainannot"):
         (tmp_path / part).mkdir()
-    with pytest.raises(FileNotFoundError, match=f"^{tmp_path}: has no images of the split train; camvid expects"):
+    with pytest.raises(FileNotFoundError, match=f"^{tmp_path}: .*train.*camvid"):
         open_split("camvid", tmp_path, "train")
 
 
 def test_a_root_that_does_not_exist_or_is_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"nowhere: no such folder; camvid expects \{train,val,test\}/\*"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere: .*camvid .*\{train,val,test\}/\*"):
         open_split("camvid", tmp_path / "nowhere", "train")
     (tmp_path / "camvid.zip").touch()
-    with pytest.raises(FileNotFoundError, match=r"camvid\.zip: is not a folder; camvid expects"):
+    with pytest.raises(FileNotFoundError, match=r"camvid\.zip: .*camvid "):
         open_splits("camvid", tmp_path / "camvid.zip")
 
 
 def test_unknown_names_and_splits_list_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="unknown data set 'cityscape'; did you mean 'cityscapes'"):
+    with pytest.raises(ValueError, match=r"'cityscape'.*'cityscapes'"):
         open_split("cityscape", tmp_path, "train")
-    with pytest.raises(ValueError, match=r"unknown split 'trian'; did you mean 'train'\? known: train, val, test"):
+    with pytest.raises(ValueError, match=r"'trian'.*'train'.*train, val, test"):
         open_split("camvid", tmp_path, "trian")
-    with pytest.raises(ValueError, match=r"unknown split 'test'; known: train, val$"):
+    with pytest.raises(ValueError, match=r"'test'.*train, val$"):
         open_split("folder", folder_tree(tmp_path), "test")
 
 
 def test_a_wrong_classes_file_is_reported_unchanged(tmp_path: Path) -> None:
     (colour_folder_tree(tmp_path) / "classes.yaml").write_text("names: 3")
-    with pytest.raises(ValueError, match=r"classes\.yaml: names=3: expected a list"):
+    with pytest.raises(ValueError, match=r"classes\.yaml: names=3: .*list"):
         open_splits("folder", tmp_path)
 
 
@@ -189,5 +189,5 @@ def test_every_split_of_every_video_data_set_opens(name: str, tmp_path: Path) ->
         assert (again.name, list(again.videos)) == (f"{name} {split}", list(videos.videos))
         assert pickle.loads(pickle.dumps(videos)) == videos
     first = next(iter(opened))
-    with pytest.raises(FileNotFoundError, match=f"; {name} expects .*; {root} looks right: give that folder$"):
+    with pytest.raises(FileNotFoundError, match=f"; {name} .*; {root} "):
         open_split(name, tmp_path, first)

@@ -125,30 +125,25 @@ def test_a_file_system_without_locks_can_be_written_to(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "expected"),
+    ("error", "code"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "ENOSPC", "the disk is full"),
-        (RuntimeError("I/O error: No space left on device (os error 28)"), "ENOSPC", "the disk is full"),
-        (RuntimeError("PytorchStreamWriter: No space left on device"), "ENOSPC", "the disk is full"),
-        (
-            RuntimeError("I/O error: File too large (os error 27)"),
-            "EFBIG",
-            "the file is larger than the system allows",
-        ),
-        (OSError(errno.EDQUOT, "Disk quota exceeded"), "EDQUOT", "the quota of the disk is used up"),
+        (OSError(errno.ENOSPC, "No space left on device"), "ENOSPC"),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), "ENOSPC"),
+        (RuntimeError("PytorchStreamWriter: No space left on device"), "ENOSPC"),
+        (RuntimeError("I/O error: File too large (os error 27)"), "EFBIG"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), "EDQUOT"),
     ],
 )
-def test_a_full_disk_gives_one_sentence_that_names_the_file(
-    error: Exception, code: str, expected: str, tmp_path: Path
-) -> None:
+def test_an_error_of_the_disk_names_the_file_and_keeps_its_code(error: Exception, code: str, tmp_path: Path) -> None:
     def write() -> None:
         with atomic_write(tmp_path / "a.bin"):
             raise error
 
     with pytest.raises(NotWrittenError) as raised:
         write()
-    assert str(raised.value) == (f"{tmp_path / 'a.bin'}: could not be written: {expected}; fix that and try again")
-    assert (errno.errorcode[raised.value.errno or 0], raised.value.strerror) == (code, expected)
+    assert str(raised.value).startswith(f"{tmp_path / 'a.bin'}: ")
+    assert str(raised.value.strerror) in str(raised.value)
+    assert errno.errorcode[raised.value.errno or 0] == code
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)  # as when sent between processes
     assert names(tmp_path) == []
 
@@ -179,9 +174,9 @@ def _loop(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (_link, "is a link to nowhere, which does not exist"),
-        (_loop, "is a link to out, which does not exist"),
-        (Path.touch, "is a file"),
+        (_link, "link to nowhere"),
+        (_loop, "link to out"),
+        (Path.touch, "file"),
     ],
 )
 @pytest.mark.parametrize("inner", [".", "run", "run/deep"])
@@ -190,7 +185,7 @@ def test_an_obstacle_at_the_path_of_a_folder_is_named(
 ) -> None:
     make(tmp_path / "out")
     for write in (make_folder, lambda folder: write_json(folder / "a.json", {})):
-        with pytest.raises(FileExistsError, match=rf"{tmp_path}/out: {what}; choose another folder"):
+        with pytest.raises(FileExistsError, match=rf"^{tmp_path}/out: .*\b{what}\b"):
             write(tmp_path / "out" / inner)
     assert names(tmp_path) == ["out"]
 

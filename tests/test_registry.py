@@ -77,9 +77,9 @@ def test_it_predicts_and_refuses_options_of_other_tasks(trained: Path, shapes: P
     command("predict", trained, shapes / "val", "-o", tmp_path / "out")
     written = json.loads((tmp_path / "out" / "disc" / "0.json").read_text())
     assert written["shape"] == dnlnet.load(trained).predict(shapes / "val" / "disc" / "0.png")
-    with pytest.raises(ValueError, match="--threshold: not for a shapes model; it takes no such option"):
+    with pytest.raises(ValueError, match=r"--threshold.* shapes"):
         dnlnet.predict(trained, [shapes], tmp_path / "other", threshold=0.5)
-    with pytest.raises(ValueError, match="--window: not for a shapes model"):
+    with pytest.raises(ValueError, match=r"--window.* shapes"):
         dnlnet.evaluate(trained, shapes, window=5)
 
 
@@ -120,11 +120,11 @@ def test_its_data_are_checked(shapes: Path) -> None:
 
 
 def test_names_that_are_taken_are_refused() -> None:
-    with pytest.raises(ValueError, match="task 'shapes' is registered already"):
+    with pytest.raises(ValueError, match="'shapes'"):
         dnlnet.register_task(RECIPES)
-    with pytest.raises(ValueError, match="data set 'camvid' is registered already"):
+    with pytest.raises(ValueError, match="'camvid'"):
         dnlnet.register_data_set("segmentation", DataSet("camvid", (), folder, ""))
-    with pytest.raises(ValueError, match="backbone 'resnet50' is registered already"):
+    with pytest.raises(ValueError, match="'resnet50'"):
         dnlnet.register_backbone("resnet50", BACKBONES["resnet50"])
 
 

@@ -50,7 +50,7 @@ def test_the_command_prints_a_markdown_table_and_a_verdict(tmp_path: Path, monke
     done = CliRunner().invoke(app, ["verify", "--device", "cpu", "--json", str(tmp_path / "a.json")])
     assert done.exit_code == 0, done.output
     assert "| fused = explicit in float64 | 28 |" in done.output
-    assert "The block computes on cpu what its equations say." in done.output
+    assert "agrees with its equations on cpu" in done.output
     written = json.loads((tmp_path / "a.json").read_text())
     assert [check["holds"] for check in written["checks"]] == [True, True]
     monkeypatch.setattr(equalities, "run_check", lambda name, device: equalities.Check(name, 1, 2.0, 1.0))

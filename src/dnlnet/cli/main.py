@@ -5,7 +5,7 @@ import sys
 import warnings
 from tempfile import NamedTemporaryFile
 from traceback import format_exception
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,34 +42,19 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_PANEL = "Start here"
-app.command(rich_help_panel=_PANEL)(demo)
-app.command(rich_help_panel=_PANEL)(models)
-app.command(rich_help_panel=_PANEL)(predict)
-app.command(rich_help_panel=_PANEL)(attend)
-app.command(rich_help_panel=_PANEL)(train)
-app.command("eval", rich_help_panel=_PANEL)(evaluate)
-
-_PANEL = "Use a model"
-app.command(rich_help_panel=_PANEL)(info)
-app.command(rich_help_panel=_PANEL)(convert)
-app.command(rich_help_panel=_PANEL)(export)
-
-_PANEL = "Look inside attention"
-app.command(rich_help_panel=_PANEL)(explore)
-app.command(rich_help_panel=_PANEL)(profile)
-app.command(rich_help_panel=_PANEL)(consistency)
-app.command(rich_help_panel=_PANEL)(ablate)
-
-_PANEL = "Train"
-app.command(rich_help_panel=_PANEL)(study)
-app.add_typer(recipes, name="recipes", rich_help_panel=_PANEL)
-app.add_typer(data, name="data", rich_help_panel=_PANEL)
-
-_PANEL = "Reproduce the paper"
-app.command(rich_help_panel=_PANEL)(complexity)
-app.command(rich_help_panel=_PANEL)(verify)
-app.add_typer(bench, name="bench", rich_help_panel=_PANEL)
+_PANELS: dict[str, list[Any]] = {
+    "Start here": [demo, models, predict, attend, train, evaluate],
+    "Use a model": [info, convert, export],
+    "Look inside attention": [explore, profile, consistency, ablate],
+    "Train": [study, recipes, data],
+    "Reproduce the paper": [complexity, verify, bench],
+}
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, rich_help_panel=_panel)
+        else:
+            app.command("eval" if _command is evaluate else None, rich_help_panel=_panel)(_command)
 
 
 def _show_version(wanted: bool = True) -> None:
@@ -98,7 +83,7 @@ def _options(
 
 
 def main() -> None:
-    """Run the command. An error ends with one sentence and an exit code, and shows a traceback only with --debug.
+    """Run the command. An error is reported in one sentence, and with a traceback only if --debug is given.
 
     Exit codes: 2 for bad usage or input, 70 for a bug in this package, 128 + n for Ctrl-C and other signals.
     """
@@ -107,7 +92,7 @@ def main() -> None:
         with exit_on_stop_signals():
             app()
     except StopSignal:
-        ignore_stop_signals()  # a second one, such as that of a closed terminal, would interrupt the clean-up
+        ignore_stop_signals()  # a second signal, such as SIGHUP from a closed terminal, would interrupt the clean-up
         typer.echo("stopped", err=True)
         raise
     except Exception as error:

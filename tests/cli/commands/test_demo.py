@@ -70,19 +70,15 @@ def test_a_stopped_demo_resumes_with_the_same_command(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--variant", "dnll"], "unknown variant 'dnll'; did you mean 'dnl'"),
-        (["--against", "nll"], "unknown variant 'nll'; did you mean"),
-    ],
+    ("arguments", "suggested"), [(["--variant", "dnll"], "'dnl'"), (["--against", "nll"], "'nl'")]
 )
 def test_bad_options_fail_before_training(
-    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], suggested: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo, "train", fail_if_trained)
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo"), *arguments])
     assert isinstance(result.exception, ValueError)
-    assert message in str(result.exception)
+    assert suggested in str(result.exception)
     assert not (tmp_path / "demo").exists()
 
 
@@ -94,5 +90,6 @@ def test_a_file_as_output_fails_before_training(name: str, tmp_path: Path, monke
     path.write_text("keep me")
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo")])
     assert isinstance(result.exception, ValueError)
-    assert f"{path} is a file, and --out needs a folder there" in str(result.exception)
+    assert str(path) in str(result.exception)
+    assert "--out" in str(result.exception)
     assert path.read_text() == "keep me"

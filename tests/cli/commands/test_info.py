@@ -80,21 +80,23 @@ def test_a_foreign_checkpoint_is_described_with_the_result_of_convert(tmp_path: 
     torch.save({"s1.pathway0_stem.conv.weight": torch.ones(8, 3, 1, 7, 7)}, tmp_path / "a.pth")
     content = described(tmp_path / "a.pth")
     assert content["kind"] == "a checkpoint of slowfast"
-    assert content["dnlnet convert"].startswith("does not take it: ")
+    assert ": " in content["dnlnet convert"]  # the reason why it cannot be converted
 
 
 def test_unknown_and_damaged_files_are_refused_with_a_reason(tmp_path: Path) -> None:
     torch.save({"strange": torch.ones(2)}, tmp_path / "a.pth")
     assert described(tmp_path / "a.pth")["kind"] == "weights of an unknown network"
-    for ending, message in (
-        (".onnx", "is not an ONNX file"),
-        (".pt2", "is not a PyTorch program"),
-        (".safetensors", "not a safetensors file"),
-        (".pth", "is damaged"),
+    for ending, expected in (
+        (".onnx", "ONNX"),
+        (".pt2", "PyTorch program"),
+        (".safetensors", "safetensors"),
+        (".pth", ""),
     ):
         path = tmp_path / f"b{ending}"
         path.write_bytes(b"nothing of the kind")
-        assert message in str(info(path).exception), ending
+        error = info(path).exception
+        assert isinstance(error, ValueError)
+        assert re.match(rf"{path}: .*{expected}", str(error)), ending
 
 
 class _Trap:
@@ -160,26 +162,29 @@ def test_free_lengths_of_a_program_are_named(program: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "fact"),
     [
-        ({"models/model.json": b"nothing"}, "is not a PyTorch program, or is damaged (is not JSON"),
-        ({"models/model.json": b"[" * 100_000}, "is not a PyTorch program, or is damaged (is nested too deeply"),
-        ({"models/model.json": b"[]"}, "is not a PyTorch program, or is damaged"),
-        ({"models/model.json": b'{"graph_module": null}'}, "is not a PyTorch program, or is damaged"),
-        ({"models/model.json": b"\xff"}, "is not a PyTorch program, or is damaged"),
-        ({"extra/recipe": b"{}"}, "its recipe cannot be read by this version of dnlnet: name: is missing"),
-        ({"extra/classes": b"[]"}, "cannot be read by this version of dnlnet: classes=[]: expected a mapping"),
+        ({"models/model.json": b"nothing"}, "JSON"),
+        ({"models/model.json": b"[" * 100_000}, "nested"),
+        ({"models/model.json": b"[]"}, "PyTorch program"),
+        ({"models/model.json": b'{"graph_module": null}'}, "PyTorch program"),
+        ({"models/model.json": b"\xff"}, "PyTorch program"),
+        ({"extra/recipe": b"{}"}, "recipe.* name: "),
+        ({"extra/classes": b"[]"}, r"classes=\[\]: .*mapping"),
     ],
 )
 def test_a_damaged_program_is_refused_with_a_reason(
-    program: Path, tmp_path: Path, change: dict[str, bytes], message: str
+    program: Path, tmp_path: Path, change: dict[str, bytes], fact: str
 ) -> None:
-    assert message in str(info(_changed(program, tmp_path / "a.pt2", change)).exception)
+    path = _changed(program, tmp_path / "a.pt2", change)
+    error = info(path).exception
+    assert isinstance(error, ValueError)
+    assert re.match(f"{path}: .*{fact}", str(error))
 
 
 def test_a_program_that_unpacks_to_far_more_than_its_size_is_refused(program: Path, tmp_path: Path) -> None:
     path = _changed(program, tmp_path / "a.pt2", {"models/model.json": b" " * 10_000_000}, ZIP_DEFLATED)
-    assert "unpacks to 10," in str(info(path).exception)
+    assert re.match(f"{path}: .*10,", str(info(path).exception))
 
 
 def test_an_onnx_file_does_not_open_the_files_it_names(tmp_path: Path) -> None:

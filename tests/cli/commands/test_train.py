@@ -33,7 +33,7 @@ def test_a_folder_is_trained_and_scored_without_a_recipe_and_keeps_its_path_priv
     for path in (*run.glob("*.safetensors"), run / "report.md", run / "log.jsonl", *(tmp_path / "shared").iterdir()):
         assert str(tmp_path).encode() not in path.read_bytes(), path
     moved = data.rename(tmp_path / "moved")
-    with pytest.raises(FileNotFoundError, match=r"my_pictures: no such folder, and .* give --data DIR"):
+    with pytest.raises(FileNotFoundError, match=r"my_pictures: .*--data"):
         command("eval", run)
     command("train", "--data", moved, "--out", run, "--iterations", 2, "--batch", 2, "--workers", 0)
     assert yaml.safe_load((run / "run.yaml").read_text())["folder"] == str(moved)
@@ -51,7 +51,5 @@ def test_flags_set_recipe_values() -> None:
 
 
 def test_a_setting_without_its_section_suggests_the_whole_key() -> None:
-    with pytest.raises(
-        ValueError, match=r"unknown key 'iterations' of a recipe; did you mean schedule\.iterations\?"
-    ):
+    with pytest.raises(ValueError, match=r"'iterations'.* schedule\.iterations"):
         override(find_recipe("camvid-mbv2-dnl"), ["iterations=5"])

@@ -54,7 +54,7 @@ def test_an_impossible_size_is_refused(size: str) -> None:
 
 def test_a_clip_has_frames() -> None:
     assert parse_size("8x112x96", (8, 256, 256)) == (8, 112, 96)
-    with pytest.raises(ValueError, match="1 to 65536 frames"):
+    with pytest.raises(ValueError, match=r"--size 0x112x96: .*1 .* 65536"):
         parse_size("0x112x96", (8, 256, 256))
 
 
@@ -68,12 +68,12 @@ def test_a_clip_has_frames() -> None:
 def test_sizes_beyond_the_memory_are_refused_before_anything_is_measured(arguments: str, size: str) -> None:
     done = CliRunner().invoke(app, arguments.split())
     assert isinstance(done.exception, ValueError)
-    assert f"{size} takes at least" in str(done.exception)
+    assert size in str(done.exception)
 
 
 def test_choose_accepts_all_or_a_list() -> None:
     known = {"a": 1, "b": 2}
     assert choose("letter", "all", known) == ["a", "b"]
     assert choose("letter", "b, a", known) == ["b", "a"]
-    with pytest.raises(ValueError, match="unknown letter 'c'"):
+    with pytest.raises(ValueError, match="letter 'c'"):
         choose("letter", "a,c", known)

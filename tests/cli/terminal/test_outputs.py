@@ -82,7 +82,7 @@ def test_scores_never_overwrite_a_file_of_the_run(trained: Path, name: str) -> N
     before = (trained / name).read_bytes()
     code, said = run("eval", trained, "--json", trained / name, "--force")
     assert code != 0
-    assert f"is part of {trained}" in said
+    assert f"--json {trained / name}" in said
     assert (trained / name).read_bytes() == before
 
 
@@ -90,7 +90,7 @@ def test_a_page_never_overwrites_its_image(image: Path) -> None:
     before = image.read_bytes()
     code, said = run("attend", "street", image, "--page", image, "--force")
     assert code != 0
-    assert f"--page {image}: is an input" in said
+    assert f"--page {image}: " in said
     assert image.read_bytes() == before
 
 
@@ -98,7 +98,7 @@ def test_figures_never_overwrite_their_images(image: Path) -> None:
     before = image.read_bytes()
     code, said = run("attend", "street", image, "-o", image.parent, "--force")
     assert code != 0
-    assert f"{image}: is an input" in said
+    assert f"{image}: " in said
     assert image.read_bytes() == before
 
 
@@ -108,7 +108,7 @@ def test_figures_overwrite_only_figures(image: Path, tmp_path: Path) -> None:
     (out / "a.pdf").write_bytes(b"%PDF-1.4 my thesis")
     code, said = run("attend", "street", image, "-o", out)
     assert code != 0
-    assert f"{out / 'a.pdf'}: exists" in said
+    assert f"{out / 'a.pdf'}: " in said
     assert (out / "a.pdf").read_bytes() == b"%PDF-1.4 my thesis"
     assert run("attend", "street", image, "-o", out, "--page", out / "a.html", "--force")[0] == 0
     assert run("attend", "street", image, "-o", out, "--page", out / "a.html")[0] == 0
@@ -133,13 +133,11 @@ def test_an_invalid_output_path_is_refused_before_anything_is_computed(
 ) -> None:
     monkeypatch.setattr("dnlnet.artifacts.model_file.find_model", pytest.fail)
     (tmp_path / "file").touch()
-    for place, why in (
-        (tmp_path, "is a folder"),
-        (tmp_path / "file" / "a.json", f"{tmp_path / 'file'} is a file, not a folder"),
-    ):
+    for place, obstacle in ((tmp_path, tmp_path), (tmp_path / "file" / "a.json", tmp_path / "file")):
         code, said = run("eval", "street", "--json", place)
         assert code != 0
-        assert why in said
+        assert f"--json {place}: " in said
+        assert str(obstacle) in said
     code, said = run("eval", "street", "--json", tmp_path / "a", "--picture", tmp_path / "a")
     assert code != 0
     assert "--json" in said
@@ -158,8 +156,11 @@ def test_links_are_followed(tmp_path: Path) -> None:
 def test_a_link_to_an_input_counts_as_that_input(trained: Path, tmp_path: Path) -> None:
     link = tmp_path / "model.safetensors"
     link.symlink_to(trained / "best.safetensors")
-    _, said = run("export", trained / "best.safetensors", "--format", "safetensors", "-o", link, "--force")
-    assert "is an input of this command" in said
+    before = (trained / "best.safetensors").read_bytes()
+    code, said = run("export", trained / "best.safetensors", "--format", "safetensors", "-o", link, "--force")
+    assert code != 0
+    assert f"--out {link}: " in said
+    assert (trained / "best.safetensors").read_bytes() == before
 
 
 def standard_output(path: str, **options: Any) -> "subprocess.CompletedProcess[str]":

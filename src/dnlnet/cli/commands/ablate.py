@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dnlnet.cli.terminal.options import (
+    MOST,
     AnyModel,
     FirstImages,
     ImageSize,
@@ -55,15 +56,10 @@ def ablate(
         str, typer.Option(metavar="TERMS", help="Terms to remove, comma-separated.")
     ] = "unary,pairwise,both",
     images: FirstImages = None,
-    training_images: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", callback=within(1, 1_000_000_000), help="Train the classifier on the first N images."
-        ),
-    ] = None,
+    training_images: Annotated[int | None, within(1, MOST, "Train the classifier on the first N images.")] = None,
     json: Json = None,
 ) -> None:
-    """Measure what a trained model loses without one term of its attention, in all layers and in each.
+    """Measure what a trained model loses without one term of its attention, in all layers together and in each.
 
     Nothing is retrained. Without the unary term, attention is softmax((q - mean q).k); without the pairwise term,
     softmax((mean q).k) for all queries; without both, the plain mean.

@@ -7,6 +7,7 @@ import typer
 
 from dnlnet.cli.terminal.inputs import end_with, open_inputs, open_models
 from dnlnet.cli.terminal.options import (
+    MOST,
     Against,
     AnyModel,
     Heads,
@@ -44,9 +45,7 @@ def attend(
     page: Annotated[
         Path | None, typer.Option(metavar="HTML", help="Write one page to explore all images in a browser.")
     ] = None,
-    max_pixels: Annotated[
-        int, typer.Option(metavar="N", callback=within(1024, 1_000_000_000), help="Shrink larger images.")
-    ] = 4_000_000,
+    max_pixels: Annotated[int, within(1024, MOST, "Shrink larger images.")] = 4_000_000,
     force: Force = False,
 ) -> None:
     """Show what a model attends to: the pairwise map of each query point, the unary map, and both together.
@@ -54,7 +53,7 @@ def attend(
     For each image, OUT gets a figure as PNG and PDF, the raw maps (.npz), and a description (.json). The page is one
     file that needs no server: point at a pixel to see its maps.
 
-    Query points snap to the grid of the attention block. A video is represented by the clip in its middle. For a
+    Query points snap to the grid of the attention block. For a video, the clip in its middle is shown. For a
     transformer, the figure has one row per layer and head, and the page lets you select them.
 
     Inputs that cannot be read are listed at the end; the exit code is then 1, or 2 if none could be read.

@@ -1,5 +1,8 @@
 """`dnlnet bench`: measure speed and memory on this machine."""
 
+from dataclasses import asdict
+from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -7,13 +10,14 @@ import typer
 from dnlnet.cli.terminal.complete import complete_recipe, complete_variant
 from dnlnet.cli.terminal.options import MOST_THREADS, Json, choose, parse_counts, parse_size, within
 from dnlnet.cli.terminal.outputs import write_result, writes
+from dnlnet.cli.terminal.tables import number, print_table
 
 if TYPE_CHECKING:
     from dnlnet.bench.block import BlockCost
 
-bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
-_ROUNDS = typer.Option(metavar="N", callback=within(1, 10_000), help="Interleaved rounds: best times, median ratios.")
-_THREADS = typer.Option(metavar="N", callback=within(1, MOST_THREADS), help="Number of threads.")
+bench = typer.Typer(name="bench", help="Measure speed and memory on this machine.", no_args_is_help=True)
+Rounds = Annotated[int, within(1, 10_000, "Number of interleaved rounds, for the best times and median ratios.")]
+Threads = Annotated[int, within(1, MOST_THREADS, "Number of threads.")]
 
 
 @bench.command()
@@ -24,36 +28,26 @@ def block(
     ] = "all",
     sizes: Annotated[str, typer.Option(metavar="HxW", help="Feature map sizes, comma-separated.")] = "all",
     batch: Annotated[str, typer.Option(metavar="1,8", help="Batch sizes, comma-separated.")] = "1",
-    channels: Annotated[
-        int, typer.Option(metavar="N", callback=within(2, 65_536), help="Channels of the feature map.")
-    ] = 512,
-    rounds: Annotated[int, _ROUNDS] = 5,
-    threads: Annotated[int, _THREADS] = 2,
+    channels: Annotated[int, within(2, 65_536, "Channels of the feature map.")] = 512,
+    rounds: Rounds = 5,
+    threads: Threads = 2,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="Device: cpu, cuda, mps or xpu.")] = "cpu",
     peers: Annotated[bool, typer.Option(help="Also time PyTorch's attention inside the block.")] = False,
-    temperature: Annotated[
-        float,
-        typer.Option(
-            metavar="N", callback=within(1e-6, 1e6), help="Divisor of the logits; 0.02 makes attention sharp."
-        ),
-    ] = 1.0,
+    temperature: Annotated[float, within(1e-6, 1e6, "Divisor of the logits; 0.02 makes attention sharp.")] = 1.0,
     memory: Annotated[bool, typer.Option(help="Also measure memory, which takes seconds per row.")] = True,
     json: Json = None,
 ) -> None:
-    """Compare the fused block with the explicit one: time, share of the matrix-multiply limit, memory.
+    """Compare the fused block with the explicit one: time, memory, and share of the matrix-multiply limit.
 
-    The largest size takes minutes per variant; --sizes and --variants select less. Memory is measured in a child
-    process (Linux, CPU only). The peers are scaled_dot_product_attention and, forward only, compiled flex_attention.
+    The largest size takes minutes per variant; choose fewer with --sizes and --variants. Memory is measured in a
+    child process (Linux, CPU only). The peers are scaled_dot_product_attention and (forward only) compiled
+    flex_attention.
 
     Example: dnlnet bench block --variants nl,dnl --sizes 65x65,97x97 --batch 1,8 --peers
     """
-    from itertools import product
-    from math import prod
-
     from dnlnet.attention import VARIANTS
     from dnlnet.bench.block import SIZES, describe_machine, measure_block
     from dnlnet.bench.timing import find_device
-    from dnlnet.cli.terminal.tables import print_table
     from dnlnet.engine.memory import require_memory
     from dnlnet.files import write_json
     from dnlnet.progress import BARS
@@ -65,13 +59,8 @@ def block(
         values = 2 * (3 * max(batches) * channels * prod(SIZES[name]) + 2 * channels**2)
         require_memory(4 * values, f"a block of {channels} channels on {name}", "lower --channels or choose --sizes")
     machine = describe_machine(threads)
-    about = {
-        "machine": machine,
-        "device": device,
-        "channels": channels,
-        "rounds": rounds,
-        "temperature": temperature,
-    }
+    about: dict[str, object] = {"machine": machine, "device": device, "channels": channels}
+    about |= {"rounds": rounds, "temperature": temperature}
     rows: list[BlockCost] = []
     cases = list(product(chosen_sizes, batches, chosen_variants, (False, True)))
     with BARS.track("measuring", len(cases)) as bar:
@@ -91,7 +80,8 @@ def block(
             )
             rows.append(row)
             if json is not None:  # after every row, because the whole table takes long
-                write_json(json, {**about, "rows": [_numbers(row) for row in rows]})
+                costs = [asdict(row) | {"memory_ratio": row.memory_ratio} for row in rows]
+                write_json(json, about | {"rows": costs})
             bar.advance(note=f"{size} {variant}")
     title = f"Milliseconds, C = {channels}; ratio: fused over explicit, median of rounds"
     print_table(title, [_times(row, peers=peers) for row in rows], caption=machine)
@@ -100,11 +90,11 @@ def block(
         typer.echo(
             f"noise: the explicit form against itself has ratios of {min(controls):.2f} to {max(controls):.2f}"
         )
-    title = "Share of the matrix-multiply limit (in one stretch; best single multiply)"
+    title = "Share of the matrix-multiply limit (sustained; best single multiply)"
     if memory:
         title += ", MB beyond input and weights"
     print_table(title, [_limit_and_memory(row, memory=memory) for row in rows], caption=machine)
-    left_out = dict.fromkeys(_map_name(row) for row in rows if row.explicit_seconds is None)
+    left_out = dict.fromkeys(_size(row) for row in rows if row.explicit_seconds is None)
     if left_out:
         typer.echo(f"without the explicit form, which does not fit in memory: {', '.join(left_out)}")
     if json is not None:
@@ -126,30 +116,24 @@ def predict(
         str | None,
         typer.Option(metavar="HxW", help="Height x width of an image, or frames x height x width of a clip."),
     ] = None,
-    batch: Annotated[
-        int, typer.Option(metavar="N", callback=within(1, 65_536), help="Images or clips per batch.")
-    ] = 1,
+    batch: Annotated[int, within(1, 65_536, "Images or clips per batch.")] = 1,
     forms: Annotated[
         str,
         typer.Option(
-            metavar="ROWS", help="Rows to measure, separated by semicolons. Default: all that can run here."
+            metavar="FORMS", help="Forms to measure, separated by semicolons. Default: all that can run here."
         ),
     ] = "",
-    rounds: Annotated[int, _ROUNDS] = 10,
-    threads: Annotated[int, _THREADS] = 2,
+    rounds: Rounds = 10,
+    threads: Threads = 2,
     json: Json = None,
 ) -> None:
-    """Compare forms of the same network: memory order, folded batch norms, compiled, and other runtimes.
+    """Compare forms of one network: memory order, folded batch norms, torch.compile, and other runtimes.
 
-    ONNX Runtime and OpenVINO are compared if they are installed: pip install "dnlnet[onnx,bench]". The forms with
-    free sizes are those of dnlnet predict --backend; the others are graphs for this size only.
+    ONNX Runtime and OpenVINO are compared if they are installed: pip install "dnlnet[onnx,bench]". dnlnet predict
+    --backend uses the forms with free sizes; the other graphs are for this size only.
 
     Example: dnlnet bench predict camvid-mbv2-dnl --size 360x480
     """
-    from dataclasses import asdict
-    from math import prod
-
-    from dnlnet.cli.terminal.tables import print_table
     from dnlnet.registry import find_recipe, network_of
 
     build, shape = network_of(find_recipe(recipe))
@@ -189,51 +173,38 @@ def predict(
     write_result(json, {**content, "rows": [asdict(row) for row in rows]})
 
 
-def _number(value: float | None, form: str, scale: float = 1) -> str:
-    return "-" if value is None else format(value * scale, form)
-
-
 def _milliseconds(seconds: float | None) -> str:
     """Format a time with three digits or more, in at most 6 characters up to a minute.
 
     >>> [_milliseconds(seconds) for seconds in (0.000423, 0.0118, 48.395, None)]
     ['0.42', '11.8', '48,395', '-']
     """
-    decimals = 0 if seconds is None or seconds >= 0.1 else 1 if seconds >= 0.01 else 2
-    return _number(seconds, f",.{decimals}f", 1e3)
+    if seconds is None:
+        return "-"
+    return f"{1e3 * seconds:,.{0 if seconds >= 0.1 else 1 if seconds >= 0.01 else 2}f}"
 
 
-def _map_name(row: "BlockCost") -> str:
+def _size(row: "BlockCost") -> str:
     return row.size if row.batch == 1 else f"{row.batch} x {row.size}"
 
 
 def _about(row: "BlockCost") -> dict[str, str]:
     """Return the first columns, short enough for a table of 80 columns."""
-    return {"size": _map_name(row), "variant": row.variant, "pass": "fwd + bwd" if row.training else "fwd"}
+    return {"size": _size(row), "variant": row.variant, "pass": "fwd + bwd" if row.training else "fwd"}
 
 
 def _times(row: "BlockCost", *, peers: bool) -> dict[str, str]:
-    others = {"sdpa": row.sdpa_seconds, "flex": row.flex_seconds} if peers else {}
-    seconds = {"fused": row.fused_seconds, "explicit": row.explicit_seconds, **others}
-    return {
-        **_about(row),
-        **{name: _milliseconds(value) for name, value in seconds.items()},
-        "ratio": _number(row.time_ratio, ".2f"),
-    }
+    seconds = {"fused": row.fused_seconds, "explicit": row.explicit_seconds}
+    if peers:
+        seconds |= {"sdpa": row.sdpa_seconds, "flex": row.flex_seconds}
+    times = {name: _milliseconds(value) for name, value in seconds.items()}
+    return _about(row) | times | {"ratio": number(row.time_ratio, ".2f")}
 
 
 def _limit_and_memory(row: "BlockCost", *, memory: bool) -> dict[str, str]:
-    shares = {"limit": row.share_of_limit, "single": row.share_of_single_limit}
-    megabytes = {"fused": row.fused_bytes, "explicit": row.explicit_bytes} if memory else {}
-    return {
-        **_about(row),
-        **{name: _number(value, ".2f") for name, value in shares.items()},
-        **{name: _number(value, ",.0f", 1e-6) for name, value in megabytes.items()},
-        **({"ratio": _number(row.memory_ratio, ".3f")} if memory else {}),
-    }
-
-
-def _numbers(row: "BlockCost") -> dict[str, object]:
-    from dataclasses import asdict
-
-    return {**asdict(row), "memory_ratio": row.memory_ratio}
+    shares = {"limit": number(row.share_of_limit, ".2f"), "single": number(row.share_of_single_limit, ".2f")}
+    if not memory:
+        return _about(row) | shares
+    sizes = {"fused": row.fused_bytes, "explicit": row.explicit_bytes}
+    megabytes = {name: number(size and size / 1e6, ",.0f") for name, size in sizes.items()}
+    return _about(row) | shares | megabytes | {"ratio": number(row.memory_ratio, ".3f")}

@@ -7,6 +7,7 @@ import typer
 from dnlnet.cli.terminal.complete import complete_recipe
 from dnlnet.cli.terminal.options import Json
 from dnlnet.cli.terminal.outputs import write_result, writes
+from dnlnet.cli.terminal.tables import number, print_table
 
 if TYPE_CHECKING:
     from dnlnet.runs.complexity import NetworkCost
@@ -29,14 +30,13 @@ def complexity(
     ] = False,
     json: Json = None,
 ) -> None:
-    """Count the parameters and multiply-accumulates of networks, and show the paper's numbers.
+    """Count the parameters and multiply-accumulates of networks, next to the paper's numbers.
 
-    Counting needs neither weights nor computation. Images have the size of the recipe's crop, clips that of its
-    tests.
+    Counting neither loads weights nor runs the network. The input is an image of the recipe's crop size, or a clip of
+    its test size.
 
     Example: dnlnet complexity 'cityscapes-r101-*' --latency
     """
-    from dnlnet.cli.terminal.tables import print_table
     from dnlnet.runs.complexity import complexity as count
 
     rows = count(recipe or _PAPER_TABLE, latency=latency)
@@ -45,29 +45,26 @@ def complexity(
 
     print_table("Size and cost of networks", [_cost(row) for row in rows], caption=CONVENTION)
     if latency:
-        print_table("Seconds per image or clip", [_time(row) for row in rows])
+        print_table(
+            "Seconds per image or clip",
+            [
+                {
+                    "recipe": row.recipe,
+                    "here": number(row.seconds, ".3f"),
+                    "paper's GPU": number(row.paper["latency"], ".3f"),
+                }
+                for row in rows
+            ],
+        )
     write_result(json, {"convention": CONVENTION, "rows": [row.to_json() for row in rows]})
 
 
 def _cost(row: "NetworkCost") -> dict[str, str]:
-    paper = row.paper
     return {
         "recipe": row.recipe,
         "input": "x".join(map(str, row.size)),
         "parameters": f"{row.parameters:,}",
-        "paper": _number(paper["parameters"], ".3f", " M"),
-        "MACs": _number(row.macs / 1e9, ",.3f", " G"),
-        "paper's": _number(paper["macs"], ".2f", " G"),
+        "paper's (M)": number(row.paper["parameters"], ".3f"),
+        "MACs (G)": f"{row.macs / 1e9:,.3f}",
+        "paper's (G)": number(row.paper["macs"], ".2f"),
     }
-
-
-def _time(row: "NetworkCost") -> dict[str, str]:
-    return {
-        "recipe": row.recipe,
-        "here": _number(row.seconds, ".3f"),
-        "paper's GPU": _number(row.paper["latency"], ".3f"),
-    }
-
-
-def _number(value: float | None, form: str, unit: str = "") -> str:
-    return "-" if value is None else format(value, form) + unit

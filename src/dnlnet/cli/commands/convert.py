@@ -31,8 +31,8 @@ def convert(
     """Convert a checkpoint of another code base to a model file for predict, eval, attend and the other commands.
 
     Nothing in the checkpoint is executed. What the weights do not show, such as how logits are resized, comes from
-    the configuration or the file name. Assumptions are printed, and --set overrides them. A missing or unknown
-    tensor is an error, and then no file is written.
+    the configuration or the file name. Assumptions are printed, and --set overrides them. If a tensor is missing or
+    unknown, the command fails and writes no file.
 
     Example: dnlnet convert dnl_r50-d8_769x769_80k_cityscapes.pth -o dnl.safetensors
     """

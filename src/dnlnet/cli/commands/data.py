@@ -8,11 +8,12 @@ import typer
 from dnlnet.cli.terminal.complete import complete_data_set
 from dnlnet.cli.terminal.options import Json
 from dnlnet.cli.terminal.outputs import write_result, writes
+from dnlnet.cli.terminal.tables import print_table
 
 if TYPE_CHECKING:
     from dnlnet.data.check import Report
 
-data = typer.Typer(help="List the data sets, or check the files of one.", no_args_is_help=True)
+data = typer.Typer(name="data", help="List the data sets, or check the files of one.", no_args_is_help=True)
 
 _BAR_WIDTH = 24
 _SIZES_SHOWN = 6
@@ -24,7 +25,6 @@ def list_data_sets() -> None:
 
     Example: dnlnet data list
     """
-    from dnlnet.cli.terminal.tables import print_table
     from dnlnet.registry import data_sets
 
     rows = [row for _, row in data_sets().values()]
@@ -56,16 +56,17 @@ def check(
     ],
     split: Annotated[
         list[str] | None,
-        typer.Option(metavar="SPLIT", help="Split to check. Repeat for several. Default: all that exist."),
+        typer.Option(metavar="SPLIT", help="Split to check. Repeat for several. Default: all existing splits."),
     ] = None,
     images: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Image folder of your JSON file. Default: that of the file.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the images in your JSON file. Default: the folder of the file."),
     ] = None,
     json: Json = None,
 ) -> None:
     """Read every image, label file and video of a data set, and report its contents and all problems.
 
-    The exit code is 1 if there is any problem. See the expected folders with dnlnet data list.
+    The exit code is 1 if there is any problem. dnlnet data list shows the expected folders.
 
     Example: dnlnet data check cityscapes ~/cityscapes --split val
     """
@@ -87,7 +88,6 @@ def check(
 
 
 def _show(report: "Report") -> None:
-    from dnlnet.cli.terminal.tables import print_table
     from dnlnet.data.check import count_of, grouped
 
     contents = report.contents()

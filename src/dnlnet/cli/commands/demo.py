@@ -7,6 +7,7 @@ import typer
 
 from dnlnet.cli.terminal.complete import complete_variant
 from dnlnet.cli.terminal.options import Seed, within
+from dnlnet.cli.terminal.tables import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,12 +18,7 @@ if TYPE_CHECKING:
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results.")] = Path("demo"),
     steps: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            callback=within(1, 1_000_000),
-            help="Training steps of each network; 400 take about a minute on two cores.",
-        ),
+        int, within(1, 1_000_000, "Training steps of each network; 400 take about a minute on two cores.")
     ] = 400,
     variant: Annotated[
         str,
@@ -66,7 +62,6 @@ def demo(
 
 def _print_scores(nets: "Mapping[str, Net]") -> None:
     """Print the IoU of each class and its mean, and the mean before training."""
-    from dnlnet.cli.terminal.tables import print_table
 
     labels = next(iter(nets.values())).model.classes.names
     rows = [

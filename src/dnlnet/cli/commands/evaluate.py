@@ -7,6 +7,7 @@ import typer
 
 from dnlnet.cli.terminal.options import Device, Json, Model, Workers, given, within
 from dnlnet.cli.terminal.outputs import write_result, writes
+from dnlnet.cli.terminal.tables import print_table
 
 
 @writes("json", "picture", "results")
@@ -21,16 +22,14 @@ def evaluate(
     ] = None,
     whole: Annotated[bool, typer.Option("--whole", help="Use whole images even if the recipe uses windows.")] = False,
     window: Annotated[
-        int | None,
-        typer.Option(
-            metavar="PIXELS", callback=within(1, 65_536), help="Side of sliding windows, with a stride of two thirds."
-        ),
+        int | None, within(1, 65_536, "Side of sliding windows, with a stride of two thirds.", "PIXELS")
     ] = None,
     scales: Annotated[
         str | None, typer.Option(metavar="0.5,1", help="Scales of the image to average over, comma-separated.")
     ] = None,
     flip: Annotated[
-        bool | None, typer.Option("--flip/--no-flip", help="Average with the mirrored image. Default: the recipe's.")
+        bool | None,
+        typer.Option("--flip/--no-flip", help="Average with the mirrored image. Default: as in the recipe."),
     ] = None,
     workers: Workers = 1,
     device: Device = None,
@@ -47,13 +46,12 @@ def evaluate(
     Segmentation: mean IoU, IoU per class, and pixel accuracy. Detection: COCO's average precision of boxes and masks.
     Video: top-1 and top-5 accuracy over all views of each video.
 
-    The recipe sets how images are presented; --whole, --window, --scales and --flip override it. Under torchrun, the
-    processes share the images and the scores stay the same.
+    The recipe sets how images are fed to the network; --whole, --window, --scales and --flip override it. Under
+    torchrun, the processes share the images and the scores stay the same.
 
     Example: dnlnet eval runs/camvid --json scores.json --picture confusion.png
     """
     from dnlnet.artifacts.model_file import open_model
-    from dnlnet.cli.terminal.tables import print_table
     from dnlnet.progress import Bars
     from dnlnet.registry import require_score_files
 

@@ -6,6 +6,7 @@ import typer
 
 from dnlnet.cli.terminal.inputs import open_models
 from dnlnet.cli.terminal.options import (
+    MOST,
     Against,
     AnyModel,
     Heads,
@@ -25,13 +26,9 @@ def explore(
     layers: Layers = None,
     heads: Heads = None,
     size: ImageSize = None,
-    port: Annotated[int, typer.Option(metavar="N", callback=within(1, 65535), help="Local port.")] = 7860,
-    max_megabytes: Annotated[
-        float, typer.Option(metavar="MB", callback=within(0.1, 10_000), help="Largest file accepted.")
-    ] = 20,
-    max_pixels: Annotated[
-        int, typer.Option(metavar="N", callback=within(1024, 1_000_000_000), help="Largest image accepted.")
-    ] = 50_000_000,
+    port: Annotated[int, within(1, 65535, "Local port.")] = 7860,
+    max_megabytes: Annotated[float, within(0.1, 10_000, "Largest file accepted.", "MB")] = 20,
+    max_pixels: Annotated[int, within(1024, MOST, "Largest image accepted.")] = 50_000_000,
     browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
 ) -> None:
     """Upload an image in the browser, click a pixel, and see what it attends to.

@@ -1,45 +1,22 @@
 """`dnlnet export`: trained models for other programs."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from dnlnet.cli.terminal.options import Json, Model, parse_size, within
 from dnlnet.cli.terminal.outputs import write_result, writes, written
+from dnlnet.cli.terminal.tables import print_table
 
-
-class Format(StrEnum):
-    """File format."""
-
-    onnx = "onnx"
-    torch = "torch"
-    safetensors = "safetensors"
-
-
-class Attention(StrEnum):
-    """Form of attention in the file."""
-
-    blocked = "blocked"
-    plain = "plain"
-
-
-class Part(StrEnum):
-    """Exported part of a detector."""
-
-    whole = "whole"
-    pyramid = "pyramid"
-
-
-_SUFFIXES = {Format.onnx: ".onnx", Format.torch: ".pt2", Format.safetensors: ".safetensors"}
+_SUFFIXES = {"onnx": ".onnx", "torch": ".pt2", "safetensors": ".safetensors"}
 
 
 @writes("out", "json")
 def export(
     model: Model,
     form: Annotated[
-        Format,
+        Literal["onnx", "torch", "safetensors"],
         typer.Option(
             "--format",
             metavar="FORMAT",
@@ -64,40 +41,36 @@ def export(
         ),
     ] = None,
     part: Annotated[
-        Part, typer.Option(metavar="whole|pyramid", help="Whole detector, or its backbone and feature pyramid.")
-    ] = Part.whole,
+        Literal["whole", "pyramid"],
+        typer.Option(metavar="whole|pyramid", help="Whole detector, or its backbone and feature pyramid."),
+    ] = "whole",
     attention: Annotated[
-        Attention,
+        Literal["blocked", "plain"],
         typer.Option(
             metavar="blocked|plain",
             help="blocked loops over blocks of queries in little memory; plain computes the N x N map at once, for "
             "runtimes without loops.",
         ),
-    ] = Attention.blocked,
+    ] = "blocked",
     half: Annotated[bool, typer.Option("--half", help="Store weights in 16 bits (safetensors).")] = False,
     tolerance: Annotated[
         float | None,
-        typer.Option(
-            metavar="0..1",
-            callback=within(0, 1),
-            help="Largest allowed difference, relative to the largest value of an output.",
-        ),
+        within(0, 1, "Largest allowed difference, relative to the largest value of an output.", "0..1"),
     ] = None,
     json: Json = None,
 ) -> None:
     """Export a trained model for other programs, run the file, and compare it with the model.
 
-    The input is RGB pixels in 0..255; normalisation is part of the file. Attention stays exact. If the file computes
-    something else than the model, it is not kept and the exit code is 1.
+    The input is RGB pixels in 0..255; normalisation is part of the file. Attention stays exact. If the outputs of
+    the file differ from the model's, the file is discarded and the exit code is 1.
 
     Example: dnlnet export runs/camvid --format onnx --dynamic all --with-maps 0.5,0.5 -o camvid.onnx
     """
     from dnlnet.artifacts.model_file import open_model
-    from dnlnet.cli.terminal.tables import print_table
     from dnlnet.errors import require_package
 
     found = open_model(model)
-    if form.value == "onnx":
+    if form == "onnx":
         for package in ("onnx", "onnxscript", "onnxruntime"):
             require_package(package, "onnx")
 
@@ -118,12 +91,12 @@ def export(
         exported = export_model(
             found,
             path,
-            form.value,
+            form,
             size=lengths,
             free=free,
             queries=queries,
-            part=part.value,
-            attention=attention.value,
+            part=part,
+            attention=attention,
             half=half,
             tolerance=tolerance,
         )

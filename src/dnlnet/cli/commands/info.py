@@ -18,10 +18,11 @@ def info(
     ] = False,
     json: Json = None,
 ) -> None:
-    """Describe a file without running anything in it.
+    """Describe a model, an export or a checkpoint without executing any code in it.
 
-    Models show their recipe, classes, size and score; ONNX files and PyTorch programs their inputs and outputs;
-    checkpoints of other code bases their origin and what dnlnet convert would make of them; weights their backbone.
+    A model is described by its recipe, classes, size and score; an ONNX file or PyTorch program by its inputs and
+    outputs; a checkpoint of another code base by its origin and the result of dnlnet convert; a file of weights by
+    its backbone.
 
     Example: dnlnet info runs/camvid
     """

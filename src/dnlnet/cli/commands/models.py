@@ -6,6 +6,7 @@ import typer
 
 from dnlnet.cli.terminal.options import Json
 from dnlnet.cli.terminal.outputs import write_result, writes
+from dnlnet.cli.terminal.tables import print_table
 
 
 @writes("json")
@@ -13,7 +14,7 @@ def models(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Model whose card to print.")] = None,
     json: Json = None,
 ) -> None:
-    """List the bundled models, or print the card of one: origin, licence, scores, use.
+    """List the bundled models, or print one model's card: origin, licence, scores and use.
 
     Bundled models need no download. Use their names wherever a command or dnlnet.load takes a model.
 
@@ -21,7 +22,6 @@ def models(
     """
     from dnlnet.artifacts.model_file import read_model_file
     from dnlnet.bundled import MODELS
-    from dnlnet.cli.terminal.tables import print_table
     from dnlnet.errors import unknown
 
     if name is not None and name not in MODELS:

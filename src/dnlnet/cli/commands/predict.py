@@ -1,21 +1,12 @@
 """`dnlnet predict`: apply a model to images and videos."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from dnlnet.cli.terminal.inputs import end_with, open_inputs, say
-from dnlnet.cli.terminal.options import Inputs, Model, within
-
-
-class Backend(StrEnum):
-    """Runtime of a network."""
-
-    torch = "torch"
-    onnxruntime = "onnxruntime"
-    openvino = "openvino"
+from dnlnet.cli.terminal.options import MOST, Inputs, Model, within
 
 
 def predict(
@@ -30,22 +21,17 @@ def predict(
     ] = None,
     max_pixels: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            callback=within(65_536, 1_000_000_000),
-            help="Segment images in tiles if the network would see more pixels. Default: 4 million.",
+        within(
+            65_536, MOST, "Cut images into tiles if the network's input would have more pixels. Default: 4 million."
         ),
     ] = None,
     threshold: Annotated[
-        float | None,
-        typer.Option(metavar="0..1", callback=within(0, 1), help="Minimum confidence of objects. Default: 0.5."),
+        float | None, within(0, 1, "Minimum confidence of detected objects. Default: 0.5.", "0..1")
     ] = None,
     backend: Annotated[
-        Backend,
-        typer.Option(
-            metavar="NAME", help="Runtime of the network: torch, onnxruntime or openvino (both on the CPU)."
-        ),
-    ] = Backend.torch,
+        Literal["torch", "onnxruntime", "openvino"],
+        typer.Option(metavar="NAME", help="Runtime: torch, or onnxruntime or openvino (on the CPU)."),
+    ] = "torch",
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Segment images, detect objects, or classify videos.
@@ -54,12 +40,12 @@ def predict(
     detector writes the image with boxes and masks, a mask per object, and COCO-format JSON. A video model writes the
     probability of each class as JSON. A summary of each input is printed.
 
-    Inputs that are done are skipped unless the image or a result has changed, so an interrupted job resumes. Inputs
-    that cannot be read are listed at the end; the exit code is then 1, or 2 if none could be read. Under torchrun,
-    the processes share the inputs.
+    Finished inputs are skipped unless the image or a result has changed, so the same command resumes an interrupted
+    job. Inputs that cannot be read are listed at the end; the exit code is then 1, or 2 if none could be read. Under
+    torchrun, the processes share the inputs.
 
-    The other runtimes are extras that give the same predictions up to rounding, faster on some processors:
-    pip install "dnlnet[onnx]", or "dnlnet[onnx,bench]" for OpenVINO. They run segmentation and video models.
+    The other runtimes run segmentation and video models. They give the same predictions up to rounding, and are
+    faster on some processors. Install them with pip install "dnlnet[onnx]", or "dnlnet[onnx,bench]" for OpenVINO.
 
     Example: dnlnet predict street photos/ street.jpg -o predicted
     """
@@ -74,10 +60,10 @@ def predict(
 
         results = []
         with process_group():
-            if backend is not Backend.torch and is_main():
+            if backend != "torch" and is_main():
                 say(f"exporting the network for {backend}, which takes some seconds")
             for result in predict_each(
-                load(file, backend.value),
+                load(file, backend),
                 found.paths,
                 out,
                 submission=submission,

@@ -8,11 +8,12 @@ import typer
 from dnlnet.cli.terminal.complete import complete_recipe
 from dnlnet.cli.terminal.options import Json, Recipe, Settings
 from dnlnet.cli.terminal.outputs import write_result, writes
+from dnlnet.cli.terminal.tables import print_table
 
 if TYPE_CHECKING:
     from dnlnet.recipes.schema import Recipe as AnyRecipe
 
-recipes = typer.Typer(help="List the recipes, or show the settings of one.", no_args_is_help=True)
+recipes = typer.Typer(name="recipes", help="List the recipes, or show the settings of one.", no_args_is_help=True)
 
 
 @recipes.command("list")
@@ -28,11 +29,10 @@ def list_recipes(
     ] = None,
     json: Json = None,
 ) -> None:
-    """List the families of recipes; with a pattern, each matching recipe with the paper's score and ours.
+    """List the families of recipes, or all recipes that match a pattern with the paper's scores and ours.
 
     Example: dnlnet recipes list 'cityscapes-*'
     """
-    from dnlnet.cli.terminal.tables import print_table
     from dnlnet.registry import match_recipes
 
     found = match_recipes(pattern or "*")
@@ -50,7 +50,7 @@ def list_recipes(
                 }
                 for recipe in found
             ],
-            "All settings of one: dnlnet recipes show NAME. Scores marked - are unmeasured.",
+            "dnlnet recipes show NAME prints all settings of a recipe. A dash means unmeasured.",
         )
     write_result(json, [recipe.model_dump(mode="json") for recipe in found])
 
@@ -58,7 +58,6 @@ def list_recipes(
 def _print_families(found: Sequence["AnyRecipe"]) -> None:
     """Print one row per family: recipes whose names differ only after their last hyphen, or after the second."""
     from dnlnet.attention.spec import VARIANTS
-    from dnlnet.cli.terminal.tables import print_table
 
     every = ["baseline", *VARIANTS]
     families: dict[str, dict[str, AnyRecipe]] = {}
@@ -100,7 +99,8 @@ def show(
     name: Recipe,
     settings: Settings = None,
     sources: Annotated[
-        bool, typer.Option("--sources", help="Print the source of each value: the paper, its release, or a reason.")
+        bool,
+        typer.Option("--sources", help="Print the source of each value: the paper, its released code, or a reason."),
     ] = False,
     json: Json = None,
 ) -> None:
@@ -112,7 +112,6 @@ def show(
     """
     import yaml
 
-    from dnlnet.cli.terminal.tables import print_table
     from dnlnet.errors import shown
     from dnlnet.recipes.override import override
     from dnlnet.recipes.sources import trace

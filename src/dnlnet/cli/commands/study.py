@@ -16,9 +16,15 @@ from dnlnet.cli.terminal.options import (
     VoidEdges,
     within,
 )
+from dnlnet.cli.terminal.tables import print_table
+from dnlnet.progress import Bars, Tracker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from rich.table import Table
+
+    from dnlnet.runs.study import Job, Study
 
 
 def study(
@@ -34,43 +40,36 @@ def study(
         Path, typer.Option(metavar="STUDY", help="Folder of the study. If it holds a stopped study, it resumes.")
     ],
     data: Data = None,
-    seeds: Annotated[
-        int, typer.Option(metavar="N", callback=within(1, 1000), help="Number of seeds per recipe.")
-    ] = 5,
-    first_seed: Annotated[int, typer.Option(metavar="N", callback=within(0, LARGEST_SEED), help="First seed.")] = 0,
+    seeds: Annotated[int, within(1, 1000, "Number of seeds per recipe.")] = 5,
+    first_seed: Annotated[int, within(0, LARGEST_SEED, "First seed.")] = 0,
     settings: Settings = None,
     cache: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for features of frozen backbones. Default: in STUDY.")
     ] = None,
     processes: Annotated[
-        int | None,
-        typer.Option(metavar="N", callback=within(1, MOST_THREADS), help="Runs at a time. Default: one per core."),
+        int | None, within(1, MOST_THREADS, "Number of parallel runs. Default: one per core.")
     ] = None,
     width: BoundaryWidth = 2,
     void_edges: VoidEdges = False,
     against: Annotated[
         str,
-        typer.Option(
-            metavar="VARIANT", help="Variant that the others are compared with.", autocompletion=complete_variant
-        ),
+        typer.Option(metavar="VARIANT", help="Variant to compare the others with.", autocompletion=complete_variant),
     ] = "nl",
 ) -> None:
     """Train every recipe with every seed, and compare the results.
 
     Runs are spread over the cores. Run the same command again to resume a stopped study; finished runs are kept.
 
-    STUDY gets the runs, a result per run (results/*.json), and study.md, study.json, study.png and study.html. They
-    show the mean score and its standard deviation over seeds, paired differences with confidence intervals, and the
+    STUDY gets the runs, one result per run (results/*.json), and a report as study.md, study.json, study.png and
+    study.html: mean scores and their standard deviation over seeds, paired differences with confidence intervals, and
     overlaps of attention with the ground truth, next to the paper's numbers. study.json includes all results.
 
     Example: dnlnet study 'camvid-mbv2_frozen-*' --seeds 5 --data ~/camvid --out study
     """
-    from dnlnet.cli.terminal.tables import print_table
     from dnlnet.registry import match_recipes
 
     matched = [recipe for pattern in recipes for recipe in match_recipes(pattern)]
 
-    from dnlnet.cli.terminal.study_table import StudyTable
     from dnlnet.runs.study import Study, plan
     from dnlnet.runs.study_report import command_of, report_study
 
@@ -106,3 +105,47 @@ def _shown(table: "Sequence[Mapping[str, str]]") -> list[dict[str, str]]:
         {key: text.replace(" ± ", "±") for key, text in row.items() if key not in left_out and "paper:" not in key}
         for row in table
     ]
+
+
+class StudyTable(Bars):
+    """Progress of a study: a table of all runs in a terminal, elsewhere a line per finished run."""
+
+    def __init__(self, study: "Study", jobs: "Sequence[Job]") -> None:
+        super().__init__()
+        self.study, self.jobs = study, jobs
+
+    def track(self, name: str, total: int | None = None, *, start: int = 0, unit: str | None = None) -> Tracker:
+        """Return a tracker that shows the table."""
+        return _LiveTable(self) if self.console.is_terminal else super().track(name, total, start=start, unit=unit)
+
+    def draw(self) -> "Table":
+        """Draw the table from the logs of all runs."""
+        from rich.table import Table
+
+        states = [self.study.state(job) for job in self.jobs]
+        table = Table(title=f"{sum(state.done for state in states)} of {len(states)} runs done")
+        for column in ("recipe", "seed", "iteration", "score"):
+            table.add_column(column)
+        for state in states:
+            if state.done or state.begun:
+                done = "done" if state.done else f"{state.iteration} of {state.iterations}"
+                score = "-" if state.score is None else f"{state.score:.3f}"
+                table.add_row(state.job.recipe.name, str(state.job.seed), done, score)
+        return table
+
+
+class _LiveTable:
+    def __init__(self, shown: StudyTable) -> None:
+        from rich.live import Live
+
+        self.live = Live(get_renderable=shown.draw, console=shown.console, refresh_per_second=0.5, transient=True)
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        self.live.refresh()
+
+    def __enter__(self) -> "_LiveTable":
+        self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.live.stop()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dnlnet.cli.terminal.complete import complete_recipe
-from dnlnet.cli.terminal.options import Data, Device, Seed, Settings, Workers, given, within
+from dnlnet.cli.terminal.options import MOST, Data, Device, Seed, Settings, Workers, given, within
 
 if TYPE_CHECKING:
     from dnlnet.engine.train import Outcome
@@ -27,20 +27,14 @@ def train(
     ],
     data: Data = None,
     weights: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Initial backbone weights: a file, or `none` for random ones.")
+        str | None,
+        typer.Option(metavar="FILE", help="Initial backbone weights: a file, or `none` for random weights."),
     ] = None,
     iterations: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            callback=within(1, 1_000_000_000),
-            help="Number of training iterations. Warm-up and later phases scale with it.",
-        ),
+        int | None, within(1, MOST, "Number of training iterations. Warm-up and later phases scale with it.")
     ] = None,
-    batch: Annotated[
-        int | None, typer.Option(metavar="N", callback=within(1, 65_536), help="Images or clips per iteration.")
-    ] = None,
-    lr: Annotated[float | None, typer.Option(metavar="RATE", callback=within(0, 100), help="Learning rate.")] = None,
+    batch: Annotated[int | None, within(1, 65_536, "Images or clips per iteration.")] = None,
+    lr: Annotated[float | None, within(0, 100, "Learning rate.", "RATE")] = None,
     device: Device = None,
     settings: Settings = None,
     seed: Seed = 0,
@@ -53,12 +47,7 @@ def train(
         typer.Option(metavar="DIR", help="Keep the features of a frozen backbone here, to share them between runs."),
     ] = None,
     skip_nonfinite: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            callback=within(0, 1_000_000_000),
-            help="Number of iterations that may be skipped because their loss is not finite.",
-        ),
+        int, within(0, MOST, "Number of iterations that may be skipped because their loss is not finite.")
     ] = 0,
 ) -> None:
     """Train a recipe, on its data set or on your own images.

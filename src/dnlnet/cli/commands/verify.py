@@ -7,6 +7,7 @@ import typer
 
 from dnlnet.cli.terminal.options import Json, Seed
 from dnlnet.cli.terminal.outputs import write_result, writes
+from dnlnet.cli.terminal.tables import print_table
 
 
 @writes("json")
@@ -18,14 +19,14 @@ def verify(
     seed: Seed = 0,
     json: Json = None,
 ) -> None:
-    """Check each claim of the paper that can be computed, and show the remaining error.
+    """Check the paper's claims numerically, and show the error of each.
 
     The exit code is 1 only if an identity that the block relies on fails. Claims of the paper that do not hold are
     reported together with what does hold.
 
-    With --device, check that the block computes its equations there: all variants in 1d, 2d and 3d, outputs and
-    gradients, every precision, autocast and compiled, without ever storing an attention map. Paste the table into a
-    bug report. The exit code is 1 if a check fails.
+    With --device, compare the block with its equations on that device: all variants in 1d, 2d and 3d, outputs and
+    gradients, every precision, autocast and torch.compile; no attention map may be stored. Paste the table into a bug
+    report. The exit code is 1 if a check fails.
 
     Example: dnlnet verify --device cuda
     """
@@ -34,7 +35,6 @@ def verify(
         return
     from dataclasses import asdict
 
-    from dnlnet.cli.terminal.tables import print_table
     from dnlnet.lens.measure.theory import verify as check_claims
 
     claims = check_claims(seed)
@@ -55,7 +55,7 @@ def verify(
     refuted = [claim for claim in claims if not claim.relied_on and not claim.holds]
     relied = sum(claim.relied_on for claim in claims)
     typer.echo(f"{relied - len(broken)} of {relied} identities that the block relies on hold.")
-    typer.echo(f"{len(refuted)} printed claims do not hold as printed; the block needs none of them.")
+    typer.echo(f"{len(refuted)} claims do not hold as printed; the block needs none of them.")
     write_result(json, [{**asdict(claim), "holds": claim.holds} for claim in claims])
     if broken:
         raise typer.Exit(1)
@@ -84,7 +84,7 @@ def _verify_device(device: str, json: Path | None) -> None:
     typer.echo(
         f"\n{len(failed)} of {len(checks)} checks failed{left_out}: do not rely on the block on this device."
         if failed
-        else f"\nThe block computes on {device} what its equations say{left_out}."
+        else f"\nThe block agrees with its equations on {device}{left_out}."
     )
     rows = [{**asdict(check), "holds": check.holds} for check in checks]
     write_result(json, {"device": described, "versions": versions, "checks": rows})

@@ -1,4 +1,4 @@
-"""Models, images and videos given to a command, and those that it could not use."""
+"""Models, images and videos given to a command."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_models(models: Sequence[str]) -> list["str | ModelFile"]:
-    """Open our models, and leave the names of transformers, before torch is imported, which takes seconds."""
+    """Open the files of our models, and return names of transformers unchanged. Needs no torch, to fail early."""
     from dnlnet.artifacts.model_file import open_model
     from dnlnet.errors import require_package
 
@@ -91,7 +91,7 @@ def open_inputs(given: Sequence[str]) -> Iterator[Inputs]:
 
 
 def end_with(problems: Sequence[str], count: int) -> None:
-    """List the inputs that failed, and exit with 2 if all `count` did, or else with 1."""
+    """List the inputs that failed, if any, and exit: with 2 if all `count` failed, else with 1."""
     for problem in problems:
         say(f"not done: {problem}")
     if problems:

@@ -1,6 +1,6 @@
 """Options and arguments that several commands share, and the parsing of their values."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,19 +10,16 @@ from dnlnet.cli.terminal.complete import complete_data_set, complete_recipe, com
 from dnlnet.errors import unknown
 
 LARGEST_SEED = 2**32 - 1  # the largest that NumPy takes
+MOST = 1_000_000_000  # iterations, images or pixels
 MOST_THREADS = 1024  # threads or processes; a larger number is a typing error
-MOST_IMAGES = 1_000_000_000
 SMALLEST_SIDE, LARGEST_SIDE = 16, 65_536  # pixels; networks reduce smaller images to nothing
 MOST_FRAMES = 65_536
 
 
-def within(low: float, high: float) -> Callable[[float | None], float | None]:
-    """Return an option callback that accepts numbers from `low` to `high`.
+def within(low: float, high: float, text: str, metavar: str = "N") -> Any:
+    """Return an option with the help `text` that accepts numbers from `low` to `high`.
 
     Unlike typer's `min` and `max`, it refuses NaN and keeps long ranges out of the help.
-
-    >>> within(0, 1)(0.5)
-    0.5
     """
 
     def check(value: float | None) -> float | None:
@@ -30,7 +27,7 @@ def within(low: float, high: float) -> Callable[[float | None], float | None]:
             raise typer.BadParameter(f"{value} is not within {low}..{high}")
         return value
 
-    return check
+    return typer.Option(metavar=metavar, callback=check, help=text)
 
 
 Model = Annotated[
@@ -80,19 +77,13 @@ Settings = Annotated[
 ]
 Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result to this JSON file.")]
 Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the data set.")]
-Seed = Annotated[int, typer.Option(metavar="N", callback=within(0, LARGEST_SEED), help="Random seed.")]
-Workers = Annotated[
-    int, typer.Option(metavar="N", callback=within(0, MOST_THREADS), help="Number of data-loading processes.")
-]
+Seed = Annotated[int, within(0, LARGEST_SEED, "Random seed.")]
+Workers = Annotated[int, within(0, MOST_THREADS, "Number of data-loading processes.")]
 Device = Annotated[
     str | None, typer.Option(metavar="cpu|cuda:1", help="Device to compute on. Default: a GPU if there is one.")
 ]
-FirstImages = Annotated[
-    int | None, typer.Option(metavar="N", callback=within(1, MOST_IMAGES), help="Use only the first N images.")
-]
-BoundaryWidth = Annotated[
-    int, typer.Option(metavar="PIXELS", callback=within(1, 64), help="Distance to a contour that counts as boundary.")
-]
+FirstImages = Annotated[int | None, within(1, MOST, "Use only the first N images.")]
+BoundaryWidth = Annotated[int, within(1, 64, "Count pixels nearer than this to a contour as boundary.", "PIXELS")]
 VoidEdges = Annotated[
     bool, typer.Option("--void-edges", help="Also count contours between a class and unlabelled pixels.")
 ]
@@ -102,7 +93,7 @@ Weights = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Weights of a transformer: a local state dict (safetensors or PyTorch), or `none` for random ones. "
+        help="Weights of a transformer: a local state dict (safetensors or PyTorch), or `none` for random weights. "
         "Default: downloaded by its library.",
     ),
 ]
@@ -116,10 +107,11 @@ Heads = Annotated[
 ]
 ImageSize = Annotated[
     int | None,
-    typer.Option(
-        metavar="PIXELS",
-        callback=within(1, 100_000),
-        help="Shorter side of the images given to a transformer. Default: unchanged up to its training size.",
+    within(
+        1,
+        100_000,
+        "Shorter side of the images given to a transformer. Default: unchanged up to its training size.",
+        "PIXELS",
     ),
 ]
 

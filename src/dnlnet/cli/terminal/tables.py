@@ -48,5 +48,14 @@ def print_table(title: str, rows: Sequence[Mapping[str, object]], caption: str =
     console.print(table)
 
 
+def number(value: float | None, form: str) -> str:
+    """Format a number of a table, or return a dash if there is none.
+
+    >>> number(0.5, ".2f"), number(None, ".2f")
+    ('0.50', '-')
+    """
+    return "-" if value is None else format(value, form)
+
+
 def _is_number(value: object) -> bool:
     return str(value).replace(",", "").lstrip("-")[:1].isdigit()
