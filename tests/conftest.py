@@ -43,7 +43,7 @@ SLOW = (
     "segmentation/test_frozen.py",
     "runs/test_study.py",
     "runs/test_demo.py",
-    "lens/show/test_app.py",
+    "lens/show/test_explorer.py",
     "lens/show/test_page_browser.py",
     "engine/test_train.py",
     "campaign/test_campaign.py",

@@ -20,10 +20,9 @@ from dnlnet.data.image_files import HeightWidth
 from dnlnet.data.images import ImageLike, read_pixels
 from dnlnet.errors import is_out_of_memory, unknown
 from dnlnet.lens.measure.profile import Profile
-from dnlnet.lens.show.attend_images import attend_images
-from dnlnet.lens.show.attend_request import AttendRequest, AttendResult, Query
+from dnlnet.lens.show.attend import AttendRequest, AttendResult, Query, attend_images
 from dnlnet.lens.show.attended_image import AttentionView
-from dnlnet.lens.show.layers import layer_views
+from dnlnet.lens.show.layer_views import layer_views
 from dnlnet.lens.trace.capture import Captured, capture
 from dnlnet.lens.trace.choice import LayerChoice
 from dnlnet.lens.trace.recorded import HeadChoice, RecordedAttention

@@ -21,7 +21,7 @@ from dnlnet.lens.measure.consistency import (
     overlaps_json,
 )
 from dnlnet.lens.measure.ground_truth import BOUNDARY_WIDTH, GroundTruth
-from dnlnet.lens.show.consistency_figure import consistency_figure
+from dnlnet.lens.show.charts import consistency_figure
 from dnlnet.lens.show.drawable import Drawable
 from dnlnet.libraries.transformer import Transformer, load_transformer
 from dnlnet.progress import BARS, Progress

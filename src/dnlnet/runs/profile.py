@@ -22,10 +22,9 @@ from dnlnet.data.problems import BadFileError, Problem
 from dnlnet.lens.measure.ground_truth import BOUNDARY_WIDTH, GroundTruth
 from dnlnet.lens.measure.profile import HeadProfile, Profile
 from dnlnet.lens.measure.profile import profile as measure_profile
-from dnlnet.lens.show.attend_images import limit_pixels
-from dnlnet.lens.show.attend_request import MAX_PIXELS
+from dnlnet.lens.show.attend import MAX_PIXELS, limit_pixels
+from dnlnet.lens.show.charts import profile_figure
 from dnlnet.lens.show.drawable import Drawable
-from dnlnet.lens.show.profile_figure import profile_figure
 from dnlnet.libraries.transformer import Transformer
 from dnlnet.progress import BARS, Progress
 from dnlnet.registry import pixel_data_sets

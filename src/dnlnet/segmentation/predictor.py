@@ -19,8 +19,7 @@ from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
 from dnlnet.data.images import ImageLike, read_pixels
 from dnlnet.lens.show.attended_image import AttentionView, block_views
-from dnlnet.lens.show.drawable import DrawableOverlay
-from dnlnet.lens.show.prediction_figure import prediction_figure
+from dnlnet.lens.show.drawable import DrawableOverlay, prediction_figure
 from dnlnet.lens.trace.capture import capture_blocks
 from dnlnet.names import printable
 from dnlnet.progress import SILENT, Progress
@@ -28,7 +27,7 @@ from dnlnet.segmentation.inference import MARGIN, Inference, Network, tiled_labe
 
 if TYPE_CHECKING:
     from dnlnet.data.decoders import Labels
-    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
+    from dnlnet.lens.show.attend import AttendRequest, AttendResult
     from dnlnet.segmentation.outputs import SegmentationOutputs
 
 MAX_PIXELS = 4_000_000
@@ -179,6 +178,6 @@ class SegmentationModel:
         labels: "Callable[[Path], Labels | None] | None" = None,
     ) -> "AttendResult":
         """Show the attention of the models in images. `labels` finds the labels of an image."""
-        from dnlnet.lens.show.attend_images import attend_images
+        from dnlnet.lens.show.attend import attend_images
 
         return attend_images(models, request, labels)

@@ -45,7 +45,7 @@ class SegmentationTask:
 
     def summarize(self, metric: ConfusionMatrix, title: str) -> Scores:
         """Return the IoU of each class, their mean, and pixel accuracy."""
-        from dnlnet.lens.show.confusion_figure import confusion_figure
+        from dnlnet.lens.show.charts import confusion_figure
         from dnlnet.lens.show.panels import save_figure
 
         by_class = dict(zip(self.classes.names, metric.known_iou(), strict=True))

@@ -13,9 +13,8 @@ from dnlnet.attention import AttentionMaps
 from dnlnet.data.outputs import writing_problem
 from dnlnet.data.problems import BadFileError, Problem
 from dnlnet.files import atomic_write, write_json
-from dnlnet.lens.show.attended_image import AttendedImage, maps_by_term
+from dnlnet.lens.show.attended_image import AttendedImage, Point, maps_by_term
 from dnlnet.lens.show.panels import PRINT_DOTS, save_figure
-from dnlnet.lens.show.query_points import Point
 from dnlnet.results import Kind, is_result
 from dnlnet.signals import hold_stop_signals
 
