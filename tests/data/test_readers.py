@@ -14,8 +14,8 @@ from dnlnet.data.classes import Classes, spread_colours
 from dnlnet.data.decoders import index_labels
 from dnlnet.data.images import read_image_file
 from dnlnet.data.labelled import LabelledImages, Pair
-from dnlnet.data.labelled_samples import WholeImages
 from dnlnet.data.problems import BadFileError
+from dnlnet.data.samples import WholeImages
 from dnlnet.segmentation.data.check import check_pixels
 from dnlnet.segmentation.data.features import Extractor, WholeFeatures, maps_and_labels
 from dnlnet.segmentation.data.unpacked import unpack_into

@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from dnlnet.backbones.pixels import normalised
-from dnlnet.data.labelled_samples import SceneSamples
+from dnlnet.data.scenes import SceneSamples
 from dnlnet.engine.log import read_log
 from dnlnet.engine.settings import RunSettings
 from dnlnet.engine.train import Outcome

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from dnlnet.data.image_files import HeightWidth
-from dnlnet.data.images import ImageLike, read_pixels
+from dnlnet.data.images import HeightWidth, ImageLike, read_pixels
 from dnlnet.errors import is_out_of_memory, unknown
 from dnlnet.lens.measure.profile import Profile
 from dnlnet.lens.show.attend import AttendRequest, AttendResult, Query, attend_images

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from dnlnet.deployment import Exportable
     from dnlnet.engine.task import Task
     from dnlnet.recipes.predictor import Predictor
-
-Number = TypeVar("Number", int, float)
 
 IMAGENET = "imagenet"  # value of `model.weights` for ImageNet weights
 
@@ -366,13 +364,6 @@ def _past_options(variant: str | None, preset: str) -> dict[str, bool]:
     if preset in ("authors_temperature", "authors_detection") and row.unary == "query_mean" and not row.coupled:
         return {"unary_scaled": True}
     return {"pool_projected": False} if preset == "mmseg" and row.name == "nl" else {}
-
-
-def require_rising(ends: tuple[Number, Number]) -> tuple[Number, Number]:
-    """Return the ends of a range. Raises unless they are from low to high."""
-    if ends[0] > ends[1]:
-        raise ValueError("expected a range from low to high")
-    return ends
 
 
 def _known(kind: str, name: str, names: Mapping[str, object]) -> str:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from dnlnet.artifacts.load import TrainedModel, default_device, read_together
-from dnlnet.data.labelled_samples import WholeImages
+from dnlnet.data.samples import WholeImages
 from dnlnet.lens.measure.consistency import (
     RANDOM,
     Average,

@@ -13,7 +13,7 @@ from pydantic import model_validator
 from dnlnet.data.catalog import Samples
 from dnlnet.data.classes import Classes
 from dnlnet.data.labelled import find_labels
-from dnlnet.data.validated import validated
+from dnlnet.data.parsing import validated
 from dnlnet.errors import unknown
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.context import RunContext
@@ -108,8 +108,8 @@ class SegmentationRecipe(Recipe):
 
     def training_samples(self, run: RunContext, split: str, phase: int = 0) -> Samples:
         """Return random crops of images, or of features while the backbone is frozen."""
-        from dnlnet.data.labelled_samples import SceneSamples, TrainingCrops
-        from dnlnet.data.scenes import CLASSES, HELD_OUT_SEED
+        from dnlnet.data.samples import TrainingCrops
+        from dnlnet.data.scenes import CLASSES, HELD_OUT_SEED, SceneSamples
         from dnlnet.segmentation.data.features import FeatureCrops
 
         data = self.data
@@ -129,11 +129,11 @@ class SegmentationRecipe(Recipe):
             return FeatureCrops(images, source, views, crop, strides, run.seed, detail=detail)
         if run.unpacked is not None:
             images = unpack_into(images, run.unpacked)
-        return TrainingCrops(images, data.augmentation(), run.seed)
+        return TrainingCrops(images, data, run.seed)
 
     def validation_samples(self, run: RunContext, split: str) -> Samples:
         """Return the images of a split, or their features."""
-        from dnlnet.data.labelled_samples import WholeImages
+        from dnlnet.data.samples import WholeImages
         from dnlnet.segmentation.data.features import WholeFeatures
 
         whole = self.test_samples(run.data, split)
@@ -144,8 +144,8 @@ class SegmentationRecipe(Recipe):
 
     def test_samples(self, root: Path | None, split: str) -> Samples:
         """Return the whole images of a split."""
-        from dnlnet.data.labelled_samples import SceneSamples, WholeImages
-        from dnlnet.data.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
+        from dnlnet.data.samples import WholeImages
+        from dnlnet.data.scenes import HELD_OUT_COUNT, HELD_OUT_SEED, SceneSamples
 
         if self.data.name == SCENES:
             _require_scenes(split, "val")

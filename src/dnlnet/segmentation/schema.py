@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from dnlnet.backbones.pixels import Pixels
-from dnlnet.data.transforms import Augmentation
+from dnlnet.data.augmentation import Augmentation
 from dnlnet.errors import unknown
 from dnlnet.fields import (
     Dilation,
     Flag,
-    Fraction,
     HeightWidth,
     ImageScale,
     Index,
@@ -24,7 +23,7 @@ from dnlnet.fields import (
     SmallInt,
 )
 from dnlnet.progress import Progress
-from dnlnet.recipes.schema import BackboneModel, DataPart, Model, require_rising
+from dnlnet.recipes.schema import BackboneModel, DataPart, Model
 from dnlnet.segmentation.data.views import View
 
 if TYPE_CHECKING:
@@ -187,32 +186,17 @@ AnySegmentorModel = Annotated[  # error messages leave the tags out (see `valida
 ]
 
 
-class Data(DataPart):
+class Data(Augmentation, DataPart):
     """A data set, its splits, and the augmentation of training crops."""
 
-    crop: HeightWidth
-    scales: tuple[ImageScale, ImageScale] = (0.5, 2.0)
-    aspects: tuple[ImageScale, ImageScale] = (1.0, 1.0)
-    short_side: SmallInt | None = None
-    flip: Fraction = 0.5
-    brightness: Annotated[int, Field(strict=True, ge=0, le=255)] = 10
     # Scales at which a frozen backbone computes features; `flip` adds flipped views.
     views: Annotated[tuple[ImageScale, ...], Field(max_length=20)] = ()
-
-    @field_validator("scales", "aspects")
-    @classmethod
-    def _from_low_to_high(cls, ends: tuple[float, float]) -> tuple[float, float]:
-        return require_rising(ends)
 
     def feature_views(self) -> list[View]:
         """Return the views in which the features of each image are computed."""
         return [
             View(scale, flipped) for scale in self.views for flipped in ((False, True) if self.flip else (False,))
         ]
-
-    def augmentation(self) -> Augmentation:
-        """Return the augmentation of training crops."""
-        return Augmentation(self.crop, self.scales, self.aspects, self.short_side, self.flip, self.brightness)
 
 
 class Ohem(Part):

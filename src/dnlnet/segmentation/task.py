@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.data.labelled_samples import Sample
+from dnlnet.data.samples import Sample
 from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.lens.measure.confusion import ConfusionMatrix
 from dnlnet.segmentation.data.features import FeatureSample

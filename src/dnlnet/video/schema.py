@@ -8,9 +8,9 @@ from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from dnlnet.backbones import VIDEO_BACKBONES
 from dnlnet.backbones.pixels import Pixels
-from dnlnet.fields import Fraction, FractionBelowOne, FrameRate, Index, Part, PixelStd, SmallInt, Text
+from dnlnet.fields import Fraction, FractionBelowOne, FrameRate, Index, Part, PixelStd, SmallInt, Text, require_rising
 from dnlnet.progress import Progress
-from dnlnet.recipes.schema import IMAGENET, BackboneModel, DataPart, require_rising
+from dnlnet.recipes.schema import IMAGENET, BackboneModel, DataPart
 from dnlnet.video.data.clips import Clip
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dnlnet.data.image_files import open_image
-from dnlnet.data.images import read_image_file
+from dnlnet.data.images import open_image, read_image_file
 from dnlnet.lens.show.attended_image import AttendedImage, ImageModel, Point, attend_image, maps_by_term
 from dnlnet.lens.show.layer_views import with_few_layers
 from dnlnet.lens.show.page.fit import shrink

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from dnlnet.backbones.fold import fold_batch_norms
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE
-from dnlnet.data.image_files import open_rgb
+from dnlnet.data.images import open_rgb
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.data.samples import ImageSamples, require_seed
 from dnlnet.engine.checkpoint import save_tensors
