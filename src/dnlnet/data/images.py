@@ -44,7 +44,7 @@ SIDEWAYS = range(5, 9)  # orientations that exchange height and width
 
 
 def size_fault(size: HeightWidth) -> str | None:
-    """Return the reason why an image cannot have this height and width, or None.
+    """Return why an image cannot have this height and width, or None if it can.
 
     >>> size_fault((480, 640)), size_fault((0, 640))
     (None, 'is 0 x 640 (height x width); expected 1..65535 pixels each, and 178956970 in all at most')

@@ -76,10 +76,10 @@ class TrainingCrops(ImageSamples[LabelledImages, Sample]):
         index, epoch = draw
         if not 0 <= index < len(self):
             raise IndexError(f"image {index} is outside 0..{len(self) - 1}")
-        picture, labels = self.images.open(index)
+        whole, labels = self.images.open(index)
         rng = np.random.default_rng((self.seed, epoch, index))
-        crop = self.augmentation.draw(rng, (picture.size[1], picture.size[0]))
-        image = crop.image(picture)
+        crop = self.augmentation.draw(rng, (whole.size[1], whole.size[0]))
+        image = crop.image(whole)
         try:
             window = self.images.decoded(index, crop.labels(labels))
         except BadFileError:
@@ -99,8 +99,8 @@ class WholeImages(ImageSamples[LabelledImages, Sample]):
         super().__init__(images.require_complete())
 
     def __getitem__(self, index: int) -> Sample:
-        picture, raw = self.images.open(index)
-        image = torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()
+        whole, raw = self.images.open(index)
+        image = torch.from_numpy(np.array(whole)).permute(2, 0, 1).contiguous()
         labels = torch.from_numpy(self.images.decoded(index, raw))
         return Sample(image, labels, str(self.images.pairs[index].image))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -36,6 +37,20 @@ def build_backbone(
     elif source is not None and source != IMAGENET:
         progress.say(f"{source}: {load_weights(backbone, _weights_file(source))}")
     return backbone
+
+
+_NOT_OPTIONS = {*BackboneModel.model_fields, "network", "output_stride", "dilations"}  # of the backbone, or shared
+
+
+def network_options(model: Model) -> dict[str, Any]:
+    """Return the keyword arguments of a network: the fields that only this kind has, and those of its block.
+
+    >>> from dnlnet.registry import find_recipe
+    >>> network_options(find_recipe("camvid-mbv2_frozen-dnl").model)["stages"]
+    (1, 2, 3)
+    """
+    own = {name: value for name, value in model if name not in _NOT_OPTIONS}
+    return {**own, "variant": model.variant, "preset": model.preset, **model.block}
 
 
 def load_whole(network: nn.Module, model: Model) -> LoadReport:

@@ -3,7 +3,7 @@
 # K classes, H, W size of the image
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -154,8 +154,7 @@ class SegmentationModel:
 
     def single_pass(self) -> "SegmentationModel":
         """Return a model with the same network and one pass per image: no windows, one scale, no flip."""
-        once = replace(self.inference, window=None, stride=None, scales=(1.0,), flip=False)
-        return SegmentationModel(self.network, self.classes, once, self.device)
+        return SegmentationModel(self.network, self.classes, self.inference.single_pass(), self.device)
 
     def attention_views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
         """Return the attention views of every block in one pass over the whole image (H, W, 3)."""
