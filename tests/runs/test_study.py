@@ -107,6 +107,18 @@ def test_other_boundaries_are_measured_again_without_training(study: Path, tmp_p
     assert after["random"]["pair_boundary"] > before["random"]["pair_boundary"]
 
 
+def test_a_study_resumes_with_the_boundaries_of_its_results(tmp_path: Path) -> None:
+    assert Study(tmp_path).boundary_width() == 5  # as in the paper
+    (tmp_path / RESULTS).mkdir()
+    for seed, width in enumerate((2, 2, 3)):
+        assert Study(tmp_path).boundary_width() == (2 if seed else 5)
+        content = {"recipe": "scenes-tiny-nl", "seed": seed, "width": width}
+        (tmp_path / RESULTS / f"{seed}.json").write_text(json.dumps(content))
+    assert Study(tmp_path, width=4).boundary_width() == 4
+    with pytest.raises(ValueError, match=r"2 and 3 pixels.*--width"):
+        Study(tmp_path).run([])
+
+
 def test_a_failed_run_does_not_stop_the_others(study: Path, tmp_path: Path) -> None:
     jobs = plan(recipes("scenes-tiny-nl", "scenes-tiny-dnl"), 1, SHORT)
     (tmp_path / "runs" / "scenes-tiny-nl-0").mkdir(parents=True)
@@ -210,8 +222,7 @@ def test_a_result_of_an_earlier_version_is_recognised_by_its_run(study: Path, tm
     path.write_text(json.dumps(json.loads(path.read_text()) | {"settings": "0" * 16}))
     jobs = plan(recipes("scenes-tiny-nl", "scenes-tiny-dnl"), 2, SHORT)
     job = next(job for job in jobs if job.name == path.stem)
-    width = json.loads(path.read_text())["width"]
-    assert Study(copy, width=width).run([job]) == []
+    assert Study(copy).run([job]) == []
     shutil.rmtree(copy / "runs" / job.name)
     with pytest.raises(ValueError, match="this run has other settings"):
-        Study(copy, width=width).run([job])
+        Study(copy).run([job])

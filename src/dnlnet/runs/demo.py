@@ -16,6 +16,7 @@ from dnlnet.data.images import read_pixels
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.engine.train import Outcome
 from dnlnet.files import atomic_write, write_json
+from dnlnet.lens.measure import BOUNDARY_WIDTH
 from dnlnet.lens.measure.confusion import ConfusionMatrix
 from dnlnet.lens.measure.consistency import RANDOM, Average, overlaps_json
 from dnlnet.lens.show.attended_image import AttendedImage
@@ -32,7 +33,6 @@ from dnlnet.runs.train import train
 
 STEPS = 400
 MODEL = "street"  # model for the photos
-BOUNDARY_WIDTH = 2  # pixels, for scenes of 96 pixels; the paper uses 5 for images of 1024
 
 # Share of warm-up steps. Without warm-up, DNL with seed 1 reached 0.81 mIoU instead of 0.86.
 _WARMUP = 0.3
@@ -170,7 +170,7 @@ def _overlaps(nets: Mapping[str, Net]) -> dict[str, dict[str, Average | None]]:
     rows: dict[str, dict[str, Average | None]] = {}
     random = {}
     for name, net in nets.items():
-        found = consistency(net.model, width=BOUNDARY_WIDTH, progress=SILENT)
+        found = consistency(net.model, progress=SILENT)
         (_, row), (_, uniform) = found.table().items()
         rows[name], random[RANDOM] = row, uniform
     return rows | random

@@ -12,7 +12,7 @@ from dnlnet import NonLocalBlock
 from dnlnet.attention import Terms
 from dnlnet.attention.terms import Logits
 from dnlnet.data.classes import Classes
-from dnlnet.lens.measure.consistency import RANDOM, STATISTICS, Average
+from dnlnet.lens.measure.consistency import RANDOM, TABLE_1, Average
 from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
 from dnlnet.lens.show.block_figure import block_figure
 from dnlnet.lens.show.charts import confusion_figure, consistency_figure
@@ -223,7 +223,7 @@ def test_mismatched_clips_are_refused() -> None:
 
 def test_bars_omit_terms_that_a_variant_lacks() -> None:
     bar = Average(0.5, 0.1, 3)
-    rows = {"gc": dict.fromkeys(STATISTICS) | {"unary_boundary": bar}, RANDOM: dict.fromkeys(STATISTICS, bar)}
+    rows = {"gc": dict.fromkeys(TABLE_1) | {"unary_boundary": bar}, RANDOM: dict.fromkeys(TABLE_1, bar)}
     assert len(consistency_figure(rows).axes[0].patches) == 1
 
 
@@ -240,7 +240,7 @@ def test_any_name_can_appear_in_a_figure(name: str, tmp_path: Path) -> None:
         block_figure(image, [(3, 4)], title=name),
         clip_figure(CLIP, {name: clip}, [(0, 6, 10)], title=name),
         confusion_figure(torch.eye(2), classes),
-        consistency_figure({name: dict.fromkeys(STATISTICS, bar)}),
+        consistency_figure({name: dict.fromkeys(TABLE_1, bar)}),
         loss_figure([step]),
         score_figure([{"event": "evaluation", "iteration": 1, name: 0.5}]),
     )

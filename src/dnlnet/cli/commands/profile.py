@@ -22,6 +22,7 @@ from dnlnet.cli.terminal.options import (
     parse_layers,
 )
 from dnlnet.cli.terminal.outputs import write_result, writes
+from dnlnet.lens.measure import BOUNDARY_WIDTH
 
 if TYPE_CHECKING:
     from dnlnet.lens.measure.consistency import Average
@@ -45,7 +46,7 @@ def profile(
     heads: Heads = None,
     size: ImageSize = None,
     images: FirstImages = None,
-    width: BoundaryWidth = 5,
+    width: BoundaryWidth = BOUNDARY_WIDTH,
     void_edges: VoidEdges = False,
     json: Json = None,
     picture: Annotated[

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.data.classes import Classes
-from dnlnet.lens.measure.consistency import RANDOM, STATISTICS, Average
+from dnlnet.lens.measure.consistency import RANDOM, TABLE_1, Average
 from dnlnet.lens.measure.profile import Profile
 from dnlnet.names import in_figure
 
@@ -128,7 +128,7 @@ def consistency_figure(rows: Mapping[str, Mapping[str, Average | None]]) -> Figu
     """Draw one bar per block and statistic, with standard errors; the random row is a line.
 
     >>> bar = Average(0.6, 0.02, images=5)
-    >>> figure = consistency_figure({"dnl": dict.fromkeys(STATISTICS, bar), RANDOM: dict.fromkeys(STATISTICS, bar)})
+    >>> figure = consistency_figure({"dnl": dict.fromkeys(TABLE_1, bar), RANDOM: dict.fromkeys(TABLE_1, bar)})
     >>> len(figure.axes[0].patches)
     3
     """
@@ -155,7 +155,7 @@ def consistency_figure(rows: Mapping[str, Mapping[str, Average | None]]) -> Figu
             axes.plot(
                 [place - 0.45, place + 0.45], [average.mean] * 2, "--", color="0.25", linewidth=1.2, label=label
             )
-    axes.set_xticks(range(len(_OVERLAPS)), [STATISTICS[name] for name in _OVERLAPS])
+    axes.set_xticks(range(len(_OVERLAPS)), [TABLE_1[name] for name in _OVERLAPS])
     axes.set_ylabel("share of the attention")
     axes.set_ylim(0, 1)
     axes.spines[["top", "right"]].set_visible(False)
