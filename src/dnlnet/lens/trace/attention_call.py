@@ -60,16 +60,12 @@ class AttentionCall:
             return self
         if first and len(leading) == 3:
             hidden = self.hidden_keys
-            if hidden is not None:
-                hidden = hidden.broadcast_to(*leading, hidden.shape[-1]).transpose(1, 2)
             moved = replace(
                 self,
                 query=self.query.transpose(1, 2),
                 key=self.key.transpose(1, 2),
                 steps=(reshape_leading((leading[0], leading[2], leading[1])), _swap, *self.steps, _swap),
-                hidden_keys=None
-                if hidden is None
-                else hidden.broadcast_to(*leading, hidden.shape[-1]).transpose(1, 2),
+                hidden_keys=None if hidden is None else hidden.expand(*leading, -1).transpose(1, 2),
             )
             return moved.split_heads(heads)
         number = leading[-1] if len(leading) > 2 else heads if leading[0] % heads == 0 else 1
