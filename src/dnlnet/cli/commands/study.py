@@ -49,12 +49,7 @@ def study(
         int | None, within(1, MOST_THREADS, "Number of parallel runs. Default: one per core.")
     ] = None,
     width: Annotated[
-        int | None,
-        typer.Option(
-            metavar="PIXELS",
-            callback=within(1, 64),
-            help="Distance to a contour that counts as boundary. Default: as in the stored results, or 5.",
-        ),
+        int | None, within(1, 64, "Width of boundaries. Default: that of the stored results, or 5.", "PIXELS")
     ] = None,
     void_edges: VoidEdges = False,
     against: Annotated[
