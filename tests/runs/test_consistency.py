@@ -2,7 +2,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from dnlnet.cli.main import app
 from dnlnet.lens.measure.consistency import RANDOM
 from dnlnet.libraries.transformer import load_transformer
 from dnlnet.progress import SILENT
@@ -36,6 +38,14 @@ def test_the_result_can_be_plotted_and_written_as_json(tmp_path: Path) -> None:
     assert list(found.to_json()["images"][0]) == ["image", *found.rows]
     assert len(found.plot().axes[0].patches) == 3 * 12
     assert repr(found).startswith("Consistency(1 images: ")
+
+
+def test_the_command_prints_no_standard_error_of_a_single_image(tmp_path: Path) -> None:
+    root = camvid_tree(tmp_path / "camvid")
+    result = CliRunner().invoke(app, ["consistency", "street", "--data", str(root), "--images", "1"])
+    assert result.exit_code == 0, result.output
+    assert "1 image;" in result.output
+    assert "±" not in result.output
 
 
 @pytest.mark.parametrize(
