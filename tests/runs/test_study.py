@@ -98,11 +98,11 @@ def test_finished_runs_are_not_repeated(study: Path) -> None:
 def test_other_boundaries_are_measured_again_without_training(study: Path, tmp_path: Path) -> None:
     shutil.copytree(study, tmp_path / "copy")
     jobs = plan(recipes("scenes-tiny-dnl"), 1, SHORT)
-    assert Study(tmp_path / "copy", width=4, void_edges=True).run(jobs, processes=1) == []
+    assert Study(tmp_path / "copy", width=7, void_edges=True).run(jobs, processes=1) == []
     before, after = (
         json.loads((folder / RESULTS / "scenes-tiny-dnl-0.json").read_text()) for folder in (study, tmp_path / "copy")
     )
-    assert (after["width"], after["void_edges"]) == (4, True)
+    assert (after["width"], after["void_edges"]) == (7, True)
     assert (after["scores"], after["seconds"]) == (before["scores"], before["seconds"])
     assert after["random"]["pair_boundary"] > before["random"]["pair_boundary"]
 
