@@ -5,7 +5,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-Number = TypeVar("Number", int, float)
+Ends = TypeVar("Ends", tuple[int, int], tuple[float, float])
 
 
 class Part(BaseModel):
@@ -54,14 +54,14 @@ def _pattern(text: str) -> str:
     return text
 
 
-def require_rising(ends: tuple[Number, Number]) -> tuple[Number, Number]:
-    """Return the ends of a range. Raises unless they are from low to high."""
+def _rising(ends: Ends) -> Ends:
     if ends[0] > ends[1]:
         raise ValueError("expected a range from low to high")
     return ends
 
 
+Rising = AfterValidator(_rising)  # of both ends of a range
 FileName = Annotated[str, AfterValidator(_file_name)]
 OutputStride = Annotated[int, Field(strict=True), AfterValidator(_output_stride)]
 Pattern = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_pattern)]
-ScaleRange = Annotated[tuple[ImageScale, ImageScale], AfterValidator(require_rising)]
+ScaleRange = Annotated[tuple[ImageScale, ImageScale], Rising]

@@ -11,7 +11,7 @@ from dnlnet.data.catalog import DataSet
 from dnlnet.data.parsing import parse_json, validated
 from dnlnet.detection.recipes import detection_recipes
 from dnlnet.errors import shown, unknown
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.segmentation.recipes import segmentation_recipes
 from dnlnet.video.recipes import video_recipes
 

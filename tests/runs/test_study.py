@@ -18,7 +18,7 @@ import dnlnet
 from dnlnet.cli.main import app
 from dnlnet.engine.train import Outcome
 from dnlnet.progress import SILENT
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.registry import find_recipe
 from dnlnet.runs import study as study_module
 from dnlnet.runs.study import RESULTS, Study, StudyStoppedError, plan, read_results, run_job

@@ -24,7 +24,7 @@ from dnlnet.cli.main import app
 from dnlnet.engine.log import read_log
 from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.override import override
-from dnlnet.recipes.schema import Measured, PaperRow
+from dnlnet.recipes.recipe import Measured, PaperRow
 from dnlnet.registry import find_recipe
 from dnlnet.runs.report import write_report
 from dnlnet.runs.run_folder import read_run

@@ -21,7 +21,7 @@ from dnlnet.data.scenes import CLASSES, scene
 from dnlnet.engine.log import read_log
 from dnlnet.progress import SILENT
 from dnlnet.recipes import backbone
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.segmentation.data import features
 from dnlnet.segmentation.data.features import Extractor, FeatureCache, FeatureCrops, WholeFeatures
 from dnlnet.segmentation.data.folder import folder

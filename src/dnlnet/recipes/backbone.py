@@ -10,7 +10,7 @@ from dnlnet.backbones import Backbone, load_weights
 from dnlnet.backbones.weights import LoadReport, match_tensors, read_state_dict
 from dnlnet.bundled import MODELS, WEIGHTS
 from dnlnet.progress import SILENT, Progress
-from dnlnet.recipes.schema import IMAGENET, BackboneModel, Model
+from dnlnet.recipes.model import IMAGENET, BackboneModel, Model
 
 
 def build_backbone(

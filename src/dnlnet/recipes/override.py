@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from dnlnet.data.parsing import StrictLoader, parse_yaml, shortened, validated
 from dnlnet.errors import shown, unknown
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 

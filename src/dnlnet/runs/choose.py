@@ -7,7 +7,7 @@ from dnlnet.bundled import MODELS
 from dnlnet.data.catalog import DataSet
 from dnlnet.errors import require_package
 from dnlnet.recipes.override import override
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.registry import RECIPES, data_sets, find_recipe
 from dnlnet.runs.run_folder import RUN_FILE, require_run_folder
 

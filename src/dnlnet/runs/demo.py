@@ -25,7 +25,7 @@ from dnlnet.lens.show.page.html import attention_page
 from dnlnet.lens.show.panels import save_figure
 from dnlnet.progress import SILENT, Prefixed, Progress
 from dnlnet.recipes.override import override
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.registry import find_recipe
 from dnlnet.runs.consistency import consistency
 from dnlnet.runs.evaluate import open_test_data

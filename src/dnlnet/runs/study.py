@@ -24,7 +24,7 @@ from dnlnet.lens.measure.consistency import RANDOM
 from dnlnet.lens.trace.capture import blocks_of
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.override import override
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.registry import parse_recipe
 from dnlnet.runs.choose import require_data_folder
 from dnlnet.runs.consistency import consistency

@@ -25,7 +25,7 @@ from dnlnet.engine.train import train as run_stages
 from dnlnet.files import atomic_write
 from dnlnet.progress import BARS, SILENT, Progress
 from dnlnet.recipes.context import RunContext
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.registry import find_recipe, parse_recipe
 from dnlnet.runs.choose import choose_recipe, require_ready
 from dnlnet.runs.feasible import require_feasible

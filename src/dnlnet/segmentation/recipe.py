@@ -17,7 +17,7 @@ from dnlnet.data.parsing import validated
 from dnlnet.errors import unknown
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.context import RunContext
-from dnlnet.recipes.schema import HubCard, Recipe
+from dnlnet.recipes.recipe import HubCard, Recipe
 from dnlnet.segmentation.data.check import PixelReport, check_pixels, require_labels
 from dnlnet.segmentation.data.sets import DATA_SETS
 from dnlnet.segmentation.data.unpacked import unpack_into

@@ -15,8 +15,7 @@ from typing import Any
 
 from dnlnet.attention import VARIANTS
 from dnlnet.engine.settings import Optim, Phase, Schedule, Training
-from dnlnet.recipes.methods import METHODS
-from dnlnet.recipes.schema import Measured, PaperRow
+from dnlnet.recipes.recipe import METHODS, Measured, PaperRow
 from dnlnet.segmentation.recipe import SegmentationRecipe
 from dnlnet.segmentation.schema import FCN, Data, Evaluation, Frozen, Loss, Ohem, SegmentorModel, Tiny
 from dnlnet.segmentation.sources import CLASS_WEIGHTS

@@ -24,7 +24,8 @@ from dnlnet.fields import (
     SmallInt,
 )
 from dnlnet.progress import Progress
-from dnlnet.recipes.schema import BackboneModel, DataPart, Model
+from dnlnet.recipes.model import BackboneModel, Model
+from dnlnet.recipes.recipe import DataPart
 
 if TYPE_CHECKING:
     from torch import nn

@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from dnlnet.detection.recipe import DetectionRecipe
 from dnlnet.detection.schema import MOST_DETECTED
+from dnlnet.recipes.model import Model
 from dnlnet.recipes.override import override
-from dnlnet.recipes.schema import Model
 from dnlnet.registry import RECIPES, find_recipe, parse_recipe
 from dnlnet.video.recipe import VideoRecipe
 from dnlnet.video.schema import MOST_SEEN
