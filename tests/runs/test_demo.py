@@ -52,7 +52,7 @@ def test_the_untrained_network_is_the_starting_point_of_the_run(
         assert (settings.schedule.iterations, settings.schedule.warmup) == (10, 3)
         return Outcome(1, False, None, 2)
 
-    monkeypatch.setattr("dnlnet.runs.train.run_stages", train)
+    monkeypatch.setattr("dnlnet.engine.train.train", train)
     with pytest.raises(StoppedError, match="stopped after iteration 1"):
         run_demo(tmp_path, ["dnl"], steps=10)
     expected = ConfusionMatrix(6)

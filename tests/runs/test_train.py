@@ -194,8 +194,9 @@ def test_the_outcome_of_loading_pretrained_weights_is_reported(tmp_path: Path) -
     observed = Recorder()
     recipe = override(find_recipe("camvid-mbv2-dnl"), settings)
     train(recipe, camvid_tree(tmp_path / "camvid"), tmp_path / "run", progress=observed)
-    assert observed.said[0] == "camvid train: 2 images to train on"
-    assert observed.said[1] == f"{weights}: 306 tensors loaded; 1 of a classifier left out (classifier.weight)"
+    assert observed.said[0] == f"opening camvid in {tmp_path / 'camvid'}"
+    assert observed.said[1] == "camvid train: 2 images to train on"
+    assert observed.said[2] == f"{weights}: 306 tensors loaded; 1 of a classifier left out (classifier.weight)"
 
 
 @pytest.mark.parametrize("damage", ["no json", "all damaged", "no folder"])
