@@ -8,8 +8,8 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(
     [
         "torch.distributed.run",
         "dnlnet.cli.main",
@@ -22,12 +22,12 @@ _CONTEXT.set_forkserver_preload(
         "tensorboard.summary.writer.record_writer",
     ]
 )
-event = _CONTEXT.Event
+event = PROCESSES.Event
 
 
 def begin(work: Callable[..., None], *arguments: Any) -> ForkServerProcess:
     """Start a process that calls an importable function."""
-    process = _CONTEXT.Process(target=work, args=arguments)
+    process = PROCESSES.Process(target=work, args=arguments)
     process.start()
     return process
 

@@ -62,7 +62,7 @@ def test_two_processes_have_the_losses_of_one_with_the_whole_batch(alone: Path, 
 
 def test_two_processes_score_a_model_exactly_like_one(shared: Path) -> None:
     code = f"""
-import json, sys
+import json
 from pathlib import Path
 from safetensors.torch import load_file
 from dnlnet.engine.distributed import in_main, process_group, is_main, rank

@@ -5,9 +5,8 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import MagicMock, Mock
 
@@ -15,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import dnlnet
+import warm
 from dnlnet.cli.main import app
 from dnlnet.engine.train import Outcome
 from dnlnet.progress import SILENT
@@ -31,6 +31,14 @@ SHORT = ["data.crop=[32, 32]", "schedule.iterations=2", "schedule.batch=2", "tra
 
 def recipes(*names: str) -> list[Recipe]:
     return [find_recipe(name) for name in names]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fast_processes() -> Iterator[None]:
+    """Fork the processes of a study from one that has imported the package."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(study_module, "PROCESSES", warm.PROCESSES)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -160,15 +168,16 @@ def test_a_signal_to_the_study_alone_is_passed_on_to_its_runs(
 @pytest.mark.slow
 def test_a_killed_study_leaves_no_process(tmp_path: Path) -> None:
     """After SIGKILL to the study alone, its two processes save their runs and exit."""
-    arguments = ["scenes-tiny-*", "--seeds", "9", "--processes", "2", "--out", str(tmp_path)]
-    command = [sys.executable, "-m", "dnlnet", "study", *arguments, "--set", "schedule.iterations=100000"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, **quiet) as study:  # type: ignore[call-overload]
-        begun = time.monotonic()
-        while len(list(tmp_path.glob("runs/*/log.jsonl"))) < 2 and time.monotonic() - begun < 120:
-            time.sleep(0.5)
-        children = _children(study.pid)
-        study.kill()
+    arguments = ["study", "scenes-tiny-*", "--seeds", "9", "--processes", "2", "--out", str(tmp_path)]
+    arguments += ["--set", "schedule.iterations=100000"]
+    code = "from dnlnet.cli.main import main; main()"
+    study = warm.begin(warm.execute, code, arguments, tmp_path / "log", {})
+    begun = time.monotonic()
+    while len(list(tmp_path.glob("runs/*/log.jsonl"))) < 2 and time.monotonic() - begun < 120:
+        time.sleep(0.5)
+    children = _children(study.pid)
+    study.kill()
+    study.join()
     assert len(children) >= 2
     while (left := [pid for pid in children if Path(f"/proc/{pid}").exists()]) and time.monotonic() - begun < 180:
         time.sleep(0.5)
@@ -176,7 +185,7 @@ def test_a_killed_study_leaves_no_process(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("runs/*/checkpoints/*.safetensors"))) == 2
 
 
-def _children(parent: int) -> list[str]:
+def _children(parent: int | None) -> list[str]:
     tasks = Path(f"/proc/{parent}/task/{parent}/children")
     if not tasks.exists():
         pytest.skip("this system does not list a process's children")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock, Thread
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ from dnlnet.signals import StopSignal, exit_on_stop_signals, handle_stop_signals
 
 RESULTS = "results"  # folder with one file per finished run
 RUNS = "runs"
+PROCESSES = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
@@ -120,9 +121,8 @@ class Study:
         problems: list[str] = []
         if not waiting:
             return problems
-        context = multiprocessing.get_context("spawn")
         count = min(processes or len(os.sched_getaffinity(0)), len(waiting))
-        pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(os.getpid(),))
+        pool = ProcessPoolExecutor(count, mp_context=PROCESSES, initializer=_begin)
         with pool, progress.track("runs", len(jobs), start=len(jobs) - len(waiting), unit="run") as runs:
             try:
                 futures = {pool.submit(run_job, job, replace(self, width=width)): job for job in waiting}
@@ -176,20 +176,16 @@ class Study:
 
     def _is_done(self, job: Job, width: int) -> bool:
         """Return whether the run has a result for these boundaries. Raises if its settings were different."""
-        path = self.result_file(job)
+        path, run = self.result_file(job), self.run_folder(job) / RUN_FILE
         if not path.is_file():
             return False
         result = json.loads(path.read_text())
-        if result.get("settings", job.settings) != job.settings and not self._is_run_of(job):
+        same = result.get("settings", job.settings) == job.settings
+        if not same and run.is_file():  # earlier versions hashed settings differently
+            same = parse_recipe(json.dumps(read_run(run)["recipe"])).stored() == shareable(job.recipe).stored()
+        if not same:
             raise ValueError(f"{path}: this run has other settings; choose another --out, or remove the file")
         return bool((result["width"], result.get("void_edges", False)) == (width, self.void_edges))
-
-    def _is_run_of(self, job: Job) -> bool:
-        """Return whether the job's folder holds a run of its recipe; earlier versions hashed settings differently."""
-        path = self.run_folder(job) / RUN_FILE
-        if not path.is_file():
-            return False
-        return parse_recipe(json.dumps(read_run(path)["recipe"])).stored() == shareable(job.recipe).stored()
 
 
 class StudyStoppedError(Exception):
@@ -200,11 +196,11 @@ _stopped = False  # set when a signal asks this process to end
 _busy = Lock()  # held while a job runs
 
 
-def _begin(parent: int) -> None:
+def _begin() -> None:
     """Set up a worker: one thread, signals noted between jobs, and exit when the parent dies."""
     torch.set_num_threads(1)
     handle_stop_signals(_note_stop)
-    Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
+    Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _note_stop(*_: object) -> None:
@@ -212,10 +208,11 @@ def _note_stop(*_: object) -> None:
     _stopped = True
 
 
-def _end_with_parent(parent: int) -> None:
+def _end_with_parent() -> None:
     """End this process when its parent dies, which training and waiting would not notice."""
-    while os.getppid() == parent:
-        sleep(1)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
     os.kill(os.getpid(), signal.SIGTERM)  # a running job saves a checkpoint first
     with _busy:
         os._exit(1)
