@@ -36,7 +36,7 @@ Dilation = Annotated[int, Field(strict=True, ge=1, le=64)]
 
 def _file_name(text: str) -> str:
     if not re.fullmatch(r"\w[\w.+-]{0,99}", text):
-        raise ValueError("expected up to 100 letters, digits and . + - _, for files are named after it")
+        raise ValueError("expected up to 100 letters, digits and . + - _, because files are named after it")
     return text
 
 

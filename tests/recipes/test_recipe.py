@@ -114,7 +114,7 @@ def test_options_of_the_block_can_be_set() -> None:
             "value is not YAML: the key 'gate' is given again in line 1;",
         ),
         ("model.block=5", "--set model.block=5: expected a mapping"),
-        ("name=../../up", "for files are named after it"),
+        ("name=../../up", "files are named after it"),
     ],
 )
 def test_a_wrong_setting_gets_one_sentence(setting: str, message: str) -> None:

@@ -170,7 +170,7 @@ def test_detail_is_trained_without_changing_the_attention(
     dnlnet.attend(run, [data / "images" / "val" / "0.png"], out=tmp_path / "maps", progress=SILENT)
     with np.load(tmp_path / "maps" / "0.npz") as maps:
         assert maps["0/pairwise"].shape[1:] == (8, 9)  # grid of the block, not of the detail branch
-    with pytest.raises(ValueError, match=r"nothing of it but the backbone fits .* set model\.whole=false"):
+    with pytest.raises(ValueError, match=r"only its backbone fits .* set model\.whole=false"):
         dnlnet.train(recipe(weights, "model.whole=true"), data, tmp_path / "none")
     with pytest.raises(ValueError, match=r"model\.whole=true needs a trained model as model\.weights, got imagenet"):
         dnlnet.override(recipe(weights), ["model.weights=imagenet", "model.whole=true"])

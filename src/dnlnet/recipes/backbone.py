@@ -59,9 +59,7 @@ def load_whole(network: nn.Module, model: Model) -> LoadReport:
     path = _weights_file(model.weights)
     fitting, report = match_tensors(network.state_dict(), read_state_dict(path), lambda name: False)
     if all(name.startswith("backbone.") for name in fitting):
-        raise ValueError(
-            f"{path}: nothing of it but the backbone fits this network ({report}); set model.whole=false"
-        )
+        raise ValueError(f"{path}: only its backbone fits this network ({report}); set model.whole=false")
     network.load_state_dict(fitting, strict=False)
     return report
 
