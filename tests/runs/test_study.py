@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import dnlnet
 import warm
 from dnlnet.cli.main import app
+from dnlnet.engine.log import read_log
 from dnlnet.engine.train import Outcome
 from dnlnet.progress import SILENT
 from dnlnet.recipes.recipe import Recipe
@@ -173,7 +174,7 @@ def test_a_killed_study_leaves_no_process(tmp_path: Path) -> None:
     code = "from dnlnet.cli.main import main; main()"
     study = warm.begin(warm.execute, code, arguments, tmp_path / "log", {})
     begun = time.monotonic()
-    while len(list(tmp_path.glob("runs/*/log.jsonl"))) < 2 and time.monotonic() - begun < 120:
+    while sum(bool(list(read_log(run))) for run in tmp_path.glob("runs/*")) < 2 and time.monotonic() - begun < 120:
         time.sleep(0.5)
     children = _children(study.pid)
     study.kill()
