@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from dnlnet.data.labelled_samples import SceneSamples
 from PIL import Image
 from safetensors.torch import load_file
 from torch import nn
