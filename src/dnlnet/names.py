@@ -1,4 +1,4 @@
-"""Escaping of names of files and classes, for terminals, HTML, Markdown and Matplotlib."""
+"""Names of files and classes as text: nothing in them is taken for a command, an element or a formula."""
 
 import re
 from html import escape
@@ -7,7 +7,7 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]()!|~$]|^[-+#]|:(?=//))")  # an address beco
 
 
 def printable(text: object) -> str:
-    """Escape control characters and characters that cannot be encoded, so that the text is one harmless line.
+    """A name in one line, with what a terminal would obey, and what no file can hold, written out.
 
     >>> print(printable("a\\nb\\x1b[31m\\udcff é"))
     a\\nb\\x1b[31m\\udcff é
@@ -18,7 +18,7 @@ def printable(text: object) -> str:
 
 
 def in_html(text: object) -> str:
-    """Escape a name for HTML.
+    """A name as it is put into HTML.
 
     >>> in_html("<b>road</b>")
     '&lt;b&gt;road&lt;/b&gt;'
@@ -27,7 +27,7 @@ def in_html(text: object) -> str:
 
 
 def in_markdown(text: object) -> str:
-    r"""Escape a name for Markdown outside of code, including HTML elements.
+    r"""A name as it is put into Markdown, outside of code: neither Markdown nor the HTML that Markdown may hold.
 
     >>> print(in_markdown("[road](x) | <b>"))
     \[road\]\(x\) \| &lt;b&gt;
@@ -36,7 +36,7 @@ def in_markdown(text: object) -> str:
 
 
 def fenced(code: str, language: str) -> str:
-    """Return a code block in Markdown, with a fence longer than any in the code.
+    """Lines of code in Markdown, between fences that are longer than any in the code.
 
     >>> print(fenced("a: 1", "yaml"))
     ```yaml
@@ -48,9 +48,9 @@ def fenced(code: str, language: str) -> str:
 
 
 def in_figure(text: object, longest: int = 40) -> str:
-    r"""Escape a name for Matplotlib, and shorten it if it is long.
+    r"""A name as Matplotlib is given it, cut if it is long.
 
-    Matplotlib reads text between dollar signs as a formula, and hides legend entries that begin with an underscore.
+    What stands between two dollars would be a formula, and what begins with an underscore is left out of a legend.
 
     >>> in_figure("5$ and 6$"), in_figure("a street in the rain", longest=9)
     ('5\\$ and 6\\$', 'a street…')

@@ -49,24 +49,26 @@ class Progress(Protocol):
         ...
 
 
-class Silent:
-    """Observer and tracker that shows nothing."""
-
-    def say(self, text: str) -> None:
-        """Drop the message."""
-
-    def track(self, name: str, total: int | None = None, *, start: int = 0, unit: str | None = None) -> Tracker:
-        """Track nothing."""
-        return self
-
+class _Unseen:
     def advance(self, steps: int = 1, note: str = "") -> None:
-        """Count nothing."""
+        pass
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+class Silent:
+    """Shows nothing."""
+
+    def say(self, text: str) -> None:
+        """Drop the message."""
+
+    def track(self, name: str, total: int | None = None, *, start: int = 0, unit: str | None = None) -> Tracker:
+        """Track nothing."""
+        return _Unseen()
 
 
 SILENT = Silent()

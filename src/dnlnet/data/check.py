@@ -1,4 +1,4 @@
-"""Reports on the files of a data set, for all tasks."""
+"""Parts of the check of a data set's files that all tasks share."""
 
 # K classes
 

@@ -6,8 +6,7 @@ from pydantic import Field, model_validator
 
 from dnlnet.fields import Flag, Fraction, PositiveFloat, SmallInt, Text
 from dnlnet.progress import Progress
-from dnlnet.recipes.model import BackboneModel
-from dnlnet.recipes.recipe import DataPart
+from dnlnet.recipes.schema import BackboneModel, DataPart
 
 if TYPE_CHECKING:
     from dnlnet.detection.network import Detector

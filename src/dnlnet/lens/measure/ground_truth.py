@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dnlnet.lens.measure import BOUNDARY_WIDTH
-
+BOUNDARY_WIDTH = 5  # pixels, as in the paper
 IGNORE = 255  # label of pixels without a class
 
 
