@@ -21,12 +21,12 @@ from dnlnet.backbones.pixels import DEVIATION, MEAN, normalised
 from dnlnet.bench.block import describe_machine
 from dnlnet.bench.timing import compare_times
 from dnlnet.cli.terminal.tables import print_table
+from dnlnet.data.augmentation import PADDING, Augmentation
 from dnlnet.data.classes import IGNORE
 from dnlnet.data.decoders import index_labels
 from dnlnet.data.labelled import LabelledImages, Pair
-from dnlnet.data.labelled_samples import Draw, TrainingCrops
+from dnlnet.data.samples import Draw, TrainingCrops
 from dnlnet.data.scenes import CLASSES, scene
-from dnlnet.data.transforms import PADDING, Augmentation
 from dnlnet.files import write_json
 from dnlnet.segmentation.data.unpacked import unpack_into
 
@@ -86,7 +86,7 @@ def bench_data(images: int, rounds: int) -> Iterator[SampleRates]:
     Both methods read the same files with the same crops in interleaved rounds; the best time of each counts.
     """
     torch.set_num_threads(1)
-    augmentation = Augmentation(CROP)
+    augmentation = Augmentation(crop=CROP)
     with TemporaryDirectory() as folder:
         for suffix in ("png", "jpg"):
             files = make_files(Path(folder) / suffix, images, suffix)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dnlnet.recipes.methods import METHODS
+from dnlnet.recipes.recipe import METHODS
 from dnlnet.runs.study import read_results
 from dnlnet.runs.study_summary import PAPER_OVERLAPS, RecipeSummary, SeedMean, summarise
 

@@ -33,7 +33,7 @@ from dnlnet.files import write_json
 from dnlnet.layout import convert_to_channels_last, to_channels_last
 from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.override import override
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.registry import find_recipe, parse_recipe
 
 PARTS = ("reading", "forward", "backward", "update")

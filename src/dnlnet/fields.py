@@ -1,9 +1,11 @@
 """Frozen settings that are checked when created: their base class, and the types of their fields."""
 
 import re
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+Ends = TypeVar("Ends", tuple[int, int], tuple[float, float])
 
 
 class Part(BaseModel):
@@ -34,7 +36,7 @@ Dilation = Annotated[int, Field(strict=True, ge=1, le=64)]
 
 def _file_name(text: str) -> str:
     if not re.fullmatch(r"\w[\w.+-]{0,99}", text):
-        raise ValueError("expected up to 100 letters, digits and . + - _, for files are named after it")
+        raise ValueError("expected up to 100 letters, digits and . + - _, because files are named after it")
     return text
 
 
@@ -52,6 +54,14 @@ def _pattern(text: str) -> str:
     return text
 
 
+def _rising(ends: Ends) -> Ends:
+    if ends[0] > ends[1]:
+        raise ValueError("expected a range from low to high")
+    return ends
+
+
+Rising = AfterValidator(_rising)  # of both ends of a range
 FileName = Annotated[str, AfterValidator(_file_name)]
 OutputStride = Annotated[int, Field(strict=True), AfterValidator(_output_stride)]
 Pattern = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_pattern)]
+ScaleRange = Annotated[tuple[ImageScale, ImageScale], Rising]

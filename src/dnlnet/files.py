@@ -1,4 +1,4 @@
-"""Atomic writes of files, and errors of writing that name the file."""
+"""Atomic writes of files, errors of writing that name the file, and signatures of result files."""
 
 import errno
 import json
@@ -6,14 +6,14 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from math import isfinite
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 from dnlnet.locks import working_folder
 
@@ -24,6 +24,17 @@ _REASONS = {
     errno.EROFS: "the disk is read-only",
 }
 _STANDARD = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}  # descriptors by name
+
+ResultKind = Literal["json", "page", "figure", "model"]
+SIGNATURE = "dnlnet"  # of figures
+_SIGNS: Mapping[ResultKind, re.Pattern[bytes]] = {
+    "json": re.compile(rb"\A(?:[\[{]\n [^ \n]|\[\]\n|\{\}\n)"),  # indented by a single space
+    "page": re.compile(rb'<meta name="generator" content="dnlnet'),
+    "figure": re.compile(rb"Software\0dnlnet|/Creator \(dnlnet"),
+    # Metadata of safetensors files, properties of ONNX graphs, and extra files of PyTorch programs.
+    "model": re.compile(rb'"dnlnet":"|\n\x06dnlnet|extra/dnlnet'),
+}
+_NEAR = 65_536  # bytes searched at either end
 
 
 class NotWrittenError(OSError):
@@ -196,3 +207,11 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_result(path: Path, kind: ResultKind) -> bool:
+    """Return whether dnlnet wrote this file as a result of this kind."""
+    with path.open("rb") as file:
+        start = file.read(_NEAR)
+        file.seek(max(0, path.stat().st_size - _NEAR))
+        return _SIGNS[kind].search(start + file.read(_NEAR)) is not None

@@ -1,4 +1,4 @@
-"""Imports at first use, so that nobody waits for torch, or needs a package, without using it."""
+"""Imports at first use, because torch takes seconds to import and some packages are optional."""
 
 import ast
 from collections.abc import Callable
@@ -13,9 +13,9 @@ _PROVIDERS: dict[str, str] = {}
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` of a package whose names its stub, `__init__.pyi`, imports.
+    """Return `__getattr__`, `__dir__` and `__all__` of a package whose stub, `__init__.pyi`, lists its names.
 
-    Type checkers read the same stub, so that each name is declared once.
+    Type checkers read the same stub, so each name is declared once.
     """
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
     places = {name.name: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for name in node.names}

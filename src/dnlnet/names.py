@@ -1,4 +1,4 @@
-"""Names of files and classes as text: nothing in them is taken for a command, an element or a formula."""
+"""Escaping of names of files and classes, for terminals, HTML, Markdown and Matplotlib."""
 
 import re
 from html import escape
@@ -7,7 +7,7 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]()!|~$]|^[-+#]|:(?=//))")  # an address beco
 
 
 def printable(text: object) -> str:
-    """A name in one line, with what a terminal would obey, and what no file can hold, written out.
+    """Escape control characters and characters that cannot be encoded, so that the text is one harmless line.
 
     >>> print(printable("a\\nb\\x1b[31m\\udcff é"))
     a\\nb\\x1b[31m\\udcff é
@@ -18,7 +18,7 @@ def printable(text: object) -> str:
 
 
 def in_html(text: object) -> str:
-    """A name as it is put into HTML.
+    """Escape a name for HTML.
 
     >>> in_html("<b>road</b>")
     '&lt;b&gt;road&lt;/b&gt;'
@@ -27,7 +27,7 @@ def in_html(text: object) -> str:
 
 
 def in_markdown(text: object) -> str:
-    r"""A name as it is put into Markdown, outside of code: neither Markdown nor the HTML that Markdown may hold.
+    r"""Escape a name for Markdown outside of code, including HTML elements.
 
     >>> print(in_markdown("[road](x) | <b>"))
     \[road\]\(x\) \| &lt;b&gt;
@@ -36,7 +36,7 @@ def in_markdown(text: object) -> str:
 
 
 def fenced(code: str, language: str) -> str:
-    """Lines of code in Markdown, between fences that are longer than any in the code.
+    """Return a code block in Markdown, with a fence longer than any in the code.
 
     >>> print(fenced("a: 1", "yaml"))
     ```yaml
@@ -48,9 +48,9 @@ def fenced(code: str, language: str) -> str:
 
 
 def in_figure(text: object, longest: int = 40) -> str:
-    r"""A name as Matplotlib is given it, cut if it is long.
+    r"""Escape a name for Matplotlib, and shorten it if it is long.
 
-    What stands between two dollars would be a formula, and what begins with an underscore is left out of a legend.
+    Matplotlib reads text between dollar signs as a formula, and hides legend entries that begin with an underscore.
 
     >>> in_figure("5$ and 6$"), in_figure("a street in the rain", longest=9)
     ('5\\$ and 6\\$', 'a street…')

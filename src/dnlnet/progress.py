@@ -49,26 +49,24 @@ class Progress(Protocol):
         ...
 
 
-class _Unseen:
-    def advance(self, steps: int = 1, note: str = "") -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 class Silent:
-    """Shows nothing."""
+    """Observer and tracker that shows nothing."""
 
     def say(self, text: str) -> None:
         """Drop the message."""
 
     def track(self, name: str, total: int | None = None, *, start: int = 0, unit: str | None = None) -> Tracker:
         """Track nothing."""
-        return _Unseen()
+        return self
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        """Count nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 SILENT = Silent()

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from dnlnet.backbones import BACKBONES, BackboneRow
 from dnlnet.data.catalog import DataSet
-from dnlnet.data.parsing import parse_json
-from dnlnet.data.validated import validated
+from dnlnet.data.parsing import parse_json, validated
 from dnlnet.detection.recipes import detection_recipes
 from dnlnet.errors import shown, unknown
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.segmentation.recipes import segmentation_recipes
 from dnlnet.video.recipes import video_recipes
 

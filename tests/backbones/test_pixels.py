@@ -1,7 +1,7 @@
 import torch
 
 from dnlnet.backbones.pixels import CAFFE_MEAN, DEVIATION, MEAN, UNIT_DEVIATION, UNIT_MEAN, normalised
-from dnlnet.data.transforms import PADDING
+from dnlnet.data.augmentation import PADDING
 
 
 def test_the_statistics_equal_mmsegmentation_and_torchvision() -> None:

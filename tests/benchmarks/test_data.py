@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from benchmark_scripts import load_script
-from dnlnet.data.labelled_samples import TrainingCrops
-from dnlnet.data.transforms import Augmentation
+from dnlnet.data.augmentation import Augmentation
+from dnlnet.data.samples import TrainingCrops
 
 bench = load_script("data")
 
@@ -17,7 +17,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_both_methods_make_the_same_samples(tmp_path: Path) -> None:
-    augmentation = Augmentation((97, 97))
+    augmentation = Augmentation(crop=(97, 97))
     files = bench.make_files(tmp_path / "files", 4, "png")
     crops = TrainingCrops(files, augmentation)
     for index in range(4):

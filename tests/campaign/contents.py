@@ -205,8 +205,8 @@ def _disagreement(folder: Path, command: str, done: Outcome) -> str | None:
     from PIL import Image
 
     from dnlnet.artifacts.load import load
-    from dnlnet.data.labelled_samples import WholeImages
     from dnlnet.data.problems import BadFileError
+    from dnlnet.data.samples import WholeImages
     from dnlnet.segmentation.data.folder import folder as open_folder
 
     images = open_folder(folder / "data", "val")

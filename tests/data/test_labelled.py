@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dnlnet.data.augmentation import Augmentation
 from dnlnet.data.classes import Classes, spread_colours
 from dnlnet.data.decoders import colour_labels, index_labels
-from dnlnet.data.image_files import files_by_stem
+from dnlnet.data.images import files_by_stem
 from dnlnet.data.labelled import LabelledImages, Pair, pair_files
 from dnlnet.data.problems import BadFileError, Problem
-from dnlnet.data.transforms import Augmentation
 from trees import save, truncate, write_image, write_labels
 
 CLASSES = Classes(("a", "b"), spread_colours(2))
@@ -193,7 +193,7 @@ def test_large_images_are_read_without_a_warning(images: LabelledImages, monkeyp
     )  # Pillow warns above this limit, and refuses above twice the limit
     image, raw = images.open(0)
     assert image.size == raw.size == (32, 24)
-    crop = Augmentation((8, 8), scales=(0.3, 0.3)).draw(np.random.default_rng(0), (24, 32))
+    crop = Augmentation(crop=(8, 8), scales=(0.3, 0.3)).draw(np.random.default_rng(0), (24, 32))
     assert crop.image(image).shape == (8, 8, 3)
 
 

@@ -14,12 +14,13 @@ from dnlnet.data.classes import Classes, spread_colours
 from dnlnet.data.decoders import index_labels
 from dnlnet.data.images import read_image_file
 from dnlnet.data.labelled import LabelledImages, Pair
-from dnlnet.data.labelled_samples import WholeImages
 from dnlnet.data.problems import BadFileError
+from dnlnet.data.samples import WholeImages
 from dnlnet.segmentation.data.check import check_pixels
 from dnlnet.segmentation.data.features import Extractor, WholeFeatures, maps_and_labels
 from dnlnet.segmentation.data.unpacked import unpack_into
-from dnlnet.segmentation.data.views import View
+from dnlnet.segmentation.schema import View
+from dnlnet.segmentation.stages import Grid
 from dnlnet.video.data.frames import FrameFolder
 
 Pixels = NDArray[np.uint8]
@@ -141,7 +142,7 @@ def test_masks_align_with_the_upright_image(orientation: int, masks: str, tmp_pa
     assert np.array_equal(WholeImages(images)[0].labels, LABELS)
     assert np.array_equal(unpack_into(images, tmp_path / "unpacked").open(0)[1].pixels, LABELS)
     assert np.array_equal(maps_and_labels(images, Identity(), 0, View(1.0))[1], LABELS)
-    assert WholeFeatures(images, Identity())[0].features.maps[0].shape[-2:] == SIZE
+    assert WholeFeatures(images, Identity(), Grid((1,)))[0].features.maps[0].shape[-2:] == SIZE
     report = check_pixels(images)
     assert not report.problems
     assert report.sizes == {SIZE[::-1]: 1}

@@ -1,58 +1,52 @@
 """Two processes compared with one, on one machine, with gloo."""
 
-import contextlib
-import io
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
+from dnlnet.cli.main import app
 from dnlnet.engine.log import read_log
+from warm import begin, torchrun
 
+TRAIN = "from dnlnet.cli.main import main; main()"
+TWO = ["--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
 # Use SGD: AdamW divides by the size of the gradient, which amplifies rounding errors of small gradients.
 SMALL = [
-    *("--set", "optim.kind=sgd", "--set", "optim.lr=0.05"),
+    *("--set", "optim.kind=sgd", "--set", "optim.lr=0.05", "--set", "training.frozen_statistics=true"),
     *("--set", "data.crop=[32, 32]", "--set", "schedule.batch=4", "--set", "schedule.iterations=12"),
-    *(
-        "--set",
-        "training.evaluate_every=6",
-        "--set",
-        "training.save_every=4",
-        "--set",
-        "training.frozen_statistics=true",
-    ),
+    *("--set", "training.evaluate_every=6", "--set", "training.save_every=4"),
 ]
 
 
-def train(folder: Path, *torchrun: str, crash: str = "", refused: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run `dnlnet train scenes-tiny-dnl`, alone or under torchrun with the given options."""
-    code = f"import sys, torch; torch.set_num_threads(1)\n{crash}\nfrom dnlnet.cli.main import main; main()"
-    script = folder.parent / f"{folder.name}.py"
-    script.write_text(code)
-    launcher = [sys.executable, "-m", "torch.distributed.run", *torchrun] if torchrun else [sys.executable]
-    arguments = ["train", "scenes-tiny-dnl", "--out", str(folder), "--workers", "0", *SMALL]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MARKER": str(folder.parent / f"{folder.name}.crashed")}
-    done = subprocess.run([*launcher, str(script), *arguments], capture_output=True, text=True, env=environment)
-    assert (done.returncode != 0) == refused, done.stderr
-    return done
+def training(folder: Path) -> list[str]:
+    return ["train", "scenes-tiny-dnl", "--out", str(folder), "--workers", "0", *SMALL]
+
+
+def run_twice(code: str, folder: Path, *options: str, failed: bool = False) -> str:
+    """Execute code in two processes with the arguments of a training run, and return their output."""
+    log = folder.parent / f"{folder.name}.log"
+    log.unlink(missing_ok=True)
+    process = begin(torchrun, [*TWO, *options], code, training(folder), log, {"MARKER": f"{folder}.crashed"})
+    process.join()
+    assert (process.exitcode != 0) == failed, log.read_text()
+    return log.read_text()
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "alone"
-    train(folder)
+    CliRunner().invoke(app, training(folder), catch_exceptions=False)
     return folder
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "shared"
-    train(folder, "--standalone", "--nproc-per-node=2")
+    run_twice(TRAIN, folder)
     return folder
 
 
@@ -68,8 +62,7 @@ def test_two_processes_have_the_losses_of_one_with_the_whole_batch(alone: Path, 
 
 def test_two_processes_score_a_model_exactly_like_one(shared: Path) -> None:
     code = f"""
-import json, torch
-torch.set_num_threads(1)
+import json
 from pathlib import Path
 from safetensors.torch import load_file
 from dnlnet.engine.distributed import in_main, process_group, is_main, rank
@@ -93,18 +86,13 @@ with process_group() as device:
     task = recipe.training_task(samples.classes, RunContext())
     metric = evaluate(task, model, samples, device=device)
     if is_main():
-        print(json.dumps(metric.counts.tolist()))
+        Path(OUT).write_text(json.dumps(metric.counts.tolist()))
 """
-    script = shared.parent / "score.py"
-    script.write_text(code)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
-    done = subprocess.run(launch, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout)
-    alone = io.StringIO()
-    with contextlib.redirect_stdout(alone):
-        exec(compile(code, str(script), "exec"), {})
-    assert counts == json.loads(alone.getvalue())
+    together, alone = shared.parent / "together.json", shared.parent / "alone.json"
+    run_twice(f"OUT = {str(together)!r}\n{code}", shared.parent / "score")
+    exec(code, {"OUT": alone})
+    counts = json.loads(together.read_text())
+    assert counts == json.loads(alone.read_text())
     assert sum(map(sum, counts)) == 64 * 32 * 32
 
 
@@ -135,14 +123,14 @@ run.Run.update = update_or_die
 
 def test_a_signal_to_one_of_two_stops_both_and_a_dead_process_is_restarted(shared: Path, tmp_path: Path) -> None:
     """A signal during an evaluation, then a death after resuming: the result equals an uninterrupted run."""
-    folder, processes = tmp_path / "stopped", ("--standalone", "--nproc-per-node=2")
-    done = train(folder, *processes, crash=STOP, refused=True)
-    assert done.stdout.count("stopped after iteration 6, which is saved") == 1
+    folder = tmp_path / "stopped"
+    output = run_twice(STOP + TRAIN, folder, failed=True)
+    assert output.count("stopped after iteration 6, which is saved") == 1
     assert [line["event"] for line in read_log(folder)] == ["train"] * 6
-    done = train(folder, *processes, "--max-restarts=1", crash=DIE)
+    output = run_twice(DIE + TRAIN, folder, "--max-restarts=1")
     assert (tmp_path / "stopped.crashed").exists()
-    assert "resuming from iteration 6 of 12" in done.stderr
-    assert "resuming from iteration 8 of 12" in done.stderr
+    assert "resuming from iteration 6 of 12" in output
+    assert "resuming from iteration 8 of 12" in output
     assert list(read_log(folder)) == list(read_log(shared))
     weights = load_file(shared / "last.safetensors")
     assert all(torch.equal(value, weights[name]) for name, value in load_file(folder / "last.safetensors").items())

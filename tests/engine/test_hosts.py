@@ -4,17 +4,20 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
+from dnlnet.cli.main import app
 from dnlnet.engine.log import read_log
+from warm import begin, torchrun
 
 SMALL = [
     *("--set", "optim.kind=sgd", "--set", "optim.lr=0.05", "--set", "training.frozen_statistics=true"),
@@ -24,9 +27,8 @@ SMALL = [
 # The second host's process cuts the cable for three seconds. Later, and again after the run has resumed, it kills
 # itself and its agent, simulating a power failure.
 TROUBLED = """
-import os, subprocess, torch
+import os, subprocess
 from pathlib import Path
-torch.set_num_threads(1)
 from dnlnet.engine import run
 update, folder = run.Run.update, Path(os.environ["MARKERS"])
 def once(name):
@@ -87,32 +89,28 @@ class Hosts:
 
     names: tuple[str, str]
     folder: Path
-    agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    agents: list[ForkServerProcess] = field(default_factory=list)
 
-    def start(self, number: int, restarts: int) -> subprocess.Popen[bytes]:
+    def start(self, number: int, restarts: int) -> ForkServerProcess:
         """Start a torchrun agent on one of the hosts."""
         # The first host is the rendezvous host; real hosts detect this from names and addresses. The other settings
         # detect a lost host within seconds.
         settings = f"is_host={int(number == 1)},keep_alive_interval=1,last_call_timeout=1"
-        launch = [
-            *("ip", "netns", "exec", self.names[number - 1], sys.executable, "-m", "torch.distributed.run"),
+        options = [
             *("--nnodes=2", "--nproc-per-node=1", f"--max-restarts={restarts}", f"--local-addr=10.231.7.{number}"),
             *("--rdzv-backend=c10d", "--rdzv-id=hosts", "--rdzv-endpoint=10.231.7.1:29400"),
             f"--rdzv-conf={settings}",
         ]
         environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "cable",
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # otherwise an agent cannot rejoin the others
             "HOST": str(number),
             "MARKERS": str(self.folder),
         }
-        script = self.folder / "train.py"
-        script.write_text(TROUBLED)
-        with (self.folder / "log").open("a") as log:
-            command = [*launch, str(script), *training(self.folder / "hosts")]
-            self.agents.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+        enter = f"setns(os.open('/run/netns/{self.names[number - 1]}', os.O_RDONLY), 0)"
+        before = f"import ctypes, os\nassert ctypes.CDLL(None).{enter} == 0"
+        arguments = training(self.folder / "hosts")
+        self.agents.append(begin(torchrun, options, TROUBLED, arguments, self.folder / "log", environment, before))
         return self.agents[-1]
 
     def said(self) -> str:
@@ -125,7 +123,14 @@ class Hosts:
         """Kill the remaining processes."""
         for each in self.agents:
             each.kill()
-            each.wait()
+            each.join()
+
+
+def wait(*agents: ForkServerProcess) -> list[int | None]:
+    """Wait until the agents have ended, and return their exit codes."""
+    for each in agents:
+        each.join(timeout=300)
+    return [each.exitcode for each in agents]
 
 
 def training(out: Path) -> list[str]:
@@ -134,17 +139,10 @@ def training(out: Path) -> list[str]:
 
 def test_a_run_on_two_hosts_survives_a_cut_cable_and_the_loss_of_one(hosts: tuple[str, str], tmp_path: Path) -> None:
     both = Hosts(hosts, tmp_path)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    alone = subprocess.Popen(
-        [sys.executable, "-m", "dnlnet", *training(tmp_path / "alone")],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
     try:
         # A short cut of the cable only pauses the run. When the second host loses power, the first one ends.
         first, second = both.start(1, restarts=0), both.start(2, restarts=0)
-        codes = [each.wait(timeout=300) for each in (first, second)]
+        codes = wait(first, second)
         said = both.said()
         assert codes == [1, -9], said
         assert "lost the connection to another process" in said
@@ -152,17 +150,15 @@ def test_a_run_on_two_hosts_survives_a_cut_cable_and_the_loss_of_one(hosts: tupl
         # The same command on both hosts, as after a requeue by a cluster, resumes the run. With restarts left, the
         # first host waits for the second one, where a new agent joins it.
         first, second = both.start(1, restarts=1), both.start(2, restarts=1)
-        assert second.wait(timeout=300) == -9, both.said()
+        assert wait(second) == [-9], both.said()
         second = both.start(2, restarts=1)
-        codes = [each.wait(timeout=300) for each in (first, second)]
+        codes = wait(first, second)
         said = both.said()
         assert codes == [0, 0], said
         assert said.count("resuming from iteration 8 of 12") == 2
-        assert alone.wait(timeout=300) == 0
     finally:
         both.stop()
-        alone.kill()
-        alone.wait()
+    CliRunner().invoke(app, training(tmp_path / "alone"), catch_exceptions=False)
     ours, theirs = (
         [line for line in read_log(tmp_path / run) if line["event"] == "train"] for run in ("hosts", "alone")
     )

@@ -5,7 +5,6 @@ import os
 import random
 import re
 import signal
-import subprocess
 import sys
 import time
 from functools import partial
@@ -23,12 +22,12 @@ from dnlnet.engine.run import Run
 from dnlnet.engine.train import NonFiniteError, Outcome, training_step
 
 sys.path.insert(0, str(Path(__file__).parent))
-from toy import Error, Fit, Line, Points, fit, network, settings
+from toy import Error, Fit, Line, Points, fit, fit_slowly, network, settings
 
 from observer import Recorder
+from warm import begin, event
 
 ITERATIONS = 30
-TESTS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 
 @pytest.fixture(scope="module")
@@ -72,20 +71,12 @@ def test_a_killed_and_restarted_process_ends_like_an_uninterrupted_one(
     attempt: int, uninterrupted: Path, tmp_path: Path
 ) -> None:
     """Send SIGKILL at a random moment."""
-    code = (
-        f"import sys, time, torch; sys.path[:0] = {TESTS!r}; torch.set_num_threads(1)\n"
-        "from pathlib import Path\nfrom observer import Recorder\nfrom toy import fit\n"
-        "print('ready', flush=True)\n"
-        f"fit(Path({str(tmp_path)!r}), {ITERATIONS}, progress=Recorder(lambda _: time.sleep(0.02)))"
-    )
-    delay = random.Random(attempt).uniform(0.05, 0.6)
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    process.stdout.readline()
-    time.sleep(delay)
+    ready = event()
+    process = begin(fit_slowly, tmp_path, ITERATIONS, ready)
+    ready.wait()
+    time.sleep(random.Random(attempt).uniform(0.05, 0.6))
     process.kill()
-    process.wait()
-    process.stdout.close()
+    process.join()
     assert not (tmp_path / "last.safetensors").exists()
     assert fit(tmp_path, ITERATIONS).finished
     assert_same_run(tmp_path, uninterrupted)

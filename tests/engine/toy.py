@@ -1,6 +1,8 @@
 """Task that trains instantly: a line through noisy points, with dropout to use random numbers."""
 
+import time
 from collections.abc import Sequence
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -11,6 +13,7 @@ from torch.utils.data import Dataset
 from dnlnet.engine.settings import Optim, Phase, RunSettings, Schedule, Training
 from dnlnet.engine.train import Outcome, resume_point, train
 from dnlnet.progress import SILENT
+from observer import Recorder
 
 CPU = torch.device("cpu")
 
@@ -104,3 +107,8 @@ def fit(
         validation=Line(10),
         progress=progress,
     )
+
+
+def fit_slowly(folder: Path, iterations: int, ready: Event) -> None:
+    ready.set()
+    fit(folder, iterations, progress=Recorder(lambda _: time.sleep(0.02)))

@@ -16,12 +16,10 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from PIL import Image
 from safetensors.torch import save_file
 from timm.data import create_transform, resolve_model_data_config
-from torch import Tensor, nn
 from torchvision import models
 
 import dnlnet
-from dnlnet.lens.trace.capture import capture
-from dnlnet.lens.trace.choice import LayerChoice
+from dnlnet.lens.trace.recorded import LayerChoice
 from dnlnet.libraries.transformer import is_transformer_name, load_transformer
 
 TINY = "vit_tiny_patch16_224"
@@ -126,7 +124,7 @@ def test_networks_with_a_fixed_size_resize_every_image_with_a_note(name: str) ->
     (view,) = model.attention_views("net", noise(40, 100))
     assert view.terms.size in ((56, 56), (7, 7))
     assert model.notes[-1] == f"{name}: sees images of 100 x 40 pixels as 224 x 224, the only size that it takes"
-    with pytest.raises(ValueError, match="takes images of 224 x 224 pixels alone, not of 64"):
+    with pytest.raises(ValueError, match=r"224 x 224 .*64"):
         load_transformer(name, "none", 64)
 
 
@@ -221,28 +219,6 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "dnlnet\[transformers\]"'):
         load_transformer("transformers:google/vit-base-patch16-224")
-
-
-class Windowed(nn.Module):
-    """Attention inside the four quarters of a map, without a declared layout."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-        self.stem = nn.Conv2d(3, 8, 4, stride=4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        tokens = self.stem(x).unfold(2, 2, 2).unfold(3, 2, 2).permute(0, 2, 3, 4, 5, 1).reshape(-1, 4, 8)
-        return self.attention(tokens, tokens, tokens)[0]
-
-
-def test_unknown_windows_are_not_mistaken_for_the_image() -> None:
-    model = Windowed().eval()
-    with capture(model) as attention:
-        model(torch.rand(1, 3, 16, 16))
-    (layer,) = attention.values()
-    with pytest.raises(ValueError, match="in 4 groups of 4"):
-        layer.maps([(0, 0)])
 
 
 def test_a_loaded_transformer_profiles_and_draws_images(tmp_path: Path) -> None:

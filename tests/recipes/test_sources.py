@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.recipes.sources import ANY, Source, trace
 from dnlnet.registry import match_recipes
 

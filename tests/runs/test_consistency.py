@@ -2,7 +2,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from dnlnet.cli.main import app
 from dnlnet.lens.measure.consistency import RANDOM
 from dnlnet.libraries.transformer import load_transformer
 from dnlnet.progress import SILENT
@@ -38,13 +40,21 @@ def test_the_result_can_be_plotted_and_written_as_json(tmp_path: Path) -> None:
     assert repr(found).startswith("Consistency(1 images: ")
 
 
+def test_the_command_prints_no_standard_error_of_a_single_image(tmp_path: Path) -> None:
+    root = camvid_tree(tmp_path / "camvid")
+    result = CliRunner().invoke(app, ["consistency", "street", "--data", str(root), "--images", "1"])
+    assert result.exit_code == 0, result.output
+    assert "1 image;" in result.output
+    assert "±" not in result.output
+
+
 @pytest.mark.parametrize(
     ("models", "options", "message"),
     [
-        ([VIT], {}, "give the folder of one with --data DIR"),
-        ([VIT, "street"], {"data": "x"}, "not both at once"),
-        ([VIT, f"{VIT}.augreg_in21k"], {"data": "x", "weights": "none"}, "--weights: are of one transformer"),
-        (["street"], {"data": "x", "weights": "none"}, "are for transformers of other libraries"),
+        ([VIT], {}, "--data DIR"),
+        ([VIT, "street"], {"data": "x"}, "our models, or transformers"),
+        ([VIT, f"{VIT}.augreg_in21k"], {"data": "x", "weights": "none"}, "--weights: .*single"),
+        (["street"], {"data": "x", "weights": "none"}, "--weights"),
     ],
 )
 def test_incomparable_models_are_refused(models: list[str], options: dict[str, str], message: str) -> None:

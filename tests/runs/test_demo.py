@@ -1,19 +1,31 @@
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 from torch import nn
 
 from dnlnet.backbones.pixels import normalised
-from dnlnet.data.labelled_samples import SceneSamples
+from dnlnet.bundled import PHOTOS
+from dnlnet.data.scenes import SceneSamples
 from dnlnet.engine.log import read_log
 from dnlnet.engine.settings import RunSettings
 from dnlnet.engine.train import Outcome
 from dnlnet.lens.measure.confusion import ConfusionMatrix
 from dnlnet.runs.demo import Demo, StoppedError, run_demo
 from observer import Recorder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_small_photo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    path = tmp_path_factory.mktemp("photos") / "street.png"
+    Image.open(PHOTOS[0]).resize((128, 96)).save(path)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("dnlnet.runs.demo.PHOTOS", [path])
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +64,7 @@ def test_the_untrained_network_is_the_starting_point_of_the_run(
         assert (settings.schedule.iterations, settings.schedule.warmup) == (10, 3)
         return Outcome(1, False, None, 2)
 
-    monkeypatch.setattr("dnlnet.runs.train.run_stages", train)
+    monkeypatch.setattr("dnlnet.engine.train.train", train)
     with pytest.raises(StoppedError, match="stopped after iteration 1"):
         run_demo(tmp_path, ["dnl"], steps=10)
     expected = ConfusionMatrix(6)

@@ -5,9 +5,8 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import MagicMock, Mock
 
@@ -15,10 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 import dnlnet
+import warm
 from dnlnet.cli.main import app
+from dnlnet.engine.log import read_log
 from dnlnet.engine.train import Outcome
 from dnlnet.progress import SILENT
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.registry import find_recipe
 from dnlnet.runs import study as study_module
 from dnlnet.runs.study import RESULTS, Study, StudyStoppedError, plan, read_results, run_job
@@ -31,6 +32,14 @@ SHORT = ["data.crop=[32, 32]", "schedule.iterations=2", "schedule.batch=2", "tra
 
 def recipes(*names: str) -> list[Recipe]:
     return [find_recipe(name) for name in names]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fast_processes() -> Iterator[None]:
+    """Fork the processes of a study from one that has imported the package."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(study_module, "PROCESSES", warm.PROCESSES)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +107,25 @@ def test_finished_runs_are_not_repeated(study: Path) -> None:
 def test_other_boundaries_are_measured_again_without_training(study: Path, tmp_path: Path) -> None:
     shutil.copytree(study, tmp_path / "copy")
     jobs = plan(recipes("scenes-tiny-dnl"), 1, SHORT)
-    assert Study(tmp_path / "copy", width=4, void_edges=True).run(jobs, processes=1) == []
+    assert Study(tmp_path / "copy", width=7, void_edges=True).run(jobs, processes=1) == []
     before, after = (
         json.loads((folder / RESULTS / "scenes-tiny-dnl-0.json").read_text()) for folder in (study, tmp_path / "copy")
     )
-    assert (after["width"], after["void_edges"]) == (4, True)
+    assert (after["width"], after["void_edges"]) == (7, True)
     assert (after["scores"], after["seconds"]) == (before["scores"], before["seconds"])
     assert after["random"]["pair_boundary"] > before["random"]["pair_boundary"]
+
+
+def test_a_study_resumes_with_the_boundaries_of_its_results(tmp_path: Path) -> None:
+    assert Study(tmp_path).boundary_width() == 5  # as in the paper
+    (tmp_path / RESULTS).mkdir()
+    for seed, width in enumerate((2, 2, 3)):
+        assert Study(tmp_path).boundary_width() == (2 if seed else 5)
+        content = {"recipe": "scenes-tiny-nl", "seed": seed, "width": width}
+        (tmp_path / RESULTS / f"{seed}.json").write_text(json.dumps(content))
+    assert Study(tmp_path, width=4).boundary_width() == 4
+    with pytest.raises(ValueError, match=r"2 and 3 pixels.*--width"):
+        Study(tmp_path).run([])
 
 
 def test_a_failed_run_does_not_stop_the_others(study: Path, tmp_path: Path) -> None:
@@ -148,15 +169,16 @@ def test_a_signal_to_the_study_alone_is_passed_on_to_its_runs(
 @pytest.mark.slow
 def test_a_killed_study_leaves_no_process(tmp_path: Path) -> None:
     """After SIGKILL to the study alone, its two processes save their runs and exit."""
-    arguments = ["scenes-tiny-*", "--seeds", "9", "--processes", "2", "--out", str(tmp_path)]
-    command = [sys.executable, "-m", "dnlnet", "study", *arguments, "--set", "schedule.iterations=100000"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, **quiet) as study:  # type: ignore[call-overload]
-        begun = time.monotonic()
-        while len(list(tmp_path.glob("runs/*/log.jsonl"))) < 2 and time.monotonic() - begun < 120:
-            time.sleep(0.5)
-        children = _children(study.pid)
-        study.kill()
+    arguments = ["study", "scenes-tiny-*", "--seeds", "9", "--processes", "2", "--out", str(tmp_path)]
+    arguments += ["--set", "schedule.iterations=100000"]
+    code = "from dnlnet.cli.main import main; main()"
+    study = warm.begin(warm.execute, code, arguments, tmp_path / "log", {})
+    begun = time.monotonic()
+    while sum(bool(list(read_log(run))) for run in tmp_path.glob("runs/*")) < 2 and time.monotonic() - begun < 120:
+        time.sleep(0.5)
+    children = _children(study.pid)
+    study.kill()
+    study.join()
     assert len(children) >= 2
     while (left := [pid for pid in children if Path(f"/proc/{pid}").exists()]) and time.monotonic() - begun < 180:
         time.sleep(0.5)
@@ -164,7 +186,7 @@ def test_a_killed_study_leaves_no_process(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("runs/*/checkpoints/*.safetensors"))) == 2
 
 
-def _children(parent: int) -> list[str]:
+def _children(parent: int | None) -> list[str]:
     tasks = Path(f"/proc/{parent}/task/{parent}/children")
     if not tasks.exists():
         pytest.skip("this system does not list a process's children")
@@ -210,8 +232,7 @@ def test_a_result_of_an_earlier_version_is_recognised_by_its_run(study: Path, tm
     path.write_text(json.dumps(json.loads(path.read_text()) | {"settings": "0" * 16}))
     jobs = plan(recipes("scenes-tiny-nl", "scenes-tiny-dnl"), 2, SHORT)
     job = next(job for job in jobs if job.name == path.stem)
-    width = json.loads(path.read_text())["width"]
-    assert Study(copy, width=width).run([job]) == []
+    assert Study(copy).run([job]) == []
     shutil.rmtree(copy / "runs" / job.name)
     with pytest.raises(ValueError, match="this run has other settings"):
-        Study(copy, width=width).run([job])
+        Study(copy).run([job])

@@ -3,10 +3,7 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +21,14 @@ from dnlnet.cli.main import app
 from dnlnet.engine.log import read_log
 from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.override import override
-from dnlnet.recipes.schema import Measured, PaperRow
+from dnlnet.recipes.recipe import Measured, PaperRow
 from dnlnet.registry import find_recipe
 from dnlnet.runs.report import write_report
 from dnlnet.runs.run_folder import read_run
 from dnlnet.runs.train import train
 from observer import Recorder
 from trees import camvid_tree, cityscapes_tree, colour_folder_tree
+from warm import begin, execute
 
 QUICK = ["data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=3", "training.evaluate_every=2"]
 FROZEN = ["training.frozen=[features, block, classifier]"]
@@ -120,18 +118,17 @@ def test_the_command_trains_and_writes_a_report(tmp_path: Path) -> None:
 def test_a_signal_to_all_processes_saves_and_the_command_resumes(tmp_path: Path) -> None:
     """A terminal sends Ctrl-C to the data loading processes as well."""
     out = tmp_path / "run"
-    code = "import torch; torch.set_num_threads(1); from dnlnet.cli.main import main; main()"
-    command = [sys.executable, "-c", code, "train", "scenes-tiny-dnl", "--out", str(out), "--workers", "1"]
-    command += [part for setting in (*QUICK, "schedule.iterations=100000") for part in ("--set", setting)]
-    process = subprocess.Popen(
-        command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    code = "import os; os.setsid(); from dnlnet.cli.main import main; main()"
+    arguments = ["train", "scenes-tiny-dnl", "--out", str(out), "--workers", "1"]
+    arguments += [part for setting in (*QUICK, "schedule.iterations=100000") for part in ("--set", setting)]
+    process = begin(execute, code, arguments, tmp_path / "log", {})
     while len(list(read_log(out))) < 5:
         time.sleep(0.1)
-        assert process.poll() is None
-    os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGINT, output
+        assert process.is_alive()
+    os.killpg(process.pid or 0, signal.SIGINT)
+    process.join(timeout=60)
+    output = (tmp_path / "log").read_text()
+    assert process.exitcode == 128 + signal.SIGINT, output
     assert "stopped after iteration 4" in output
     assert "Traceback" not in output
     assert len(list((out / "checkpoints").glob("*.json"))) == 1
@@ -194,35 +191,34 @@ def test_the_outcome_of_loading_pretrained_weights_is_reported(tmp_path: Path) -
     observed = Recorder()
     recipe = override(find_recipe("camvid-mbv2-dnl"), settings)
     train(recipe, camvid_tree(tmp_path / "camvid"), tmp_path / "run", progress=observed)
-    assert observed.said[0] == "camvid train: 2 images to train on"
-    assert observed.said[1] == f"{weights}: 306 tensors loaded; 1 of a classifier left out (classifier.weight)"
+    assert observed.said[0] == f"opening camvid in {tmp_path / 'camvid'}"
+    assert observed.said[1] == "camvid train: 2 images to train on"
+    assert observed.said[2] == f"{weights}: 306 tensors loaded; 1 of a classifier left out (classifier.weight)"
 
 
-@pytest.mark.parametrize("damage", ["no json", "all damaged", "no folder"])
-def test_a_run_without_an_intact_checkpoint_loads_the_pretrained_weights_again(damage: str, tmp_path: Path) -> None:
+def test_a_run_without_an_intact_checkpoint_loads_the_pretrained_weights_again(tmp_path: Path) -> None:
     weights = tmp_path / "weights.pth"
     torch.save(Backbone("mobilenetv2").body.state_dict(), weights)
     settings = [f"model.weights={weights}", "model.width=16", "loss.ohem=null", *QUICK, "training.save_every=2"]
-    recipe, data, out = (
-        override(find_recipe("camvid-mbv2-dnl"), settings),
-        camvid_tree(tmp_path / "a"),
-        tmp_path / "b",
-    )
+    recipe = override(find_recipe("camvid-mbv2-dnl"), settings)
+    data, out = camvid_tree(tmp_path / "a"), tmp_path / "b"
     train(recipe, data, out)
     expected, log = load_file(out / "last.safetensors"), list(read_log(out))
-    for path in (out / "checkpoints").glob("*.json"):
-        if damage == "all damaged":
-            path.write_text("{}")
-        else:  # as left by a run killed while writing its first checkpoint
-            path.unlink()
-    if damage == "no folder":
-        shutil.rmtree(out / "checkpoints")
-    observed = Recorder()
-    train(recipe, data, out, progress=observed)
-    assert f"{weights}: 306 tensors loaded" in "\n".join(observed.said)
-    assert f"{out}: no intact checkpoint to resume from; starting from the beginning" in observed.said
-    assert list(read_log(out)) == log
-    assert all(torch.equal(value, expected[name]) for name, value in load_file(out / "last.safetensors").items())
+    for damage in ("no json", "all damaged", "no folder"):
+        for path in (out / "checkpoints").glob("*.json"):
+            if damage == "all damaged":
+                path.write_text("{}")
+            else:  # as left by a run killed while writing its first checkpoint
+                path.unlink()
+        if damage == "no folder":
+            shutil.rmtree(out / "checkpoints")
+        observed = Recorder()
+        train(recipe, data, out, progress=observed)
+        assert f"{weights}: 306 tensors loaded" in "\n".join(observed.said), damage
+        assert f"{out}: no intact checkpoint to resume from; starting from the beginning" in observed.said, damage
+        assert list(read_log(out)) == log, damage
+        final = load_file(out / "last.safetensors")
+        assert all(torch.equal(value, expected[name]) for name, value in final.items()), damage
 
 
 def test_the_corrected_command_works_after_a_failed_start(tmp_path: Path) -> None:
@@ -287,21 +283,18 @@ def turn_mask(data: Path) -> None:
     assert mask.stat().st_size == before
 
 
-@pytest.mark.parametrize(
-    ("change", "said"), [(swap_names, "classes"), (swap_colours, "labels"), (turn_mask, "labels")]
-)
-def test_a_run_does_not_resume_when_its_labels_change(
-    change: Callable[[Path], None], said: str, tmp_path: Path
-) -> None:
+def test_a_run_does_not_resume_when_its_labels_change(tmp_path: Path) -> None:
     folder = ["data.name=folder", "data.train=train", "data.test=train"]
     recipe = override(find_recipe("camvid-mbv2-dnl"), ["model.weights=null", "model.width=16", *QUICK, *folder])
     data = colour_folder_tree(tmp_path / "mine")
     mask = data / "masks" / "train" / "a.png"
     Image.open(mask).save(mask, compress_level=0)
     train(recipe, data, tmp_path / "run")
-    change(data)
-    with pytest.raises(ValueError, match=f"holds a run on other data: its data.train.{said} is"):
-        train(recipe, data, tmp_path / "run")
+    for change, said in ((swap_names, "classes"), (swap_colours, "labels"), (turn_mask, "labels")):
+        copy = Path(shutil.copytree(data, tmp_path / change.__name__))
+        change(copy)
+        with pytest.raises(ValueError, match=f"holds a run on other data: its data.train.{said} is"):
+            train(recipe, copy, tmp_path / "run")
 
 
 def test_a_run_of_the_first_versions_resumes_without_a_data_check(tmp_path: Path) -> None:

@@ -21,15 +21,17 @@ from dnlnet.data.scenes import CLASSES, scene
 from dnlnet.engine.log import read_log
 from dnlnet.progress import SILENT
 from dnlnet.recipes import backbone
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.segmentation.data import features
 from dnlnet.segmentation.data.features import Extractor, FeatureCache, FeatureCrops, WholeFeatures
 from dnlnet.segmentation.data.folder import folder
-from dnlnet.segmentation.data.views import View
 from dnlnet.segmentation.frozen import FrozenSegmentor
 from dnlnet.segmentation.recipe import _grid_size
-from dnlnet.segmentation.stages import Features, join_stages
+from dnlnet.segmentation.schema import View
+from dnlnet.segmentation.stages import Features, Grid, join_stages
 from observer import Recorder
+
+GRID = Grid((8, 16, 32))
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +170,7 @@ def test_detail_is_trained_without_changing_the_attention(
     dnlnet.attend(run, [data / "images" / "val" / "0.png"], out=tmp_path / "maps", progress=SILENT)
     with np.load(tmp_path / "maps" / "0.npz") as maps:
         assert maps["0/pairwise"].shape[1:] == (8, 9)  # grid of the block, not of the detail branch
-    with pytest.raises(ValueError, match=r"nothing of it but the backbone fits .* set model\.whole=false"):
+    with pytest.raises(ValueError, match=r"only its backbone fits .* set model\.whole=false"):
         dnlnet.train(recipe(weights, "model.whole=true"), data, tmp_path / "none")
     with pytest.raises(ValueError, match=r"model\.whole=true needs a trained model as model\.weights, got imagenet"):
         dnlnet.override(recipe(weights), ["model.weights=imagenet", "model.whole=true"])
@@ -237,8 +239,8 @@ def test_features_of_a_view_equal_features_of_the_resized_flipped_image(weights:
 
 def test_crops_show_the_pixels_at_their_positions(weights: Path, data: Path) -> None:
     images = folder(data, "train")
-    source, whole = extractor(weights), WholeFeatures(images, extractor(weights))
-    crops = FeatureCrops(images, source, [View(1.0)], (4, 5), (8, 16, 32), seed=3)
+    source, whole = extractor(weights), WholeFeatures(images, extractor(weights), GRID)
+    crops = FeatureCrops(images, source, [View(1.0)], (4, 5), GRID, seed=3)
     for index in range(len(images)):
         crop, full = crops[(index, 1)], whole[index]
         finest = full.features.maps[0]
@@ -254,7 +256,7 @@ def test_crops_show_the_pixels_at_their_positions(weights: Path, data: Path) -> 
         joined = [join_stages(batch_of(sample.features))[0] for sample in (crop, full)]
         torch.testing.assert_close(joined[0], joined[1][:, top : top + 4, left : left + 5])
     assert torch.equal(crops[(0, 1)].features.maps[1], crops[(0, 1)].features.maps[1])
-    large = FeatureCrops(images, source, [View(1.0)], (20, 20), (8, 16, 32))[(0, 0)]
+    large = FeatureCrops(images, source, [View(1.0)], (20, 20), GRID)[(0, 0)]
     assert large.features.maps[0].shape == (128, 20, 20)
     assert (large.labels[64:] == 255).all()
 
@@ -295,8 +297,8 @@ def test_detail_joins_the_first_stage_and_the_output_of_the_block() -> None:
 
 def test_crops_of_detail_match_those_of_the_grid(weights: Path, data: Path) -> None:
     images, source = folder(data, "train"), extractor(weights)
-    crops = FeatureCrops(images, source, [View(1.0)], (2, 2), (8, 16, 32), seed=3, detail=True)
-    whole = WholeFeatures(images, source, detail=True)
+    crops = FeatureCrops(images, source, [View(1.0)], (2, 2), Grid((8, 16, 32), detail=True), seed=3)
+    whole = WholeFeatures(images, source, Grid((8, 16, 32), detail=True))
     for index in range(len(images)):
         crop, full = crops[(index, 1)], whole[index]
         rows, columns = full.features.maps[0].shape[-2:]
@@ -385,7 +387,7 @@ def test_features_computed_by_another_process_are_not_computed_again(
 def test_bad_images_and_labels_of_another_size_are_refused(weights: Path, data: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(data, tmp_path / "data"))
     image = root / "images" / "train" / "0.png"
-    crops = FeatureCrops(folder(root, "train"), extractor(weights), [View(1.0)], (4, 5), (8, 16, 32))
+    crops = FeatureCrops(folder(root, "train"), extractor(weights), [View(1.0)], (4, 5), GRID)
     Image.new("RGB", (40, 40)).save(image)
     with pytest.raises(BadFileError, match=r"72 x 64 .*40 x 40"):
         crops[(0, 0)]

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from dnlnet.data.classes import Classes
-from dnlnet.data.labelled_samples import Draw, Sample
+from dnlnet.data.samples import Draw, Sample
 from dnlnet.data.scenes import CLASSES as SCENE_CLASSES
 from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.override import override

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnlnet.segmentation.stages import Features, cut_window, join_stages
+from dnlnet.segmentation.stages import Features, Grid, join_stages
 
 
 @settings(deadline=None, max_examples=100)
@@ -27,7 +27,7 @@ def test_windows_equal_those_of_the_whole(
     size = maps[0].shape[-2:]
     whole = torch.cat([F.interpolate(x[None], size, mode="bilinear", align_corners=False) for x in maps], dim=1)
     top, left = draw(0, max(0, size[0] - rows)), draw(0, max(0, size[1] - columns))
-    cut = cut_window(maps, strides, (top, left), (rows, columns))
+    cut = Grid(strides).window(maps, (top, left), (rows, columns))
     found = join_stages(Features([x[None] for x in cut.maps], [[x[None] for x in pair] for pair in cut.weights]))
     expected = whole[..., top : top + rows, left : left + columns]
     assert found.shape[-2:] == (rows, columns)
@@ -39,5 +39,5 @@ def test_windows_equal_those_of_the_whole(
 @pytest.mark.parametrize("height", [33, 45, 64])
 def test_the_shape_of_a_window_does_not_depend_on_the_image(height: int) -> None:
     maps = [torch.rand(2, height, 60), torch.rand(3, -(-height // 2), 30), torch.rand(4, -(-height // 4), 15)]
-    cut = cut_window(maps, (8, 16, 32), (5, 28), (24, 32))
+    cut = Grid((8, 16, 32)).window(maps, (5, 28), (24, 32))
     assert [tuple(x.shape) for x in cut.maps] == [(2, 24, 32), (3, 15, 19), (4, 9, 11)]

@@ -19,8 +19,7 @@ from dnlnet.data.outputs import Outputs, Targets
 from dnlnet.deployment import Axes, WithMaps
 from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.files import atomic_write
-from dnlnet.lens.show.attend_images import attend_images
-from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
+from dnlnet.lens.show.attend import AttendRequest, AttendResult, attend_images
 from dnlnet.lens.show.attended_image import AttentionView, block_views
 
 

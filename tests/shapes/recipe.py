@@ -11,7 +11,8 @@ from dnlnet.deployment import Query
 from dnlnet.engine.settings import Optim, Schedule, Training
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.context import RunContext
-from dnlnet.recipes.schema import DataPart, HubCard, Model, Recipe
+from dnlnet.recipes.model import Model
+from dnlnet.recipes.recipe import DataPart, HubCard, Recipe
 from shapes.data import DATA_SETS, Report, Samples, ShapeImages, check
 from shapes.network import ExportableShapeNet, ShapeModel, ShapeNet, ShapeTask
 

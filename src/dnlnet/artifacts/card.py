@@ -8,7 +8,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from dnlnet.artifacts.model_file import ModelFile, shareable
 from dnlnet.bundled import MODELS, BundledModel
-from dnlnet.lens.measure.consistency import STATISTICS
+from dnlnet.lens.measure.consistency import TABLE_1
 from dnlnet.names import fenced, in_markdown
 
 PAPER = "https://arxiv.org/abs/2006.06668"
@@ -112,8 +112,8 @@ def _attention(bundled: BundledModel) -> list[str]:
     measured = json.loads(bundled.measured.read_text(encoding="utf-8"))
     (_, own), (_, uniform) = measured["rows"].items()
     rows = [
-        f"| {STATISTICS[key]} | {own[key]['mean']:.3f} | {uniform[key]['mean']:.3f} |"
-        for key in STATISTICS
+        f"| {TABLE_1[key]} | {own[key]['mean']:.3f} | {uniform[key]['mean']:.3f} |"
+        for key in TABLE_1
         if own[key] is not None and not key.endswith("void")
     ]
     width = measured["width"]

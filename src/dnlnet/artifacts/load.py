@@ -30,7 +30,7 @@ from dnlnet.data.outputs import Outputs
 from dnlnet.data.problems import BadFileError
 from dnlnet.deployment.runtimes import InRuntime, require_backend
 from dnlnet.files import atomic_write
-from dnlnet.lens.show.attend_request import AttendRequest, AttendResult, Query
+from dnlnet.lens.show.attend import AttendRequest, AttendResult, Query
 from dnlnet.names import in_html, printable
 from dnlnet.recipes.predictor import Predictor
 

@@ -13,12 +13,11 @@ from safetensors import SafetensorError, safe_open
 import dnlnet
 from dnlnet.bundled import MODELS
 from dnlnet.data.classes import Classes
-from dnlnet.data.parsing import parse_json
-from dnlnet.data.validated import validated
+from dnlnet.data.parsing import parse_json, validated
 from dnlnet.errors import require_printable, suggestion
 from dnlnet.files import json_text
 from dnlnet.names import printable
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.registry import parse_recipe
 
 if TYPE_CHECKING:

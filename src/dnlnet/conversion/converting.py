@@ -15,7 +15,7 @@ from dnlnet.conversion.reading import describe_left_out, read_checkpoint
 from dnlnet.conversion.segmentation import mmseg, torchcv
 from dnlnet.conversion.video import pytorchvideo, slowfast
 from dnlnet.recipes.override import override
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 
 FAMILIES: tuple[Family, ...] = (mmseg.FAMILY, torchcv.FAMILY, mmdet.FAMILY, slowfast.FAMILY, pytorchvideo.FAMILY)
 # Counters used only by cumulative averages and missing from older checkpoints.

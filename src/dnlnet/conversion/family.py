@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from dnlnet.data.classes import Classes
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Data sets by name, and helpful errors for unexpected folders."""
+"""Data sets by name, with errors that explain what a folder lacks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -168,7 +168,7 @@ def find_data_set(rows: Mapping[str, DataSet[AnyOpened]], name: str) -> DataSet[
 
 
 def found_or_train(find: Callable[[Path], Sequence[str]]) -> Callable[[Path], Sequence[str]]:
-    """Wrap a function that lists splits to return `train` if there are none; opening it then says what is missing."""
+    """Wrap a function that lists splits: without any, it returns `train`, and opening that says what is missing."""
 
     def splits(root: Path) -> Sequence[str]:
         try:

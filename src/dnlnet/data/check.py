@@ -1,4 +1,4 @@
-"""Parts of the check of a data set's files that all tasks share."""
+"""Reports on the files of a data set, for all tasks."""
 
 # K classes
 

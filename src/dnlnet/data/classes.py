@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
-from dnlnet.data.validated import expecting, require_list
+from dnlnet.data.parsing import expecting, require_list
 
 IGNORE = 255  # label of ignored pixels after decoding, in every data set
 

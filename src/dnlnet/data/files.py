@@ -10,7 +10,7 @@ _LONGEST_LINE = 5000  # characters; a path has 4096 at most
 
 
 def file_fault(path: Path) -> str | None:
-    """Return the reason why a path is not a regular file, or None if it is one.
+    """Return why a path is not a regular file, or None if it is one.
 
     Call this before opening a file, because opening a pipe waits for a writer, and reading a device may never end.
 

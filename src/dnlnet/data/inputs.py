@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dnlnet.data.files import file_fault
-from dnlnet.data.image_files import IMAGE_SUFFIXES
+from dnlnet.data.images import IMAGE_SUFFIXES
 from dnlnet.data.problems import Problem
 
 JOB_FILE = "predict.json"  # in every folder of predictions

@@ -17,7 +17,7 @@ from dnlnet.data.classes import Classes, Colour
 from dnlnet.data.decoders import Decoder, Labels
 from dnlnet.data.files import composed, text_lines
 from dnlnet.data.fingerprint import Listed, sampled
-from dnlnet.data.image_files import IMAGE_SUFFIXES, SIDEWAYS, open_image, open_rgb, orientation, turned, upright
+from dnlnet.data.images import IMAGE_SUFFIXES, SIDEWAYS, open_image, open_rgb, orientation, turned, upright
 from dnlnet.data.problems import BadFileError, Problem, require_complete
 
 

@@ -6,17 +6,17 @@ A small patch therefore often fits two classes, but the whole region rarely does
 
 # H, W size of the image; R regions of one scene; K classes
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.data import Dataset
 
 from dnlnet.data.classes import Classes
-from dnlnet.data.samples import require_seed
+from dnlnet.data.fingerprint import Listed
+from dnlnet.data.samples import Sample, require_seed
 
 Floats = NDArray[np.float32]
 
@@ -70,15 +70,15 @@ def scene(seed: int | Sequence[int], size: int | tuple[int, int] = 96) -> tuple[
     return image.clip(0, 1), labels
 
 
-class Scenes(Dataset[tuple[Tensor, Tensor]]):
-    """Data set of `count` scenes of one seed; item i is always the same scene.
+class SceneSamples(Dataset[Sample]):
+    """Generated scenes as samples, by index or `Draw`. Each index has one scene, the same in every epoch.
 
-    >>> image, labels = Scenes(count=10, size=32)[9]
-    >>> image.shape, labels.shape, labels.dtype
-    (torch.Size([3, 32, 32]), torch.Size([32, 32]), torch.int64)
+    >>> scenes = SceneSamples(4, (32, 48))
+    >>> scenes[3, 1].image.shape, scenes[3].name
+    (torch.Size([3, 32, 48]), 'scene 3 of seed 0')
     """
 
-    def __init__(self, count: int, size: int | tuple[int, int] = 96, seed: int = 0) -> None:
+    def __init__(self, count: int, size: int | tuple[int, int], seed: int = 0) -> None:
         if count < 1:
             raise ValueError(f"count must be at least 1, got {count}")
         self.count, self.size, self.seed = count, size, require_seed(seed)
@@ -87,11 +87,24 @@ class Scenes(Dataset[tuple[Tensor, Tensor]]):
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+    @property
+    def classes(self) -> Classes:
+        """Classes of the labels."""
+        return CLASSES
+
+    def files(self) -> Iterator[Listed]:
+        """Return no files, because scenes are generated."""
+        return iter(())
+
+    def __getitem__(self, draw: int | tuple[int, int]) -> Sample:
+        index = draw if isinstance(draw, int) else draw[0]
         if not 0 <= index < self.count:
             raise IndexError(f"scene {index} is outside 0..{self.count - 1}")
         image, labels = scene((self.seed, index), self.size)
-        return torch.from_numpy(image), torch.from_numpy(labels)
+        name = f"scene {index} of seed {self.seed}"
+        return Sample(
+            torch.from_numpy((255 * image).astype(np.uint8)), torch.from_numpy(labels.astype(np.uint8)), name
+        )
 
 
 def _layout(rng: Generator, height: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -21,14 +21,13 @@ from dnlnet.detection.metric import run_lengths
 from dnlnet.detection.network import Detector
 from dnlnet.detection.task import MASK_THRESHOLD
 from dnlnet.lens.show.attended_image import AttentionView, DetectedBox, block_views
-from dnlnet.lens.show.drawable import DrawableOverlay
-from dnlnet.lens.show.prediction_figure import prediction_figure
+from dnlnet.lens.show.drawable import DrawableOverlay, prediction_figure
 from dnlnet.lens.trace.capture import capture_blocks
 from dnlnet.names import printable
 
 if TYPE_CHECKING:
     from dnlnet.detection.outputs import DetectionOutputs
-    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
+    from dnlnet.lens.show.attend import AttendRequest, AttendResult
 
 SCORE_THRESHOLD = 0.5
 
@@ -187,6 +186,6 @@ class DetectionModel:
 
     def attend(self, models: Mapping[str, Any], request: "AttendRequest") -> "AttendResult":
         """Show the attention of several models, including this one, in images."""
-        from dnlnet.lens.show.attend_images import attend_images
+        from dnlnet.lens.show.attend import attend_images
 
         return attend_images(models, request)

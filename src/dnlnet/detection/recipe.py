@@ -15,7 +15,7 @@ from dnlnet.detection.schema import DetectorModel, InstanceData
 from dnlnet.detection.sources import SOURCES
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.context import RunContext
-from dnlnet.recipes.schema import HubCard, Recipe
+from dnlnet.recipes.recipe import HubCard, Recipe
 
 if TYPE_CHECKING:
     import torch

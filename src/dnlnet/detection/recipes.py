@@ -12,8 +12,7 @@ from typing import Any
 from dnlnet.detection.recipe import DetectionRecipe
 from dnlnet.detection.schema import DetectorModel, InstanceData
 from dnlnet.engine.settings import Optim, Schedule, Training
-from dnlnet.recipes.methods import METHODS
-from dnlnet.recipes.schema import PaperRow
+from dnlnet.recipes.recipe import METHODS, PaperRow
 
 _EPOCH = 7330
 # Training settings of heads and proposals in the authors' code.

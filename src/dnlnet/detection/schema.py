@@ -6,7 +6,8 @@ from pydantic import Field, model_validator
 
 from dnlnet.fields import Flag, Fraction, PositiveFloat, SmallInt, Text
 from dnlnet.progress import Progress
-from dnlnet.recipes.schema import BackboneModel, DataPart
+from dnlnet.recipes.model import BackboneModel
+from dnlnet.recipes.recipe import DataPart
 
 if TYPE_CHECKING:
     from dnlnet.detection.network import Detector

@@ -66,25 +66,14 @@ class GroupedBatches(Batches):
     that epoch r completes, shuffled to mix the groups.
 
     Args:
-        groups: Group of each sample.
-        batch: Samples per iteration, over all processes.
-        start, stop: First iteration, and the one after the last.
-        seed: Random seed of the run.
-        rank, world_size: Number of this process, and number of processes.
+        groups: Group of each sample. The other arguments are those of `Batches`.
 
     >>> list(GroupedBatches(groups=[0, 1, 0, 1, 0], batch=2, start=0, stop=3, seed=0))
     [[(4, 0), (0, 0)], [(3, 0), (1, 0)], [(3, 1), (1, 1)]]
     """
 
     def __init__(
-        self,
-        groups: Sequence[int],
-        batch: int,
-        start: int,
-        stop: int,
-        seed: int,
-        rank: int = 0,
-        world_size: int = 1,
+        self, groups: Sequence[int], batch: int, start: int, stop: int, seed: int, rank: int = 0, world_size: int = 1
     ) -> None:
         super().__init__(len(groups), batch, start, stop, seed, rank, world_size)
         self.groups = tuple(groups)

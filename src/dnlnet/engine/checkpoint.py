@@ -70,8 +70,17 @@ class Checkpoints:
             with atomic_write(path) as temporary:
                 temporary.write_text(json.dumps({**content, "checksum": _checksum(content)}, allow_nan=False))
         except OSError as error:
+            why = error.strerror if isinstance(error, NotWrittenError) else error
             earlier = [old for old in self.paths() if int(old.stem) < checkpoint.iteration]
-            raise OSError(_save_error_text(self.folder, checkpoint.iteration, error, earlier)) from error
+            kept = (
+                f"the checkpoint of iteration {int(earlier[-1].stem)} is intact"
+                if earlier
+                else "there is no earlier one"
+            )
+            raise OSError(
+                f"{self.folder}: could not save iteration {checkpoint.iteration}: {why}; {kept}; "
+                "free some space and run the same command again to resume"
+            ) from error
         paths = self.paths()
         until = paths.index(path) + 1
         for old in (*paths[: max(0, until - self.keep)], *paths[until:]):
@@ -119,15 +128,6 @@ def _read(path: Path) -> Checkpoint:
 def _checksum(content: Mapping[str, Any]) -> str:
     """Return the SHA-256 of the content, independent of key order and white space."""
     return sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
-
-
-def _save_error_text(folder: Path, iteration: int, error: OSError, earlier: list[Path]) -> str:
-    why = error.strerror if isinstance(error, NotWrittenError) else str(error)
-    kept = f"the checkpoint of iteration {int(earlier[-1].stem)} is intact" if earlier else "there is no earlier one"
-    return (
-        f"{folder}: could not save iteration {iteration}: {why}; {kept}; "
-        "free some space and run the same command again to resume"
-    )
 
 
 def random_states(device: torch.device) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -1,7 +1,7 @@
 """Optimiser, its parameter groups, and frozen parameters."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,9 @@ def parameter_groups(model: nn.Module, optim: Optim) -> list[dict[str, Any]]:
     >>> [(len(group["params"]), group["weight_decay"]) for group in groups]
     [(2, 0.1), (2, 0.0)]
     """
-    norms = set() if optim.decay_norms else {id(p) for p in _norm_parameters(model)}
+    kinds = nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm
+    layers = [] if optim.decay_norms else [module for module in model.modules() if isinstance(module, kinds)]
+    norms = {id(parameter) for layer in layers for parameter in layer.parameters()}
     patterns = [re.compile(pattern) for pattern in optim.no_decay]
     decaying: list[Tensor] = []
     constant: list[Tensor] = []
@@ -43,13 +45,6 @@ def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.O
     if optim.kind == "adamw":
         return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.999))
     return torch.optim.SGD(groups, lr=0.0, momentum=optim.momentum, nesterov=optim.nesterov)
-
-
-def _norm_parameters(model: nn.Module) -> Iterable[Tensor]:
-    norms = nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm
-    for module in model.modules():
-        if isinstance(module, norms):
-            yield from module.parameters()
 
 
 def freeze(model: nn.Module, prefixes: Sequence[str], frozen: bool = True) -> None:

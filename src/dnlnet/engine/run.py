@@ -47,7 +47,12 @@ class Run:
             raise ValueError("nothing to train: every parameter is frozen")
         self.optimizer = build_optimizer(groups, settings.optim)
         self.scaler = torch.amp.GradScaler(device.type, enabled=settings.training.precision == "float16")
-        self.average = None if settings.optim.average is None else _moving_average(model, settings.optim.average)
+        self.average: ModelEmaV3 | None = None
+        if settings.optim.average is not None:
+            # PyTorch's `AveragedModel` starts with the weights after the first step, and averages counters too.
+            from timm.utils import model_ema  # slow to import, and few runs need it
+
+            self.average = model_ema.ModelEmaV3(model, settings.optim.average)
         self.iteration = 0
         self.saved = 0
         self.skipped = 0
@@ -184,16 +189,6 @@ class Run:
         self.best = best if best is not None and isfinite(best) else None
         self.unscored = checkpoint.state.get("unscored", False)  # absent in the first versions
         self.log = checkpoint.state.get("log")
-
-
-def _moving_average(model: nn.Module, decay: float) -> "ModelEmaV3":
-    """Return timm's moving average, which starts with the initial weights and does not average counters.
-
-    PyTorch's `AveragedModel` starts with the weights after the first step, and averages counters too.
-    """
-    from timm.utils.model_ema import ModelEmaV3  # slow to import, and few runs need it
-
-    return ModelEmaV3(model, decay)
 
 
 def save_model(path: Path, run: Run, metadata: Mapping[str, str]) -> None:

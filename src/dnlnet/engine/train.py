@@ -32,9 +32,10 @@ _ITERATIONS_OF_A_SPEED = 20
 
 @dataclass(frozen=True)
 class Stage:
-    """Stage of a run: its data, number of iterations, base learning rate and newly trained parameters."""
+    """Stage of a run: its data, first iteration, number of iterations, base learning rate, and unfrozen layers."""
 
     data: Data
+    start: int
     iterations: int
     lr: float
     unfrozen: tuple[str, ...] = ()  # name prefixes of parameters that are trained from here on
@@ -85,10 +86,10 @@ def train(
         progress: Observer of iterations, evaluations and messages.
     """
     stages = _stages(training, settings)
-    total = sum(stage.iterations for stage in stages)
+    total = stages[-1].start + stages[-1].iterations
     checkpoints = Checkpoints(folder / CHECKPOINTS, settings.training.keep)
     run = Run(model, settings, device)
-    reached = 0 if start is None else sum(before < start.iteration for before in _stage_starts(stages))
+    reached = 0 if start is None else sum(stage.start < start.iteration for stage in stages)
     for stage in stages[:reached]:
         run.unfreeze(stage.unfrozen)
     if start is not None:
@@ -272,22 +273,19 @@ def _not_finite(run: Run, iteration: int, what: str, advice: str) -> NonFiniteEr
 
 def _stages(training: Sequence[Data], settings: RunSettings) -> list[Stage]:
     """Return the first stage and one stage for each later phase of the schedule."""
-    first, *later = training
-    phases = zip(later, settings.schedule.then, strict=True)
-    return [
-        Stage(first, settings.schedule.iterations, settings.optim.lr),
-        *(Stage(data, phase.iterations, phase.lr, phase.unfrozen) for data, phase in phases),
-    ]
+    stages = [Stage(training[0], 0, settings.schedule.iterations, settings.optim.lr)]
+    for data, phase in zip(training[1:], settings.schedule.then, strict=True):
+        start = stages[-1].start + stages[-1].iterations
+        stages.append(Stage(data, start, phase.iterations, phase.lr, phase.unfrozen))
+    return stages
 
 
 def _iterations(
     stages: Sequence[Stage], settings: RunSettings, start: int
 ) -> Generator[tuple[int, float, list[Any]], None, None]:
     """Yield stage number, learning rate and micro-batches of each iteration from `start` on."""
-    before = 0
     for number, stage in enumerate(stages):
-        first = max(0, start - before)
-        before += stage.iterations
+        first = max(0, start - stage.start)
         if first >= stage.iterations:
             continue
         parts = settings.schedule.accumulate
@@ -300,16 +298,8 @@ def _iterations(
             distributed.world_size(),
         )
         groups = getattr(stage.data, "groups", None)  # a batch contains samples of one group only
-        if groups is not None:
-            batches: Batches = GroupedBatches(groups, *numbers)
-        else:
-            batches = Batches(len(stage.data), *numbers)
+        batches = Batches(len(stage.data), *numbers) if groups is None else GroupedBatches(groups, *numbers)
         with closing(load_batches(stage.data, settings.workers, batch_sampler=batches)) as samples:
             for iteration in range(first, stage.iterations):
                 lr = stage.lr * settings.schedule.factor(iteration, stage.iterations)
                 yield number, lr, [next(samples) for _ in range(parts)]
-
-
-def _stage_starts(stages: Sequence[Stage]) -> list[int]:
-    """Return the number of iterations before each stage."""
-    return [sum(stage.iterations for stage in stages[:number]) for number in range(len(stages))]

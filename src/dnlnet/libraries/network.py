@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from dnlnet.backbones.hub import hub_or_cache, reason
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.backbones.weights import LoadReport, match_tensors, read_state_dict
-from dnlnet.data.image_files import HeightWidth
+from dnlnet.data.images import HeightWidth
 
 WeightsSource = Path | None  # a file, or the library's own download
 NO_WEIGHTS = Path("none")  # random weights

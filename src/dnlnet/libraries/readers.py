@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from dnlnet.backbones.weights import LoadReport, read_state_dict
-from dnlnet.data.image_files import HeightWidth
+from dnlnet.data.images import HeightWidth
 from dnlnet.errors import load_extra, unknown
 from dnlnet.lens.trace.windows import pair
 from dnlnet.libraries.network import (

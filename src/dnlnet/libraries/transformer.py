@@ -16,17 +16,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from dnlnet.data.image_files import HeightWidth
-from dnlnet.data.images import ImageLike, read_pixels
+from dnlnet.data.images import HeightWidth, ImageLike, read_pixels
 from dnlnet.errors import is_out_of_memory, unknown
 from dnlnet.lens.measure.profile import Profile
-from dnlnet.lens.show.attend_images import attend_images
-from dnlnet.lens.show.attend_request import AttendRequest, AttendResult, Query
+from dnlnet.lens.show.attend import AttendRequest, AttendResult, Query, attend_images
 from dnlnet.lens.show.attended_image import AttentionView
-from dnlnet.lens.show.layers import layer_views
+from dnlnet.lens.show.layer_views import layer_views
 from dnlnet.lens.trace.capture import Captured, capture
-from dnlnet.lens.trace.choice import LayerChoice
-from dnlnet.lens.trace.recorded import HeadChoice, RecordedAttention
+from dnlnet.lens.trace.recorded import HeadChoice, LayerChoice, RecordedAttention
 from dnlnet.libraries.network import LibraryNetwork
 from dnlnet.libraries.readers import LIBRARIES
 
@@ -127,8 +124,8 @@ class Transformer:
                 self.run(prepared)
         if not attention:
             raise ValueError(
-                f"{self.name}: has no attention of the kind softmax(query.key), so there is nothing to see; choose a "
-                "transformer, such as timm:vit_small_patch16_224"
+                f"{self.name}: has no attention of the kind softmax(query.key); choose a transformer, such as "
+                "timm:vit_small_patch16_224"
             )
         return attention
 
@@ -166,7 +163,7 @@ class Transformer:
             if is_out_of_memory(error):
                 raise
             reason = str(error).partition("\n")[0] or type(error).__name__
-            raise ValueError(f"{self.name}: cannot see images of {width} x {height} pixels: {reason}") from error
+            raise ValueError(f"{self.name}: cannot process images of {width} x {height} pixels: {reason}") from error
 
     def attention_views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
         """Return views of the chosen layers and heads, from one pass over the whole image (H, W, 3)."""
@@ -220,7 +217,7 @@ def _checked_size(name: str, network: LibraryNetwork, size: int | HeightWidth | 
     if network.multiple is None:
         height, width = network.size
         if not all(side in network.size for side in sides):
-            raise ValueError(f"{name}: takes images of {width} x {height} pixels alone, not of {size}")
+            raise ValueError(f"{name}: takes only images of {width} x {height} pixels, not of {size}")
         return None
     if isinstance(size, tuple) and any(side % step for side, step in zip(size, network.multiple, strict=True)):
         raise ValueError(f"{name}: height and width must be multiples of {network.multiple}, not {size}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -9,7 +10,7 @@ from dnlnet.backbones import Backbone, load_weights
 from dnlnet.backbones.weights import LoadReport, match_tensors, read_state_dict
 from dnlnet.bundled import MODELS, WEIGHTS
 from dnlnet.progress import SILENT, Progress
-from dnlnet.recipes.schema import IMAGENET, BackboneModel, Model
+from dnlnet.recipes.model import IMAGENET, BackboneModel, Model
 
 
 def build_backbone(
@@ -38,15 +39,27 @@ def build_backbone(
     return backbone
 
 
+_NOT_OPTIONS = {*BackboneModel.model_fields, "network", "output_stride", "dilations"}  # of the backbone, or shared
+
+
+def network_options(model: Model) -> dict[str, Any]:
+    """Return the keyword arguments of a network: the fields that only this kind has, and those of its block.
+
+    >>> from dnlnet.registry import find_recipe
+    >>> network_options(find_recipe("camvid-mbv2_frozen-dnl").model)["stages"]
+    (1, 2, 3)
+    """
+    own = {name: value for name, value in model if name not in _NOT_OPTIONS}
+    return {**own, "variant": model.variant, "preset": model.preset, **model.block}
+
+
 def load_whole(network: nn.Module, model: Model) -> LoadReport:
     """Load every fitting tensor of the trained model named by `weights`, in place, and report the rest."""
     assert model.weights is not None
     path = _weights_file(model.weights)
     fitting, report = match_tensors(network.state_dict(), read_state_dict(path), lambda name: False)
     if all(name.startswith("backbone.") for name in fitting):
-        raise ValueError(
-            f"{path}: nothing of it but the backbone fits this network ({report}); set model.whole=false"
-        )
+        raise ValueError(f"{path}: only its backbone fits this network ({report}); set model.whole=false")
     network.load_state_dict(fitting, strict=False)
     return report
 

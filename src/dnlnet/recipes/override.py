@@ -8,10 +8,9 @@ from typing import Any, TypeVar, get_origin
 import yaml
 from pydantic import BaseModel
 
-from dnlnet.data.parsing import StrictLoader, parse_yaml
-from dnlnet.data.validated import shortened, validated
+from dnlnet.data.parsing import StrictLoader, parse_yaml, shortened, validated
 from dnlnet.errors import shown, unknown
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 

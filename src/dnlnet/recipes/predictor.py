@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
     from dnlnet.data.classes import Classes
     from dnlnet.data.outputs import Outputs
-    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
+    from dnlnet.lens.show.attend import AttendRequest, AttendResult
 
 
 class Predictor(Protocol):

@@ -9,7 +9,7 @@ from dnlnet.attention import VARIANTS
 from dnlnet.attention.spec import resolve_settings
 
 if TYPE_CHECKING:
-    from dnlnet.recipes.schema import Recipe
+    from dnlnet.recipes.recipe import Recipe
 
 ANY = object()  # matches any value, for settings that do not change what is learnt
 _PARTS = ("model", "data", "loss", "optim", "schedule", "training", "evaluation")

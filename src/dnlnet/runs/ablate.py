@@ -23,12 +23,12 @@ from dnlnet.engine.evaluate import evaluate as evaluate_task
 from dnlnet.lens.measure.ablate import TERMS, Term, ablate
 from dnlnet.lens.measure.confusion import ConfusionMatrix
 from dnlnet.lens.trace.capture import capture
-from dnlnet.lens.trace.choice import layer_number
+from dnlnet.lens.trace.recorded import layer_number
 from dnlnet.libraries.transformer import Transformer, load_transformer
 from dnlnet.progress import SILENT, Progress
 from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.labelled_folder import find_labelled
-from dnlnet.runs.probe import LinearProbe, PatchFeatures, PatchModel, images_of, train_probe
+from dnlnet.runs.probe import LinearProbe, PatchFeatures, images_of, train_probe
 
 CHANGE, COSINE, MIOU = "relative change", "cosine", "miou"
 
@@ -109,7 +109,7 @@ def ablate_model(
     result = Ablation(count, score(count, "all terms"))
     for layer, term in _conditions(layers, list(attention), terms):
         with ablate(network, term, layer):
-            values = score(count, _title(layer, term))
+            values = score(count, f"without {term} of {layer or 'all layers'}")
         result.effects.append(AblationEffect(layer, term, values))
     return result
 
@@ -140,51 +140,37 @@ def ablate_transformer(
         split: Split to score on. Default: val, or test if there is no val.
         training_split: Split that the classifier is trained on.
         weights, size: Options of `load_transformer`.
-        terms: Terms to remove.
-        layers: Attention layers by name, or by number in running order. Default: all.
+        terms, layers: See `ablate_model`.
         limit, training_limit: Maximum number of images for scoring and for training.
         progress: Progress observer; also receives notes about the transformer.
     """
     if (data is None) == (not images):
         raise ValueError(f"{model}: give images to see how far its features move, or --data DIR with labels")
     if data is None and data_set is not None:
-        raise ValueError(f"--data-set {data_set}: is of a data set; give its folder with --data DIR")
+        raise ValueError(f"--data-set {data_set}: needs the folder of the data set; give it with --data DIR")
+    pixels: Iterable[tuple[NDArray[np.uint8], Any]]
     if data is None:
         found = find_images(images)
         for problem in found.problems:
             raise ValueError(str(problem))
         paths = list(found.paths.values())[:limit]
-        transformer = _loaded(model, weights, size)
-        pixels = ((read_image_file(path), None) for path in paths)
-        result = ablate_features(transformer, pixels, terms=terms, layers=layers, total=len(paths), progress=progress)
+        pixels, total = ((read_image_file(path), None) for path in paths), len(paths)
     else:
         folder = find_labelled(data, data_set)
         training, test = folder.split(training_split), folder.split(split)
-        transformer = _loaded(model, weights, size)
-        probe = train_probe(transformer, training, training_limit, progress)
-        result = ablate_features(
-            transformer,
-            images_of(test, limit),
-            probe=probe,
-            terms=terms,
-            layers=layers,
-            total=min(len(test), limit or len(test)),
-            progress=progress,
-        )
-    for note in transformer.notes:
+        pixels, total = images_of(test, limit), min(len(test), limit or len(test))
+    if not isinstance(model, Transformer):
+        model = load_transformer(model, weights, size, device=default_device())
+    probe = None if data is None else train_probe(model, training, training_limit, progress)
+    result = ablate_features(model, pixels, probe=probe, terms=terms, layers=layers, total=total, progress=progress)
+    for note in model.notes:
         progress.say(note)
     return result
 
 
-def _loaded(model: str | Transformer, weights: Path | str | None, size: int | None) -> Transformer:
-    if isinstance(model, Transformer):
-        return model
-    return load_transformer(model, weights, size, device=default_device())
-
-
 @torch.no_grad()
 def ablate_features(
-    model: PatchModel,
+    model: Transformer,
     images: Iterable[tuple[NDArray[np.uint8], Any]],
     *,
     probe: LinearProbe | None = None,
@@ -202,8 +188,7 @@ def ablate_features(
         model: Transformer, e.g. from `dnlnet.libraries.transformer.load_transformer`.
         images: Pairs of pixels (H, W, 3) and labels (H, W) or None.
         probe: Linear classifier of patches, scored on every labelled pixel.
-        terms: Terms to remove.
-        layers: Attention layers by name, or by number in running order. Default: all.
+        terms, layers: See `ablate_model`.
         total: Number of images for the progress bar, if known.
         progress: Progress observer.
     """
@@ -235,7 +220,7 @@ def ablate_features(
             count += 1
             seen.advance()
     if not count:
-        raise ValueError("there are no images to look at")
+        raise ValueError("there are no images")
 
     def scores(condition: tuple[str | None, Term] | None) -> dict[str, float | None]:
         return {MIOU: matrices[condition].known_scores()["miou"]} if probe is not None else {}
@@ -256,7 +241,3 @@ def _conditions(
     chosen = list(names) if layers is None else [names[layer_number(layer, names)] for layer in layers]
     places: list[str | None] = [None, *chosen] if len(names) > 1 else [None]
     return [(layer, term) for layer in places for term in terms]
-
-
-def _title(layer: str | None, term: Term) -> str:
-    return f"without {term} of {'all layers' if layer is None else layer}"

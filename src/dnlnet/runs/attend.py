@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dnlnet.artifacts.load import TrainedModel
-from dnlnet.lens.show.attend_images import attend_images
-from dnlnet.lens.show.attend_request import MAX_PIXELS, AttendRequest, AttendResult, Query
+from dnlnet.lens.show.attend import MAX_PIXELS, AttendRequest, AttendResult, Query, attend_images
 from dnlnet.lens.trace.recorded import HeadChoice
 from dnlnet.libraries.transformer import Transformer
 from dnlnet.progress import BARS, Progress

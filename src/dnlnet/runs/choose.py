@@ -7,7 +7,7 @@ from dnlnet.bundled import MODELS
 from dnlnet.data.catalog import DataSet
 from dnlnet.errors import require_package
 from dnlnet.recipes.override import override
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.registry import RECIPES, data_sets, find_recipe
 from dnlnet.runs.run_folder import RUN_FILE, require_run_folder
 
@@ -26,7 +26,8 @@ def choose_recipe(root: Path) -> tuple[Recipe, str]:
     """
     found = _recognised(root)
     if found is None:
-        near = next((place for place in _inside(root) if _recognised(place) is not None), None)
+        folders = sorted(path for path in root.iterdir() if path.is_dir())
+        near = next((folder for folder in folders if _recognised(folder) is not None), None)
         hint = f"{near} does: give that" if near else f"expected {_OWN}"
         raise ValueError(
             f"{root}: looks like no known data set; {hint}; dnlnet data list shows all, or give a RECIPE"
@@ -72,16 +73,12 @@ def require_data_folder(root: Path) -> None:
     """Raise unless the data folder exists."""
     if not root.is_dir():
         kind = "is not a folder" if root.exists() else "no such folder"
-        raise FileNotFoundError(f"{root}: {kind}; give that of the data with --data DIR")
+        raise FileNotFoundError(f"{root}: {kind}; give the folder of the data with --data DIR")
 
 
 def _recognised(root: Path) -> tuple[type[Recipe], DataSet[Any]] | None:
     require_data_folder(root)
     return next(((kind, row) for kind, row in data_sets().values() if row.recognises(root)), None)
-
-
-def _inside(root: Path) -> list[Path]:
-    return sorted(path for path in root.iterdir() if path.is_dir())
 
 
 def _small_recipe(kind: type[Recipe], row: DataSet[Any], root: Path) -> Recipe:

@@ -11,17 +11,19 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from dnlnet.artifacts.load import TrainedModel, default_device, read_together
-from dnlnet.data.labelled_samples import WholeImages
+from dnlnet.data.samples import WholeImages
+from dnlnet.lens.measure import BOUNDARY_WIDTH
 from dnlnet.lens.measure.consistency import (
     RANDOM,
+    TABLE_1,
     Average,
     Overlaps,
     average_overlaps,
     measure_overlaps,
     overlaps_json,
 )
-from dnlnet.lens.measure.ground_truth import BOUNDARY_WIDTH, GroundTruth
-from dnlnet.lens.show.consistency_figure import consistency_figure
+from dnlnet.lens.measure.ground_truth import GroundTruth
+from dnlnet.lens.show.charts import consistency_figure
 from dnlnet.lens.show.drawable import Drawable
 from dnlnet.libraries.transformer import Transformer, load_transformer
 from dnlnet.progress import BARS, Progress
@@ -65,7 +67,8 @@ class Consistency(Drawable):
             "models": {title: str(path) for title, path in self.models.items()},
             "rows": overlaps_json(self.table()),
             "images": [
-                {"image": image} | {row: vars(values[number]) for row, values in self.rows.items()}
+                {"image": image}
+                | {row: {key: getattr(values[number], key) for key in TABLE_1} for row, values in self.rows.items()}
                 for number, image in enumerate(self.images)
             ],
         }
@@ -107,7 +110,7 @@ def consistency(
     if is_foreign(given[0]):
         sources = _transformers(given, root, data_set, split, weights)
     elif data_set is not None or weights is not None:
-        raise ValueError("--data-set and --weights: are for transformers of other libraries; our models know theirs")
+        raise ValueError("--data-set and --weights: are for transformers of other libraries, not for our models")
     else:
         sources = _ours(given, root, split)
     rows: dict[str, list[Overlaps]] = {}
@@ -145,7 +148,7 @@ def _transformers(
     if data is None:
         raise ValueError("a transformer has no data set of its own: give the folder of one with --data DIR")
     if weights is not None and len(models) > 1:
-        raise ValueError("--weights: are of one transformer; measure them one after the other")
+        raise ValueError("--weights: is for a single transformer; measure several one after the other")
     samples = WholeImages(find_labelled(data, data_set).split(split))
     for model in models:
         loaded = model if isinstance(model, Transformer) else None
@@ -170,9 +173,9 @@ def _measure(
                 raise ValueError(f"{source.path}: its data has no class for each pixel; choose a segmentation model")
             seen = look(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
             truth = GroundTruth.of(labels.to(torch.int64), classes, width, void_edges).padded(seen.covered)
-            overlaps = measure_overlaps(seen.attention, truth, random=True)
+            overlaps = measure_overlaps(seen.attention, truth)
             if len(overlaps) < 2:
-                raise ValueError(f"{source.title}: the tokens of none of its layers lie on an image")
+                raise ValueError(f"{source.title}: none of its layers has tokens on an image")
             for name, values in overlaps.items():
                 found.setdefault(name, []).append(values)
             names.append(sample.name)

@@ -16,15 +16,16 @@ from dnlnet.data.images import read_pixels
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.engine.train import Outcome
 from dnlnet.files import atomic_write, write_json
+from dnlnet.lens.measure import BOUNDARY_WIDTH
 from dnlnet.lens.measure.confusion import ConfusionMatrix
 from dnlnet.lens.measure.consistency import RANDOM, Average, overlaps_json
 from dnlnet.lens.show.attended_image import AttendedImage
-from dnlnet.lens.show.attention_figure import attention_figure
+from dnlnet.lens.show.block_figure import block_figure
 from dnlnet.lens.show.page.html import attention_page
 from dnlnet.lens.show.panels import save_figure
 from dnlnet.progress import SILENT, Prefixed, Progress
 from dnlnet.recipes.override import override
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.registry import find_recipe
 from dnlnet.runs.consistency import consistency
 from dnlnet.runs.evaluate import open_test_data
@@ -32,7 +33,6 @@ from dnlnet.runs.train import train
 
 STEPS = 400
 MODEL = "street"  # model for the photos
-BOUNDARY_WIDTH = 2  # pixels, for scenes of 96 pixels; the paper uses 5 for images of 1024
 
 # Share of warm-up steps. Without warm-up, DNL with seed 1 reached 0.81 mIoU instead of 0.86.
 _WARMUP = 0.3
@@ -115,14 +115,14 @@ def run_demo(
     street, page = out / "street.png", out / "explore.html"
     bundled = load(MODEL)
     photos = [_view_photo(photo, bundled, progress) for photo in PHOTOS]
-    save_figure(attention_figure(photos[0], photos[0].interior_points()), street)
+    save_figure(block_figure(photos[0], photos[0].interior_points()), street)
     _write_page(page, photos)
     progress.say(f"written: {street}, {page}; now two small networks learn from nothing, and join them")
     nets = {name: _train(name, recipes[name], runs[name], seed, progress) for name in names}
     overlaps = _overlaps(nets)
     scenes = [_view_scene(nets, index) for index in _SHOWN_SCENES]
     demo = Demo(street, nets, overlaps, out / "attention.png", page, out / "scores.json")
-    save_figure(attention_figure(scenes[0], scenes[0].interior_points()), demo.figure)
+    save_figure(block_figure(scenes[0], scenes[0].interior_points()), demo.figure)
     _write_page(page, [*photos, *scenes], start=len(photos))  # start where there are networks to compare
     write_json(demo.scores, {"steps": steps, "seed": seed, **_content(demo)})
     return demo
@@ -170,7 +170,7 @@ def _overlaps(nets: Mapping[str, Net]) -> dict[str, dict[str, Average | None]]:
     rows: dict[str, dict[str, Average | None]] = {}
     random = {}
     for name, net in nets.items():
-        found = consistency(net.model, width=BOUNDARY_WIDTH, progress=SILENT)
+        found = consistency(net.model, progress=SILENT)
         (_, row), (_, uniform) = found.table().items()
         rows[name], random[RANDOM] = row, uniform
     return rows | random

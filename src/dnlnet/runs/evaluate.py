@@ -66,7 +66,7 @@ def open_test_data(model: ModelFile, data: Path | None, split: str | None = None
     recipe = model.recipe
     split = recipe.data.test if split is None else split
     if split is None:
-        raise ValueError(f"{recipe.name} is trained on all that is labelled; say what to score it on with --split")
+        raise ValueError(f"{recipe.name} is trained on all labelled data; name the split to score with --split")
     samples = recipe.test_samples(data, split)
     if tuple(samples.classes.names) != tuple(model.classes.names):
         ours, theirs = (

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dnlnet.lens.show.app import MAX_MEGABYTES, MAX_PIXELS, MAX_VIEWS, Explorer
 from dnlnet.lens.show.attended_image import AttendedImage
-from dnlnet.lens.show.layers import left_out, with_few_layers
+from dnlnet.lens.show.explorer import MAX_MEGABYTES, MAX_PIXELS, MAX_VIEWS, Explorer
+from dnlnet.lens.show.layer_views import left_out, with_few_layers
 from dnlnet.lens.trace.recorded import HeadChoice
 from dnlnet.libraries.transformer import Transformer
 from dnlnet.progress import BARS, Progress
@@ -28,7 +28,7 @@ def open_explorer(
     max_pixels: int = MAX_PIXELS,
     progress: Progress = BARS,
 ) -> Explorer:
-    """Load models for the application. `dnlnet.lens.show.app.launch` starts it.
+    """Load models for the application. `dnlnet.lens.show.explorer_app.launch` starts it.
 
     Args:
         model, against, weights, size, layers, heads: See `dnlnet.attend`.

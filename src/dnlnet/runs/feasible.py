@@ -5,7 +5,7 @@ import torch
 from dnlnet.engine import distributed
 from dnlnet.engine.memory import require_memory, step_bytes
 from dnlnet.engine.optim import freeze, set_training_mode
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 
 _WORKER_BYTES = 100_000_000  # minimum per process that reads data
 _ADVICE = "lower schedule.batch, the size in data or model.width, or raise schedule.accumulate"

@@ -4,7 +4,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dnlnet.data.catalog import DataSet, find_data_set
+from dnlnet.data.decoders import Labels
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.registry import pixel_data_sets
 
@@ -45,6 +49,12 @@ def find_labelled(root: Path, name: str | None) -> LabelledFolder:
             "(dnlnet data list shows their folders)"
         )
     return fitting[0]
+
+
+def read_labelled(images: LabelledImages, index: int) -> tuple[NDArray[np.uint8], Labels]:
+    """Return the pixels (H, W, 3) and the labels (H, W) of an image."""
+    image, raw = images.open(index)
+    return np.asarray(image), images.decoded(index, raw)
 
 
 def _opens(folder: LabelledFolder) -> bool:

@@ -12,8 +12,7 @@ from dnlnet.artifacts.load import TrainedModel, default_device, load_together
 from dnlnet.artifacts.model_file import ModelFile
 from dnlnet.attention import Terms
 from dnlnet.lens.show.attended_image import ImageModel
-from dnlnet.lens.trace.choice import LayerChoice
-from dnlnet.lens.trace.recorded import HeadChoice, RecordedAttention
+from dnlnet.lens.trace.recorded import HeadChoice, LayerChoice, RecordedAttention
 from dnlnet.libraries.transformer import Transformer, is_transformer_name, load_transformer
 
 AnyModel = str | Path | ModelFile | TrainedModel | Transformer
@@ -44,11 +43,11 @@ def load_to_look(
         for option, value in (("--weights", weights), ("--size", size), ("--layers", layers), ("--heads", heads)):
             if value is not None:
                 raise ValueError(
-                    f"{option}: is for transformers of other libraries, timm:NAME, torchvision:NAME or "
-                    "transformers:NAME; our models bring their own"
+                    f"{option}: is for transformers of other libraries (timm:NAME, torchvision:NAME or "
+                    "transformers:NAME), not for our models"
                 )
     elif weights is not None and not foreign[0]:
-        raise ValueError(f"--weights: are of the first model, and {models[0]} brings its own")
+        raise ValueError(f"--weights: is for a transformer named first, and {models[0]} has its own weights")
     ours = [model for model in models if not isinstance(model, Transformer) and not is_foreign(model)]
     trained = iter((load_together(ours) if ours else {}).items())
     found: dict[str, TrainedModel | Transformer] = {}

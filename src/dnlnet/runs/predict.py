@@ -1,6 +1,6 @@
 """Write predictions for many images or videos. Reading and writing overlap with computing, and jobs resume."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,6 +53,7 @@ def predict(
     max_pixels: int | None = None,
     threshold: float | None = None,
     force: bool = False,
+    on_result: Callable[[FileResult], None] | None = None,
     progress: Progress = BARS,
 ) -> list[FileResult]:
     """Write the predictions for images or videos into a folder, and return the result for each.
@@ -69,33 +70,9 @@ def predict(
         max_pixels: Number of pixels above which a segmentation model works in tiles. Default: 4 million.
         threshold: Minimum confidence of detected objects. Default: 0.5.
         force: Overwrite existing files.
+        on_result: Function to call with each result as soon as it is known.
         progress: Progress observer.
     """
-    results = predict_each(
-        model,
-        inputs,
-        out,
-        submission=submission,
-        max_pixels=max_pixels,
-        threshold=threshold,
-        force=force,
-        progress=progress,
-    )
-    return list(results)
-
-
-def predict_each(
-    model: str | Path | ModelFile | TrainedModel,
-    inputs: Sequence[Path | str],
-    out: Path | str,
-    *,
-    submission: str | None = None,
-    max_pixels: int | None = None,
-    threshold: float | None = None,
-    force: bool = False,
-    progress: Progress = SILENT,
-) -> Iterator[FileResult]:
-    """Yield the results of `predict` as they become available."""
     trained = model if isinstance(model, TrainedModel) else load(model)
     writer = trained.runtime_predictor.outputs
     options = {"submission": submission, "max_pixels": max_pixels, "threshold": threshold}
@@ -103,7 +80,12 @@ def predict_each(
     for address in filter(is_url, inputs):
         raise ValueError(f"{address}: give files and folders, or call the model with the address: model({address!r})")
     paths = [Path(given) for given in inputs]
-    yield from write_predictions(outputs, trained.file.path, paths, Path(out), force=force, progress=progress)
+    results = []
+    for result in write_predictions(outputs, trained.file.path, paths, Path(out), force=force, progress=progress):
+        results.append(result)
+        if on_result is not None:
+            on_result(result)
+    return results
 
 
 def write_predictions(

@@ -4,38 +4,23 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from dnlnet.data.classes import IGNORE
 from dnlnet.data.decoders import Labels
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.lens.measure.features import FeatureSource, find_features, watch_features
+from dnlnet.libraries.transformer import Transformer
 from dnlnet.progress import SILENT, Progress
+from dnlnet.runs.labelled_folder import read_labelled
 
 _STEPS, _DECAY = 100, 1e-4
-
-
-class PatchModel(Protocol):
-    """Network with patch features, such as a `Transformer`."""
-
-    @property
-    def network(self) -> nn.Module:
-        """Network in evaluation mode."""
-        ...
-
-    def prepare(self, pixels: NDArray[np.uint8]) -> Tensor:
-        """Resize and normalise an image (H, W, 3) in 0..255 to the network's input (1, 3, h, w)."""
-        ...
-
-    def run(self, images: Tensor) -> object:
-        """Run the network on prepared images."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -101,7 +86,7 @@ def patch_labels(labels: Labels, size: tuple[int, int]) -> NDArray[np.int64]:
 
 
 def train_probe(
-    model: PatchModel, images: LabelledImages, limit: int | None = None, progress: Progress = SILENT
+    model: Transformer, images: LabelledImages, limit: int | None = None, progress: Progress = SILENT
 ) -> LinearProbe:
     """Fit the classifier to the patches of labelled images, at most `limit` of them."""
     patches, features, labels = PatchFeatures(model), [], []
@@ -120,7 +105,7 @@ def train_probe(
 class PatchFeatures:
     """Patch features of images. Finds their module once per image size."""
 
-    def __init__(self, model: PatchModel) -> None:
+    def __init__(self, model: Transformer) -> None:
         self.model = model
         self._known: dict[torch.Size, tuple[FeatureSource, list[str]]] = {}
 
@@ -144,5 +129,4 @@ class PatchFeatures:
 def images_of(images: LabelledImages, limit: int | None = None) -> Iterator[tuple[NDArray[np.uint8], Any]]:
     """Iterate over pixels (H, W, 3) and labels (H, W) of the images, at most `limit` of them."""
     for index in range(len(images) if limit is None else min(limit, len(images))):
-        image, raw = images.open(index)
-        yield np.asarray(image), images.decoded(index, raw)
+        yield read_labelled(images, index)

@@ -19,17 +19,17 @@ from dnlnet.data.images import ImageLike, read_image_file, read_pixels, several_
 from dnlnet.data.inputs import find_images
 from dnlnet.data.labelled import LabelledImages, find_labels
 from dnlnet.data.problems import BadFileError, Problem
-from dnlnet.lens.measure.ground_truth import BOUNDARY_WIDTH, GroundTruth
+from dnlnet.lens.measure import BOUNDARY_WIDTH
+from dnlnet.lens.measure.ground_truth import GroundTruth
 from dnlnet.lens.measure.profile import HeadProfile, Profile
 from dnlnet.lens.measure.profile import profile as measure_profile
-from dnlnet.lens.show.attend_images import limit_pixels
-from dnlnet.lens.show.attend_request import MAX_PIXELS
+from dnlnet.lens.show.attend import MAX_PIXELS, limit_pixels
+from dnlnet.lens.show.charts import profile_figure
 from dnlnet.lens.show.drawable import Drawable
-from dnlnet.lens.show.profile_figure import profile_figure
 from dnlnet.libraries.transformer import Transformer
 from dnlnet.progress import BARS, Progress
 from dnlnet.registry import pixel_data_sets
-from dnlnet.runs.labelled_folder import find_labelled
+from dnlnet.runs.labelled_folder import find_labelled, read_labelled
 from dnlnet.runs.look import AnyModel, load_to_look, looker
 
 Pixels = NDArray[np.uint8]
@@ -134,18 +134,18 @@ def profile(
     parts = several_images(images)
     given = [images] if parts is None else parts
     if not given and data is None:
-        raise ValueError("nothing to look at: give images, or the folder of a labelled data set with --data DIR")
+        raise ValueError("there is nothing to profile: give images, or a labelled data set with --data DIR")
     for option, value in (("--data-set", data_set), ("--split", split)):
         if data is None and value is not None:
-            raise ValueError(f"{option} {value}: is of a data set; give its folder with --data DIR")
+            raise ValueError(f"{option} {value}: needs the folder of the data set; give it with --data DIR")
     if given and split is not None:
-        raise ValueError(f"--split {split}: images were given, so that none are taken from a split; leave one out")
+        raise ValueError(f"--split {split}: chooses images, but images were given; leave out one of them")
     ((title, loaded),) = load_to_look([model], weights=weights, size=size, layers=layers).items()
     source = _open(loaded, given, None if data is None else Path(data), data_set, split, progress)
     items = list(islice(source.items, limit))
     look = looker(title, loaded, layers)
     names, found, problems = list[str](), list[Profile](), list(source.problems)
-    with progress.track("looking", len(items)) as looked:
+    with progress.track("images", len(items)) as looked:
         for name, read in items:
             try:
                 pixels, labels = read()
@@ -187,7 +187,9 @@ def _open(
         if not given:
             tested = recipe.data.test if recipe is not None and recipe.data.name == folder.data_set.name else None
             images = folder.split(split or tested)
-            items = [(str(pair.image), partial(_labelled, images, index)) for index, pair in enumerate(images.pairs)]
+            items = [
+                (str(pair.image), partial(read_labelled, images, index)) for index, pair in enumerate(images.pairs)
+            ]
             return _Images(items, len(images.classes), images.name)
     is_path = [isinstance(one, Path) or (isinstance(one, str) and not is_url(one)) for one in given]
     found = find_images([Path(one) for one, path in zip(given, is_path, strict=True) if path])
@@ -197,7 +199,7 @@ def _open(
     problems = [str(problem) for problem in found.problems]
     if folder is not None:
         if others:
-            raise ValueError(f"with data, images must be files of {folder.root}; leave out data or the others")
+            raise ValueError(f"with data, images must be files in {folder.root}; leave out data or the other images")
         splits, name = list(folder.splits.values()), folder.data_set.name
         items = [(str(path), partial(_looked_up, splits, name, path)) for path in found.paths.values()]
         return _Images(items, len(splits[0].classes), name, problems)
@@ -208,11 +210,6 @@ def _open(
 
 def _unlabelled(image: ImageLike) -> tuple[Pixels, None]:
     return read_pixels(image), None
-
-
-def _labelled(images: LabelledImages, index: int) -> tuple[Pixels, Labels]:
-    image, raw = images.open(index)
-    return np.asarray(image), images.decoded(index, raw)
 
 
 def _looked_up(splits: Sequence[LabelledImages], name: str, path: Path) -> tuple[Pixels, Labels]:

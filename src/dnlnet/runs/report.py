@@ -145,7 +145,7 @@ def _scores(evaluations: Sequence[Mapping[str, Any]], of_class: str) -> str:
         rows.append(f"| {label} | {evaluation['iteration']} | {cells} |")
     by_class = best.get("by_class")
     if by_class:
-        rows += ["", "Of the best model, by class:", "", f"| class | {of_class} |", "|---|---:|"]
+        rows += ["", "Scores of the best model by class:", "", f"| class | {of_class} |", "|---|---:|"]
         rows += [
             f"| {in_markdown(name)} | {'-' if iou is None else format(iou, '.3f')} |"
             for name, iou in by_class.items()

@@ -6,11 +6,11 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock, Thread
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -19,11 +19,12 @@ from dnlnet.artifacts.model_file import read_model_file, shareable
 from dnlnet.artifacts.weights import load_network
 from dnlnet.engine.log import read_log
 from dnlnet.files import make_folder, write_json
+from dnlnet.lens.measure import BOUNDARY_WIDTH
 from dnlnet.lens.measure.consistency import RANDOM
 from dnlnet.lens.trace.capture import blocks_of
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.override import override
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.registry import parse_recipe
 from dnlnet.runs.choose import require_data_folder
 from dnlnet.runs.consistency import consistency
@@ -33,6 +34,7 @@ from dnlnet.signals import StopSignal, exit_on_stop_signals, handle_stop_signals
 
 RESULTS = "results"  # folder with one file per finished run
 RUNS = "runs"
+PROCESSES = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
@@ -93,14 +95,14 @@ class Study:
         out: Folder of the study.
         data: Folder of the data set.
         cache: Folder for features of frozen backbones. Default: inside `out`.
-        width: Width of boundaries in pixels, for the overlaps of attention.
+        width: Width of boundaries in pixels, for the overlaps of attention; see `boundary_width`.
         void_edges: Count contours between a class and unlabelled pixels as boundaries.
     """
 
     out: Path
     data: Path | None = None
     cache: Path | None = None
-    width: int = 2
+    width: int | None = None
     void_edges: bool = False
 
     def run(self, jobs: Sequence[Job], *, processes: int | None = None, progress: Progress = SILENT) -> list[str]:
@@ -114,16 +116,16 @@ class Study:
         if self.data is not None:
             require_data_folder(self.data)
         make_folder(self.out)
-        waiting = [job for job in jobs if not self._is_done(job)]
+        width = self.boundary_width()
+        waiting = [job for job in jobs if not self._is_done(job, width)]
         problems: list[str] = []
         if not waiting:
             return problems
-        context = multiprocessing.get_context("spawn")
         count = min(processes or len(os.sched_getaffinity(0)), len(waiting))
-        pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(os.getpid(),))
+        pool = ProcessPoolExecutor(count, mp_context=PROCESSES, initializer=_begin)
         with pool, progress.track("runs", len(jobs), start=len(jobs) - len(waiting), unit="run") as runs:
             try:
-                futures = {pool.submit(run_job, job, self): job for job in waiting}
+                futures = {pool.submit(run_job, job, replace(self, width=width)): job for job in waiting}
                 for future in as_completed(futures):
                     job, error = futures[future], future.exception()
                     if error is not None:
@@ -162,22 +164,28 @@ class Study:
         """Return the result file of a run."""
         return self.out / RESULTS / f"{job.name}.json"
 
-    def _is_done(self, job: Job) -> bool:
+    def boundary_width(self) -> int:
+        """Return the width of boundaries. Default: that of the stored results, or `BOUNDARY_WIDTH`."""
+        if self.width is not None:
+            return self.width
+        stored = sorted({result["width"] for result in read_results(self.out)})
+        if len(stored) > 1:
+            widths = " and ".join(map(str, stored))
+            raise ValueError(f"{self.out}: its results have boundaries of {widths} pixels; choose one with --width")
+        return stored[0] if stored else BOUNDARY_WIDTH
+
+    def _is_done(self, job: Job, width: int) -> bool:
         """Return whether the run has a result for these boundaries. Raises if its settings were different."""
-        path = self.result_file(job)
+        path, run = self.result_file(job), self.run_folder(job) / RUN_FILE
         if not path.is_file():
             return False
         result = json.loads(path.read_text())
-        if result.get("settings", job.settings) != job.settings and not self._is_run_of(job):
+        same = result.get("settings", job.settings) == job.settings
+        if not same and run.is_file():  # earlier versions hashed settings differently
+            same = parse_recipe(json.dumps(read_run(run)["recipe"])).stored() == shareable(job.recipe).stored()
+        if not same:
             raise ValueError(f"{path}: this run has other settings; choose another --out, or remove the file")
-        return bool((result["width"], result.get("void_edges", False)) == (self.width, self.void_edges))
-
-    def _is_run_of(self, job: Job) -> bool:
-        """Return whether the job's folder holds a run of its recipe; earlier versions hashed settings differently."""
-        path = self.run_folder(job) / RUN_FILE
-        if not path.is_file():
-            return False
-        return parse_recipe(json.dumps(read_run(path)["recipe"])).stored() == shareable(job.recipe).stored()
+        return bool((result["width"], result.get("void_edges", False)) == (width, self.void_edges))
 
 
 class StudyStoppedError(Exception):
@@ -188,11 +196,11 @@ _stopped = False  # set when a signal asks this process to end
 _busy = Lock()  # held while a job runs
 
 
-def _begin(parent: int) -> None:
+def _begin() -> None:
     """Set up a worker: one thread, signals noted between jobs, and exit when the parent dies."""
     torch.set_num_threads(1)
     handle_stop_signals(_note_stop)
-    Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
+    Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _note_stop(*_: object) -> None:
@@ -200,10 +208,11 @@ def _note_stop(*_: object) -> None:
     _stopped = True
 
 
-def _end_with_parent(parent: int) -> None:
+def _end_with_parent() -> None:
     """End this process when its parent dies, which training and waiting would not notice."""
-    while os.getppid() == parent:
-        sleep(1)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
     os.kill(os.getpid(), signal.SIGTERM)  # a running job saves a checkpoint first
     with _busy:
         os._exit(1)
@@ -234,7 +243,7 @@ def _run_job(job: Job, study: Study) -> None:
     earlier = json.loads(path.read_text())["seconds"] if path.is_file() else None
     seconds = perf_counter() - start if new else earlier
     result = {"recipe": job.recipe.name, "variant": job.recipe.model.variant, "seed": job.seed, "seconds": seconds}
-    measured = measure_run(folder, study.data, study.width, study.void_edges)
+    measured = measure_run(folder, study.data, study.boundary_width(), study.void_edges)
     write_json(path, {**result, "settings": job.settings, **measured})
 
 

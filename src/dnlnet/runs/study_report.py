@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from dnlnet.files import atomic_write, write_json
-from dnlnet.lens.measure.consistency import STATISTICS
+from dnlnet.lens.measure.consistency import TABLE_1
 from dnlnet.lens.show.panels import save_figure
 from dnlnet.names import in_figure, in_markdown
 from dnlnet.progress import BARS, Progress
@@ -35,11 +35,11 @@ def table_of(rows: Sequence[RecipeSummary], score: str, reference: str = "nl") -
             "seeds": str(row.seeds),
             score: text(row.score),
             f"to {STUDY_METHODS.get(reference, reference)} (95 %)": text(row.difference),
-            **{STATISTICS[key]: text(row.overlaps[key]) for key in OVERLAPS},
+            **{TABLE_1[key]: text(row.overlaps[key]) for key in OVERLAPS},
             "gamma": text(row.gamma),
             "minutes": text(row.minutes and row.minutes.mean, ".1f"),
             **{
-                f"paper: {STATISTICS[key]}": text(value, ".3f")
+                f"paper: {TABLE_1[key]}": text(value, ".3f")
                 for key, value in zip(OVERLAPS, PAPER_OVERLAPS.get(row.variant or "", nothing), strict=True)
             },
         }
@@ -76,7 +76,7 @@ def study(
     settings: Sequence[str] = (),
     cache: Path | str | None = None,
     processes: int | None = None,
-    width: int = 2,
+    width: int | None = None,
     void_edges: bool = False,
     against: str = "nl",
     progress: Progress = BARS,
@@ -92,7 +92,7 @@ def study(
         settings: Overrides for all recipes.
         cache: Folder for features of frozen backbones. Default: inside `out`.
         processes: Number of simultaneous runs. Default: one per core.
-        width: Width of boundaries in pixels, for the overlaps of attention.
+        width: Width of boundaries in pixels, for the overlaps of attention. Default: as in the stored results, or 5.
         void_edges: Count contours between a class and unlabelled pixels as boundaries.
         against: Reference variant of the comparisons.
         progress: Progress observer.
@@ -102,7 +102,7 @@ def study(
     root, features = (None if path is None else Path(path) for path in (data, cache))
     place = Study(Path(out), root, features, width, void_edges)
     problems = place.run(jobs, processes=processes, progress=progress)
-    command = command_of(recipes, seeds, settings, width, void_edges)
+    command = command_of(recipes, seeds, settings, place.boundary_width(), void_edges)
     return replace(report_study(place.out, jobs, command, against), problems=problems)
 
 
@@ -145,7 +145,7 @@ def _notes(
         "weights. Differences are paired by seed, with Student's 95 % intervals. Overlaps are means over all images."
     ]
     if random is not None:
-        shown = ", ".join(f"{STATISTICS[key]} {random[key]:.3f}" for key in OVERLAPS if random[key] is not None)
+        shown = ", ".join(f"{TABLE_1[key]} {random[key]:.3f}" for key in OVERLAPS if random[key] is not None)
         paper = ", ".join(f"{value:.3f}" for value in PAPER_OVERLAPS["random"])
         edges = ", including edges of unlabelled pixels" if results[0].get("void_edges") else ""
         width = f"boundary: pixels nearer than {results[0]['width']} to a contour{edges}"
@@ -167,7 +167,7 @@ def study_figure(rows: Sequence[RecipeSummary], score: str, random: Mapping[str,
     places = list(range(len(rows)))[::-1]
     columns: list[tuple[str, list[SeedMean | None], float | None]] = [(score, [row.score for row in rows], None)]
     columns += [
-        (STATISTICS[key], [row.overlaps[key] for row in rows], None if random is None else random[key])
+        (TABLE_1[key], [row.overlaps[key] for row in rows], None if random is None else random[key])
         for key in OVERLAPS
     ]
     for axes, (title, means, line) in zip(panels, columns, strict=True):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from dnlnet.recipes.methods import METHODS
+from dnlnet.recipes.recipe import METHODS
 
 OVERLAPS = ("pair_within", "pair_boundary", "unary_boundary")
 # The paper compares the global context block for detection only.

@@ -4,32 +4,29 @@ import json
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 import yaml
-from torch import nn
 
 import dnlnet
 from dnlnet.artifacts.model_file import file_metadata
 from dnlnet.data.catalog import Samples
 from dnlnet.data.fingerprint import fingerprint
-from dnlnet.engine import distributed
-from dnlnet.engine.optim import MOMENTS
 from dnlnet.engine.ownership import lock_run_folder
-from dnlnet.engine.train import CHECKPOINTS, Outcome, resume_point
-from dnlnet.engine.train import train as run_stages
 from dnlnet.files import atomic_write
 from dnlnet.progress import BARS, SILENT, Progress
 from dnlnet.recipes.context import RunContext
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 from dnlnet.registry import find_recipe, parse_recipe
 from dnlnet.runs.choose import choose_recipe, require_ready
-from dnlnet.runs.feasible import require_feasible
-from dnlnet.runs.run_folder import CACHE, RUN_FILE, read_run, require_run_folder
+from dnlnet.runs.run_folder import CACHE, RUN_FILE, read_run
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from dnlnet.engine.train import Outcome
 
 
 def train(
@@ -44,7 +41,7 @@ def train(
     skip_nonfinite: int = 0,
     device: str | None = None,
     progress: Progress = BARS,
-) -> Outcome:
+) -> "Outcome":
     """Train and evaluate a recipe, and save its models.
 
     Args:
@@ -67,74 +64,56 @@ def train(
         progress.say(why)
     recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
     require_ready(recipe, root, out)
-    return train_ready(
-        recipe,
-        root,
-        out,
-        seed=seed,
-        workers=workers,
-        unpacked=unpacked,
-        cache=cache,
-        skip_nonfinite=skip_nonfinite,
-        device=device,
-        progress=progress,
-    )
 
+    from dnlnet.engine import distributed  # imports torch, which takes seconds
+    from dnlnet.engine.train import resume_point
+    from dnlnet.engine.train import train as run_stages
+    from dnlnet.runs.feasible import require_feasible
 
-def train_ready(
-    recipe: Recipe,
-    root: Path | None,
-    out: Path,
-    *,
-    seed: int,
-    workers: int,
-    unpacked: Path | None,
-    cache: Path | str | None,
-    skip_nonfinite: int,
-    device: str | None,
-    progress: Progress,
-) -> Outcome:
-    """Train a recipe that `require_ready` has accepted; see `train`."""
-    with distributed.process_group(device) as place, ExitStack() as stack:
+    with distributed.process_group(device) as place:
         watch = progress if distributed.is_main() else SILENT
-        distributed.in_main(lambda: require_run_folder(out))
-        stack.enter_context(lock_run_folder(out, watch))
-        count = recipe.class_count
-        if count is not None:  # before opening the data, which can take long
-            require_feasible(recipe, count, workers, place)
-        context = RunContext(root, seed, place, _cache_folder(recipe, out, cache), unpacked, watch)
-        splits = [recipe.data.train, *(phase.train for phase in recipe.schedule.then)]
-        training = [recipe.training_samples(context, split, phase) for phase, split in enumerate(splits)]
-        classes = training[0].classes
-        if count is None:
-            require_feasible(recipe, len(classes), workers, place)
-        validation = None if recipe.data.test is None else recipe.validation_samples(context, recipe.data.test)
-        _require_same_classes(recipe, training, validation)
-        description: dict[str, Any] = {}
+        with lock_run_folder(out, watch):
+            count = recipe.class_count
+            if count is not None:  # before opening the data, which can take long
+                require_feasible(recipe, count, workers, place)
+            context = RunContext(root, seed, place, _cache_folder(recipe, out, cache), unpacked, watch)
+            if root is not None:
+                watch.say(f"opening {recipe.data.name} in {root}")
+            splits = [recipe.data.train, *(phase.train for phase in recipe.schedule.then)]
+            training = [recipe.training_samples(context, split, phase) for phase, split in enumerate(splits)]
+            classes = training[0].classes
+            if count is None:
+                require_feasible(recipe, len(classes), workers, place)
+            validation = None if recipe.data.test is None else recipe.validation_samples(context, recipe.data.test)
+            _require_same_classes(recipe, training, validation)
+            description: dict[str, Any] = {}
 
-        def compare() -> None:
-            description.update(_description(recipe, seed, root, _fingerprints(root, training, validation)))
-            _require_same_run(out, description, watch.say)
+            def describe() -> None:
+                ours = _description(recipe, seed, root, _fingerprints(root, training, validation))
+                if (begun := _begun_run(out)) is not None:
+                    _require_same_run(out, begun, ours, watch)
+                    ours = {**begun, "folder": ours["folder"]}
+                description.update(ours)
 
-        distributed.in_main(compare)
-        start = resume_point(out, watch)
-        model = recipe.first_network(context, len(classes), pretrained=start is None)
-        distributed.in_main(lambda: _require_space(out, model, recipe))
-        task = recipe.training_task(classes, context, validation)
-        distributed.in_main(lambda: _create_or_verify_run(out, description))
-        return run_stages(
-            task,
-            model,
-            training,
-            recipe.settings(seed=seed, workers=workers, skip_nonfinite=skip_nonfinite),
-            out,
-            device=place,
-            start=start,
-            validation=validation,
-            metadata=file_metadata(recipe, classes),
-            unit=recipe.unit,
-            progress=watch,
-        )
+            distributed.in_main(describe)
+            start = resume_point(out, watch)
+            model = recipe.first_network(context, len(classes), pretrained=start is None)
+            distributed.in_main(lambda: _require_space(out, model, recipe))
+            task = recipe.training_task(classes, context, validation)
+            distributed.in_main(lambda: _write_run(out, description))  # after all checks
+            return run_stages(
+                task,
+                model,
+                training,
+                recipe.settings(seed=seed, workers=workers, skip_nonfinite=skip_nonfinite),
+                out,
+                device=place,
+                start=start,
+                validation=validation,
+                metadata=file_metadata(recipe, classes),
+                unit=recipe.unit,
+                progress=watch,
+            )
 
 
 def _require_same_classes(recipe: Recipe, training: Sequence[Samples], validation: Samples | None) -> None:
@@ -165,6 +144,8 @@ def _fingerprints(
 
 
 def _description(recipe: Recipe, seed: int, root: Path | None, data: dict[str, Any] | None) -> dict[str, Any]:
+    import torch
+
     return {
         "recipe": recipe.stored(),
         "seed": seed,
@@ -188,18 +169,25 @@ def _cache_folder(recipe: Recipe, out: Path, given: Path | str | None) -> Path |
     return out / CACHE if given is None else Path(given)
 
 
-def _require_same_run(out: Path, description: Mapping[str, Any], report: Callable[[str], None]) -> None:
-    """Raise if the folder holds a started run of another recipe, seed or data set."""
-    if not (out / RUN_FILE).exists() or not _got_anywhere(out):
-        return
-    before = read_run(out / RUN_FILE)
-    before["recipe"] = _completed(before["recipe"])
-    for key in ("recipe", "seed"):
-        if (change := _difference(before[key], description[key], key)) is not None:
+def _begun_run(out: Path) -> dict[str, Any] | None:
+    """Return the description of the run in a folder. Without a checkpoint or a model, the folder may be reused."""
+    from dnlnet.engine.train import CHECKPOINTS
+
+    begun = any(out.glob(f"{CHECKPOINTS}/*.json")) or any(out.glob("*.safetensors"))
+    return read_run(out / RUN_FILE) if begun and (out / RUN_FILE).exists() else None
+
+
+def _require_same_run(
+    out: Path, before: Mapping[str, Any], description: Mapping[str, Any], progress: Progress
+) -> None:
+    """Raise if the recipe, seed or data of a run differ from those that it was started with."""
+    for key, then in (("recipe", _completed(before["recipe"])), ("seed", before["seed"])):
+        if (change := _difference(then, description[key], key)) is not None:
             raise ValueError(f"{out} holds another run: {change}; choose another --out, or delete it")
     then, now = before.get("data"), description["data"]
-    if now is not None and not _noted_labels(then):
-        report(
+    noted = isinstance(then, dict) and all(isinstance(part, dict) and "labels" in part for part in then.values())
+    if now is not None and not noted:
+        progress.say(
             f"{out}: started by a version that did not note its labels; whether the data are the same is not checked"
         )
     elif then != now:
@@ -207,11 +195,6 @@ def _require_same_run(out: Path, description: Mapping[str, Any], report: Callabl
         raise ValueError(
             f"{out} holds a run on other data: {change}; give the data it was started on, or another --out"
         )
-
-
-def _noted_labels(data: Any) -> bool:
-    """Return whether a run recorded its labels, which older versions did not."""
-    return isinstance(data, dict) and all(isinstance(part, dict) and "labels" in part for part in data.values())
 
 
 def _completed(recipe: Any) -> Any:
@@ -222,18 +205,7 @@ def _completed(recipe: Any) -> Any:
         return recipe
 
 
-def _got_anywhere(out: Path) -> bool:
-    """Return whether the folder holds a checkpoint or a model. A folder without either may be reused."""
-    return any(out.glob(f"{CHECKPOINTS}/*.json")) or any(out.glob("*.safetensors"))
-
-
-def _create_or_verify_run(out: Path, description: Mapping[str, Any]) -> None:
-    """Write `run.yaml` after all checks. For a resumed run, only the path of the data can change."""
-    if (out / RUN_FILE).exists() and _got_anywhere(out):
-        before = read_run(out / RUN_FILE)
-        if before.get("folder") == description["folder"]:
-            return
-        description = before | {"folder": description["folder"]}
+def _write_run(out: Path, description: Mapping[str, Any]) -> None:
     with atomic_write(out / RUN_FILE) as temporary:
         temporary.write_text(
             yaml.safe_dump(dict(description), sort_keys=False, allow_unicode=True, default_flow_style=None)
@@ -248,12 +220,15 @@ def _difference(before: Any, now: Any, where: str) -> str | None:
     return None if before == now else f"its {where} is {before}, not {now}"
 
 
-def _require_space(out: Path, model: nn.Module, recipe: Recipe) -> None:
+def _require_space(out: Path, model: "nn.Module", recipe: Recipe) -> None:
     """Raise unless the disk has room for all checkpoints, one more while it is written, and three models.
 
     A checkpoint holds weights, optimiser moments and possibly an average. Existing files of the run will be replaced.
     """
-    weights = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+    from dnlnet.engine.optim import MOMENTS
+    from dnlnet.engine.train import CHECKPOINTS
+
+    weights = sum(tensor.nbytes for tensor in model.state_dict().values())
     checkpoint = 2 + MOMENTS[recipe.optim.kind]
     held = sum(path.stat().st_size for path in [*out.glob(f"{CHECKPOINTS}/*"), *out.glob("*.safetensors")])
     needed = weights * (checkpoint * (recipe.training.keep + 1) + 3) - held

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dnlnet.attention import NonLocalBlock
 from dnlnet.backbones import Backbone
 from dnlnet.segmentation.network import SegmentorOutput, convolution
-from dnlnet.segmentation.stages import Features, cropped, join_stages, resize, whole_features
+from dnlnet.segmentation.stages import Features, Grid, cropped, join_stages, resize
 
 
 class FrozenSegmentor(nn.Module):
@@ -61,10 +61,10 @@ class FrozenSegmentor(nn.Module):
         if not stages or list(stages) != sorted(set(stages)) or stages[-1] not in known or stages[0] < 0:
             raise ValueError(f"stages are rising numbers of 0..{known[-1]}, got {list(stages)}")
         self.backbone, self.stages = backbone, tuple(stages)
-        self.strides = tuple(backbone.strides[stage] for stage in stages)
-        if detail is not None and (len(stages) < 2 or self.strides[1] % self.strides[0]):
-            raise ValueError(f"detail needs a first stage that divides the second, got strides {list(self.strides)}")
-        self.stride = self.strides[0 if detail is None else 1]
+        strides = tuple(backbone.strides[stage] for stage in stages)
+        if detail is not None and (len(stages) < 2 or strides[1] % strides[0]):
+            raise ValueError(f"detail needs a first stage that divides the second, got strides {list(strides)}")
+        self.grid = Grid(strides, detail is not None)
         channels = [backbone.channels[stage] for stage in stages]
         fine = 0 if detail is None else channels.pop(0)
         self.reduce = None if reduce is None else nn.ModuleList(nn.Conv2d(c, reduce, 1) for c in channels)
@@ -83,7 +83,7 @@ class FrozenSegmentor(nn.Module):
         """Return logits (B, K, H, W) of normalised images (B, 3, H, W), or (B, K, stride h, stride w) of features."""
         if isinstance(images, Features):
             return SegmentorOutput(self._logits(images))
-        logits = self._logits(whole_features(self.stage_maps(images), detail=self.detail is not None))
+        logits = self._logits(self.grid.whole(self.stage_maps(images)))
         return SegmentorOutput(cropped(logits, *images.shape[-2:]))
 
     def _logits(self, features: Features) -> Tensor:
@@ -98,12 +98,12 @@ class FrozenSegmentor(nn.Module):
         if self.detail is not None:
             mixed = self._add_detail(mixed, features.detail[0].to(mixed.dtype))
         logits = F.pixel_shuffle(self.classifier(mixed), self.subpixels)
-        return self._resized(logits, (height * self.stride, width * self.stride))
+        return self._resized(logits, (height * self.grid.stride, width * self.grid.stride))
 
     def _add_detail(self, mixed: Tensor, fine: Tensor) -> Tensor:
         """Join the output of the block with the finer map, on the finer grid."""
         assert self.detail is not None
-        ratio = self.strides[1] // self.strides[0]
+        ratio = self.grid.stride // self.grid.strides[0]
         height, width = mixed.shape[-2] * ratio, mixed.shape[-1] * ratio
         fine = cropped(F.pad(fine, (0, ratio - 1, 0, ratio - 1)), height, width)  # the coarse grid is rounded up
         detailed: Tensor = self.detail(torch.cat([self._resized(mixed, (height, width)), fine], dim=1))

@@ -69,9 +69,8 @@ class SegmentationLoss(nn.Module):
     def _check(self, logits: Tensor, labels: Tensor) -> None:
         expected = (logits.shape[0], *logits.shape[2:])
         if tuple(labels.shape) != expected:
-            raise ValueError(
-                f"labels are {tuple(labels.shape)}, but logits of {tuple(logits.shape)} ask for {expected}"
-            )
+            shapes = f"expected {expected} for logits {tuple(logits.shape)}"
+            raise ValueError(f"labels have the shape {tuple(labels.shape)}; {shapes}")
         if self.class_weights is not None and len(self.class_weights) != logits.shape[1]:
             raise ValueError(f"{len(self.class_weights)} class weights for logits of {logits.shape[1]} classes")
 

@@ -37,8 +37,8 @@ class Segmentor(nn.Module):
         auxiliary: True to add the auxiliary head.
         auxiliary_width: Channels of the auxiliary head. None: `width`.
         auxiliary_bias: True to give the auxiliary convolution a bias, although a batch norm follows.
-        dilation: Dilation of the 3 x 3 convolutions of both heads before the join.
-        auxiliary_dilation: Dilation of the auxiliary head. None: `dilation`.
+        head_dilation: Dilation of the 3 x 3 convolutions of both heads before the join.
+        auxiliary_dilation: Dilation of the auxiliary head. None: `head_dilation`.
         join_input: True to concatenate the input and the output of the released head before the classifier.
         align_corners: Alignment of interpolation, as in `torch.nn.functional.interpolate`. True suits images whose
             sides are 1 more than a multiple of the stride; False suits whole multiples.
@@ -61,7 +61,7 @@ class Segmentor(nn.Module):
         auxiliary: bool = True,
         auxiliary_width: int | None = None,
         auxiliary_bias: bool = True,
-        dilation: int = 1,
+        head_dilation: int = 1,
         auxiliary_dilation: int | None = None,
         join_input: bool = True,
         align_corners: bool = True,
@@ -69,19 +69,23 @@ class Segmentor(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        if min(classes, width, dilation) < 1:
-            got = f"classes={classes}, width={width}, dilation={dilation}"
-            raise ValueError(f"classes, width and dilation must be at least 1, got {got}")
+        if min(classes, width, head_dilation) < 1:
+            got = f"classes={classes}, width={width}, head_dilation={head_dilation}"
+            raise ValueError(f"classes, width and head_dilation must be at least 1, got {got}")
         if auxiliary and backbone.parallel:
             raise ValueError(f"{backbone.name} has no map before its last to put an auxiliary head on")
         self.backbone, self.align_corners = backbone, align_corners
         channels = sum(backbone.channels) if backbone.parallel else backbone.channels[-1]
         block = None if variant is None else NonLocalBlock(width, variant, preset=preset, **options)
-        self.head = ContextHead(channels, width, classes, block, dilation, join_input, head, fused_width)
-        inner, rate = auxiliary_width or width, auxiliary_dilation or dilation
-        self.auxiliary = (
-            AuxiliaryHead(backbone.channels[-2], inner, classes, auxiliary_bias, rate) if auxiliary else None
-        )
+        self.head = ContextHead(channels, width, classes, block, head_dilation, join_input, head, fused_width)
+        self.auxiliary = None
+        if auxiliary:  # its loss reaches the middle of the backbone directly
+            inner, rate = auxiliary_width or width, auxiliary_dilation or head_dilation
+            self.auxiliary = nn.Sequential(
+                *convolution(backbone.channels[-2], inner, auxiliary_bias, rate),
+                nn.Dropout2d(DROPOUT),
+                nn.Conv2d(inner, classes, kernel_size=1),
+            )
 
     @property
     def block(self) -> NonLocalBlock | None:
@@ -155,17 +159,6 @@ class ContextHead(nn.Module):
             context = self.fuse(torch.cat([x, context], dim=1))
         logits: Tensor = self.classifier(self.dropout(context))
         return logits
-
-
-class AuxiliaryHead(nn.Sequential):
-    """A convolution and a classifier whose loss reaches the middle of the backbone directly."""
-
-    def __init__(self, channels: int, width: int, classes: int, bias: bool = True, dilation: int = 1) -> None:
-        super().__init__(
-            *convolution(channels, width, bias, dilation),
-            nn.Dropout2d(DROPOUT),
-            nn.Conv2d(width, classes, kernel_size=1),
-        )
 
 
 def convolution(channels_in: int, channels_out: int, bias: bool = False, dilation: int = 1) -> nn.Sequential:

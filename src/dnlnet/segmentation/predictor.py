@@ -3,7 +3,7 @@
 # K classes, H, W size of the image
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,7 @@ from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import Classes
 from dnlnet.data.images import ImageLike, read_pixels
 from dnlnet.lens.show.attended_image import AttentionView, block_views
-from dnlnet.lens.show.drawable import DrawableOverlay
-from dnlnet.lens.show.prediction_figure import prediction_figure
+from dnlnet.lens.show.drawable import DrawableOverlay, prediction_figure
 from dnlnet.lens.trace.capture import capture_blocks
 from dnlnet.names import printable
 from dnlnet.progress import SILENT, Progress
@@ -28,7 +27,7 @@ from dnlnet.segmentation.inference import MARGIN, Inference, Network, tiled_labe
 
 if TYPE_CHECKING:
     from dnlnet.data.decoders import Labels
-    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
+    from dnlnet.lens.show.attend import AttendRequest, AttendResult
     from dnlnet.segmentation.outputs import SegmentationOutputs
 
 MAX_PIXELS = 4_000_000
@@ -155,8 +154,7 @@ class SegmentationModel:
 
     def single_pass(self) -> "SegmentationModel":
         """Return a model with the same network and one pass per image: no windows, one scale, no flip."""
-        once = replace(self.inference, window=None, stride=None, scales=(1.0,), flip=False)
-        return SegmentationModel(self.network, self.classes, once, self.device)
+        return SegmentationModel(self.network, self.classes, self.inference.single_pass(), self.device)
 
     def attention_views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:
         """Return the attention views of every block in one pass over the whole image (H, W, 3)."""
@@ -179,6 +177,6 @@ class SegmentationModel:
         labels: "Callable[[Path], Labels | None] | None" = None,
     ) -> "AttendResult":
         """Show the attention of the models in images. `labels` finds the labels of an image."""
-        from dnlnet.lens.show.attend_images import attend_images
+        from dnlnet.lens.show.attend import attend_images
 
         return attend_images(models, request, labels)

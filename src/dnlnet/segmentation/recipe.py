@@ -13,16 +13,15 @@ from pydantic import model_validator
 from dnlnet.data.catalog import Samples
 from dnlnet.data.classes import Classes
 from dnlnet.data.labelled import find_labels
-from dnlnet.data.validated import validated
+from dnlnet.data.parsing import validated
 from dnlnet.errors import unknown
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.context import RunContext
-from dnlnet.recipes.schema import HubCard, Recipe
+from dnlnet.recipes.recipe import HubCard, Recipe
 from dnlnet.segmentation.data.check import PixelReport, check_pixels, require_labels
 from dnlnet.segmentation.data.sets import DATA_SETS
 from dnlnet.segmentation.data.unpacked import unpack_into
-from dnlnet.segmentation.data.views import View
-from dnlnet.segmentation.schema import AnySegmentorModel, Data, Evaluation, Frozen, Loss
+from dnlnet.segmentation.schema import AnySegmentorModel, Data, Evaluation, Frozen, Loss, View
 from dnlnet.segmentation.sources import SOURCES
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from dnlnet.segmentation.data.features import Source
     from dnlnet.segmentation.export import ExportableSegmentor
     from dnlnet.segmentation.predictor import SegmentationModel
+    from dnlnet.segmentation.stages import Grid
     from dnlnet.segmentation.task import SegmentationTask
 
 SCENES = "scenes"  # generated, so there is no data folder
@@ -108,8 +108,8 @@ class SegmentationRecipe(Recipe):
 
     def training_samples(self, run: RunContext, split: str, phase: int = 0) -> Samples:
         """Return random crops of images, or of features while the backbone is frozen."""
-        from dnlnet.data.labelled_samples import SceneSamples, TrainingCrops
-        from dnlnet.data.scenes import CLASSES, HELD_OUT_SEED
+        from dnlnet.data.samples import TrainingCrops
+        from dnlnet.data.scenes import CLASSES, HELD_OUT_SEED, SceneSamples
         from dnlnet.segmentation.data.features import FeatureCrops
 
         data = self.data
@@ -123,29 +123,27 @@ class SegmentationRecipe(Recipe):
         require_labels(images.require_complete(), run.progress)
         run.progress.say(f"{images.name}: {len(images)} images to train on")
         if isinstance(self.model, Frozen) and not self._trains_backbone(phase):
-            views, detail = data.feature_views(), self.model.detail is not None
-            source, strides = self._features(images, views, run)
-            crop = _grid_size(data.crop, strides[int(detail)])
-            return FeatureCrops(images, source, views, crop, strides, run.seed, detail=detail)
+            views = data.feature_views()
+            source, grid = self._features(images, views, run)
+            return FeatureCrops(images, source, views, _grid_size(data.crop, grid.stride), grid, run.seed)
         if run.unpacked is not None:
             images = unpack_into(images, run.unpacked)
-        return TrainingCrops(images, data.augmentation(), run.seed)
+        return TrainingCrops(images, data, run.seed)
 
     def validation_samples(self, run: RunContext, split: str) -> Samples:
         """Return the images of a split, or their features."""
-        from dnlnet.data.labelled_samples import WholeImages
+        from dnlnet.data.samples import WholeImages
         from dnlnet.segmentation.data.features import WholeFeatures
 
         whole = self.test_samples(run.data, split)
         if not isinstance(self.model, Frozen) or not isinstance(whole, WholeImages) or self._trains_backbone():
             return whole
-        source, _ = self._features(whole.images, [View(1.0)], run)
-        return WholeFeatures(whole.images, source, detail=self.model.detail is not None)
+        return WholeFeatures(whole.images, *self._features(whole.images, [View(1.0)], run))
 
     def test_samples(self, root: Path | None, split: str) -> Samples:
         """Return the whole images of a split."""
-        from dnlnet.data.labelled_samples import SceneSamples, WholeImages
-        from dnlnet.data.scenes import HELD_OUT_COUNT, HELD_OUT_SEED
+        from dnlnet.data.samples import WholeImages
+        from dnlnet.data.scenes import HELD_OUT_COUNT, HELD_OUT_SEED, SceneSamples
 
         if self.data.name == SCENES:
             _require_scenes(split, "val")
@@ -160,14 +158,13 @@ class SegmentationRecipe(Recipe):
 
         from dnlnet.engine.distributed import mean_over_processes
         from dnlnet.segmentation.losses import SegmentationLoss
-        from dnlnet.segmentation.task import FeatureTask, SegmentationTask
+        from dnlnet.segmentation.task import SegmentationTask
 
         self._require_class_weights(classes)
         weights = None if self.loss.class_weights is None else torch.tensor(self.loss.class_weights)
         loss = SegmentationLoss(weights, self.loss.ohem, self.loss.auxiliary_weight, average=mean_over_processes)
-        kind = FeatureTask if isinstance(self.model, Frozen) else SegmentationTask
         once = self.evaluation.model_copy(update={"scales": (1.0,), "flip": False})
-        return kind(classes, loss.to(run.device), once.inference(self.model))
+        return SegmentationTask(classes, loss.to(run.device), once.inference(self.model))
 
     def test_task(self, classes: Classes, samples: Samples) -> "SegmentationTask":
         """Return the test task with the recipe's inference settings."""
@@ -185,11 +182,9 @@ class SegmentationRecipe(Recipe):
         flip: bool | None = None,
     ) -> Self:
         """Return the recipe with other inference settings for testing."""
-        content = self.evaluation.model_dump()
         if whole and window is not None:
             raise ValueError("--whole and --window contradict each other; give one of them")
-        if whole:
-            content |= {"window": None, "stride": None, "scales": (1.0,), "flip": False}
+        content = (self.evaluation.single_pass() if whole else self.evaluation).model_dump()
         if window is not None:
             stride = max(1, round(window * 2 / 3))
             content |= {"window": (window, window), "stride": (stride, stride)}
@@ -233,10 +228,8 @@ class SegmentationRecipe(Recipe):
         images: LabelledImages = super().open(root, split)
         return images
 
-    def _features(
-        self, images: "LabelledImages", views: Sequence[View], run: RunContext
-    ) -> "tuple[Source, tuple[int, ...]]":
-        """Return the source of the images' features, and the strides of the stages.
+    def _features(self, images: "LabelledImages", views: Sequence[View], run: RunContext) -> "tuple[Source, Grid]":
+        """Return the source of the images' features, and the grid of the network.
 
         If there is a cache, the main process fills it first.
         """
@@ -245,24 +238,22 @@ class SegmentationRecipe(Recipe):
         from dnlnet.segmentation.frozen import FrozenSegmentor
 
         if self.model.weights is None:
-            raise ValueError(
-                f"{self.name}: features of a backbone without weights say nothing; give model.weights=FILE"
-            )
+            raise ValueError(f"{self.name}: frozen features need a trained backbone; set model.weights to a file")
         network = self.first_network(run, len(images.classes))
         assert isinstance(network, FrozenSegmentor)
         settings = self.model.model_dump(mode="json", include=_FEATURE_SETTINGS)
         extractor = run.once("extractor", lambda: Extractor(network, settings))
         if run.cache is None:
-            return extractor, network.strides
+            return extractor, network.grid
         folder = run.cache
         cache = run.once("cache", lambda: FeatureCache(folder, extractor))
         files = [pair.image for pair in images.require_complete().pairs]
         distributed.in_main(lambda: cache.fill(files, views, run.progress))
         distributed.barrier()
-        return cache, network.strides
+        return cache, network.grid
 
     def _trains_backbone(self, phase: int | None = None) -> bool:
-        """Return True if any phase up to this one trains part of the backbone. Default: all phases."""
+        """Return whether any phase up to this one trains part of the backbone. Default: all phases."""
         then = self.schedule.then[:phase]
         return any(prefix.startswith("backbone") for earlier in then for prefix in earlier.unfrozen)
 
@@ -284,5 +275,5 @@ def _grid_size(crop: tuple[int, int], stride: int) -> tuple[int, int]:
     (24, 32)
     """
     if crop[0] % stride or crop[1] % stride:
-        raise ValueError(f"a crop of {crop[0]} x {crop[1]} pixels is no whole number of positions of {stride} pixels")
+        raise ValueError(f"a crop of {crop[0]} x {crop[1]} pixels is not a multiple of the grid's stride {stride}")
     return crop[0] // stride, crop[1] // stride

@@ -15,10 +15,10 @@ from typing import Any
 
 from dnlnet.attention import VARIANTS
 from dnlnet.engine.settings import Optim, Phase, Schedule, Training
-from dnlnet.recipes.methods import METHODS
-from dnlnet.recipes.schema import Measured, PaperRow
+from dnlnet.recipes.recipe import METHODS, Measured, PaperRow
 from dnlnet.segmentation.recipe import SegmentationRecipe
 from dnlnet.segmentation.schema import FCN, Data, Evaluation, Frozen, Loss, Ohem, SegmentorModel, Tiny
+from dnlnet.segmentation.sources import CLASS_WEIGHTS
 
 # Eq. 12 has no gate, and the text does not mention one. The release has gamma on the pairwise output alone.
 _GATE = {"gate": "scalar_pairwise"}
@@ -93,10 +93,6 @@ _CONTEXT_REMARK = {
 # Settings in which all of the authors' configurations differ from the paper's text.
 _RELEASE = {"preset": "authors", "caffe_pixels": True, "auxiliary_bias": False}
 _RELEASE_WEIGHTS = {"resnet101s": "3x3resnet101-imagenet.pth", "hrnet_w48": "hrnetv2_w48_imagenet_pretrained.pth"}
-_CLASS_WEIGHTS = (
-    *(0.8373, 0.9180, 0.8660, 1.0345, 1.0166, 0.9969, 0.9754, 1.0489, 0.8786, 1.0023),
-    *(0.9539, 0.9843, 1.1116, 0.9037, 1.0865, 1.0955, 1.0865, 1.1529, 1.0507),
-)
 _NOWD = {"no_decay": ("block.query", "block.key")}
 _NL = {"block": {"value_reduction": 2, "value_bias": True, "projection": True, "gate": "scalar_pairwise_norm"}}
 _UNWHITENED = "whitening is off, for their class {} knows no {}, and centres nothing"
@@ -194,7 +190,7 @@ def _released() -> Iterator[SegmentationRecipe]:
         assert row.paper is not None
         assert isinstance(row.model, FCN)
         changed = {"block": {}, "weights": _RELEASE_WEIGHTS[row.model.backbone], **_RELEASE, **model}
-        weights = _CLASS_WEIGHTS if row.data.name == "cityscapes" else None
+        weights = CLASS_WEIGHTS if row.data.name == "cityscapes" else None
         rest = {
             "data": row.data.model_copy(update={"aspects": (0.9, 1.1)}),
             "loss": Loss(ohem=Ohem(), class_weights=weights, auxiliary_weight=0.4),

@@ -1,17 +1,17 @@
 """Parts of a segmentation recipe: network, data, loss and evaluation."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from PIL import Image
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from dnlnet.backbones.pixels import Pixels
-from dnlnet.data.transforms import Augmentation
+from dnlnet.data.augmentation import Augmentation
 from dnlnet.errors import unknown
 from dnlnet.fields import (
     Dilation,
     Flag,
-    Fraction,
     HeightWidth,
     ImageScale,
     Index,
@@ -24,8 +24,8 @@ from dnlnet.fields import (
     SmallInt,
 )
 from dnlnet.progress import Progress
-from dnlnet.recipes.schema import BackboneModel, DataPart, Model, require_rising
-from dnlnet.segmentation.data.views import View
+from dnlnet.recipes.model import BackboneModel, Model
+from dnlnet.recipes.recipe import DataPart
 
 if TYPE_CHECKING:
     from torch import nn
@@ -78,25 +78,10 @@ class FCN(_Dilated):
 
     def build(self, classes: int, pretrained: bool, progress: Progress) -> "nn.Module":
         """Build the network."""
+        from dnlnet.recipes.backbone import network_options
         from dnlnet.segmentation.network import Segmentor
 
-        return Segmentor(
-            self.build_backbone(pretrained, progress),
-            classes,
-            self.variant,
-            width=self.width,
-            head=self.head,
-            fused_width=self.fused_width,
-            auxiliary=self.auxiliary,
-            auxiliary_width=self.auxiliary_width,
-            auxiliary_bias=self.auxiliary_bias,
-            dilation=self.head_dilation,
-            auxiliary_dilation=self.auxiliary_dilation,
-            join_input=self.join_input,
-            align_corners=self.align_corners,
-            preset=self.preset,
-            **self.block,
-        )
+        return Segmentor(self.build_backbone(pretrained, progress), classes, **network_options(self))
 
 
 _OF_ALL = {"network", "width", "align_corners"}
@@ -151,20 +136,12 @@ class Frozen(_Dilated):
 
     def build(self, classes: int, pretrained: bool, progress: Progress) -> "FrozenSegmentor":
         """Build the network."""
+        from dnlnet.recipes.backbone import network_options
         from dnlnet.segmentation.frozen import FrozenSegmentor
 
-        return FrozenSegmentor(
-            self.build_backbone(pretrained, progress),
-            classes,
-            self.variant,
-            stages=self.stages,
-            width=self.width,
-            reduce=self.reduce,
-            subpixels=self.subpixels,
-            detail=self.detail,
-            preset=self.preset,
-            **self.block,
-        )
+        options = network_options(self)
+        del options["align_corners"]  # for the resizing of images
+        return FrozenSegmentor(self.build_backbone(pretrained, progress), classes, **options)
 
 
 _KINDS = {"segmentor": FCN, "tiny": Tiny, "frozen": Frozen}
@@ -187,32 +164,40 @@ AnySegmentorModel = Annotated[  # error messages leave the tags out (see `valida
 ]
 
 
-class Data(DataPart):
+class View(NamedTuple):
+    """View of an image in which features are computed: a scale and an optional left-to-right flip."""
+
+    scale: float
+    flipped: bool = False
+
+    def size(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Return the height and width of the view, from those of the image.
+
+        >>> View(0.5).size((9, 12))
+        (4, 6)
+        """
+        return max(1, round(size[0] * self.scale)), max(1, round(size[1] * self.scale))
+
+    def image(self, image: Image.Image, resampling: Image.Resampling) -> Image.Image:
+        """Return the scaled and flipped image."""
+        height, width = self.size((image.height, image.width))
+        resized = image if image.size == (width, height) else image.resize((width, height), resampling)
+        return resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if self.flipped else resized
+
+    def __str__(self) -> str:
+        return f"{self.scale:g}{'-flipped' if self.flipped else ''}"
+
+
+class Data(Augmentation, DataPart):
     """A data set, its splits, and the augmentation of training crops."""
 
-    crop: HeightWidth
-    scales: tuple[ImageScale, ImageScale] = (0.5, 2.0)
-    aspects: tuple[ImageScale, ImageScale] = (1.0, 1.0)
-    short_side: SmallInt | None = None
-    flip: Fraction = 0.5
-    brightness: Annotated[int, Field(strict=True, ge=0, le=255)] = 10
     # Scales at which a frozen backbone computes features; `flip` adds flipped views.
     views: Annotated[tuple[ImageScale, ...], Field(max_length=20)] = ()
 
-    @field_validator("scales", "aspects")
-    @classmethod
-    def _from_low_to_high(cls, ends: tuple[float, float]) -> tuple[float, float]:
-        return require_rising(ends)
-
     def feature_views(self) -> list[View]:
         """Return the views in which the features of each image are computed."""
-        return [
-            View(scale, flipped) for scale in self.views for flipped in ((False, True) if self.flip else (False,))
-        ]
-
-    def augmentation(self) -> Augmentation:
-        """Return the augmentation of training crops."""
-        return Augmentation(self.crop, self.scales, self.aspects, self.short_side, self.flip, self.brightness)
+        flips = (False, True) if self.flip else (False,)
+        return [View(scale, flipped) for scale in self.views for flipped in flips]
 
 
 class Ohem(Part):
@@ -231,16 +216,26 @@ class Loss(Part):
 
 
 class Evaluation(Part):
-    """Inference settings for testing."""
+    """Inference settings for testing.
 
-    window: HeightWidth | None = None  # None: whole images
+    Args:
+        window, stride: Height and width of sliding windows and of their steps. None: the whole image.
+        short_side: Length of the shorter side after resizing, or less if the longer side would exceed `long_side`.
+        long_side: Limit of the longer side after resizing. None: eight times `short_side`.
+        scales: Factors of the resized image; each one is predicted.
+        flip: True to predict each scale flipped left to right as well.
+        divisor: Divisor of the padded height and width. Padding is below and on the right; its logits are dropped.
+        image_corners: Alignment of images when resized. None: as the network's `align_corners`.
+    """
+
+    window: HeightWidth | None = None
     stride: HeightWidth | None = None
     short_side: SmallInt | None = None
-    long_side: SmallInt | None = None  # limit of the longer side after resizing
+    long_side: SmallInt | None = None
     scales: Annotated[tuple[ImageScale, ...], Field(min_length=1, max_length=100)] = (1.0,)
     flip: Flag = False
-    divisor: SmallInt = 1  # pad images to a multiple, with pixels that are 0 after normalisation
-    image_corners: Flag | None = None  # `align_corners` for resizing images; None: as the network
+    divisor: SmallInt = 1
+    image_corners: Flag | None = None
 
     @model_validator(mode="after")
     def _a_limit_needs_a_size(self) -> Self:
@@ -258,19 +253,13 @@ class Evaluation(Part):
                     raise ValueError(f"a stride of {step} leaves gaps between windows of {length}")
         return self
 
+    def single_pass(self) -> Self:
+        """Return the settings for one pass over the whole image: no windows, one scale, no flip."""
+        return self.model_copy(update={"window": None, "stride": None, "scales": (1.0,), "flip": False})
+
     def inference(self, model: SegmentorModel) -> "Inference":
         """Return the inference settings for the network of this model."""
         from dnlnet.segmentation.inference import Inference
 
-        return Inference(
-            window=self.window,
-            stride=self.stride,
-            short_side=self.short_side,
-            long_side=self.long_side,
-            scales=self.scales,
-            flip=self.flip,
-            align_corners=model.align_corners,
-            image_corners=self.image_corners,
-            divisor=self.divisor,
-            fill=model.network_pixels().zero(),
-        )
+        fill = model.network_pixels().zero()
+        return Inference(**dict(self), align_corners=model.align_corners, fill=fill)

@@ -9,6 +9,14 @@ _CITY, _ADE, _CONTEXT = "cityscapes*", "ade20k*", "pascal_context*"
 _RELEASED_HEAD = "3 x 3 convolution to 512, block, 3 x 3 convolution, joined with the input, 3 x 3 convolution to 512"
 _MULTI = "we resize the image resolution to be the same as in training and a multi-scale test is adopted."
 
+_FILE = "the file that the configurations name; give its place with --set model.weights"
+_STRIDES = (
+    "The strides and dilations of $3\\times 3$ convolutions are set to 1 and 2 for stage4, and 1 and 4 for stage5."
+)
+_WINDOWS = "we sample $769\\times 769$ windows for inference and their results are fused to generate the prediction of an entire image"
+_CITY_RATES = "The initial learning rate is 0.01, the weight decay is 0.0005."
+_WITH_OUT = "use_out: values of C/2 and an output convolution"
+_HARD = "online hard example mining (OHEM)"
 _MEANS = "\\boldsymbol{\\mu}_q"
 _INSERTED = (
     "For experiments with a non-local or a disentangled non-local block, the block is inserted right before the final "
@@ -43,32 +51,16 @@ SOURCES = (
         release="Caffe's pixels",
         reason="pixels suit the ImageNet weights that the recipe starts from, which here are timm's",
     ),
-    Source(
-        {"model.weights": "3x3resnet101-imagenet.pth"},
-        "*-r101_authors*",
-        release="the file that the configurations name; give its place with --set model.weights",
-    ),
-    Source(
-        {"model.weights": "hrnetv2_w48_imagenet_pretrained.pth"},
-        "*-hrnet_w48_authors*",
-        release="the file that the configurations name; give its place with --set model.weights",
-    ),
+    Source({"model.weights": "3x3resnet101-imagenet.pth"}, "*-r101_authors*", release=_FILE),
+    Source({"model.weights": "hrnetv2_w48_imagenet_pretrained.pth"}, "*-hrnet_w48_authors*", release=_FILE),
     Source(
         {"model.weights": "imagenet"},
         release="a file of its own",
         reason="timm's ImageNet weights of the same backbone can be downloaded by everybody",
     ),
-    Source(
-        {"model.output_stride": 8},
-        "*-r101*",
-        "The strides and dilations of $3\\times 3$ convolutions are set to 1 and 2 for stage4, and 1 and 4 for stage5.",
-    ),
+    Source({"model.output_stride": 8}, "*-r101*", _STRIDES),
     Source({"model.output_stride": None}, _HRNET, release="HRNet keeps stride 4"),
-    Source(
-        {"model.dilations": None},
-        "*",
-        "The strides and dilations of $3\\times 3$ convolutions are set to 1 and 2 for stage4, and 1 and 4 for stage5.",
-    ),
+    Source({"model.dilations": None}, "*", _STRIDES),
     Source(
         {"model.head": "release"},
         "*",
@@ -110,8 +102,8 @@ SOURCES = (
     # The block
     Source({"block.preset": ANY}, reason="names the options below"),
     Source({"block.embed_reduction": 2}, "*", "using $C/2$ dimensional \\emph{key} and \\emph{query} vectors"),
-    Source({"block.value_reduction": 2}, "*_authors-nl", release="use_out: values of C/2 and an output convolution"),
-    Source({"block.projection": True}, "*_authors-nl", release="use_out: values of C/2 and an output convolution"),
+    Source({"block.value_reduction": 2}, "*_authors-nl", release=_WITH_OUT),
+    Source({"block.projection": True}, "*_authors-nl", release=_WITH_OUT),
     Source({"block.value_bias": True}, "*_authors-nl", release="g has a bias with use_out"),
     Source(
         {
@@ -214,13 +206,8 @@ SOURCES = (
         "only auxiliary loss is employed for PASCAL-Context",
         "OHEM in every configuration",
     ),
-    Source({"loss.ohem.threshold": 0.7}, "*", "online hard example mining (OHEM)", "0.7"),
-    Source(
-        {"loss.ohem.kept": 100_000},
-        "*",
-        "online hard example mining (OHEM)",
-        "100,000 pixels for each image of a process's batch",
-    ),
+    Source({"loss.ohem.threshold": 0.7}, "*", _HARD, "0.7"),
+    Source({"loss.ohem.kept": 100_000}, "*", _HARD, "100,000 pixels for each image of a process's batch"),
     Source({"loss.class_weights": list(CLASS_WEIGHTS)}, "cityscapes*_authors*", release="weights of the 19 classes"),
     Source({"loss.class_weights": None}, _AUTHORS, release="none"),
     Source({"loss.class_weights": None}, release="weights of Cityscapes' classes", reason="the text mentions none"),
@@ -234,7 +221,7 @@ SOURCES = (
     ),
     # Training
     Source({"optim.kind": "sgd", "optim.nesterov": False}, "*", "The SGD optimizer with poly learning rate policy"),
-    Source({"optim.lr": 0.01}, _CITY, "The initial learning rate is 0.01, the weight decay is 0.0005."),
+    Source({"optim.lr": 0.01}, _CITY, _CITY_RATES),
     Source({"optim.lr": 0.02}, _ADE, "The initial learning rate is 0.02, and the weight decay is 0.0001."),
     Source({"optim.lr": 0.01}, "pascal_context*_authors*", release="0.01"),
     Source(
@@ -256,16 +243,11 @@ SOURCES = (
     Source(
         {"optim.no_decay": []},
         "*",
-        "The initial learning rate is 0.01, the weight decay is 0.0005.",
+        _CITY_RATES,
         "none on query and key in the configurations of the README",
         "the text makes no exception",
     ),
-    Source(
-        {"optim.decay_norms": True},
-        "*",
-        "The initial learning rate is 0.01, the weight decay is 0.0005.",
-        reason="the text makes no exception",
-    ),
+    Source({"optim.decay_norms": True}, "*", _CITY_RATES, reason="the text makes no exception"),
     Source({"optim.clip": None, "optim.average": None}, release="neither"),
     Source({"schedule.iterations": 60_000}, "cityscapes-*", "for 60K iterations"),
     Source(
@@ -293,12 +275,7 @@ SOURCES = (
         "read as the policy of CCNet, which the paper follows and the release runs",
     ),
     Source(
-        {
-            "schedule.accumulate": 1,
-            "schedule.milestones": [],
-            "schedule.warmup": 0,
-            "schedule.warmup_start": 0.0,
-        },
+        {"schedule.accumulate": 1, "schedule.milestones": [], "schedule.warmup": 0, "schedule.warmup_start": 0.0},
         release="no warm-up and no steps",
     ),
     Source(
@@ -308,17 +285,8 @@ SOURCES = (
     Source({"training.precision": "float32"}, release="32 bits"),
     Source({"training.*": ANY}, reason="how it is computed and how often it is saved; --set changes it"),
     # Testing
-    Source(
-        {"evaluation.window": [769, 769]},
-        _CITY,
-        "we sample $769\\times 769$ windows for inference and their results are fused to generate the prediction of an entire image",
-    ),
-    Source(
-        {"evaluation.stride": [512, 512]},
-        _CITY,
-        "we sample $769\\times 769$ windows for inference and their results are fused to generate the prediction of an entire image",
-        "two thirds of the window: 512",
-    ),
+    Source({"evaluation.window": [769, 769]}, _CITY, _WINDOWS),
+    Source({"evaluation.stride": [512, 512]}, _CITY, _WINDOWS, "two thirds of the window: 512"),
     Source({"evaluation.window": None, "evaluation.stride": None}, "*", _MULTI, "whole images"),
     Source({"evaluation.short_side": None, "evaluation.long_side": None}, _CITY, release="images keep their size"),
     Source({"evaluation.short_side": 520}, "*", _MULTI, "520"),

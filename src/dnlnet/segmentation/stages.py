@@ -23,9 +23,48 @@ class Features(NamedTuple):
     detail: Sequence[Tensor] = ()  # at most one map (B, C, r h, r w), r times finer than the grid
 
 
-def whole_features(maps: Sequence[Tensor], *, detail: bool = False) -> Features:
-    """Return the features of whole images. With `detail`, the first map becomes `Features.detail`."""
-    return Features(tuple(maps[1:]), detail=(maps[0],)) if detail else Features(tuple(maps))
+class Grid(NamedTuple):
+    """Strides of the stages. The block sees the grid of the first stage, or with `detail` that of the second."""
+
+    strides: tuple[int, ...]
+    detail: bool = False
+
+    @property
+    def stride(self) -> int:
+        """Stride of the grid."""
+        return self.strides[int(self.detail)]
+
+    def whole(self, maps: Sequence[Tensor]) -> Features:
+        """Return the features of whole images."""
+        return Features(tuple(maps[1:]), detail=(maps[0],)) if self.detail else Features(tuple(maps))
+
+    def window(self, maps: Sequence[Tensor], corner: tuple[int, int], size: tuple[int, int]) -> Features:
+        """Cut the part of each stage that a window of the grid needs.
+
+        The shapes of the result depend only on the window's size.
+
+        Args:
+            maps: Map (C, i, j) of each stage, of one image.
+            corner: Top and left of the window.
+            size: Height and width of the window. Positions outside the image are zero.
+
+        >>> cut = Grid((8, 16)).window([torch.rand(2, 9, 9), torch.rand(3, 5, 5)], (4, 1), (4, 4))
+        >>> [tuple(x.shape) for x in cut.maps], [tuple(x.shape) for x in cut.weights[0]]
+        ([(2, 4, 4), (3, 5, 5)], [(4, 5), (4, 5)])
+        """
+        if self.detail:
+            ratio = self.stride // self.strides[0]
+            fine = _padded(maps[0], (corner[0] * ratio, corner[1] * ratio), (size[0] * ratio, size[1] * ratio))
+            return Grid(self.strides[1:]).window(maps[1:], corner, size)._replace(detail=(fine,))
+        height, width = maps[0].shape[-2:]
+        cut, weights = [_padded(maps[0], corner, size)], []
+        for x, stride in zip(maps[1:], self.strides[1:], strict=True):
+            extent = (_extent(size[0], stride / self.stride), _extent(size[1], stride / self.stride))
+            top, down = _weights(x.shape[-2], height, corner[0], size[0], extent[0])
+            left, across = _weights(x.shape[-1], width, corner[1], size[1], extent[1])
+            cut.append(_padded(x, (top, left), extent))
+            weights.append((down, across))
+        return Features(tuple(cut), tuple(weights))
 
 
 def join_stages(features: Features) -> Tensor:
@@ -80,44 +119,6 @@ def cropped(x: Tensor, height: int, width: int) -> Tensor:
 def linear_weights(source: int, target: int) -> Tensor:
     """Return the weights (target, source) of PyTorch's linear interpolation."""
     return F.interpolate(torch.eye(source)[None], target, mode="linear", align_corners=False)[0].mT
-
-
-def cut_window(
-    maps: Sequence[Tensor],
-    strides: Sequence[int],
-    corner: tuple[int, int],
-    size: tuple[int, int],
-    *,
-    detail: bool = False,
-) -> Features:
-    """Cut the part of each stage that a window of the finest grid needs.
-
-    The shapes of the result depend only on the window's size.
-
-    Args:
-        maps: Maps of one image: finest stage (C, h, w), other stages (C, i, j).
-        strides: Strides of the stages.
-        corner: Top and left of the window.
-        size: Height and width of the window. Positions outside the image are zero.
-        detail: True if the first map is the finer detail map. `corner` and `size` then refer to the second map.
-
-    >>> cut = cut_window([torch.rand(2, 9, 9), torch.rand(3, 5, 5)], (8, 16), (4, 1), (4, 4))
-    >>> [tuple(x.shape) for x in cut.maps], [tuple(x.shape) for x in cut.weights[0]]
-    ([(2, 4, 4), (3, 5, 5)], [(4, 5), (4, 5)])
-    """
-    if detail:
-        ratio = strides[1] // strides[0]
-        fine = _padded(maps[0], (corner[0] * ratio, corner[1] * ratio), (size[0] * ratio, size[1] * ratio))
-        return cut_window(maps[1:], strides[1:], corner, size)._replace(detail=(fine,))
-    height, width = maps[0].shape[-2:]
-    cut, weights = [_padded(maps[0], corner, size)], []
-    for x, stride in zip(maps[1:], strides[1:], strict=True):
-        extent = (_extent(size[0], stride / strides[0]), _extent(size[1], stride / strides[0]))
-        top, down = _weights(x.shape[-2], height, corner[0], size[0], extent[0])
-        left, across = _weights(x.shape[-1], width, corner[1], size[1], extent[1])
-        cut.append(_padded(x, (top, left), extent))
-        weights.append((down, across))
-    return Features(tuple(cut), tuple(weights))
 
 
 def _extent(length: int, ratio: float) -> int:

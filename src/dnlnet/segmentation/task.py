@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.data.labelled_samples import Sample
+from dnlnet.data.samples import Sample
 from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.lens.measure.confusion import ConfusionMatrix
 from dnlnet.segmentation.data.features import FeatureSample
@@ -15,7 +15,7 @@ from dnlnet.segmentation.losses import SegmentationLoss
 
 
 class SegmentationTask:
-    """Task of predicting the class of each pixel.
+    """Task of predicting the class of each pixel, from images or from features of a frozen backbone.
 
     Args:
         classes: Classes of the labels.
@@ -26,16 +26,21 @@ class SegmentationTask:
     def __init__(self, classes: Classes, loss: SegmentationLoss, inference: Inference | None = None) -> None:
         self.classes, self.loss, self.inference = classes, loss, inference or Inference()
 
-    def losses(self, model: nn.Module, batch: Sample) -> Mapping[str, Tensor]:
+    def losses(self, model: nn.Module, batch: Sample | FeatureSample) -> Mapping[str, Tensor]:
         """Return the loss terms by name; training minimises their sum."""
-        losses: Mapping[str, Tensor] = self.loss(model(normalised(batch.image)), batch.labels)
+        inputs = batch.features if isinstance(batch, FeatureSample) else normalised(batch.image)
+        losses: Mapping[str, Tensor] = self.loss(model(inputs), batch.labels)
         return losses
 
-    def predict(self, model: nn.Module, batch: Sample) -> Tensor:
+    def predict(self, model: nn.Module, batch: Sample | FeatureSample) -> Tensor:
         """Return the most likely class of each pixel, (B, H, W)."""
+        if isinstance(batch, FeatureSample):
+            height, width = batch.labels.shape[-2:]
+            logits: Tensor = model(batch.features).logits
+            return logits[..., :height, :width].argmax(dim=1)
         return self.inference(lambda images: model(images).logits, normalised(batch.image)).argmax(dim=1)
 
-    def score(self, model: nn.Module, batch: Sample, metric: ConfusionMatrix) -> None:
+    def score(self, model: nn.Module, batch: Sample | FeatureSample, metric: ConfusionMatrix) -> None:
         """Predict a batch and add it to the metric."""
         metric.update(self.predict(model, batch), batch.labels)
 
@@ -45,44 +50,25 @@ class SegmentationTask:
 
     def summarize(self, metric: ConfusionMatrix, title: str) -> Scores:
         """Return the IoU of each class, their mean, and pixel accuracy."""
-        from dnlnet.lens.show.confusion_figure import confusion_figure
+        from dnlnet.lens.show.charts import confusion_figure
         from dnlnet.lens.show.panels import save_figure
 
-        by_class = dict(zip(self.classes.names, metric.known_iou(), strict=True))
+        details = self.details(metric)
         caption = ", ".join(f"{name} {value:.4f}" for name, value in metric.scores().items())
         if not metric.count:
             caption = "no score: every label is ignored"
         values = metric.known_scores()
         return Scores(
             values,
-            [Table(title, class_bars("IoU", by_class), caption)],
-            {**values, "by_class": by_class, "confusion": metric.counts.tolist()},
+            [Table(title, class_bars("IoU", details["by_class"]), caption)],
+            {**values, **details, "confusion": metric.counts.tolist()},
             files={"picture": lambda path: save_figure(confusion_figure(metric.counts, self.classes), path)},
         )
 
-    def names(self, batch: Sample) -> Sequence[str]:
+    def names(self, batch: Sample | FeatureSample) -> Sequence[str]:
         """Return the files that a batch comes from."""
         return batch.name
 
     def metric(self) -> ConfusionMatrix:
         """Return an empty confusion matrix."""
         return ConfusionMatrix(len(self.classes), IGNORE)
-
-
-class FeatureTask(SegmentationTask):
-    """Segmentation task on features of a frozen backbone (see `dnlnet.segmentation.data.features`)."""
-
-    def losses(self, model: nn.Module, batch: Sample | FeatureSample) -> Mapping[str, Tensor]:
-        """Return the loss terms by name; training minimises their sum."""
-        if isinstance(batch, Sample):  # a phase that trains the backbone
-            return super().losses(model, batch)
-        losses: Mapping[str, Tensor] = self.loss(model(batch.features), batch.labels)
-        return losses
-
-    def predict(self, model: nn.Module, batch: Sample | FeatureSample) -> Tensor:
-        """Return the most likely class of each pixel, (B, H, W)."""
-        if isinstance(batch, Sample):
-            return super().predict(model, batch)
-        height, width = batch.labels.shape[-2:]
-        logits: Tensor = model(batch.features).logits
-        return logits[..., :height, :width].argmax(dim=1)

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from dnlnet.attention import Terms
 from dnlnet.data.inputs import Inputs, find_inputs
-from dnlnet.lens.show.attend_images import attend_each
-from dnlnet.lens.show.attend_request import AttendRequest, AttendResult, Query
-from dnlnet.lens.show.attention_files import Arrays, numbered_maps, write_attention
+from dnlnet.lens.show.attend import AttendRequest, AttendResult, Query, attend_each
+from dnlnet.lens.show.attend_files import Arrays, numbered_maps, write_attention
 from dnlnet.lens.show.clip_figure import ClipPoint, clip_figure, clip_position
 from dnlnet.lens.trace.capture import capture_blocks
 from dnlnet.video.data.opening import is_video, open_any

@@ -25,7 +25,7 @@ from dnlnet.video.metric import averaged
 from dnlnet.video.network import VIEWS_PER_BATCH, view_logits
 
 if TYPE_CHECKING:
-    from dnlnet.lens.show.attend_request import AttendRequest, AttendResult
+    from dnlnet.lens.show.attend import AttendRequest, AttendResult
     from dnlnet.video.outputs import VideoOutputs
 
 

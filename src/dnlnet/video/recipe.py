@@ -13,7 +13,7 @@ from dnlnet.data.catalog import Samples
 from dnlnet.data.classes import Classes
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.context import RunContext
-from dnlnet.recipes.schema import HubCard, Recipe
+from dnlnet.recipes.recipe import HubCard, Recipe
 from dnlnet.video.data.check import VideoReport, check_videos
 from dnlnet.video.data.sets import DATA_SETS
 from dnlnet.video.schema import MOST_SEEN, VideoClassifierModel, VideoData, Views

@@ -10,8 +10,7 @@ from typing import Any
 
 from dnlnet.backbones.pixels import UNIT_DEVIATION, UNIT_MEAN
 from dnlnet.engine.settings import Optim, Schedule, Training
-from dnlnet.recipes.methods import METHODS
-from dnlnet.recipes.schema import Measured, PaperRow
+from dnlnet.recipes.recipe import METHODS, Measured, PaperRow
 from dnlnet.video.recipe import VideoRecipe
 from dnlnet.video.schema import VideoClassifierModel, VideoData, Views
 

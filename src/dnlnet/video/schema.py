@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
-from pydantic import AliasChoices, Field, field_validator, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from dnlnet.backbones import VIDEO_BACKBONES
 from dnlnet.backbones.pixels import Pixels
-from dnlnet.fields import Fraction, FractionBelowOne, FrameRate, Index, Part, PixelStd, SmallInt, Text
+from dnlnet.fields import Fraction, FractionBelowOne, FrameRate, Index, Part, PixelStd, Rising, SmallInt, Text
 from dnlnet.progress import Progress
-from dnlnet.recipes.schema import IMAGENET, BackboneModel, DataPart, require_rising
+from dnlnet.recipes.model import IMAGENET, BackboneModel
+from dnlnet.recipes.recipe import DataPart
 from dnlnet.video.data.clips import Clip
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ MOST_SEEN = 2**30  # pixels in all views of a video; 30 views of Kinetics have 2
 class VideoClassifierModel(BackboneModel):
     """Model settings (see `dnlnet.video.network.VideoClassifier`)."""
 
-    backbones: ClassVar[Mapping[str, object]] = VIDEO_BACKBONES
+    known: ClassVar[Mapping[str, Mapping[str, object]]] = {**BackboneModel.known, "backbone": VIDEO_BACKBONES}
 
     backbone: str = "slow_only_r50"
     preset: str = "slowfast"
@@ -68,16 +69,11 @@ class VideoData(DataPart):
     frames: SmallInt = 8
     stride: SmallInt = 8  # frames between those of a clip
     rate: FrameRate = 30.0  # frames per second at which videos are sampled
-    short_sides: tuple[SmallInt, SmallInt] = (256, 320)
+    short_sides: Annotated[tuple[SmallInt, SmallInt], Rising] = (256, 320)
     crop: SmallInt = 224
     flip: Fraction = 0.5
     mean: tuple[Fraction, Fraction, Fraction] = (0.45, 0.45, 0.45)  # of pixels in 0..1
     deviation: tuple[PixelStd, PixelStd, PixelStd] = (0.225, 0.225, 0.225)
-
-    @field_validator("short_sides")
-    @classmethod
-    def _from_low_to_high(cls, ends: tuple[int, int]) -> tuple[int, int]:
-        return require_rising(ends)
 
     @model_validator(mode="after")
     def _crop_fits(self) -> Self:

@@ -56,7 +56,7 @@ def test_a_signal_leaves_all_files_of_an_image_or_none(
         signal.raise_signal(signal.SIGTERM)
 
     write_image(tmp_path / "second.png")
-    monkeypatch.setattr("dnlnet.lens.show.attention_files.save_figure", save_and_stop)
+    monkeypatch.setattr("dnlnet.lens.show.attend_files.save_figure", save_and_stop)
     with exit_on_stop_signals():
         result = attend(run, photo, tmp_path / "second.png", "-o", tmp_path / "out")
     assert result.exit_code == 128 + signal.SIGTERM

@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from coco_trees import HIGH, WIDE, annotation, coco_tree, rectangle, write_coco
-from dnlnet.data.labelled_samples import Draw
+from dnlnet.data.samples import Draw
 from dnlnet.detection.data.coco import open_coco, open_coco_file
 from dnlnet.detection.data.objects import InstanceImages
 from dnlnet.detection.data.samples import InstanceSample, TestInstances, TrainingInstances, resized_size

@@ -13,7 +13,7 @@ from dnlnet import VARIANTS, NonLocalBlock
 from dnlnet.data.classes import IGNORE
 from dnlnet.lens.measure.ground_truth import GroundTruth
 from dnlnet.lens.measure.profile import OVERLAPS, STATISTICS, HeadProfile, Profile, profile
-from dnlnet.lens.show.profile_figure import profile_figure
+from dnlnet.lens.show.charts import profile_figure
 from dnlnet.lens.trace import attention_call
 from dnlnet.lens.trace.capture import Captured, capture
 

@@ -5,9 +5,8 @@ import torch
 from dnlnet import NonLocalBlock
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE, Classes
-from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
-from dnlnet.lens.show.attention_files import describe_image
-from dnlnet.lens.show.query_points import interior_points
+from dnlnet.lens.show.attend_files import describe_image
+from dnlnet.lens.show.attended_image import AttendedImage, AttentionView, interior_points
 from dnlnet.segmentation.inference import Inference
 from dnlnet.segmentation.predictor import SegmentationModel
 from dnlnet.segmentation.tiny import TinySegmentor

@@ -12,12 +12,11 @@ from dnlnet import NonLocalBlock
 from dnlnet.attention import Terms
 from dnlnet.attention.terms import Logits
 from dnlnet.data.classes import Classes
-from dnlnet.lens.measure.consistency import RANDOM, STATISTICS, Average
+from dnlnet.lens.measure.consistency import RANDOM, TABLE_1, Average
 from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
-from dnlnet.lens.show.attention_figure import attention_figure
+from dnlnet.lens.show.block_figure import block_figure
+from dnlnet.lens.show.charts import confusion_figure, consistency_figure
 from dnlnet.lens.show.clip_figure import clip_figure
-from dnlnet.lens.show.confusion_figure import confusion_figure
-from dnlnet.lens.show.consistency_figure import consistency_figure
 from dnlnet.lens.show.panels import overlay_heat, save_figure
 from dnlnet.runs.report import loss_figure, score_figure
 
@@ -47,13 +46,13 @@ def titles(figure: Figure) -> list[str]:
     ],
 )
 def test_each_term_of_the_variant_has_its_panels(variant: str, expected: list[str]) -> None:
-    figure = attention_figure(AttendedImage("p", PIXELS, [view_of(variant)]), POINTS)
+    figure = block_figure(AttendedImage("p", PIXELS, [view_of(variant)]), POINTS)
     assert titles(figure)[: 1 + len(expected)] == ["p and query points", *expected]
 
 
 def test_a_nearly_uniform_map_is_labelled_and_drawn_dark() -> None:
     terms = NonLocalBlock(8, "dnl").terms(torch.full((1, 8, 6, 8), 0.5))
-    figure = attention_figure(AttendedImage("p", PIXELS, [AttentionView("dnl", terms)]), POINTS)
+    figure = block_figure(AttendedImage("p", PIXELS, [AttentionView("dnl", terms)]), POINTS)
     assert titles(figure)[1:3] == [
         "unary: one map for all queries\nnearly uniform: this block\nhas learnt little yet",
         "pairwise of 1\nnearly uniform: this block\nhas learnt little yet",
@@ -67,7 +66,7 @@ def test_a_nearly_uniform_map_is_labelled_and_drawn_dark() -> None:
 
 def test_labels_edges_and_predictions_are_drawn_when_given() -> None:
     image = AttendedImage("p", PIXELS, [view_of("dnl", prediction=LABELS), view_of("gc")], LABELS, TWO)
-    figure = attention_figure(image, POINTS, title="all")
+    figure = block_figure(image, POINTS, title="all")
     assert titles(figure)[:3] == ["p and query points", "ground truth", "class boundaries"]
     assert "prediction" in titles(figure)
     assert [part.get_suptitle() for part in figure.subfigs] == ["", "dnl", "gc"]
@@ -75,7 +74,7 @@ def test_labels_edges_and_predictions_are_drawn_when_given() -> None:
 
 
 def test_cells_without_an_image_stay_blank() -> None:
-    figure = attention_figure(AttendedImage("p", PIXELS, [view_of("dnl"), view_of("dnl")]), POINTS)
+    figure = block_figure(AttendedImage("p", PIXELS, [view_of("dnl"), view_of("dnl")]), POINTS)
     scale = "<colorbar>"
     empty = [a for part in figure.subfigs for a in part.axes if not a.images and a.get_label() != scale]
     assert empty
@@ -86,7 +85,7 @@ def test_cells_without_an_image_stay_blank() -> None:
 
 def test_a_figure_of_one_view_has_no_empty_cells() -> None:
     image = AttendedImage("p", PIXELS, [view_of("dnl", prediction=LABELS)], classes=TWO)
-    (part,) = attention_figure(image, POINTS).subfigs
+    (part,) = block_figure(image, POINTS).subfigs
     places = [axes for axes in part.axes if axes.get_label() != "<colorbar>"]
     assert len(places) == 2 * (2 + len(POINTS))
     assert all(axes.images or axes.get_legend() for axes in places)
@@ -99,7 +98,7 @@ def test_titles_are_not_cut_off(shape: tuple[int, int], views: int, labelled: bo
     labels = np.zeros(shape, np.uint8) if labelled else None
     pixels = np.zeros((*shape, 3), np.uint8)
     image = AttendedImage("p", pixels, [view_of("dnl", prediction=labels) for _ in range(views)], labels, TWO)
-    figure = attention_figure(image, [(10, 10), (20, 20), (30, 30)])
+    figure = block_figure(image, [(10, 10), (20, 20), (30, 30)])
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     for axes in (axes for part in figure.subfigs for axes in part.axes if axes.get_title()):
@@ -126,7 +125,7 @@ def test_scores_fill_their_axis() -> None:
 
 def test_an_absent_prediction_is_not_drawn() -> None:
     nothing = np.full_like(LABELS, 255)
-    figure = attention_figure(AttendedImage("p", PIXELS, [view_of("dnl", prediction=nothing)], classes=TWO), POINTS)
+    figure = block_figure(AttendedImage("p", PIXELS, [view_of("dnl", prediction=nothing)], classes=TWO), POINTS)
     assert "prediction" not in titles(figure)
 
 
@@ -135,11 +134,11 @@ def test_the_share_on_the_query_class_is_its_attention() -> None:
     attention[0, 0], attention[0, 7] = 0.75, 0.25
     logits = Logits(attention.flatten().log().expand(1, 48, 48), torch.eye(48)[None])
     image = AttendedImage("p", PIXELS, [AttentionView("v", Terms(logits, None, None, (6, 8), (6, 8)))], LABELS, TWO)
-    assert "75% of it on left (62% of image)" in titles(attention_figure(image, [(4, 6)]))[-1]
+    assert "75% of it on left (62% of image)" in titles(block_figure(image, [(4, 6)]))[-1]
 
 
 def test_queries_snap_to_the_grid_and_their_cell_is_marked() -> None:
-    figure = attention_figure(AttendedImage("p", PIXELS, [view_of("nl_pairwise")]), [(5, 7)])
+    figure = block_figure(AttendedImage("p", PIXELS, [view_of("nl_pairwise")]), [(5, 7)])
     axes = next(a for a in figure.subfigs[0].axes if a.get_title() == "pairwise of 1")
     (cell,) = axes.patches
     assert (cell.get_x(), cell.get_y(), cell.get_width(), cell.get_height()) == (3.5, 3.5, 4, 4)
@@ -164,7 +163,7 @@ def test_a_constant_map_can_be_drawn(value: float) -> None:
 @pytest.mark.parametrize("ending", ["png", "pdf"])
 def test_the_figure_is_written_completely_without_leftovers(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"attention.{ending}"
-    save_figure(attention_figure(AttendedImage("p", PIXELS, [view_of("dnl")]), POINTS), path)
+    save_figure(block_figure(AttendedImage("p", PIXELS, [view_of("dnl")]), POINTS), path)
     if ending == "png":
         with Image.open(path) as image:
             image.load()
@@ -193,9 +192,9 @@ def test_a_failed_write_keeps_the_old_image(tmp_path: Path, monkeypatch: pytest.
 def test_points_outside_are_refused() -> None:
     image = AttendedImage("p", PIXELS, [view_of("dnl")])
     with pytest.raises(ValueError, match=r"x=0, y=24 is outside p.* 32 x 24 pixels"):
-        attention_figure(image, [(0, 0), (24, 0)])
+        block_figure(image, [(0, 0), (24, 0)])
     with pytest.raises(ValueError, match="no query points"):
-        attention_figure(image, [])
+        block_figure(image, [])
 
 
 CLIP = np.random.default_rng(1).integers(0, 256, (8, 12, 20, 3), dtype=np.uint8)
@@ -224,7 +223,7 @@ def test_mismatched_clips_are_refused() -> None:
 
 def test_bars_omit_terms_that_a_variant_lacks() -> None:
     bar = Average(0.5, 0.1, 3)
-    rows = {"gc": dict.fromkeys(STATISTICS) | {"unary_boundary": bar}, RANDOM: dict.fromkeys(STATISTICS, bar)}
+    rows = {"gc": dict.fromkeys(TABLE_1) | {"unary_boundary": bar}, RANDOM: dict.fromkeys(TABLE_1, bar)}
     assert len(consistency_figure(rows).axes[0].patches) == 1
 
 
@@ -238,10 +237,10 @@ def test_any_name_can_appear_in_a_figure(name: str, tmp_path: Path) -> None:
     bar = Average(0.5, 0.1, 3)
     step = {"event": "train", "iteration": 1, "lr": 0.1, name: 1.0}
     figures = (
-        attention_figure(image, [(3, 4)], title=name),
+        block_figure(image, [(3, 4)], title=name),
         clip_figure(CLIP, {name: clip}, [(0, 6, 10)], title=name),
         confusion_figure(torch.eye(2), classes),
-        consistency_figure({name: dict.fromkeys(STATISTICS, bar)}),
+        consistency_figure({name: dict.fromkeys(TABLE_1, bar)}),
         loss_figure([step]),
         score_figure([{"event": "evaluation", "iteration": 1, name: 0.5}]),
     )

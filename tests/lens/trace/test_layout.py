@@ -109,7 +109,7 @@ def test_unknown_windows_are_not_mistaken_for_the_whole_image() -> None:
     with capture(model) as attention:
         model(torch.rand(1, 3, 16, 16))
     recorded = attention["attention"]
-    with pytest.raises(ValueError, match="in 4 groups of 4, perhaps windows, which are not known for Tokens; say"):
+    with pytest.raises(ValueError, match=r"4 groups of 4, .* Tokens; .*laid_out\(Layout\(.*places="):
         recorded.maps([(0, 0)])
     # four columns of a map of 4 x 4
     placed = recorded.laid_out(Layout((4, 4), (4, 4), places=torch.arange(16).view(4, 4).mT))
@@ -131,11 +131,11 @@ def test_attention_between_channels_has_no_positions() -> None:
 @pytest.mark.parametrize(
     ("layout", "problem"),
     [
-        (Layout((4, 5), (4, 5)), r"23 queries and 23 keys were seen, but .*20 and 20"),
-        (Layout((4, 5), (4, 5), 3), r"23 queries and 23 keys were seen, but .*23 and 20"),
+        (Layout((4, 5), (4, 5)), "23 queries and 23 keys .*20 and 20"),
+        (Layout((4, 5), (4, 5), 3), "23 queries and 23 keys .*23 and 20"),
         (
             Layout((4, 4), (4, 4), places=torch.arange(16).view(4, 4)),
-            r"windows of 23 queries and 23 keys were seen, .*of 4 and 4",
+            "23 queries and 23 keys .*windows .* 4 and 4",
         ),
     ],
 )

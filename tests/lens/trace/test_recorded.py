@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from dnlnet.lens.trace.attention_call import AttentionCall
 from dnlnet.lens.trace.capture import capture
 from dnlnet.lens.trace.recorded import RecordedAttention
 from families import family
@@ -67,6 +68,18 @@ def test_unknown_heads_and_images_are_refused(name: str, head: int, image: int, 
         found.run()
     with pytest.raises(ValueError, match=problem):
         next(iter(attention.values())).maps([(0, 0)], head, image)
+
+
+def test_heads_before_windows_keep_their_hidden_keys() -> None:
+    batch, heads, windows, count = 2, 3, 4, 5
+    query, key = torch.randn(2, batch, heads, windows, count, 6, dtype=torch.float64)
+    mask = torch.rand(windows, 1, count) < 0.4  # of each window, for all heads
+    mask[..., 0] = False
+    call = AttentionCall("attention", query, key).with_mask(mask)
+    split = call.split_heads(heads, first=True)
+    expected = (query @ key.mT).masked_fill(mask, -torch.inf).transpose(1, 2).flatten(0, 1)  # (B L, H, N, M)
+    torch.testing.assert_close(split.logits(), expected)
+    assert torch.equal(split.hidden_keys, expected.isinf().all(dim=-2))
 
 
 def test_half_precision_becomes_float32() -> None:

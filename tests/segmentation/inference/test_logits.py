@@ -126,9 +126,9 @@ def test_the_image_is_not_modified() -> None:
     ("settings", "message"),
     [
         ({"window": (4, 4)}, "windows need a size and a stride"),
-        ({"window": (4, 4), "stride": (4, 5)}, "a stride of 5 with windows of 4 leaves gaps"),
-        ({"scales": ()}, "scales must be positive"),
-        ({"scales": (1.0, -1.0)}, "scales must be positive"),
+        ({"window": (4, 4), "stride": (4, 5)}, "a stride of 5 leaves gaps between windows of 4"),
+        ({"scales": ()}, r"scales\n.*at least 1 item"),
+        ({"scales": (1.0, -1.0)}, r"scales\.1\n.*greater than or equal to 0\.05"),
     ],
 )
 def test_invalid_settings_are_refused(settings: dict[str, object], message: str) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from dnlnet.backbones.pixels import Pixels
-from dnlnet.data.labelled_samples import Draw
+from dnlnet.data.samples import Draw
 from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.opening import open_video
 from dnlnet.video.data.samples import ClipSample, TestViews, TrainingClips, crop_places

@@ -8,6 +8,7 @@ import typer
 from dnlnet.cli.terminal.inputs import open_models
 from dnlnet.cli.terminal.options import BoundaryWidth, Data, DataSetName, FirstImages, Json, VoidEdges, Weights
 from dnlnet.cli.terminal.outputs import write_result, writes
+from dnlnet.lens.measure import BOUNDARY_WIDTH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,7 @@ def consistency(
         ),
     ] = None,
     weights: Weights = None,
-    width: BoundaryWidth = 5,
+    width: BoundaryWidth = BOUNDARY_WIDTH,
     void_edges: VoidEdges = False,
     images: FirstImages = None,
     json: Json = None,
@@ -70,10 +71,12 @@ def consistency(
         void_edges=void_edges,
         limit=images,
     )
+    count = len(found.images)
+    over = "1 image" if count == 1 else f"{count} images; mean ± standard error over images"
     print_overlaps(
         found.table(),
-        f"{len(found.images)} images; mean ± standard error over images; boundary: nearer than {width} px "
-        f"to a contour, edges of unlabelled pixels {'counted' if void_edges else 'not counted'}",
+        f"{over}; boundary: nearer than {width} px to a contour, edges of unlabelled pixels "
+        f"{'counted' if void_edges else 'not counted'}",
     )
     write_result(json, found.to_json())
     if picture is not None:
@@ -84,13 +87,13 @@ def consistency(
 def print_overlaps(table: "Table", caption: str) -> None:
     """Print a table of overlaps."""
     from dnlnet.cli.terminal.tables import print_table
-    from dnlnet.lens.measure.consistency import STATISTICS
+    from dnlnet.lens.measure.consistency import TABLE_1
 
     print_table(
         "Overlaps of attention with the ground truth (Table 1 of the paper)",
         [
             {"attention": name}
-            | {STATISTICS[key].replace("∩ ", "∩\n"): _cell(key, average) for key, average in row.items()}
+            | {TABLE_1[key].replace("∩ ", "∩\n"): _cell(key, average) for key, average in row.items()}
             for name, row in table.items()
         ],
         caption,

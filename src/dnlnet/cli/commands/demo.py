@@ -42,8 +42,9 @@ def demo(
     """
     from dnlnet.cli.commands.consistency import print_overlaps
     from dnlnet.cli.commands.train import stopped
+    from dnlnet.lens.measure import BOUNDARY_WIDTH
     from dnlnet.progress import Bars
-    from dnlnet.runs.demo import BOUNDARY_WIDTH, StoppedError, run_demo
+    from dnlnet.runs.demo import StoppedError, run_demo
 
     variants = [variant] if against == "none" else [variant, against]
     try:

@@ -57,7 +57,7 @@ def explore(
         max_megabytes=max_megabytes,
         max_pixels=max_pixels,
     )
-    from dnlnet.lens.show.app import launch
+    from dnlnet.lens.show.explorer_app import launch
 
     typer.echo(f"starting; open http://127.0.0.1:{port} when ready (Ctrl-C stops it)")
     launch(explorer, port, browser)

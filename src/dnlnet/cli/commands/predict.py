@@ -56,13 +56,21 @@ def predict(
     with open_inputs(inputs) as found:
         from dnlnet.artifacts.load import load
         from dnlnet.engine.distributed import is_main, process_group
-        from dnlnet.runs.predict import predict_each
+        from dnlnet.runs.predict import FileResult
+        from dnlnet.runs.predict import predict as write_all
 
-        results = []
+        def show(result: FileResult) -> None:
+            path = found.named(result.path)
+            if result.summary:
+                between = "\n" if "\n" in result.summary else ": "
+                typer.echo(f"{printable(path)}{between}{result.summary}")
+            for note in result.notes:
+                say(f"{path}: {note}")
+
         with process_group():
             if backend != "torch" and is_main():
                 say(f"exporting the network for {backend}, which takes some seconds")
-            for result in predict_each(
+            results = write_all(
                 load(file, backend),
                 found.paths,
                 out,
@@ -70,15 +78,9 @@ def predict(
                 max_pixels=max_pixels,
                 threshold=threshold,
                 force=force,
+                on_result=show,
                 progress=found.bars(),
-            ):
-                results.append(result)
-                path = found.named(result.path)
-                if result.summary:
-                    between = "\n" if "\n" in result.summary else ": "
-                    typer.echo(f"{printable(path)}{between}{result.summary}")
-                for note in result.notes:
-                    say(f"{path}: {note}")
+            )
             speaks = is_main()
     bad = [found.named(result.problem) for result in results if result.problem is not None]
     skipped, again = (sum(getattr(result, kind) for result in results) for kind in ("skipped", "again"))

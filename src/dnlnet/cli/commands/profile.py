@@ -22,6 +22,7 @@ from dnlnet.cli.terminal.options import (
     parse_layers,
 )
 from dnlnet.cli.terminal.outputs import write_result, writes
+from dnlnet.lens.measure import BOUNDARY_WIDTH
 
 if TYPE_CHECKING:
     from dnlnet.lens.measure.consistency import Average
@@ -45,7 +46,7 @@ def profile(
     heads: Heads = None,
     size: ImageSize = None,
     images: FirstImages = None,
-    width: BoundaryWidth = 5,
+    width: BoundaryWidth = BOUNDARY_WIDTH,
     void_edges: VoidEdges = False,
     json: Json = None,
     picture: Annotated[
@@ -54,10 +55,10 @@ def profile(
 ) -> None:
     """Measure what the attention of each layer and head does, in our models or in any transformer.
 
-    The statistics are the share of attention that all queries have in common (unary share), the difference between
-    queries (dependence), the number of positions that attention spreads over, and the shares of the strongest
-    position and of prefix tokens. A labelled data set adds how much attention lies within the query's class and on
-    boundaries, as in Table 1 of the paper.
+    The statistics are the share of the logits' variance that all queries have in common (unary share), the distance
+    of a query's attention from the mean (dependence), the number of positions that attention spreads over, and the
+    shares of the strongest position and of prefix tokens. A labelled data set adds how much attention lies within the
+    query's class and on boundaries, as in Table 1 of the paper.
 
     Values are means over images with standard errors, one row per layer (the mean over its heads); --heads all shows
     each head.

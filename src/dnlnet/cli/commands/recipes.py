@@ -11,7 +11,7 @@ from dnlnet.cli.terminal.outputs import write_result, writes
 from dnlnet.cli.terminal.tables import print_table
 
 if TYPE_CHECKING:
-    from dnlnet.recipes.schema import Recipe as AnyRecipe
+    from dnlnet.recipes.recipe import Recipe as AnyRecipe
 
 recipes = typer.Typer(name="recipes", help="List the recipes, or show the settings of one.", no_args_is_help=True)
 

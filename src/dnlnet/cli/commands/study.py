@@ -10,7 +10,6 @@ from dnlnet.cli.terminal.inputs import say
 from dnlnet.cli.terminal.options import (
     LARGEST_SEED,
     MOST_THREADS,
-    BoundaryWidth,
     Data,
     Settings,
     VoidEdges,
@@ -49,7 +48,9 @@ def study(
     processes: Annotated[
         int | None, within(1, MOST_THREADS, "Number of parallel runs. Default: one per core.")
     ] = None,
-    width: BoundaryWidth = 2,
+    width: Annotated[
+        int | None, within(1, 64, "Width of boundaries. Default: that of the stored results, or 5.", "PIXELS")
+    ] = None,
     void_edges: VoidEdges = False,
     against: Annotated[
         str,
@@ -77,7 +78,8 @@ def study(
     place = Study(out, data, cache, width, void_edges)
     problems = place.run(jobs, processes=processes, progress=StudyTable(place, jobs))
     if any(place.state(job).done for job in jobs):
-        report = report_study(out, jobs, command_of(recipes, seeds, settings or [], width, void_edges), against)
+        command = command_of(recipes, seeds, settings or [], place.boundary_width(), void_edges)
+        report = report_study(out, jobs, command, against)
         counts = sorted({row.seeds for row in report.summaries})
         over = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
         print_table("Study", _shown(report.table), f"± standard deviation over {over}; more in study.md")

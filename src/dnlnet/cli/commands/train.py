@@ -63,27 +63,20 @@ def train(
 
     Example: dnlnet train camvid-mbv2-dnl --data ~/camvid --out runs/camvid --iterations 400 --set optim.momentum=0.8
     """
+    from dnlnet.progress import BARS
     from dnlnet.recipes.override import override, shorthands
     from dnlnet.registry import find_recipe
-    from dnlnet.runs.choose import choose_recipe, require_ready
+    from dnlnet.runs.choose import choose_recipe
+    from dnlnet.runs.train import train as run
 
     if recipe is None and data is None:
         raise ValueError("give a RECIPE (see dnlnet recipes list), or --data DIR to have one chosen")
     base, why = choose_recipe(data) if recipe is None and data is not None else (find_recipe(recipe or ""), None)
     short = shorthands(base, **given(weights=weights, iterations=iterations, batch=batch, lr=lr))
     chosen = override(base, [*short, *(settings or [])])
-    require_ready(chosen, data, out)
-
-    from dnlnet.engine import distributed
-    from dnlnet.progress import Bars
-    from dnlnet.runs.train import train_ready
-
-    progress = Bars()
     if why is not None:
-        progress.say(why)
-    if data is not None:
-        progress.say(f"opening {chosen.data.name} in {data}")  # long lists take a minute
-    outcome = train_ready(
+        BARS.say(why)
+    outcome = run(
         chosen,
         data,
         out,
@@ -93,8 +86,10 @@ def train(
         cache=cache,
         skip_nonfinite=skip_nonfinite,
         device=device,
-        progress=progress,
     )
+
+    from dnlnet.engine import distributed  # imports torch, like the rest of a run
+
     if not distributed.is_main():
         return
     if not outcome.finished:

@@ -67,7 +67,7 @@ def settings_of(words: Sequence[str], incomplete: str) -> list[str]:
     named: dict[str, Iterable[str]] = {
         "model.variant": VARIANTS,
         "model.preset": PRESETS,
-        "model.backbone": dict.fromkeys(name for recipe in chosen for name in getattr(recipe.model, "backbones", ())),
+        "model.backbone": dict.fromkeys(name for recipe in chosen for name in recipe.model.known.get("backbone", ())),
         "data.name": dict.fromkeys(name for kind in kinds for name in kind.data_sets),
     }
     return [f"{key}={name}" for name in _beginning(value, named.get(key, ()))]

@@ -11,10 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from dnlnet.files import is_stream, stream_descriptor
-from dnlnet.results import Kind, is_result
+from dnlnet.files import ResultKind, is_result, is_stream, stream_descriptor
 
-KINDS: Mapping[str, Kind] = {  # by option
+KINDS: Mapping[str, ResultKind] = {  # by option
     "json": "json",
     "results": "json",
     "page": "page",
@@ -101,7 +100,7 @@ def _require_folder(option: str, folder: Path) -> None:
         raise ValueError(f"{option}: no permission to write to the folder {folder}")
 
 
-def _require_ours(option: str, path: Path, kind: Kind, inputs: list[Path], force: bool) -> None:
+def _require_ours(option: str, path: Path, kind: ResultKind, inputs: list[Path], force: bool) -> None:
     """Raise if an existing file is an input, part of an input folder or run, or not a result of this kind."""
     from dnlnet.runs.run_folder import RUN_FILE
 

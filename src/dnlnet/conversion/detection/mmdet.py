@@ -29,7 +29,7 @@ from dnlnet.detection.recipe import DetectionRecipe
 from dnlnet.detection.recipes import detection_recipes
 from dnlnet.detection.schema import InstanceData
 from dnlnet.errors import shown
-from dnlnet.recipes.schema import pixel_fields
+from dnlnet.recipes.model import pixel_fields
 
 SOURCE = "Mask R-CNN of the authors' detection code (mmdetection 1.0): baseline, NL, simplified NL (as gc) and DNL"
 _ABN_EPS = 1e-5

@@ -11,7 +11,7 @@ from dnlnet.conversion.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
 from dnlnet.conversion.segmentation.data_sets import find_data
 from dnlnet.conversion.segmentation.mmseg_facts import MmsegFacts
 from dnlnet.engine.settings import Optim, Schedule
-from dnlnet.recipes.schema import pixel_fields
+from dnlnet.recipes.model import pixel_fields
 from dnlnet.segmentation.recipe import SegmentationRecipe
 from dnlnet.segmentation.schema import FCN, Data, Evaluation, Loss
 

@@ -11,7 +11,7 @@ from dnlnet.conversion.values import nested
 from dnlnet.conversion.video.networks import STAGES
 from dnlnet.data.parsing import parse_yaml
 from dnlnet.errors import shown
-from dnlnet.recipes.schema import Recipe
+from dnlnet.recipes.recipe import Recipe
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 

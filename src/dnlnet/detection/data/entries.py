@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dnlnet.data.classes import is_name
-from dnlnet.data.image_files import HeightWidth, size_fault
+from dnlnet.data.images import HeightWidth, size_fault
 from dnlnet.detection.data.objects import AnnotatedImage, Instance
 from dnlnet.detection.data.outlines import Outline, Polygons, RunLengths, decompressed
 from dnlnet.errors import shown

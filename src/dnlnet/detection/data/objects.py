@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from dnlnet.data.classes import Classes
 from dnlnet.data.fingerprint import Listed
-from dnlnet.data.image_files import HeightWidth
-from dnlnet.data.images import read_image_file
+from dnlnet.data.images import HeightWidth, read_image_file
 from dnlnet.data.problems import BadFileError, Problem, require_complete
 from dnlnet.detection.data.outlines import Mask, Outline, draw_masks
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dnlnet.data.image_files import HeightWidth, size_fault
+from dnlnet.data.images import HeightWidth, size_fault
 from dnlnet.errors import load_extra
 
 Bounds = tuple[float, float, float, float]  # left, top, right, bottom

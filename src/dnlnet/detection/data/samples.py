@@ -13,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dnlnet.data.image_files import HeightWidth
-from dnlnet.data.images import resized_image
+from dnlnet.data.images import HeightWidth, resized_image
 from dnlnet.data.samples import ImageSamples, require_seed
 from dnlnet.detection.data.objects import InstanceImages, Target
 

@@ -106,7 +106,7 @@ def _require_heads(layer: str, heads: Collection[int], count: int) -> None:
     for head in heads:
         if not 0 <= head < count:
             raise ValueError(
-                f"{layer}: there is no head {head}; it has {count}, counted from 0; choose layers as well"
+                f"{layer}: there is no head {head}; it has {count}, counted from 0; choose layers that have it"
             )
 
 
@@ -134,11 +134,8 @@ def _reduced(block: NonLocalBlock, term: Term) -> Iterator[None]:
     pairwise = variant.pairwise and term == "unary"
     unary = variant.unary if term == "pairwise" else None
     if not pairwise and unary is None:
-        hook = block.register_forward_hook(lambda _, args, output: args[0])
-        try:
+        with block.register_forward_hook(lambda _, args, output: args[0]):
             yield
-        finally:
-            hook.remove()
         return
     block.variant = replace(variant, pairwise=pairwise, unary=unary, coupled=False)
     try:

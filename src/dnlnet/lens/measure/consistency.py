@@ -2,8 +2,8 @@
 
 A map A and a region G overlap by sum_j A_j G_j (Eq. 8). For the pairwise term, G is the region of the query's own
 class or the boundaries; for the unary term, the boundaries. For all queries together, this is attention with the
-regions as values, P [H, E]: the fused operator computes it without forming P. Labels keep their own resolution and
-are averaged over the cells of the map.
+regions as values: the fused operator computes it without forming the map. Labels keep their own resolution and are
+averaged over the cells of the map.
 """
 
 # N queries, M keys, K classes
@@ -30,7 +30,8 @@ class Overlaps:
     """Overlaps of attention with one image's ground truth, averaged over labelled queries.
 
     None if the variant lacks the term, or no query is labelled. `pair_void` and `unary_void` are the shares of
-    attention on unlabelled pixels, which overlap with nothing.
+    attention on unlabelled pixels, which overlap with nothing. `attention_within` and `attention_boundary` are the
+    shares of the whole attention; None unless requested.
     """
 
     pair_within: float | None = None
@@ -38,9 +39,11 @@ class Overlaps:
     unary_boundary: float | None = None
     pair_void: float | None = None
     unary_void: float | None = None
+    attention_within: float | None = None
+    attention_boundary: float | None = None
 
 
-STATISTICS = {
+TABLE_1 = {
     "pair_within": "pair ∩ within-category",
     "pair_boundary": "pair ∩ boundary",
     "unary_boundary": "unary ∩ boundary",
@@ -71,24 +74,20 @@ class Average:
         return cls(sum(known) / count, stdev(known) / sqrt(count) if count > 1 else None, count)
 
 
-def measure_overlaps(
-    captured: Mapping[str, Terms | RecordedAttention], truth: GroundTruth, *, random: bool = False
-) -> dict[str, Overlaps]:
+def measure_overlaps(captured: Mapping[str, Terms | RecordedAttention], truth: GroundTruth) -> dict[str, Overlaps]:
     """Return the overlaps of each captured block or layer on one image, averaged over heads.
 
-    Args:
-        captured: Attention on one image. Layers whose tokens do not lie on it are left out.
-        truth: Ground truth of the image.
-        random: Also measure a uniform map on the first grid, under the name `RANDOM`.
+    Layers whose tokens do not lie on the image are left out. The last entry, `RANDOM`, is a uniform map on the first
+    grid.
     """
     measured: dict[str, Overlaps] = {}
     grids = []
     for name, found in captured.items():
         terms = terms_on_image(found)
-        if terms is not None and prod(terms.size) > 1:  # attention of the class token alone has one query
+        if terms is not None and prod(terms.size) > 1:  # not attention of the class token alone
             measured[name] = _mean_over_heads(overlaps_of_heads(terms, truth))
             grids.append((terms.size, terms.key_size))
-    if random and grids:
+    if grids:
         measured[RANDOM] = uniform_overlaps(*grids[0], truth)
     return measured
 
@@ -107,57 +106,51 @@ def terms_on_image(found: Terms | RecordedAttention, image: int = 0) -> Terms | 
     return replace(found, pairwise=pairwise, unary=unary, coupled=coupled)
 
 
-def overlaps_of_heads(terms: Terms, truth: GroundTruth) -> list[Overlaps]:
-    """Return the overlaps of each head's terms (heads replace the batch) on one image."""
-    regions = truth.regions(terms.key_size)  # (M, K + 2)
-    pairs = _mean_over_queries(terms.applied("pairwise", regions), truth, terms.size)
-    unary = terms.applied("unary", regions)
-    found = []
-    for head in range(max(len(pairs), 0 if unary is None else len(unary))):
-        within, boundary, void = (pairs[head] if pairs else None) or (None, None, None)
-        unary_boundary, unary_void = (None, None) if unary is None else unary[head, 0, [-1, -2]].tolist()
-        found.append(Overlaps(within, boundary, unary_boundary, void, unary_void))
-    return found
+def overlaps_of_heads(terms: Terms, truth: GroundTruth, *, whole: bool = False) -> list[Overlaps]:
+    """Return the overlaps of each head (heads replace the batch) on one image.
 
-
-def attention_overlaps(terms: Terms, truth: GroundTruth) -> list[tuple[float, float] | None]:
-    """Return the share of each head's whole attention within the query's class and on boundaries, on one image.
-
-    None if no query is labelled. If the attention is a sum of two softmaxes, the share is that of the sum.
+    Args:
+        terms: Terms of the heads.
+        truth: Ground truth of the image.
+        whole: Also measure the whole attention. If it is a sum of two softmaxes, the share is that of the sum.
     """
-    regions = truth.regions(terms.key_size)
-    total = regions.new_ones(len(regions), 1)
-    found = terms.applied("combined", torch.cat([total, regions], dim=1))
-    assert found is not None
-    shares = _mean_over_queries(found[..., 1:] / found[..., :1], truth, terms.size)
-    return [None if share is None else share[:2] for share in shares]
+    regions = truth.regions(terms.key_size)  # (M, K + 2)
+    pair, unary, attention = terms.applied("pairwise", regions), terms.applied("unary", regions), None
+    if whole:
+        total = regions.new_ones(len(regions), 1)
+        attention = terms.applied("combined", torch.cat([total, regions], dim=1))
+        assert attention is not None
+        attention = attention[..., 1:] / attention[..., :1]
+    heads = max(len(found) for found in (pair, unary) if found is not None)
+    of_pair, of_attention = (_mean_over_queries(found, truth, terms.size, heads) for found in (pair, attention))
+    of_unary = [(None, None)] * heads if unary is None else unary[:, 0, [-1, -2]].tolist()
+    return [
+        Overlaps(p[0], p[1], u[0], p[2], u[1], a[0], a[1])
+        for p, u, a in zip(of_pair, of_unary, of_attention, strict=True)
+    ]
 
 
 def uniform_overlaps(size: Sequence[int], key_size: Sequence[int], truth: GroundTruth) -> Overlaps:
     """Return the overlaps of a uniform map, the average of random maps, for maps of these sizes."""
     mean = truth.regions(key_size).mean(dim=0)
-    (shares,) = _mean_over_queries(mean.expand(1, prod(size), -1), truth, size)
-    within, boundary, void = shares or (None, None, None)
+    ((within, boundary, void),) = _mean_over_queries(mean.expand(1, prod(size), -1), truth, size, heads=1)
     return Overlaps(within, boundary, float(mean[-1]), void, float(mean[-2]))
 
 
 def _mean_over_queries(
-    applied: Tensor | None, truth: GroundTruth, size: Sequence[int]
-) -> list[tuple[float, float, float] | None]:
+    applied: Tensor | None, truth: GroundTruth, size: Sequence[int], heads: int
+) -> list[list[float | None]]:
     """Average (heads, N, K + 2) over labelled queries: share in the query's class, on boundaries, on void."""
-    if applied is None:
-        return []
     of_query = truth.query_classes(size)
     known = of_query < truth.classes
-    if not known.any():
-        return [None] * len(applied)
+    if applied is None or not known.any():
+        return [[None, None, None]] * heads
     overlap = applied.cpu()[:, known]
-    within = overlap.gather(2, of_query[known].expand(len(overlap), -1)[..., None])[..., 0]
-    columns = (within, overlap[..., -1], overlap[..., -2])
-    return [
-        (float(one), float(two), float(three))
-        for one, two, three in zip(*(x.mean(dim=1) for x in columns), strict=True)
-    ]
+    within = overlap.gather(2, of_query[known].expand(heads, -1)[..., None])[..., 0]
+    shares: list[list[float | None]] = torch.stack(
+        [x.mean(dim=1) for x in (within, overlap[..., -1], overlap[..., -2])], dim=1
+    ).tolist()
+    return shares
 
 
 def _mean_over_heads(heads: Sequence[Overlaps]) -> Overlaps:
@@ -166,8 +159,8 @@ def _mean_over_heads(heads: Sequence[Overlaps]) -> Overlaps:
 
 
 def average_overlaps(found: Sequence[Overlaps]) -> dict[str, Average | None]:
-    """Average each statistic over images."""
-    return {name: Average.of(getattr(overlaps, name) for overlaps in found) for name in STATISTICS}
+    """Average each statistic of Table 1 over images."""
+    return {name: Average.of(getattr(overlaps, name) for overlaps in found) for name in TABLE_1}
 
 
 def overlaps_json(table: Mapping[str, Mapping[str, Average | None]]) -> dict[str, dict[str, Any]]:

@@ -4,7 +4,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -55,22 +55,19 @@ def find_features(network: nn.Module, run: Callable[[], object]) -> tuple[Featur
 
         return hook
 
-    hooks = [module.register_forward_hook(note(name)) for name, module in network.named_modules()]
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="no attention was seen")
-            with capture(network) as attention:
-                run()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    layouts = [layer.layout for layer in attention.values() if isinstance(layer, RecordedAttention)]
-    placed = [
-        layout for layout in layouts if isinstance(layout, Layout) and len(layout.size) == 2 and prod(layout.size) > 1
-    ]
+    with ExitStack() as hooks, warnings.catch_warnings():
+        for name, module in network.named_modules():
+            hooks.enter_context(module.register_forward_hook(note(name)))
+        warnings.filterwarnings("ignore", message="no attention was seen")
+        with capture(network) as attention:
+            run()
+    layers = [layer for layer in attention.values() if isinstance(layer, RecordedAttention)]
+    placed = [layer.require_layout() for layer in layers if layer.has_maps]
     if not placed:
-        why = next((layout for layout in layouts if isinstance(layout, str)), "it has no attention over an image")
-        raise ValueError(f"{type(network).__name__} has no patch features: {why}")
+        unplaced = (layer.layout for layer in layers if isinstance(layer.layout, str))
+        raise ValueError(
+            f"{type(network).__name__} has no patch features: {next(unplaced, 'it has no attention over an image')}"
+        )
     layout = placed[-1]
     for name, shape in reversed(shapes.items()):
         tokens = len(shape) == 3 and shape[1] == layout.prefix + prod(layout.size)
@@ -87,8 +84,5 @@ def watch_features(network: nn.Module, source: FeatureSource) -> Iterator[Callab
     def keep(_: nn.Module, args: Any, output: Tensor) -> None:
         last[:] = [output.detach()]
 
-    hook = network.get_submodule(source.module).register_forward_hook(keep)
-    try:
+    with network.get_submodule(source.module).register_forward_hook(keep):
         yield lambda: source.features(last[0])
-    finally:
-        hook.remove()

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-BOUNDARY_WIDTH = 5  # pixels, as in the paper
+from dnlnet.lens.measure import BOUNDARY_WIDTH
+
 IGNORE = 255  # label of pixels without a class
 
 

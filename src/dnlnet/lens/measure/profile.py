@@ -6,6 +6,7 @@ Table 1 over the image tokens, for the terms and for the attention itself (see `
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from typing import Any, Literal
 
 import torch
@@ -13,7 +14,6 @@ import torch
 from dnlnet.attention import Terms
 from dnlnet.lens.measure.consistency import (
     Average,
-    attention_overlaps,
     overlaps_of_heads,
     terms_on_image,
     uniform_overlaps,
@@ -72,9 +72,8 @@ class Profile:
             raise ValueError("profiles of different attentions cannot be joined; join those of one model")
         return cls(
             tuple(
-                replace(one, values={name: sum((h.values[name] for h in same), ()) for name in one.values})
-                for one, *rest in zip(*profiles, strict=True)
-                for same in [[one, *rest]]
+                replace(same[0], values={name: sum((h.values[name] for h in same), ()) for name in same[0].values})
+                for same in zip(*profiles, strict=True)
             )
         )
 
@@ -185,16 +184,14 @@ def _profile(
     overlaps = [_overlaps(terms_on_image(found, image), truth, heads) for image, truth in enumerate(truths or ())]
     for head in range(heads):
         values = {
-            key: tuple(_known(x) for x in measured[key][:, head].tolist()) if key in measured else (None,) * images
+            key: tuple(None if isnan(x) else x for x in measured[key][:, head].tolist())
+            if key in measured
+            else (None,) * images
             for key in STATISTICS
         }
         if truths is not None:
             values |= {key: tuple(of_image[head][key] for of_image in overlaps) for key in OVERLAPS}
         yield HeadProfile(name, head, values)
-
-
-def _known(value: float) -> float | None:
-    return value if value == value else None  # NaN is the only number that differs from itself
 
 
 def _mean_of_each(values: Sequence[ImageValues]) -> ImageValues:
@@ -208,18 +205,5 @@ def _overlaps(terms: Terms | None, truth: GroundTruth, heads: int) -> list[dict[
     if terms is None:
         return [dict.fromkeys(OVERLAPS)] * heads
     uniform = uniform_overlaps(terms.size, terms.key_size, truth)
-    rows = []
-    for own, attention in zip(overlaps_of_heads(terms, truth), attention_overlaps(terms, truth), strict=True):
-        within, boundary = attention or (None, None)
-        rows.append(
-            {
-                "attention_within": within,
-                "pair_within": own.pair_within,
-                "uniform_within": uniform.pair_within,
-                "attention_boundary": boundary,
-                "pair_boundary": own.pair_boundary,
-                "unary_boundary": own.unary_boundary,
-                "uniform_boundary": uniform.pair_boundary,
-            }
-        )
-    return rows
+    same = {"uniform_within": uniform.pair_within, "uniform_boundary": uniform.pair_boundary}
+    return [vars(own) | same for own in overlaps_of_heads(terms, truth, whole=True)]

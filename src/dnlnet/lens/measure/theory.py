@@ -20,12 +20,12 @@ EXACT = 1e-10
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim with its residual: the deviation from the claim, in the units of its text."""
+    """One claim with its residual, which is 0 if the claim holds exactly, in the units of its text."""
 
     where: str
     text: str
     residual: float
-    tolerance: float
+    tolerance: float = EXACT
     relied_on: bool = False
     remark: str = ""
 
@@ -87,27 +87,22 @@ def _split(s: AttentionSample) -> Iterator[Claim]:
         "Eq. 4",
         "q.k = p + mu_q.k + q.mu_k + mu_q.mu_k, as printed",
         _gap(dot, rest + means),
-        EXACT,
         remark="sign misprint: off by 2 mu_q.mu_k, constant, so Eq. 5 is not affected",
     )
-    yield Claim("Eq. 4", "the same with - mu_q.mu_k", _gap(dot, rest - means), EXACT, relied_on=True)
+    yield Claim("Eq. 4", "the same with - mu_q.mu_k", _gap(dot, rest - means), relied_on=True)
     yield Claim(
-        "Eq. 5", "softmax(q.k) = softmax(p + u)", _gap(_softmax(dot), _softmax(s.pairwise + s.unary)), EXACT, True
+        "Eq. 5", "softmax(q.k) = softmax(p + u)", _gap(_softmax(dot), _softmax(s.pairwise + s.unary)), relied_on=True
     )
     centred = (s.query - s.query.mean(0)) @ s.key.mT
     yield Claim(
         "Eq. 6",
         "softmax(p) needs only the query centred: the key mean cancels",
         _gap(_softmax(s.pairwise), _softmax(centred)),
-        EXACT,
         relied_on=True,
     )
     means_of_p = torch.cat([s.pairwise.mean(0), s.pairwise.mean(1)])
     yield Claim(
-        "Sec. 3.1",
-        "whitening makes the mean of p over queries, and over keys, zero",
-        means_of_p.abs().max().item(),
-        EXACT,
+        "Sec. 3.1", "whitening makes the mean of p over queries, and over keys, zero", means_of_p.abs().max().item()
     )
 
 
@@ -115,7 +110,7 @@ def _product_form(s: AttentionSample) -> Iterator[Claim]:
     product = _softmax(s.pairwise) * _softmax(s.unary)
     scaled = product / product.sum(-1, keepdim=True)
     joint = _softmax(s.pairwise + s.unary)
-    yield Claim("Eq. 9", "softmax(p + u) = softmax(p) softmax(u) / lambda_i", _gap(joint, scaled), EXACT)
+    yield Claim("Eq. 9", "softmax(p + u) = softmax(p) softmax(u) / lambda_i", _gap(joint, scaled))
     joint = _softmax(s.pairwise + s.saliency)
     cat_query = torch.cat([s.query - s.query.mean(0), torch.ones(len(s.query), 1).double()], 1)
     cat_key = torch.cat([s.key, s.saliency[:, None]], 1)
@@ -123,7 +118,6 @@ def _product_form(s: AttentionSample) -> Iterator[Claim]:
         "Eq. 13",
         "softmax(p + m) is one product, [q - mu_q, 1].[k, m]",
         _gap(joint, _softmax(cat_query @ cat_key.mT)),
-        EXACT,
         relied_on=True,
     )
 
@@ -145,14 +139,12 @@ def _gradients(s: AttentionSample) -> Iterator[Claim]:
         "after Eq. 9",
         "coupled: dL/dP = dL/dA U and dL/dU = dL/dA P, as printed",
         max(_relative_gap(h, s.grad * o) for h, o in zip(held, other, strict=True)),
-        EXACT,
         remark="the factor 1/lambda_i is missing in print",
     )
     yield Claim(
         "after Eq. 9",
         "the same times 1/lambda_i, with lambda_i held constant",
         max(_relative_gap(h, s.grad * o / norm) for h, o in zip(held, other, strict=True)),
-        EXACT,
     )
     attention = pair.detach() * unary.detach() / norm
     reach = s.grad - (attention * s.grad).sum(-1, keepdim=True)
@@ -160,14 +152,12 @@ def _gradients(s: AttentionSample) -> Iterator[Claim]:
         "after Eq. 9",
         "with lambda_i differentiated: dL/dP = U / lambda_i (dL/dA - sum_j A dL/dA)",
         max(_relative_gap(e, reach * o / norm) for e, o in zip(exact, other, strict=True)),
-        EXACT,
     )
     yield _vanishing(s)
     yield Claim(
         "after Eq. 10",
         "decoupled: dL/dP = dL/dU = dL/dA, whatever the other term is",
         max(_gap(g, s.grad) for g in grads(pair + unary)),
-        EXACT,
     )
 
 
@@ -199,7 +189,7 @@ def _block_equals_equation(s: AttentionSample) -> Iterator[Claim]:
         out.square().sum().backward()
         expected.square().sum().backward()
         residual = max(_relative_gap(out, expected), _relative_gap(_grad(ours), _grad(theirs)))
-        yield Claim(row.paper.split(",")[0], f"block {name} equals its equation", residual, EXACT, relied_on=True)
+        yield Claim(row.paper.split(",")[0], f"block {name} equals its equation", residual, relied_on=True)
 
 
 def _equation(block: NonLocalBlock, x: Tensor) -> Tensor:
@@ -296,14 +286,12 @@ def _proposition_1(s: AttentionSample) -> Iterator[Claim]:
         "App. B",
         "Eq. 3 can be rewritten with the matrices A and B",
         abs(value(at_mean + 0.3) - _objective_as_printed(s, at_mean + 0.3)).item(),
-        EXACT,
     )
-    yield Claim("Prop. 1", "alpha, beta = the means are a stationary point", slope(at_mean).norm().item(), EXACT)
+    yield Claim("Prop. 1", "alpha, beta = the means are a stationary point", slope(at_mean).norm().item())
     yield Claim(
         "Prop. 1",
         "the Hessian there is not positive anywhere (largest eigenvalue)",
         curvature,
-        EXACT,
         remark="so the means are a stationary point, not a maximum",
     )
     point = at_mean + 1e-3
@@ -314,7 +302,6 @@ def _proposition_1(s: AttentionSample) -> Iterator[Claim]:
         "Prop. 1",
         "no point has a larger objective (gain found by gradient ascent)",
         (value(point) - value(at_mean)).item(),
-        EXACT,
         remark=f"{value(at_mean):.3f} at the means, {value(point):.3f} after ascent",
     )
 

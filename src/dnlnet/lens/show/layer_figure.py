@@ -6,8 +6,8 @@ from textwrap import wrap
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dnlnet.lens.show.attended_image import AttendedImage, AttentionView, maps_by_term
-from dnlnet.lens.show.attention_figure import cell_mark
+from dnlnet.lens.show.attended_image import AttendedImage, AttentionView, Point, maps_by_term
+from dnlnet.lens.show.block_figure import cell_mark
 from dnlnet.lens.show.panels import (
     SCALE,
     SIDE,
@@ -21,7 +21,6 @@ from dnlnet.lens.show.panels import (
     overlay_heat,
     panel_height,
 )
-from dnlnet.lens.show.query_points import Point
 from dnlnet.names import in_figure
 
 _LABEL = 0.45  # inches for the name of a row

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.data.classes import Classes
-from dnlnet.files import atomic_write
+from dnlnet.files import SIGNATURE, atomic_write
 from dnlnet.names import in_figure
-from dnlnet.results import SIGNATURE
 
 Pixels = NDArray[np.float32] | NDArray[np.uint8]  # (H, W, 3) in 0..1 or 0..255
 

@@ -60,16 +60,12 @@ class AttentionCall:
             return self
         if first and len(leading) == 3:
             hidden = self.hidden_keys
-            if hidden is not None:
-                hidden = hidden.broadcast_to(*leading, hidden.shape[-1]).transpose(1, 2)
             moved = replace(
                 self,
                 query=self.query.transpose(1, 2),
                 key=self.key.transpose(1, 2),
                 steps=(reshape_leading((leading[0], leading[2], leading[1])), _swap, *self.steps, _swap),
-                hidden_keys=None
-                if hidden is None
-                else hidden.broadcast_to(*leading, hidden.shape[-1]).transpose(1, 2),
+                hidden_keys=None if hidden is None else hidden.expand(*leading, -1).transpose(1, 2),
             )
             return moved.split_heads(heads)
         number = leading[-1] if len(leading) > 2 else heads if leading[0] % heads == 0 else 1
@@ -100,12 +96,21 @@ class AttentionCall:
     def with_bias(self, bias: Tensor) -> "AttentionCall":
         """Return the attention with a bias, or a mask of large negative numbers, added to the logits."""
         bias = bias.detach()
-        return replace(self, steps=(*self.steps, add(bias)))._hide(bias < NEVER)
+
+        def step(logits: Tensor, rows: Tensor | None) -> Tensor:
+            return logits + _select(bias, rows)
+
+        return replace(self, steps=(*self.steps, step))._hide(bias < NEVER)
 
     def with_mask(self, mask: Tensor, value: Any = -math.inf) -> "AttentionCall":
         """Return the attention with `value` as the logit wherever the mask is True."""
-        masked = replace(self, steps=(*self.steps, fill(mask, float(value))))
-        return masked._hide(mask) if float(value) < NEVER else masked
+        value = float(value)
+
+        def step(logits: Tensor, rows: Tensor | None) -> Tensor:
+            return logits.masked_fill(_select(mask, rows), value)
+
+        masked = replace(self, steps=(*self.steps, step))
+        return masked._hide(mask) if value < NEVER else masked
 
     def _hide(self, mask: Tensor) -> "AttentionCall":
         hidden = mask if mask.dim() < 2 else mask.all(dim=-2)
@@ -136,21 +141,6 @@ def row_blocks(count: int, width: int) -> Iterator[Tensor]:
 def multiply(factor: float | Tensor) -> Step:
     """Multiply by one number, or by one per head."""
     return lambda logits, rows: logits * factor
-
-
-def add(bias: Tensor) -> Step:
-    """Add a bias, or a mask of large negative numbers."""
-    return lambda logits, rows: logits + _select(bias, rows)
-
-
-def fill(mask: Tensor, value: float) -> Step:
-    """Replace the logits under the mask."""
-    return lambda logits, rows: logits.masked_fill(_select(mask, rows), value)
-
-
-def clamp(least: Any, most: Any) -> Step:
-    """Clamp the logits."""
-    return lambda logits, rows: logits.clamp(least, most)
 
 
 def reshape_leading(leading: Sequence[int]) -> Step:

@@ -1,9 +1,10 @@
 """Record the attention of a model while it runs: `NonLocalBlock`s and all other dot-product attention."""
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,8 +19,6 @@ from dnlnet.lens.trace.windows import HEADS_FIRST, find_windows
 
 if TYPE_CHECKING:
     from dnlnet.lens.measure.profile import Profile
-
-BlockCallback = Callable[[str, NonLocalBlock, Tensor], None]
 
 
 class Captured(dict[str, Terms | RecordedAttention]):
@@ -74,17 +73,14 @@ def capture(model: nn.Module, layers: Collection[str] | None = None) -> Iterator
     captured = Captured()
     modules = dict(model.named_modules())
     blocks = blocks_of(model)
-
-    def record_block(name: str, block: NonLocalBlock, x: Tensor) -> None:
-        if layers is None or name in layers:
-            captured[name] = block.terms(x)
+    chosen = {name: block for name, block in blocks.items() if layers is None or name in layers}
 
     def record(call: AttentionCall) -> None:
         ours = any(name in blocks for name, _ in call.enclosing)
         if not ours and (layers is None or call.name in layers):
             captured[call.name] = _record(call, modules)
 
-    with watch_blocks(blocks, record_block), watch_attention(model, record):
+    with _record_blocks(chosen, captured), watch_attention(model, record):
         yield captured
     _warn(captured, model, layers)
 
@@ -98,7 +94,7 @@ def _record(call: AttentionCall, modules: Mapping[str, nn.Module]) -> RecordedAt
 
 def _layout(call: AttentionCall, query: Tensor, key: Tensor, modules: Mapping[str, nn.Module]) -> Layout | str:
     if call.enclosing and _is_between_channels(query, call.enclosing[-1][1]):
-        return "this attention is between channels, not positions, so that its maps have no place in an image"
+        return "this attention is between channels, not positions, so it has no maps of an image"
     chain = [(modules[name], shape) for name, shape in reversed(call.enclosing)]
     given = call.enclosing[0][1] if call.enclosing else ()
     image = (given[2], given[3]) if len(given) == 4 else None
@@ -128,13 +124,13 @@ def require_eager(model: nn.Module) -> None:
     """Raise if the model is compiled, scripted or traced: it then runs without its modules."""
     if any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
         raise ValueError(
-            "a compiled model hides its attention; give the one that was compiled, model._orig_mod: it has the same "
-            "weights"
+            "a compiled model hides its attention; give the model before compilation, model._orig_mod, which has the "
+            "same weights"
         )
     if any(module._compiled_call_impl is not None for module in model.modules()):
-        raise ValueError("a compiled model hides its attention; give one on which compile() was not called")
+        raise ValueError("a compiled model hides its attention; give a model without a call of compile()")
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
-        raise ValueError("a scripted or traced model hides its attention; give the one that it was made from")
+        raise ValueError("a scripted or traced model hides its attention; give the original model")
 
 
 def _warn(captured: Captured, model: nn.Module, layers: Collection[str] | None) -> None:
@@ -156,32 +152,23 @@ def _warn(captured: Captured, model: nn.Module, layers: Collection[str] | None) 
 def capture_blocks(model: nn.Module) -> Iterator[dict[str, Terms]]:
     """Record every `NonLocalBlock` of a model and nothing else. Raises if there is none."""
     captured: dict[str, Terms] = {}
-
-    def record(name: str, block: NonLocalBlock, x: Tensor) -> None:
-        captured[name] = block.terms(x)
-
-    with watch_blocks(find_blocks(model), record):
+    with _record_blocks(find_blocks(model), captured):
         yield captured
 
 
 @contextmanager
-def watch_blocks(blocks: Mapping[str, NonLocalBlock], callback: BlockCallback) -> Iterator[None]:
-    """Call `callback(name, block, input)` whenever one of the blocks runs."""
-    hooks = [block.register_forward_pre_hook(_hook(name, callback)) for name, block in blocks.items()]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+def _record_blocks(blocks: Mapping[str, NonLocalBlock], captured: MutableMapping[str, Any]) -> Iterator[None]:
+    """Put the terms of each block into `captured` whenever it runs."""
 
-
-def _hook(name: str, callback: BlockCallback) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-    def hook(block: nn.Module, inputs: tuple[Any, ...]) -> None:
+    @torch.no_grad()
+    def record(name: str, block: nn.Module, inputs: tuple[Any, ...]) -> None:
         assert isinstance(block, NonLocalBlock)
-        with torch.no_grad():
-            callback(name, block, inputs[0].detach())
+        captured[name] = block.terms(inputs[0].detach())
 
-    return hook
+    with ExitStack() as hooks:
+        for name, block in blocks.items():
+            hooks.enter_context(block.register_forward_pre_hook(partial(record, name)))
+        yield
 
 
 def blocks_of(model: nn.Module) -> dict[str, NonLocalBlock]:

@@ -7,7 +7,7 @@ from math import prod
 
 from torch import Tensor, nn
 
-BY_HAND = "say how they lie with laid_out(Layout(size=(rows, columns), key_size=(rows, columns)"
+BY_HAND = "give their positions with laid_out(Layout(size=(rows, columns), key_size=(rows, columns)"
 _MOST_PREFIX = 16  # prefix tokens to try if the model does not declare them
 
 
@@ -60,14 +60,14 @@ def find_layout(
     if groups != 1:
         return (
             f"the tokens of an image of {image[0]} x {image[1]} pixels attend to each other in {groups} groups "
-            f"of {count}, perhaps windows, which are not known for {type(model).__name__}; {BY_HAND}, places=...))"
+            f"of {count}, perhaps windows, which are unknown for {type(model).__name__}; {BY_HAND}, places=...))"
         )
     declared = prefix_tokens(model)
     queries, keys = (_grid(number, image, declared) for number in tokens)
     if queries is None or keys is None:
         number = count if queries is None else key_count
         return (
-            f"{number} tokens are no grid of the shape of an image of {image[0]} x {image[1]} pixels; "
+            f"{number} tokens do not form a grid in the shape of an image of {image[0]} x {image[1]} pixels; "
             f"{BY_HAND}, prefix=..., key_prefix=...))"
         )
     return Layout(queries[1], keys[1], queries[0], keys[0])

@@ -1,9 +1,9 @@
-"""One recorded attention of any model: its heads, their terms, and their maps."""
+"""One recorded attention of any model: its heads, their terms, and their maps; and the choice of layers and heads."""
 
 # B batch, H heads, N queries, M keys, D width, Q chosen queries, S sizes of the key map
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from dnlnet.attention import Terms
 from dnlnet.attention.maps import AttentionMaps, Positions
 from dnlnet.attention.terms import Logits
+from dnlnet.errors import unknown
 from dnlnet.lens.trace.attention_call import AttentionCall, repeat_key_heads, row_blocks
 from dnlnet.lens.trace.layout import Layout
 
@@ -29,9 +30,9 @@ class HeadTerms(Terms):
         averaged: The maps are means over the heads.
     """
 
-    recorded: "RecordedAttention | None" = None
-    chosen: tuple[tuple[int, int], ...] = ()
-    averaged: bool = False
+    recorded: "RecordedAttention" = field(kw_only=True)
+    chosen: Sequence[tuple[int, int]] = field(kw_only=True)
+    averaged: bool = field(kw_only=True)
 
     @torch.no_grad()
     def maps_of_rows(self, rows: Tensor) -> AttentionMaps:
@@ -40,7 +41,6 @@ class HeadTerms(Terms):
         return mean_over_heads(maps) if self.averaged else maps
 
     def _applied(self, term: Logits, values: Tensor) -> Tensor:
-        assert self.recorded is not None
         if term is not self.coupled and self.recorded.hidden_keys_of(self.chosen) is None:
             found = super()._applied(term, values)
         else:
@@ -50,7 +50,6 @@ class HeadTerms(Terms):
         return found.mean(dim=0, keepdim=True) if self.averaged else found
 
     def _logits(self, term: Logits, rows: Tensor) -> Tensor:
-        assert self.recorded is not None
         if term is self.coupled:
             return self.recorded.combined_logits(self.chosen, rows)
         logits = super()._logits(term, rows)
@@ -86,6 +85,11 @@ class RecordedAttention:
         return f"RecordedAttention({batch} x {heads} heads of {count} tokens)"
 
     @property
+    def has_maps(self) -> bool:
+        """True if it has maps of an image. Attention of the class token alone has one query, so none."""
+        return not isinstance(self.layout, str) and self.layout.is_image and prod(self.layout.size) > 1
+
+    @property
     def heads(self) -> int:
         """Number of heads."""
         return int(self.call.query.shape[1])
@@ -105,7 +109,19 @@ class RecordedAttention:
             from dnlnet.lens.trace.window_terms import window_terms
 
             return window_terms(self, head, image)
-        return self.terms_of([(image, number) for number in self.head_numbers(head)], averaged=head == "mean")
+        chosen = [(image, number) for number in self.head_numbers(head)]
+        query, key = self.query_and_key(chosen)
+        mean = query.mean(dim=1, keepdim=True)
+        return HeadTerms(
+            Logits(query - mean, key),
+            Logits(mean, key),
+            Logits(query, key),
+            layout.size,
+            layout.key_size,
+            recorded=self,
+            chosen=chosen,
+            averaged=head == "mean",
+        )
 
     def maps(self, queries: Positions, head: HeadChoice = "all", image: int = 0) -> AttentionMaps:
         """Return the maps of chosen positions, e.g. [(row, column)]. Heads replace the batch."""
@@ -129,38 +145,18 @@ class RecordedAttention:
 
     def laid_out(self, layout: Layout) -> "RecordedAttention":
         """Return the same attention with another token layout."""
-        count, key_count = self.call.query.shape[-2], self.call.key.shape[-2]
+        seen = self.call.query.shape[-2], self.call.key.shape[-2]
         if layout.places is not None and layout.places_of_keys is not None:
-            declared = layout.places.shape[1], layout.places_of_keys.shape[1]
-            if declared != (count, key_count):
-                raise ValueError(
-                    f"{self.call.name}: windows of {count} queries and {key_count} keys were seen, but the "
-                    f"layout has windows of {declared[0]} and {declared[1]}"
-                )
-            return replace(self, layout=layout)
-        declared = (layout.prefix + prod(layout.size), layout.key_prefix + prod(layout.key_size))
-        if declared != (count, key_count):
+            declared, what = (layout.places.shape[1], layout.places_of_keys.shape[1]), "its windows have"
+        else:
+            declared = layout.prefix + prod(layout.size), layout.key_prefix + prod(layout.key_size)
+            what = "its prefix tokens and size make"
+        if declared != seen:
             raise ValueError(
-                f"{self.call.name}: {count} queries and {key_count} keys were seen, but prefix tokens and size of "
-                f"the layout make {declared[0]} and {declared[1]}"
+                f"{self.call.name}: {seen[0]} queries and {seen[1]} keys attend together, which does not fit the "
+                f"layout: {what} {declared[0]} and {declared[1]}"
             )
         return replace(self, layout=layout)
-
-    def terms_of(self, chosen: Sequence[tuple[int, int]], *, averaged: bool = False) -> HeadTerms:
-        """Return the terms of some heads, each given as (image, head)."""
-        layout = self.require_layout()
-        query, key = self.query_and_key(chosen)
-        mean = query.mean(dim=1, keepdim=True)
-        return HeadTerms(
-            Logits(query - mean, key),
-            Logits(mean, key),
-            Logits(query, key),
-            layout.size,
-            layout.key_size,
-            self,
-            tuple(chosen),
-            averaged,
-        )
 
     def query_and_key(self, chosen: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
         """Return queries and keys (heads, N, D) of the map's tokens; their product is the logits without bias."""
@@ -205,3 +201,35 @@ class RecordedAttention:
     def __iter__(self) -> Iterator[Terms]:
         """Iterate over the terms of each head on the first image."""
         return (self.terms(head) for head in range(self.heads))
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """Layers and heads of a transformer to show.
+
+    Args:
+        layers: Attention layers by name, or by number from 0 in running order. None for all.
+        heads: "mean", the number of one head, or "all" for the mean followed by each head.
+    """
+
+    layers: Sequence[int | str] | None = None
+    heads: HeadChoice = "mean"
+
+    def of(self, captured: Mapping[str, Terms | RecordedAttention]) -> dict[int, RecordedAttention]:
+        """Return the chosen layers by number. Default: all layers with maps of an image."""
+        found = [layer for layer in captured.values() if isinstance(layer, RecordedAttention)]
+        if self.layers is None:
+            return {number: layer for number, layer in enumerate(found) if layer.has_maps}
+        names = [layer.call.name for layer in found]
+        return {number: found[number] for number in (layer_number(layer, names) for layer in self.layers)}
+
+
+def layer_number(layer: int | str, names: Sequence[str]) -> int:
+    """Return the number of an attention layer given by number or name."""
+    if isinstance(layer, str):
+        if layer not in names:
+            raise unknown("attention layer", layer, names)
+        return names.index(layer)
+    if not 0 <= layer < len(names):
+        raise ValueError(f"there is no attention layer {layer}; the model has {len(names)}, counted from 0")
+    return layer

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dnlnet.lens.trace.attention_call import AttentionCall, clamp, multiply, reshape_leading
+from dnlnet.lens.trace.attention_call import AttentionCall, multiply, reshape_leading
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ def _subtract(attention: AttentionCall, call: FunctionCall) -> AttentionCall | N
 
 def _clamp(attention: AttentionCall, call: FunctionCall) -> AttentionCall | None:
     limits = dict(zip(("min", "max"), call.args[1:], strict=False)) | dict(call.named)
-    return replace(attention, steps=(*attention.steps, clamp(limits.get("min"), limits.get("max"))))
+    least, most = limits.get("min"), limits.get("max")
+    return replace(attention, steps=(*attention.steps, lambda logits, rows: logits.clamp(least, most)))
 
 
 def _fill(attention: AttentionCall, call: FunctionCall) -> AttentionCall | None:

@@ -6,7 +6,7 @@ biases, masks and reshapes, then a softmax: each step is recorded, and the softm
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import FunctionType
 from typing import Any
@@ -34,7 +34,7 @@ def watch_attention(model: nn.Module, callback: AttentionCallback) -> Iterator[N
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with modules, _AttentionMode(modules, callback):
+        with modules.followed(), _AttentionMode(modules, callback):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
@@ -46,18 +46,15 @@ class _RunningModules:
     def __init__(self, model: nn.Module) -> None:
         self.model, self.counts = model, dict[str, int]()
         self.stack: list[tuple[str, tuple[int, ...]]] = []
-        self.hooks: list[Any] = []
 
-    def __enter__(self) -> None:
-        for name, module in self.model.named_modules():
-            self.hooks += [
-                module.register_forward_pre_hook(self._begin(name), with_kwargs=True),
-                module.register_forward_hook(self._end(name), always_call=True),
-            ]
-
-    def __exit__(self, *_: object) -> None:
-        for hook in self.hooks:
-            hook.remove()
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Keep the names up to date inside the `with` block."""
+        with ExitStack() as hooks:
+            for name, module in self.model.named_modules():
+                hooks.enter_context(module.register_forward_pre_hook(self._begin(name), with_kwargs=True))
+                hooks.enter_context(module.register_forward_hook(self._end(name), always_call=True))
+            yield
 
     def _begin(self, name: str) -> Callable[..., None]:
         def begin(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:

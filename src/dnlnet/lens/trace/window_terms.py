@@ -2,7 +2,7 @@
 
 # L windows of an image, n queries and m keys of a window, H heads, P positions of the image, Q chosen queries
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import torch
@@ -28,23 +28,21 @@ class WindowTerms(Terms):
         averaged: The maps are means over the heads.
     """
 
-    recorded: RecordedAttention | None = None
-    numbers: tuple[int, ...] = ()
-    image: int = 0
-    averaged: bool = False
+    recorded: RecordedAttention = field(kw_only=True)
+    numbers: list[int] = field(kw_only=True)
+    image: int = field(kw_only=True)
+    averaged: bool = field(kw_only=True)
 
     @torch.no_grad()
     def maps_of_rows(self, rows: Tensor) -> AttentionMaps:
         """Return the maps of positions given as indices into the flattened image."""
-        assert self.recorded is not None
         assert self.pairwise is not None
         assert self.unary is not None
         places, keys = _places(self.recorded)
         outside = keys < 0
         of_window, of_token = _lookup(places, rows)
         tokens, which = of_token.unique(return_inverse=True)
-        first = self.image * len(places)
-        logits = self.recorded.widened().logits(tokens)[first : first + len(places), list(self.numbers)]
+        logits = self._combined(tokens, len(places))
         combined = logits.masked_fill(outside[:, None, None], -torch.inf).softmax(dim=-1)
         whole = [self._put(combined[w, :, t], keys[w]) for w, t in zip(of_window, which, strict=True)]
         query, key = self.pairwise.query, self.pairwise.key  # (H, L, n, D), (H, L, m, D)
@@ -60,7 +58,6 @@ class WindowTerms(Terms):
     @torch.no_grad()
     def applied(self, term: Term, values: Tensor) -> Tensor:
         """Return sum_j A_ij v_j for every query i: (H, P, C), or (H, 1, C) of the unary term; `values` is (P, C)."""
-        assert self.recorded is not None
         assert self.pairwise is not None
         places, keys = _places(self.recorded)
         outside = keys < 0
@@ -71,17 +68,20 @@ class WindowTerms(Terms):
             found = torch.einsum("hlm,lmc->hc", self._unary_shares(outside), of_windows)[:, None]
         else:
             found = values.new_zeros(len(query), prod(self.size), values.shape[1])
-            part = slice(self.image * len(places), (self.image + 1) * len(places))
             for tokens in row_blocks(places.shape[1], keys.numel() * len(query)):
                 if term == "pairwise":
                     logits = query[:, :, tokens] @ key.mT
                 else:
-                    combined = self.recorded.widened().logits(tokens.to(query.device))
-                    logits = combined[part, list(self.numbers)].transpose(0, 1)
+                    logits = self._combined(tokens.to(query.device), len(places)).transpose(0, 1)
                 weights = logits.masked_fill(outside[:, None], -torch.inf).softmax(dim=-1)  # (H, L, rows, m)
                 at = places[:, tokens]
                 found[:, at[at >= 0]] = (weights @ of_windows)[:, at >= 0]
         return found.mean(dim=0, keepdim=True) if self.averaged else found
+
+    def _combined(self, tokens: Tensor, windows: int) -> Tensor:
+        """Return the logits (L, H, tokens, m) of some tokens of each of the image's windows, with bias and mask."""
+        first = self.image * windows
+        return self.recorded.widened().logits(tokens)[first : first + windows, self.numbers]
 
     def _unary_shares(self, outside: Tensor) -> Tensor:
         """Return the unary map by window, (H, L, m), each window with the same total."""
@@ -112,10 +112,10 @@ def window_terms(recorded: RecordedAttention, head: HeadChoice, image: int) -> W
         Logits(query, key),
         layout.size,
         layout.key_size,
-        recorded,
-        tuple(numbers),
-        image,
-        head == "mean",
+        recorded=recorded,
+        numbers=numbers,
+        image=image,
+        averaged=head == "mean",
     )
 
 

@@ -73,7 +73,7 @@ def _swin(partition: Partition) -> LayoutReader:
             size = grid_of_shape(int(shape[1]), image) if len(shape) == 3 and image is not None else None
         if size is None:
             return (
-                f"the windows of {type(module).__name__} are known for an input of (B, h, w, C), or of (B, h w, C) "
+                f"the windows of {type(module).__name__} can be placed for an input (B, h, w, C), or (B, h w, C) "
                 f"in the shape of the image; this one is {shape}"
             )
         window, shift = (pair(getattr(module, name)) for name in ("window_size", "shift_size"))
@@ -159,7 +159,7 @@ def _mask_units(
         pools: True if the last of them belongs to this attention, so that its keys are not pooled yet.
     """
     if windowed.image is None or len(patch) != 2:
-        return f"the mask units of {type(windowed.module).__name__} are known for images alone"
+        return f"the mask units of {type(windowed.module).__name__} can be placed on images only"
     size = windowed.image[0] // patch[0], windowed.image[1] // patch[1]
     sizes, places = [], []
     for done, count in zip((pooled, pooled - pools), windowed.tokens, strict=True):

@@ -23,16 +23,16 @@ from torch import Tensor, nn
 from dnlnet.backbones.fold import fold_batch_norms
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE
-from dnlnet.data.image_files import open_rgb
+from dnlnet.data.images import open_rgb
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.data.samples import ImageSamples, require_seed
 from dnlnet.engine.checkpoint import save_tensors
 from dnlnet.files import checksum, make_folder, write_json
 from dnlnet.layout import convert_to_channels_last
 from dnlnet.progress import SILENT, Progress
-from dnlnet.segmentation.data.views import View
 from dnlnet.segmentation.frozen import FrozenSegmentor
-from dnlnet.segmentation.stages import Features, cut_window, whole_features
+from dnlnet.segmentation.schema import View
+from dnlnet.segmentation.stages import Features, Grid
 
 FORMAT = 2  # version of the cache; raise it when its files or the way of reading images change
 
@@ -48,7 +48,7 @@ class FeatureSample(NamedTuple):
 class Source(Protocol):
     """Source of features, computed or cached."""
 
-    def __call__(self, picture: Path, view: View) -> list[Tensor]:
+    def __call__(self, image: Path, view: View) -> list[Tensor]:
         """Return the map (C_i, h_i, w_i) of each stage in float16."""
         ...
 
@@ -70,10 +70,10 @@ class Extractor:
         self.backbone = convert_to_channels_last(fold_batch_norms(backbone, torch.zeros(1, 3, 64, 64)))
 
     @torch.inference_mode()
-    def __call__(self, picture: Path, view: View) -> list[Tensor]:
+    def __call__(self, image: Path, view: View) -> list[Tensor]:
         """Return the map (C_i, h_i, w_i) of each stage in float16."""
-        image = view.image(open_rgb(picture), Image.Resampling.BILINEAR)
-        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
+        seen = view.image(open_rgb(image), Image.Resampling.BILINEAR)
+        pixels = torch.from_numpy(np.array(seen)).permute(2, 0, 1)[None]
         maps = self.backbone(normalised(pixels).contiguous(memory_format=torch.channels_last))
         return [maps[stage][0].half().contiguous() for stage in self.stages]
 
@@ -95,7 +95,7 @@ class FeatureCache:
 
     def fill(
         self,
-        pictures: Sequence[Path],
+        images: Sequence[Path],
         views: Sequence[View],
         progress: Progress = SILENT,
     ) -> None:
@@ -104,10 +104,10 @@ class FeatureCache:
         Several processes may fill the same cache at once. Each works in its own random order and skips files that
         another process has written.
         """
-        wanted = [(picture, view) for picture in pictures for view in views]
-        missing = [(picture, view) for picture, view in wanted if not _is_whole(self.path(picture, view))]
+        wanted = [(image, view) for image in images for view in views]
+        missing = [(image, view) for image, view in wanted if not _is_whole(self.path(image, view))]
         if not missing:
-            progress.say(f"features: all {len(wanted)} maps of {len(pictures)} pictures are in the cache")
+            progress.say(f"features: all {len(wanted)} maps of {len(images)} images are in the cache")
             return
         Random().shuffle(missing)  # a separate generator, so that the cache does not affect other random numbers
         make_folder(self.folder)
@@ -116,34 +116,34 @@ class FeatureCache:
         needed = int(first / missing[0][1].scale ** 2 * sum(view.scale**2 for _, view in missing[1:]))
         free = shutil.disk_usage(self.folder).free
         seen = "one view" if len(views) == 1 else f"{len(views)} views"
-        what = f"features of {len(pictures)} pictures in {seen} take about {max(needed, 1e6) / 1e6:,.0f} MB"
+        what = f"features of {len(images)} images in {seen} take about {max(needed, 1e6) / 1e6:,.0f} MB"
         if needed > free:
             raise OSError(f"{what}, but {self.folder.parent} has {free / 1e6:,.0f} MB; give another --cache DIR")
         progress.say(f"{what}; {len(wanted) - len(missing)} of {len(wanted)} maps are in the cache")
         with progress.track("features", len(missing), start=1) as done:
-            for picture, view in missing[1:]:
-                if not _is_whole(self.path(picture, view)):
-                    self._write(picture, view)
+            for image, view in missing[1:]:
+                if not _is_whole(self.path(image, view)):
+                    self._write(image, view)
                 done.advance()
 
-    def __call__(self, picture: Path, view: View) -> list[Tensor]:
+    def __call__(self, image: Path, view: View) -> list[Tensor]:
         """Return the map (C_i, h_i, w_i) of each stage in float16."""
-        path = self.path(picture, view)
+        path = self.path(image, view)
         try:
             with safe_open(path, "pt") as file:
                 return [file.get_tensor(str(stage)) for stage in self.extractor.stages]
         except (SafetensorError, OSError) as error:
             raise OSError(f"{path}: this part of the cache cannot be read ({error}); run the command again") from None
 
-    def path(self, picture: Path, view: View) -> Path:
+    def path(self, image: Path, view: View) -> Path:
         """Return the file with the features of an image in a view."""
-        if picture not in self._contents:
-            self._contents[picture] = checksum(picture)[:32]
-        return self.folder / f"{self._contents[picture]}-{view}.safetensors"
+        if image not in self._contents:
+            self._contents[image] = checksum(image)[:32]
+        return self.folder / f"{self._contents[image]}-{view}.safetensors"
 
-    def _write(self, picture: Path, view: View) -> int:
-        maps = self.extractor(picture, view)
-        path = self.path(picture, view)
+    def _write(self, image: Path, view: View) -> int:
+        maps = self.extractor(image, view)
+        path = self.path(image, view)
         save_tensors(path, {str(stage): x for stage, x in zip(self.extractor.stages, maps, strict=True)}, {})
         return path.stat().st_size
 
@@ -166,9 +166,8 @@ class FeatureCrops(ImageSamples[LabelledImages, FeatureSample]):
         source: Source of the features.
         views: Views; one is drawn for each sample.
         crop: Height and width in grid positions.
-        strides: Strides of the stages. The first one is the grid's, or the second one with `detail`.
+        grid: Grid of the network.
         seed: Random seed of the run.
-        detail: True if the first stage is finer than the grid.
     """
 
     def __init__(
@@ -177,13 +176,11 @@ class FeatureCrops(ImageSamples[LabelledImages, FeatureSample]):
         source: Source,
         views: Sequence[View],
         crop: tuple[int, int],
-        strides: Sequence[int],
+        grid: Grid,
         seed: int = 0,
-        *,
-        detail: bool = False,
     ) -> None:
-        self.crop, self.strides, self.seed = crop, tuple(strides), require_seed(seed)
-        self.source, self.views, self.detail = source, tuple(views), detail
+        self.crop, self.grid, self.seed = crop, grid, require_seed(seed)
+        self.source, self.views = source, tuple(views)
         super().__init__(images.require_complete())
 
     def __getitem__(self, draw: tuple[int, int]) -> FeatureSample:
@@ -193,28 +190,27 @@ class FeatureCrops(ImageSamples[LabelledImages, FeatureSample]):
         maps, labels = maps_and_labels(self.images, self.source, index, view)
         top, left = (
             int(rng.integers(max(0, whole - length) + 1))
-            for whole, length in zip(maps[int(self.detail)].shape[-2:], self.crop, strict=True)
+            for whole, length in zip(maps[int(self.grid.detail)].shape[-2:], self.crop, strict=True)
         )
-        stride = self.strides[int(self.detail)]
+        stride = self.grid.stride
         window = labels.new_full([length * stride for length in self.crop], IGNORE)
         y, x = top * stride, left * stride
         pixels = labels[y : y + window.shape[0], x : x + window.shape[1]]
         window[: pixels.shape[0], : pixels.shape[1]] = pixels
-        features = cut_window(maps, self.strides, (top, left), self.crop, detail=self.detail)
+        features = self.grid.window(maps, (top, left), self.crop)
         return FeatureSample(features, window, str(self.images.pairs[index].image))
 
 
 class WholeFeatures(ImageSamples[LabelledImages, FeatureSample]):
     """Features of whole labelled images, for evaluation."""
 
-    def __init__(self, images: LabelledImages, source: Source, *, detail: bool = False) -> None:
+    def __init__(self, images: LabelledImages, source: Source, grid: Grid) -> None:
         super().__init__(images.require_complete())
-        self.source, self.detail = source, detail
+        self.source, self.grid = source, grid
 
     def __getitem__(self, index: int) -> FeatureSample:
         maps, labels = maps_and_labels(self.images, self.source, index, View(1.0))
-        features = whole_features(maps, detail=self.detail)
-        return FeatureSample(features, labels, str(self.images.pairs[index].image))
+        return FeatureSample(self.grid.whole(maps), labels, str(self.images.pairs[index].image))
 
 
 def maps_and_labels(images: LabelledImages, source: Source, index: int, view: View) -> tuple[list[Tensor], Tensor]:

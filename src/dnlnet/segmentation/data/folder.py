@@ -16,11 +16,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from dnlnet.data.classes import IGNORE, Byte, Classes, Colour, distinct_colours, is_name
 from dnlnet.data.decoders import Decoder, colour_labels, index_labels
 from dnlnet.data.files import composed, file_fault, on_disk
-from dnlnet.data.image_files import IMAGE_SUFFIXES
+from dnlnet.data.images import IMAGE_SUFFIXES
 from dnlnet.data.labelled import LabelledImages, pair_files
-from dnlnet.data.parsing import parse_yaml
+from dnlnet.data.parsing import expecting, parse_yaml, require_list, validated
 from dnlnet.data.problems import Problem
-from dnlnet.data.validated import expecting, require_list, validated
 from dnlnet.errors import shown, unknown
 
 _EXAMPLE = "for example names: [sky, road]"

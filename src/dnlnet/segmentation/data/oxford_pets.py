@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dnlnet.data.classes import IGNORE, Classes
 from dnlnet.data.decoders import index_labels
-from dnlnet.data.image_files import files_by_stem
+from dnlnet.data.images import files_by_stem
 from dnlnet.data.labelled import LabelledImages, pair_listed
 from dnlnet.errors import unknown
 

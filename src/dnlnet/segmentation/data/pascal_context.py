@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dnlnet.data.classes import IGNORE, Classes, spread_colours
 from dnlnet.data.decoders import Decoder, index_labels
-from dnlnet.data.image_files import files_by_stem
+from dnlnet.data.images import files_by_stem
 from dnlnet.data.labelled import LabelledImages, inside, pair_listed
 from dnlnet.errors import unknown
 

@@ -20,7 +20,7 @@ _KEPT = 40  # characters kept of the image's name, because file systems limit th
 
 
 @dataclass(frozen=True)
-class MappedPicture:
+class MappedImage:
     """Image in a memory-mapped file. `crop` reads only the rows it needs."""
 
     pixels: NDArray[np.uint8]
@@ -45,20 +45,20 @@ class UnpackedImages(LabelledImages):
 
     folder: Path = Path()
 
-    def open(self, index: int) -> tuple[MappedPicture, MappedPicture]:  # type: ignore[override]
+    def open(self, index: int) -> tuple[MappedImage, MappedImage]:  # type: ignore[override]
         """Return the image and its raw label map, both memory-mapped."""
         pair = self.pairs[index]
         paths = [self._unpacked_path(path, pair) for path in (pair.image, pair.labels)]
         mapped = [_mapped(path) for path in paths]
-        if any(pixels is None for pixels in mapped):
-            for picture, path in zip(super().open(index), paths, strict=True):
+        if any(array is None for array in mapped):
+            for image, path in zip(super().open(index), paths, strict=True):
                 with atomic_write(path) as temporary, temporary.open("wb") as file:
-                    np.save(file, np.asarray(picture))
+                    np.save(file, np.asarray(image))
             mapped = [_mapped(path) for path in paths]
-        image, labels = mapped
-        if image is None or labels is None:
-            raise OSError(f"{self.folder}: what was just unpacked here cannot be read; check the disk")
-        return MappedPicture(image), MappedPicture(labels)
+        pixels, labels = mapped
+        if pixels is None or labels is None:
+            raise OSError(f"{self.folder}: a file just written here cannot be read back; check the disk")
+        return MappedImage(pixels), MappedImage(labels)
 
     def _unpacked_path(self, path: Path, pair: Pair) -> Path:
         """Return the unpacked file of an image or its labels.

@@ -1,7 +1,6 @@
 """Logits of an image with the inference settings of a recipe: windows, scales and flips."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import ceil, prod
 
 import torch
@@ -9,7 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dnlnet.errors import TooMuchWorkError, shown
-from dnlnet.segmentation.inference.windows import Network, Size, sliding_logits, starts, window_count
+from dnlnet.fields import Flag, PositiveInt
+from dnlnet.segmentation.inference.windows import Network, Size, sliding_logits, window_count
+from dnlnet.segmentation.schema import Evaluation
 
 # Limits on the work that a model file may request. The largest bundled recipe takes 25 times the image's pixels.
 MOST_WORK = 256  # times the pixels of an image
@@ -22,20 +23,12 @@ _LONGEST = 8  # limit of the longer side, in multiples of `short_side`; a narrow
 _STRIP = 2**18  # pixels whose logits are interpolated to the image's size together
 
 
-@dataclass(frozen=True)
-class Inference:
-    """Inference settings. Logits of all scales and flips are averaged at the image's own size.
+class Inference(Evaluation):
+    """Inference settings of a network. Logits of all scales and flips are averaged at the image's own size.
 
     Args:
-        window, stride: Height and width of sliding windows and of their steps. None: the whole image.
-        short_side: Length of the shorter side after resizing, or less if the longer side would exceed `long_side`.
-        long_side: Limit of the longer side after resizing. None: eight times `short_side`.
-        scales: Factors of the resized image; each one is predicted.
-        flip: True to predict each scale flipped left to right as well.
         batch: Windows per pass through the network.
         align_corners: Alignment of logits when resized. Best set as in the network.
-        image_corners: Alignment of images when resized. None: `align_corners`.
-        divisor: Divisor of the padded height and width. Padding is below and on the right; its logits are dropped.
         fill: Normalised colour of the padding.
 
     >>> import torch
@@ -43,26 +36,9 @@ class Inference:
     torch.Size([1, 1, 8, 12])
     """
 
-    window: Size | None = None
-    stride: Size | None = None
-    short_side: int | None = None
-    long_side: int | None = None
-    scales: tuple[float, ...] = (1.0,)
-    flip: bool = False
-    batch: int = 4
-    align_corners: bool = True
-    image_corners: bool | None = None
-    divisor: int = 1
+    batch: PositiveInt = 4
+    align_corners: Flag = True
     fill: tuple[float, ...] = (0.0, 0.0, 0.0)
-
-    def __post_init__(self) -> None:
-        if (self.window is None) != (self.stride is None):
-            raise ValueError("windows need a size and a stride: give both, or none")
-        if not self.scales or min(self.scales) <= 0:
-            raise ValueError(f"scales must be positive, and at least one, got {self.scales}")
-        if self.window is not None and self.stride is not None:
-            for step, length in zip(self.stride, self.window, strict=True):
-                starts(length, length, step)  # refuses a stride that leaves gaps
 
     def __call__(self, network: Network, image: Tensor) -> Tensor:
         """Return the logits (1, K, H, W) of an image (1, 3, H, W)."""
@@ -100,7 +76,8 @@ class Inference:
         [(10, 15), (20, 30)]
         """
         base = self.scale(size)
-        return replace(self, short_side=None, long_side=None, scales=tuple(base * scale for scale in self.scales))
+        scales = tuple(base * scale for scale in self.scales)
+        return self.model_copy(update={"short_side": None, "long_side": None, "scales": scales})
 
     def scale(self, size: Sequence[int]) -> float:
         """Return the factor that resizes an image of this height and width to `short_side`."""

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dnlnet.data.image_files import IMAGE_SUFFIXES
-from dnlnet.data.images import ImageLike, read_pixels, resized_image
+from dnlnet.data.images import IMAGE_SUFFIXES, ImageLike, read_pixels, resized_image
 from dnlnet.data.problems import BadFileError
 from dnlnet.video.data.video import Video, VideoError, resized_size
 

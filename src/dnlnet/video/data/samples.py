@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 from dnlnet.data.classes import Classes
 from dnlnet.data.fingerprint import Listed
-from dnlnet.data.image_files import HeightWidth
+from dnlnet.data.images import HeightWidth
 from dnlnet.data.problems import Problem
 from dnlnet.data.samples import require_seed
 from dnlnet.video.data.clips import Clip

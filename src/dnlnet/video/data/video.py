@@ -13,7 +13,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from dnlnet.data.image_files import HeightWidth, size_fault
+from dnlnet.data.images import HeightWidth, size_fault
 from dnlnet.data.problems import BadFileError, Problem
 
 Frames = NDArray[np.uint8]  # (T, H, W, 3)

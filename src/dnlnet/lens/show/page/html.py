@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dnlnet.files import atomic_write, json_text
 from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
-from dnlnet.lens.show.layers import left_out, with_few_layers
+from dnlnet.lens.show.layer_views import left_out, with_few_layers
 from dnlnet.lens.show.page.fit import Parts, fit_maps, jpeg_data_url, pack, shrink, shrink_labels
 from dnlnet.lens.show.page.grid import CoarseMaps, Grid
 from dnlnet.lens.show.panels import LEARNT_LITTLE, UNIFORM

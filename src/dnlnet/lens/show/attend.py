@@ -1,9 +1,9 @@
-"""Show what models attend to in images: figures, maps and a page."""
+"""Show what models attend to: the request, the run over its inputs, and the result."""
 
 # H, W size of the image
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +13,112 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dnlnet.data.decoders import Labels
-from dnlnet.data.images import ImageLike, read_pixels
+from dnlnet.data.downloads import is_url
+from dnlnet.data.images import ImageLike, read_pixels, several_images
 from dnlnet.data.inputs import Inputs, find_images
 from dnlnet.data.problems import BadFileError
-from dnlnet.lens.show.attend_request import AttendRequest, AttendResult, Query
-from dnlnet.lens.show.attended_image import AttendedImage, ImageModel, attend_image
-from dnlnet.lens.show.attention_figure import attention_figure
-from dnlnet.lens.show.attention_files import describe_image, require_free, write_attention
+from dnlnet.lens.show.attend_files import describe_image, require_free, write_attention
+from dnlnet.lens.show.attended_image import AttendedImage, ImageModel, Point, attend_image
+from dnlnet.lens.show.block_figure import block_figure
+from dnlnet.lens.show.drawable import Drawable
 from dnlnet.lens.show.layer_figure import layer_figure
-from dnlnet.lens.show.layers import left_out, with_few_layers
+from dnlnet.lens.show.layer_views import left_out, with_few_layers
 from dnlnet.lens.show.page.html import write_page
-from dnlnet.lens.show.query_points import Point
+from dnlnet.progress import SILENT, Progress
 
+Query = tuple[int, ...]  # x, y in pixels; for a clip also the frame
+MAX_PIXELS = 4_000_000
+FindLabels = Callable[[Path], Labels | None]
 _MAX_ROWS, _MAX_LAYERS = 12, 4  # in a transformer figure, unless the user selects layers
 
-FindLabels = Callable[[Path], Labels | None]
+
+@dataclass(frozen=True)
+class AttendRequest:
+    """Inputs, and destination of the results.
+
+    Args:
+        inputs: Image or video files, folders, or images in memory in any form that `read_pixels` accepts.
+        queries: Query points in pixels, (x, y) or (x, y, frame). Default: points well inside regions.
+        out: Folder for figures, maps and their descriptions.
+        page: HTML file to explore all images. Without `out` and `page`, the result keeps the figures.
+        max_pixels: Maximum number of pixels. Larger images are downscaled.
+        all_layers: Show every layer, however many. Set when the user selects layers.
+        force: Overwrite files in `out` that are not results of earlier calls.
+        progress: Progress observer.
+    """
+
+    inputs: Sequence[Any]
+    queries: Sequence[Query] = ()
+    out: Path | None = None
+    page: Path | None = None
+    max_pixels: int = MAX_PIXELS
+    all_layers: bool = False
+    force: bool = False
+    progress: Progress = SILENT
+
+    @classmethod
+    def of(
+        cls,
+        source: Any,
+        queries: Sequence[Query] = (),
+        several: Callable[[Any], list[Any] | None] = several_images,
+        **options: Any,
+    ) -> "AttendRequest":
+        """Create a request for one input or several, as `several` separates them; `options` are the other fields."""
+        parts = several(source)
+        inputs = [source] if parts is None else parts
+        return cls(
+            [Path(one) if isinstance(one, str) and not is_url(one) else one for one in inputs], queries, **options
+        )
+
+    @property
+    def in_memory(self) -> bool:
+        """True if nothing is written, so that the result keeps figures and images."""
+        return self.out is None and self.page is None
+
+
+@dataclass
+class AttendResult(Drawable):
+    """Outcome of a request.
+
+    Args:
+        count: Number of inputs found.
+        problems: Failed inputs, with the reason.
+        out, page: Folder and file written, if any.
+        figures: Figure of each input, if nothing was written.
+        images: Each image with its attention, if nothing was written.
+    """
+
+    count: int
+    problems: list[str] = field(default_factory=list)
+    out: Path | None = None
+    page: Path | None = None
+    figures: list[Figure] = field(default_factory=list, repr=False)
+    images: list[AttendedImage] = field(default_factory=list, repr=False)
+
+    @property
+    def shown(self) -> int:
+        """Number of inputs shown."""
+        return self.count - len(self.problems)
+
+    def plot(self) -> Figure:
+        """Return the figure of the first input."""
+        if not self.figures:
+            raise ValueError("the figures were written to files; leave out `out` and `page` to get them here")
+        return self.figures[0]
+
+    def save(self, path: Path | str) -> None:
+        """Write the figure of the first input (PNG, PDF, ...), or the page that explores all images (.html)."""
+        if Path(path).suffix.lower() not in (".html", ".htm"):
+            super().save(path)
+        elif self.images:
+            write_page(Path(path), self.images)
+        else:
+            raise ValueError("no images in memory: videos have no page, and files were written already")
+
+    def __repr__(self) -> str:
+        what = f"{self.shown} of {self.count} shown"
+        return f"AttendResult({', '.join([what, *(f'written: {path}' for path in (self.out, self.page) if path)])})"
 
 
 def attend_images(
@@ -59,7 +150,7 @@ def attend_images(
             if note and note not in notes:
                 request.progress.say(f"figure: {note}")
             notes.add(note)
-            draw = attention_figure if all(view.place is None for view in few.views) else layer_figure
+            draw = block_figure if all(view.place is None for view in few.views) else layer_figure
             figure = draw(few, queries)
             if request.out is None:
                 figures.append(figure)

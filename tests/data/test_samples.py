@@ -6,15 +6,14 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from dnlnet.data.labelled_samples import Draw, SceneSamples, TrainingCrops, WholeImages
+from dnlnet.data.augmentation import Augmentation
 from dnlnet.data.problems import BadFileError
-from dnlnet.data.scenes import Scenes
-from dnlnet.data.transforms import Augmentation
+from dnlnet.data.samples import Draw, TrainingCrops, WholeImages
 from dnlnet.segmentation.data.camvid import camvid
 from dnlnet.segmentation.data.unpacked import unpack_into
 from trees import camvid_tree, write_image, write_labels
 
-AUGMENTATION = Augmentation((20, 28))
+AUGMENTATION = Augmentation(crop=(20, 28))
 
 
 @pytest.fixture
@@ -68,7 +67,9 @@ def test_one_pixel_images_can_be_trained_on(size: tuple[int, int], short_side: i
         write_image(path, size=size)
         write_labels(root / "valannot" / f"{path.stem}.png", [3], size=size)
     images = camvid(root, "val")
-    crops = TrainingCrops(images, Augmentation((20, 28), (0.1, 3.0), (0.5, 2.0), short_side))
+    crops = TrainingCrops(
+        images, Augmentation(crop=(20, 28), scales=(0.1, 3.0), aspects=(0.5, 2.0), short_side=short_side)
+    )
     for epoch in range(8):
         sample = crops[Draw(0, epoch)]
         assert sample.image.shape == (3, 20, 28)
@@ -119,14 +120,6 @@ def test_wrong_requests_are_refused(crops: TrainingCrops) -> None:
         crops[Draw(99, 0)]
     with pytest.raises(ValueError, match="seed must be at least 0"):
         TrainingCrops(crops.images, AUGMENTATION, seed=-1)
-
-
-def test_scenes_are_samples_by_index_and_by_draw() -> None:
-    tested = Scenes(4, (32, 32), seed=0)
-    samples = SceneSamples(4, (32, 32), seed=0)
-    for index in range(4):
-        assert torch.equal(samples[Draw(index, 1)].labels, tested[index][1].to(torch.uint8))
-        assert torch.equal(samples[index].image, samples[Draw(index, 0)].image)
 
 
 def test_whole_images_equal_the_files(crops: TrainingCrops) -> None:

@@ -27,7 +27,8 @@ import dnlnet
 from dnlnet.artifacts.model_file import write_model_file
 from dnlnet.artifacts.weights import load_network
 from dnlnet.data.classes import Classes
-from dnlnet.lens.show.app import Explorer, launch
+from dnlnet.lens.show.explorer import Explorer
+from dnlnet.lens.show.explorer_app import launch
 from trees import truncate, write_image
 
 

@@ -8,15 +8,16 @@ same result up to rounding.
 
 import warnings
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image
+from pydantic import Field
 
 from dnlnet.data.classes import IGNORE
-from dnlnet.data.image_files import HeightWidth
+from dnlnet.fields import Fraction, HeightWidth, Part, ScaleRange, SmallInt
 
 PADDING = (124, 116, 104)  # ImageNet's mean, rounded; nearly zero after normalisation
 
@@ -111,8 +112,7 @@ def _source_span(start: int, length: int, whole: int, original: int) -> tuple[in
     return first, last, exact_start - first, min(exact_stop, original) - first
 
 
-@dataclass(frozen=True)
-class Augmentation:
+class Augmentation(Part):
     """Distribution of random crops.
 
     Args:
@@ -123,31 +123,17 @@ class Augmentation:
         flip: Probability of a horizontal flip.
         brightness: Largest number added to or subtracted from all pixels.
 
-    >>> crop = Augmentation((769, 769)).draw(np.random.default_rng(0), size=(1024, 2048))
+    >>> crop = Augmentation(crop=(769, 769)).draw(np.random.default_rng(0), size=(1024, 2048))
     >>> crop.size, crop.top + 769 <= crop.resized[0]
     ((769, 769), True)
     """
 
     crop: HeightWidth
-    scales: tuple[float, float] = (0.5, 2.0)
-    aspects: tuple[float, float] = (1.0, 1.0)
-    short_side: int | None = None
-    flip: float = 0.5
-    brightness: int = 10
-
-    def __post_init__(self) -> None:
-        if min(self.crop) < 1:
-            raise ValueError(f"a crop needs at least 1 x 1 pixel, got {self.crop}")
-        for name in ("scales", "aspects"):
-            low, high = getattr(self, name)
-            if not 0 < low <= high:
-                raise ValueError(f"{name} must be a range above 0, from low to high, got {low} .. {high}")
-        if not 0 <= self.flip <= 1:
-            raise ValueError(f"flip is a probability, got {self.flip}")
-        if self.short_side is not None and self.short_side < 1:
-            raise ValueError(f"short_side must be at least 1 pixel, got {self.short_side}")
-        if not 0 <= self.brightness <= 255:
-            raise ValueError(f"brightness must be within 0..255, got {self.brightness}")
+    scales: ScaleRange = (0.5, 2.0)
+    aspects: ScaleRange = (1.0, 1.0)
+    short_side: SmallInt | None = None
+    flip: Fraction = 0.5
+    brightness: Annotated[int, Field(strict=True, ge=0, le=255)] = 10
 
     def draw(self, rng: Generator, size: HeightWidth) -> Crop:
         """Draw a crop of an image of this height and width."""

@@ -3,7 +3,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, BeforeValidator
 
-from dnlnet.data.validated import expecting, require_list, shortened, validated
+from dnlnet.data.parsing import expecting, require_list, shortened, validated
 
 
 class Shape(BaseModel):

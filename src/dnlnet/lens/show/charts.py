@@ -1,10 +1,18 @@
-"""Figure of a profile: one heat map per statistic, with a row per layer and a column per head."""
+"""Figures of numbers: the profile of every head, the overlaps of Table 1, and a confusion matrix."""
+
+# K classes
+
+from collections.abc import Mapping
+from math import nan
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from torch import Tensor
 
+from dnlnet.data.classes import Classes
+from dnlnet.lens.measure.consistency import RANDOM, TABLE_1, Average
 from dnlnet.lens.measure.profile import Profile
 from dnlnet.names import in_figure
 
@@ -22,7 +30,8 @@ _PANELS: tuple[tuple[str, str, str | None, str], ...] = (
     ("on boundaries:\npairwise - uniform", "pair_boundary", "uniform_boundary", "difference of boundary"),
     ("on boundaries:\nunary - uniform", "unary_boundary", "uniform_boundary", "difference of boundary"),
 )
-_MAX_NUMBERED = 12  # heads whose cells still have room for numbers
+_OVERLAPS = ("pair_within", "pair_boundary", "unary_boundary")
+_MAX_HEADS, _MAX_CLASSES = 12, 30  # as many columns still have room for numbers
 
 
 def profile_figure(profile: Profile, title: str | None = None) -> Figure:
@@ -83,7 +92,7 @@ def _draw(
     axes.set_xticks(range(0, count, 1 if count <= 16 else 4))
     axes.tick_params(labelsize=8, length=2)
     figure.colorbar(shown, ax=axes, fraction=0.05, pad=0.02).ax.tick_params(labelsize=7)
-    if count > _MAX_NUMBERED:
+    if count > _MAX_HEADS:
         return
     for (layer, head), value in np.ndenumerate(grid):
         if not np.isnan(value):
@@ -113,3 +122,76 @@ def _grid(profile: Profile, first: str, second: str | None) -> NDArray[np.float6
         if len(known) == len(values):
             grid[layers.index(head.layer), head.head or 0] = known[0] - sum(known[1:])
     return grid
+
+
+def consistency_figure(rows: Mapping[str, Mapping[str, Average | None]]) -> Figure:
+    """Draw one bar per block and statistic, with standard errors; the random row is a line.
+
+    >>> bar = Average(0.6, 0.02, images=5)
+    >>> figure = consistency_figure({"dnl": dict.fromkeys(TABLE_1, bar), RANDOM: dict.fromkeys(TABLE_1, bar)})
+    >>> len(figure.axes[0].patches)
+    3
+    """
+    blocks = [name for name in rows if name != RANDOM]
+    figure = Figure(figsize=(7.5, 3.6), layout="constrained")
+    axes = figure.subplots()
+    thickness = 0.8 / max(len(blocks), 1)
+    for number, block in enumerate(blocks):
+        known = [
+            (place, average) for place, name in enumerate(_OVERLAPS) if (average := rows[block][name]) is not None
+        ]
+        axes.bar(
+            [place - 0.4 + thickness * (number + 0.5) for place, _ in known],
+            [average.mean for _, average in known],
+            0.92 * thickness,
+            yerr=[nan if average.error is None else average.error for _, average in known],
+            error_kw={"capsize": 3, "elinewidth": 1},
+            label=in_figure(block),
+        )
+    for place, name in enumerate(_OVERLAPS):
+        average = rows[RANDOM][name] if RANDOM in rows else None
+        if average is not None:
+            label = "random map" if place == 0 else None
+            axes.plot(
+                [place - 0.45, place + 0.45], [average.mean] * 2, "--", color="0.25", linewidth=1.2, label=label
+            )
+    axes.set_xticks(range(len(_OVERLAPS)), [TABLE_1[name] for name in _OVERLAPS])
+    axes.set_ylabel("share of the attention")
+    axes.set_ylim(0, 1)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def confusion_figure(counts: Tensor, classes: Classes) -> Figure:
+    """Plot a confusion matrix: the share of each label's pixels (row) by prediction (column).
+
+    Args:
+        counts: Pixel counts (K, K), label by prediction.
+        classes: Classes that name rows and columns.
+
+    >>> import torch
+    >>> figure = confusion_figure(torch.eye(2), Classes(["sky", "road"], [(0, 0, 0), (9, 9, 9)]))
+    >>> [text.get_text() for text in figure.axes[0].get_xticklabels()]
+    ['sky', 'road']
+    """
+    total = counts.sum(dim=1, keepdim=True).double()
+    shares = (counts / total.clamp(min=1)).numpy()
+    side = max(4.0, 0.42 * len(classes) + 2.2)
+    figure = Figure(figsize=(side + 0.8, side), layout="tight")
+    axes = figure.subplots()
+    matrix = axes.imshow(shares, cmap="viridis", vmin=0, vmax=1)
+    ticks = np.arange(len(classes))
+    names = [in_figure(name) for name in classes.names]
+    size = 8 if len(classes) <= _MAX_CLASSES else 4
+    axes.set_xticks(ticks, names, rotation=60, ha="right", rotation_mode="anchor", fontsize=size)
+    axes.set_yticks(ticks, names, fontsize=size)
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("label")
+    if len(classes) <= _MAX_CLASSES:
+        for row, column in zip(*np.nonzero(shares >= 0.005), strict=True):
+            share = shares[row, column]
+            colour = "white" if share < 0.6 else "black"
+            axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=colour)
+    figure.colorbar(matrix, ax=axes, fraction=0.04, label="share of the label's pixels")
+    return figure

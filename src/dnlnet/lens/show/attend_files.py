@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from dnlnet.attention import AttentionMaps
 from dnlnet.data.outputs import writing_problem
 from dnlnet.data.problems import BadFileError, Problem
-from dnlnet.files import atomic_write, write_json
-from dnlnet.lens.show.attended_image import AttendedImage, maps_by_term
+from dnlnet.files import ResultKind, atomic_write, is_result, write_json
+from dnlnet.lens.show.attended_image import AttendedImage, Point, maps_by_term
 from dnlnet.lens.show.panels import PRINT_DOTS, save_figure
-from dnlnet.lens.show.query_points import Point
-from dnlnet.results import Kind, is_result
 from dnlnet.signals import hold_stop_signals
 
 Arrays = dict[str, NDArray[np.floating]]
@@ -38,7 +36,7 @@ def require_free(targets: Iterable[Path], inputs: Iterable[Path], force: bool) -
                 continue
             if path.resolve() in real:
                 raise ValueError(f"{path}: is an input, and its figure would overwrite it; choose another folder")
-            kind: Kind = "json" if signed is json else "figure"
+            kind: ResultKind = "json" if signed is json else "figure"
             if not force and not (signed.is_file() and is_result(signed, kind)):
                 raise ValueError(f"{path}: exists and is not a figure of dnlnet; choose another folder, or force it")
 

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the application needs gradio, which brings starlette")
 
-from dnlnet.lens.show.local_only import local_only
+from dnlnet.lens.show.explorer_app import local_only
 
 HOST = {"Host": "localhost:7860"}
 PAGE = HOST | {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}

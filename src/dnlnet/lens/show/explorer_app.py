@@ -1,14 +1,15 @@
-"""Web application of `dnlnet explore`: upload an image, click a pixel, see what it attends to.
+"""Web application of `dnlnet explore`, reachable only from this machine and only through its own pages.
 
-Needs gradio, which is imported when the application starts.
+Needs gradio, which is imported when the application starts. Pages of other sites can send requests to this machine,
+and can point their own name at 127.0.0.1 (DNS rebinding). Starlette, which comes with gradio, checks the name; the
+headers Origin and Sec-Fetch-Site, which pages cannot change, reveal the sender.
 """
 
 # H, W size of the image
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_bytes, token_hex
@@ -22,110 +23,20 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dnlnet.bundled import PHOTOS
-from dnlnet.data.image_files import open_image
-from dnlnet.data.images import read_image_file
-from dnlnet.errors import load_extra
+from dnlnet.errors import load_extra, shown
 from dnlnet.files import make_folder
-from dnlnet.lens.show.attended_image import AttendedImage, ImageModel, attend_image, maps_by_term
-from dnlnet.lens.show.layers import with_few_layers
-from dnlnet.lens.show.local_only import local_only
-from dnlnet.lens.show.page.fit import shrink
-from dnlnet.lens.show.panels import LEARNT_LITTLE, is_nearly_uniform, overlay_heat
-from dnlnet.lens.show.query_points import Point
+from dnlnet.lens.show.attended_image import AttendedImage, Point
+from dnlnet.lens.show.explorer import Explorer, mark_point
 from dnlnet.names import in_html, printable
 
 if TYPE_CHECKING:
     from gradio import Blocks
-
-MAX_MEGABYTES = 20
-MAX_PIXELS = 50_000_000  # of an upload, before downscaling
-MAX_SIDE = 512  # pixels of the model's input, to answer within seconds
-MAX_VIEWS = 4  # of a transformer
-_MIN_SIDE = 8
-_MARK = 5  # radius of the mark in pixels, per 200 pixels of the image's height
+    from starlette.datastructures import Headers
+    from starlette.middleware import Middleware
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 # Thumbnails keep the shape of the image, without bars around it.
 _CSS = "#maps .thumbnail-item { aspect-ratio: auto; height: auto; } #maps .thumbnail-item img { height: auto; }"
-
-Captioned = tuple[NDArray[np.uint8], str]  # pixels (H, W, 3) and their caption
-
-
-class Explorer:
-    """Logic of the application: load images and show what a pixel attends to.
-
-    Args:
-        models: Models by title.
-        max_megabytes: Maximum file size.
-        max_pixels: Maximum image size in pixels.
-        max_side: Maximum side in pixels. Larger images are downscaled.
-        all_layers: Show every layer of a transformer. Default: a few, spread over its depth.
-    """
-
-    def __init__(
-        self,
-        models: Mapping[str, ImageModel],
-        max_megabytes: float = MAX_MEGABYTES,
-        max_pixels: int = MAX_PIXELS,
-        max_side: int = MAX_SIDE,
-        all_layers: bool = False,
-    ) -> None:
-        for title, model in models.items():
-            if not isinstance(model, ImageModel):
-                raise ValueError(f"{title}: takes no images, which this application is for; see dnlnet attend")
-        self.models, self.max_megabytes, self.max_pixels = models, max_megabytes, max_pixels
-        self.max_side, self.all_layers = max_side, all_layers
-
-    def open(self, path: Path) -> AttendedImage:
-        """Run the models on an uploaded image, or raise a ValueError with one sentence for the user."""
-        name, pixels = path.name, self._read(path)
-        height, width = pixels.shape[:2]
-        if max(height, width) > self.max_side:
-            pixels = np.asarray(shrink(pixels, self.max_side))
-            name += f", downscaled from {width} x {height} to {pixels.shape[1]} x {pixels.shape[0]} pixels"
-        image = attend_image(self.models, name, pixels)
-        return image if self.all_layers else with_few_layers(image, MAX_VIEWS)
-
-    def _read(self, path: Path) -> NDArray[np.uint8]:
-        with _reading(path):
-            megabytes = path.stat().st_size / 1e6
-        if megabytes > self.max_megabytes:
-            raise ValueError(f"the file has {megabytes:.1f} MB; the limit is {self.max_megabytes:g} MB")
-        with _reading(path), open_image(path, decode=False) as opened:
-            width, height = opened.size
-        pixels = f"{path.name} has {width} x {height} pixels"
-        if width * height > self.max_pixels:
-            raise ValueError(f"{pixels}; the limit is {self.max_pixels:,} pixels")
-        if min(width, height) < _MIN_SIDE:
-            raise ValueError(f"{pixels}, too few to click in; at least {_MIN_SIDE} x {_MIN_SIDE} are needed")
-        with _reading(path):
-            return read_image_file(path)
-
-    def at(self, image: AttendedImage, point: Point) -> tuple[list[str], list[Captioned]]:
-        """Return sentences and captioned maps of each view for a pixel."""
-        image.require_inside([point])
-        row, column = point
-        lines, shown = [f"Pixel x={column}, y={row} of {image.name}"], []
-        for view in image.views:
-            position = view.position(point, image)
-            label = None if view.prediction is None else int(view.prediction[point])
-            found = "" if label is None else f", predicted {image.class_name(label)}"
-            size = " x ".join(map(str, view.terms.size))
-            lines.append(f"{view.title}: row {position[0]}, column {position[1]} of its {size} map{found}")
-            # Long captions are cut off.
-            title = view.title if view.place is None or len(self.models) > 1 else view.place.layer_and_head
-            for term, attention in maps_by_term(view.terms.maps([position])).items():
-                over = view.over_image(attention[0] if term == "unary" else attention[0, 0], image)
-                heat = (255 * overlay_heat(image.pixels, over)).astype(np.uint8)
-                note = f": {LEARNT_LITTLE}" if is_nearly_uniform(over) else ""
-                shown.append((_marked(heat, point), f"{term.capitalize()}, {title}{note}"))
-        return lines, shown
-
-    def predictions(self, image: AttendedImage) -> list[Captioned]:
-        """Return the predicted classes of each model, in their colours."""
-        if image.classes is None:
-            return []
-        found = {view.title: view.prediction for view in image.views if view.prediction is not None}
-        return [(image.classes.paint(labels), f"Prediction, {title}") for title, labels in found.items()]
 
 
 def launch(explorer: Explorer, port: int, browser: bool) -> None:
@@ -197,10 +108,10 @@ def build_app(explorer: Explorer, folder: Path, working: Lock) -> "Blocks":
             return show_point(image, (row, column), request)
 
     def show_point(image: AttendedImage, point: Point, request: gr.Request) -> tuple[str, str, list[tuple[str, str]]]:
-        lines, shown = explorer.at(image, point)
+        lines, maps = explorer.at(image, point)
         place = session_folder(request)
-        gallery = [(_saved(pixels, place), printable(name)) for pixels, name in shown + explorer.predictions(image)]
-        return _saved(_marked(image.pixels, point), place), "<br>".join(map(in_html, lines)), gallery
+        gallery = [(_saved(pixels, place), printable(name)) for pixels, name in maps + explorer.predictions(image)]
+        return _saved(mark_point(image.pixels, point), place), "<br>".join(map(in_html, lines)), gallery
 
     def session_folder(request: gr.Request) -> Path:
         # The browser chooses the name of the session, which may be any text.
@@ -241,13 +152,50 @@ def build_app(explorer: Explorer, folder: Path, working: Lock) -> "Blocks":
     return app
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn any failure to read an image into a one-sentence error that does not reveal its folder."""
-    try:
-        yield
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path.name} is not a readable image") from error
+def local_only() -> list["Middleware"]:
+    """Return the middleware of an application that only its own pages on this machine may use."""
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+    names = ["127.0.0.1", "localhost", "[::1]"]
+    return [Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False), Middleware(OwnPagesOnly)]
+
+
+class OwnPagesOnly:
+    """ASGI middleware that refuses requests sent by pages of other sites."""
+
+    def __init__(self, app: "ASGIApp") -> None:
+        self._app = app
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Answer a request."""
+        from starlette.datastructures import Headers
+        from starlette.responses import PlainTextResponse
+
+        if scope["type"] in ("http", "websocket"):
+            reason = refusal_reason(Headers(scope=scope), scope.get("method", ""))
+            if reason is not None:
+                await PlainTextResponse(reason, 403, {"connection": "close"})(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def refusal_reason(headers: "Headers", method: str) -> str | None:
+    """Return why a request is refused, or None if it is accepted. Other sites may only link here."""
+    hosts = headers.getlist("host")
+    if len(hosts) != 1:
+        return f"expected one Host header, got {len(hosts)}"
+    origins = [origin.lower() for origin in headers.getlist("origin")]
+    if any(origin not in (f"http://{hosts[0].lower()}", f"https://{hosts[0].lower()}") for origin in origins):
+        return f"a page of {shown(', '.join(origins))} may not use this application; open its own page"
+    is_link = (method, headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == (
+        "GET",
+        "navigate",
+        "document",
+    )
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not is_link:
+        return "a page of another site may not use this application; open its own page"
+    return None
 
 
 def _require_free(port: int) -> None:
@@ -278,14 +226,3 @@ def _saved(pixels: NDArray[np.uint8], folder: Path) -> str:
     path = folder / f"{token_hex(16)}.png"
     Image.fromarray(pixels).save(path, compress_level=1)
     return str(path)
-
-
-def _marked(pixels: NDArray[np.uint8], point: Point) -> NDArray[np.uint8]:
-    """Return the pixels with a black and white ring around the point."""
-    reach = _MARK * max(1, pixels.shape[0] // 200)
-    rows, columns = np.ogrid[: pixels.shape[0], : pixels.shape[1]]
-    distance = np.hypot(rows - point[0], columns - point[1])
-    pixels = pixels.copy()
-    pixels[np.abs(distance - reach) < reach / 2] = 0
-    pixels[np.abs(distance - reach) < reach / 4] = 255
-    return pixels

@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from dnlnet.detection.recipe import DetectionRecipe
 from dnlnet.detection.schema import MOST_DETECTED
+from dnlnet.recipes.model import Model
 from dnlnet.recipes.override import override
-from dnlnet.recipes.schema import Model
 from dnlnet.registry import RECIPES, find_recipe, parse_recipe
 from dnlnet.video.recipe import VideoRecipe
 from dnlnet.video.schema import MOST_SEEN
@@ -114,7 +114,7 @@ def test_options_of_the_block_can_be_set() -> None:
             "value is not YAML: the key 'gate' is given again in line 1;",
         ),
         ("model.block=5", "--set model.block=5: expected a mapping"),
-        ("name=../../up", "for files are named after it"),
+        ("name=../../up", "files are named after it"),
     ],
 )
 def test_a_wrong_setting_gets_one_sentence(setting: str, message: str) -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from dnlnet.data.transforms import PADDING, Augmentation, Crop
+from dnlnet.data.augmentation import PADDING, Augmentation, Crop
 
 RNG = np.random.default_rng(0)
 COARSE = Image.fromarray(RNG.integers(0, 256, (9, 13, 3), dtype=np.uint8))
@@ -37,7 +37,9 @@ def plain(crop: Crop, image: Image.Image, resampling: Image.Resampling, padding:
 def test_a_window_equals_resizing_the_whole_and_cropping(
     seed: int, crop: tuple[int, int], low: float, aspect: float, short_side: int | None
 ) -> None:
-    augmentation = Augmentation(crop, (low, 2 * low), (aspect, 2 * aspect), short_side, brightness=30)
+    augmentation = Augmentation(
+        crop=crop, scales=(low, 2 * low), aspects=(aspect, 2 * aspect), short_side=short_side, brightness=30
+    )
     drawn = augmentation.draw(np.random.default_rng(seed), (87, 131))
     expected = plain(drawn, IMAGE, Image.Resampling.BILINEAR, PADDING)
     assert np.abs(drawn.image(IMAGE).astype(int) - expected).max() <= 1
@@ -53,7 +55,7 @@ def test_image_and_labels_stay_aligned() -> None:
     image = Image.fromarray(np.repeat(classes[..., None] * 200, 3, axis=2))
     rng = np.random.default_rng(1)
     for _ in range(50):
-        crop = Augmentation((32, 32), brightness=0).draw(rng, (40, 60))
+        crop = Augmentation(crop=(32, 32), brightness=0).draw(rng, (40, 60))
         pixels = crop.image(image)[..., 0]
         labels = crop.padded_labels(np.asarray(crop.labels(Image.fromarray(classes))))
         certain = (pixels < 5) | (pixels > 195)
@@ -65,7 +67,7 @@ def test_image_and_labels_stay_aligned() -> None:
 
 
 def test_the_same_generator_state_gives_the_same_crop() -> None:
-    augmentation = Augmentation((32, 48))
+    augmentation = Augmentation(crop=(32, 48))
     draws = [augmentation.draw(np.random.default_rng((3, 5)), (87, 131)) for _ in range(2)]
     assert draws[0] == draws[1]
     assert draws[0] != augmentation.draw(np.random.default_rng((3, 6)), (87, 131))
@@ -73,7 +75,7 @@ def test_the_same_generator_state_gives_the_same_crop() -> None:
 
 def test_draws_cover_their_ranges() -> None:
     rng = np.random.default_rng(0)
-    augmentation = Augmentation((20, 20), (0.5, 2.0), flip=0.25, brightness=10)
+    augmentation = Augmentation(crop=(20, 20), scales=(0.5, 2.0), flip=0.25, brightness=10)
     crops = [augmentation.draw(rng, (100, 100)) for _ in range(2000)]
     scales = np.array([crop.resized[0] / 100 for crop in crops])
     assert 0.5 <= scales.min() < 0.52
@@ -86,19 +88,19 @@ def test_draws_cover_their_ranges() -> None:
 
 
 def test_the_short_side_is_applied_first() -> None:
-    crop = Augmentation((520, 520), (1.0, 1.0), short_side=520).draw(np.random.default_rng(0), (300, 600))
+    crop = Augmentation(crop=(520, 520), scales=(1.0, 1.0), short_side=520).draw(np.random.default_rng(0), (300, 600))
     assert crop.resized == (520, 1040)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"crop": (0, 5)}, "at least 1 x 1 pixel"),
-        ({"scales": (2.0, 0.5)}, "scales must be a range above 0"),
-        ({"aspects": (0.0, 1.0)}, "aspects must be a range above 0"),
-        ({"flip": 1.5}, "flip is a probability"),
-        ({"short_side": 0}, "short_side must be at least 1"),
-        ({"brightness": -1}, r"brightness must be within 0\.\.255"),
+        ({"crop": (0, 5)}, r"crop\.0\n.*greater than or equal to 1"),
+        ({"scales": (2.0, 0.5)}, r"scales\n.*low to high"),
+        ({"aspects": (0.0, 1.0)}, r"aspects\.0\n.*greater than or equal to 0\.05"),
+        ({"flip": 1.5}, r"flip\n.*less than or equal to 1"),
+        ({"short_side": 0}, r"short_side\n.*greater than or equal to 1"),
+        ({"brightness": -1}, r"brightness\n.*greater than or equal to 0"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure, SubFigure
 from torch import Tensor
 
 from dnlnet.lens.measure.ground_truth import boundary_map
-from dnlnet.lens.show.attended_image import AttendedImage, AttentionView, class_share, maps_by_term
+from dnlnet.lens.show.attended_image import AttendedImage, AttentionView, Point, class_share, maps_by_term
 from dnlnet.lens.show.panels import (
     SCALE,
     SIDE,
@@ -26,13 +26,12 @@ from dnlnet.lens.show.panels import (
     overlay_heat,
     panel_height,
 )
-from dnlnet.lens.show.query_points import Point
 from dnlnet.names import in_figure
 
 Panel = Callable[[Axes], None]  # draws itself on axes
 
 
-def attention_figure(image: AttendedImage, points: Sequence[Point], *, title: str | None = None) -> Figure:
+def block_figure(image: AttendedImage, points: Sequence[Point], *, title: str | None = None) -> Figure:
     """Draw an image with its query points, its labels, and the attention maps of each view.
 
     Args:
@@ -44,7 +43,7 @@ def attention_figure(image: AttendedImage, points: Sequence[Point], *, title: st
     >>> from dnlnet import NonLocalBlock
     >>> terms = NonLocalBlock(8, "dnl").terms(30 * torch.randn(1, 8, 4, 6))
     >>> image = AttendedImage("sea", np.zeros((16, 24, 3), np.uint8), [AttentionView("dnl", terms)])
-    >>> figure = attention_figure(image, [(8, 12)])
+    >>> figure = block_figure(image, [(8, 12)])
     >>> [axes.get_title() for axes in figure.subfigs[0].axes if axes.get_title()]
     ['sea and query points', 'unary: one map for all queries', 'pairwise of 1', 'pairwise + unary of 1']
     """

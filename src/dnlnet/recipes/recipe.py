@@ -1,32 +1,22 @@
-"""Base classes of recipes: frozen values that are validated on creation. Each task adds its own parts."""
+"""Base class of recipes: frozen values that are validated on creation. Each task adds its own parts."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pydantic import ValidationInfo, field_validator, model_validator
+from pydantic import model_validator
 
-from dnlnet.attention import PRESETS, VARIANTS
+from dnlnet.attention import VARIANTS
 from dnlnet.attention.spec import resolve_settings
-from dnlnet.backbones import BACKBONES
-from dnlnet.backbones.pixels import CAFFE, DEVIATION, MEAN, Pixels
 from dnlnet.data.catalog import DataSet, Samples, find_data_set
 from dnlnet.data.classes import Classes
 from dnlnet.engine.settings import Optim, RunSettings, Schedule, Training
-from dnlnet.errors import unknown
-from dnlnet.fields import (
-    ColourMean,
-    FileName,
-    Flag,
-    Part,
-    Percentage,
-    PositiveFloat,
-    Text,
-)
+from dnlnet.fields import FileName, Part, Percentage, PositiveFloat, Text
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.context import RunContext
+from dnlnet.recipes.model import Model, past_options
 from dnlnet.recipes.sources import Source
 
 if TYPE_CHECKING:
@@ -38,115 +28,16 @@ if TYPE_CHECKING:
     from dnlnet.engine.task import Task
     from dnlnet.recipes.predictor import Predictor
 
-Number = TypeVar("Number", int, float)
-
-IMAGENET = "imagenet"  # value of `model.weights` for ImageNet weights
-
-
-class PixelNumbers(Part):
-    """Normalisation of pixels in 0..255: mean and std of each colour, red first."""
-
-    mean: tuple[ColourMean, ColourMean, ColourMean] = MEAN
-    deviation: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = DEVIATION
-    blue_first: Flag = False  # order of the network's colours
-
-
-def pixel_fields(pixels: Pixels) -> dict[str, Any]:
-    """Return the fields of a `BackboneModel` whose network takes these pixels.
-
-    >>> pixel_fields(Pixels()), pixel_fields(CAFFE)
-    ({}, {'caffe_pixels': True})
-    """
-    if pixels in (Pixels(), CAFFE):
-        return {"caffe_pixels": True} if pixels == CAFFE else {}
-    return {"pixels": {"mean": pixels.mean, "deviation": pixels.deviation, "blue_first": pixels.blue_first}}
-
-
-class Model(Part):
-    """Attention and initial weights of a network."""
-
-    weights: Text | None = None
-    whole: Flag = False  # load every fitting tensor of the trained model in `weights`, not only its backbone
-    variant: str | None = None  # None is the baseline, without a block
-    preset: str = "paper"
-    block: Mapping[str, Any] = {}  # fields of `dnlnet.BlockSettings`
-
-    @property
-    def layers(self) -> str:
-        """Name of the backbone, or a phrase for a network without one."""
-        return "layers of its own"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _ignore_fields_of_earlier_versions(cls, content: Any, info: ValidationInfo) -> Any:
-        """Drop stored fields that this kind of network never used."""
-        if info.context is None or not info.context.get("stored") or not isinstance(content, dict):
-            return content
-        return {name: value for name, value in content.items() if name not in cls.unused}
-
-    unused: ClassVar[frozenset[str]] = frozenset()  # outdated fields in stored models of this kind
-
-    @model_validator(mode="after")
-    def _whole_needs_a_trained_model(self) -> Self:
-        if self.whole and self.weights in (None, IMAGENET):
-            raise ValueError(f"model.whole=true needs a trained model as model.weights, got {self.weights}")
-        return self
-
-    @field_validator("variant")
-    @classmethod
-    def _known_variant(cls, variant: str | None) -> str | None:
-        return variant if variant is None else _known("variant", variant, VARIANTS)
-
-    @field_validator("preset")
-    @classmethod
-    def _known_preset(cls, preset: str) -> str:
-        return _known("preset", preset, PRESETS)
-
-    @field_validator("block")
-    @classmethod
-    def _known_block(cls, block: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
-        if "variant" not in info.data or "preset" not in info.data:  # one of these is invalid and has its own error
-            return block
-        variant, preset = info.data["variant"], info.data["preset"]
-        if info.context is not None and info.context.get("stored"):
-            block = {**_past_options(variant, preset), **block}
-        resolve_settings(VARIANTS[variant or "dnl"], preset, **block)
-        return block
-
-
-class BackboneModel(Model):
-    """Network on a pretrained backbone."""
-
-    backbones: ClassVar[Mapping[str, object]] = BACKBONES
-
-    backbone: str
-    stride_in_1x1: Flag = False
-    ceil_pool: Flag = False
-    caffe_pixels: Flag = False  # blue first, minus Caffe's mean
-    pixels: PixelNumbers | None = None  # None: ImageNet's normalisation, red first, unless `caffe_pixels`
-    weights: Text | None = IMAGENET  # "imagenet" (bundled or timm's), the name of a bundled model, or a file
-
-    @property
-    def layers(self) -> str:
-        """Name of the backbone, or a phrase for a network without one."""
-        return self.backbone
-
-    @model_validator(mode="after")
-    def _pixels_are_given_once(self) -> Self:
-        if self.caffe_pixels and self.pixels is not None:
-            raise ValueError("model.caffe_pixels=true and model.pixels contradict each other; give one of them")
-        return self
-
-    def network_pixels(self) -> Pixels:
-        """Return the normalisation of the network's pixels."""
-        if self.pixels is None:
-            return CAFFE if self.caffe_pixels else Pixels()
-        return Pixels(self.pixels.mean, self.pixels.deviation, self.pixels.blue_first)
-
-    @field_validator("backbone")
-    @classmethod
-    def _known_backbone(cls, backbone: str) -> str:
-        return _known("backbone", backbone, cls.backbones)
+# Names of the variants in the paper's tables; None is the network without a block.
+METHODS: Mapping[str | None, str] = {
+    None: "Baseline",
+    "nl": "NL",
+    "nl_pairwise": "NL_p",
+    "nl_unary": "NL_u",
+    "dnl_star": "DNL*",
+    "dnl_dagger": "DNL†",
+    "dnl": "DNL",
+}
 
 
 class DataPart(Part):
@@ -342,7 +233,7 @@ class Recipe(Part):
         """
         content = self.model_dump(mode="json", exclude={"paper", "measured"})
         model = self.model
-        if past := _past_options(model.variant, model.preset):
+        if past := past_options(model.variant, model.preset):
             now = resolve_settings(VARIANTS[model.variant or "dnl"], model.preset, **model.block)
             content["model"]["block"] |= {name: getattr(now, name) for name in past}
         return content
@@ -350,32 +241,3 @@ class Recipe(Part):
     def settings(self, *, seed: int = 0, workers: int = 0, skip_nonfinite: int = 0) -> RunSettings:
         """Return the settings of one run."""
         return RunSettings(self.optim, self.schedule, self.training, seed, workers, skip_nonfinite)
-
-
-def _past_options(variant: str | None, preset: str) -> dict[str, bool]:
-    """Return the options whose values in a preset have changed, with their old values.
-
-    Stored recipes contain these options. One from an earlier version, which lacks them, gets the old values.
-
-    >>> _past_options("nl_unary", "authors_detection"), _past_options("dnl", "authors_detection")
-    ({'unary_scaled': True}, {})
-    """
-    row = VARIANTS.get(variant or "")
-    if row is None:
-        return {}
-    if preset in ("authors_temperature", "authors_detection") and row.unary == "query_mean" and not row.coupled:
-        return {"unary_scaled": True}
-    return {"pool_projected": False} if preset == "mmseg" and row.name == "nl" else {}
-
-
-def require_rising(ends: tuple[Number, Number]) -> tuple[Number, Number]:
-    """Return the ends of a range. Raises unless they are from low to high."""
-    if ends[0] > ends[1]:
-        raise ValueError("expected a range from low to high")
-    return ends
-
-
-def _known(kind: str, name: str, names: Mapping[str, object]) -> str:
-    if name not in names:
-        raise unknown(kind, name, names)
-    return name

@@ -9,14 +9,13 @@ import torch
 from matplotlib.figure import Figure
 
 from dnlnet import NonLocalBlock
+from dnlnet.lens.show.attend_files import describe_image
 from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
-from dnlnet.lens.show.attention_files import describe_image
 from dnlnet.lens.show.layer_figure import layer_figure
-from dnlnet.lens.show.layers import layer_views, left_out, with_few_layers
+from dnlnet.lens.show.layer_views import layer_views, left_out, with_few_layers
 from dnlnet.lens.trace.capture import Captured, capture
-from dnlnet.lens.trace.choice import LayerChoice
 from dnlnet.lens.trace.layout import Layout
-from dnlnet.lens.trace.recorded import RecordedAttention
+from dnlnet.lens.trace.recorded import LayerChoice, RecordedAttention
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (32, 48, 3), dtype=np.uint8)
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from dnlnet.lens.show.attended_image import AttendedImage, AttentionView, LayerHead
 from dnlnet.lens.trace.capture import Captured
-from dnlnet.lens.trace.choice import LayerChoice
-from dnlnet.lens.trace.recorded import HeadChoice
+from dnlnet.lens.trace.recorded import HeadChoice, LayerChoice
 
 
 def layer_views(title: str, captured: Captured, choice: LayerChoice) -> list[AttentionView]:
