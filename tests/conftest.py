@@ -35,11 +35,12 @@ SLOW = (
     "deployment/test_runtimes.py",
     "video/test_recipe.py",
     "runs/test_train.py",
-    "test_examples.py",
     "test_notebooks.py",
-    "test_site.py",
     "segmentation/test_recipe.py",
     "cli/commands/test_demo.py",
+    "test_examples.py",
+    "test_bundled.py",
+    "test_docs.py",
     "segmentation/test_frozen.py",
     "runs/test_study.py",
     "runs/test_demo.py",
@@ -49,7 +50,7 @@ SLOW = (
     "campaign/test_campaign.py",
     "fuzz/test_fuzz_settings.py",
     "fuzz/test_fuzz_data.py",
-    "test_docs.py",
+    "bench/test_equalities.py",
     "test_registry.py",
     "detection/test_network.py",
     "cli/test_main.py",
@@ -60,10 +61,9 @@ SLOW = (
     "attention/test_cost.py",
     "deployment/test_portable_attention.py",
     "cli/commands/test_attend.py",
+    "test_site.py",
     "benchmarks/test_train.py",
-    "test_bundled.py",
     "lens/show/test_figures.py",
-    "bench/test_equalities.py",
     "bench/test_predict.py",
     "artifacts/test_load.py",
     "benchmarks/test_export.py",
@@ -76,6 +76,9 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs of scripts
     if hasattr(config, "workerinput"):  # a worker of a parallel run, which inherits the variables
         return
+    processor = Path("/proc/cpuinfo")
+    if not processor.exists() or "amx" not in processor.read_text():  # the check imports torch, which takes seconds
+        return
     product = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
     if subprocess.run([sys.executable, "-c", product], capture_output=True).returncode == -signal.SIGILL:
         os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_FP16"
@@ -84,6 +87,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of slow files, and run them first."""
     place = {str(Path(__file__).parent / name): number for number, name in enumerate(SLOW)}
+    if lost := [path for path in place if not Path(path).exists()]:
+        raise pytest.UsageError(f"tests/conftest.py: SLOW names files that do not exist: {', '.join(lost)}")
     for item in items:
         if str(item.path) in place:
             item.add_marker(pytest.mark.slow)

@@ -155,7 +155,7 @@ def test_no_module_elsewhere_imports_a_task() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dnlnet.")
         for task in [(node.module or "").split(".")[1]]
-        if task in FOLDERS and path.relative_to(SOURCE).parts[:2] != ("convert", task)
+        if task in FOLDERS and path.relative_to(SOURCE).parts[:2] != ("conversion", task)
     ]
     assert not found
 

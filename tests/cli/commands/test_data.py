@@ -1,7 +1,5 @@
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,12 +19,6 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(data, [str(argument) for argument in arguments])
-
-
-def test_the_commands_import_neither_torch_nor_data_sets_until_they_run() -> None:
-    code = "import sys, dnlnet.cli.commands.data; print('torch' in sys.modules, 'numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "False False\n"
 
 
 def test_list_shows_each_data_set_with_splits_and_folders() -> None:

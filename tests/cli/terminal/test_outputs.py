@@ -168,6 +168,7 @@ def standard_output(path: str, **options: Any) -> "subprocess.CompletedProcess[s
     return subprocess.run(command, text=True, stderr=subprocess.PIPE, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="devices of Unix")
 def test_devices_and_pipes_are_written_to_and_kept(tmp_path: Path) -> None:
     before = {name: os.lstat(name) for name in ("/dev/stdout", "/dev/null")}
