@@ -14,15 +14,18 @@ WEIGHTS = "weights/vit_small_patch14_imgfocus_fp16.safetensors"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from Jupyter's own packages
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebooks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run all notebooks in one kernel, because each kernel would import torch; each starts without names."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("ITERATIONS", "5")  # short, with a poor model
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
     if not Path(os.environ.get("DNLNET_DATA", "."), WEIGHTS).is_file():
         monkeypatch.setenv("WEIGHTS", "none")
-    notebook = nbformat.read(FOLDER / name, as_version=4)  # type: ignore[no-untyped-call]
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    together = nbformat.v4.new_notebook()  # type: ignore[no-untyped-call]
+    for name in NOTEBOOKS:
+        notebook = nbformat.read(FOLDER / name, as_version=4)  # type: ignore[no-untyped-call]
+        together.cells += [*notebook.cells, nbformat.v4.new_code_cell("%reset -f")]  # type: ignore[no-untyped-call]
+    NotebookClient(together, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
