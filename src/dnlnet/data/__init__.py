@@ -1,4 +1,4 @@
-"""What the data sets of all tasks share.
+"""Files, images, classes and samples, shared by the data sets of all tasks.
 
 Files:
 

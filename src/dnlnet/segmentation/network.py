@@ -161,10 +161,14 @@ class ContextHead(nn.Module):
         return logits
 
 
-def convolution(channels_in: int, channels_out: int, bias: bool = False, dilation: int = 1) -> nn.Sequential:
+def convolution(
+    channels_in: int,
+    channels_out: int,
+    bias: bool = False,
+    dilation: int = 1,
+    stride: int = 1,
+    padding_mode: Literal["zeros", "reflect"] = "zeros",
+) -> nn.Sequential:
     """Return a 3 x 3 convolution, batch norm and ReLU."""
-    return nn.Sequential(
-        nn.Conv2d(channels_in, channels_out, kernel_size=3, padding=dilation, dilation=dilation, bias=bias),
-        nn.BatchNorm2d(channels_out),
-        nn.ReLU(inplace=True),
-    )
+    conv = nn.Conv2d(channels_in, channels_out, 3, stride, dilation, dilation, bias=bias, padding_mode=padding_mode)
+    return nn.Sequential(conv, nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dnlnet.attention import NonLocalBlock
-from dnlnet.segmentation.network import SegmentorOutput
+from dnlnet.segmentation.network import SegmentorOutput, convolution
 
 
 class TinySegmentor(nn.Module):
@@ -41,10 +41,10 @@ class TinySegmentor(nn.Module):
         if classes < 1 or width < 1:
             raise ValueError(f"classes and width must be at least 1, got classes={classes}, width={width}")
         self.features = nn.Sequential(
-            _convolution(3, width, stride=2),
-            _convolution(width, 2 * width, stride=2),
-            _convolution(2 * width, 2 * width, stride=1),
-            _convolution(2 * width, 2 * width, stride=1),
+            convolution(3, width, stride=2, padding_mode="reflect"),
+            convolution(width, 2 * width, stride=2, padding_mode="reflect"),
+            convolution(2 * width, 2 * width, padding_mode="reflect"),
+            convolution(2 * width, 2 * width, padding_mode="reflect"),
         )
         self.block = None if variant is None else _block(2 * width, variant, preset, options)
         self.classifier = nn.Conv2d(2 * width, classes, kernel_size=1)
@@ -68,13 +68,3 @@ def _block(channels: int, variant: str, preset: str, options: Mapping[str, Any])
         nn.init.normal_(block.query.weight, std=0.05)
         block.key.load_state_dict(block.query.state_dict())
     return block
-
-
-def _convolution(channels_in: int, channels_out: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(
-            channels_in, channels_out, kernel_size=3, stride=stride, padding=1, padding_mode="reflect", bias=False
-        ),
-        nn.BatchNorm2d(channels_out),
-        nn.ReLU(inplace=True),
-    )

@@ -1,6 +1,7 @@
 """Logits of an image with the inference settings of a recipe: windows, scales and flips."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import ceil, prod
 
 import torch
@@ -45,7 +46,7 @@ class Inference(Evaluation):
         size = image.shape[-2:]
         total: Tensor | None = None
         for look in self._looks(network, image):
-            logits = self._resized(look, size)
+            logits = _resized(look, size, self.align_corners)
             total = logits if total is None else total + logits
         assert total is not None  # there is at least one scale
         return total if len(self.scales) == 1 else total / len(self.scales)
@@ -173,20 +174,15 @@ class Inference(Evaluation):
         if (rows, columns) != (height, width):
             fill = image.new_tensor(self.fill).view(1, 3, 1, 1)
             image = F.pad(image - fill, (0, columns - width, 0, rows - height)) + fill
-        return self._logits(network, image)[..., :height, :width]
-
-    def _logits(self, network: Network, image: Tensor) -> Tensor:
         if self.window is None or self.stride is None:
-            return _with_room(network, image)
-        return sliding_logits(
-            lambda windows: _with_room(network, windows), image, self.window, self.stride, self.batch
-        )
-
-    def _resized(self, x: Tensor, size: Sequence[int]) -> Tensor:
-        return _resized(x, size, self.align_corners)
+            logits = _with_room(network, image)
+        else:
+            padded_network = partial(_with_room, network)
+            logits = sliding_logits(padded_network, image, self.window, self.stride, self.batch)
+        return logits[..., :height, :width]
 
     def _resized_rows(self, x: Tensor, size: Size, rows: Tensor) -> Tensor:
-        """Return only these rows of the output of `_resized`: (1, K, h, w) -> (1, K, len(rows), W)."""
+        """Interpolate only these rows of the image: (1, K, h, w) -> (1, K, len(rows), W)."""
         height, above = x.shape[-2], rows.to(x.dtype)
         if self.align_corners:
             position = above * ((height - 1) / max(1, size[0] - 1))
@@ -195,7 +191,7 @@ class Inference(Evaluation):
         upper = position.floor().long()
         lower = (upper + 1).clamp(max=height - 1)
         mixed = torch.lerp(x[..., upper, :], x[..., lower, :], (position - upper)[:, None])
-        return self._resized(mixed, (len(rows), size[1]))
+        return _resized(mixed, (len(rows), size[1]), self.align_corners)
 
 
 def _resized(x: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:

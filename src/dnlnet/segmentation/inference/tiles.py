@@ -7,10 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-Size = tuple[int, int]
+from dnlnet.segmentation.inference.windows import Size
 
-
-MARGIN = 64
+MARGIN = 64  # pixels
 
 
 def tiled_labels(label: Callable[[Tensor], Tensor], image: Tensor, max_pixels: int, margin: int = MARGIN) -> Tensor:

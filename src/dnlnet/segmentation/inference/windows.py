@@ -2,7 +2,7 @@
 
 # B windows per pass, K classes, H, W size of the image
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -70,7 +70,8 @@ def sliding_logits(network: Network, image: Tensor, window: Size, stride: Size, 
     window = min(window[0], height), min(window[1], width)
     total: Tensor | None = None
     count = image.new_zeros(height, width)
-    for group in _groups(places, batch):
+    for first in range(0, len(places), batch):
+        group = places[first : first + batch]
         parts = torch.cat([image[..., y : y + window[0], x : x + window[1]] for y, x in group])
         logits = network(parts)
         if total is None:
@@ -80,7 +81,3 @@ def sliding_logits(network: Network, image: Tensor, window: Size, stride: Size, 
             count[y : y + window[0], x : x + window[1]] += 1
     assert total is not None  # there is at least one window
     return total.div_(count)
-
-
-def _groups(items: list[Size], size: int) -> Iterator[list[Size]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
