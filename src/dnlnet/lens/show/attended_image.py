@@ -91,6 +91,14 @@ class AttentionView:
         )
         return row, column
 
+    def cell_size(self, image: "AttendedImage") -> tuple[float, float]:
+        """Return the height and width of a position on the block's map, in pixels of the image."""
+        height, width = (
+            length / share / count
+            for length, share, count in zip(image.size, self.covered, self.terms.size, strict=True)
+        )
+        return height, width
+
     def over_image(self, attention: Tensor, image: "AttendedImage") -> Tensor:
         """Resize a map (h, w) to the pixels of the image (H, W), linearly between the centres of its cells."""
         height, width = image.size

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import zip_longest
 
 import numpy as np
 import torch
@@ -17,18 +18,17 @@ from dnlnet.lens.show.panels import (
     SCALE,
     SIDE,
     QueryMark,
-    blank_axes,
+    blank,
+    draw_heat,
     draw_legend,
     draw_panel,
     draw_scale,
-    map_title,
     new_figure,
-    overlay_heat,
     panel_height,
 )
 from dnlnet.names import in_figure
 
-Panel = Callable[[Axes], None]  # draws itself on axes
+Panel = Callable[[Axes], None] | None  # draws itself on axes; None stays blank
 
 
 def block_figure(image: AttendedImage, points: Sequence[Point], *, title: str | None = None) -> Figure:
@@ -57,17 +57,15 @@ def _draw_single_view(image: AttendedImage, points: Sequence[Point], title: str 
     (view,) = image.views
     maps = _map_panels(image, view, points)
     first = [_image_panel(image, points), *maps["unary"], *maps["pairwise"]]
-    second: list[Panel] = []
-    if view.prediction is not None and image.classes is not None:
-        second = [partial(_draw_prediction, image=image, view=view), partial(_draw_classes, image=image)]
+    predicted = view.prediction is not None and image.classes is not None
+    second = [_prediction_panel(image, view), _legend_panel(image)] if predicted else []
     rows = [[*first, *second]]
     if maps["combined"]:
-        rows = [first, [*(second or [_draw_nothing] * 2), *maps["combined"]]]
+        rows = [first, [*(second or [None, None]), *maps["combined"]]]
     columns = max(map(len, rows))
     height = len(rows) * (panel_height(image.size) + 0.3) + 0.35
     figure = new_figure(columns * (SIDE + 0.12) + SCALE, height, title)
-    (part,) = figure.subfigures(1, 1, squeeze=False)[0]
-    _draw_rows(part, view, rows, columns)
+    _draw_view(figure.subfigures(1, 1), view, rows, columns)
     return figure
 
 
@@ -79,125 +77,105 @@ def _draw_views(image: AttendedImage, points: Sequence[Point], title: str | None
     columns = max(1 + len(points), 2 + 2 * (image.labels is not None))
     figure = new_figure(columns * (SIDE + 0.12) + SCALE, sum(heights), title)
     top, *parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    _draw_truth(top, image, points, columns)
+    # The last column is as wide as the colour bars below; without it, titles would overlap the panels.
+    _draw_rows(top, [_truth_panels(image, points)], columns + 1, [SIDE] * columns + [SCALE])
     for part, view, rows in zip(parts, image.views, views, strict=True):
-        _draw_rows(part, view, rows, columns)
+        _draw_view(part, view, rows, columns)
     return figure
 
 
 def _view_rows(image: AttendedImage, view: AttentionView, points: Sequence[Point]) -> list[list[Panel]]:
     """Return the rows of panels of a view; the combined maps have a row only if there are two terms."""
     maps = _map_panels(image, view, points)
-    prediction = partial(_draw_prediction, image=image, view=view)
+    prediction = _prediction_panel(image, view)
     if maps["combined"]:
         return [[*maps["unary"], *maps["pairwise"]], [prediction, *maps["combined"]]]
     return [[prediction, *maps["pairwise"]]] if maps["pairwise"] else [maps["unary"]]
+
+
+def _draw_view(part: SubFigure, view: AttentionView, rows: Sequence[Sequence[Panel]], columns: int) -> None:
+    part.suptitle(in_figure(view.title), fontsize=10, fontweight="bold")
+    draw_scale(part, _draw_rows(part, rows, columns))
+
+
+def _draw_rows(
+    part: SubFigure, rows: Sequence[Sequence[Panel]], columns: int, widths: Sequence[float] | None = None
+) -> list[Axes]:
+    """Draw rows of panels from the left. The other cells stay blank."""
+    grid = part.subplots(len(rows), columns, squeeze=False, width_ratios=widths)
+    for places, panels in zip(grid, rows, strict=True):
+        for axes, draw in zip_longest(places, panels):
+            blank(axes)
+            if draw is not None:
+                draw(axes)
+    return list(grid.flat)
 
 
 def _map_panels(image: AttendedImage, view: AttentionView, points: Sequence[Point]) -> dict[str, list[Panel]]:
     """Return a panel per map: by term, in the order of the points."""
     positions = [view.position(point, image) for point in points]
     maps = maps_by_term(view.terms.maps(positions))
+
+    def panel(attention: Tensor, title: str, query: int | None = None) -> Panel:
+        marks = [] if query is None else [QueryMark.of_cell(query, positions[query], view.cell_size(image))]
+        return lambda axes: draw_heat(axes, image.pixels, view.over_image(attention, image), title, marks)
+
     panels: dict[str, list[Panel]] = {"unary": [], "pairwise": [], "combined": []}
-
-    def add(term: str, attention: Tensor, title: str, marks: Sequence[QueryMark] = ()) -> None:
-        panels[term].append(
-            partial(_draw_heat, image=image, view=view, attention=attention, title=title, marks=marks)
-        )
-
     if "unary" in maps:
-        add("unary", maps["unary"][0], "unary: one map for all queries")
-    for number, (point, position) in enumerate(zip(points, positions, strict=True)):
-        marks = [cell_mark(number, position, view, image)]
-        if "pairwise" in maps:
-            attention = maps["pairwise"][0, number]
-            note = _class_note(image, view, attention, point)
-            add("pairwise", attention, f"pairwise of {number + 1}{note}", marks)
-        if "pairwise" in maps and "unary" in maps:
-            together = "attention" if view.terms.coupled is not None else "pairwise + unary"
-            add("combined", maps["combined"][0, number], f"{together} of {number + 1}", marks)
+        panels["unary"] = [panel(maps["unary"][0], "unary: one map for all queries")]
+    if "pairwise" in maps:
+        panels["pairwise"] = [
+            panel(attention, f"pairwise of {n + 1}{_class_note(image, view, attention, points[n])}", n)
+            for n, attention in enumerate(maps["pairwise"][0])
+        ]
+    if "pairwise" in maps and "unary" in maps:
+        both = "pairwise + unary" if view.terms.coupled is None else "attention"
+        panels["combined"] = [panel(each, f"{both} of {n + 1}", n) for n, each in enumerate(maps["combined"][0])]
     return panels
 
 
-def _draw_rows(part: SubFigure, view: AttentionView, rows: Sequence[Sequence[Panel]], columns: int) -> None:
-    part.suptitle(in_figure(view.title), fontsize=10, fontweight="bold")
-    axes = blank_axes(part, len(rows), columns)
-    for number, panels in enumerate(rows):
-        for place, draw in zip(axes[number * columns :], panels, strict=False):
-            draw(place)
-    draw_scale(part, axes)
-
-
-def _draw_truth(part: SubFigure, image: AttendedImage, points: Sequence[Point], columns: int) -> None:
-    """Draw the image with its points; the labels and their boundaries, if known; and the legend."""
+def _truth_panels(image: AttendedImage, points: Sequence[Point]) -> list[Panel]:
+    """Return the image with its points; the labels and their boundaries, if known; and the legend."""
     panels = [_image_panel(image, points)]
     if image.labels is not None and image.classes is not None:
         edges = boundary_map(torch.from_numpy(image.labels), width=max(1, round(min(image.size) / 200)))
         white = np.repeat(255 * edges.numpy()[..., None].astype(np.uint8), 3, axis=2)
         panels.append(partial(draw_panel, pixels=image.classes.paint(image.labels), title="ground truth"))
         panels.append(partial(draw_panel, pixels=white, title="class boundaries"))
-    if image.classes is not None:
-        panels.append(partial(_draw_classes, image=image))
-    # The last column is as wide as the colour bars below; without it, titles would overlap the panels.
-    axes = blank_axes(part, 1, columns + 1, [SIDE] * columns + [SCALE])
-    for place, draw in zip(axes, panels, strict=False):
-        draw(place)
+    return [*panels, _legend_panel(image)]
 
 
 def _image_panel(image: AttendedImage, points: Sequence[Point]) -> Panel:
     marks = [QueryMark(number, *point) for number, point in enumerate(points)]
-    return partial(
-        draw_panel, pixels=image.pixels, title=f"{in_figure(image.name, 28)} and query points", marks=marks
-    )
+    title = f"{in_figure(image.name, 28)} and query points"
+    return partial(draw_panel, pixels=image.pixels, title=title, marks=marks)
 
 
-def _draw_heat(
-    axes: Axes,
-    image: AttendedImage,
-    view: AttentionView,
-    attention: Tensor,
-    title: str,
-    marks: Sequence[QueryMark] = (),
-) -> None:
-    over = view.over_image(attention, image)
-    draw_panel(axes, overlay_heat(image.pixels, over), map_title(title, over), marks)
+def _prediction_panel(image: AttendedImage, view: AttentionView) -> Panel:
+    """Return the predicted classes. None if there are none: a detector may find nothing."""
+    if view.prediction is None or image.classes is None or not (view.prediction < len(image.classes)).any():
+        return None
+    return partial(draw_panel, pixels=image.classes.paint(view.prediction), title="prediction")
 
 
-def _draw_prediction(axes: Axes, image: AttendedImage, view: AttentionView) -> None:
-    if view.prediction is None or image.classes is None:
-        return
-    if (view.prediction < len(image.classes)).any():  # a detector may find nothing
-        draw_panel(axes, image.classes.paint(view.prediction), "prediction")
-
-
-def _draw_classes(axes: Axes, image: AttendedImage) -> None:
-    """Draw a legend of the classes in the labels and predictions."""
-    assert image.classes is not None
+def _legend_panel(image: AttendedImage) -> Panel:
+    """Return a legend of the classes in the labels and predictions. None if the image has no classes."""
+    if image.classes is None:
+        return None
     maps = [image.labels, *(view.prediction for view in image.views)]
     found = sorted({int(k) for labels in maps if labels is not None for k in np.unique(labels)})
-    draw_legend(axes, image.classes, [k for k in found if k < len(image.classes)])
-
-
-def _draw_nothing(axes: Axes) -> None:
-    pass
-
-
-def cell_mark(number: int, position: Point, view: AttentionView, image: AttendedImage) -> QueryMark:
-    """Return a mark on the cell of a position, in pixels of the image."""
-    height, width = (
-        length / share / count for length, share, count in zip(image.size, view.covered, view.terms.size, strict=True)
-    )
-    return QueryMark.of_cell(number, position, (height, width))
+    return partial(draw_legend, classes=image.classes, shown=[k for k in found if k < len(image.classes)])
 
 
 def _class_note(image: AttendedImage, view: AttentionView, attention: Tensor, point: Point) -> str:
     """Return the share of the attention, and of the image, on the query's true class, in words."""
-    if image.labels is None or image.classes is None or view.covered != (1, 1):
+    if image.labels is None or view.covered != (1, 1):
         return ""
     label = int(image.labels[point])
-    if label >= len(image.classes):
+    name = image.class_name(label)
+    if name is None:
         return ""
     same = class_share(image.labels, label, attention.shape)
     share = float((attention.cpu() * same).sum() / attention.sum())
-    name = in_figure(image.classes.names[label], 24)
+    name = in_figure(name, 24)
     return f": {name}\n{share:.0%} of it on {name} ({float(same.mean()):.0%} of image)"

@@ -7,18 +7,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dnlnet.lens.show.attended_image import AttendedImage, AttentionView, Point, maps_by_term
-from dnlnet.lens.show.block_figure import cell_mark
 from dnlnet.lens.show.panels import (
     SCALE,
     SIDE,
     Pixels,
     QueryMark,
     blank,
+    draw_heat,
     draw_panel,
     draw_scale,
-    map_title,
     new_figure,
-    overlay_heat,
     panel_height,
 )
 from dnlnet.names import in_figure
@@ -96,20 +94,19 @@ def _draw_row(
     """Draw the maps of a view: attention of each query, unary, pairwise of each query."""
     positions = [view.position(point, image) for point in points]
     maps = maps_by_term(view.terms.maps(positions))
-    marks = [cell_mark(number, position, view, image) for number, position in enumerate(positions)]
-    count = len(points)
-    names = [
-        *((f"attention of {n + 1}", "combined", n) for n in range(count)),
+    queries = range(len(points))
+    columns = [
+        *((f"attention of {n + 1}", "combined", n) for n in queries),
         ("unary, for all queries", "unary", None),
-        *((f"pairwise of {n + 1}", "pairwise", n) for n in range(count)),
+        *((f"pairwise of {n + 1}", "pairwise", n) for n in queries),
     ]
-    for place, (name, term, query) in zip(places, names, strict=True):
+    for axes, (name, term, query) in zip(places, columns, strict=True):
         if term not in maps:
-            blank(place)
+            blank(axes)
             continue
-        over = view.over_image(maps[term][0] if query is None else maps[term][0, query], image)
-        title = map_title(name, over) if titled else map_title("", over).strip()
-        draw_panel(place, overlay_heat(image.pixels, over), title, [] if query is None else [marks[query]])
+        attention = maps[term][0] if query is None else maps[term][0, query]
+        marks = [] if query is None else [QueryMark.of_cell(query, positions[query], view.cell_size(image))]
+        draw_heat(axes, image.pixels, view.over_image(attention, image), name if titled else "", marks)
 
 
 def _row_name(view: AttentionView, image: AttendedImage) -> str:

@@ -91,16 +91,6 @@ def new_figure(width: float, height: float, title: str | None = None, *, tight: 
     return figure
 
 
-def blank_axes(
-    figure: Figure | SubFigure, rows: int, columns: int, widths: Sequence[float] | None = None
-) -> list[Axes]:
-    """Add a grid of axes that stay blank until they are drawn on, row by row."""
-    places = list(figure.subplots(rows, columns, squeeze=False, width_ratios=widths).flatten())
-    for axes in places:
-        blank(axes)
-    return places
-
-
 def blank(axes: Axes) -> None:
     """Remove frame and ticks."""
     axes.set_frame_on(False)
@@ -128,6 +118,14 @@ def draw_panel(axes: Axes, pixels: Pixels, title: str, marks: Sequence[QueryMark
     axes.set_yticks([])
     for mark in marks:
         mark.draw(axes)
+
+
+def draw_heat(
+    axes: Axes, pixels: NDArray[np.uint8], attention: Tensor, title: str, marks: Sequence[QueryMark] = ()
+) -> None:
+    """Draw a map (H, W) over its image. The title says if the map is nearly uniform."""
+    note = wrap(LEARNT_LITTLE, _TITLE_LETTERS) if is_nearly_uniform(attention) else []
+    draw_panel(axes, overlay_heat(pixels, attention), "\n".join(filter(None, [title, *note])), marks)
 
 
 def draw_scale(figure: Figure | SubFigure, places: Sequence[Axes]) -> None:
@@ -180,15 +178,6 @@ def is_nearly_uniform(attention: Tensor) -> bool:
     (True, False)
     """
     return bool(attention.max() <= UNIFORM * attention.mean())
-
-
-def map_title(title: str, attention: Tensor) -> str:
-    """Return the title of a map, with a note if the map is nearly uniform.
-
-    >>> map_title("unary", torch.ones(2, 3))
-    'unary\\nnearly uniform: this block\\nhas learnt little yet'
-    """
-    return "\n".join([title, *wrap(LEARNT_LITTLE, _TITLE_LETTERS)]) if is_nearly_uniform(attention) else title
 
 
 def save_figure(figure: Figure, path: Path, dots: int = 150) -> None:
