@@ -1,8 +1,8 @@
-"""Image with the attention of blocks or heads over it: input of figures and pages."""
+"""Image with the attention of blocks or heads over it, as figures and pages draw it, and its default query points."""
 
 # H, W size of the image; h, w size of a block's map
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Protocol, runtime_checkable
@@ -208,12 +208,8 @@ def attend_image(
 ) -> AttendedImage:
     """Run models (by title) on one image and return it with the attention of all their blocks."""
     views = [view for title, model in models.items() for view in model.attention_views(title, pixels)]
-    return AttendedImage(name, pixels, views, labels, classes_of(models.values()))
-
-
-def classes_of(models: Iterable[ImageModel]) -> Classes | None:
-    """Return the classes of the first model that has any."""
-    return next((model.classes for model in models if model.classes is not None), None)
+    classes = next((model.classes for model in models.values() if model.classes is not None), None)
+    return AttendedImage(name, pixels, views, labels, classes)
 
 
 def block_views(
@@ -263,17 +259,11 @@ def interior_points(labels: Tensor, count: int = 3, classes: int = IGNORE) -> li
     >>> interior_points(labels, count=2)
     [(2, 2), (1, 7)]
     """
-    found: list[tuple[int, Point]] = []
-    for label in (label for label in labels.unique().tolist() if label < classes):
-        radius, point = _largest_square(labels == label)
-        found.append((-radius, point))
-    return [point for _, point in sorted(found)[:count]] or [(labels.shape[0] // 2, labels.shape[1] // 2)]
-
-
-def _largest_square(inside: Tensor) -> tuple[int, Point]:
-    """Return the radius and centre of the first largest square in a region (H, W)."""
     from scipy.ndimage import distance_transform_cdt  # late: it takes a while to import
 
-    depth = distance_transform_cdt(np.pad(inside.numpy(), 1), "chessboard")[1:-1, 1:-1]
-    row, column = divmod(int(depth.argmax()), depth.shape[1])
-    return int(depth[row, column]) - 1, (row, column)
+    found: list[tuple[int, Point]] = []
+    for label in (label for label in labels.unique().tolist() if label < classes):
+        depth = distance_transform_cdt(np.pad((labels == label).numpy(), 1), "chessboard")[1:-1, 1:-1]
+        row, column = divmod(int(depth.argmax()), depth.shape[1])
+        found.append((-int(depth[row, column]), (row, column)))
+    return [point for _, point in sorted(found)[:count]] or [(labels.shape[0] // 2, labels.shape[1] // 2)]

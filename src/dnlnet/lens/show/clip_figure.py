@@ -60,7 +60,8 @@ def clip_figure(
     _check(frames, blocks, points)
     times = min(max(terms.key_size[0] for terms in blocks.values()), _MAX_FRAMES)
     first = next(iter(blocks.values()))
-    marks = [_mark(n, clip_position(point, frames, first), frames, first) for n, point in enumerate(points)]
+    cell = frames.shape[1] / first.size[1], frames.shape[2] / first.size[2]
+    marks = [QueryMark.of_cell(n, clip_position(at, frames, first)[1:], cell) for n, at in enumerate(points)]
     rows: list[tuple[str, Tensor | None, Sequence[int]]] = [("frames", None, range(len(points)))]
     for name, terms in blocks.items():
         maps = terms.maps([clip_position(point, frames, terms) for point in points])
@@ -128,11 +129,6 @@ def clip_position(point: ClipPoint, frames: NDArray[np.uint8], terms: Terms) -> 
     """Return the position (time, row, column) on a block's map that contains a pixel of the clip."""
     time, row, column = map(cell_of, point, frames.shape[:3], terms.size)
     return time, row, column
-
-
-def _mark(number: int, position: ClipPoint, frames: NDArray[np.uint8], terms: Terms) -> QueryMark:
-    height, width = (length / count for length, count in zip(frames.shape[1:3], terms.size[1:], strict=True))
-    return QueryMark.of_cell(number, position[1:], (height, width))
 
 
 def _check(frames: NDArray[np.uint8], blocks: Mapping[str, Terms], points: Sequence[ClipPoint]) -> None:

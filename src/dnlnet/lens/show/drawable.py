@@ -1,4 +1,4 @@
-"""Base classes of results that draw themselves: in a window, a file or a notebook."""
+"""Base classes of results that draw themselves in a window, a file or a notebook, and the figure of a prediction."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ from dnlnet.lens.show.panels import PRINT_DOTS, SIDE, draw_panel, panel_height, 
 from dnlnet.names import in_figure
 
 _SCREEN_DOTS = 110  # per inch
-_SCALE = 2.2  # size of the overlay, in panels of other figures
+_SCALE = 2.2  # size of a prediction, in panels of other figures
 
 
 class Drawable(ABC):

@@ -1,4 +1,4 @@
-"""What a pixel of an uploaded image attends to, as the application of `dnlnet explore` shows it."""
+"""Attention of a pixel of an uploaded image, as the application of `dnlnet explore` shows it."""
 
 # H, W size of the image
 

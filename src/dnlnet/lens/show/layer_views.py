@@ -1,5 +1,6 @@
 """Views of a transformer's layers and heads: the chosen ones, or a few of many."""
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -30,32 +31,24 @@ def with_few_layers(image: AttendedImage, most: int, most_layers: int | None = N
         most: Maximum number of views, unless a single layer has more.
         most_layers: Maximum number of layers per model.
     """
-    views = image.views
-    layers: dict[str, dict[str, int]] = {}  # number of views by model and layer
-    for view in views:
-        if view.place is not None:
-            counts = layers.setdefault(view.place.model, {})
-            counts[view.place.layer] = counts.get(view.place.layer, 0) + 1
+    layers = _count_views(image.views)
     kept = set()
     for model, counts in layers.items():
         count = most // (len(layers) * max(counts.values()))
         count = max(1, min(count, len(counts), most_layers or len(counts)))
         names = list(counts)
         kept |= {(model, names[(index + 1) * len(names) // count - 1]) for index in range(count)}
-    shown = [view for view in views if view.place is None or (view.place.model, view.place.layer) in kept]
+    shown = [view for view in image.views if view.place is None or (view.place.model, view.place.layer) in kept]
     return replace(image, views=shown)
 
 
 def left_out(views: Sequence[AttentionView], shown: Sequence[AttentionView]) -> str:
     """Describe the hidden layers and heads, and how to show them. Empty if all are shown."""
     sentences = []
-    for model in dict.fromkeys(view.place.model for view in views if view.place is not None):
-        every, some = (
-            list(dict.fromkeys(view.place.layer for view in given if view.place and view.place.model == model))
-            for given in (views, shown)
-        )
-        if len(some) < len(every):
-            numbers = ", ".join(layer.partition(" ")[0] for layer in some)
+    kept = _count_views(shown)
+    for model, every in _count_views(views).items():
+        if len(kept[model]) < len(every):
+            numbers = ", ".join(layer.partition(" ")[0] for layer in kept[model])
             sentences.append(
                 f"layers {numbers} of the {len(every)} of {model} are shown; select others with --layers"
             )
@@ -63,3 +56,12 @@ def left_out(views: Sequence[AttentionView], shown: Sequence[AttentionView]) -> 
     if heads and all(head.startswith("mean") for head in heads):
         sentences.append("the mean over heads is shown; select one with --heads 3, or all with --heads all")
     return "; ".join(sentences)
+
+
+def _count_views(views: Sequence[AttentionView]) -> dict[str, Counter[str]]:
+    """Return the number of views by model and layer."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for view in views:
+        if view.place is not None:
+            counts[view.place.model][view.place.layer] += 1
+    return counts

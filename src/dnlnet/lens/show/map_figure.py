@@ -3,6 +3,7 @@
 # B images or heads, Q queries, S lengths of the key map
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import torch.nn.functional as F
@@ -66,7 +67,8 @@ def maps_figure(maps: AttentionMaps, over: ImageLike | None = None) -> Figure:
     width, height = SIDE * 1.5, 1.4
     if len(size) > 1:
         width = SIDE if len(size) == 2 else width
-        height = panel_height(_drawn_size(size) if pixels is None else pixels.shape[:2]) * width / SIDE
+        steps_side_by_side = size[-2], prod(size) // size[-2]
+        height = panel_height(steps_side_by_side if pixels is None else pixels.shape[:2]) * width / SIDE
     figure = new_figure(len(columns) * (width + 0.1) + 0.9, len(queries) * (height + 0.12) + 0.35)
     grid = figure.subplots(len(queries), len(columns), squeeze=False)
     for row, (image, query) in zip(grid, queries, strict=True):
@@ -102,12 +104,6 @@ def _row_name(image: int, query: int, maps: AttentionMaps) -> str:
         return f"query {query + 1}{of}"
     place = ", ".join(str(int(share * length)) for share, length in zip(maps.queries[query], size, strict=True))
     return f"query {query + 1} at ({place}){of}"
-
-
-def _drawn_size(size: list[int]) -> tuple[int, int]:
-    """Return the height and width of a 2d map, or of a 3d map with its time steps side by side."""
-    *times, height, width = size
-    return height, width * (times[0] if times else 1)
 
 
 def _draw_map(

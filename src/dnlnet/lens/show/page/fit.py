@@ -66,11 +66,11 @@ def fit_maps(terms: Terms, budget: int) -> tuple[CoarseMaps, Parts]:
             if queries.count * keys.count > _MAX_CELLS:
                 continue
             # Skip a grid far over budget without computing all of its maps.
-            if step * _size(pack_parts(coarse_maps(terms, queries, keys, sample=step))) > 1.1 * budget:
+            if step * text_size(pack_parts(coarse_maps(terms, queries, keys, sample=step))) > 1.1 * budget:
                 continue
         maps = coarse_maps(terms, queries, keys)
         parts = pack_parts(maps)
-        if _size(parts) <= budget:
+        if text_size(parts) <= budget:
             return maps, parts
     raise ValueError(
         f"even one cell per map takes more than the {budget} bytes left for it; allow a larger page, or choose "
@@ -78,7 +78,8 @@ def fit_maps(terms: Terms, budget: int) -> tuple[CoarseMaps, Parts]:
     )
 
 
-def _size(parts: Parts) -> int:
+def text_size(parts: Parts) -> int:
+    """Return the number of characters."""
     return sum(len(text) for part in parts.values() for text in part.values())
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dnlnet.files import atomic_write, json_text
 from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
 from dnlnet.lens.show.layer_views import left_out, with_few_layers
-from dnlnet.lens.show.page.fit import Parts, fit_maps, jpeg_data_url, pack, shrink, shrink_labels
+from dnlnet.lens.show.page.fit import Parts, fit_maps, jpeg_data_url, pack, shrink, shrink_labels, text_size
 from dnlnet.lens.show.page.grid import CoarseMaps, Grid
 from dnlnet.lens.show.panels import LEARNT_LITTLE, UNIFORM
 
@@ -72,7 +72,7 @@ def attention_page(
         # The next view gets the room that one leaves unused.
         maps, parts = fit_maps(view.terms, room * weights[index] // sum(weights[index:]))
         entry |= _describe_view(view, maps, parts)
-        room -= sum(len(text) for part in parts.values() for text in part.values())
+        room -= text_size(parts)
     return _fill_template(title, content)
 
 
