@@ -65,7 +65,7 @@ def _draw_single_view(image: AttendedImage, points: Sequence[Point], title: str 
     columns = max(map(len, rows))
     height = len(rows) * (panel_height(image.size) + 0.3) + 0.35
     figure = new_figure(columns * (SIDE + 0.12) + SCALE, height, title)
-    _draw_view(figure.subfigures(1, 1), view, rows, columns)
+    _draw_view(figure.subfigures(1, 1, squeeze=False)[0, 0], view, rows, columns)
     return figure
 
 
