@@ -14,8 +14,7 @@ from torch import Tensor
 
 from dnlnet.backbones import BACKBONES
 from dnlnet.backbones.rows import BackboneRow
-from dnlnet.conversion.resnets import DEEP_STEM
-from dnlnet.conversion.segmentation import mmseg, torchcv
+from dnlnet.conversion import resnets
 
 State = dict[str, Tensor]
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
@@ -37,10 +36,10 @@ SMALL = Size((1, 1, 2, 3), (8, 16, 20, 24), head=12, auxiliary=10, classes=5)
 def use_small_backbones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register ResNets of the size `SMALL`."""
     options = {"layers": SMALL.blocks, "channels": SMALL.widths}
-    for family, name in ((mmseg, "resnet50c"), (torchcv, "resnet50s")):
+    monkeypatch.setitem(resnets.DEPTHS, SMALL.blocks, "small_resnet50")  # type: ignore[arg-type]
+    for name in ("resnet50c", "resnet50s"):
         row = BackboneRow(name, (8, 16, 32), r"layer\d\.\d+", options, bottlenecks=True)
         monkeypatch.setitem(BACKBONES, f"small_{name}", row)  # type: ignore[arg-type]
-        monkeypatch.setitem(family._BACKBONES, (DEEP_STEM, SMALL.blocks), f"small_{name}")  # type: ignore[arg-type]
 
 
 def filled(shapes: Shapes, device: str = "cpu", seed: int = 0) -> State:

@@ -4,13 +4,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from dnlnet.backbones import Backbone, SlowOnly
+from dnlnet.backbones import BACKBONES, Backbone, SlowOnly
 from dnlnet.backbones.fold import first_tensor
+from dnlnet.backbones.rows import BackboneRow
 from dnlnet.deployment import runtimes
 from dnlnet.deployment.runtimes import InRuntime, require_backend
 from dnlnet.segmentation.frozen import FrozenSegmentor
@@ -23,16 +25,23 @@ IMAGES = ((1, 5, 5), (1, 64, 96), (3, 33, 47), (1, 129, 200))
 CLIPS = ((1, 3, 32, 32), (5, 3, 64, 48))
 
 
+@pytest.fixture(autouse=True)
+def small_resnet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register a ResNet with few layers, because the time to export a network grows with their number."""
+    options = {"layers": (1, 1, 1, 2), "channels": (8, 16, 24, 32)}
+    monkeypatch.setitem(BACKBONES, "small", BackboneRow("resnet18", (8, 32), r"layer\d\.\d+", options))
+
+
 def frozen() -> FrozenSegmentor:
-    backbone = Backbone("resnet18", 32)
+    backbone = Backbone("small", 32)
     return FrozenSegmentor(backbone, 4, stages=(1, 2, 3), width=16, reduce=8, subpixels=2)
 
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[tuple[int, ...], ...]]] = {
     "tiny": (lambda: TinySegmentor(4, width=8), (), IMAGES),
     "frozen": (frozen, (), IMAGES),
-    "segmentor": (lambda: Segmentor(Backbone("resnet18", 8), 4, width=16), (), IMAGES),
-    "pooled": (lambda: Segmentor(Backbone("resnet18", 8), 4, "nl", width=16, pool=2), (), IMAGES[1:]),
+    "segmentor": (lambda: Segmentor(Backbone("small", 8), 4, width=16), (), IMAGES),
+    "pooled": (lambda: Segmentor(Backbone("small", 8), 4, "nl", width=16, pool=2), (), IMAGES[1:]),
     "video": (lambda: VideoClassifier(SlowOnly("slow_only_tiny"), 4), (3,), CLIPS),
 }
 
@@ -67,13 +76,14 @@ def test_a_network_computes_the_same_in_another_runtime(kind: str, runtime: str)
 
 
 @OPENVINO
-def test_signals_work_after_openvino_networks_are_deleted() -> None:
+def test_signals_work_after_openvino_networks_are_deleted(tmp_path: Path) -> None:
     """Run in a separate process, which the signal used to end."""
-    script = """
-import signal, torch
-from torch import nn
-from dnlnet.deployment.runtimes import InRuntime
-first, second = (InRuntime(nn.Conv2d(3, 4, 3), "openvino") for _ in range(2))
+    runtimes.write_network(nn.Conv2d(3, 4, 3), tmp_path / "a.onnx", torch.rand(1, 3, 8, 8))
+    script = f"""
+import signal
+from pathlib import Path
+from dnlnet.deployment.runtimes import open_network
+first, second = (open_network(Path({str(tmp_path)!r}) / "a.onnx", "openvino", 1) for _ in range(2))
 del first
 del second
 signal.signal(signal.SIGUSR1, lambda *_: print("received"))

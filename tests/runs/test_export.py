@@ -68,17 +68,24 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("program") / "street.pt2"
+    done = command("street", "--format", "torch", "--dynamic", "batch,height,width", "--size", "96x128", "-o", path)
+    assert done.exit_code == 0, done.output
+    return path
+
+
 def names_this_machine(path: Path) -> bool:
     """Return whether a file contains the folder of the package (as stack traces do) or of a run."""
     content = path.read_bytes()
     return any(str(folder).encode() in content for folder in (Path(dnlnet.__file__).parent, Path.home(), path.parent))
 
 
-def test_an_exported_model_contains_no_local_paths(exported: Path, run: Path, tmp_path: Path) -> None:
-    assert not names_this_machine(exported)
-    for form, suffix in (("torch", "pt2"), ("safetensors", "safetensors")):
-        export(run, tmp_path / f"scenes.{suffix}", form)  # type: ignore[arg-type]
-        assert not names_this_machine(tmp_path / f"scenes.{suffix}")
+def test_an_exported_model_contains_no_local_paths(exported: Path, program: Path, run: Path, tmp_path: Path) -> None:
+    weights = export(run, tmp_path / "scenes.safetensors", "safetensors").path
+    for path in (exported, program, weights):
+        assert not names_this_machine(path)
 
 
 def test_an_exported_model_computes_the_same_at_every_size(exported: Path, run: Path) -> None:
@@ -132,20 +139,12 @@ def test_every_variant_and_preset_stays_exact(tmp_path: Path) -> None:
     assert max(differences.values()) < 1e-4
 
 
-def test_a_torch_program_needs_no_dnlnet_operator_and_accepts_every_size(run: Path, tmp_path: Path) -> None:
-    path = tmp_path / "scenes.pt2"
-    done = command(run, "--format", "torch", "--dynamic", "height,width", "-o", path)
-    assert done.exit_code == 0, done.output
-    program = torch.export.load(path)
-    assert "dnlnet" not in str(program.graph)
-    assert program.module()(torch.rand(1, 3, 72, 88) * 255)[0].shape == (1, 6, 72, 88)
-
-
-def test_the_program_of_the_bundled_model_accepts_every_size_without_dnlnet(tmp_path: Path) -> None:
+def test_a_torch_program_accepts_every_size_without_dnlnet(program: Path, tmp_path: Path) -> None:
     """The output is cropped if a side is not a multiple of the stride."""
-    path, pairs = tmp_path / "street.pt2", tmp_path / "pairs"
-    export("street", path, "torch", free=("batch", "height", "width"), size=(96, 128))
-    assert "scan" in str(torch.export.load(path).graph)  # the loop over blocks of queries
+    graph = str(torch.export.load(program).graph)
+    assert "dnlnet" not in graph
+    assert "scan" in graph  # the loop over blocks of queries
+    pairs = tmp_path / "pairs"
     network = load_network(read_model_file(find_model("street"))).eval()
     sizes = ((1, 96, 128), (2, 97, 131), (1, 64, 101), (3, 33, 40), (1, 200, 264))
     pixels = [torch.rand(batch, 3, height, width) * 255 for batch, height, width in sizes]
@@ -155,7 +154,7 @@ def test_the_program_of_the_bundled_model_accepts_every_size_without_dnlnet(tmp_
 import sys
 sys.modules["dnlnet"] = None  # importing it is an error
 import torch
-program = torch.export.load({str(path)!r}).module()
+program = torch.export.load({str(program)!r}).module()
 for x, expected in torch.load({str(pairs)!r}):
     found = program(x)[0]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))

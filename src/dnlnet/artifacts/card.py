@@ -50,6 +50,7 @@ def card_text(model: ModelFile, name: str) -> str:
     recipe, bundled = shareable(model.recipe), MODELS.get(name)
     block = f"a `{recipe.model.variant}` block" if recipe.model.variant else "no attention block (the baseline)"
     layers = in_markdown(recipe.model.layers)
+    origin = ["## Origin and licence", "", bundled.terms, "", fenced(bundled.command, ""), ""] if bundled else []
     return "\n".join(
         [
             f"# {in_markdown(recipe.name if bundled is None else name)}",
@@ -59,7 +60,7 @@ def card_text(model: ModelFile, name: str) -> str:
             f" {len(model.classes)} classes of {in_markdown(recipe.data.name)}"
             + (f", trained with dnlnet for {model.iteration:,} iterations." if model.iteration else "."),
             "",
-            *([] if bundled is None else _origin(bundled)),
+            *origin,
             "## Scores",
             "",
             *_scores(model, recipe.class_score),
@@ -87,10 +88,6 @@ def card_text(model: ModelFile, name: str) -> str:
 
 def _as_yaml(content: dict[str, Any]) -> str:
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None).rstrip()
-
-
-def _origin(bundled: BundledModel) -> list[str]:
-    return ["## Origin and licence", "", bundled.terms, "", fenced(bundled.command, ""), ""]
 
 
 def _scores(model: ModelFile, of_class: str) -> list[str]:

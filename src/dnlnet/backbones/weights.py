@@ -114,7 +114,8 @@ def _body(backbone: Backbone | SlowOnly) -> nn.Module:
 def _match(backbone: Backbone | SlowOnly, given: State) -> tuple[State, LoadReport]:
     """Return the tensors that fit the backbone, under its names, and a report on the others."""
     body = _body(backbone)
-    state = inflate(_to_timm_names(backbone.name, _strip_prefixes(given)), body)
+    rename = _RENAMES.get(backbone.name, str)
+    state = inflate({rename(name): tensor for name, tensor in _strip_prefixes(given).items()}, body)
     return match_tensors(body.state_dict(), state, lambda name: _is_classifier(backbone.name, name))
 
 
@@ -226,11 +227,6 @@ def _strip_prefixes(state: State) -> State:
 
 def _is_classifier(network: str, name: str) -> bool:
     return bool(_CLASSIFIERS.match(name)) or (network == "mobilenetv2" and name.startswith("bn2."))
-
-
-def _to_timm_names(network: str, state: State) -> State:
-    rename = _RENAMES.get(network)
-    return state if rename is None else {rename(name): tensor for name, tensor in state.items()}
 
 
 def _to_timm_mobilenet(name: str) -> str:

@@ -38,11 +38,11 @@ def convert(
     """Convert a checkpoint of another code base to a model file.
 
     Args:
-        path: the checkpoint.
-        out: the model file to write, `.safetensors`.
-        settings: recipe settings that replace what was found or assumed, such as ``model.align_corners=true``.
-        partial: leave out tensors outside the network that the model has no place for.
-        config: training configuration, for a checkpoint that does not contain it.
+        path: The checkpoint.
+        out: The model file to write, `.safetensors`.
+        settings: Recipe settings that replace what was found or assumed, such as ``model.align_corners=true``.
+        partial: Leave out tensors outside the network that the model has no place for.
+        config: Training configuration, for a checkpoint that does not contain it.
     """
     if out.suffix != ".safetensors":
         raise ValueError(f"{out}: expected a file name that ends in .safetensors")
@@ -128,10 +128,10 @@ def match_network(
     Raises ValueError with the names of all tensors that are missing or have another shape.
 
     Args:
-        state: tensors by our names.
-        recipe: recipe of the network.
-        classes: number of classes.
-        names: table from prefixes of the original names to ours.
+        state: Tensors by our names.
+        recipe: Recipe of the network.
+        classes: Number of classes.
+        names: Table from prefixes of the original names to ours.
     """
     with torch.device("meta"):
         network = recipe.build(classes, pretrained=False)
@@ -149,7 +149,7 @@ def match_network(
     ]
     if missing or misshapen or strange:
         raise ValueError(
-            f"these are not all the tensors of {describe_network(recipe)}"
+            f"its tensors do not match {describe_network(recipe)}"
             + list_names("missing", missing)
             + list_names("of another shape", misshapen)
             + list_names("of an unsupported type", strange)

@@ -14,8 +14,8 @@ def describe(model: str | Path, *, check: bool = False) -> dict[str, Any]:
     """Describe a model, an exported file, a checkpoint of another code base or a file of weights.
 
     Args:
-        model: a file, the folder of a run, or a name on the Hugging Face hub.
-        check: build the network of a model file and compare its tensors with those of the file.
+        model: A file, the folder of a run, or a name on the Hugging Face hub.
+        check: Build the network of a model file and compare its tensors with those of the file.
     """
     path = find_model(str(model))
     kinds: dict[str, Callable[[Path], dict[str, Any]]] = {
@@ -56,7 +56,8 @@ def _weights(model: ModelFile) -> dict[str, Any]:
 
 def _checkpoint(path: Path) -> dict[str, Any]:
     if path.stem.isdigit() and path.with_suffix(".json").is_file():
-        return {"kind": f"the state of a run after {int(path.stem)} iterations; its models lie a folder above"}
+        iterations = int(path.stem)
+        return {"kind": f"the state of a run after {iterations} iterations; the run's models are in the folder above"}
     from dnlnet.backbones import find_backbones
     from dnlnet.conversion.converting import read, recognise
 
@@ -74,11 +75,11 @@ def _checkpoint(path: Path) -> dict[str, Any]:
     try:
         converted = family.convert(checkpoint)
     except ValueError as error:
-        return {"kind": f"a checkpoint of {family.name}", **content, "dnlnet convert": f"does not take it: {error}"}
+        return {"kind": f"a checkpoint of {family.name}", **content, "dnlnet convert": f"cannot convert it: {error}"}
     return {
         "kind": f"a checkpoint of {family.name}",
         **content,
-        "dnlnet convert": f"makes a {converted.recipe.task} model of it",
+        "dnlnet convert": f"converts it to a {converted.recipe.task} model",
         "notes": list(converted.messages()),
         "unused": list(converted.unused),
         "classes": list(converted.classes.names),

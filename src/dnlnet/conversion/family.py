@@ -16,10 +16,10 @@ class ForeignCheckpoint:
     """Checkpoint of another code base.
 
     Args:
-        path: the file, whose name may contain settings.
-        state: tensors by their original names, without the prefixes of wrappers.
-        meta: the rest of the file, as plain values.
-        ignored: classes of objects in the file that were not created.
+        path: The file, whose name may contain settings.
+        state: Tensors by their original names, without the prefixes of wrappers.
+        meta: The rest of the file, as plain values.
+        ignored: Classes of objects in the file that were not created.
     """
 
     path: Path
@@ -33,9 +33,9 @@ class Assumption:
     """Assumption about a setting that the file does not contain.
 
     Args:
-        text: message for the user, with the option that changes the setting.
-        keys: parts of the recipe; setting one of them replaces the assumption.
-        required: the outputs depend on it and nothing supports it, so a setting has to replace it.
+        text: Message for the user, with the option that changes the setting.
+        keys: Parts of the recipe; setting one of them replaces the assumption.
+        required: The outputs depend on it and nothing supports it, so a setting has to replace it.
     """
 
     text: str
@@ -58,14 +58,14 @@ class Converted:
     """Converted checkpoint.
 
     Args:
-        state: tensors by our names.
-        recipe: recipe of the network.
-        classes: classes of the model.
-        notes: messages for the user.
-        assumed: assumptions about settings that the file does not contain.
-        unused: names of the file's tensors without a place in the model, except those known to be unnecessary.
-        names: table from prefixes of the original names to ours.
-        family: name of its family; set by `dnlnet.convert.convert`.
+        state: Tensors by our names.
+        recipe: Recipe of the network.
+        classes: Classes of the model.
+        notes: Messages for the user.
+        assumed: Assumptions about settings that the file does not contain.
+        unused: Names of the file's tensors without a place in the model, except those known to be unnecessary.
+        names: Table from prefixes of the original names to ours.
+        family: Name of its family; set by `dnlnet.convert.convert`.
     """
 
     state: dict[str, Tensor]
@@ -87,12 +87,12 @@ class Family:
     """Checkpoints of one code base.
 
     Args:
-        name: name of the code base.
-        source: its supported networks, in one line.
-        matches: return whether names of tensors are those of the family.
-        convert: convert a checkpoint; raises ValueError if this package has no such network.
-        inside: prefixes of the names of all layers that the outputs depend on.
-        config: key of the configuration's text in `ForeignCheckpoint.meta`; None if it is not text.
+        name: Name of the code base.
+        source: Its supported networks, in one line.
+        matches: Return whether names of tensors are those of the family.
+        convert: Convert a checkpoint; raises ValueError if this package has no such network.
+        inside: Prefixes of the names of all layers that the outputs depend on.
+        config: Key of the configuration's text in `ForeignCheckpoint.meta`; None if it is not text.
     """
 
     name: str

@@ -13,8 +13,8 @@ def rename_tensors(state: State, names: Mapping[str, str]) -> tuple[dict[str, Te
     """Return the tensors by our names, and the names that are not in the table.
 
     Args:
-        state: tensors by their names.
-        names: table from prefixes of their names, up to a dot, to ours.
+        state: Tensors by their names.
+        names: Table from prefixes of their names, up to a dot, to ours.
 
     >>> import torch
     >>> theirs = {"conv.weight": torch.ones(1), "conv2.weight": torch.ones(1)}

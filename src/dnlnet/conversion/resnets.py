@@ -1,4 +1,4 @@
-"""Matching of ResNets by stem, depth and dilations."""
+"""Our ResNets with the depth and dilations of theirs."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dnlnet.conversion.names import State
 from dnlnet.errors import shown
 
-# Kinds of stems.
-DEEP_STEM, PLAIN_STEM = "a stem of three 3 x 3 convolutions", "a 7 x 7 convolution"
+# Our ResNets by the number of bottlenecks in each stage.
+DEPTHS = {(3, 4, 6, 3): "resnet50", (3, 4, 23, 3): "resnet101"}
 
 Dilations = tuple[tuple[int, ...], ...]  # by stage and residual block; the last number repeats
 # Defaults of our backbones, by output stride.
@@ -18,31 +18,27 @@ _USUAL: Mapping[int, Dilations] = {
 }
 
 
-def find_resnet(state: State, prefix: str, stem: str, rows: Mapping[tuple[str, tuple[int, ...]], str]) -> str:
-    """Return the name of our backbone with this stem and the same number of bottlenecks in each stage.
+def find_resnet(state: State, suffix: str = "") -> str:
+    """Return the name of our backbone with as many bottlenecks in each stage.
 
     Args:
-        state: tensors by their names.
-        prefix: prefix of `layer1` to `layer4` in the names.
-        stem: kind of stem.
-        rows: our names by kind of stem and number of bottlenecks.
+        state: Tensors by their names, which begin with `backbone.layer1` to `backbone.layer4`.
+        suffix: Suffix of our name: the kind of stem.
     """
-    found: dict[str, set[int]] = {}
+    found: dict[str, set[str]] = {}
     for name in state:
-        parts = re.fullmatch(rf"{re.escape(prefix)}layer(\d)\.(\d+)\.conv3\.weight", name)
-        if parts is not None:
-            found.setdefault(parts[1], set()).add(int(parts[2]))
+        if parts := re.fullmatch(r"backbone\.layer(\d)\.(\d+)\.conv3\.weight", name):
+            found.setdefault(parts[1], set()).add(parts[2])
     blocks = tuple(len(found[stage]) for stage in sorted(found))
-    if (stem, blocks) not in rows:
-        known = ", ".join(f"{name} ({kind}, {shown(counts)})" for (kind, counts), name in rows.items())
-        if len(blocks) != 4:
-            first = next((name for name in state if name.startswith(prefix)), "no tensors")
-            raise ValueError(
-                f"its backbone is not a ResNet of four stages of bottlenecks (it has {shown(first)}); "
-                f"supported: {known}"
-            )
-        raise ValueError(f"its backbone has {stem} and {shown(blocks)} bottlenecks in its stages; known: {known}")
-    return rows[stem, blocks]
+    if blocks in DEPTHS:
+        return DEPTHS[blocks] + suffix
+    known = ", ".join(f"{name} {shown(counts)}" for counts, name in DEPTHS.items())
+    if len(blocks) == 4:
+        raise ValueError(f"its backbone has {shown(blocks)} bottlenecks in its stages; supported: {known}")
+    first = next((name for name in state if name.startswith("backbone.")), "no tensors")
+    raise ValueError(
+        f"its backbone is not a ResNet of four stages of bottlenecks (it has {shown(first)}); supported: {known}"
+    )
 
 
 def nondefault_dilations(output_stride: int, dilations: Sequence[Sequence[int]]) -> Dilations | None:

@@ -119,7 +119,9 @@ def export(
     example = example_input(reference, lengths)
     with atomic_write(path) as temporary:
         if format == "safetensors":
-            state = {name: _halved(tensor) if half else tensor for name, tensor in network.state_dict().items()}
+            state = network.state_dict()
+            if half:
+                state = {name: x.half() if x.is_floating_point() else x for name, x in state.items()}
             write_model_file(temporary, state, file)
             read = deepcopy(network)
             read.load_state_dict(load_file(temporary))
@@ -154,10 +156,6 @@ def example_input(exportable: Exportable, size: tuple[int, int], batch: int = 1)
     if "time" in exportable.takes.axes:
         return images.view(batch, frames, *images.shape[1:]).transpose(1, 2).contiguous()
     return images if "batch" in exportable.takes.axes else images[0]
-
-
-def _halved(tensor: Tensor) -> Tensor:
-    return tensor.half() if tensor.is_floating_point() else tensor
 
 
 def _others(exportable: Exportable, example: Tensor, free: Sequence[str]) -> list[Tensor]:

@@ -168,7 +168,7 @@ def test_other_backbones_are_not_called_resnets(layer: str, tmp_path: Path) -> N
     state = {n: x for n, x in filled(mmseg_shapes(SMALL, None)).items() if not n.startswith("backbone.")}
     torch.save(state | {layer: torch.ones(2, 2, 1, 1)}, tmp_path / "fcn_r50-d8_512x512_80k.pth")
     with pytest.raises(
-        ValueError, match=r"its backbone is not a ResNet of four stages .*; supported: resnet50c"
+        ValueError, match=r"its backbone is not a ResNet of four stages .*; supported: resnet50 \(3, 4, 6, 3\)"
     ) as error:
         convert(tmp_path / "fcn_r50-d8_512x512_80k.pth", tmp_path / "m.safetensors")
     assert "7 x 7" not in str(error.value).partition("supported")[0]

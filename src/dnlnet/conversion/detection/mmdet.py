@@ -22,7 +22,7 @@ from dnlnet.conversion.detection.mmdet_blocks import PRESET, ForeignBlock, block
 from dnlnet.conversion.family import Assumption, Converted, Family, ForeignCheckpoint
 from dnlnet.conversion.mm_config import MMConfig, agreed_pixels, require_known
 from dnlnet.conversion.names import State, flatten_convolutions, number_classes, rename_tensors, size
-from dnlnet.conversion.resnets import PLAIN_STEM, find_resnet
+from dnlnet.conversion.resnets import find_resnet
 from dnlnet.data.classes import Classes, spread_colours
 from dnlnet.detection.network import PLACEMENTS
 from dnlnet.detection.recipe import DetectionRecipe
@@ -35,10 +35,6 @@ SOURCE = "Mask R-CNN of the authors' detection code (mmdetection 1.0): baseline,
 _ABN_EPS = 1e-5
 _RATIOS, _ANCHOR_CELLS = (0.5, 1.0, 2.0), 8  # of anchors: height by width, and side by stride
 _DEEPEST = 23
-_BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
-    (PLAIN_STEM, (3, 4, 6, 3)): "resnet50",
-    (PLAIN_STEM, (3, 4, 23, 3)): "resnet101",
-}
 
 # Their names and ours; names of blocks depend on their places.
 _CONV_AND_NORM = {"conv": 0, "bn": 1}
@@ -72,8 +68,8 @@ _NOTES = (
     "difference below 0.1 pixel",
     "if a padded side is not a multiple of 64, torchvision spaces the coarsest anchors by side // cells: by 61 "
     "instead of 64 pixels for 800, so that those of the last row are 36 pixels off (of 512)",
-    "boxes are resized to the file by their edges, not by their last pixels: right and lower edges differ by 1 - 1/s "
-    "pixel of the file for images enlarged s times, 0.4 for 480 to 800",
+    "boxes are scaled back to the original image by their edges, not by their last pixels: if the image was enlarged "
+    "s times, right and lower edges differ by 1 - 1/s of its pixels, which is 0.4 for 480 to 800",
     "boxes narrower than a cell (4 pixels) are widened to one before their features are read; masks are pasted as in "
     "torchvision, which moves their outlines by up to a pixel",
 )
@@ -94,7 +90,8 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     Raises ValueError for blocks, placements and backbones that this package does not have.
     """
     config = MMConfig.of(checkpoint.meta)
-    _check_network(config)
+    for part, known in _ONLY.items():
+        require_known(config.part("model", part), part, known)
     block, places = find_blocks(checkpoint.state)
     options, notes = ({}, ()) if block is None else block_options(block, checkpoint.state, config)
     recipe = _recipe(checkpoint.state, block, places, options, config)
@@ -159,11 +156,6 @@ _TEST: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def _check_network(config: MMConfig) -> None:
-    for part, known in _ONLY.items():
-        require_known(config.part("model", part), part, known)
-
-
 def _test_notes(config: MMConfig) -> list[str]:
     return [
         f"its test_cfg.{part}.{key} is {shown(value)}; here it is {shown(ours)}"
@@ -177,7 +169,7 @@ def _recipe(
     state: State, block: ForeignBlock | None, places: frozenset[str], options: Mapping[str, Any], config: MMConfig
 ) -> DetectionRecipe:
     """Return the recipe of this network, adapted to the checkpoint."""
-    backbone = find_resnet(state, "backbone.", PLAIN_STEM, _BACKBONES)
+    backbone = find_resnet(state)
     variant = None if block is None else block.variant
     placement = None if block is None else _placement(places, state)
     rows = [

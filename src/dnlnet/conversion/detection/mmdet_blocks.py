@@ -22,13 +22,13 @@ class ForeignBlock:
     """One kind of block in their code, and its equivalent in ours.
 
     Args:
-        module: name in residual blocks.
-        key: name in configurations.
-        layers: our layers and parameters by the original names, which identify it.
-        variant: our variant.
-        options: our options that override the preset.
-        published: settings that are not in the tensors, as in the authors' configurations.
-        defaults: the same settings, if a configuration does not contain them.
+        module: Name in residual blocks.
+        key: Name in configurations.
+        layers: Our layers and parameters by the original names, which identify it.
+        variant: Our variant.
+        options: Our options that override the preset.
+        published: Settings that are not in the tensors, as in the authors' configurations.
+        defaults: The same settings, if a configuration does not contain them.
     """
 
     module: str
@@ -99,7 +99,13 @@ def block_options(block: ForeignBlock, state: State, config: MMConfig) -> tuple[
         raise ValueError(f"its blocks have temp={values['temp']!r}; expected a number")
     if block.published:
         wanted |= {"temperature": float(values["temp"]), "pool": 2 if values["downsample"] else 1}
-        wanted["embed_reduction"] = _only({_reduction(state, name) for name in state} - {None})
+        queries = [name for name in state if re.search(r"\.(conv_query|theta\.conv)\.weight$", name)]
+        ratios = {size(state, name, 1) // size(state, name) for name in queries}
+        if len(ratios) != 1:
+            raise ValueError(
+                f"its blocks reduce channels by {', '.join(map(str, sorted(ratios)))}; expected one number"
+            )
+        (wanted["embed_reduction"],) = ratios
     if block.options:  # values are as wide as queries and keys
         wanted["value_reduction"] = wanted["embed_reduction"]
     preset = asdict(resolve_settings(find_variant(block.variant), PRESET))
@@ -110,16 +116,3 @@ def block_options(block: ForeignBlock, state: State, config: MMConfig) -> tuple[
     return options, (
         f"its configuration is unknown: its blocks are assumed to have {assumed}; --config FILE provides it",
     )
-
-
-def _reduction(state: State, name: str) -> int | None:
-    """Return the ratio of channels to query width if this tensor is the query's weight."""
-    if not re.search(r"\.(conv_query|theta\.conv)\.weight$", name):
-        return None
-    return size(state, name, 1) // size(state, name)
-
-
-def _only(values: set[Any]) -> Any:
-    if len(values) != 1:
-        raise ValueError(f"its blocks reduce channels by {', '.join(map(str, sorted(values)))}; expected one number")
-    return values.pop()

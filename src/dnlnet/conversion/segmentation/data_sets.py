@@ -18,9 +18,9 @@ def find_data(count: int, names: Any = None, palette: Any = None) -> tuple[str, 
     Known data sets keep our spelling, so that the model can be evaluated on them.
 
     Args:
-        count: number of classes.
-        names: names in the checkpoint, if any.
-        palette: colours in the checkpoint, if any.
+        count: Number of classes.
+        names: Names in the checkpoint, if any.
+        palette: Colours in the checkpoint, if any.
 
     >>> find_data(19)[::2]
     ('cityscapes', 'the 19 classes are assumed to be those of cityscapes')

@@ -7,7 +7,7 @@ from typing import Any
 from dnlnet.conversion.family import Assumption, Converted, Family, ForeignCheckpoint
 from dnlnet.conversion.mm_config import MMConfig
 from dnlnet.conversion.names import State, check_context, flatten_convolutions, rename_tensors, size
-from dnlnet.conversion.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
+from dnlnet.conversion.resnets import find_resnet
 from dnlnet.conversion.segmentation.data_sets import find_data
 from dnlnet.conversion.segmentation.mmseg_facts import MmsegFacts
 from dnlnet.engine.settings import Optim, Schedule
@@ -16,17 +16,15 @@ from dnlnet.segmentation.recipe import SegmentationRecipe
 from dnlnet.segmentation.schema import FCN, Data, Evaluation, Loss
 
 # Their names and ours.
-_STEMS = {
-    DEEP_STEM: {
-        "backbone.stem.0": "backbone.body.conv1.0",
-        "backbone.stem.1": "backbone.body.conv1.1",
-        "backbone.stem.3": "backbone.body.conv1.3",
-        "backbone.stem.4": "backbone.body.conv1.4",
-        "backbone.stem.6": "backbone.body.conv1.6",
-        "backbone.stem.7": "backbone.body.bn1",
-    },
-    PLAIN_STEM: {f"backbone.{part}": f"backbone.body.{part}" for part in ("conv1", "bn1")},
+_DEEP_STEM = {
+    "backbone.stem.0": "backbone.body.conv1.0",
+    "backbone.stem.1": "backbone.body.conv1.1",
+    "backbone.stem.3": "backbone.body.conv1.3",
+    "backbone.stem.4": "backbone.body.conv1.4",
+    "backbone.stem.6": "backbone.body.conv1.6",
+    "backbone.stem.7": "backbone.body.bn1",
 }
+_PLAIN_STEM = {f"backbone.{part}": f"backbone.body.{part}" for part in ("conv1", "bn1")}
 _BLOCK = {
     "theta.conv": "head.block.query",
     "phi.conv": "head.block.key",
@@ -50,13 +48,6 @@ _HEADS = {
     "auxiliary_head.conv_seg": "auxiliary.4",
 }
 
-_BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
-    (DEEP_STEM, (3, 4, 6, 3)): "resnet50c",
-    (DEEP_STEM, (3, 4, 23, 3)): "resnet101c",
-    (PLAIN_STEM, (3, 4, 6, 3)): "resnet50",
-    (PLAIN_STEM, (3, 4, 23, 3)): "resnet101",
-}
-
 
 def matches(state: State) -> bool:
     """Return whether the names are those of mmsegmentation's networks."""
@@ -69,9 +60,9 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     _check_network(theirs)
     averaged = [name for name in theirs if name.startswith("ema_")]
     kind = next((kind for kind in _VARIANTS if f"decode_head.{kind}.g.conv.weight" in theirs), None)
-    stem = DEEP_STEM if "backbone.stem.0.weight" in theirs else PLAIN_STEM
+    deep = "backbone.stem.0.weight" in theirs
     names = {
-        **_STEMS[stem],
+        **(_DEEP_STEM if deep else _PLAIN_STEM),
         **{f"backbone.layer{stage}": f"backbone.body.layer{stage}" for stage in range(1, 5)},
         **_HEADS,
         **({f"decode_head.{kind}.{part}": ours for part, ours in _BLOCK.items()} if kind else {}),
@@ -83,9 +74,9 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     has_auxiliary = "auxiliary_head.conv_seg.weight" in theirs
     join_input = "decode_head.conv_cat.conv.weight" in theirs
     data, classes, assumed = find_data(size(theirs, "decode_head.conv_seg.weight"), *_find_classes(checkpoint.meta))
-    facts = MmsegFacts.of(name, config, data, checkpoint.meta.get("iter"))
+    facts = MmsegFacts(name, config, data, checkpoint.meta.get("iter"))
     model = FCN(
-        backbone=find_resnet(theirs, "backbone.", stem, _BACKBONES),
+        backbone=find_resnet(theirs, "c" if deep else ""),
         output_stride=facts.output_stride,
         dilations=facts.dilations,
         stride_in_1x1=facts.stride_in_1x1,

@@ -65,8 +65,19 @@ _SHOWN = {
 
 @dataclass
 class MmsegFacts:
-    """Facts about a model besides its weights."""
+    """Facts about a model besides its weights.
 
+    Args:
+        name: Name of the checkpoint's file.
+        config: Configuration in the checkpoint.
+        data: Our name of the data set.
+        trained: Number of trained iterations in the checkpoint.
+    """
+
+    name: str
+    config: MMConfig
+    data: str
+    trained: Any
     crop: tuple[int, int] | None = None
     align_corners: bool = False
     window: tuple[int, int] | None = None
@@ -88,31 +99,27 @@ class MmsegFacts:
         """Return whether it was trained on larger crops of Cityscapes, which imply other settings."""
         return self.crop == _WINDOWED
 
-    @classmethod
-    def of(cls, name: str, config: MMConfig, data: str, trained: Any = None) -> "MmsegFacts":
-        """Find the facts from a file's name, configuration, data set and number of trained iterations."""
-        facts = cls()
-        facts._find_crop(name, config)
-        facts._find_corners(config)
-        facts._find_image(config, data)
-        facts._find_test(config)
-        facts._find_backbone(name, config)
-        facts._find_heads(name, config)
-        facts._find_length(name, config, trained)
-        return facts
+    def __post_init__(self) -> None:
+        self._find_crop()
+        self._find_corners()
+        self._find_image()
+        self._find_test()
+        self._find_backbone()
+        self._find_heads()
+        self._find_length()
 
-    def _find_crop(self, name: str, config: MMConfig) -> None:
-        named = re.search(r"(?<!\d)(\d{3,4})x(\d{3,4})(?!\d)", name)
+    def _find_crop(self) -> None:
+        named = re.search(r"(?<!\d)(\d{3,4})x(\d{3,4})(?!\d)", self.name)
         crops = [
-            config.names.get("crop_size"),
-            config.part("model", "data_preprocessor").get("size"),
-            *(part.get("crop_size") for part in config.dicts() if part.get("type") == "RandomCrop"),
+            self.config.names.get("crop_size"),
+            self.config.part("model", "data_preprocessor").get("size"),
+            *(part.get("crop_size") for part in self.config.dicts() if part.get("type") == "RandomCrop"),
             (int(named[1]), int(named[2])) if named else None,
         ]
         self.crop = next((crop for crop in map(_pair, crops) if crop is not None), None)
 
-    def _find_corners(self, config: MMConfig) -> None:
-        head = config.part("model", "decode_head")
+    def _find_corners(self) -> None:
+        head = self.config.part("model", "decode_head")
         if head:
             self.align_corners = head.get("align_corners", False) is True  # False is the default there
             return
@@ -120,11 +127,11 @@ class MmsegFacts:
         why = f"as in their models for crops of {self.crop[0]} x {self.crop[1]}" if self.crop else _NO_CROP
         self._assume("model.align_corners", f"align_corners is {self.align_corners}, {why}")
 
-    def _find_image(self, config: MMConfig, data: str) -> None:
+    def _find_image(self) -> None:
         """Find how an image is normalised, resized and padded."""
-        steps = test_steps(config)
-        self.divisor = find_divisor(config)
-        pixels = find_pixels(config, steps)
+        steps = test_steps(self.config)
+        self.divisor = find_divisor(self.config)
+        pixels = find_pixels(self.config, steps)
         if pixels is None:
             self._assume(
                 "model.pixels",
@@ -136,7 +143,7 @@ class MmsegFacts:
             self.notes += check_steps(steps)
             self.resizing = find_resizing(steps)
             return
-        self.resizing = _RESIZED_WINDOWED if self.windowed else _RESIZED.get(data, _RESIZED_USUALLY)
+        self.resizing = _RESIZED_WINDOWED if self.windowed else _RESIZED.get(self.data, _RESIZED_USUALLY)
         self._assume(
             "evaluation.short_side",
             f"images are resized to {self.resizing.short} pixels, at most {self.resizing.long} on the longer side, "
@@ -144,8 +151,8 @@ class MmsegFacts:
             "evaluation.short_side=... --set evaluation.long_side=..., or null for both,",
         )
 
-    def _find_test(self, config: MMConfig) -> None:
-        tests = (config.part("model", "test_cfg"), config.part("test_cfg"))
+    def _find_test(self) -> None:
+        tests = (self.config.part("model", "test_cfg"), self.config.part("test_cfg"))
         test = next((part for part in tests if "mode" in part), None)
         if test is None:
             self.window, self.stride = (_WINDOWED, _STRIDE) if self.windowed else (None, None)
@@ -167,10 +174,10 @@ class MmsegFacts:
         elif test["mode"] != "whole":
             raise ValueError(f"its test_cfg.mode is {shown(test['mode'])}; supported: whole and slide")
 
-    def _find_backbone(self, name: str, config: MMConfig) -> None:
-        part = config.part("model", "backbone")
+    def _find_backbone(self) -> None:
+        part = self.config.part("model", "backbone")
         if not part:
-            named = re.search(r"-d(8|16|32)(?!\d)", name)
+            named = re.search(r"-d(8|16|32)(?!\d)", self.name)
             self.output_stride = int(named[1]) if named else 8
             if named is None:
                 text = "--set model.output_stride=8 (or 16, 32) for the stride at which its backbone ends"
@@ -195,10 +202,10 @@ class MmsegFacts:
         self.dilations = nondefault_dilations(self.output_stride, stages)
         self.stride_in_1x1 = part.get("style") == "caffe"
 
-    def _find_heads(self, name: str, config: MMConfig) -> None:
-        head, auxiliary = config.part("model", "decode_head"), config.part("model", "auxiliary_head")
+    def _find_heads(self) -> None:
+        head, auxiliary = self.config.part("model", "decode_head"), self.config.part("model", "auxiliary_head")
         if not head:
-            named = re.search(r"[_-]d(\d+)_r\d", name)  # as in fcn_d6_r50-d16 and fcn-d6_r50-d16
+            named = re.search(r"[_-]d(\d+)_r\d", self.name)  # as in fcn_d6_r50-d16 and fcn-d6_r50-d16
             self.head_dilation = int(named[1]) if named else 1
             if named is None:
                 self._assume("model.head_dilation", "the convolutions of its heads are assumed to have no dilation")
@@ -214,16 +221,16 @@ class MmsegFacts:
         self.head_dilation, other = dilations
         self.auxiliary_dilation = None if other == self.head_dilation else other
 
-    def _find_length(self, name: str, config: MMConfig, trained: Any) -> None:
-        said = (rounds for key in ("max_iters", "total_iters") for rounds in config.everywhere(key))
+    def _find_length(self) -> None:
+        said = (rounds for key in ("max_iters", "total_iters") for rounds in self.config.everywhere(key))
         rounds = next((number for number in said if is_count(number)), None)
-        thousands = re.search(r"(?<![\dx])(\d+)k(?![a-z])", name)
+        thousands = re.search(r"(?<![\dx])(\d+)k(?![a-z])", self.name)
         if rounds is not None:
             self.iterations = rounds
         elif thousands is not None and int(thousands[1]) > 0:
             self.iterations = 1000 * int(thousands[1])
-        elif is_count(trained):
-            self.iterations = trained
+        elif is_count(self.trained):
+            self.iterations = self.trained
         else:
             self._assume("schedule.iterations", f"{self.iterations} iterations of training are assumed")
 

@@ -1,11 +1,10 @@
 """Converter of the authors' segmentation networks, whose code is built on torchcv."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from dnlnet.conversion.family import Assumption, Converted, Family, ForeignCheckpoint
 from dnlnet.conversion.names import State, check_context, flatten_convolutions, rename_tensors, size
-from dnlnet.conversion.resnets import DEEP_STEM, PLAIN_STEM, find_resnet
+from dnlnet.conversion.resnets import find_resnet
 from dnlnet.conversion.segmentation.data_sets import find_data
 from dnlnet.conversion.segmentation.torchcv_config import TorchcvConfig
 from dnlnet.engine.settings import Optim
@@ -15,16 +14,14 @@ from dnlnet.segmentation.recipes import segmentation_recipes
 from dnlnet.segmentation.schema import FCN, Data
 
 # Their names and ours.
-_STEMS = {
-    PLAIN_STEM: {"backbone.prefix.conv1": "backbone.body.conv1", "backbone.prefix.bn1": "backbone.body.bn1"},
-    DEEP_STEM: {
-        "backbone.prefix.conv1": "backbone.body.conv1.0",
-        "backbone.prefix.bn1": "backbone.body.conv1.1",
-        "backbone.prefix.conv2": "backbone.body.conv1.3",
-        "backbone.prefix.bn2": "backbone.body.conv1.4",
-        "backbone.prefix.conv3": "backbone.body.conv1.6",
-        "backbone.prefix.bn3": "backbone.body.bn1",
-    },
+_PLAIN_STEM = {"backbone.prefix.conv1": "backbone.body.conv1", "backbone.prefix.bn1": "backbone.body.bn1"}
+_DEEP_STEM = {
+    "backbone.prefix.conv1": "backbone.body.conv1.0",
+    "backbone.prefix.bn1": "backbone.body.conv1.1",
+    "backbone.prefix.conv2": "backbone.body.conv1.3",
+    "backbone.prefix.bn2": "backbone.body.conv1.4",
+    "backbone.prefix.conv3": "backbone.body.conv1.6",
+    "backbone.prefix.bn3": "backbone.body.bn1",
 }
 _STAGES = {f"backbone.layer{stage}": f"backbone.body.layer{stage}" for stage in range(1, 5)}
 _HEAD = {
@@ -51,12 +48,6 @@ _AUXILIARY = {
 # Modules of networks with and without a block.
 _MODULES = ("nlm", "gcb")
 
-_BACKBONES: Mapping[tuple[str, tuple[int, ...]], str] = {
-    (DEEP_STEM, (3, 4, 23, 3)): "resnet101s",
-    (DEEP_STEM, (3, 4, 6, 3)): "resnet50s",
-    (PLAIN_STEM, (3, 4, 23, 3)): "resnet101",
-    (PLAIN_STEM, (3, 4, 6, 3)): "resnet50",
-}
 # Their pretrained weights; timm's expect other pixels.
 _PRETRAINED = {"resnet101s": "3x3resnet101-imagenet.pth"}
 # Variants by the presence of a query and of a saliency.
@@ -80,9 +71,9 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     theirs = checkpoint.state
     check_context(theirs)
     module = next(name for name in _MODULES if f"{name}.conva.0.weight" in theirs)
-    stem = DEEP_STEM if "backbone.prefix.conv3.weight" in theirs else PLAIN_STEM
+    deep = "backbone.prefix.conv3.weight" in theirs
     names = {
-        **_STEMS[stem],
+        **(_DEEP_STEM if deep else _PLAIN_STEM),
         **_STAGES,
         **{f"{module}.{part}": ours for part, ours in _HEAD.items()},
         **_AUXILIARY,
@@ -105,7 +96,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     if "head.block.norm.weight" in state:
         options["gate"] = "scalar_pairwise_norm"
     has_auxiliary = "dsn.2.weight" in theirs
-    backbone = find_resnet(theirs, "backbone.", stem, _BACKBONES)
+    backbone = find_resnet(theirs, "s" if deep else "")
     output_stride, dilations = config.strides()
     model = FCN(
         backbone=backbone,
@@ -173,21 +164,23 @@ _ADVICE = {
     f"NLin_nogc), --set model.variant=dnl_dagger --set model.block.unary_scaled=false {_TEMPERATURE}0.06 for those "
     "that also have with_unary (NLunary)",
 }
+_STRIDE = Assumption(
+    "an output stride of 8 is assumed, as in all their configurations; --set model.output_stride changes it",
+    ("model.output_stride",),
+)
+_PIXELS = Assumption(
+    "pixels are assumed to be blue first, minus Caffe's mean, as in all their configurations; "
+    "--set model.caffe_pixels=false changes it",
+    ("model.caffe_pixels",),
+)
 
 
 def _assumed(variant: str | None, config: TorchcvConfig) -> tuple[Assumption, ...]:
     found = []
-    if variant in _ADVICE and not config.has_block:
+    if variant in _ADVICE and not config.nonlocal_:
         found.append(Assumption(_ADVICE[variant], ("model.preset", "model.variant", "model.block")))
-    if not config.has_backbone:
-        text = (
-            "an output stride of 8 is assumed, as in all their configurations; --set model.output_stride changes it"
-        )
-        found.append(Assumption(text, ("model.output_stride",)))
-    if not config.has_pixels:
-        text = (
-            "pixels are assumed to be blue first, minus Caffe's mean, as in all their configurations; "
-            "--set model.caffe_pixels=false changes it"
-        )
-        found.append(Assumption(text, ("model.caffe_pixels",)))
+    if "backbone" not in config.network:
+        found.append(_STRIDE)
+    if "normalize" not in config.pixels:
+        found.append(_PIXELS)
     return tuple(found)

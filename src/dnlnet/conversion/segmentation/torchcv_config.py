@@ -39,26 +39,11 @@ class TorchcvConfig:
             raise ValueError(f"its network.norm_type is {shown(norm)}; supported: batch norms")
         return cls(chosen, network, nested(tree, "data"))
 
-    @property
-    def has_block(self) -> bool:
-        """Return whether it describes the block."""
-        return bool(self.nonlocal_)
-
-    @property
-    def has_backbone(self) -> bool:
-        """Return whether it names the backbone."""
-        return "backbone" in self.network
-
-    @property
-    def has_pixels(self) -> bool:
-        """Return whether it describes how pixels are normalised."""
-        return "normalize" in self.pixels
-
     def block(self, variant: str) -> tuple[str, dict[str, Any]]:
         """Return the variant and its options that differ from the preset `authors`.
 
         Args:
-            variant: variant of the tensors: dnl, nl or gc.
+            variant: Variant of the tensors: dnl, nl or gc.
         """
         chosen = self.nonlocal_
         if not chosen:
@@ -122,7 +107,7 @@ class TorchcvConfig:
 
     def frees_embeddings(self, variant: str | None) -> bool:
         """Return whether queries and keys are trained without weight decay, as in the README's recipe."""
-        return "nl" in self._without_decay() if self.has_block else variant == "dnl"
+        return "nl" in self._without_decay() if self.nonlocal_ else variant == "dnl"
 
     def _class(self) -> str:
         """Return the name of its block class."""

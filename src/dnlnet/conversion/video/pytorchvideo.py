@@ -14,16 +14,7 @@ _NAMES = {
     "blocks.5.proj": "classifier",
     **residual_names(
         _BLOCKS,
-        {
-            "branch1_conv": "downsample.0",
-            "branch1_norm": "downsample.1",
-            "branch2.conv_a": "conv1",
-            "branch2.norm_a": "bn1",
-            "branch2.conv_b": "conv2",
-            "branch2.norm_b": "bn2",
-            "branch2.conv_c": "conv3",
-            "branch2.norm_c": "bn3",
-        },
+        ["branch1_conv", "branch1_norm", *(f"branch2.{kind}_{x}" for x in "abc" for kind in ("conv", "norm"))],
     ),
 }
 _POOL = (

@@ -22,28 +22,12 @@ _NAMES = {
     "s1.pathway0_stem.bn": "backbone.bn1",
     "head.projection": "classifier",
     **residual_names(
-        _BLOCKS,
-        {
-            "branch1": "downsample.0",
-            "branch1_bn": "downsample.1",
-            "branch2.a": "conv1",
-            "branch2.a_bn": "bn1",
-            "branch2.b": "conv2",
-            "branch2.b_bn": "bn2",
-            "branch2.c": "conv3",
-            "branch2.c_bn": "bn3",
-        },
+        _BLOCKS, ["branch1", "branch1_bn", *(f"branch2.{x}{norm}" for x in "abc" for norm in ("", "_bn"))]
     ),
     **residual_names(
         _NON_LOCALS,
-        {
-            "conv_theta": "non_local.query",
-            "conv_phi": "non_local.key",
-            "conv_g": "non_local.value",
-            "conv_out": "non_local.projection",
-            "norm": "non_local.norm",  # first versions
-            "bn": "non_local.norm",
-        },
+        ("conv_theta", "conv_phi", "conv_g", "conv_out", "bn", "norm"),  # norm: in the first versions
+        tuple(f"non_local.{part}" for part in ("query", "key", "value", "projection", "norm", "norm")),
     ),
 }
 _NON_LOCAL = re.compile(r"s([2-5])\.pathway0_nonlocal(\d+)\..+")
@@ -94,7 +78,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
     for stage, numbers in placement.items():
         for number in numbers:
             state = flatten_convolutions(state, f"backbone.{stage}.{number}.non_local")
-    if config.blue_first and size(theirs, _STEM, 1):
+    if config.part("DATA").get("REVERSE_INPUT_CHANNEL") and size(theirs, _STEM, 1):
         state["backbone.conv1.weight"] = state["backbone.conv1.weight"].flip(1)
     recipe = config.apply_to(find_recipe(f"kinetics-r50-{'nl' if placement else 'baseline'}"))
     model = recipe.model.model_copy(
@@ -102,7 +86,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
             "backbone": find_video_backbone(theirs, _BLOCKS, _STEM),
             "placement": placement or None,
             "block": block,
-            "stride_in_1x1": config.stride_in_1x1,
+            "stride_in_1x1": bool(config.part("RESNET").get("STRIDE_1X1")),
             "weights": None,
         }
     )

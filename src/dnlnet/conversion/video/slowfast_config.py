@@ -87,16 +87,6 @@ class SlowFastConfig:
         return nested(self.content, name)
 
     @property
-    def stride_in_1x1(self) -> bool:
-        """Return whether the first convolution of a bottleneck has the stride."""
-        return bool(self.part("RESNET").get("STRIDE_1X1"))
-
-    @property
-    def blue_first(self) -> bool:
-        """Return whether colours are reversed after normalisation."""
-        return bool(self.part("DATA").get("REVERSE_INPUT_CHANNEL"))
-
-    @property
     def assumed(self) -> tuple[Assumption, ...]:
         """Return the assumptions without a configuration."""
         return (_NO_CLIPS,) if self.content is None else ()
