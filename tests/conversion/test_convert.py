@@ -9,14 +9,9 @@ from torch import Tensor
 from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.conversion.converting import FAMILIES, convert, read, recognise
 from dnlnet.conversion.segmentation.data_sets import find_data
-from foreign import SMALL, State, filled, mmseg_shapes, use_small_backbones
+from foreign import SMALL, State, filled, mmseg_shapes
 
 NAME = "nonlocal_r50-d8_512x1024_40k_cityscapes.pth"
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_small_backbones(monkeypatch)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from dnlnet.conversion.family import ForeignCheckpoint
 from dnlnet.conversion.mm_config import MMConfig
 from dnlnet.conversion.segmentation.mmseg import FAMILY
-from foreign import SMALL, filled, mmseg_shapes, use_small_backbones
+from foreign import SMALL, filled, mmseg_shapes
 from mmseg_configs import config
 
 NAMES = {
@@ -23,9 +23,8 @@ NAMES = {
 }
 
 
-def test_types_in_a_checkpoint_are_paths_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_types_in_a_checkpoint_are_paths_of_classes() -> None:
     """Dotted names in a checkpoint of mmengine mean the same as plain ones."""
-    use_small_backbones(monkeypatch)
     plain = config()
     lazy = plain
     for name, path in NAMES.items():

@@ -16,7 +16,7 @@ from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.conversion import reading
 from dnlnet.conversion.converting import convert, read
 from dnlnet.conversion.reading import describe_left_out, read_checkpoint
-from foreign import SMALL, filled, mmseg_shapes, use_small_backbones
+from foreign import SMALL, filled, mmseg_shapes
 
 FORMATS = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before PyTorch 1.6"])
 TENSORS = {"a.weight": torch.arange(6.0).reshape(2, 3), "b.bias": torch.ones(2, dtype=torch.float16)}
@@ -68,9 +68,8 @@ def history_buffer(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
 
 @FORMATS
 def test_a_checkpoint_of_mmengine_keeps_its_configuration(
-    zipped: bool, history_buffer: type[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    zipped: bool, history_buffer: type[Any], tmp_path: Path
 ) -> None:
-    use_small_backbones(monkeypatch)
     content = {
         "meta": {
             "cfg": "model = dict(decode_head=dict(align_corners=True, temperature=0.1, type='DNLHead'), "

@@ -15,7 +15,7 @@ from dnlnet.conversion.segmentation.mmseg import FAMILY
 from dnlnet.segmentation.data.cityscapes import CLASSES
 from dnlnet.segmentation.network import Segmentor
 from dnlnet.segmentation.recipe import SegmentationRecipe
-from foreign import SMALL, Size, State, filled, mmseg_logits, mmseg_plan, mmseg_shapes, use_small_backbones
+from foreign import SMALL, Size, State, filled, mmseg_logits, mmseg_plan, mmseg_shapes
 from mmseg_configs import config
 
 NAME = "dnl_r50-d8_512x1024_40k_cityscapes_20200904_233629-53d4ea93.pth"
@@ -28,11 +28,6 @@ PUBLISHED = [
         *(("512x512", f"{rounds}k_ade20k") for rounds in (80, 160)),
     )
 ]
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_small_backbones(monkeypatch)
 
 
 def small_state(kind: str | None = "dnl_block", size: Size = SMALL) -> State:

@@ -11,15 +11,10 @@ from dnlnet.conversion.converting import convert
 from dnlnet.conversion.family import ForeignCheckpoint
 from dnlnet.conversion.segmentation.mmseg import FAMILY
 from dnlnet.segmentation.recipe import SegmentationRecipe
-from foreign import SMALL, Size, State, filled, mmseg_logits, mmseg_plan, mmseg_shapes, use_small_backbones
+from foreign import SMALL, Size, State, filled, mmseg_logits, mmseg_plan, mmseg_shapes
 from mmseg_configs import config
 
 PUBLISHED = "dnl_r50-d8_512x1024_40k_cityscapes_20200904_233629-53d4ea93.pth"
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_small_backbones(monkeypatch)
 
 
 def saved(folder: Path, name: str, kind: str | None = "dnl_block", size: Size = SMALL) -> Path:

@@ -15,17 +15,12 @@ from dnlnet.conversion.converting import convert
 from dnlnet.conversion.family import ForeignCheckpoint
 from dnlnet.conversion.segmentation.mmseg import FAMILY
 from dnlnet.segmentation.recipe import SegmentationRecipe
-from foreign import SMALL, Size, State, filled, mmseg_logits, mmseg_plan, mmseg_shapes, use_small_backbones
+from foreign import SMALL, Size, State, filled, mmseg_logits, mmseg_plan, mmseg_shapes
 from mmseg_configs import IMAGENET, RESIZE, config
 
 STATE = filled(mmseg_shapes(SMALL, "dnl_block"))
 DOUBLE = {name: x.double() for name, x in STATE.items()}
 OTHER = "mean=[10., 60., 110.], std=[50., 70., 90.]"
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_small_backbones(monkeypatch)
 
 
 def smooth_image(height: int = 49, width: int = 64) -> np.ndarray:

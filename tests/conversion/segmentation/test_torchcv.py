@@ -27,7 +27,6 @@ from foreign import (
     torchcv_logits,
     torchcv_plan,
     torchcv_shapes,
-    use_small_backbones,
 )
 
 # The `nonlocal` of the authors' configurations, by file name; with_gc and with_nl follow from the tensors.
@@ -58,11 +57,6 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "Unary": ({}, {"query": False}),
     "base": ({}, {"query": False, "mask": False, "module": "gcb"}),
 }
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_small_backbones(monkeypatch)
 
 
 def small_state(**parts: Any) -> State:

@@ -63,7 +63,7 @@ class TorchcvConfig:
             options["unary_scaled"] = False
         if variant != "nl":
             options["centring"] = centring
-            kinds = shown(list(self._whitening()))
+            kinds = shown(list(_words(chosen.get("whiten_type"))))
             done = "not centred" if centring == "none" else f"centred by {centring}"
             self.notes.append(f"queries and keys are {done}, the effect of whiten_type {kinds} in {self._class()}")
         return variant, options
@@ -107,7 +107,7 @@ class TorchcvConfig:
 
     def frees_embeddings(self, variant: str | None) -> bool:
         """Return whether queries and keys are trained without weight decay, as in the README's recipe."""
-        return "nl" in self._without_decay() if self.nonlocal_ else variant == "dnl"
+        return "nl" in _words(self.nonlocal_.get("nowd")) if self.nonlocal_ else variant == "dnl"
 
     def _class(self) -> str:
         """Return the name of its block class."""
@@ -117,27 +117,22 @@ class TorchcvConfig:
         return "nonlocalbn" if "temp" in self.nonlocal_ else "nonlocalnowd"
 
     def _centring(self) -> str:
-        known, kinds = _CENTRING[self._class()], self._whitening()
+        known, kinds = _CENTRING[self._class()], _words(self.nonlocal_.get("whiten_type"))
         effective = [kind for kind in kinds if kind in known]
         refused = [kind for kind in kinds if kind in _REFUSED[self._class()]]
         if refused or len(effective) > 1:
             raise ValueError(f"its block whitens by {shown(list(kinds))}; supported: one of {', '.join(known)}")
         return known[effective[0]] if effective else "none"
 
-    def _whitening(self) -> tuple[str, ...]:
-        kinds = self.nonlocal_.get("whiten_type") or ()
-        return (
-            (kinds,) if isinstance(kinds, str) else tuple(map(str, kinds)) if isinstance(kinds, list | tuple) else ()
-        )
-
-    def _without_decay(self) -> tuple[str, ...]:
-        names = self.nonlocal_.get("nowd") or ()
-        return tuple(names) if isinstance(names, list | tuple) else (str(names),)
-
     def _scale(self) -> dict[str, Any]:
         if self._class() == "nonlocalnowd":
-            return {"scaled": "nl" not in self._without_decay()}
+            return {"scaled": "nl" not in _words(self.nonlocal_.get("nowd"))}
         temperature = self.nonlocal_.get("temp", 1.0)
         if not isinstance(temperature, int | float) or not temperature > 0:
             raise ValueError(f"its nonlocal.temp is {shown(temperature)}; expected a number above 0")
         return {"scaled": True, "temperature": float(temperature)}
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    """Return a name or a list of names as a tuple."""
+    return (value,) if isinstance(value, str) else tuple(map(str, value)) if isinstance(value, list | tuple) else ()
