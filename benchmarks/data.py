@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms import v2
 
-from dnlnet.backbones.pixels import DEVIATION, MEAN, normalised
+from dnlnet.backbones.pixels import MEAN, STD, normalised
 from dnlnet.bench.block import describe_machine
 from dnlnet.bench.timing import compare_times
 from dnlnet.cli.terminal.tables import print_table
@@ -128,9 +128,7 @@ def plain_sample(images: LabelledImages, index: int, augmentation: Augmentation)
     if drawn.flipped:
         image, labels = v2.functional.horizontal_flip(image), v2.functional.horizontal_flip(labels)
     shifted = v2.functional.pil_to_tensor(image).to(torch.int16) + drawn.brightness
-    return v2.functional.normalize(shifted.clamp(0, 255).float(), MEAN, DEVIATION), v2.functional.pil_to_tensor(
-        labels
-    )[0]
+    return v2.functional.normalize(shifted.clamp(0, 255).float(), MEAN, STD), v2.functional.pil_to_tensor(labels)[0]
 
 
 def window_sample(crops: TrainingCrops, index: int) -> tuple[Tensor, Tensor]:

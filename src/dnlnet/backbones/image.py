@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dnlnet.backbones.hub import hub_or_cache, reason
-from dnlnet.backbones.pixels import DEVIATION, IMAGENET, MEAN, Pixels
+from dnlnet.backbones.pixels import IMAGENET, MEAN, STD, Pixels
 from dnlnet.backbones.rows import BACKBONES, NOWHERE, VIT, BackboneRow
 from dnlnet.errors import unknown
 
@@ -69,7 +69,7 @@ class Backbone(nn.Module):
         self.name, self.parallel = name, row.parallel
         # Scale and shift of each colour convert ImageNet's normalisation to that of the weights.
         self.blue_first = pixels.blue_first
-        old_mean, old, new_mean, new = torch.tensor([MEAN, DEVIATION, pixels.mean, pixels.deviation]).view(4, 3, 1, 1)
+        old_mean, old, new_mean, new = torch.tensor([MEAN, STD, pixels.mean, pixels.deviation]).view(4, 3, 1, 1)
         change = None if pixels == IMAGENET else torch.stack([old / new, (old_mean - new_mean) / new])
         self.register_buffer("renormalise", change, persistent=False)
         options = dict(row.options) if len(row.output_strides) == 1 else {**row.options, "output_stride": stride}

@@ -18,17 +18,15 @@ def _in_bytes(values: Colours) -> Colours:
 
 # ImageNet's mean and std for pixels in 0..1.
 UNIT_MEAN: Colours = (0.485, 0.456, 0.406)
-UNIT_DEVIATION: Colours = (0.229, 0.224, 0.225)
+UNIT_STD: Colours = (0.229, 0.224, 0.225)
 
 # The same for pixels in 0..255.
 MEAN = _in_bytes(UNIT_MEAN)
-DEVIATION = _in_bytes(UNIT_DEVIATION)
+STD = _in_bytes(UNIT_STD)
 CAFFE_MEAN: Colours = (122.7717, 115.9465, 102.9801)  # Caffe uses a std of 1, and blue first
 
 
-def normalised(
-    images: "Tensor", mean: tuple[float, ...] = MEAN, deviation: tuple[float, ...] = DEVIATION
-) -> "Tensor":
+def normalised(images: "Tensor", mean: tuple[float, ...] = MEAN, std: tuple[float, ...] = STD) -> "Tensor":
     """Normalise (B, 3, ...) pixels in 0..255 on their device: (x - mean) / std of each colour.
 
     >>> import torch
@@ -38,7 +36,7 @@ def normalised(
     import torch
 
     shape = 3, *(1,) * (images.dim() - 2)
-    middle, width = (torch.tensor(values, device=images.device).view(shape) for values in (mean, deviation))
+    middle, width = (torch.tensor(values, device=images.device).view(shape) for values in (mean, std))
     return images.to(torch.float32, copy=True).sub_(middle).div_(width)
 
 
@@ -52,7 +50,7 @@ class Pixels:
     """
 
     mean: tuple[float, ...] = MEAN
-    deviation: tuple[float, ...] = DEVIATION
+    deviation: tuple[float, ...] = STD
     blue_first: bool = False
 
     def normalised(self, images: "Tensor") -> "Tensor":
@@ -66,7 +64,7 @@ class Pixels:
         >>> [round(value, 3) for value in Pixels(mean=(0.0, 0.0, 0.0)).zero()]
         [-2.118, -2.036, -1.804]
         """
-        return tuple((mean - usual) / width for mean, usual, width in zip(self.mean, MEAN, DEVIATION, strict=True))
+        return tuple((mean - usual) / width for mean, usual, width in zip(self.mean, MEAN, STD, strict=True))
 
 
 IMAGENET = Pixels()

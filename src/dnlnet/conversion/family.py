@@ -35,7 +35,7 @@ class Assumption:
     Args:
         text: Message for the user, with the option that changes the setting.
         keys: Parts of the recipe; setting one of them replaces the assumption.
-        required: The outputs depend on it and nothing supports it, so a setting has to replace it.
+        required: True if the outputs depend on it and nothing suggests its value, so a setting must replace it.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""Names of tensors and classes: theirs, and ours by a table."""
+"""Tensors and classes of other code bases under our names."""
 
 from collections.abc import Mapping
 

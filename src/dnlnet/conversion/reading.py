@@ -29,7 +29,7 @@ _LEFT_OUT: Mapping[str, str] = {
     "ema_state_dict": "the weights without averaging (the weights are the average, as mmengine saves it)",
 }
 
-# Replacements of other programs' classes for plain values.
+# Plain values that replace other programs' containers.
 _CONTAINERS: Mapping[str, Callable[..., Any]] = {
     "pyhocon.config_tree.ConfigTree": OrderedDict,
     "pyhocon.config_tree.ConfigList": list,

@@ -1,7 +1,7 @@
 """Attention in standard operators, for exported files.
 
-Only this package knows the operator of the blocks. Exported files use matrix products and softmax instead, in a loop
-over blocks of queries that never forms the N x M map, or for all queries at once if the runtime has no loops.
+Other programs lack the operator of the blocks. Exported files use matrix products and softmax instead, in a loop over
+blocks of queries that never forms the N x M map, or for all queries at once if the runtime has no loops.
 
 Sharp attention has subnormal weights, which slow CPUs down. The loop sets them to zero, like the operator of the
 blocks.

@@ -17,7 +17,7 @@ from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastL
 
 from dnlnet.attention import insert
 from dnlnet.backbones import Backbone
-from dnlnet.backbones.pixels import UNIT_DEVIATION, UNIT_MEAN
+from dnlnet.backbones.pixels import UNIT_MEAN, UNIT_STD
 from dnlnet.detection.heads import Heads, Proposals
 from dnlnet.errors import unknown
 
@@ -113,7 +113,7 @@ class Detector(GeneralizedRCNN):  # type: ignore[misc]  # torchvision has no typ
             pyramid,
             Proposals(width, anchors, proposals, border_anchors, min_overlap),
             heads,
-            _WithoutResizing(800, 1333, list(UNIT_MEAN), list(UNIT_DEVIATION)),
+            _WithoutResizing(800, 1333, list(UNIT_MEAN), list(UNIT_STD)),
         )
 
     @torch.no_grad()

@@ -8,7 +8,7 @@ from pydantic import ValidationInfo, field_validator, model_validator
 from dnlnet.attention import PRESETS, VARIANTS
 from dnlnet.attention.spec import resolve_settings
 from dnlnet.backbones import BACKBONES
-from dnlnet.backbones.pixels import CAFFE, DEVIATION, MEAN, Pixels
+from dnlnet.backbones.pixels import CAFFE, MEAN, STD, Pixels
 from dnlnet.errors import unknown
 from dnlnet.fields import ColourMean, Flag, Part, PositiveFloat, Text
 
@@ -19,7 +19,7 @@ class PixelNumbers(Part):
     """Normalisation of pixels in 0..255: mean and std of each colour, red first."""
 
     mean: tuple[ColourMean, ColourMean, ColourMean] = MEAN
-    deviation: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = DEVIATION
+    deviation: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = STD
     blue_first: Flag = False  # order of the network's colours
 
 

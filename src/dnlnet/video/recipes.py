@@ -8,7 +8,7 @@ momentum is Nesterov's (PySlowFast's default).
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dnlnet.backbones.pixels import UNIT_DEVIATION, UNIT_MEAN
+from dnlnet.backbones.pixels import UNIT_MEAN, UNIT_STD
 from dnlnet.engine.settings import Optim, Schedule, Training
 from dnlnet.recipes.recipe import METHODS, Measured, PaperRow
 from dnlnet.video.recipe import VideoRecipe
@@ -41,7 +41,7 @@ _UCF6: dict[str, Any] = {
         short_sides=(112, 140),
         crop=112,
         mean=UNIT_MEAN,
-        deviation=UNIT_DEVIATION,
+        deviation=UNIT_STD,
     ),
     "optim": Optim(lr=0.001, weight_decay=1e-4, decay_norms=False, clip=20.0),
     "schedule": Schedule(iterations=60, batch=6, kind="cosine", warmup=10, warmup_start=0.1),

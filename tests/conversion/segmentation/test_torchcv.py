@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dnlnet.artifacts.model_file import read_model_file
 from dnlnet.artifacts.weights import load_network
-from dnlnet.backbones.pixels import CAFFE_MEAN, DEVIATION, MEAN
+from dnlnet.backbones.pixels import CAFFE_MEAN, MEAN, STD
 from dnlnet.conversion.converting import convert, match_network
 from dnlnet.conversion.family import Converted, ForeignCheckpoint
 from dnlnet.conversion.segmentation.torchcv import FAMILY
@@ -69,7 +69,7 @@ def outputs(model: Path, pixels: Tensor) -> tuple[Tensor, Tensor]:
     network = load_network(read_model_file(model)).double().eval()
     assert isinstance(network, Segmentor)
     assert network.auxiliary is not None
-    std, mean, caffe = torch.tensor([DEVIATION, MEAN, CAFFE_MEAN], dtype=torch.float64).view(3, 3, 1, 1)
+    std, mean, caffe = torch.tensor([STD, MEAN, CAFFE_MEAN], dtype=torch.float64).view(3, 3, 1, 1)
     network.backbone.renormalise = torch.stack([std, mean - caffe])  # to the same precision as the rest
     images = (pixels - mean) / std
     return network(images).logits, network.auxiliary(network.backbone(images)[-2])

@@ -156,7 +156,7 @@ def _of_stages(blocks: Mapping[str, Any], key: str, usual: Any, stages: tuple[st
 
 
 def _firsts(lists: Any) -> list[Any] | None:
-    """Return the first item of each inner list: that of the only pathway."""
+    """Return the first item of each inner list, which belongs to the only pathway."""
     if not isinstance(lists, list) or not all(isinstance(inner, list) and inner for inner in lists):
         return None
     return [inner[0] for inner in lists]
