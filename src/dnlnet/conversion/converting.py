@@ -61,21 +61,17 @@ def convert(
     try:
         converted = family.convert(checkpoint)
         _require_settings(converted, settings)
-        recipe = override(converted.recipe, settings)
-        state, unused = match_network(converted.state, recipe, len(converted.classes), converted.names)
+        matched = match_network(replace(converted, recipe=override(converted.recipe, settings)))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    unused = [*converted.unused, *unused]
-    _check_unused(path, family, unused, partial)
+    _check_unused(path, family, matched.unused, partial)
     left_out = describe_left_out(checkpoint)
-    notes = (*converted.messages(settings), *([f"left out: {', '.join(left_out)}"] if left_out else []))
-    result = replace(
-        converted, state=state, recipe=recipe, notes=notes, assumed=(), unused=tuple(unused), family=family.name
-    )
+    notes = (*matched.messages(settings), *([f"left out: {', '.join(left_out)}"] if left_out else []))
+    result = replace(matched, notes=notes, assumed=(), family=family.name)
     trained = checkpoint.meta.get("iter")
-    iteration = trained if isinstance(trained, int) else recipe.schedule.iterations
+    iteration = trained if isinstance(trained, int) else result.recipe.schedule.iterations
     origin = f"{family.name}: {path.name}"
-    write_model_file(out, state, ModelFile(out, recipe, converted.classes, iteration, None, origin))
+    write_model_file(out, result.state, ModelFile(out, result.recipe, result.classes, iteration, None, origin))
     return result
 
 
@@ -108,7 +104,7 @@ def _add_config(checkpoint: ForeignCheckpoint, family: Family, config: Path) -> 
     return replace(checkpoint, meta={**checkpoint.meta, family.config: text})
 
 
-def _check_unused(path: Path, family: Family, unused: list[str], partial: bool) -> None:
+def _check_unused(path: Path, family: Family, unused: Sequence[str], partial: bool) -> None:
     inside = [name for name in unused if name.startswith(family.inside)]
     if inside:
         raise ValueError(
@@ -120,21 +116,14 @@ def _check_unused(path: Path, family: Family, unused: list[str], partial: bool) 
         raise ValueError(f"{path}: has tensors without a place in the model; --partial leaves them out{where}")
 
 
-def match_network(
-    state: Mapping[str, Tensor], recipe: Recipe, classes: int, names: Mapping[str, str] = {}
-) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the tensors of the recipe's network in its order and precision, and the original names of the others.
+def match_network(converted: Converted) -> Converted:
+    """Keep the tensors of the recipe's network, in its order and precision; the others become unused.
 
     Raises ValueError with the names of all tensors that are missing or have another shape.
-
-    Args:
-        state: Tensors by our names.
-        recipe: Recipe of the network.
-        classes: Number of classes.
-        names: Table from prefixes of the original names to ours.
     """
+    state, names = converted.state, converted.names
     with torch.device("meta"):
-        network = recipe.build(classes, pretrained=False)
+        network = converted.recipe.build(len(converted.classes), pretrained=False)
     own: dict[str, Tensor] = network.state_dict()
     missing = [_both_names(name, names) for name in own if name not in state and not name.endswith(_COUNTERS)]
     misshapen = [
@@ -149,7 +138,7 @@ def match_network(
     ]
     if missing or misshapen or strange:
         raise ValueError(
-            f"its tensors do not match {describe_network(recipe)}"
+            f"its tensors do not match {describe_network(converted.recipe)}"
             + list_names("missing", missing)
             + list_names("of another shape", misshapen)
             + list_names("of an unsupported type", strange)
@@ -161,7 +150,8 @@ def match_network(
         else torch.zeros_like(tensor, device="cpu")
         for name, tensor in own.items()
     }
-    return whole, [their_name(name, names) for name in state if name not in own and not name.endswith(_COUNTERS)]
+    others = [their_name(name, names) for name in state if name not in own and not name.endswith(_COUNTERS)]
+    return replace(converted, state=whole, unused=(*converted.unused, *others))
 
 
 def describe_network(recipe: Recipe) -> str:
@@ -176,7 +166,7 @@ def describe_network(recipe: Recipe) -> str:
     return f"a network for {recipe.task}: {model.layers} with {block}"
 
 
-def list_names(what: str, names: list[str]) -> str:
+def list_names(what: str, names: Sequence[str]) -> str:
     """Return a headline with one name per line below it; empty if there are none.
 
     >>> print(list_names("missing", ["a", "b"]))

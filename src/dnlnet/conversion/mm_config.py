@@ -32,22 +32,20 @@ class MMConfig:
     ({}, ['A'])
     """
 
-    def __init__(self, names: Mapping[str, Any] | None, notes: tuple[str, ...] = ()) -> None:
-        self.names: Mapping[str, Any] = names or {}
-        self.given = names is not None
-        self.notes = notes
+    def __init__(self, names: Mapping[str, Any], notes: tuple[str, ...] = ()) -> None:
+        self.names, self.notes = names, notes
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> "MMConfig":
         """Read the configuration in a checkpoint's metadata: `config` of mmcv, `cfg` of mmengine."""
         text = next((meta[key] for key in ("config", "cfg") if isinstance(meta.get(key), str)), None)
         if text is None:
-            return cls(None)
+            return cls({})
         names, rest = _read(text), text.partition("\n")[2]
         if names is None and rest:  # older versions put the file's name into the first line
             names = _read(rest)
         if names is None:
-            return cls(None, ("its configuration is not valid Python, so it was ignored",))
+            return cls({}, ("its configuration is not valid Python, so it was ignored",))
         if base := next((key for key in ("_base_", "read_base") if key in names), None):
             raise ValueError(
                 f"its configuration builds on other files ({base}); pass the complete one, which training writes to "

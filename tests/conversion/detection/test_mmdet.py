@@ -118,10 +118,10 @@ def converted(state: State, **meta: object) -> Converted:
 
 
 def built(found: Converted) -> Detector:
-    state, unused = match_network(found.state, found.recipe, len(found.classes))
-    assert not unused
+    matched = match_network(found)
+    assert not matched.unused
     model = found.recipe.build(len(found.classes), pretrained=False)
-    model.load_state_dict(state)
+    model.load_state_dict(matched.state)
     return model.eval()
 
 
@@ -366,8 +366,8 @@ def test_the_recipe_follows_from_the_names_and_every_tensor_is_used(
 ) -> None:
     found = converted(meta_state(*(f"{place}.{kind}" for place in places)))
     assert found.recipe == find_recipe(recipe)
-    assert not found.unused
-    assert not match_network(found.state, found.recipe, 80)[1]
+    assert len(found.classes) == 80
+    assert not match_network(found).unused
 
 
 def test_a_block_without_a_mask_is_pairwise() -> None:

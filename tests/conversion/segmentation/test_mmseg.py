@@ -85,10 +85,9 @@ def full_size(depth: int, classes: int) -> State:
 def test_every_tensor_of_a_published_model_is_used(depth: int, classes: int) -> None:
     theirs = full_size(depth, classes)
     result = FAMILY.convert(ForeignCheckpoint(Path(NAME), theirs, {}))
-    state, unused = match_network(result.state, result.recipe, len(result.classes))
-    assert not unused
-    assert not result.unused
-    assert len(state) == len(theirs)
+    matched = match_network(result)
+    assert not matched.unused
+    assert len(matched.state) == len(theirs)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -153,10 +153,9 @@ def test_strides_and_dilations_follow_the_configuration(
 def test_every_network_of_torchcv_has_a_counterpart_for_all_tensors(blocks: tuple[int, ...], backbone: str) -> None:
     theirs = filled(torchcv_shapes(Size(blocks, auxiliary=512)), "meta")
     result = FAMILY.convert(ForeignCheckpoint(Path("a.pth"), theirs, {}))
-    state, unused = match_network(result.state, result.recipe, len(result.classes))
-    assert not unused
-    assert not result.unused
-    assert len(state) == len(theirs)
+    matched = match_network(result)
+    assert not matched.unused
+    assert len(matched.state) == len(theirs)
     assert result.recipe.model.backbone == backbone
     assert isinstance(result.recipe, SegmentationRecipe)
     assert result.recipe.evaluation.window == (769, 769)

@@ -31,7 +31,6 @@ from dnlnet.detection.schema import InstanceData
 from dnlnet.errors import shown
 from dnlnet.recipes.model import pixel_fields
 
-SOURCE = "Mask R-CNN of the authors' detection code (mmdetection 1.0): baseline, NL, simplified NL (as gc) and DNL"
 _ABN_EPS = 1e-5
 _RATIOS, _ANCHOR_CELLS = (0.5, 1.0, 2.0), 8  # of anchors: height by width, and side by stride
 _DEEPEST = 23
@@ -116,7 +115,7 @@ def convert(checkpoint: ForeignCheckpoint) -> Converted:
 
 FAMILY = Family(
     "mmdetection",
-    SOURCE,
+    "Mask R-CNN of the authors' detection code (mmdetection 1.0): baseline, NL, simplified NL (as gc) and DNL",
     matches,
     convert,
     ("backbone.", "neck.", "rpn_head.", "bbox_head.", "mask_head."),
