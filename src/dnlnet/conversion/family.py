@@ -65,7 +65,7 @@ class Converted:
         assumed: Assumptions about settings that the file does not contain.
         unused: Names of the file's tensors without a place in the model, except those known to be unnecessary.
         names: Table from prefixes of the original names to ours.
-        family: Name of its family; set by `dnlnet.convert.convert`.
+        family: Name of its family; set by `dnlnet.convert`.
     """
 
     state: dict[str, Tensor]
