@@ -6,6 +6,7 @@ from dnlnet.backbones import Backbone, SlowOnly
 from dnlnet.backbones.fold import fold_batch_norms
 from dnlnet.segmentation.network import Segmentor
 from dnlnet.video.network import VideoClassifier
+from dnlnet.video.schema import VideoClassifierModel
 
 
 def with_statistics(network: nn.Module) -> nn.Module:
@@ -34,7 +35,11 @@ def test_a_folded_network_is_the_same_function_without_batch_norms(backbone: str
 
 def test_a_folded_video_network_is_the_same_function_without_batch_norms() -> None:
     torch.manual_seed(0)
-    network = with_statistics(VideoClassifier(SlowOnly("slow_only_tiny"), 4, "dnl", pool=2)).double()
+    network = with_statistics(
+        VideoClassifier(
+            SlowOnly("slow_only_tiny"), 4, VideoClassifierModel(variant="dnl", preset="paper", block={"pool": 2})
+        )
+    ).double()
     folded = fold_batch_norms(network, torch.rand(1, 3, 2, 64, 64, dtype=torch.float64))
     assert not [module for module in folded.modules() if isinstance(module, nn.BatchNorm3d)]
     clips = torch.rand(2, 3, 4, 64, 96, dtype=torch.float64)

@@ -8,10 +8,12 @@ from dnlnet.backbones import SlowOnly
 from dnlnet.bench.predict import available_forms, bench_predict
 from dnlnet.segmentation.tiny import TinySegmentor
 from dnlnet.video.network import VideoClassifier
+from dnlnet.video.schema import VideoClassifierModel
 
+VIDEO = VideoClassifierModel(variant="dnl", preset="paper")
 NETWORKS = {
     "image": (lambda: TinySegmentor(4, width=8), (32, 40)),
-    "clip": (lambda: VideoClassifier(SlowOnly("slow_only_tiny"), 4), (2, 64, 64)),
+    "clip": (lambda: VideoClassifier(SlowOnly("slow_only_tiny"), 4, VIDEO), (2, 64, 64)),
 }
 
 

@@ -21,7 +21,7 @@ from dnlnet.segmentation.data.features import Extractor, WholeFeatures, maps_and
 from dnlnet.segmentation.data.unpacked import unpack_into
 from dnlnet.segmentation.schema import View
 from dnlnet.segmentation.stages import Grid
-from dnlnet.video.data.frames import FrameFolder
+from dnlnet.video.data.opening import open_video
 
 Pixels = NDArray[np.uint8]
 SIZE = (6, 9)
@@ -55,7 +55,7 @@ READERS: dict[str, Callable[[Path], Pixels]] = {
     "predict": read_image_file,
     "train": lambda path: np.asarray(one_pair(path).open_image(0)),
     "features": features_pixels,
-    "frames": lambda path: FrameFolder(path.parent).frames([0.0])[0],
+    "frames": lambda path: open_video(path.parent).frames([0.0])[0],
 }
 
 

@@ -19,9 +19,11 @@ from dnlnet.segmentation.frozen import FrozenSegmentor
 from dnlnet.segmentation.network import Segmentor
 from dnlnet.segmentation.tiny import TinySegmentor
 from dnlnet.video.network import VideoClassifier
+from dnlnet.video.schema import VideoClassifierModel
 
 OPENVINO = pytest.mark.skipif(find_spec("openvino") is None, reason="openvino is not installed")
 IMAGES = ((1, 5, 5), (1, 64, 96), (3, 33, 47), (1, 129, 200))
+VIDEO = VideoClassifierModel(variant="dnl", preset="paper")
 CLIPS = ((1, 3, 32, 32), (5, 3, 64, 48))
 
 
@@ -42,7 +44,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[tuple[
     "frozen": (frozen, (), IMAGES),
     "segmentor": (lambda: Segmentor(Backbone("small", 8), 4, width=16), (), IMAGES),
     "pooled": (lambda: Segmentor(Backbone("small", 8), 4, "nl", width=16, pool=2), (), IMAGES[1:]),
-    "video": (lambda: VideoClassifier(SlowOnly("slow_only_tiny"), 4), (3,), CLIPS),
+    "video": (lambda: VideoClassifier(SlowOnly("slow_only_tiny"), 4, VIDEO), (3,), CLIPS),
 }
 
 

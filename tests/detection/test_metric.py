@@ -289,7 +289,7 @@ def test_real_objects_score_one_against_themselves(real_data: Path) -> None:
     metric = AveragePrecision(images.truth())
     for index, image in enumerate(images.images):
         target = images.target(index)
-        real = ~target.crowd
+        real = target.iscrowd == 0
         parts = (target.boxes, target.labels, np.ones(len(target), dtype=np.float32), target.masks)
         metric.update(image.id, *(torch.from_numpy(part[real]) for part in parts))
     assert metric.scores() == pytest.approx(dict.fromkeys(metric.scores(), 1.0))

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,7 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from dnlnet.attention import NonLocalBlock
 from dnlnet.backbones import Backbone
 from dnlnet.detection.network import PLACEMENTS, Detector, insert_blocks
+from dnlnet.detection.schema import DetectorModel
 from dnlnet.registry import find_recipe
 
 BLOCKS = {
@@ -18,9 +21,13 @@ BLOCKS = {
 INNER = ("query", "key", "value")
 
 
-def build(variant: str | None, placement: str = "c4_one", **options) -> Detector:
+def detector(variant: str | None, backbone: str = "resnet50", **settings: Any) -> Detector:
+    return Detector(Backbone(backbone, 32), 3, DetectorModel(variant=variant, **settings))
+
+
+def build(variant: str | None, **settings: Any) -> Detector:
     with torch.device("meta"):
-        return Detector(Backbone("resnet50", 32), 80, variant, placement, **options)
+        return detector(variant, **settings)
 
 
 def parameters(model: nn.Module) -> int:
@@ -43,7 +50,7 @@ def block_parameters(variant: str, channels: int) -> int:
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("variant", ["nl", "nl_pairwise", "nl_unary", "dnl", "gc"])
 def test_every_row_has_its_blocks_in_place_and_their_parameters(variant: str, placement: str) -> None:
-    model = build(variant, placement)
+    model = build(variant, placement=placement)
     blocks = {name: module for name, module in model.named_modules() if isinstance(module, NonLocalBlock)}
     c4, c5 = BLOCKS[placement]
     stages = [name.split(".")[3] for name in blocks]
@@ -103,14 +110,14 @@ def test_anchors_and_levels_equal_torchvisions_and_scale_with_the_images() -> No
 
 
 def test_one_block_is_before_the_last_residual_block_of_c4() -> None:
-    assert insert_blocks(Backbone("resnet50", 32), "dnl", "c4_one") == ["body.layer3.4"]
+    assert insert_blocks(Backbone("resnet50", 32), DetectorModel(variant="dnl")) == ["body.layer3.4"]
 
 
 @pytest.mark.parametrize("after", [False, True])
 def test_a_block_is_before_or_after_the_last_activation(after: bool) -> None:
     torch.manual_seed(0)
     backbone = Backbone("resnet50", 32).eval()
-    insert_blocks(backbone, "dnl", after_activation=after, gate="none")
+    insert_blocks(backbone, DetectorModel(variant="dnl", after_activation=after, block={"gate": "none"}))
     residual = backbone.body["layer3"][4]
     nn.init.normal_(residual.bn3.weight)  # a zero start would never give negative sums
     block = next(module for module in backbone.modules() if isinstance(module, NonLocalBlock))
@@ -129,8 +136,8 @@ def test_a_block_is_before_or_after_the_last_activation(after: bool) -> None:
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_zero_gated_blocks_keep_every_bit(placement: str) -> None:
     torch.manual_seed(0)
-    plain = Detector(Backbone("resnet50", 32), 3, None, proposals=10).eval()
-    gated = Detector(Backbone("resnet50", 32), 3, "dnl", placement, proposals=10, gate="scalar").eval()
+    plain = detector(None, proposals=3).eval()
+    gated = detector("dnl", placement=placement, proposals=3, block={"gate": "scalar"}).eval()
     missing = gated.load_state_dict(plain.state_dict(), strict=False)
     assert not missing.unexpected_keys
     assert all("non_local" in name for name in missing.missing_keys)
@@ -145,7 +152,7 @@ def test_zero_gated_blocks_keep_every_bit(placement: str) -> None:
 
 def test_images_are_not_resized_and_detections_have_the_requested_size() -> None:
     torch.manual_seed(0)
-    model = Detector(Backbone("resnet50", 32), 3, "gc", proposals=20).eval()
+    model = detector("gc", proposals=4).eval()
     model.roi_heads.score_thresh = 0.0
     seen = []
     model.backbone.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape))
@@ -158,7 +165,7 @@ def test_images_are_not_resized_and_detections_have_the_requested_size() -> None
 
 def test_training_gives_the_five_losses_and_gradients_to_the_block() -> None:
     torch.manual_seed(0)
-    model = Detector(Backbone("resnet50", 32), 3, "dnl", boxes=16, proposals=20).train()
+    model = detector("dnl", boxes=4, proposals=8).train()
     target = {
         "boxes": torch.tensor([[5.0, 5, 40, 50]]),
         "labels": torch.tensor([2]),
@@ -174,28 +181,37 @@ def test_training_gives_the_five_losses_and_gradients_to_the_block() -> None:
 def test_invalid_detectors_are_refused() -> None:
     with torch.device("meta"):
         with pytest.raises(ValueError, match=r"32.* resnet50"):
-            Detector(Backbone("resnet50", 8), 3)
-        with pytest.raises(ValueError, match="'c4_all'"):
-            Detector(Backbone("resnet50", 32), 3, "dnl", "c4_all")
-        with pytest.raises(ValueError, match="classes=0"):
-            Detector(Backbone("resnet50", 32), 0)
+            Detector(Backbone("resnet50", 8), 3, DetectorModel())
+        with pytest.raises(ValueError, match=r"classes .*0"):
+            Detector(Backbone("resnet50", 32), 0, DetectorModel())
+    for name, value in (
+        ("placement", "c4_all"),
+        ("boxes", 0),
+        ("proposals", 0),
+        ("anchor", 0),
+        ("box_beta", 0.0),
+        ("min_overlap", -0.1),
+        ("min_overlap", 1.1),
+    ):
+        with pytest.raises(ValueError, match=rf"{name}\n.*input_value={value!r}"):
+            DetectorModel(**{name: value})
 
 
 def test_masks_below_the_threshold_are_never_resized(monkeypatch: pytest.MonkeyPatch) -> None:
     """Resized masks of a large image take gigabytes."""
     torch.manual_seed(0)
-    detector = Detector(Backbone("resnet18", 32), 2, None, proposals=20).eval()
+    network = detector(None, "resnet18", proposals=8).eval()
     image = torch.rand(3, 64, 96)
-    (every,) = detector.detect([image], [(40, 60)])
+    (every,) = network.detect([image], [(40, 60)])
     threshold = float(every["scores"].median())
-    postprocess, asked = detector.transform.postprocess, []
+    postprocess, asked = network.transform.postprocess, []
 
     def count(found, *arguments):
         asked.append(len(found[0]["scores"]))
         return postprocess(found, *arguments)
 
-    monkeypatch.setattr(detector.transform, "postprocess", count)
-    (some,) = detector.detect([image], [(40, 60)], threshold)
+    monkeypatch.setattr(network.transform, "postprocess", count)
+    (some,) = network.detect([image], [(40, 60)], threshold)
     sure = every["scores"] >= threshold
     assert asked == [int(sure.sum())]
     assert 0 < asked[0] < len(sure)

@@ -26,6 +26,7 @@ from dnlnet.detection.network import Detector
 from dnlnet.detection.outputs import DetectionOutputs
 from dnlnet.detection.predictor import DetectionModel, Detections
 from dnlnet.detection.recipe import DetectionRecipe
+from dnlnet.detection.schema import DetectorModel, InstanceData
 from dnlnet.engine.log import read_log
 from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.override import override
@@ -162,9 +163,7 @@ def test_predict_draws_objects_and_writes_their_masks(trained: Path, shapes: Pat
 def test_folded_norms_and_channels_last_find_the_same_objects(trained: Path, shapes: Path) -> None:
     model = dnlnet.load(trained)
     assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in model.network.modules())
-    plain = DetectionModel(
-        load_network(model.file), model.classes, model.predictor.short_side, model.predictor.long_side
-    )
+    plain = DetectionModel(load_network(model.file), model.classes, model.predictor.data)
     image = shapes / "val2017" / "000000000002.png"
     found, expected = model.predict(image), plain.predict(image)
     assert len(found) >= 2
@@ -189,7 +188,8 @@ def test_attend_shows_the_block_inside_the_backbone(trained: Path, shapes: Path,
 
 def test_resumed_run_equals_uninterrupted_run(shapes: Path, tmp_path: Path) -> None:
     """Batches of similar shapes, random flips and sampled boxes are the same."""
-    recipe = small(3, "schedule.batch=2", "training.save_every=1", "data.test=null")
+    tiny = ("data.short_side=64", "data.long_side=96", "model.anchor=16", "model.boxes=4", "model.proposals=8")
+    recipe = small(2, "schedule.batch=2", "training.save_every=1", "data.test=null", *tiny)
 
     def stop(done: int) -> None:
         if done == 2:
@@ -206,7 +206,7 @@ def test_resumed_run_equals_uninterrupted_run(shapes: Path, tmp_path: Path) -> N
 
 def test_images_without_objects_and_with_crowds_are_trained_and_scored(tmp_path: Path) -> None:
     root = coco_tree(tmp_path / "coco")
-    recipe = small(1, "schedule.batch=2", "data.test=train2017")
+    recipe = small(1, "schedule.batch=2", "data.test=train2017", "model.proposals=4")
     recorder = Recorder()
     run = RunContext(root, progress=recorder)
     data = recipe.training_samples(run, recipe.data.train)
@@ -239,8 +239,12 @@ def test_a_users_folder_in_cocos_format_is_a_data_set(tmp_path: Path) -> None:
 
 def test_an_image_without_detections_has_an_empty_result() -> None:
     torch.manual_seed(0)
-    detector = Detector(Backbone("resnet18", 32), 2, None)
-    model = DetectionModel(detector, Classes(["cat", "dog"], [(255, 0, 0), (0, 255, 0)], [3, 9]), 64, 96)
+    detector = Detector(Backbone("resnet18", 32), 2, DetectorModel(variant=None, proposals=4))
+    model = DetectionModel(
+        detector,
+        Classes(["cat", "dog"], [(255, 0, 0), (0, 255, 0)], [3, 9]),
+        InstanceData(short_side=64, long_side=96),
+    )
     found = model.predict(np.zeros((40, 60, 3), np.uint8), threshold=1.0)
     assert isinstance(found, Detections)
     assert len(found) == 0

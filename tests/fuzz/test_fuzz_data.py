@@ -27,6 +27,7 @@ from dnlnet.detection.data.check import check_instances
 from dnlnet.detection.data.coco import open_coco_file
 from dnlnet.detection.data.samples import TrainingInstances
 from dnlnet.detection.metric import AveragePrecision
+from dnlnet.detection.schema import InstanceData
 
 
 def fuzzed(examples: int) -> settings:
@@ -125,7 +126,7 @@ def use(path: Path) -> None:
     images = open_coco_file(path, path.parents[1] / "train2017")
     for problem in check_instances(images).problems:
         assert_sentence(str(problem))
-    samples = TrainingInstances(images.require_complete(), short_side=30, long_side=60)
+    samples = TrainingInstances(images.require_complete(), InstanceData(short_side=30, long_side=60))
     for index in range(len(samples)):
         samples[index, 0]
     AveragePrecision(images.truth()).scores()

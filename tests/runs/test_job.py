@@ -14,19 +14,19 @@ from typer.testing import CliRunner, Result
 
 import dnlnet
 from dnlnet.backbones import Backbone
-from dnlnet.backbones.pixels import Pixels
 from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
 from dnlnet.detection.network import Detector
 from dnlnet.detection.outputs import DetectionOutputs
 from dnlnet.detection.predictor import DetectionModel
+from dnlnet.detection.schema import DetectorModel, InstanceData
 from dnlnet.runs.job import Job
 from dnlnet.runs.predict import FileResult, predict, write_predictions
 from dnlnet.segmentation.outputs import SegmentationOutputs
-from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.videos import named_classes
 from dnlnet.video.outputs import VideoOutputs
 from dnlnet.video.predictor import VideoModel
+from dnlnet.video.schema import VideoData, Views
 from observer import Recorder
 from trees import truncate, write_image
 from video_trees import write_video
@@ -263,9 +263,9 @@ def test_the_passes_over_a_large_image_are_tracked(run: Path, photos: Path, tmp_
 def detector() -> DetectionModel:
     torch.manual_seed(0)
     classes = Classes(["cat/../x\n", "n" * 300], [(255, 0, 0), (0, 255, 0)], [3, 9])
-    network = Detector(Backbone("resnet18", 32), 2, None, proposals=20)
+    network = Detector(Backbone("resnet18", 32), 2, DetectorModel(variant=None, proposals=20))
     network.roi_heads.detections_per_img = 2
-    return DetectionModel(network, classes, 64, 96)
+    return DetectionModel(network, classes, InstanceData(short_side=64, long_side=96))
 
 
 def test_a_detector_accepts_images_of_any_name_and_size(detector: DetectionModel, tmp_path: Path) -> None:
@@ -298,7 +298,9 @@ def test_a_truncated_video_reports_how_much_was_used(tmp_path: Path) -> None:
         def forward(self, clips: torch.Tensor) -> torch.Tensor:
             return clips.mean(dim=(2, 3, 4))
 
-    model = VideoModel(Mean(), named_classes(["r", "g", "b"]), Clip(4, 2), Pixels(), clips=1, crops=1, short_side=32)
+    model = VideoModel(
+        Mean(), named_classes(["r", "g", "b"]), VideoData(frames=4, stride=2), Views(clips=1, crops=1, short_side=32)
+    )
     video = write_video(tmp_path / "videos" / "cut.mkv", 90)
     truncate(video, 1 / 3)
     write_video(tmp_path / "videos" / "whole.avi", 10)

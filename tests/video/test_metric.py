@@ -33,8 +33,8 @@ def test_merged_processes_score_like_one() -> None:
     parts = [TopK(7) for _ in range(3)]
     for rank, part in enumerate(parts):
         part.update(scores[rank::3], labels[rank::3])
-        part.skip([f"{rank}.mp4: is empty"] if rank else [])
-        part.note([f"{rank}.mp4: is cut off"] if rank else [])
+        part.skipped = [f"{rank}.mp4: is empty"] if rank else []
+        part.notes = [f"{rank}.mp4: is cut off"] if rank else []
     states: list[Any] = []
     for part in parts:
         part.merge(lambda mine: states.append(mine) or [mine])

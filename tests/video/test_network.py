@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -8,15 +10,20 @@ from dnlnet import VARIANTS, NonLocalBlock
 from dnlnet.attention import blocked
 from dnlnet.backbones import SlowOnly
 from dnlnet.video.network import VideoClassifier, places
+from dnlnet.video.schema import VideoClassifierModel
 
 
-def tiny(variant: str | None = "dnl", **options) -> VideoClassifier:
-    return VideoClassifier(SlowOnly("slow_only_tiny", zero_init=False), 4, variant, **options)
+def settings(variant: str | None, placement: Any = None, dropout: float = 0.5, **block: Any) -> VideoClassifierModel:
+    return VideoClassifierModel(variant=variant, preset="paper", placement=placement, dropout=dropout, block=block)
 
 
-def build_r50(variant: str | None, **options) -> VideoClassifier:
+def tiny(variant: str | None = "dnl", **options: Any) -> VideoClassifier:
+    return VideoClassifier(SlowOnly("slow_only_tiny", zero_init=False), 4, settings(variant, **options))
+
+
+def build_r50(variant: str | None, **options: Any) -> VideoClassifier:
     with torch.device("meta"):
-        return VideoClassifier(SlowOnly("slow_only_r50"), 400, variant, **options)
+        return VideoClassifier(SlowOnly("slow_only_r50"), 400, settings(variant, **options))
 
 
 def parameters(model: nn.Module) -> int:
@@ -63,7 +70,7 @@ def test_the_baseline_has_the_published_parameters_and_cost() -> None:
 
 def test_the_deeper_baseline_has_the_expected_parameters() -> None:
     with torch.device("meta"):
-        model = VideoClassifier(SlowOnly("slow_only_r101"), 400, None)
+        model = VideoClassifier(SlowOnly("slow_only_r101"), 400, settings(None))
     assert parameters(model) == slow_only_parameters((3, 4, 23, 3), 400)
 
 
@@ -140,7 +147,7 @@ def test_features_are_dropped_in_training_only() -> None:
 
 def test_the_classifier_starts_small() -> None:
     torch.manual_seed(0)
-    classifier = VideoClassifier(SlowOnly("slow_only_tiny"), 400, None).classifier
+    classifier = VideoClassifier(SlowOnly("slow_only_tiny"), 400, settings(None)).classifier
     assert 0.0095 < classifier.weight.std() < 0.0105
     assert not classifier.bias.any()
 
@@ -210,12 +217,12 @@ def test_invalid_networks_are_refused() -> None:
     with torch.device("meta"):
         for number in (2, -1):
             with pytest.raises(ValueError, match=rf"layer2 .*{number}.* 0\.\.1"):
-                tiny(placement={"layer2": (0, number)})
+                places(SlowOnly("slow_only_tiny"), {"layer2": (0, number)})
         with pytest.raises(ValueError, match=r"'res3'.*layer1, layer2, layer3, layer4"):
             tiny(placement={"res3": (1,)})
         with pytest.raises(ValueError, match="placement="):
-            VideoClassifier(SlowOnly("slow_only_tiny", layers=(1, 1, 1, 1)), 4)
+            VideoClassifier(SlowOnly("slow_only_tiny", layers=(1, 1, 1, 1)), 4, settings("dnl"))
         with pytest.raises(ValueError, match="got 0"):
-            VideoClassifier(SlowOnly("slow_only_tiny"), 0)
+            VideoClassifier(SlowOnly("slow_only_tiny"), 0, settings("dnl"))
         with pytest.raises(ValueError, match="'dln'"):
             tiny("dln")

@@ -104,7 +104,7 @@ class Heads(RoIHeads):  # type: ignore[misc]
         image_shapes: list[tuple[int, int]],
         targets: Any = None,
     ) -> Any:
-        """Return the objects of each image, or the losses in training: torchvision's, with `box_beta` for its 1/9."""
+        """Return the objects of each image, or torchvision's losses in training, with `box_beta` instead of 1/9."""
         if not self.training:
             return super().forward(features, proposals, image_shapes, targets)
         boxes, matched, labels, offsets = self.select_training_samples(proposals, targets)

@@ -72,13 +72,16 @@ class AveragePrecision:
         counts = {"boxes": len(boxes), "labels": len(labels), "scores": len(scores), "masks": len(masks)}
         if len(set(counts.values())) > 1:
             raise ValueError(f"image {image} has {', '.join(f'{count} {name}' for name, count in counts.items())}")
+        outside = labels[(labels < 1) | (labels > len(self.categories))]
+        if len(outside):
+            raise ValueError(f"label {int(outside[0])} is outside 1..{len(self.categories)}")
         rows = zip(
             boxes.double().tolist(), labels.tolist(), scores.double().tolist(), run_lengths(masks), strict=True
         )
         self.detections[image] = [
             {
                 "image_id": image,
-                "category_id": self._category(int(label)),
+                "category_id": self.categories[int(label) - 1],
                 "score": score,
                 "bbox": [left, top, right - left, bottom - top],
                 "segmentation": {"size": list(size), "counts": mask},
@@ -152,11 +155,6 @@ class AveragePrecision:
         if image in self.detections:
             raise ValueError(f"image {image} was given twice; pass all its detections in one update")
 
-    def _category(self, label: int) -> int:
-        if not 1 <= label <= len(self.categories):
-            raise ValueError(f"label {label} is outside 1..{len(self.categories)}")
-        return self.categories[label - 1]
-
 
 def run_lengths(masks: Tensor) -> list[str]:
     """Return the masks (n, H, W) as run lengths compressed by pycocotools.
@@ -171,7 +169,7 @@ def run_lengths(masks: Tensor) -> list[str]:
 
 
 def _indexed(truth: Mapping[str, Any], annotations: Sequence[Mapping[str, Any]]) -> Any:
-    """Return pycocotools' index of annotations, numbered from 1 because it takes a match with 0 for none."""
+    """Return pycocotools' index of annotations, numbered from 1 because a match with number 0 counts as none."""
     coco = load_extra("pycocotools.coco", "detection").COCO()
     # A copy, because pycocotools modifies its input.
     numbered = [{**annotation, "id": number} for number, annotation in enumerate(annotations, start=1)]

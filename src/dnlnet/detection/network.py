@@ -19,7 +19,7 @@ from dnlnet.attention import insert
 from dnlnet.backbones import Backbone
 from dnlnet.backbones.pixels import UNIT_MEAN, UNIT_STD
 from dnlnet.detection.heads import Heads, Proposals
-from dnlnet.errors import unknown
+from dnlnet.detection.schema import DetectorModel
 
 PYRAMID_CHANNELS = 256
 LEVELS = ("0", "1", "2", "3")  # levels that boxes are pooled from, strides 4 to 32; a fifth has only anchors
@@ -43,75 +43,41 @@ class Detector(GeneralizedRCNN):  # type: ignore[misc]  # torchvision has no typ
     Args:
         backbone: ResNet of output stride 32.
         classes: Number of classes, without the background.
-        variant: Attention variant, a row of `dnlnet.VARIANTS`; None for the baseline without blocks.
-        placement: Placement of the blocks, a row of `PLACEMENTS`.
-        after_activation: Put a block after the last activation of its residual block, not before it as in the
-            authors' code.
-        boxes: Boxes per image that the heads are trained on.
-        proposals: Proposals per image in testing; twice as many in training, to choose `boxes` from.
-        anchor: Side of the smallest anchors in pixels; each pyramid level doubles it. 32 suits images of about 800
-            pixels; scale it with the image size.
-        box_beta, border_anchors, min_overlap: Training settings (see `dnlnet.detection.heads`). Defaults are
-            torchvision's; the authors' code has 1.0, False and 0.3.
-        preset, **options: Settings of the blocks, as for `dnlnet.NonLocalBlock`.
+        model: Blocks and their places, boxes, proposals and anchors.
 
-    >>> detector = Detector(Backbone("resnet50", 32), classes=3, variant="dnl").eval()
+    >>> detector = Detector(Backbone("resnet50", 32), 3, DetectorModel(variant="dnl")).eval()
     >>> found = detector.detect([torch.rand(3, 64, 96)], sizes=[(128, 192)])
     >>> sorted(found[0]), found[0]["masks"].shape[-2:]
     (['boxes', 'labels', 'masks', 'scores'], torch.Size([128, 192]))
     """
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        classes: int,
-        variant: str | None = "dnl",
-        placement: str = "c4_one",
-        *,
-        after_activation: bool = False,
-        boxes: int = 512,
-        proposals: int = 1000,
-        anchor: int = 32,
-        box_beta: float = 1 / 9,
-        border_anchors: bool = True,
-        min_overlap: float = 0.0,
-        preset: str = "authors_detection",
-        **options: Any,
-    ) -> None:
-        if min(classes, boxes, proposals, anchor) < 1:
-            raise ValueError(
-                f"classes, boxes, proposals and anchor must be at least 1, got classes={classes}, boxes={boxes}, "
-                f"proposals={proposals}, anchor={anchor}"
-            )
-        if not (box_beta > 0 and 0 <= min_overlap <= 1):
-            raise ValueError(
-                f"box_beta must be positive and min_overlap within 0..1, got box_beta={box_beta}, "
-                f"min_overlap={min_overlap}"
-            )
+    def __init__(self, backbone: Backbone, classes: int, model: DetectorModel) -> None:
+        if classes < 1:
+            raise ValueError(f"classes must be at least 1, got {classes}")
         if backbone.parallel or backbone.strides[-1] != 32:
             raise ValueError(
                 f"a detector needs a ResNet of output stride 32, got {backbone.name} of {backbone.strides}"
             )
-        if variant is not None:
-            insert_blocks(backbone, variant, placement, after_activation, preset, **options)
+        insert_blocks(backbone, model)
         width = PYRAMID_CHANNELS
-        pyramid = _WithPyramid(backbone)
+        pyramid = _WithPyramid(backbone)  # before the heads: the order decides the initial weights of a seed
         heads = Heads(
-            boxes,
-            box_beta,
-            box_roi_pool=_pool(7, anchor),
+            model.boxes,
+            model.box_beta,
+            box_roi_pool=_pool(7, model.anchor),
             box_head=FastRCNNConvFCHead((width, 7, 7), [width] * 4, [1024], norm_layer=nn.BatchNorm2d),
             box_predictor=FastRCNNPredictor(1024, classes + 1),
-            mask_roi_pool=_pool(14, anchor),
+            mask_roi_pool=_pool(14, model.anchor),
             mask_head=MaskRCNNHeads(width, [width] * 4, 1, norm_layer=nn.BatchNorm2d),
             mask_predictor=MaskRCNNPredictor(width, width, classes + 1),
         )
+        levels = len(LEVELS) + 1
         anchors = AnchorGenerator(
-            tuple((anchor * 2**level,) for level in range(len(LEVELS) + 1)), ((0.5, 1.0, 2.0),) * (len(LEVELS) + 1)
+            tuple((model.anchor * 2**level,) for level in range(levels)), ((0.5, 1.0, 2.0),) * levels
         )
         super().__init__(
             pyramid,
-            Proposals(width, anchors, proposals, border_anchors, min_overlap),
+            Proposals(width, anchors, model.proposals, model.border_anchors, model.min_overlap),
             heads,
             _WithoutResizing(800, 1333, list(UNIT_MEAN), list(UNIT_STD)),
         )
@@ -133,27 +99,22 @@ class Detector(GeneralizedRCNN):  # type: ignore[misc]  # torchvision has no typ
         return results
 
 
-def insert_blocks(
-    backbone: Backbone,
-    variant: str,
-    placement: str = "c4_one",
-    after_activation: bool = False,
-    preset: str = "authors_detection",
-    **options: Any,
-) -> list[str]:
+def insert_blocks(backbone: Backbone, model: DetectorModel) -> list[str]:
     """Insert attention blocks into a ResNet and return the names of their residual blocks.
 
-    >>> insert_blocks(Backbone("resnet50", 32), "dnl")
+    >>> insert_blocks(Backbone("resnet50", 32), DetectorModel(variant="dnl"))
     ['body.layer3.4']
     """
-    if placement not in PLACEMENTS:
-        raise unknown("placement", placement, PLACEMENTS)
-    places = []
-    for stage, numbers in PLACEMENTS[placement].items():
-        count = len(backbone.body[stage])
-        places += [f"body.{stage}.{number % count}" for number in numbers]
-    last = [place if after_activation else f"{place}.{_last_activation(backbone, place)}" for place in places]
-    insert(backbone, dict.fromkeys(last, variant), before=not after_activation, preset=preset, **options)
+    if model.variant is None:
+        return []
+    places = [
+        f"body.{stage}.{number % len(backbone.body[stage])}"
+        for stage, numbers in PLACEMENTS[model.placement].items()
+        for number in numbers
+    ]
+    after = model.after_activation
+    layers = places if after else [f"{place}.{_last_activation(backbone, place)}" for place in places]
+    insert(backbone, dict.fromkeys(layers, model.variant), before=not after, preset=model.preset, **model.block)
     return places
 
 

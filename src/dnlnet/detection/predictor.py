@@ -16,9 +16,9 @@ from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
 
 from dnlnet.data.classes import IGNORE, Classes
 from dnlnet.data.images import ImageLike, read_pixels, resized_image
-from dnlnet.detection.data.samples import resized_size
 from dnlnet.detection.metric import run_lengths
 from dnlnet.detection.network import Detector
+from dnlnet.detection.schema import InstanceData
 from dnlnet.detection.task import MASK_THRESHOLD
 from dnlnet.lens.show.attended_image import AttentionView, DetectedBox, block_views
 from dnlnet.lens.show.drawable import DrawableOverlay, prediction_figure
@@ -129,7 +129,7 @@ class DetectionModel:
     Args:
         network: Network.
         classes: Classes of its labels.
-        short_side, long_side: Size of resized images, as in training.
+        data: Size of resized images, as in training.
         device: Device of the network.
     """
 
@@ -137,19 +137,17 @@ class DetectionModel:
         self,
         network: Detector,
         classes: Classes,
-        short_side: int = 800,
-        long_side: int = 1333,
+        data: InstanceData,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.network, self.classes, self.device = network.eval().to(device), classes, device
-        self.short_side, self.long_side = short_side, long_side
+        self.network, self.classes, self.data, self.device = network.eval().to(device), classes, data, device
 
     def predict(self, image: ImageLike, *, threshold: float = SCORE_THRESHOLD) -> Detections:
         """Return the objects in an image (see `read_pixels`) with a score of at least `threshold`."""
         pixels = read_pixels(image)
         height, width = pixels.shape[:2]
-        size = resized_size((height, width), self.short_side, self.long_side)
-        tensor = torch.from_numpy(resized_image(pixels, size).copy()).permute(2, 0, 1).to(self.device) / 255
+        resized = resized_image(pixels, self.data.resized((height, width)))
+        tensor = torch.from_numpy(resized.copy()).permute(2, 0, 1).to(self.device) / 255
         (found,) = self.network.detect([tensor], [(height, width)], threshold)
         found = {name: value.cpu() for name, value in found.items()}
         return Detections(
@@ -164,10 +162,7 @@ class DetectionModel:
     def covered(self, size: tuple[int, int]) -> tuple[float, float]:
         """Return the share of the feature maps that an image of this size covers; the rest is padding."""
         multiple = self.network.transform.size_divisible  # images are padded to it
-        height, width = (
-            length / (multiple * ceil(length / multiple))
-            for length in resized_size(size, self.short_side, self.long_side)
-        )
+        height, width = (length / (multiple * ceil(length / multiple)) for length in self.data.resized(size))
         return height, width
 
     def attention_views(self, title: str, pixels: NDArray[np.uint8]) -> list[AttentionView]:

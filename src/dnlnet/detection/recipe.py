@@ -73,7 +73,10 @@ class DetectionRecipe(Recipe):
         >>> detector.roi_heads.box_predictor.cls_score.out_features
         81
         """
-        return self.model.build(classes, pretrained, progress)
+        from dnlnet.detection.network import Detector
+        from dnlnet.recipes.backbone import build_backbone
+
+        return Detector(build_backbone(self.model, 32, pretrained, progress), classes, self.model)
 
     def training_samples(self, run: RunContext, split: str, phase: int = 0) -> Samples:
         """Return resized and flipped images with their objects."""
@@ -81,9 +84,8 @@ class DetectionRecipe(Recipe):
 
         if run.unpacked is not None:
             raise ValueError("--unpack is for crops of labelled images; images with objects are read whole")
-        data = self.data
         images = self.open(run.data, split)
-        samples = TrainingInstances(images, data.short_side, data.long_side, data.flip, run.seed)
+        samples = TrainingInstances(images, self.data, run.seed)
         left_out = ", ".join(f"{reason} {count}" for reason, count in samples.images.left_out.items())
         run.progress.say(
             f"{images.name}: {len(samples)} images to train on; not used for training: {left_out or 'none'}"
@@ -94,7 +96,7 @@ class DetectionRecipe(Recipe):
         """Return the images of a split, resized as for training."""
         from dnlnet.detection.data.samples import TestInstances
 
-        return TestInstances(self.open(root, split), self.data.short_side, self.data.long_side)
+        return TestInstances(self.open(root, split), self.data)
 
     def training_task(self, classes: Classes, run: RunContext, validation: Samples | None = None) -> "DetectionTask":
         """Return the task, scored against the objects of the validation data."""
@@ -133,7 +135,7 @@ class DetectionRecipe(Recipe):
         from dnlnet.detection.predictor import DetectionModel
 
         assert isinstance(network, Detector)
-        return DetectionModel(network, classes, self.data.short_side, self.data.long_side, device)
+        return DetectionModel(network, classes, self.data, device)
 
     def exportable(
         self, network: "nn.Module", *, part: Literal["whole", "pyramid"] = "whole"

@@ -1,56 +1,33 @@
 """Model and data settings of detection recipes."""
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from dnlnet.data.images import HeightWidth
 from dnlnet.fields import Flag, Fraction, PositiveFloat, SmallInt, Text
-from dnlnet.progress import Progress
 from dnlnet.recipes.model import BackboneModel
 from dnlnet.recipes.recipe import DataPart
 
-if TYPE_CHECKING:
-    from dnlnet.detection.network import Detector
-
-OUTPUT_STRIDE = 32
 MOST_DETECTED = 2**25  # pixels of a resized image; those of COCO have 2^20
 
 
 class DetectorModel(BackboneModel):
-    """Model settings (see `dnlnet.detection.network.Detector`)."""
+    """Model settings."""
 
     backbone: str = "resnet50"
     preset: str = "authors_detection"
     placement: Literal["c4_one", "c5_all", "c4_one_c5_all", "c4c5_all"] = "c4_one"
-    after_activation: Flag = False
+    after_activation: Flag = False  # blocks after, not before, the last activation of their residual blocks
     boxes: SmallInt = 512  # per image, that the heads are trained on
-    proposals: SmallInt = 1000  # per image, in testing
-    anchor: Annotated[int, Field(strict=True, ge=1, le=4096)] = 32  # side of the smallest anchors in pixels
-    # Defaults are torchvision's, which recipes stored before these settings existed used.
+    proposals: SmallInt = 1000  # per image, in testing; twice as many in training, to choose boxes from
+    # Side of the smallest anchors in pixels, doubled by each pyramid level. 32 suits images of about 800 pixels.
+    anchor: Annotated[int, Field(strict=True, ge=1, le=4096)] = 32
+    # Training settings (see `dnlnet.detection.heads`). Defaults are torchvision's, which recipes stored before these
+    # settings existed used; the authors' code has 1.0, False and 0.3.
     box_beta: PositiveFloat = 1 / 9  # of the smooth L1 loss of boxes
     border_anchors: Flag = True  # also train on anchors that cross the image's border
     min_overlap: Fraction = 0.0  # minimum IoU of an object with its best anchor for that anchor to be positive
-
-    def build(self, classes: int, pretrained: bool, progress: Progress) -> "Detector":
-        """Build the detector."""
-        from dnlnet.detection.network import Detector
-        from dnlnet.recipes.backbone import build_backbone
-
-        return Detector(
-            build_backbone(self, OUTPUT_STRIDE, pretrained, progress),
-            classes,
-            self.variant,
-            self.placement,
-            after_activation=self.after_activation,
-            boxes=self.boxes,
-            proposals=self.proposals,
-            anchor=self.anchor,
-            box_beta=self.box_beta,
-            border_anchors=self.border_anchors,
-            min_overlap=self.min_overlap,
-            preset=self.preset,
-            **self.block,
-        )
 
 
 class InstanceData(DataPart):
@@ -64,16 +41,21 @@ class InstanceData(DataPart):
     flip: Fraction = 0.5
 
     @model_validator(mode="after")
-    def _long_is_longer(self) -> Self:
+    def _sides_fit(self) -> Self:
         if self.long_side < self.short_side:
             raise ValueError(f"a long_side of {self.long_side} is shorter than a short_side of {self.short_side}")
-        return self
-
-    @model_validator(mode="after")
-    def _images_fit_memory(self) -> Self:
         if self.short_side * self.long_side > MOST_DETECTED:
             raise ValueError(
                 f"short_side x long_side is {self.short_side} x {self.long_side}, more than {MOST_DETECTED:,} "
                 "pixels; lower one of them"
             )
         return self
+
+    def resized(self, size: HeightWidth) -> HeightWidth:
+        """Scale a size to a shorter side of `short_side`, or less if the longer side would exceed `long_side`.
+
+        >>> InstanceData().resized((480, 640)), InstanceData().resized((200, 640))
+        ((800, 1067), (417, 1333))
+        """
+        scale = min(self.short_side / min(size), self.long_side / max(size))
+        return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))

@@ -40,12 +40,7 @@ SOURCES = (
         _C5,
         reason="no such configuration is released; the text calls the row c4 all, its table c5 all",
     ),
-    Source(
-        {"model.placement": "c4c5_all"},
-        "*-c4c5",
-        _C4C5,
-        reason="no such configuration is released",
-    ),
+    Source({"model.placement": "c4c5_all"}, "*-c4c5", _C4C5, reason="no such configuration is released"),
     Source(
         {"model.after_activation": False},
         "*",

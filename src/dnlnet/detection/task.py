@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from dnlnet.data.classes import Classes
-from dnlnet.detection.data.samples import InstanceBatch, TestBatch
+from dnlnet.detection.data.samples import InstanceSample, TestSample
 from dnlnet.detection.metric import AveragePrecision
 from dnlnet.detection.network import Detector
 from dnlnet.engine.scores import Scores, Table, class_bars, number
@@ -26,17 +26,17 @@ class DetectionTask:
     def __init__(self, classes: Classes, truth: Mapping[str, Any] | None = None) -> None:
         self.classes, self.truth = classes, truth
 
-    def losses(self, model: nn.Module, batch: InstanceBatch) -> Mapping[str, Tensor]:
+    def losses(self, model: nn.Module, batch: Sequence[InstanceSample]) -> Mapping[str, Tensor]:
         """Return the five losses of Mask R-CNN: objectness and boxes of proposals; classes, boxes and masks."""
-        losses: Mapping[str, Tensor] = model([image / 255 for image in batch.image], batch.target)
+        losses: Mapping[str, Tensor] = model([one.image / 255 for one in batch], [one.target for one in batch])
         return losses
 
-    def score(self, model: Detector, batch: TestBatch, metric: AveragePrecision) -> None:
+    def score(self, model: Detector, batch: Sequence[TestSample], metric: AveragePrecision) -> None:
         """Detect objects in a batch, at the sizes of its files, and add them to the metric."""
-        found = model.detect([image / 255 for image in batch.image], batch.size)
-        for image, one in zip(batch.image_id, found, strict=True):
-            masks = one["masks"] >= MASK_THRESHOLD
-            metric.update(image, one["boxes"], one["labels"], one["scores"], masks)
+        detected = model.detect([one.image / 255 for one in batch], [one.size for one in batch])
+        for one, found in zip(batch, detected, strict=True):
+            masks = found["masks"] >= MASK_THRESHOLD
+            metric.update(one.image_id, found["boxes"], found["labels"], found["scores"], masks)
 
     def metric(self) -> AveragePrecision:
         """Return an empty metric."""
@@ -48,9 +48,9 @@ class DetectionTask:
         """Return the box AP of each class; None for a class without objects."""
         return {"by_class": dict(zip(self.classes.names, metric.class_scores("box"), strict=True))}
 
-    def names(self, batch: InstanceBatch) -> Sequence[str]:
+    def names(self, batch: Sequence[InstanceSample]) -> Sequence[str]:
         """Return the files of a batch."""
-        return batch.name
+        return [one.name for one in batch]
 
     def summarize(self, metric: AveragePrecision, title: str) -> Scores:
         """Return COCO's average precision of boxes and masks, in total and per class."""

@@ -72,7 +72,9 @@ def attend_clips(models: Mapping[str, VideoModel], request: AttendRequest) -> At
 
 def _clip_text(model: VideoModel) -> str:
     clip = model.clip
-    return f"{clip.count} frames, {clip.stride} / {clip.rate:g} seconds apart, at {model.short_side} pixels"
+    return (
+        f"{clip.count} frames, {clip.stride} / {clip.rate:g} seconds apart, at {model.evaluation.short_side} pixels"
+    )
 
 
 def _point(query: Query, size: tuple[int, int], clip: ClipPoint) -> ClipPoint:

@@ -3,7 +3,7 @@
 # B videos, V views of a video, K classes
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -49,14 +49,6 @@ class TopK:
         correct = [rank < min(k, self.classes) for k in RANKS.values()]
         for row, chosen in enumerate([torch.ones_like(labels, dtype=torch.bool), *correct]):
             self.counts[row] += labels[chosen].bincount(minlength=self.classes)
-
-    def skip(self, reasons: Sequence[str]) -> None:
-        """Note unreadable samples, which do not count."""
-        self.skipped += reasons
-
-    def note(self, notes: Sequence[str]) -> None:
-        """Note defects of samples that count."""
-        self.notes += notes
 
     def merge(self, gather: Callable[[Any], list[Any]]) -> None:
         """Add the counts of other processes; `gather` returns those of every process.

@@ -3,7 +3,6 @@
 # B batch, V views of a video, T frames, H, W size of a frame, K classes
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +10,10 @@ from torch import Tensor, nn
 from dnlnet.attention import insert
 from dnlnet.backbones import SlowOnly
 from dnlnet.errors import unknown
+from dnlnet.video.schema import VideoClassifierModel
 
 # Stage -> residual blocks per attention block; layer2 is res3, layer3 is res4. Five blocks in a ResNet-50.
 _SPACING: Mapping[str, int] = {"layer2": 2, "layer3": 2}
-VIEWS_PER_BATCH = 8
 
 
 class VideoClassifier(nn.Module):
@@ -23,35 +22,22 @@ class VideoClassifier(nn.Module):
     Args:
         backbone: Network that the blocks are inserted into. Its last map goes to the classifier.
         classes: Number of classes.
-        variant: Attention variant, a row of `dnlnet.VARIANTS`; None for the baseline without blocks.
-        placement: Stage -> numbers of the residual blocks, from 0, that are followed by an attention block. Default:
-            every second one of res3 and res4, as in the paper.
-        dropout: Dropout probability of the features.
-        preset, **options: Settings of the blocks, as for `dnlnet.NonLocalBlock`.
+        model: Blocks and their places, and dropout.
 
-    >>> model = VideoClassifier(SlowOnly("slow_only_tiny"), classes=5, variant="dnl", pool=2).eval()
+    >>> model = VideoClassifier(SlowOnly("slow_only_tiny"), 5, VideoClassifierModel(variant="dnl")).eval()
     >>> model(torch.rand(2, 3, 4, 64, 64)).shape
     torch.Size([2, 5])
     """
 
-    def __init__(
-        self,
-        backbone: SlowOnly,
-        classes: int,
-        variant: str | None = "dnl",
-        placement: Mapping[str, Sequence[int]] | None = None,
-        *,
-        dropout: float = 0.5,
-        preset: str = "paper",
-        **options: Any,
-    ) -> None:
+    def __init__(self, backbone: SlowOnly, classes: int, model: VideoClassifierModel) -> None:
         super().__init__()
         if classes < 1:
             raise ValueError(f"classes must be at least 1, got {classes}")
-        if variant is not None:
-            insert(backbone, dict.fromkeys(places(backbone, placement), variant), preset=preset, **options)
+        if model.variant is not None:
+            layers = places(backbone, model.placement)
+            insert(backbone, dict.fromkeys(layers, model.variant), preset=model.preset, **model.block)
         self.backbone = backbone
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(model.dropout)
         self.classifier = nn.Linear(backbone.channels[-1], classes)
         nn.init.normal_(self.classifier.weight, std=0.01)
         nn.init.zeros_(self.classifier.bias)
@@ -89,12 +75,10 @@ def places(backbone: SlowOnly, placement: Mapping[str, Sequence[int]] | None = N
     return found
 
 
-def view_logits(network: Callable[[Tensor], Tensor], views: Tensor, views_per_batch: int = VIEWS_PER_BATCH) -> Tensor:
+def view_logits(network: Callable[[Tensor], Tensor], views: Tensor, views_per_batch: int) -> Tensor:
     """Return the logits (V, K) of the views (V, 3, T, H, W) of a video, computed in batches.
 
     >>> view_logits(lambda clips: clips.mean(dim=(2, 3, 4)), torch.rand(5, 3, 4, 6, 6), views_per_batch=2).shape
     torch.Size([5, 3])
     """
-    if views_per_batch < 1 or not len(views):
-        raise ValueError(f"expected at least 1 view and 1 view per batch, got {len(views)} and {views_per_batch}")
     return torch.cat([network(batch) for batch in views.split(views_per_batch)])

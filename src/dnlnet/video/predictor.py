@@ -12,17 +12,15 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dnlnet.backbones.pixels import Pixels
 from dnlnet.data.classes import Classes
 from dnlnet.lens.show.drawable import Drawable
 from dnlnet.names import in_figure, printable
-from dnlnet.video.data.clips import Clip
-from dnlnet.video.data.frames import FOLDER_RATE
-from dnlnet.video.data.opening import VideoLike, open_any
+from dnlnet.video.data.opening import FOLDER_RATE, VideoLike, open_any
 from dnlnet.video.data.samples import views_of
 from dnlnet.video.data.video import Video
 from dnlnet.video.metric import averaged
-from dnlnet.video.network import VIEWS_PER_BATCH, view_logits
+from dnlnet.video.network import view_logits
+from dnlnet.video.schema import VideoData, Views
 
 if TYPE_CHECKING:
     from dnlnet.lens.show.attend import AttendRequest, AttendResult
@@ -75,10 +73,8 @@ class VideoModel:
     Args:
         network: Network from normalised clips to logits (B, K).
         classes: Classes of its outputs.
-        clip: Sampling of clips.
-        pixels: Normalisation of clips.
-        clips, crops, short_side: Views of a video, over which the softmax is averaged.
-        views_per_batch: Number of views per batch.
+        data: Sampling of clips, and normalisation of their pixels.
+        evaluation: Views of a video, over which the softmax is averaged.
         device: Device of the network.
     """
 
@@ -86,18 +82,12 @@ class VideoModel:
         self,
         network: nn.Module,
         classes: Classes,
-        clip: Clip,
-        pixels: Pixels,
-        *,
-        clips: int = 10,
-        crops: int = 3,
-        short_side: int = 256,
-        views_per_batch: int = VIEWS_PER_BATCH,
+        data: VideoData,
+        evaluation: Views,
         device: torch.device | str = "cpu",
     ) -> None:
         self.network, self.classes, self.device = network.eval().to(device), classes, device
-        self.clip, self.pixels, self.views_per_batch = clip, pixels, views_per_batch
-        self.clips, self.crops, self.short_side = clips, crops, short_side
+        self.clip, self.pixels, self.evaluation = data.clip(), data.pixels(), evaluation
 
     def predict(self, video: VideoLike, *, rate: float = FOLDER_RATE) -> Action:
         """Classify a video.
@@ -111,19 +101,19 @@ class VideoModel:
     def views(self, video: VideoLike, rate: float = FOLDER_RATE) -> tuple[Tensor, list[str]]:
         """Return the views of a video, (V, 3, T, H, W) in 0..255, and its defects."""
         with open_any(video, rate) as opened:
-            views = views_of(opened, self.clip, self.clips, self.crops, self.short_side)
-            return views, list(opened.notes)
+            return views_of(opened, self.clip, self.evaluation), list(opened.notes)
 
     @torch.inference_mode()
     def predict_views(self, views: Tensor, notes: Sequence[str] = ()) -> Action:
         """Classify a video by its views."""
-        logits = view_logits(lambda some: self.network(self.normalised(some)), views, self.views_per_batch)
+        batch = self.evaluation.views_per_batch
+        logits = view_logits(lambda some: self.network(self.normalised(some)), views, batch)
         return Action(averaged(logits).cpu().numpy(), self.classes, notes)
 
     def frames(self, video: Video) -> NDArray[np.uint8]:
         """Return the frames of the middle clip of a video, resized but not cropped, (T, H, W, 3)."""
         start = float(self.clip.spread_starts(1, video.duration)[0])
-        return video.frames(self.clip.times(start, video.duration), self.short_side)
+        return video.frames(self.clip.times(start, video.duration), self.evaluation.short_side)
 
     def normalised(self, clips: Tensor) -> Tensor:
         """Normalise clips (B, 3, T, H, W) in 0..255."""

@@ -13,6 +13,7 @@ from dnlnet.data.catalog import Samples
 from dnlnet.data.classes import Classes
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.context import RunContext
+from dnlnet.recipes.model import IMAGENET
 from dnlnet.recipes.recipe import HubCard, Recipe
 from dnlnet.video.data.check import VideoReport, check_videos
 from dnlnet.video.data.sets import DATA_SETS
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from dnlnet.video.export import ExportableVideo
     from dnlnet.video.predictor import VideoModel
     from dnlnet.video.task import VideoTask
+
+_IMAGE_NETWORKS = {"slow_only_r50": "resnet50", "slow_only_r101": "resnet101"}  # sources of inflated weights
 
 
 class VideoRecipe(Recipe):
@@ -82,7 +85,19 @@ class VideoRecipe(Recipe):
         >>> sum(parameter.numel() for parameter in network.parameters())
         32454096
         """
-        return self.model.build(classes, pretrained, progress)
+        from dnlnet.backbones import Backbone, SlowOnly, inflate, load_weights
+        from dnlnet.video.network import VideoClassifier
+
+        name, weights = self.model.backbone, self.model.weights
+        backbone = SlowOnly(name, stride_in_1x1=self.model.stride_in_1x1)
+        if pretrained and weights == IMAGENET:
+            if name not in _IMAGE_NETWORKS:
+                raise ValueError(f"{name} has no ImageNet weights; give a file or set model.weights=null")
+            image = Backbone(_IMAGE_NETWORKS[name], 32, pretrained=True)
+            backbone.load_state_dict(inflate(image.body.state_dict(), backbone))
+        elif pretrained and weights is not None:
+            progress.say(f"{weights}: {load_weights(backbone, Path(weights))}")
+        return VideoClassifier(backbone, classes, self.model)
 
     def training_samples(self, run: RunContext, split: str, phase: int = 0) -> Samples:
         """Return random clips."""
@@ -90,18 +105,16 @@ class VideoRecipe(Recipe):
 
         if run.unpacked is not None:
             raise ValueError("--unpack is for crops of labelled images; only the needed frames of videos are decoded")
-        data = self.data
         videos = self.open(run.data, split)
         missing = f"; {len(videos.missing)} listed videos are missing" if videos.missing else ""
         run.progress.say(f"{videos.name}: {len(videos)} videos to train on{missing}")
-        return TrainingClips(videos, data.clip(), data.short_sides, data.crop, data.flip, run.seed)
+        return TrainingClips(videos, self.data, run.seed)
 
     def test_samples(self, root: Path | None, split: str) -> Samples:
         """Return all views of the videos of a split."""
         from dnlnet.video.data.samples import TestViews
 
-        views = self.evaluation
-        return TestViews(self.open(root, split), self.data.clip(), views.clips, views.crops, views.short_side)
+        return TestViews(self.open(root, split), self.data.clip(), self.evaluation)
 
     def training_task(self, classes: Classes, run: RunContext, validation: Samples | None = None) -> "VideoTask":
         """Return the task, which reports unreadable videos."""
@@ -113,18 +126,7 @@ class VideoRecipe(Recipe):
         """Return the predictor, which uses the views of the recipe."""
         from dnlnet.video.predictor import VideoModel
 
-        views = self.evaluation
-        return VideoModel(
-            network,
-            classes,
-            self.data.clip(),
-            self.data.pixels(),
-            clips=views.clips,
-            crops=views.crops,
-            short_side=views.short_side,
-            views_per_batch=views.views_per_batch,
-            device=device,
-        )
+        return VideoModel(network, classes, self.data, self.evaluation, device)
 
     def exportable(self, network: "nn.Module", *, with_maps: "Sequence[Query]" = ()) -> "ExportableVideo":
         """Return the exportable network, with the attention maps of these queries."""

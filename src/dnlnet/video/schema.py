@@ -1,65 +1,29 @@
 """Model, data and evaluation settings of video recipes."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import AliasChoices, Field, model_validator
 
 from dnlnet.backbones import VIDEO_BACKBONES
 from dnlnet.backbones.pixels import Pixels
 from dnlnet.fields import Fraction, FractionBelowOne, FrameRate, Index, Part, PixelStd, Rising, SmallInt, Text
-from dnlnet.progress import Progress
-from dnlnet.recipes.model import IMAGENET, BackboneModel
+from dnlnet.recipes.model import BackboneModel
 from dnlnet.recipes.recipe import DataPart
 from dnlnet.video.data.clips import Clip
 
-if TYPE_CHECKING:
-    from dnlnet.backbones import SlowOnly
-    from dnlnet.video.network import VideoClassifier
-
-_IMAGE_NETWORKS = {"slow_only_r50": "resnet50", "slow_only_r101": "resnet101"}  # sources of inflated weights
 MOST_SEEN = 2**30  # pixels in all views of a video; 30 views of Kinetics have 2^24
 
 
 class VideoClassifierModel(BackboneModel):
-    """Model settings (see `dnlnet.video.network.VideoClassifier`)."""
+    """Model settings."""
 
     known: ClassVar[Mapping[str, Mapping[str, object]]] = {**BackboneModel.known, "backbone": VIDEO_BACKBONES}
 
     backbone: str = "slow_only_r50"
     preset: str = "slowfast"
-    placement: Mapping[str, tuple[Index, ...]] | None = None  # stage -> residual blocks; None for the paper's
+    placement: Mapping[str, tuple[Index, ...]] | None = None  # stage -> residual blocks, from 0, that a block follows
     dropout: FractionBelowOne = 0.5
-
-    def build(self, classes: int, pretrained: bool, progress: Progress) -> "VideoClassifier":
-        """Build the network."""
-        from dnlnet.backbones import SlowOnly
-        from dnlnet.video.network import VideoClassifier
-
-        backbone = SlowOnly(self.backbone, stride_in_1x1=self.stride_in_1x1)
-        if pretrained and self.weights is not None:
-            self._load(backbone, self.weights, progress)
-        return VideoClassifier(
-            backbone,
-            classes,
-            self.variant,
-            self.placement,
-            dropout=self.dropout,
-            preset=self.preset,
-            **self.block,
-        )
-
-    def _load(self, backbone: "SlowOnly", source: str, progress: Progress) -> None:
-        from dnlnet.backbones import Backbone, inflate, load_weights
-
-        if source != IMAGENET:
-            progress.say(f"{source}: {load_weights(backbone, Path(source))}")
-            return
-        if self.backbone not in _IMAGE_NETWORKS:
-            raise ValueError(f"{self.backbone} has no ImageNet weights; give a file or set model.weights=null")
-        image = Backbone(_IMAGE_NETWORKS[self.backbone], 32, pretrained=True)
-        backbone.load_state_dict(inflate(image.body.state_dict(), backbone))
 
 
 class VideoData(DataPart):
@@ -67,7 +31,7 @@ class VideoData(DataPart):
 
     name: Text = "kinetics"
     frames: SmallInt = 8
-    stride: SmallInt = 8  # frames between those of a clip
+    stride: SmallInt = 8  # distance between the frames of a clip, in frames at this rate
     rate: FrameRate = 30.0  # frames per second at which videos are sampled
     short_sides: Annotated[tuple[SmallInt, SmallInt], Rising] = (256, 320)
     crop: SmallInt = 224

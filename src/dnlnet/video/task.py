@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -11,9 +12,9 @@ from dnlnet.backbones.pixels import Pixels
 from dnlnet.data.classes import Classes
 from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.progress import SILENT, Progress
-from dnlnet.video.data.samples import ClipBatch, ViewBatch
+from dnlnet.video.data.samples import ClipBatch, ViewSample
 from dnlnet.video.metric import TopK, averaged
-from dnlnet.video.network import VIEWS_PER_BATCH, view_logits
+from dnlnet.video.network import view_logits
 
 
 class VideoTask:
@@ -26,13 +27,7 @@ class VideoTask:
         progress: Progress observer; receives one note per unreadable or damaged video.
     """
 
-    def __init__(
-        self,
-        classes: Classes,
-        pixels: Pixels,
-        views_per_batch: int = VIEWS_PER_BATCH,
-        progress: Progress = SILENT,
-    ) -> None:
+    def __init__(self, classes: Classes, pixels: Pixels, views_per_batch: int, progress: Progress = SILENT) -> None:
         self.classes, self.pixels, self.views_per_batch, self.progress = classes, pixels, views_per_batch, progress
         self.unreadable: set[str] = set()
         self.damaged: set[Path] = set()
@@ -49,15 +44,15 @@ class VideoTask:
                 self.progress.say(f"used although damaged ({len(self.damaged)} so far): {note}")
         return {"loss": F.cross_entropy(model(self.pixels.normalised(batch.clip)), batch.label)}
 
-    def score(self, model: nn.Module, batch: ViewBatch, metric: TopK) -> None:
+    def score(self, model: nn.Module, batch: Sequence[ViewSample], metric: TopK) -> None:
         """Average the softmax over the views of each video and count the video unless it is unreadable."""
-        metric.note([str(note) for note in batch.notes])
-        for views, label, problem in zip(batch.views, batch.label, batch.problem, strict=True):
-            if problem is not None:
-                metric.skip([problem])
+        for one in batch:
+            metric.notes += map(str, one.notes)
+            if one.problem is not None:
+                metric.skipped.append(one.problem)
                 continue
-            logits = view_logits(lambda some: model(self.pixels.normalised(some)), views, self.views_per_batch)
-            metric.update(averaged(logits)[None], label[None])
+            logits = view_logits(lambda some: model(self.pixels.normalised(some)), one.views, self.views_per_batch)
+            metric.update(averaged(logits)[None], torch.tensor([one.label]))
 
     def metric(self) -> TopK:
         """Return an empty metric."""

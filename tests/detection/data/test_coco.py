@@ -70,14 +70,14 @@ def test_a_target_has_the_format_of_detectors(train: InstanceImages) -> None:
     assert (target.boxes.dtype, target.labels.dtype) == (np.float32, np.int64)
     assert target.labels.tolist() == [1, 2]
     assert target.area.tolist() == [300, 160]
-    assert target.crowd.tolist() == [False, False]
+    assert target.iscrowd.tolist() == [0, 0]
     assert target.image_id == 7
     for mask, box in zip(target.masks, ((10, 5, 20, 15), (40, 20, 10, 16)), strict=True):
         np.testing.assert_array_equal(mask, rectangle(WIDE, box))
 
 
 def test_crowds_are_in_the_target_but_not_used_for_training(train: InstanceImages) -> None:
-    assert train.target(1).crowd.tolist() == [False, True]
+    assert train.target(1).iscrowd.tolist() == [0, 1]
     assert train.for_training().target(1).labels.tolist() == [2]
 
 
@@ -175,7 +175,7 @@ def test_area_and_iscrowd_and_id_may_be_left_out(tmp_path: Path) -> None:
     one_cat(tmp_path)
     edit(tmp_path / "mine.json", "annotations", 0, area=None, iscrowd=None, id=None)
     images = open_coco_file(tmp_path / "mine.json", tmp_path).require_complete()
-    assert (images.target(0).area.tolist(), images.target(0).crowd.tolist()) == ([300], [False])
+    assert (images.target(0).area.tolist(), images.target(0).iscrowd.tolist()) == ([300], [0])
     assert images.name == "mine"
 
 

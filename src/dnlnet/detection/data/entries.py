@@ -103,6 +103,8 @@ def read_object(
         raise ValueError(f"has the bbox {shown(box)}; expected [left, top, width, height] in pixels")
     x, y, width, height = (float(value) for value in box)
     outline = _outline(entry.get("segmentation"), sizes[image])
+    if fault := outline.drawing_fault(sizes[image]):
+        raise ValueError(fault)
     area, crowd = entry.get("area"), entry.get("iscrowd", 0)
     if area is None:
         area = outline.area()
@@ -139,13 +141,6 @@ def _known(entry: Any, key: str, kind: str, known: Mapping[int, Any]) -> int:
 
 
 def _outline(value: Any, size: HeightWidth) -> Outline:
-    outline = _parsed_outline(value, size)
-    if fault := outline.drawing_fault(size):
-        raise ValueError(fault)
-    return outline
-
-
-def _parsed_outline(value: Any, size: HeightWidth) -> Outline:
     if isinstance(value, list):
         return Polygons(tuple(_coordinates(part) for part in value))
     given = value.get("size") if isinstance(value, dict) else None

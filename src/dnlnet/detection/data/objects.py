@@ -68,14 +68,14 @@ class AnnotatedImage:
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """The objects of one image as arrays.
+    """The objects of one image as arrays, under torchvision's names.
 
     Args:
         boxes: Left, top, right, bottom, (n, 4).
         labels: 1..K, (n,).
         masks: 1 inside and 0 outside, (n, H, W).
         area: Areas in pixels, (n,).
-        crowd: Crowd flags, (n,).
+        iscrowd: 1 for a crowd and else 0, (n,).
         image_id: Id of the image in the annotations.
     """
 
@@ -83,7 +83,7 @@ class Target:
     labels: NDArray[np.int64]
     masks: Mask
     area: NDArray[np.float32]
-    crowd: NDArray[np.bool_]
+    iscrowd: NDArray[np.int64]
     image_id: int
 
     def __len__(self) -> int:
@@ -101,8 +101,7 @@ class Target:
         seen = self.masks.any(axis=(1, 2))
         if seen.all():
             return self
-        arrays = {name: getattr(self, name)[seen] for name in ("boxes", "labels", "masks", "area", "crowd")}
-        return Target(**arrays, image_id=self.image_id)
+        return replace(self, **{name: value[seen] for name, value in vars(self).items() if name != "image_id"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +166,7 @@ class InstanceImages:
             labels=np.array([one.label for one in image.instances], dtype=np.int64),
             masks=draw_masks([one.outline for one in image.instances], image.size, size),
             area=np.array([one.area * y_scale * x_scale for one in image.instances], dtype=np.float32),
-            crowd=np.array([one.crowd for one in image.instances], dtype=np.bool_),
+            iscrowd=np.array([one.crowd for one in image.instances], dtype=np.int64),
             image_id=image.id,
         )
 

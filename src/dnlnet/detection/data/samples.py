@@ -1,11 +1,7 @@
-"""Training and test samples of images with objects.
-
-Images differ in size, so the images of a batch are a list. Each data set has the `collate` function for its samples.
-"""
+"""Training and test samples of images with objects. A batch is a list of samples."""
 
 # H, W size of an image; n objects
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +11,8 @@ from torch import Tensor
 
 from dnlnet.data.images import HeightWidth, resized_image
 from dnlnet.data.samples import ImageSamples, require_seed
-from dnlnet.detection.data.objects import InstanceImages, Target
+from dnlnet.detection.data.objects import InstanceImages
+from dnlnet.detection.schema import InstanceData
 
 
 class InstanceSample(NamedTuple):
@@ -24,14 +21,6 @@ class InstanceSample(NamedTuple):
     image: Tensor  # (3, H, W) in 0..255
     target: dict[str, Tensor]  # boxes (n, 4), labels (n,), masks (n, H, W), area (n,), iscrowd (n,), image_id ()
     name: str  # path of the file
-
-
-class InstanceBatch(NamedTuple):
-    """The samples of a training batch."""
-
-    image: list[Tensor]
-    target: list[dict[str, Tensor]]
-    name: list[str]
 
 
 class TestSample(NamedTuple):
@@ -43,15 +32,6 @@ class TestSample(NamedTuple):
     name: str  # path of the file
 
 
-class TestBatch(NamedTuple):
-    """The samples of a test batch."""
-
-    image: list[Tensor]
-    image_id: list[int]
-    size: list[HeightWidth]
-    name: list[str]
-
-
 class TrainingInstances(ImageSamples[InstanceImages, InstanceSample]):
     """Resized and randomly flipped images with the objects that can be trained on.
 
@@ -60,29 +40,17 @@ class TrainingInstances(ImageSamples[InstanceImages, InstanceSample]):
 
     Args:
         images: Images, checked for completeness. `self.images.left_out` counts the objects that are not used.
-        short_side: Length of the shorter side after resizing, or several lengths to choose from at random.
-        long_side: Maximum length of the longer side.
-        flip: Probability of a horizontal flip.
+        data: Size of resized images, and probability of a flip.
         seed: Random seed of the run.
     """
 
-    def __init__(
-        self,
-        images: InstanceImages,
-        short_side: int | Sequence[int] = 800,
-        long_side: int = 1333,
-        flip: float = 0.5,
-        seed: int = 0,
-    ) -> None:
-        self.seed = require_seed(seed)
-        if not 0 <= flip <= 1:
-            raise ValueError(f"flip is a probability, got {flip}")
-        self.short_sides = (short_side,) if isinstance(short_side, int) else tuple(short_side)
-        _require_sides(self.short_sides, long_side)
+    collate = list  # images differ in size
+
+    def __init__(self, images: InstanceImages, data: InstanceData, seed: int = 0) -> None:
+        self.data, self.seed = data, require_seed(seed)
         super().__init__(images.require_complete().for_training())
         if not len(self.images):
             raise ValueError(f"{images.name} has no object to train on; dnlnet data check shows what it holds")
-        self.long_side, self.flip = long_side, flip
 
     @property
     def groups(self) -> list[int]:
@@ -93,25 +61,13 @@ class TrainingInstances(ImageSamples[InstanceImages, InstanceSample]):
         index, epoch = draw
         if not 0 <= index < len(self):
             raise IndexError(f"image {index} is outside 0..{len(self) - 1}")
-        rng = np.random.default_rng((self.seed, epoch, index))
-        short_side = self.short_sides[int(rng.integers(len(self.short_sides)))]
-        flipped = bool(rng.random() < self.flip)
         image = self.images.images[index]
-        size = resized_size(image.size, short_side, self.long_side)
+        size = self.data.resized(image.size)
         pixels, target = resized_image(self.images.pixels(index), size), self.images.target(index, size).visible()
-        if flipped:
+        if np.random.default_rng((self.seed, epoch, index)).random() < self.data.flip:
             pixels, target = pixels[:, ::-1], target.flipped()
-        return InstanceSample(_to_tensor(pixels), target_tensors(target), str(image.path))
-
-    @staticmethod
-    def collate(samples: Sequence[InstanceSample]) -> InstanceBatch:
-        """Combine samples into a batch, as the `collate_fn` of a loader.
-
-        >>> sample = InstanceSample(torch.zeros(3, 1, 2), {"labels": torch.ones(1)}, "a.jpg")
-        >>> TrainingInstances.collate([sample, sample]).name
-        ['a.jpg', 'a.jpg']
-        """
-        return InstanceBatch(*map(list, zip(*samples, strict=True)))
+        tensors = {name: torch.as_tensor(value) for name, value in vars(target).items()}
+        return InstanceSample(_to_tensor(pixels), tensors, str(image.path))
 
 
 class TestInstances(ImageSamples[InstanceImages, TestSample]):
@@ -119,66 +75,20 @@ class TestInstances(ImageSamples[InstanceImages, TestSample]):
 
     Args:
         images: Images, checked for completeness.
-        short_side: Length of the shorter side after resizing.
-        long_side: Maximum length of the longer side.
+        data: Size of resized images.
     """
 
     __test__ = False  # tells pytest that this is not a class of tests
+    collate = list  # images differ in size
 
-    def __init__(self, images: InstanceImages, short_side: int = 800, long_side: int = 1333) -> None:
-        _require_sides((short_side,), long_side)
+    def __init__(self, images: InstanceImages, data: InstanceData) -> None:
         super().__init__(images.require_complete())
-        self.short_side, self.long_side = short_side, long_side
+        self.data = data
 
     def __getitem__(self, index: int) -> TestSample:
         image = self.images.images[index]
-        size = resized_size(image.size, self.short_side, self.long_side)
-        pixels = resized_image(self.images.pixels(index), size)
+        pixels = resized_image(self.images.pixels(index), self.data.resized(image.size))
         return TestSample(_to_tensor(pixels), image.id, image.size, str(image.path))
-
-    @staticmethod
-    def collate(samples: Sequence[TestSample]) -> TestBatch:
-        """Combine samples into a batch, as the `collate_fn` of a loader.
-
-        >>> TestInstances.collate([TestSample(torch.zeros(3, 1, 2), 7, (1, 2), "a.jpg")]).size
-        [(1, 2)]
-        """
-        return TestBatch(*map(list, zip(*samples, strict=True)))
-
-
-def resized_size(size: HeightWidth, short_side: int, long_side: int) -> HeightWidth:
-    """Scale a size to a shorter side of `short_side`, or less if the longer side would exceed `long_side`.
-
-    >>> resized_size((480, 640), 800, 1333), resized_size((200, 640), 800, 1333)
-    ((800, 1067), (417, 1333))
-    """
-    scale = min(short_side / min(size), long_side / max(size))
-    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
-
-
-def target_tensors(target: Target) -> dict[str, Tensor]:
-    """Convert a target to tensors under torchvision's names.
-
-    >>> box, one = np.array([[0, 0, 2, 2]], dtype=np.float32), np.ones(1, dtype=np.float32)
-    >>> target = Target(box, one.astype(int), np.ones((1, 2, 2), np.uint8), 4 * one, one < 1, image_id=7)
-    >>> target_tensors(target)["boxes"]
-    tensor([[0., 0., 2., 2.]])
-    """
-    return {
-        "boxes": torch.from_numpy(target.boxes),
-        "labels": torch.from_numpy(target.labels),
-        "masks": torch.from_numpy(target.masks),
-        "area": torch.from_numpy(target.area),
-        "iscrowd": torch.from_numpy(target.crowd).to(torch.int64),
-        "image_id": torch.tensor(target.image_id),
-    }
-
-
-def _require_sides(short_sides: Sequence[int], long_side: int) -> None:
-    if not short_sides or min(short_sides) < 1:
-        raise ValueError(f"short_side must be at least 1 pixel, got {short_sides}")
-    if long_side < max(short_sides):
-        raise ValueError(f"long_side must be at least short_side, {max(short_sides)}, got {long_side}")
 
 
 def _to_tensor(pixels: NDArray[np.uint8]) -> Tensor:

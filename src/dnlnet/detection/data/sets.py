@@ -1,16 +1,10 @@
 """Detection data sets by name."""
 
-from pathlib import Path
-
 from dnlnet.data.catalog import DataSet, found_or_train
 from dnlnet.detection.data import coco
 from dnlnet.detection.data.objects import InstanceImages
 
 _PACKAGE = ("pycocotools", "detection")
-
-
-def _folder_splits(root: Path) -> list[str]:
-    return sorted(path.stem for path in (root / "annotations").glob("*.json"))
 
 
 DATA_SETS: dict[str, DataSet[InstanceImages]] = {
@@ -32,7 +26,7 @@ DATA_SETS: dict[str, DataSet[InstanceImages]] = {
             (),
             coco.open_coco_folder,
             "annotations/<split>.json in COCO's format, with the images in <split>/ or images/",
-            find_splits=found_or_train(_folder_splits),
+            find_splits=found_or_train(lambda root: sorted(path.stem for path in root.glob("annotations/*.json"))),
             quick=False,
             signs=("annotations/*.json",),
             package=_PACKAGE,

@@ -100,28 +100,21 @@ def check_videos(videos: LabelledVideos, progress: Progress = SILENT) -> VideoRe
     """
     found = list(read_all(_read, videos.videos, videos.name, progress))
     counts = Counter(entry.label for entry in videos.videos)
-    readable = [video for video in found if video.size is not None]
+    readable = [measures for measures, _ in found if measures is not None]
     return VideoReport(
         name=videos.name,
         videos=len(videos),
         class_names=tuple(videos.classes.names),
         class_videos=tuple(counts[label] for label in range(len(videos.classes))),
-        seconds=tuple(video.seconds for video in readable),
-        rates=tuple(video.rate for video in readable),
-        sizes=most_frequent_first(Counter(video.size for video in readable if video.size is not None)),
-        problems=(*videos.problems, *(problem for video in found for problem in video.problems)),
+        seconds=tuple(seconds for _, seconds, _ in readable),
+        rates=tuple(rate for *_, rate in readable),
+        sizes=most_frequent_first(Counter(size for size, *_ in readable)),
+        problems=(*videos.problems, *(problem for _, problems in found for problem in problems)),
     )
 
 
-@dataclass(frozen=True)
-class _Found:
-    problems: list[Problem]
-    size: WidthHeight | None = None  # width, height; None if unreadable
-    seconds: float = 0.0
-    rate: float = 0.0
-
-
-def _read(entry: VideoEntry) -> _Found:
+def _read(entry: VideoEntry) -> tuple[tuple[WidthHeight, float, float] | None, list[Problem]]:
+    """Return size, duration and frame rate of a video, None if unreadable, and its problems."""
     problems: list[Problem] = []
     with collecting(problems), open_video(entry.path) as video:
         height, width = video.size
@@ -129,5 +122,5 @@ def _read(entry: VideoEntry) -> _Found:
         if good < len(video):
             problems.append(Problem(entry.path, f"{len(video) - good} of {len(video)} frames cannot be decoded"))
         problems += video.problems
-        return _Found(problems, (width, height), video.duration, video.rate)
-    return _Found(problems)
+        return ((width, height), video.duration, video.rate), problems
+    return None, problems

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-_ROUNDING = 1e-6  # seconds; without it, a time at the end of a repeat could fall just before it, not at the start
+_ROUNDING = 1e-6  # seconds; a time that rounds to just before the end of the video belongs to the next repeat
 
 
 @dataclass(frozen=True)

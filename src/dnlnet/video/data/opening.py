@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,9 @@ from PIL import Image
 
 from dnlnet.data.downloads import downloaded, is_url
 from dnlnet.data.files import file_fault
-from dnlnet.video.data.frames import FOLDER_RATE, FrameFolder, FrameList, is_frame
-from dnlnet.video.data.video import Video, VideoError
+from dnlnet.data.images import IMAGE_SUFFIXES, ImageLike, read_pixels, resized_image
+from dnlnet.data.problems import BadFileError
+from dnlnet.video.data.video import Video, VideoError, resized_size
 from dnlnet.video.data.video_file import VideoFile
 
 if TYPE_CHECKING:
@@ -24,7 +26,53 @@ if TYPE_CHECKING:
 
 VideoLike = Union[Path, str, NDArray[Any], "Tensor", Sequence[Any]]
 VIDEO_SUFFIXES = (".mp4", ".avi", ".webm", ".mkv", ".mov", ".m4v", ".mpg", ".mpeg", ".wmv", ".flv", ".3gp", ".ts")
-_IN_MEMORY = Path("frames")  # the "path" that errors name for frames in memory
+FOLDER_RATE = 30.0  # default frames per second of images
+
+
+class FrameList(Video):
+    """Images as the frames of a video.
+
+    Args:
+        path: Name in error messages.
+        images: At least one frame, each in a form that `read_pixels` accepts.
+        rate: Frames per second.
+    """
+
+    def __init__(self, path: Path, images: Sequence[ImageLike], rate: float) -> None:
+        if not 0 < rate < float("inf"):
+            raise ValueError(f"the frame rate must be above 0, got {rate}")
+        self.images, count = images, len(images)
+        super().__init__(path, np.arange(count) / rate, count / rate)
+
+    def _decode(self, wanted: list[int], short_side: int | None) -> list[NDArray[np.uint8]]:
+        frames = [self._read(number) for number in wanted]
+        size = resized_size(frames[0].shape[:2], short_side)
+        return [resized_image(frame, size) for frame in frames]
+
+    def count_decodable(self) -> int:
+        """Read every image and count the readable ones; `notes` names the first unreadable one."""
+        good = 0
+        for number in range(len(self)):
+            try:
+                self._read(number)
+                good += 1
+            except VideoError as error:
+                if good == number:  # the first one
+                    self.notes.append(error.problem.text)
+        return good
+
+    def _read(self, number: int) -> NDArray[np.uint8]:
+        try:
+            pixels = read_pixels(self.images[number])
+        except BadFileError as error:
+            raise VideoError(self.path, f"{error.problem.path.name} {error.problem.text}") from None
+        self.decoded += 1
+        return pixels
+
+
+def is_frame(path: Path) -> bool:
+    """Return whether a file has the suffix of an image and is not hidden."""
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
 
 
 def is_video(path: Path) -> bool:
@@ -35,7 +83,9 @@ def is_video(path: Path) -> bool:
 
 
 def open_video(path: Path, folder_rate: float = FOLDER_RATE) -> Video:
-    """Open a video file or a folder of frames. Raises `VideoError` if it cannot be used.
+    """Open a video file, or a folder of frames in the order of the numbers in their names: 2 before 10.
+
+    Raises `VideoError` if it cannot be used.
 
     Args:
         path: File or folder.
@@ -46,10 +96,18 @@ def open_video(path: Path, folder_rate: float = FOLDER_RATE) -> Video:
     dnlnet.video.data.video.VideoError: /nowhere/a.mp4: no such file or folder
     """
     if path.is_dir():
-        return FrameFolder(path, folder_rate)
+        images = sorted(filter(is_frame, path.iterdir()), key=_by_numbers)
+        if not images:
+            raise VideoError(path, f"is a folder without images ({', '.join(IMAGE_SUFFIXES)})")
+        return FrameList(path, images, folder_rate)
     if fault := file_fault(path):
         raise VideoError(path, "no such file or folder" if fault == "no such file" else fault)
     return VideoFile(path)
+
+
+def _by_numbers(path: Path) -> list[tuple[int, str]]:
+    """Return a sort key in which digits count as numbers."""
+    return [(int(part), part) if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
 
 
 @contextmanager
@@ -72,7 +130,7 @@ def open_any(source: VideoLike, rate: float = FOLDER_RATE) -> Iterator[Video]:
         with open_video(Path(source), folder_rate=rate) as video:
             yield video
     else:
-        yield FrameList(_IN_MEMORY, _frames_in_memory(source), rate)
+        yield FrameList(Path("frames"), _frames_in_memory(source), rate)
 
 
 def several_videos(source: Any) -> list[Any] | None:

@@ -1,4 +1,4 @@
-"""Training clips and test views of videos.
+"""Training clips and test views of videos. A batch of views is a list of samples.
 
 An unreadable video does not stop a run. In training, the next readable one replaces it; in testing, it has no views.
 The reason is part of the sample, so the main process can report each video once, whichever worker read it.
@@ -24,6 +24,7 @@ from dnlnet.video.data.clips import Clip
 from dnlnet.video.data.opening import open_video
 from dnlnet.video.data.video import Frames, Video, VideoError
 from dnlnet.video.data.videos import LabelledVideos
+from dnlnet.video.schema import VideoData, Views
 
 AnySample = TypeVar("AnySample", covariant=True)
 
@@ -60,19 +61,9 @@ class ViewSample(NamedTuple):
     notes: tuple[Problem, ...] = ()  # defects of the video, such as truncation
 
 
-class ViewBatch(NamedTuple):
-    """The samples of a test batch."""
-
-    views: list[Tensor]
-    label: Tensor  # (B,)
-    name: list[str]
-    problem: list[str | None]
-    notes: list[Problem]
-
-
 class _VideoSamples(Dataset[AnySample]):
-    def __init__(self, videos: LabelledVideos, clip: Clip | None) -> None:
-        self.videos, self.clip = videos.require_usable(), clip or Clip()
+    def __init__(self, videos: LabelledVideos) -> None:
+        self.videos = videos.require_usable()
 
     def __len__(self) -> int:
         return len(self.videos)
@@ -94,30 +85,13 @@ class TrainingClips(_VideoSamples[ClipSample]):
 
     Args:
         videos: Videos. Their lists must have no faults.
-        clip: Sampling of frames.
-        short_sides: Range of the shorter side after resizing, inclusive.
-        crop: Side of the square crop.
-        flip: Probability of a horizontal flip; 0 if classes differ by left and right.
+        data: Sampling and augmentation of clips.
         seed: Random seed of the run.
     """
 
-    def __init__(
-        self,
-        videos: LabelledVideos,
-        clip: Clip | None = None,
-        short_sides: tuple[int, int] = (256, 320),
-        crop: int = 224,
-        flip: float = 0.5,
-        seed: int = 0,
-    ) -> None:
-        self.seed = require_seed(seed)
-        if not 0 <= flip <= 1:
-            raise ValueError(f"flip is a probability, got {flip}")
-        low, high = short_sides
-        if not 1 <= crop <= low <= high:
-            raise ValueError(f"expected 1 <= crop <= short_sides from low to high, got crop {crop}, {low}..{high}")
-        super().__init__(videos, clip)
-        self.short_sides, self.crop, self.flip = short_sides, crop, flip
+    def __init__(self, videos: LabelledVideos, data: VideoData, seed: int = 0) -> None:
+        self.data, self.clip, self.seed = data, data.clip(), require_seed(seed)
+        super().__init__(videos)
 
     def __getitem__(self, draw: tuple[int, int]) -> ClipSample:
         index, epoch = draw
@@ -137,15 +111,16 @@ class TrainingClips(_VideoSamples[ClipSample]):
         raise ValueError(f"{len(skipped)} consecutive videos cannot be read; the first: {skipped[0]}")
 
     def _frames(self, video: Video, rng: np.random.Generator) -> Frames:
-        short_side = int(rng.integers(self.short_sides[0], self.short_sides[1] + 1))
-        flipped = bool(rng.random() < self.flip)
+        (low, high), crop = self.data.short_sides, self.data.crop
+        short_side = int(rng.integers(low, high + 1))
+        flipped = bool(rng.random() < self.data.flip)
         y, x = rng.random(2)
         times = self.clip.times(self.clip.random_start(rng, video.duration), video.duration)
         frames = video.frames(times, short_side)
         top, left = (
-            int(place * (length - self.crop + 1)) for place, length in zip((y, x), frames.shape[1:3], strict=True)
+            int(place * (length - crop + 1)) for place, length in zip((y, x), frames.shape[1:3], strict=True)
         )
-        cropped = frames[:, top : top + self.crop, left : left + self.crop]
+        cropped = frames[:, top : top + crop, left : left + crop]
         return cropped[:, :, ::-1] if flipped else cropped
 
     @staticmethod
@@ -171,60 +146,36 @@ class TestViews(_VideoSamples[ViewSample]):
     Args:
         videos: Videos. Their lists must have no faults.
         clip: Sampling of frames.
-        clips: Number of clips per video.
-        crops: Number of crops per clip.
-        short_side: Length of the shorter side after resizing, and side of the crops.
+        evaluation: Number and size of the views.
     """
 
     __test__ = False  # tells pytest that this is not a class of tests
+    collate = list
 
-    def __init__(
-        self,
-        videos: LabelledVideos,
-        clip: Clip | None = None,
-        clips: int = 10,
-        crops: int = 3,
-        short_side: int = 256,
-    ) -> None:
-        if min(clips, crops, short_side) < 1:
-            raise ValueError(f"clips, crops and short_side must be at least 1, got {clips}, {crops}, {short_side}")
-        super().__init__(videos, clip)
-        self.clips, self.crops, self.short_side = clips, crops, short_side
+    def __init__(self, videos: LabelledVideos, clip: Clip, evaluation: Views) -> None:
+        super().__init__(videos)
+        self.clip, self.evaluation = clip, evaluation
 
     def __getitem__(self, index: int) -> ViewSample:
         entry = self.videos.videos[index]
         try:
             with open_video(entry.path) as video:
-                views = views_of(video, self.clip, self.clips, self.crops, self.short_side)
+                views = views_of(video, self.clip, self.evaluation)
         except VideoError as error:
-            none = torch.empty(0, 3, self.clip.count, self.short_side, self.short_side, dtype=torch.uint8)
+            side = self.evaluation.short_side
+            none = torch.empty(0, 3, self.clip.count, side, side, dtype=torch.uint8)
             return ViewSample(none, entry.label, str(entry.path), str(error))
         return ViewSample(views, entry.label, str(entry.path), None, video.problems)
 
-    @staticmethod
-    def collate(samples: Sequence[ViewSample]) -> ViewBatch:
-        """Combine samples into a batch, as the `collate_fn` of a loader.
 
-        >>> TestViews.collate([ViewSample(torch.zeros(30, 3, 8, 2, 2), 5, "a.mp4", None)]).label
-        tensor([5])
-        """
-        return ViewBatch(
-            [one.views for one in samples],
-            torch.tensor([one.label for one in samples]),
-            [one.name for one in samples],
-            [one.problem for one in samples],
-            [note for one in samples for note in one.notes],
-        )
-
-
-def views_of(video: Video, clip: Clip, clips: int, crops: int, short_side: int) -> Tensor:
+def views_of(video: Video, clip: Clip, evaluation: Views) -> Tensor:
     """Return all views of a video, (V, 3, T, H, W) (see `TestViews`). Frames shared by clips are decoded once."""
-    times = [clip.times(float(start), video.duration) for start in clip.spread_starts(clips, video.duration)]
-    frames = video.frames(np.concatenate(times), short_side)
+    starts, side = clip.spread_starts(evaluation.clips, video.duration), evaluation.short_side
+    frames = video.frames(np.concatenate([clip.times(float(start), video.duration) for start in starts]), side)
     views = [
-        _to_tensor(part[:, top : top + short_side, left : left + short_side])
-        for part in np.split(frames, clips)
-        for top, left in crop_places((frames.shape[1], frames.shape[2]), short_side, crops)
+        _to_tensor(part[:, top : top + side, left : left + side])
+        for part in np.split(frames, evaluation.clips)
+        for top, left in crop_places((frames.shape[1], frames.shape[2]), side, evaluation.crops)
     ]
     return torch.stack(views)
 

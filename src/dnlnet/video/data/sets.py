@@ -1,16 +1,10 @@
 """Video data sets by name."""
 
-from pathlib import Path
-
 from dnlnet.data.catalog import DataSet, found_or_train
 from dnlnet.video.data import kinetics, ucf101, video_folder
 from dnlnet.video.data.videos import LabelledVideos
 
 _PACKAGE = ("av", "video")  # not needed for folders of frames
-
-
-def _ucf101_splits(root: Path) -> list[str]:
-    return ucf101.own_splits(root) or ["train01"]
 
 
 DATA_SETS: dict[str, DataSet[LabelledVideos]] = {
@@ -35,7 +29,7 @@ DATA_SETS: dict[str, DataSet[LabelledVideos]] = {
             class_count=101,
             signs=("classInd.txt", "trainlist0*.txt"),
             package=_PACKAGE,
-            find_splits=_ucf101_splits,
+            find_splits=lambda root: ucf101.own_splits(root) or ["train01"],
             holds="videos",
         ),
         DataSet(

@@ -5,10 +5,10 @@ A frame is shown from its own time stamp to that of the next, so a variable fram
 
 # F frames of the video; T requested times; H, W size of a frame
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ class VideoError(BadFileError):
         return VideoError, (self.problem.path, self.problem.text)  # workers of a DataLoader send it to the parent
 
 
-class Video(ABC):
+class Video(AbstractContextManager["Video"]):
     """An open video. A `with` block closes it.
 
     Attributes:
@@ -50,12 +50,7 @@ class Video(ABC):
     def __len__(self) -> int:
         return len(self.times)
 
-    def __enter__(self) -> "Video":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -105,9 +100,8 @@ class Video(ABC):
     def count_decodable(self) -> int:
         """Decode every frame and count the decodable ones."""
 
-    @abstractmethod
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, if there is one."""
 
 
 def resized_size(size: tuple[int, ...], short_side: int | None) -> HeightWidth:
