@@ -34,7 +34,9 @@ def test_the_operator_passes_pytorchs_own_checks() -> None:
         torch.library.opcheck(torch.ops.dnlnet.attend_backward.default, (grad, *detached, softmax.double()))
 
 
-def test_second_derivative_of_a_small_map_is_correct() -> None:
+@pytest.mark.parametrize("least", [1, 2**20], ids=["operator", "definition"])
+def test_second_derivative_of_a_small_map_is_correct(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked, "MIN_LOGITS", least)
     block = equations.randomise(NonLocalBlock(4))
     x = torch.randn(1, 4, 3, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(block, x)
@@ -50,6 +52,7 @@ def test_the_gradient_is_the_finite_difference(least: int, largest: int, monkeyp
 @pytest.mark.parametrize("largest", [0, 2**24], ids=["computed again", "kept"])
 def test_second_derivative_of_blocks_is_refused(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator, "MAX_TWICE", 1)
+    monkeypatch.setattr(blocked, "MIN_LOGITS", 1)
     monkeypatch.setattr(blocked, "MAX_LOGITS", largest)
     block = NonLocalBlock(4)
     x = torch.randn(1, 4, 3, 3, requires_grad=True)
@@ -64,6 +67,7 @@ def _dual_forward(block: NonLocalBlock, x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own forward-mode code
+@pytest.mark.parametrize("least", [1, 2**20], ids=["operator", "definition"])
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize(
     "derivative",
@@ -79,7 +83,11 @@ def _dual_forward(block: NonLocalBlock, x: torch.Tensor) -> torch.Tensor:
     ],
     ids=["forward_ad", "jvp", "jvp of vmap", "jacfwd", "jacrev", "vjp", "grad", "hessian"],
 )
-def test_derivatives_that_would_omit_the_attention_are_refused(derivative, frozen: bool) -> None:
+def test_derivatives_that_would_omit_the_attention_are_refused(
+    derivative, frozen: bool, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refuse them for small maps too, so that it does not depend on the size."""
+    monkeypatch.setattr(blocked, "MIN_LOGITS", least)
     block = NonLocalBlock(4).requires_grad_(not frozen)
     with pytest.raises(NotImplementedError, match=r"does not support .* derivatives.*block\.forward_explicit\(x\)"):
         derivative(block, torch.randn(1, 4, 3, 3))

@@ -39,13 +39,14 @@ def test_no_tensor_has_the_size_of_queries_times_keys(
     assert recorder.elements < 400 * keys / 4
 
 
+@pytest.mark.parametrize("least", [1, 2**20])
 @pytest.mark.parametrize(("batch", "kept"), [(1, True), (2, True), (3, False), (8, False)])
 @pytest.mark.parametrize("size", [(10, 10), (4, 5, 5)])
 def test_the_softmax_is_kept_only_if_the_whole_batch_fits_the_buffer(
-    size: tuple[int, ...], batch: int, kept: bool, monkeypatch: pytest.MonkeyPatch
+    size: tuple[int, ...], batch: int, kept: bool, least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A block saves no more than the buffer for its backward pass, whatever the batch and map size."""
-    monkeypatch.setattr(blocked, "MIN_LOGITS", 1)
+    monkeypatch.setattr(blocked, "MIN_LOGITS", least)
     monkeypatch.setattr(blocked, "MAX_LOGITS", 25_000)
     saved: list[int] = []
 

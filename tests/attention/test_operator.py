@@ -16,6 +16,11 @@ from dnlnet.attention import blocked, operator
 from dnlnet.attention.operator import attend, attend_explicit
 
 FLASH, EFFICIENT = SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION
+NAMES = {
+    FLASH: "can_use_flash_attention",
+    EFFICIENT: "can_use_efficient_attention",
+    SDPBackend.CUDNN_ATTENTION: "can_use_cudnn_attention",
+}
 
 
 def operands(
@@ -43,7 +48,8 @@ class Fused:
         def rule(takes: Callable[[int, int], bool]) -> Callable[[object], bool]:
             return lambda params: takes(params.query.shape[-1], params.value.shape[-1])
 
-        patch.setattr(operator, "_FUSED", {kernel: rule(takes) for kernel, takes in self.takes.items()})
+        for kernel, name in NAMES.items():
+            patch.setattr(torch.backends.cuda, name, rule(self.takes.get(kernel, lambda width, value: False)))
         patch.setattr(F, "scaled_dot_product_attention", self.attend)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float) -> Tensor:
@@ -103,10 +109,22 @@ def test_without_a_kernel_for_the_shapes_the_blocked_operator_runs(
 ) -> None:
     fused = Fused({FLASH: lambda width, value: False})
     fused.install(monkeypatch)
+    monkeypatch.setattr(blocked, "MIN_LOGITS", 1)
     q, k, v = operands(value=600, dtype=dtype)
     expected, _ = torch.ops.dnlnet.attend(q, k, v)
     torch.testing.assert_close(operator._attend_cuda(q, k, v), expected, rtol=0, atol=0)
     assert fused.calls == []
+
+
+@pytest.mark.parametrize("missing", ["SDPAParams", "can_use_cudnn_attention"])
+def test_without_pytorchs_experimental_names_the_blocked_operator_runs(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(torch.backends.cuda, missing)
+    q, k, v = operands(dtype=torch.float32)
+    with pytest.warns(UserWarning, match=missing):
+        out = operator._attend_cuda(q, k, v)
+    torch.testing.assert_close(out, attend_explicit(q, k, v))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +156,10 @@ def test_every_block_size_computes_the_same(
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_the_output_can_have_contiguous_positions(training: bool) -> None:
+def test_the_output_of_the_operator_can_have_contiguous_positions(
+    training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocked, "MIN_LOGITS", 1)
     with torch.set_grad_enabled(training):
         assert attend(*operands(), columns=True).mT.is_contiguous()
         assert attend(*operands()).is_contiguous()

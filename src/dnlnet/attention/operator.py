@@ -1,11 +1,19 @@
 """Softmax attention as the operator ``torch.ops.dnlnet.attend``, with O(N + M) memory, forward and backward.
 
 The operator is opaque to `torch.compile`, `torch.export` and the FLOP counter. Its arithmetic is in
-`dnlnet.attention.blocked`. On CUDA, `attend` calls PyTorch's own fused kernels wherever one accepts the shapes.
+`dnlnet.attention.blocked`. A small attention is computed by its definition instead, because the calls of the operator
+would take longer than its arithmetic.
+
+On CUDA, `attend` calls PyTorch's `scaled_dot_product_attention` wherever one of its fused kernels accepts the shapes.
+This happens outside the operator on purpose: those kernels are operators themselves, with autograd, shapes for
+`torch.compile` and FLOP formulas. Inside ours they would lose their autograd, and calling their backward operators by
+hand would need private signatures that change between releases. The operator still has a CUDA implementation, for
+float64 and for shapes that no fused kernel accepts.
 """
 
 # B batch, N query positions, M key positions, D embedding width, C value width
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,12 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.backends.cuda import (
-    SDPAParams,
-    can_use_cudnn_attention,
-    can_use_efficient_attention,
-    can_use_flash_attention,
-)
+from torch.backends import cuda
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import register_flop_formula
 
@@ -29,12 +32,7 @@ MAX_TWICE = 2**20
 # Largest query, key and value width of flash attention.
 FLASH_WIDTH = 256
 _HALF_PRECISION = (torch.float16, torch.bfloat16)
-# The math backend is missing because it would silently form the N x M attention.
-_FUSED = {
-    SDPBackend.FLASH_ATTENTION: can_use_flash_attention,
-    SDPBackend.EFFICIENT_ATTENTION: can_use_efficient_attention,
-    SDPBackend.CUDNN_ATTENTION: can_use_cudnn_attention,
-}
+_FULL_PRECISION = ({torch.float32}, {torch.float64})
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, columns: bool = False) -> Tensor:
@@ -44,7 +42,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, columns: bool = False) 
         query: (B, N, D)
         key: (B, M, D)
         value: (B, M, C)
-        columns: prefer an output laid out in memory as (B, C, N), which is fast to add to a channels-first map.
+        columns: Lay out the output of the operator in memory as (B, C, N), which is fast to add to a channels-first
+            map.
 
     Returns:
         (B, N, C), finite whenever query, key and value are.
@@ -63,19 +62,21 @@ def attend_explicit(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def _attend_blocked(query: Tensor, key: Tensor, value: Tensor, columns: bool = False) -> Tensor:
-    """Call the operator, which keeps the softmax for the backward pass if it is small."""
+    """Call the operator, which keeps the softmax for the backward pass if it fits, or compute a small attention."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         out: Tensor = torch.ops.dnlnet.attend(query, key, value)[0]  # for any size, whatever this one is
         return out
     operands = query, key, value
     if _has_tangent(operands):
         raise NotImplementedError(_NO_DERIVATIVE.format("forward-mode derivatives"))
+    if _is_small(query, key, value):
+        return attend_explicit(query, key, value)
     keep = torch.is_grad_enabled() and any(operand.requires_grad for operand in operands)
     keep = keep and _logits(query, key) <= blocked.MAX_LOGITS
     try:
         out = torch.ops.dnlnet.attend(query, key, value, keep, columns)[0]
     except RuntimeError as error:
-        if "functorch" not in str(error):
+        if not any(map(_is_transformed, operands)):
             raise
         what = "torch.func's derivatives (grad, vjp, jvp, jacrev, jacfwd, hessian)"
         raise NotImplementedError(_NO_DERIVATIVE.format(what)) from error
@@ -98,6 +99,29 @@ def _has_tangent(operands: Sequence[Tensor]) -> bool:
         return any(forward_ad.unpack_dual(operand).tangent is not None for operand in operands)
     except RuntimeError:  # inside of `vmap`, which cannot tell
         return True
+
+
+def _is_small(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Return whether the definition serves as well: few logits, in full precision, without overflow or subnormals."""
+    if _logits(query, key) > min(blocked.MIN_LOGITS, blocked.MAX_LOGITS):
+        return False
+    if {query.dtype, key.dtype, value.dtype} not in _FULL_PRECISION:
+        return False
+    try:
+        if torch.is_autocast_enabled(query.device.type) or blocked.bound_logits(query, key)[2]:
+            return False
+    except RuntimeError:  # unknown values: under `vmap`, of fake and meta tensors
+        return False
+    return not any(map(_is_transformed, (query, key, value)))
+
+
+def _is_transformed(operand: Tensor) -> bool:
+    """Return whether a transform of `torch.func` has wrapped the tensor; such a tensor has no storage."""
+    try:
+        operand.data_ptr()
+    except RuntimeError:
+        return True
+    return False
 
 
 def _attend_cuda(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -123,9 +147,25 @@ def _pad_width(operand: Tensor, least: int) -> Tensor:
 
 
 def _usable_kernels(query: Tensor, key: Tensor, value: Tensor) -> list[SDPBackend]:
-    """Return PyTorch's fused kernels that accept these operands on this device."""
-    params = SDPAParams(query, key, value, None, 0.0, False, False)
-    return [kernel for kernel, can_use in _FUSED.items() if can_use(params)]
+    """Return PyTorch's fused kernels that accept these operands on this device.
+
+    The math backend is missing because it would silently form the N x M attention.
+    """
+    try:  # an experimental part of PyTorch
+        params = cuda.SDPAParams(query, key, value, None, 0.0, False, False)
+        fused = {
+            SDPBackend.FLASH_ATTENTION: cuda.can_use_flash_attention,
+            SDPBackend.EFFICIENT_ATTENTION: cuda.can_use_efficient_attention,
+            SDPBackend.CUDNN_ATTENTION: cuda.can_use_cudnn_attention,
+        }
+    except (AttributeError, TypeError) as error:
+        warnings.warn(
+            f"torch {torch.__version__} does not tell which of its attention kernels accept these shapes ({error}); "
+            "dnlnet uses its own attention, which is slower",
+            stacklevel=2,
+        )
+        return []
+    return [kernel for kernel, can_use in fused.items() if can_use(params)]
 
 
 def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
