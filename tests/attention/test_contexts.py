@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
@@ -324,6 +325,13 @@ def test_memory_format_is_kept(dims: int, batch: int) -> None:
     assert block(x.contiguous()).is_contiguous()
     assert block(x.contiguous(memory_format=last)).is_contiguous(memory_format=last)
     torch.testing.assert_close(block(x.contiguous(memory_format=last)), block(x.contiguous()))
+
+
+@each_variant
+def test_shapes_are_known_without_values(variant: str) -> None:
+    with FakeTensorMode():
+        out = NonLocalBlock(6, variant)(torch.randn(2, 6, 4, 5))
+    assert out.shape == (2, 6, 4, 5)
 
 
 @each_variant

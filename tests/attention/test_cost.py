@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from cost import LargestTensor
 from dnlnet import VARIANTS, NonLocalBlock
 from dnlnet.attention import blocked
+from dnlnet.attention.operator import attend
 from dnlnet.bench.memory import peak_extra_bytes
 
 
@@ -62,6 +63,27 @@ def test_the_softmax_is_kept_only_if_the_whole_batch_fits_the_buffer(
         out.sum().backward()
     assert recorder.elements <= 25_000
     assert max(saved) == (batch * 100 * 100 if kept else x.numel())
+
+
+@pytest.mark.parametrize(
+    ("scale", "dtype", "side", "called"),
+    [
+        (1.0, torch.float32, 8, False),
+        (1.0, torch.float32, 19, False),
+        (1.0, torch.float32, 20, True),  # more than 2^17 logits
+        (1.0, torch.bfloat16, 8, True),
+        (1e3, torch.float32, 8, True),  # subnormal weights
+        (1e30, torch.float32, 8, True),  # logits overflow
+    ],
+)
+def test_a_small_attention_is_computed_without_the_operator(
+    scale: float, dtype: torch.dtype, side: int, called: bool
+) -> None:
+    query, value = (torch.randn(1, side**2, width, dtype=dtype) for width in (4, 5))
+    with LargestTensor() as recorder:
+        out = attend(scale * query, query, value)
+    assert ("dnlnet.attend.default" in recorder.operators) == called
+    assert out.isfinite().all()
 
 
 def test_the_recorder_sees_the_map_of_the_explicit_form() -> None:

@@ -20,7 +20,7 @@ Block = tuple[slice, slice]  # a range of images, and of their rows
 # Rows of queries per block: enough for the matrix multiply to run at full speed ...
 FORWARD_ROWS = 768
 BACKWARD_ROWS = 512
-# ... more where there are few keys, so that a block is worth its calls (a smaller attention needs no blocks) ...
+# ... more where there are few keys, so that a block is worth its calls ...
 MIN_LOGITS = 2**20
 # ... but fewer where a buffer would take more than 64 MB in float32. A softmax up to this size may be kept.
 MAX_LOGITS = 2**24
@@ -51,7 +51,7 @@ def attend(
     keys, width = value.shape[1:]
     wide, dtype = _compute_dtype(query), value.dtype
     query, key, value = query.to(wide), key.to(wide), value.to(wide)
-    query, _, sharp = bound_logits(query, key)
+    query, _, sharp = _bound_logits(query, key)
     out = value.new_empty_strided((batch, positions, width), output_strides(positions, width, columns))
     blocks = _blocks(batch, positions, keys, FORWARD_ROWS)
     buffer = _buffer(query, keys, (slice(0, batch), slice(0, positions)) if keep else blocks[0])
@@ -74,7 +74,7 @@ def attend_backward(
     keys = key.shape[1]
     wide, dtypes = _compute_dtype(query), (query.dtype, key.dtype, value.dtype)
     grad, query, key, value = (operand.to(wide) for operand in (grad, query, key, value))
-    query, shrink, sharp = bound_logits(query, key)
+    query, shrink, sharp = _bound_logits(query, key)
     grads = tuple(torch.empty_like(operand, memory_format=torch.contiguous_format) for operand in (query, key, value))
     grad_query, grad_key, grad_value = grads
     blocks = _blocks(batch, positions, keys, BACKWARD_ROWS)
@@ -106,7 +106,7 @@ def differentiable_backward(grad: Tensor, query: Tensor, key: Tensor, value: Ten
     wide, dtypes = _compute_dtype(query), (query.dtype, key.dtype, value.dtype)
     with torch.autocast(query.device.type, enabled=False):
         grad, query, key, value = (operand.to(wide) for operand in (grad, query, key, value))
-        query, shrink, _ = bound_logits(query, key)
+        query, shrink, _ = _bound_logits(query, key)
         attention = torch.bmm(query, key.mT).softmax(dim=-1)
         products = attention * torch.bmm(grad, value.mT)
         dl = products - attention * products.sum(dim=-1, keepdim=True)
@@ -153,7 +153,7 @@ def _buffer(query: Tensor, keys: int, block: Block) -> Tensor:
     return buffer
 
 
-def bound_logits(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor | None, bool]:
+def _bound_logits(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor | None, bool]:
     """Shrink queries whose logits could overflow; return them, the factors, and whether the attention is sharp.
 
     It is sharp if weights, or their products with gradients, could be subnormal. A weight is at least

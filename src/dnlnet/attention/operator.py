@@ -58,19 +58,24 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, columns: bool = False) 
 
 def attend_explicit(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """`attend` by its definition, forming the N x M attention, for comparison."""
-    return (query @ key.mT).softmax(dim=-1) @ value
+    return _weights(query, key) @ value
+
+
+def _weights(query: Tensor, key: Tensor) -> Tensor:
+    return (query @ key.mT).softmax(dim=-1)
 
 
 def _attend_blocked(query: Tensor, key: Tensor, value: Tensor, columns: bool = False) -> Tensor:
-    """Call the operator, which keeps the softmax for the backward pass if it fits, or compute a small attention."""
+    """Compute a small attention directly, or call the operator, which keeps a softmax that fits for the backward."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         out: Tensor = torch.ops.dnlnet.attend(query, key, value)[0]  # for any size, whatever this one is
         return out
     operands = query, key, value
     if _has_tangent(operands):
         raise NotImplementedError(_NO_DERIVATIVE.format("forward-mode derivatives"))
-    if _is_small(query, key, value):
-        return attend_explicit(query, key, value)
+    small = _attend_small(query, key, value)
+    if small is not None:
+        return small
     keep = torch.is_grad_enabled() and any(operand.requires_grad for operand in operands)
     keep = keep and _logits(query, key) <= blocked.MAX_LOGITS
     try:
@@ -101,18 +106,26 @@ def _has_tangent(operands: Sequence[Tensor]) -> bool:
         return True
 
 
-def _is_small(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Return whether the definition serves as well: few logits, in full precision, without overflow or subnormals."""
-    if _logits(query, key) > min(blocked.MIN_LOGITS, blocked.MAX_LOGITS):
-        return False
+def _attend_small(query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
+    """Return `attend_explicit` for few logits in full precision, or None where the operator is needed.
+
+    It is needed if weights are subnormal or logits overflow, for tensors without values, and under `torch.func`,
+    whose derivatives are refused at any size.
+    """
+    # With more logits than an eighth of a block, the operator's calls take a small part of its time.
+    if not 0 < _logits(query, key) <= min(blocked.MIN_LOGITS // 8, blocked.MAX_LOGITS):
+        return None
     if {query.dtype, key.dtype, value.dtype} not in _FULL_PRECISION:
-        return False
+        return None
     try:
-        if torch.is_autocast_enabled(query.device.type) or blocked.bound_logits(query, key)[2]:
-            return False
-    except RuntimeError:  # unknown values: under `vmap`, of fake and meta tensors
-        return False
-    return not any(map(_is_transformed, (query, key, value)))
+        if torch.is_autocast_enabled(query.device.type):
+            return None
+        weights = _weights(query, key)
+        smallest = weights.detach().amin().item()  # NaN if a logit overflows
+    except RuntimeError:  # no values: under `vmap`, of fake tensors and on the meta device
+        return None
+    moderate = smallest >= torch.finfo(query.dtype).tiny ** blocked.WEIGHT_RANGE
+    return weights @ value if moderate and not any(map(_is_transformed, (query, key, value))) else None
 
 
 def _is_transformed(operand: Tensor) -> bool:
