@@ -5,7 +5,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,10 +25,15 @@ from dnlnet.attention.terms import (
 
 _POOLS: dict[int, Callable[..., Tensor]] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-# sum_j w(x_i, x_j) W_v x_j, (B, N, C) or (B, 1, C) without a pairwise term, and what a second softmax adds, (B, 1, C)
-Attended = tuple[Tensor | None, Tensor | None]  # what the pairwise or coupled term gives, and the unary term
 _EMBEDDED = ("query", "key", "saliency")  # as in `Embeddings`
 _AXES = {1: "L", 2: "H, W", 3: "T, H, W"}
+
+
+class Attended(NamedTuple):
+    """Values weighed by each softmax of a variant, None where it has no such softmax."""
+
+    pairwise: Tensor | None = None  # (B, N, C), by the pairwise term or the sum of both terms
+    unary: Tensor | None = None  # (B, 1, C)
 
 
 class NonLocalBlock(nn.Module):
@@ -135,10 +140,10 @@ class NonLocalBlock(nn.Module):
         own = value if self.unary_value is None else clamp_to_finite(projected["unary_value"])
         weigh = weigh_by_dot_products if dots else attend
         if not self.variant.pairwise:
-            return None, weigh(logits.query, logits.key, own)
+            return Attended(unary=weigh(logits.query, logits.key, own))
         # First, because the backward pass of the other needs more memory and then runs before this one's.
         unary = None if added is None else attend(added.query, added.key, own)
-        return weigh(logits.query, logits.key, value), unary
+        return Attended(pairwise=weigh(logits.query, logits.key, value), unary=unary)
 
     def _attend_once(self, x: Tensor) -> Attended:
         """Weigh the values by a unary term alone, with one query and one value per image.
@@ -150,12 +155,13 @@ class NonLocalBlock(nn.Module):
         embeddings = self._embeddings(self._project_each(_EMBEDDED, tokens.mean(dim=1, keepdim=True), context))
         logits = unary_logits(embeddings, self.settings.centring)
         layer = self.value if self.unary_value is None else self.unary_value
-        return None, clamp_to_finite(layer(attend(logits.query, logits.key, context)))
+        return Attended(unary=clamp_to_finite(layer(attend(logits.query, logits.key, context))))
 
     def _add_attended(self, x: Tensor, attend: Callable[[Tensor], Attended], in_place: bool = False) -> Tensor:
         """z = x + norm(W_o (gamma y + unary))."""
         self._check_input(x)
-        pairwise, unary = attend(x)
+        attended = attend(x)
+        pairwise, unary = attended.pairwise, attended.unary
         if self.gamma is not None and pairwise is not None:
             pairwise = self.gamma * pairwise
         if self.gamma is not None and unary is not None and self.settings.gate == "scalar":
