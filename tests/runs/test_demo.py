@@ -18,13 +18,16 @@ from dnlnet.lens.measure.confusion import ConfusionMatrix
 from dnlnet.runs.demo import Demo, StoppedError, run_demo
 from observer import Recorder
 
+SCENES = 6
+
 
 @pytest.fixture(scope="module", autouse=True)
-def one_small_photo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def one_small_photo_and_few_scenes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     path = tmp_path_factory.mktemp("photos") / "street.png"
     Image.open(PHOTOS[0]).resize((128, 96)).save(path)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("dnlnet.runs.demo.PHOTOS", [path])
+        patched.setattr("dnlnet.data.scenes.HELD_OUT_COUNT", SCENES)
         yield
 
 
@@ -68,7 +71,7 @@ def test_the_untrained_network_is_the_starting_point_of_the_run(
     with pytest.raises(StoppedError, match="stopped after iteration 1"):
         run_demo(tmp_path, ["dnl"], steps=10)
     expected = ConfusionMatrix(6)
-    for sample in SceneSamples(64, (96, 96), seed=0):
+    for sample in SceneSamples(SCENES, (96, 96), seed=0):
         with torch.no_grad():
             logits = started[0](normalised(sample.image[None])).logits
         expected.update(logits.argmax(dim=1)[0], sample.labels)

@@ -36,8 +36,11 @@ RECIPE = override(find_recipe("scenes-tiny-dnl"), QUICK)
 
 
 @pytest.mark.parametrize("variant", ["baseline", "nl", "dnl"])
-def test_training_on_scenes_scores_far_above_the_untrained_network(variant: str, tmp_path: Path) -> None:
-    settings = ["schedule.iterations=100", "training.evaluate_every=99", "data.crop=[64, 64]"]
+def test_training_on_scenes_scores_far_above_the_untrained_network(
+    variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dnlnet.data.scenes.HELD_OUT_COUNT", 16)
+    settings = ["schedule.iterations=100", "training.evaluate_every=100", "data.crop=[64, 64]"]
     recipe = override(find_recipe(f"scenes-tiny-{variant}"), settings)
     untrained = train(override(recipe, ["schedule.iterations=1", "optim.lr=1.0e-9"]), None, tmp_path / "0")
     outcome = train(recipe, None, tmp_path / "1")
