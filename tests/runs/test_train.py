@@ -3,6 +3,8 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -28,7 +30,6 @@ from dnlnet.runs.run_folder import read_run
 from dnlnet.runs.train import train
 from observer import Recorder
 from trees import camvid_tree, cityscapes_tree, colour_folder_tree
-from warm import begin, execute
 
 QUICK = ["data.crop=[32, 32]", "schedule.batch=2", "schedule.iterations=3", "training.evaluate_every=2"]
 FROZEN = ["training.frozen=[features, block, classifier]"]
@@ -121,17 +122,18 @@ def test_the_command_trains_and_writes_a_report(tmp_path: Path) -> None:
 def test_a_signal_to_all_processes_saves_and_the_command_resumes(tmp_path: Path) -> None:
     """A terminal sends Ctrl-C to the data loading processes as well."""
     out = tmp_path / "run"
-    code = "import os; os.setsid(); from dnlnet.cli.main import main; main()"
-    arguments = ["train", "scenes-tiny-dnl", "--out", str(out), "--workers", "1"]
-    arguments += [part for setting in (*QUICK, "schedule.iterations=100000") for part in ("--set", setting)]
-    process = begin(execute, code, arguments, tmp_path / "log", {})
+    code = "import torch; torch.set_num_threads(1); from dnlnet.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "train", "scenes-tiny-dnl", "--out", str(out), "--workers", "1"]
+    command += [part for setting in (*QUICK, "schedule.iterations=100000") for part in ("--set", setting)]
+    process = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     while len(list(read_log(out))) < 5:
         time.sleep(0.1)
-        assert process.is_alive()
-    os.killpg(process.pid or 0, signal.SIGINT)
-    process.join(timeout=60)
-    output = (tmp_path / "log").read_text()
-    assert process.exitcode == 128 + signal.SIGINT, output
+        assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT, output
     assert "stopped after iteration 4" in output
     assert "Traceback" not in output
     assert len(list((out / "checkpoints").glob("*.json"))) == 1
