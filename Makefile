@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test quick campaign lint format docs pictures lock clean
+.PHONY: demo test quick oldest newest gpu campaign lint format docs pictures lock clean
 
 demo: $(READY)
 	$(BIN)/dnlnet demo $(DEMO)
@@ -21,6 +21,16 @@ test: lint
 # Skip tests that train, start processes or browsers, or try hundreds of cases.
 quick: lint
 	$(PYTEST) -m "not slow"
+
+# Run the quick tests with the oldest or the newest versions of all dependencies.
+oldest newest: $(READY)
+	.ci/versions $@
+
+# Check and measure the block on a GPU; the results are in the folder gpu.
+gpu: $(READY)
+	mkdir -p gpu
+	$(BIN)/dnlnet verify --device cuda --json gpu/verify.json
+	$(BIN)/dnlnet bench block --device cuda --json gpu/block.json
 
 # Try hundreds of kills, flipped bits, full disks and bad inputs. CAMPAIGN="inputs --sample 50" runs a part.
 campaign: $(READY)

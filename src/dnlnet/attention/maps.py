@@ -208,6 +208,6 @@ def _coordinates(point: Any) -> tuple[int, ...]:
         given: Iterable[Any] = (index(point),)
     except TypeError:
         given = point
-    if isinstance(point, bool) or any(isinstance(one, bool) for one in given):
+    if isinstance(point, bool) or any("bool" in type(one).__name__ for one in given):  # numpy.bool is a number too
         raise TypeError("a boolean")
     return tuple(map(index, given))
