@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from dnlnet.artifacts.weights import load_network
 from dnlnet.backbones import Backbone
 from dnlnet.cli.main import app
 from dnlnet.data.classes import Classes
+from dnlnet.detection import network
 from dnlnet.detection.data.coco import open_coco
 from dnlnet.detection.network import Detector
 from dnlnet.detection.outputs import DetectionOutputs
@@ -34,6 +36,7 @@ from dnlnet.registry import RECIPES, find_recipe, parse_recipe
 from dnlnet.runs.train import train
 from observer import Recorder
 
+CHANNELS = 64
 SMALL = [
     "model.backbone=resnet18",
     "model.weights=null",
@@ -61,6 +64,14 @@ def small(iterations: int, *more: str) -> DetectionRecipe:
     return override(find_recipe("coco-micro-dnl-c4"), settings)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def narrow() -> Iterator[None]:
+    """Give the pyramid and the heads a quarter of their channels, to save time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(network, "PYRAMID_CHANNELS", CHANNELS)
+        yield
+
+
 @pytest.fixture(scope="module")
 def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shapes_tree(tmp_path_factory.mktemp("shapes") / "coco", count=2)
@@ -69,7 +80,7 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def trained(shapes: Path) -> Path:
     """Train a detector until it overfits two images."""
-    recipe = small(42, "schedule.milestones=[34]", "schedule.warmup=10", "schedule.batch=2")
+    recipe = small(60, "schedule.milestones=[46]", "schedule.warmup=10", "schedule.batch=2", "optim.lr=0.04")
     train(recipe, shapes, shapes.parent / "run")
     return shapes.parent / "run"
 
@@ -128,8 +139,11 @@ def test_eval_gives_the_training_scores_in_one_and_two_processes(trained: Path, 
     assert {entry["image_id"] for entry in found} == {1, 2}
     assert {entry["category_id"] for entry in found} <= {3, 9}
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    narrowed = f"import dnlnet.detection.network as network\nnetwork.PYRAMID_CHANNELS = {CHANNELS}\n"
+    (tmp_path / "narrow.py").write_text(f"{narrowed}from dnlnet.cli.main import main\nmain()")
+    command_line = ["eval", str(trained), f"--data={shapes}", "--workers=0", f"--json={scores}"]
     subprocess.run(
-        [*launch, "-m", "dnlnet", "eval", str(trained), f"--data={shapes}", "--workers=0", f"--json={scores}"],
+        [*launch, str(tmp_path / "narrow.py"), *command_line],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=True,
         capture_output=True,
