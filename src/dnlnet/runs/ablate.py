@@ -31,6 +31,7 @@ from dnlnet.runs.labelled_folder import find_labelled
 from dnlnet.runs.probe import LinearProbe, PatchFeatures, images_of, train_probe
 
 CHANGE, COSINE, MIOU = "relative change", "cosine", "miou"
+Condition = tuple[str | None, Term]  # a layer, or None for all layers, and the term removed from it
 
 
 @dataclass(frozen=True)
@@ -193,10 +194,10 @@ def ablate_features(
         progress: Progress observer.
     """
     count = 0
-    sums: dict[tuple[str | None, Term], dict[str, float]] = {}
-    matrices: dict[tuple[str | None, Term] | None, ConfusionMatrix] = {}
+    sums: dict[Condition, dict[str, float]] = {}
+    matrices: dict[Condition | None, ConfusionMatrix] = {}
 
-    def score(condition: tuple[str | None, Term] | None, features: Tensor, labels: NDArray[np.uint8]) -> None:
+    def score(condition: Condition | None, features: Tensor, labels: NDArray[np.uint8]) -> None:
         assert probe is not None
         matrix = matrices.setdefault(condition, ConfusionMatrix(len(probe.weight)))
         matrix.update(probe.predict(features, (labels.shape[0], labels.shape[1])).cpu(), torch.from_numpy(labels))
@@ -222,7 +223,7 @@ def ablate_features(
     if not count:
         raise ValueError("there are no images")
 
-    def scores(condition: tuple[str | None, Term] | None) -> dict[str, float | None]:
+    def scores(condition: Condition | None) -> dict[str, float | None]:
         return {MIOU: matrices[condition].known_scores()["miou"]} if probe is not None else {}
 
     effects = [
@@ -234,9 +235,7 @@ def ablate_features(
     return Ablation(count, {CHANGE: 0.0, COSINE: 1.0, **scores(None)}, effects)
 
 
-def _conditions(
-    layers: Sequence[int | str] | None, names: Sequence[str], terms: Sequence[Term]
-) -> list[tuple[str | None, Term]]:
+def _conditions(layers: Sequence[int | str] | None, names: Sequence[str], terms: Sequence[Term]) -> list[Condition]:
     """Pair each term with all layers together, then with each chosen layer if the model has several."""
     chosen = list(names) if layers is None else [names[layer_number(layer, names)] for layer in layers]
     places: list[str | None] = [None, *chosen] if len(names) > 1 else [None]

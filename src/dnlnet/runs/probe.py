@@ -90,7 +90,7 @@ def train_probe(
 ) -> LinearProbe:
     """Fit the classifier to the patches of labelled images, at most `limit` of them."""
     patches, features, labels = PatchFeatures(model), [], []
-    with progress.track("features to learn from", min(len(images), limit or len(images))) as seen:
+    with progress.track("training features", min(len(images), limit or len(images))) as seen:
         for pixels, truth in images_of(images, limit):
             found = patches.of(model.prepare(pixels))
             wanted = torch.from_numpy(patch_labels(truth, (found.shape[0], found.shape[1])))

@@ -26,7 +26,7 @@ from torch import Tensor
 from dnlnet.attention import Terms
 from dnlnet.attention.terms import Logits
 from dnlnet.lens.trace.attention_call import row_blocks
-from dnlnet.lens.trace.recorded import RecordedAttention
+from dnlnet.lens.trace.recorded import RecordedAttention, split_logits
 
 STATISTICS = {
     "unary_share": "unary share of the logits' variance",
@@ -95,9 +95,7 @@ def _from_recorded(recorded: RecordedAttention) -> _GroupedAttention:
             logits = logits.masked_fill(~visible[..., None, :], -torch.inf)
         return logits.softmax(dim=-1)
 
-    return _GroupedAttention(
-        (Logits(query - mean, key), Logits(mean, key)), weights, asking, visible, windows, prefix
-    )
+    return _GroupedAttention(split_logits(query, key, mean)[:2], weights, asking, visible, windows, prefix)
 
 
 def _windows(recorded: RecordedAttention) -> int:

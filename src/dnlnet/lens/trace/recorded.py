@@ -57,6 +57,11 @@ class HeadTerms(Terms):
         return logits if hidden is None else logits.masked_fill(hidden[:, None], -torch.inf)
 
 
+def split_logits(query: Tensor, key: Tensor, mean: Tensor) -> tuple[Logits, Logits, Logits]:
+    """Split q.k by Eq. 5 into the pairwise term (q - mean).k and the unary term mean.k. Also return their sum."""
+    return Logits(query - mean, key), Logits(mean, key), Logits(query, key)
+
+
 def mean_over_heads(maps: AttentionMaps) -> AttentionMaps:
     """Average maps over the heads, which replace the batch."""
     pairwise, unary = (
@@ -111,11 +116,8 @@ class RecordedAttention:
             return window_terms(self, head, image)
         chosen = [(image, number) for number in self.head_numbers(head)]
         query, key = self.query_and_key(chosen)
-        mean = query.mean(dim=1, keepdim=True)
         return HeadTerms(
-            Logits(query - mean, key),
-            Logits(mean, key),
-            Logits(query, key),
+            *split_logits(query, key, query.mean(dim=1, keepdim=True)),
             layout.size,
             layout.key_size,
             recorded=self,

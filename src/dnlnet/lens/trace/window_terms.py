@@ -10,9 +10,8 @@ from torch import Tensor
 
 from dnlnet.attention import Terms
 from dnlnet.attention.maps import AttentionMaps, Term
-from dnlnet.attention.terms import Logits
 from dnlnet.lens.trace.attention_call import row_blocks
-from dnlnet.lens.trace.recorded import HeadChoice, RecordedAttention, mean_over_heads
+from dnlnet.lens.trace.recorded import HeadChoice, RecordedAttention, mean_over_heads, split_logits
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,9 +106,7 @@ def window_terms(recorded: RecordedAttention, head: HeadChoice, image: int) -> W
     inside = (places >= 0)[..., None].to(query.dtype)
     mean = (query * inside).sum(dim=2, keepdim=True) / inside.sum(dim=1, keepdim=True)
     return WindowTerms(
-        Logits(query - mean, key),
-        Logits(mean, key),
-        Logits(query, key),
+        *split_logits(query, key, mean),
         layout.size,
         layout.key_size,
         recorded=recorded,
