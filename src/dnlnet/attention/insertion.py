@@ -129,17 +129,13 @@ def _probe_shapes(
         _check_features(name, target, seen[name][0] if seen[name] else None, before)
     for name, calls in seen.items():
         if len(calls) > 1:
+            parent = name.rpartition(".")[0]
             warnings.warn(
                 f"{name!r} runs {len(calls)} times per forward pass, and so will its block; "
-                f"for a single run, name a module that runs once{_parent_hint(name)}",
+                f"for a single run, name a module that runs once" + (f", such as {parent!r}" if parent else ""),
                 stacklevel=3,
             )
     return {name: seen[name][0].shape for name in targets}
-
-
-def _parent_hint(name: str) -> str:
-    parent = name.rpartition(".")[0]
-    return f", such as {parent!r}" if parent else ""
 
 
 @torch.no_grad()
