@@ -49,7 +49,7 @@ class NonLocalBlock(nn.Module):
         preset: Row of `dnlnet.PRESETS`: paper, authors, authors_temperature, authors_detection, mmseg, slowfast.
         **options: Fields of `dnlnet.BlockSettings` that override the preset.
 
-    >>> block = NonLocalBlock(64, "dnl", gate="scalar")
+    >>> block = NonLocalBlock(64, "dnl")
     >>> block(torch.randn(2, 64, 12, 20)).shape
     torch.Size([2, 64, 12, 20])
     >>> block.attention_maps(torch.randn(1, 64, 12, 20), queries=[(6, 10)]).pairwise.shape
