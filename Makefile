@@ -46,9 +46,8 @@ format: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# Do not add --quiet: broken links would no longer be errors.
 docs: $(READY)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	$(BIN)/zensical build --clean
 	@echo "documentation: site/index.html"
 
 # Write the images of README and docs. PICTURES="--demo demo" uses the output of an earlier demo.
