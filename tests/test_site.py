@@ -74,7 +74,7 @@ def test_pages_show_equations_code_and_the_reference_without_a_network(browser: 
     page.goto((site / "index.html").as_uri())
     assert page.inner_text("h1").startswith("dnlnet")
     assert page.evaluate("document.body.dataset.mdColorScheme") == "slate"
-    page.click("text=Gallery >> nth=0")  # links lead to files, not folders
+    page.click("text=Gallery >> visible=true")  # links lead to files, not folders
     page.wait_for_url("**/gallery.html")
     page.click(".md-search__button")
     page.keyboard.type("whitening", delay=20)
