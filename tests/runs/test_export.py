@@ -1,4 +1,5 @@
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from dnlnet.data.classes import Classes
 from dnlnet.data.scenes import scene
 from dnlnet.deployment import portable
 from dnlnet.deployment.programs import computed, largest_difference, read_onnx, write_onnx
+from dnlnet.deployment.runtimes import write_network
 from dnlnet.lens.trace.capture import capture
 from dnlnet.recipes.override import override
 from dnlnet.registry import find_recipe
@@ -61,9 +63,7 @@ class Blocks(nn.Module):
 def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("onnx") / "scenes.onnx"
     points = [word for x, y in QUERIES for word in ("--with-maps", f"{x},{y}")]
-    done = command(
-        run, "--format", "onnx", "--dynamic", "all", *points, "-o", path, "--json", path.with_suffix(".json")
-    )
+    done = command(run, "--format", "onnx", *points, "-o", path, "--json", path.with_suffix(".json"))
     assert done.exit_code == 0, done.output
     return path
 
@@ -190,7 +190,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> ModelFile:
 
 
 def test_a_whole_detector_is_exported_and_finds_the_same_objects(detector: ModelFile, tmp_path: Path) -> None:
-    result = export(detector, tmp_path / "detector.onnx", free=("height", "width"))
+    result = export(detector, tmp_path / "detector.onnx")
     assert result.outputs == ("boxes", "labels", "scores", "masks")
     assert not names_this_machine(result.path)
     assert "older" in result.remark
@@ -210,6 +210,29 @@ def test_a_detectors_pyramid_is_exported_on_its_own(detector: ModelFile, tmp_pat
     assert result.outputs == ("p2", "p3", "p4", "p5", "p6")
     assert not result.remark
     assert result.largest < 1e-4
+
+
+def test_a_network_without_free_axes_gets_a_fixed_size_and_says_so(detector: ModelFile, tmp_path: Path) -> None:
+    result = export(detector, tmp_path / "pyramid.pt2", "torch", part="pyramid")
+    assert result.takes == "image (1, 3, 64, 85)"
+    assert "1 x 3 x 64 x 85" in result.remark
+    assert "--dynamic" in result.remark
+    assert len(torch.export.load(result.path).module()(torch.rand(1, 3, 64, 85))) == 5
+
+
+def test_a_size_fixes_all_axes(run: Path, tmp_path: Path) -> None:
+    result = export(run, tmp_path / "fixed.onnx", size=(32, 48))
+    assert (result.takes, result.remark) == ("image (1, 3, 32, 48)", "")
+
+
+def test_the_exporters_warn_about_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3)).eval()
+    logging.getLogger("torch").addHandler(caplog.handler)
+    try:
+        write_network(network, tmp_path / "a.onnx", torch.rand(1, 3, 64, 64), free=True)
+    finally:
+        logging.getLogger("torch").removeHandler(caplog.handler)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_a_video_model_is_exported_with_maps_over_time(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Exported files (ONNX and PyTorch programs), and functions that run them."""
 
 import json
+import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,9 +37,7 @@ def write_onnx(
     """
     onnx = load_extra("onnx", "onnx")
     operators = load_extra("onnxscript", "onnx").opset18
-    # An exception inside PyTorch's exporters can crash the process, so signals wait until they end.
-    with warnings.catch_warnings(), torch.no_grad(), hold_stop_signals():
-        warnings.simplefilter("ignore")  # the exporters warn about their own code
+    with _exporting():
         axes = exportable.takes.free(free)
         if exportable.traced:
             _trace(exportable, path, example, axes)
@@ -59,6 +59,22 @@ def write_onnx(
     _forget_sources(model.graph)
     onnx.helper.set_model_props(model, dict(about))
     onnx.save(model, path)
+
+
+@contextmanager
+def _exporting() -> Iterator[None]:
+    """Silence PyTorch's exporters, which warn about their own code, and hold stop signals until they end.
+
+    An exception that a signal raises inside an exporter can crash the process.
+    """
+    disabled = logging.root.manager.disable
+    with warnings.catch_warnings(), torch.no_grad(), hold_stop_signals():
+        warnings.simplefilter("ignore")
+        logging.disable(logging.ERROR)
+        try:
+            yield
+        finally:
+            logging.disable(disabled)
 
 
 def _shrink(operators: Any, weights: Any, lambd: float) -> Any:
@@ -156,13 +172,13 @@ def write_program(
             "use the format onnx, or export only its backbone and pyramid with --part pyramid"
         )
     axes = dict.fromkeys(exportable.takes.free(free), torch.export.Dim.DYNAMIC)
-    with torch.no_grad(), hold_stop_signals():
-        program = torch.export.export(exportable, (example,), dynamic_shapes=(axes,) if axes else None)
-    for part in program.graph_module.modules():  # including loops
-        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
-            node.meta.pop("stack_trace", None)  # names local files
     about = {**about, "outputs": json.dumps(exportable.outputs)}
-    torch.export.save(program, path, extra_files=dict(about))
+    with _exporting():
+        program = torch.export.export(exportable, (example,), dynamic_shapes=(axes,) if axes else None)
+        for part in program.graph_module.modules():  # including loops
+            for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+                node.meta.pop("stack_trace", None)  # names local files
+        torch.export.save(program, path, extra_files=dict(about))
 
 
 def read_program(path: Path) -> Callable[[Tensor], Arrays]:

@@ -1,8 +1,9 @@
 """Export a model for other programs, and compare the exported file with the model."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
@@ -71,7 +72,7 @@ def export(
     format: Format = "onnx",
     *,
     size: tuple[int, int] | None = None,
-    free: Sequence[str] = (),
+    free: Sequence[str] | None = None,
     queries: Sequence[Query] = (),
     part: Part = "whole",
     attention: Attention = "blocked",
@@ -84,8 +85,9 @@ def export(
         model: Model file, run folder, or name on the Hugging Face hub.
         path: File to write.
         format: `onnx` (ONNX Runtime and others), `torch` (`torch.export.load`) or `safetensors` (dnlnet).
-        size: Height and width of the input. Default: the size in the recipe.
-        free: Axes of variable length: any of batch, height and width.
+        size: Height and width of the input. Default: free; tested at the size in the recipe.
+        free: Axes of free length: any of batch, height and width. Default: none with `size`, otherwise all that the
+            network allows.
         queries: Points whose attention maps become additional outputs.
         part: For a detector: the whole, or only its backbone and feature pyramid.
         attention: For onnx and torch: `blocked` loops over blocks of queries, with memory linear in the image
@@ -93,7 +95,7 @@ def export(
         half: Store weights in 16 bits (safetensors only).
         tolerance: Largest allowed difference, relative to an output's largest value.
     """
-    for axis in free:
+    for axis in free or ():
         if axis not in FREE_AXES:
             raise unknown("axis", axis, FREE_AXES)
     if format not in get_args(Format):
@@ -117,32 +119,47 @@ def export(
     reference = exportable(network)
     lengths = size or reference.size
     example = example_input(reference, lengths)
-    with atomic_write(path) as temporary:
-        if format == "safetensors":
-            state = network.state_dict()
-            if half:
-                state = {name: x.half() if x.is_floating_point() else x for name, x in state.items()}
-            write_model_file(temporary, state, file)
-            read = deepcopy(network)
-            read.load_state_dict(load_file(temporary))
-            compute = computed(exportable(read))
-        else:
-            write, run = _PROGRAMS[format]
-            # Tracing with a batch of one would fix the batch size to one.
-            traced = example_input(reference, lengths, 2) if "batch" in free else example
-            folded = portable(recipe.fold(network), attention, traced=reference.traced)
-            write(exportable(folded), temporary, traced, free, _about(file))
-            compute = run(temporary)
-        expect = computed(reference)
-        inputs = [example, *_others(reference, example, free)]
-        differences = {_shape(x): largest_difference(expect(x), _tried(compute, x)) for x in inputs}
-        exported = Exported(path, _axes(reference, example, free), reference.outputs, differences, reference.remark)
-        if not exported.largest <= allowed:
-            raise DifferenceError(
-                f"what was written differs from the model by {exported.largest:.2g} of an output's largest value, "
-                f"more than {allowed:g}; {path} was not written"
+
+    def attempt(free: Sequence[str]) -> Exported:
+        with atomic_write(path) as temporary:
+            if format == "safetensors":
+                state = network.state_dict()
+                if half:
+                    state = {name: x.half() if x.is_floating_point() else x for name, x in state.items()}
+                write_model_file(temporary, state, file)
+                read = deepcopy(network)
+                read.load_state_dict(load_file(temporary))
+                compute = computed(exportable(read))
+            else:
+                write, run = _PROGRAMS[format]
+                # Tracing with a batch of one would fix the batch size to one.
+                traced = example_input(reference, lengths, 2) if "batch" in free else example
+                folded = portable(recipe.fold(network), attention, traced=reference.traced)
+                write(exportable(folded), temporary, traced, free, _about(file))
+                compute = run(temporary)
+            expect = computed(reference)
+            inputs = [example, *_others(reference, example, free)]
+            differences = {_shape(x): largest_difference(expect(x), _tried(compute, x)) for x in inputs}
+            exported = Exported(
+                path, _axes(reference, example, free), reference.outputs, differences, reference.remark
             )
-    return exported
+            if not exported.largest <= allowed:
+                raise DifferenceError(
+                    f"what was written differs from the model by {exported.largest:.2g} of an output's largest "
+                    f"value, more than {allowed:g}; {path} was not written"
+                )
+        return exported
+
+    if free is not None or size is not None or format == "safetensors":
+        return attempt(free or ())
+    with suppress(Exception):  # each exporter and runtime has its own errors
+        return attempt(FREE_AXES)
+    exported = attempt(())
+    fixed = (
+        f"the input is fixed at {_shape(example)}: with free axes, this network cannot be exported to {format} "
+        "(--dynamic all shows why)"
+    )
+    return replace(exported, remark="\n".join(filter(None, [reference.remark, fixed])))
 
 
 def example_input(exportable: Exportable, size: tuple[int, int], batch: int = 1) -> Tensor:

@@ -27,11 +27,16 @@ def export(
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="File to write. Default: the recipe's name.")
     ] = None,
     size: Annotated[
-        str | None, typer.Option(metavar="HxW", help="Height and width of the input. Default: the recipe's.")
+        str | None, typer.Option(metavar="HxW", help="Fix the height and width of the input. Default: any size.")
     ] = None,
     dynamic: Annotated[
-        str, typer.Option(metavar="AXES", help="Axes of free length: batch,height,width, or all.")
-    ] = "",
+        str | None,
+        typer.Option(
+            metavar="AXES",
+            help="Axes of free length: batch,height,width, or all. Default: none with --size, otherwise all that the "
+            "network allows.",
+        ),
+    ] = None,
     with_maps: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,10 +66,10 @@ def export(
 ) -> None:
     """Export a trained model for other programs, run the file, and compare it with the model.
 
-    The input is RGB pixels in 0..255; normalisation is part of the file. Attention stays exact. If the outputs of
-    the file differ from the model's, the file is discarded and the exit code is 1.
+    The input is RGB pixels in 0..255, of any size and batch; normalisation is part of the file. Attention stays
+    exact. If the outputs of the file differ from the model's, the file is discarded and the exit code is 1.
 
-    Example: dnlnet export runs/camvid --format onnx --dynamic all --with-maps 0.5,0.5 -o camvid.onnx
+    Example: dnlnet export runs/camvid --format onnx --with-maps 0.5,0.5 -o camvid.onnx
     """
     from dnlnet.artifacts.model_file import open_model
     from dnlnet.errors import require_package
@@ -83,7 +88,7 @@ def export(
     if size is not None:
         height, width = parse_size(size, (512, 1024))
         lengths = height, width
-    named = [axis.strip() for axis in dynamic.split(",")] if dynamic else []
+    named = None if dynamic is None else [axis.strip() for axis in dynamic.split(",") if axis]
     free = FREE_AXES if dynamic == "all" else named
     path = out or Path(found.recipe.name).with_suffix(_SUFFIXES[form])
     typer.echo(f"{found.path}: {found.recipe.name} as {form}; this takes a minute")
