@@ -68,3 +68,11 @@ def test_folding_that_would_change_the_result_is_refused() -> None:
         fold_batch_norms(network, torch.rand(1, 3, 4, 4))
     with pytest.raises(ValueError, match="in evaluation mode only"):
         fold_batch_norms(network.train(), torch.rand(1, 3, 4, 4))
+
+
+def test_folding_takes_one_pass_to_find_the_pairs_and_one_to_check_them() -> None:
+    passes: list[nn.Module] = []
+    network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval()
+    network.register_forward_hook(lambda module, *_: passes.append(module))  # copied with the network
+    folded = fold_batch_norms(network, torch.rand(1, 3, 4, 4))
+    assert passes == [network, folded]

@@ -1,11 +1,13 @@
 """Loading of the weights of model files, checked against the network of their recipe."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from dnlnet.artifacts.model_file import ModelFile, read_header
 from dnlnet.layout import convert_to_channels_last
@@ -49,7 +51,7 @@ def weights_problem(model: ModelFile) -> str | None:
     Reads only the header of the file, and builds the network without allocating memory.
     """
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _Unsampled():
             network = model.recipe.build(len(model.classes), pretrained=False)
     except ValueError as error:
         return f"its recipe describes no network: {error}"
@@ -71,6 +73,16 @@ def weights_problem(model: ModelFile) -> str | None:
         return None
     kind = f"{model.recipe.model.variant or 'baseline'} network of its recipe for {len(model.classes)} classes"
     return f"its tensors are not those of the {kind}: {'; '.join(parts)}"
+
+
+class _Unsampled(TorchFunctionMode):
+    """Skip normal initial values. Without memory, sampling them would import PyTorch's compiler, which is slow."""
+
+    def __torch_function__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = kwargs or {}
+        if function in (nn.init.normal_, Tensor.normal_):
+            return (*args, *options.values())[0]
+        return function(*args, **options)
 
 
 def _few(names: Sequence[str]) -> str:

@@ -1,19 +1,24 @@
-"""Image backbones: a thin layer over timm with one class, and one table row per network."""
+"""Image backbones: a thin layer over timm with one class, and one table row per network.
+
+timm takes longer to import than torch, so it is imported only for the networks that need it.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import timm
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dnlnet.backbones.hub import hub_or_cache, reason
+from dnlnet.backbones.mobilenet import MobileNetV2
 from dnlnet.backbones.pixels import IMAGENET, MEAN, STD, Pixels
 from dnlnet.backbones.rows import BACKBONES, NOWHERE, VIT, BackboneRow
 from dnlnet.errors import unknown
+
+_OWN = {"mobilenetv2": MobileNetV2}  # backbones without timm
 
 
 class Backbone(nn.Module):
@@ -73,9 +78,16 @@ class Backbone(nn.Module):
         change = None if pixels == IMAGENET else torch.stack([old / new, (old_mean - new_mean) / new])
         self.register_buffer("renormalise", change, persistent=False)
         options = dict(row.options) if len(row.output_strides) == 1 else {**row.options, "output_stride": stride}
-        self.body = _create(row.timm, pretrained, row.maps, options)
-        self.channels = tuple(self.body.feature_info.channels())
-        self.strides = tuple(self.body.feature_info.reduction())
+        self.body: Any
+        if name in _OWN:
+            self.body = _OWN[name](stride)
+            self.channels, self.strides = self.body.channels, self.body.strides
+            if pretrained:
+                self.body.load_state_dict(_create(row.timm, pretrained, row.maps, options).state_dict())
+        else:
+            self.body = _create(row.timm, pretrained, row.maps, options)
+            self.channels = tuple(self.body.feature_info.channels())
+            self.strides = tuple(self.body.feature_info.reduction())
         if stride_in_1x1:
             _move_strides(self.body)
         if dilations is not None:
@@ -118,6 +130,8 @@ def find_backbone(name: str) -> BackboneRow:
     """
     if name in BACKBONES:
         return BACKBONES[name]
+    import timm
+
     if not timm.is_model(name.split(".")[0]):
         raise unknown("backbone", name, BACKBONES)
     with torch.device("meta"):
@@ -128,6 +142,8 @@ def find_backbone(name: str) -> BackboneRow:
 
 
 def _create(name: str, pretrained: bool, maps: tuple[int, ...], options: Mapping[str, Any]) -> Any:
+    import timm
+
     create = partial(timm.create_model, name, features_only=True, out_indices=maps, **options)
     if not pretrained:
         return create(pretrained=False)

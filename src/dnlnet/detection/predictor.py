@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
 
@@ -26,6 +25,8 @@ from dnlnet.lens.trace.capture import capture_blocks
 from dnlnet.names import printable
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from dnlnet.detection.outputs import DetectionOutputs
     from dnlnet.lens.show.attend import AttendRequest, AttendResult
 
@@ -83,7 +84,7 @@ class Detections(DrawableOverlay):
             )
         return drawn.permute(1, 2, 0).numpy()
 
-    def plot(self) -> Figure:
+    def plot(self) -> "Figure":
         """Plot the overlay, with the highest score of each class."""
         best: dict[str, float] = {}
         for name, score in zip(self.names(), self.scores, strict=True):

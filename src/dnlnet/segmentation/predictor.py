@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
@@ -26,6 +25,8 @@ from dnlnet.progress import SILENT, Progress
 from dnlnet.segmentation.inference import MARGIN, Inference, Network, tiled_labels, tiles
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from dnlnet.data.decoders import Labels
     from dnlnet.lens.show.attend import AttendRequest, AttendResult
     from dnlnet.segmentation.outputs import SegmentationOutputs
@@ -59,7 +60,7 @@ class Prediction(DrawableOverlay):
         blended = Image.blend(Image.fromarray(self.image), Image.fromarray(self.colours()), opacity)
         return np.asarray(blended)
 
-    def plot(self) -> Figure:
+    def plot(self) -> "Figure":
         """Plot the overlay with a legend of the classes and their shares."""
         return prediction_figure(self.overlay(), self.classes, self.shares())
 

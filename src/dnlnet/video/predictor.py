@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -23,6 +22,8 @@ from dnlnet.video.network import view_logits
 from dnlnet.video.schema import VideoData, Views
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from dnlnet.lens.show.attend import AttendRequest, AttendResult
     from dnlnet.video.outputs import VideoOutputs
 
@@ -50,9 +51,11 @@ class Action(Drawable):
         order = np.argsort(-self.scores, kind="stable")[:count]
         return {self.classes.names[index]: round(float(self.scores[index]), 6) for index in order}
 
-    def plot(self) -> Figure:
+    def plot(self) -> "Figure":
         """Plot bars of the most confident classes."""
         best = self.top()
+        from matplotlib.figure import Figure
+
         figure = Figure(figsize=(5, 0.4 + 0.32 * len(best)), layout="constrained")
         axes = figure.subplots()
         bars = axes.barh([in_figure(name) for name in best], list(best.values()), color="#3b6fb6")

@@ -5,10 +5,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -17,14 +16,13 @@ from dnlnet.data.downloads import is_url
 from dnlnet.data.images import ImageLike, read_pixels, several_images
 from dnlnet.data.inputs import Inputs, find_images
 from dnlnet.data.problems import BadFileError
-from dnlnet.lens.show.attend_files import describe_image, require_free, write_attention
 from dnlnet.lens.show.attended_image import AttendedImage, ImageModel, Point, attend_image
-from dnlnet.lens.show.block_figure import block_figure
 from dnlnet.lens.show.drawable import Drawable
-from dnlnet.lens.show.layer_figure import layer_figure
 from dnlnet.lens.show.layer_views import left_out, with_few_layers
-from dnlnet.lens.show.page.html import write_page
 from dnlnet.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Query = tuple[int, ...]  # x, y in pixels; for a clip also the frame
 MAX_PIXELS = 4_000_000
@@ -93,7 +91,7 @@ class AttendResult(Drawable):
     problems: list[str] = field(default_factory=list)
     out: Path | None = None
     page: Path | None = None
-    figures: list[Figure] = field(default_factory=list, repr=False)
+    figures: "list[Figure]" = field(default_factory=list, repr=False)
     images: list[AttendedImage] = field(default_factory=list, repr=False)
 
     @property
@@ -101,7 +99,7 @@ class AttendResult(Drawable):
         """Number of inputs shown."""
         return self.count - len(self.problems)
 
-    def plot(self) -> Figure:
+    def plot(self) -> "Figure":
         """Return the figure of the first input."""
         if not self.figures:
             raise ValueError("the figures were written to files; leave out `out` and `page` to get them here")
@@ -112,6 +110,8 @@ class AttendResult(Drawable):
         if Path(path).suffix.lower() not in (".html", ".htm"):
             super().save(path)
         elif self.images:
+            from dnlnet.lens.show.page.html import write_page
+
             write_page(Path(path), self.images)
         else:
             raise ValueError("no images in memory: videos have no page, and files were written already")
@@ -150,17 +150,20 @@ def attend_images(
             if note and note not in notes:
                 request.progress.say(f"figure: {note}")
             notes.add(note)
-            draw = block_figure if all(view.place is None for view in few.views) else layer_figure
-            figure = draw(few, queries)
+            figure = _draw(few, queries)
             if request.out is None:
                 figures.append(figure)
             else:
+                from dnlnet.lens.show.attend_files import describe_image, write_attention
+
                 write_attention(name, request.out / name, figure, *describe_image(image, queries))
         if request.page is not None or request.in_memory:
             images.append(image)
 
     result = attend_each(find_images, request, show)
     if images and request.page is not None:
+        from dnlnet.lens.show.page.html import write_page
+
         note = write_page(request.page, images, all_layers=request.all_layers)
         if note:
             request.progress.say(f"page: {note}")
@@ -195,6 +198,8 @@ def attend_each(
         request.progress.say(f"left out: {text}")
     problems = [str(problem) for problem in found.problems]
     if request.out is not None:
+        from dnlnet.lens.show.attend_files import require_free
+
         require_free([request.out / name for name in inputs], found.paths.values(), request.force)
     with request.progress.track("looking", len(inputs)) as bar:
         for name, source in inputs.items():
@@ -209,6 +214,15 @@ def attend_each(
     if result.shown:
         result.out = request.out
     return result
+
+
+def _draw(image: AttendedImage, points: Sequence[Point]) -> "Figure":
+    """Draw the figure of an image with attention of our blocks or of a transformer."""
+    from dnlnet.lens.show.block_figure import block_figure
+    from dnlnet.lens.show.layer_figure import layer_figure
+
+    draw = block_figure if all(view.place is None for view in image.views) else layer_figure
+    return draw(image, points)
 
 
 def _point(query: Query) -> Point:

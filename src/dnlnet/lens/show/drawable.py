@@ -1,21 +1,25 @@
-"""Base classes of results that draw themselves in a window, a file or a notebook, and the figure of a prediction."""
+"""Base classes of results that draw themselves in a window, a file or a notebook, and the figure of a prediction.
+
+Loading and predicting need no figures, so matplotlib is imported when one is drawn.
+"""
 
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
-from PIL import Image, ImageShow
+from PIL import Image
 
 from dnlnet.data.classes import Classes
 from dnlnet.files import atomic_write
-from dnlnet.lens.show.panels import PRINT_DOTS, SIDE, draw_panel, panel_height, save_figure, write_figure
 from dnlnet.names import in_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _SCREEN_DOTS = 110  # per inch
 _SCALE = 2.2  # size of a prediction, in panels of other figures
@@ -25,7 +29,7 @@ class Drawable(ABC):
     """Result with ``show()``, ``save("result.png")`` and ``plot()``; notebooks display it."""
 
     @abstractmethod
-    def plot(self) -> Figure:
+    def plot(self) -> "Figure":
         """Return a figure to edit or publish."""
 
     def show(self) -> None:
@@ -34,17 +38,24 @@ class Drawable(ABC):
             from IPython.display import display
 
             display(self)  # type: ignore[no-untyped-call]
-        elif not ImageShow.show(self._image()):
+            return
+        from PIL import ImageShow  # it imports IPython
+
+        if not ImageShow.show(self._image()):
             raise ValueError("found no image viewer; write a file with save(path)")
 
     def save(self, path: Path | str) -> None:
         """Write the figure, in the format that the suffix names (PNG, PDF, ...)."""
+        from dnlnet.lens.show.panels import PRINT_DOTS, save_figure
+
         save_figure(self.plot(), Path(path), PRINT_DOTS)
 
     def _image(self) -> Image.Image:
         return Image.open(BytesIO(self._repr_png_()))
 
     def _repr_png_(self) -> bytes:
+        from dnlnet.lens.show.panels import write_figure
+
         buffer = BytesIO()
         write_figure(self.plot(), buffer, _SCREEN_DOTS)
         return buffer.getvalue()
@@ -72,7 +83,7 @@ def _in_notebook() -> bool:
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
-def prediction_figure(overlay: NDArray[np.uint8], classes: Classes, shares: Mapping[str, float]) -> Figure:
+def prediction_figure(overlay: NDArray[np.uint8], classes: Classes, shares: Mapping[str, float]) -> "Figure":
     """Draw an overlay (H, W, 3) beside a legend of the first classes and the share of each.
 
     >>> sky = Classes(["sky"], [(0, 0, 255)])
@@ -80,6 +91,11 @@ def prediction_figure(overlay: NDArray[np.uint8], classes: Classes, shares: Mapp
     >>> [text.get_text() for text in drawn.get_legend().texts]
     ['sky 60 %']
     """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    from dnlnet.lens.show.panels import SIDE, draw_panel, panel_height
+
     height = panel_height((overlay.shape[0], overlay.shape[1])) * _SCALE
     shown = [(name, share) for name, share in shares.items() if share >= 0.005][: max(3, int(height / 0.2))]
     colours = [[part / 255 for part in classes.palette[classes.names.index(name)]] for name, _ in shown]
