@@ -128,7 +128,7 @@ def test_the_repr_describes_the_model(run: Path) -> None:
 def test_attention_is_saved_as_a_figure_or_a_page(run: Path, other_run: Path, tmp_path: Path) -> None:
     model = dnlnet.load(run)
     attended = model.attend(PIXELS, queries=[(3, 5), (40, 50)])
-    assert repr(attended) == "AttendResult(1 of 1 shown)"
+    assert repr(attended) == "AttendResult(scenes-tiny-dnl on image)"
     titles = [axes.get_title() for part in attended.plot().subfigs for axes in part.axes]
     assert "pairwise of 2" in titles
     attended.save(tmp_path / "maps.png")
@@ -156,7 +156,7 @@ def test_another_backend_predicts_the_same_and_still_shows_attention(run: Path) 
         assert sure.mean() > 0.99
         np.testing.assert_array_equal(found.labels[sure], expected.labels[sure])
     assert repr(other) == repr(model)
-    assert repr(other.attend(PIXELS, queries=[(3, 5)])) == "AttendResult(1 of 1 shown)"
+    assert repr(other.attend(PIXELS, queries=[(3, 5)])) == "AttendResult(scenes-tiny-dnl on image)"
 
 
 def test_an_unknown_backend_is_refused_and_the_known_ones_are_named(run: Path) -> None:

@@ -166,6 +166,7 @@ def test_bad_input_is_one_line_and_exit_code_2_or_a_traceback(debug: bool) -> No
         assert done.returncode == 2
         assert done.stderr.startswith("error: ")
         assert len(done.stderr.strip().splitlines()) == 1
+        assert "--debug" not in done.stderr
 
 
 def _raise(error: Exception) -> None:
@@ -195,6 +196,7 @@ def test_an_unexpected_error_is_one_sentence_and_a_saved_traceback(
     said = capsys.readouterr().err
     assert said.startswith(f"error: internal error, please report it: {type(error).__name__}: ")
     assert len(said.splitlines()) == 1
+    assert "--debug" in said
     (saved,) = tmp_path.iterdir()
     assert str(saved) in said
     assert "dnlnet predict 'my model'" in saved.read_text()

@@ -111,6 +111,8 @@ def test_predict_writes_three_files_per_image_and_skips_finished_ones(
     assert re.search(r"^.*photos/a\.jpg: \w+ \d+ %", done.output, flags=re.MULTILINE)
     with Image.open(out / "labels" / "a.png") as image:
         np.testing.assert_array_equal(np.asarray(image), dnlnet.load(run).predict(photos / "a.jpg").labels)
+        colours = np.asarray(image.convert("RGB"))
+    np.testing.assert_array_equal(colours, np.asarray(Image.open(out / "colours" / "a.png")))
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
     (out / "overlay" / "a.png").unlink()
     again = command("predict", run, photos, "-o", out)

@@ -187,7 +187,12 @@ def test_attend_shows_the_maps_over_the_frames(trained: Path, shapes: Path, tmp_
     assert (tmp_path / "2.png").stat().st_size > 10_000
     for query, message in (("40,5", "outside the clip"), ("1,2,9", "frame 9"), ("1,2,3,4", "x,y,frame")):
         assert message in str(command("attend", trained, video, "-o", tmp_path, "--query", query).exception)
-    assert "images only" in str(command("attend", trained, video, "--page", tmp_path / "a.html").exception)
+    page = tmp_path / "a.html"
+    assert "images only" in str(command("attend", trained, video, "--page", page).exception)
+    done = command("attend", trained, video, "-o", tmp_path / "both", "--page", page)
+    assert "images only" in done.output
+    assert len(list((tmp_path / "both").iterdir())) == 4
+    assert not page.exists()
 
 
 def test_attend_compares_models_with_the_same_frames(trained: Path, shapes: Path, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def main() -> None:
             raise
         message, code = _explain(error)
         typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
-        typer.echo(f"{_as_text(message)}  (--debug shows where)", err=True)
+        typer.echo(f"{_as_text(message)}{'  (--debug shows where)' if code == 70 else ''}", err=True)
         sys.exit(code)
 
 

@@ -87,9 +87,8 @@ class DetectionRecipe(Recipe):
         images = self.open(run.data, split)
         samples = TrainingInstances(images, self.data, run.seed)
         left_out = ", ".join(f"{reason} {count}" for reason, count in samples.images.left_out.items())
-        run.progress.say(
-            f"{images.name}: {len(samples)} images to train on; not used for training: {left_out or 'none'}"
-        )
+        without = f"; not used for training: {left_out}" if left_out else ""
+        run.progress.say(f"{images.name}: {len(samples)} images to train on{without}")
         return samples
 
     def test_samples(self, root: Path | None, split: str) -> "TestInstances":

@@ -65,7 +65,8 @@ SUBMISSIONS: Mapping[str, Submission] = {
 class SegmentationOutputs(Outputs):
     """Writer of predictions: PNG files in `labels`, `colours` and `overlay`, or files for a benchmark server.
 
-    An overlay has outlines, and a legend below the image.
+    Labels are class indices with the classes' colours as palette. An overlay has outlines, and a legend below the
+    image.
     """
 
     model: SegmentationModel
@@ -104,7 +105,10 @@ class SegmentationOutputs(Outputs):
         """Write the files."""
         for kind, target in targets.items():
             with atomic_write(target) as temporary:
-                Image.fromarray(self._pixels(prediction, kind)).save(temporary)
+                image = Image.fromarray(self._pixels(prediction, kind))
+                if kind == "labels":  # as numbers that viewers show in the classes' colours
+                    image.putpalette(prediction.classes.paint(np.arange(256)).ravel().tolist())
+                image.save(temporary)
 
     def _pixels(self, prediction: Prediction, kind: str) -> NDArray[np.uint8]:
         if self._format is not None:

@@ -30,7 +30,10 @@ def attend_clips(models: Mapping[str, VideoModel], request: AttendRequest) -> At
     from 1. Default: the centre of the middle frame.
     """
     if request.page is not None:
-        raise ValueError("a page shows images only; write figures of videos with -o OUT")
+        text = "a page shows images only, so none is written for videos"
+        if request.out is None:
+            raise ValueError(f"{text}; write figures with -o OUT instead")
+        request.progress.say(text)
     first = next(iter(models.values()))
     for title, model in models.items():
         if _clip_text(model) != _clip_text(first):
@@ -65,7 +68,7 @@ def attend_clips(models: Mapping[str, VideoModel], request: AttendRequest) -> At
     def find(inputs: Iterable[Path], out: Path | None) -> Inputs:
         return find_inputs(inputs, is_video, "videos in it", out)
 
-    result = attend_each(find, request, show, "video")
+    result = attend_each(find, models, request, show, "video")
     result.figures = figures
     return result
 

@@ -43,9 +43,15 @@ def test_figures_maps_and_a_page_are_written(run: Path, other_run: Path, photo: 
     assert "<html" in page.read_text()[:200]
 
 
-def test_points_are_selected_by_default(run: Path, photo: Path, tmp_path: Path) -> None:
-    assert attend(run, photo, "-o", tmp_path / "out").exit_code == 0
-    assert json.loads((tmp_path / "out" / "a.json").read_text())["views"][0]["queries"]
+def test_points_and_a_folder_are_selected_by_default(
+    run: Path, photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = attend(run, photo)
+    assert result.exit_code == 0
+    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert folder.name in result.output
+    assert json.loads((folder / "a.json").read_text())["views"][0]["queries"]
 
 
 def test_a_signal_leaves_all_files_of_an_image_or_none(
@@ -77,7 +83,6 @@ def test_a_large_image_is_shrunk(run: Path, tmp_path: Path) -> None:
         (["-o", "OUT", "--query", "10"], ["--query 10", "x,y"]),
         (["-o", "OUT", "--query", "1.5,2"], ["--query 1.5,2", "x,y"]),
         (["-o", "OUT", "--query", "56,0"], ["x=56, y=0", "56 x 40"]),
-        ([], ["-o", "--page"]),
     ],
 )
 def test_bad_options_are_reported_and_nothing_is_written(

@@ -41,7 +41,12 @@ def attend(
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of the images' data set, to show their labels.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="OUT", help="Folder for the figures.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--out", metavar="OUT", help="Folder for the figures. Default: attended, or no figures with --page."
+        ),
+    ] = None,
     page: Annotated[
         Path | None, typer.Option(metavar="HTML", help="Write one page to explore all images in a browser.")
     ] = None,
@@ -63,7 +68,7 @@ def attend(
     Example: dnlnet attend timm:vit_small_patch14_dinov2 cat.jpg --layers 5,8 --heads all -o figures
     """
     if out is None and page is None:
-        raise ValueError("nothing to write; give -o OUT for figures, --page HTML for a page, or both")
+        out = Path("attended")
     queries = [_query(text) for text in query or []]
     chosen_layers, chosen_heads = parse_layers(layers), parse_heads(heads)
 

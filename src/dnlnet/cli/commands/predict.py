@@ -36,9 +36,9 @@ def predict(
 ) -> None:
     """Segment images, detect objects, or classify videos.
 
-    A segmentation model writes the class of each pixel as PNG (indices and colours) and an overlay with a legend. A
-    detector writes the image with boxes and masks, a mask per object, and COCO-format JSON. A video model writes the
-    probability of each class as JSON. A summary of each input is printed.
+    A segmentation model writes the class of each pixel as PNG (numbers with a palette, and colours) and an overlay
+    with a legend. A detector writes the image with boxes and masks, a mask per object, and COCO-format JSON. A video
+    model writes the probability of each class as JSON. A summary of each input is printed.
 
     Finished inputs are skipped unless the image or a result has changed, so the same command resumes an interrupted
     job. Inputs that cannot be read are listed at the end; the exit code is then 1, or 2 if none could be read. Under

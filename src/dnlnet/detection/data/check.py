@@ -73,7 +73,7 @@ class InstanceReport:
             self.class_instances,
             {"objects": counts_or_none(self.class_instances), "images": counts_or_none(self.class_images)},
             count_of(sum(self.class_instances), "object"),
-            [f"not used for training: {', '.join(reasons) or 'none'}"],
+            [f"not used for training: {', '.join(reasons)}"] if reasons else [],
         )
 
 

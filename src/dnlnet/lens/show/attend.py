@@ -28,6 +28,7 @@ Query = tuple[int, ...]  # x, y in pixels; for a clip also the frame
 MAX_PIXELS = 4_000_000
 FindLabels = Callable[[Path], Labels | None]
 _MAX_ROWS, _MAX_LAYERS = 12, 4  # in a transformer figure, unless the user selects layers
+_FEW = 3  # inputs named in the text of a result
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ class AttendResult(Drawable):
 
     Args:
         count: Number of inputs found.
+        models: Titles of the models.
+        names: Names of the inputs shown.
         problems: Failed inputs, with the reason.
         out, page: Folder and file written, if any.
         figures: Figure of each input, if nothing was written.
@@ -88,6 +91,8 @@ class AttendResult(Drawable):
     """
 
     count: int
+    models: Sequence[str]
+    names: Sequence[str]
     problems: list[str] = field(default_factory=list)
     out: Path | None = None
     page: Path | None = None
@@ -97,7 +102,7 @@ class AttendResult(Drawable):
     @property
     def shown(self) -> int:
         """Number of inputs shown."""
-        return self.count - len(self.problems)
+        return len(self.names)
 
     def plot(self) -> "Figure":
         """Return the figure of the first input."""
@@ -117,8 +122,12 @@ class AttendResult(Drawable):
             raise ValueError("no images in memory: videos have no page, and files were written already")
 
     def __repr__(self) -> str:
-        what = f"{self.shown} of {self.count} shown"
-        return f"AttendResult({', '.join([what, *(f'written: {path}' for path in (self.out, self.page) if path)])})"
+        names = ", ".join([*self.names[:_FEW], *(["..."] if len(self.names) > _FEW else [])])
+        parts = [f"{' and '.join(self.models)} on {names or 'nothing'}"]
+        if self.problems:
+            parts.append(f"{self.shown} of {self.count} shown")
+        parts += [f"written: {path}" for path in (self.out, self.page) if path]
+        return f"AttendResult({'; '.join(parts)})"
 
 
 def attend_images(
@@ -160,7 +169,7 @@ def attend_images(
         if request.page is not None or request.in_memory:
             images.append(image)
 
-    result = attend_each(find_images, request, show)
+    result = attend_each(find_images, models, request, show)
     if images and request.page is not None:
         from dnlnet.lens.show.page.html import write_page
 
@@ -175,6 +184,7 @@ def attend_images(
 
 def attend_each(
     find: Callable[[Iterable[Path], Path | None], Inputs],
+    models: Iterable[str],
     request: AttendRequest,
     show: Callable[[Path, Any], None],
     kind: str = "image",
@@ -185,6 +195,7 @@ def attend_each(
 
     Args:
         find: Function that finds the input files in paths and folders.
+        models: Titles of the models.
         request: Inputs, and destination of the results.
         show: Function that shows one input: a path, or an input in memory.
         kind: Name for inputs in memory.
@@ -196,6 +207,7 @@ def attend_each(
     inputs: dict[Path, Any] = {**found.paths, **dict(zip(map(Path, names), others, strict=True))}
     for text in found.left_out:
         request.progress.say(f"left out: {text}")
+    shown: list[str] = []
     problems = [str(problem) for problem in found.problems]
     if request.out is not None:
         from dnlnet.lens.show.attend_files import require_free
@@ -205,12 +217,13 @@ def attend_each(
         for name, source in inputs.items():
             try:
                 show(name, source)
+                shown.append(str(name))
             except BadFileError as error:
                 problems.append(str(error))
             bar.advance()
     if problems and request.in_memory:
         raise ValueError("; ".join(problems))
-    result = AttendResult(len(inputs) + len(found.problems), problems)
+    result = AttendResult(len(inputs) + len(found.problems), list(models), shown, problems)
     if result.shown:
         result.out = request.out
     return result
