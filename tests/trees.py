@@ -79,6 +79,15 @@ def folder_tree(root: Path, classes: str = "names: [sky, road, car]\n") -> Path:
     return root
 
 
+def flat_tree(root: Path, numbers: Iterable[int] = range(20), classes: str = "names: [sky, road, car]\n") -> Path:
+    """Write images without splits, whose masks contain 0, 1, 2 and 255."""
+    for number in numbers:
+        write_image(root / "images" / f"{number}.jpg", seed=number)
+        write_labels(root / "masks" / f"{number}.png", (0, 1, 2, 255))
+    (root / "classes.yaml").write_text(classes)
+    return root
+
+
 def colour_folder_tree(root: Path) -> Path:
     """Write one image of train, whose mask is one third each red, green and (ignored) black rows."""
     folder_classes = "{names: [a, b], colours: [[255, 0, 0], [0, 255, 0]], masks: colour, ignore: [0, 0, 0]}"

@@ -192,7 +192,7 @@ def test_recipes_stored_by_earlier_versions_are_still_read() -> None:
                 "model",
                 ("whole", "dilations", "head_dilation", "stages", "reduce", "subpixels", "detail", "pixels", *_HEADS),
             ),
-            ("data", ("views",)),
+            ("data", ("views", "holdout")),
             ("training", ("cache",)),
             ("evaluation", ("long_side", "divisor", "image_corners")),
         ):

@@ -144,7 +144,6 @@ def collecting(problems: list[Problem]) -> Iterator[None]:
 
 _LISTED = 3  # similar problems listed separately; above this number, files named on their common line
 _PLACE = re.compile(r" at row \d+, column \d+")
-_IGNORABLE = re.compile(r"label (\d+); expected .* or \d+ \(ignored\)")  # a mask of a folder data set
 
 
 def grouped(problems: Sequence[Problem]) -> list[str]:
@@ -153,12 +152,9 @@ def grouped(problems: Sequence[Problem]) -> list[str]:
     >>> from pathlib import Path
     >>> text = "label 11 at row {n}, column 0; expected 0..10 or 255 (ignored)"
     >>> many = [Problem(Path(f"{n}.png"), text.format(n=n)) for n in range(13)]
-    >>> both = grouped([*many, Problem(Path("a.png"), "is empty")])
-    >>> both[0].split("? ")  # doctest: +NORMALIZE_WHITESPACE
-    ['13 masks hold 11, where 0..10 or 255 (ignored) is expected: is that ignore: 11 in classes.yaml',
-     '.: 0.png, 1.png, 2.png and 10 more']
-    >>> both[1]
-    'a.png: is empty'
+    >>> grouped([*many, Problem(Path("a.png"), "is empty")])  # doctest: +NORMALIZE_WHITESPACE
+    ['13 files: label 11; expected 0..10 or 255 (ignored); .: 0.png, 1.png, 2.png and 10 more',
+     'a.png: is empty']
     """
     kinds: dict[str, list[Problem]] = {}
     for problem in problems:
@@ -174,11 +170,4 @@ def _shared_problem_line(text: str, same: Sequence[Problem]) -> str:
     """Format a problem that many files share."""
     names = ", ".join(printable(problem.path.name) for problem in same[:_LISTED])
     files = f"{printable(same[0].path.parent)}: {names} and {len(same) - _LISTED} more"
-    if ignorable := _IGNORABLE.fullmatch(text):
-        expected = text.partition("expected ")[2]
-        label = ignorable[1]
-        return (
-            f"{len(same)} masks hold {label}, where {expected} is expected: is that ignore: {label} in classes.yaml? "
-            f"{files}"
-        )
     return f"{len(same)} files: {text}; {files}"

@@ -5,8 +5,8 @@ object serves to list, check and sample a folder.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
@@ -40,7 +40,8 @@ class LabelledImages:
         decode: Decoder of the label files.
         problems: Problems found when the files were listed.
         colour_labels: True if the label files contain colours instead of numbers.
-        colours: Class colours that the palettes of label files must match, if any.
+        colours: Colour of each number that the palettes of label files must match, if any.
+        hint: Function that suggests a correction for the numbers found in all label files, if there is one.
     """
 
     name: str
@@ -49,7 +50,8 @@ class LabelledImages:
     decode: Decoder
     problems: Sequence[Problem] = ()
     colour_labels: bool = False
-    colours: Sequence[Colour] = ()
+    colours: Mapping[int, Colour] = field(default_factory=dict)
+    hint: Callable[[Set[int]], str | None] | None = None
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -79,7 +81,8 @@ class LabelledImages:
             kind = f"a label file of mode {labels.mode}"
             raise BadFileError(Problem(path, f"{kind}; expected one 8-bit number for each pixel (mode L or P)"))
         for number, colour in _contradictions(labels, self.colours):
-            names = f"in classes.yaml {self.classes.names[number]!r} is {self.colours[number]}"
+            name = self.classes.names[list(self.colours).index(number)]
+            names = f"in classes.yaml {name!r} is {self.colours[number]}"
             text = f"its palette shows {number} in {colour}, but {names}; correct their order, or leave colours out"
             raise BadFileError(Problem(path, text))
         return labels
@@ -121,7 +124,7 @@ class LabelledImages:
         return self
 
 
-def _contradictions(labels: Image.Image, colours: Sequence[Colour]) -> Iterator[tuple[int, Colour]]:
+def _contradictions(labels: Image.Image, colours: Mapping[int, Colour]) -> Iterator[tuple[int, Colour]]:
     """Yield each number in a label map whose palette colour is not that of its class, with the palette colour.
 
     Skips grey palettes, which programs write if they know no colours.
@@ -131,9 +134,9 @@ def _contradictions(labels: Image.Image, colours: Sequence[Colour]) -> Iterator[
     if all(red == green == blue for red, green, blue in palette):
         return
     counts = labels.histogram()
-    for number, (shown, own) in enumerate(zip(palette, colours, strict=False)):
-        if shown != tuple(own) and counts[number]:
-            yield number, shown
+    for number, own in colours.items():
+        if counts[number] and number < len(palette) and palette[number] != tuple(own):
+            yield number, palette[number]
 
 
 def pair_files(images: Mapping[str, Path], labels: Mapping[str, Path]) -> tuple[list[Pair], list[Problem]]:

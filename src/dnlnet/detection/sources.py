@@ -128,6 +128,7 @@ SOURCES = (
         "the longer one at most 1,333",
     ),
     Source({"data.flip": 0.5}, release="0.5"),
+    Source({"data.holdout": None}, reason="for folders without splits, which no data set of the paper is"),
     # Training
     Source({"optim.kind": "sgd", "optim.nesterov": False}, release="SGD"),
     Source({"optim.lr": 0.02}, "*", "the initial learning rate is 0.02"),

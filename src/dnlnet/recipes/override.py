@@ -59,6 +59,7 @@ def shorthands(
     iterations: int | None = None,
     batch: int | None = None,
     lr: float | None = None,
+    holdout: float | None = None,
 ) -> list[str]:
     """Return settings for `override` that set these values; None keeps a value.
 
@@ -88,6 +89,7 @@ def shorthands(
             settings.append(f"schedule.then={json.dumps(shorter)}")
     settings += [f"schedule.batch={batch}"] if batch is not None else []
     settings += [f"optim.lr={lr}"] if lr is not None else []
+    settings += [f"data.holdout={holdout}"] if holdout is not None else []
     return settings
 
 

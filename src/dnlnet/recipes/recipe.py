@@ -13,7 +13,7 @@ from dnlnet.attention.spec import resolve_settings
 from dnlnet.data.catalog import DataSet, Samples, find_data_set
 from dnlnet.data.classes import Classes
 from dnlnet.engine.settings import Optim, RunSettings, Schedule, Training
-from dnlnet.fields import FileName, Part, Percentage, PositiveFloat, Text
+from dnlnet.fields import FileName, OpenFraction, Part, Percentage, PositiveFloat, Text
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.model import Model, past_options
@@ -46,6 +46,7 @@ class DataPart(Part):
     name: Text
     train: Text = "train"
     test: Text | None = "val"  # None if training uses all labelled images
+    holdout: OpenFraction | None = None  # share of a folder without splits that is held out as val
 
 
 class PaperRow(Part):
@@ -210,7 +211,7 @@ class Recipe(Part):
             raise ValueError(
                 f"{self.name} needs the folder of its data set, {self.data.name}: give it with --data DIR"
             )
-        return find_data_set(self.data_sets, self.data.name).open(root, split)
+        return find_data_set(self.data_sets, self.data.name).open(root, split, self.data.holdout)
 
     def measured_part(self, network: "nn.Module") -> "nn.Module":
         """Return the part of the network that runs on a training batch, to estimate its memory."""

@@ -4,17 +4,19 @@ from pathlib import Path
 from typing import Any
 
 from dnlnet.bundled import MODELS
-from dnlnet.data.catalog import DataSet
+from dnlnet.data.catalog import HOLDOUT, PARTS, DataSet
+from dnlnet.data.check import count_of
 from dnlnet.errors import require_package
-from dnlnet.recipes.override import override
+from dnlnet.progress import SILENT, Progress
+from dnlnet.recipes.override import AnyRecipe, override
 from dnlnet.recipes.recipe import Recipe
 from dnlnet.registry import RECIPES, data_sets, find_recipe
 from dnlnet.runs.run_folder import RUN_FILE, require_run_folder
 
 _FEW_ITERATIONS = 10_000
 _OWN = (
-    "images/<split> with masks/<split> and classes.yaml, annotations/<split>.json in COCO's format with pictures, or "
-    "<split>/<class>/ with videos"
+    "images with masks and classes.yaml, annotations/*.json in COCO's format with images, or a folder of videos for "
+    "each class"
 )
 
 
@@ -24,20 +26,49 @@ def choose_recipe(root: Path) -> tuple[Recipe, str]:
     Args:
         root: Folder with your own data or a known data set (see `dnlnet data list`).
     """
-    found = _recognised(root)
-    if found is None:
-        folders = sorted(path for path in root.iterdir() if path.is_dir())
-        near = next((folder for folder in folders if _recognised(folder) is not None), None)
-        hint = f"{near} does: give that" if near else f"expected {_OWN}"
-        raise ValueError(
-            f"{root}: looks like no known data set; {hint}; dnlnet data list shows all, or give a RECIPE"
-        )
-    kind, row = found
+    kind, row = recognise(root)
     recipe = _small_recipe(kind, row, root)
     scored = f"scored on {recipe.data.test}" if recipe.data.test else "with no split to be scored on"
+    signs = row.flat.layout if row.flat is not None and row.is_flat(root) else ", ".join(row.signs)
     return recipe, (
-        f"{root} has {', '.join(row.signs)}, the layout of {row.name}: training {recipe.name}, a small "
+        f"{root} has {signs}, the layout of {row.name}: training {recipe.name}, a small "
         f"{recipe.task} recipe, on {recipe.data.train}, {scored}"
+    )
+
+
+def recognise(root: Path) -> tuple[type[Recipe], DataSet[Any]]:
+    """Return the data set with the layout of this folder. Raises an error that says what is missing."""
+    if (found := _recognised(root)) is not None:
+        return found
+    for kind, row in data_sets().values():
+        if row.has_most_signs(root):
+            row.open_all(root)  # raises, and names the missing file
+            return kind, row
+    folders = sorted(path for path in root.iterdir() if path.is_dir())
+    near = next((folder for folder in folders if _recognised(folder) is not None), None)
+    hint = f"{near} does: give that" if near else f"expected {_OWN}"
+    raise ValueError(f"{root}: looks like no known data set; {hint}; dnlnet data list shows all, with their names")
+
+
+def with_holdout(recipe: AnyRecipe, root: Path | None, progress: Progress = SILENT) -> AnyRecipe:
+    """Return the recipe with `data.holdout` set if the folder has no splits."""
+    row = recipe.data_sets.get(recipe.data.name)
+    holdout = recipe.data.holdout
+    if root is None or row is None or not row.is_flat(root):
+        if holdout is not None:
+            raise ValueError(f"{root or recipe.data.name} has splits of its own; leave out --holdout")
+        return recipe
+    holdout = HOLDOUT if holdout is None else holdout
+    say_division(row, root, holdout, progress)
+    return override(recipe, [f"data.holdout={holdout}"])
+
+
+def say_division(row: DataSet[Any], root: Path, holdout: float, progress: Progress) -> None:
+    """Say how a folder without splits is divided. Raises if a part would be empty."""
+    train, val = (count_of(len(row.open(root, part, holdout)), row.holds.removesuffix("s")) for part in PARTS)
+    progress.say(
+        f"{root} has no splits: {train} for {PARTS[0]}, {val} for {PARTS[1]}, chosen by a hash of the names "
+        f"(--holdout {holdout} of dnlnet train)"
     )
 
 
@@ -87,7 +118,7 @@ def _small_recipe(kind: type[Recipe], row: DataSet[Any], root: Path) -> Recipe:
     twins = (one for one in RECIPES.values() if one.model == starter.model and one.data.name == row.name)
     small = (one for one in twins if one.schedule.iterations <= _FEW_ITERATIONS and not one.schedule.then)
     recipe = next(small, starter)
-    splits = list(row.splits or row.find_splits(root))
+    splits = list(row.splits_of(root))
     train = _first(splits, recipe.data.train, "train") or splits[0]
     test = _first([split for split in splits if split != train], recipe.data.test, "val", "test")
     changes = {"name": row.name, "train": train, "test": test}

@@ -20,7 +20,7 @@ from dnlnet.progress import BARS, SILENT, Progress
 from dnlnet.recipes.context import RunContext
 from dnlnet.recipes.recipe import Recipe
 from dnlnet.registry import find_recipe, parse_recipe
-from dnlnet.runs.choose import choose_recipe, require_ready
+from dnlnet.runs.choose import choose_recipe, require_ready, with_holdout
 from dnlnet.runs.run_folder import CACHE, RUN_FILE, read_run
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def train(
         progress.say(why)
     recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
     require_ready(recipe, root, out)
+    recipe = with_holdout(recipe, root, progress)
 
     from dnlnet.engine import distributed  # imports torch, which takes seconds
     from dnlnet.engine.train import resume_point

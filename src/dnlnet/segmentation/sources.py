@@ -200,6 +200,7 @@ SOURCES = (
     Source({"data.flip": 0.5}, "*", "random horizontal flipping", "probability 0.5"),
     Source({"data.brightness": 10}, "*", "random brightness jittering of $[-10, 10]$"),
     Source({"data.views": []}, reason="for networks on frozen features"),
+    Source({"data.holdout": None}, reason="for folders without splits, which no data set of the paper is"),
     Source(
         {"loss.ohem": None},
         _CONTEXT,

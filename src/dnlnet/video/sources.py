@@ -85,6 +85,7 @@ SOURCES = (
         "*",
         "All models are trained on the training set, and we report the top-1 (\\%) and top-5 (\\%) accuracy on the validation set.",
     ),
+    Source({"data.holdout": None}, reason="for folders without splits, which no data set of the paper is"),
     Source({"data.frames": 8, "data.stride": 8}, "*", "8 frames ($8\\times8$) are used as input"),
     Source(
         {"data.rate": 30.0, "data.short_sides": [256, 320], "data.crop": 224, "data.flip": 0.5},

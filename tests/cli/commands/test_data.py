@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from typer.testing import CliRunner, Result
 from coco_trees import annotation, coco_tree, edit, write_coco
 from dnlnet.cli.commands.data import data
 from dnlnet.registry import data_sets
-from trees import camvid_tree, cityscapes_tree, folder_tree, truncate, write_image, write_labels
+from trees import camvid_tree, cityscapes_tree, flat_tree, folder_tree, truncate, write_image, write_labels
 from video_trees import kinetics_tree, video_folder_tree
 
 
@@ -143,6 +144,10 @@ def test_the_report_is_written_as_json_even_with_problems(tmp_path: Path) -> Non
     [
         (["camvidd", "."], ["'camvidd'", "'camvid'"]),
         (["camvid", "nowhere"], ["nowhere", "camvid"]),
+        (["nowhere"], ["nowhere: no such folder"]),
+        (["camvid"], ["folder of camvid"]),
+        (["camvid", ".", "."], ["one folder"]),
+        (["."], ["looks like no known data set"]),
         (["camvid", ".", "--split", "tset"], ["'tset'", "test"]),
         (["camvid", ".", "--images", "."], ["--images", "camvid"]),
         (["coco", "."], ["instances_train2017.json"]),
@@ -251,3 +256,38 @@ def test_an_unparsable_list_is_reported(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "kinetics train: 0 videos, no class" in result.stdout
     assert "line 1 is 'label,youtube_id,time_start,time_end,split'; expected a path and a label" in result.stdout
+
+
+def test_the_layout_of_the_folder_names_the_data_set(tmp_path: Path) -> None:
+    result = run("check", camvid_tree(tmp_path), "--json", tmp_path.parent / f"{tmp_path.name}.json")
+    assert result.exit_code == 0, result.output
+    assert "camvid train: 2 images" in result.stdout
+    assert json.loads((tmp_path.parent / f"{tmp_path.name}.json").read_text())["data_set"] == "camvid"
+
+
+def test_a_json_file_alone_is_taken_as_coco(tmp_path: Path) -> None:
+    path = write_coco(tmp_path / "mine.json", tmp_path, {7: (40, 60)}, [annotation(1, 7, 3, (10, 5, 20, 15))])
+    assert "mine: 1 image" in run("check", path).stdout
+
+
+def test_both_parts_of_a_folder_without_splits_are_checked(tmp_path: Path) -> None:
+    root = flat_tree(tmp_path)
+    truncate(root / "images" / "1.jpg")
+    write_image(root / "images" / "alone.png")
+    result = run("check", root)
+    assert result.exit_code == 1
+    counts = re.findall(r"folder (?:train|val): (\d+) image", result.stdout)
+    assert [len(counts), sum(map(int, counts))] == [2, 20]
+    assert result.stdout.count("alone.png: has no label file") == 1
+    assert "--holdout 0.2" in result.stderr
+
+
+def test_a_class_without_an_example_to_learn_from_is_a_problem(tmp_path: Path) -> None:
+    root = folder_tree(tmp_path)
+    write_labels(root / "masks" / "val" / "c.png", (0, 1))  # a rare class may be missing from other splits
+    assert run("check", root).exit_code == 0
+    for name in ("a", "deep/b"):
+        write_labels(root / "masks" / "train" / f"{name}.png", (1, 2))
+    result = run("check", root)
+    assert result.exit_code == 1
+    assert f"  {root}: train has no example of 'sky' to learn from" in result.stdout.splitlines()

@@ -180,3 +180,48 @@ def test_a_single_class_in_the_labels_is_reported(tmp_path: Path) -> None:
     assert text.startswith("folder train: 'pet' is the only class in 2 label files")
     require_labels(with_labels(tmp_path / "two", "[sky, pet]", 1, 0), recorder)
     assert len(recorder.said) == 1
+
+
+def from_one(root: Path, settings: str = "", values: tuple[int, ...] = (1, 2, 3)) -> LabelledImages:
+    """Open images whose masks number three classes from 1 on."""
+    for name in ("a", "b"):
+        write_image(root / "images" / "train" / f"{name}.jpg")
+        write_labels(root / "masks" / "train" / f"{name}.png", values)
+    (root / "classes.yaml").write_text(f"names: [pet, background, border]\n{settings}")
+    return folder(root, "train")
+
+
+@pytest.mark.parametrize("settings", ["", "ignore: 3\n"])
+def test_labels_that_start_at_1_are_recognised(settings: str, tmp_path: Path) -> None:
+    images = from_one(tmp_path, settings)
+    assert "first: 1" in (check_pixels(images).hint or "")
+    corrected = check_pixels(from_one(tmp_path, "first: 1\n"))
+    assert (corrected.hint, corrected.problems) == (None, ())
+    assert corrected.class_pixels == (512, 512, 512)
+    assert corrected.ignored_pixels == 0
+
+
+def test_training_on_labels_that_start_at_1_stops_with_the_correction(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"a\.png: label 3 at row 0, column 2; expected 0\.\.2 .*first: 1"):
+        require_labels(from_one(tmp_path))
+    require_labels(from_one(tmp_path, "first: 1\n"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "values", "facts"),
+    [
+        ("", (0, 1, 2, 3), ["ignore: 3", "first: 1 and ignore: 0"]),
+        ("", (0, 1, 2, 9), ["ignore: 9"]),
+        ("first: 1\n", (0, 1, 2, 3), ["ignore: 0"]),
+        ("", (0, 1, 2, 255), []),
+        ("ignore: 3\n", (0, 1, 2, 3), []),
+        ("first: 1\nignore: 0\n", (0, 1, 2, 3), []),
+        ("", (0, 8, 9), []),
+    ],
+)
+def test_a_hint_fits_the_numbers_in_the_masks(
+    settings: str, values: tuple[int, ...], facts: list[str], tmp_path: Path
+) -> None:
+    hint = check_pixels(from_one(tmp_path, settings, values)).hint
+    assert bool(facts) == (hint is not None)
+    assert all(fact in (hint or "") for fact in facts)

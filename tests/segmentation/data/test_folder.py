@@ -20,6 +20,19 @@ def test_images_and_masks_pair_by_path_without_suffix(tmp_path: Path) -> None:
     assert [pair.labels for pair in images.pairs] == [tmp_path / "masks/train" / n for n in ("a.png", "deep/b.png")]
 
 
+def test_classes_may_be_numbered_from_any_first_number(tmp_path: Path) -> None:
+    root = folder_tree(tmp_path, "names: [sky, road]\nfirst: 1\nignore: 0\ncolours: [[0, 0, 255], [90, 90, 90]]\n")
+    mask = Image.fromarray(np.resize(np.array([0, 1, 2], dtype=np.uint8), SIZE), mode="P")
+    mask.putpalette([0, 0, 0, 0, 0, 255, 90, 90, 90])
+    mask.save(root / "masks" / "val" / "c.png")
+    images = folder(root, "val")
+    assert images.decoded(0, images.open_labels(0)).tolist() == repeated([255, 0, 1])
+    mask.putpalette([0, 0, 0, 0, 0, 255, 255, 0, 0])
+    mask.save(root / "masks" / "val" / "c.png")
+    with pytest.raises(BadFileError, match=r"palette shows 2 in \(255, 0, 0\), but .*'road' is \(90, 90, 90\)"):
+        images.open_labels(0)
+
+
 @pytest.mark.parametrize("suffix", [".bmp", ".tif", ".TIFF"])
 def test_masks_may_have_any_lossless_format(tmp_path: Path, suffix: str) -> None:
     root = folder_tree(tmp_path)
@@ -91,7 +104,7 @@ def test_a_palette_does_not_contradict_the_colours(
 def test_several_colours_can_be_ignored(tmp_path: Path) -> None:
     path = tmp_path / "classes.yaml"
     path.write_text("{names: [a], colours: [[9, 9, 9]], masks: colour, ignore: [[0, 0, 0], [1, 1, 1], [0, 0, 0]]}")
-    _, decode, in_colour, _ = read_classes(path)
+    _, decode, in_colour, *_ = read_classes(path)
     assert in_colour
     assert decode(np.array([[[0] * 3, [9] * 3, [1] * 3]], dtype=np.uint8)).tolist() == [[255, 0, 255]]
 
@@ -99,7 +112,7 @@ def test_several_colours_can_be_ignored(tmp_path: Path) -> None:
 def test_colours_of_index_masks_are_for_drawing_and_may_repeat(tmp_path: Path) -> None:
     path = tmp_path / "classes.yaml"
     path.write_text("names: [a, b]\ncolours: [[1, 2, 3], [1, 2, 3]]\n")
-    classes, _, in_colour, _ = read_classes(path)
+    classes, _, in_colour, *_ = read_classes(path)
     assert classes.palette == ((1, 2, 3), (1, 2, 3))
     assert not in_colour
 
@@ -133,6 +146,10 @@ WRONG = {
     "{names: [a], masks: color}": "'color'.*'colour'",
     "{names: [a], masks: [1]}": r"masks \[1\].*index, colour",
     "{names: [a, b], ignore: 1}": "ignore is 1, which is the class 'b'",
+    "{names: [a, b], first: 3, ignore: 4}": r"ignore is 4, which is the class 'b'; choose one outside 3\.\.4",
+    "{names: [a, b], first: 255}": "the last class is 256",
+    "{names: [a], first: -1}": "first=-1: expected the number of the first class",
+    "{names: [a], masks: colour, colours: [[0, 0, 0]], first: 1}": "unknown key 'first'",
     "{names: [a], ignore: 256}": "ignore=256: expected a number in 0..255 for index masks",
     "{names: [a], ignore: true}": "ignore=true: expected a number",
     "{names: [a], ignore: [0, 0, 0]}": r"ignore=\[0, 0, 0\]: expected a number",

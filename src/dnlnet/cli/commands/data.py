@@ -47,12 +47,14 @@ def list_data_sets() -> None:
 @data.command()
 @writes("json")
 def check(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="Data set (see `dnlnet data list`).", autocompletion=complete_data_set),
-    ],
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder of the data set; for coco, also your own JSON file.")
+    given: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[NAME] DIR",
+            help="Folder of the data; for COCO's format, also a JSON file. Its layout shows the data set, unless you "
+            "name one (see `dnlnet data list`).",
+            autocompletion=complete_data_set,
+        ),
     ],
     split: Annotated[
         list[str] | None,
@@ -68,11 +70,19 @@ def check(
 
     The exit code is 1 if there is any problem. dnlnet data list shows the expected folders.
 
+    Example: dnlnet data check ~/my_images
+
     Example: dnlnet data check cityscapes ~/cityscapes --split val
     """
     from dnlnet.registry import data_sets
-    from dnlnet.runs.check import check_data
+    from dnlnet.runs.check import check_data, recognised_name
 
+    if len(given) > 2:
+        raise ValueError(f"data check takes one folder, after the name of its data set; got {' '.join(given)}")
+    directory = Path(given[-1])
+    if len(given) == 1 and given[0] in data_sets() and not directory.exists():
+        raise ValueError(f"give the folder of {given[0]} as well: dnlnet data check {given[0]} DIR")
+    name = given[0] if len(given) == 2 else recognised_name(directory)
     reports, missing = check_data(name, directory, split or (), images)
     for number, report in enumerate(reports.values()):
         if number:

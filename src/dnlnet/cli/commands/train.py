@@ -35,6 +35,10 @@ def train(
     ] = None,
     batch: Annotated[int | None, within(1, 65_536, "Images or clips per iteration.")] = None,
     lr: Annotated[float | None, within(0, 100, "Learning rate.", "RATE")] = None,
+    holdout: Annotated[
+        float | None,
+        within(0, 1, "Share of a folder without splits that is held out for the score. Default: 0.2.", "SHARE"),
+    ] = None,
     device: Device = None,
     settings: Settings = None,
     seed: Seed = 0,
@@ -53,7 +57,7 @@ def train(
     """Train a recipe, on its data set or on your own images.
 
     Without a recipe, the layout of the data folder selects a small one: images with masks and classes.yaml, COCO's
-    JSON, or one folder of videos per class.
+    JSON, or one folder of videos per class. A folder without splits is divided by a hash of the file names.
 
     The run folder gets run.yaml, log.jsonl, checkpoints, best.safetensors, last.safetensors and report.md. Run the
     same command again to resume a stopped run from its last checkpoint. Start it with torchrun to train in several
@@ -72,7 +76,7 @@ def train(
     if recipe is None and data is None:
         raise ValueError("give a RECIPE (see dnlnet recipes list), or --data DIR to have one chosen")
     base, why = choose_recipe(data) if recipe is None and data is not None else (find_recipe(recipe or ""), None)
-    short = shorthands(base, **given(weights=weights, iterations=iterations, batch=batch, lr=lr))
+    short = shorthands(base, **given(weights=weights, iterations=iterations, batch=batch, lr=lr, holdout=holdout))
     chosen = override(base, [*short, *(settings or [])])
     if why is not None:
         BARS.say(why)

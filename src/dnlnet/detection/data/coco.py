@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dnlnet.data.catalog import PARTS, Part
 from dnlnet.data.classes import Classes, distinct_colours
 from dnlnet.data.files import file_fault, on_disk
 from dnlnet.data.parsing import RepeatedKeyError, unique_keys
@@ -53,6 +54,20 @@ def open_coco_folder(root: Path, split: str) -> InstanceImages:
     return open_coco_file(
         root / "annotations" / f"{split}.json", images if images.is_dir() else root / "images", f"{root.name} {split}"
     )
+
+
+def is_flat(root: Path) -> bool:
+    """Return whether a folder has images and a single JSON file that is not named after a split."""
+    files = list(root.glob("annotations/*.json"))
+    return len(files) == 1 and (root / "images").is_dir() and not files[0].stem.startswith(("train", "val", "test"))
+
+
+def open_flat(root: Path, part: Part) -> InstanceImages:
+    """Open a part of the images of a folder without splits: one JSON file in `annotations`, and `images`."""
+    (annotations,) = root.glob("annotations/*.json")
+    every = open_coco_file(annotations, root / "images", f"{root.name} {part.name}")
+    images = tuple(image for image in every.images if image.path in part)
+    return replace(every, images=images, problems=every.problems if part.name == PARTS[0] else ())
 
 
 def open_coco_file(annotations: Path, images: Path, name: str | None = None) -> InstanceImages:

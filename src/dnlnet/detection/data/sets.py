@@ -1,6 +1,6 @@
 """Detection data sets by name."""
 
-from dnlnet.data.catalog import DataSet, found_or_train
+from dnlnet.data.catalog import DataSet, Flat, found_or_train
 from dnlnet.detection.data import coco
 from dnlnet.detection.data.objects import InstanceImages
 
@@ -25,12 +25,14 @@ DATA_SETS: dict[str, DataSet[InstanceImages]] = {
             "coco_folder",
             (),
             coco.open_coco_folder,
-            "annotations/<split>.json in COCO's format, with the images in <split>/ or images/",
+            "annotations/<split>.json in COCO's format, with the images in <split>/ or images/; or one JSON file of "
+            "any name with images/",
             find_splits=found_or_train(lambda root: sorted(path.stem for path in root.glob("annotations/*.json"))),
             quick=False,
             signs=("annotations/*.json",),
             package=_PACKAGE,
             open_file=coco.open_coco_file,
+            flat=Flat(coco.is_flat, coco.open_flat, "annotations/*.json, images"),
         ),
     )
 }

@@ -4,6 +4,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,8 +23,10 @@ from dnlnet.data.check import (
 )
 from dnlnet.data.classes import IGNORE
 from dnlnet.data.labelled import LabelledImages
-from dnlnet.data.problems import Problem
+from dnlnet.data.problems import BadFileError, Problem
 from dnlnet.progress import SILENT, Progress
+
+_SOME_FILES = 200
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class PixelReport:
         problems: All problems, each with its path.
         turned_images: Number of images that their EXIF orientation turns or mirrors.
         turned_masks: Number of masks that are turned with their image.
+        hint: Probable correction of the meaning of the labels, if they do not fit it.
     """
 
     name: str
@@ -51,6 +55,7 @@ class PixelReport:
     problems: Sequence[Problem]
     turned_images: int = 0
     turned_masks: int = 0
+    hint: str | None = None
 
     @property
     def class_shares(self) -> list[float]:
@@ -79,6 +84,7 @@ class PixelReport:
             "ignored_share": self.ignored_share,
             "turned_images": self.turned_images,
             "turned_masks": self.turned_masks,
+            "hint": self.hint,
             **sizes_and_problems(self.sizes, self.problems),
         }
 
@@ -87,7 +93,8 @@ class PixelReport:
         shares = self.class_shares
         columns = {"share": [f"{share:.2%}" if share else "none" for share in shares]}
         caption = f"ignored: {self.ignored_share:.2%}"
-        return Contents(count_of(self.images, "image"), shares, columns, caption, self._turned())
+        hint = [] if self.hint is None else [f"hint: {self.hint}"]
+        return Contents(count_of(self.images, "image"), shares, columns, caption, [*self._turned(), *hint])
 
     def _turned(self) -> list[str]:
         if not self.turned_images:
@@ -115,6 +122,7 @@ def check_pixels(images: LabelledImages, progress: Progress = SILENT) -> PixelRe
     """
     problems = list(images.problems)
     pixels = np.zeros(IGNORE + 1, dtype=np.int64)
+    numbers: set[int] = set()
     sizes: Counter[WidthHeight] = Counter()
     turned_images = turned_masks = 0
     for found in read_all(partial(_read, images), range(len(images)), images.name, progress):
@@ -123,6 +131,7 @@ def check_pixels(images: LabelledImages, progress: Progress = SILENT) -> PixelRe
             sizes[found.size] += 1
         if found.pixels is not None:
             pixels += found.pixels
+        numbers |= found.numbers
         turned_images += found.image_turned
         turned_masks += found.mask_turned
     if pixels.any() and not pixels[: len(images.classes)].any():
@@ -138,6 +147,7 @@ def check_pixels(images: LabelledImages, progress: Progress = SILENT) -> PixelRe
         problems=tuple(problems),
         turned_images=turned_images,
         turned_masks=turned_masks,
+        hint=None if images.hint is None else images.hint(numbers),
     )
 
 
@@ -145,6 +155,7 @@ def check_pixels(images: LabelledImages, progress: Progress = SILENT) -> PixelRe
 class _Found:
     size: WidthHeight | None
     pixels: NDArray[np.int64] | None  # pixels of each label 0..255
+    numbers: set[int]  # in the label file
     problems: list[Problem]
     image_turned: bool
     mask_turned: bool
@@ -163,11 +174,18 @@ def _read(images: LabelledImages, index: int) -> _Found:
     if image is not None and raw is not None:
         with collecting(problems):
             aligned = images.aligned(index, image.size, raw)
+    numbers: set[int] = set()
     if raw is not None:
+        numbers = set() if images.colour_labels else _numbers(raw)
         with collecting(problems):
             pixels = np.array(Image.fromarray(images.decoded(index, raw)).histogram())
     mask_turned = aligned is not None and aligned is not raw
-    return _Found(None if image is None else image.size, pixels, problems, image_turned, mask_turned)
+    return _Found(None if image is None else image.size, pixels, numbers, problems, image_turned, mask_turned)
+
+
+def _numbers(raw: Image.Image) -> set[int]:
+    """Return the numbers in a raw label map."""
+    return {number for number, count in enumerate(raw.histogram()) if count}
 
 
 def require_labels(images: LabelledImages, progress: Progress = SILENT) -> None:
@@ -183,10 +201,26 @@ def require_labels(images: LabelledImages, progress: Progress = SILENT) -> None:
         )
     seen: set[int] = set()
     for index in range(len(images)):
-        seen |= set(np.unique(images.decoded(index, images.open_labels(index))).tolist()) - {IGNORE}
+        raw = images.open_labels(index)
+        try:
+            seen |= set(np.unique(images.decoded(index, raw)).tolist()) - {IGNORE}
+        except BadFileError as error:
+            raise ValueError(f"{error}{_advice(images)}") from None
         if len(seen) > 1:
             return
     if not seen:
         raise ValueError(f"{images.name}: no pixel of {len(images)} label files is labelled; all are ignored")
     only = names[seen.pop()]
     progress.say(f"{images.name}: {only!r} is the only class in {len(images)} label files: there is nothing to learn")
+
+
+def _advice(images: LabelledImages) -> str:
+    """Return the probable correction for labels that the first label files show to be wrong, or an empty text."""
+    if images.hint is None:
+        return ""
+    numbers: set[int] = set()
+    for index in range(min(len(images), _SOME_FILES)):
+        with suppress(BadFileError):
+            numbers |= _numbers(images.open_labels(index))
+    correction = images.hint(numbers)
+    return "" if correction is None else f"; {correction}"

@@ -3,16 +3,20 @@
 names: [sky, road, car]
 colours: [[70, 130, 180], [128, 64, 128], [0, 0, 142]]  # optional for index masks
 masks: index                                            # or colour, if the masks hold the colours above
+first: 0                                                # number of the first class in index masks
 ignore: 255                                             # for colour masks, one or more colours
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from dnlnet.data.catalog import PARTS, Part
 from dnlnet.data.classes import IGNORE, Byte, Classes, Colour, distinct_colours, is_name
 from dnlnet.data.decoders import Decoder, colour_labels, index_labels
 from dnlnet.data.files import composed, file_fault, on_disk
@@ -23,6 +27,7 @@ from dnlnet.data.problems import Problem
 from dnlnet.errors import shown, unknown
 
 _EXAMPLE = "for example names: [sky, road]"
+Hint = Callable[[Set[int]], str | None]
 
 
 def _name(value: Any) -> str:
@@ -67,14 +72,45 @@ class _Content(BaseModel):
 
 class _IndexMasks(_Content):
     ignore: Annotated[Byte, expecting("a number in 0..255 for index masks")] = IGNORE
+    first: Annotated[Byte, expecting("the number of the first class, in 0..255")] = 0
 
     def decoder(self, classes: Classes) -> Decoder:
-        last = len(classes) - 1
-        if self.ignore <= last:
-            name = classes.names[self.ignore]
-            raise ValueError(f"ignore is {self.ignore}, which is the class {name!r}; choose a number above {last}")
-        labels = {label: label for label in range(len(classes))}
-        return index_labels({**labels, self.ignore: IGNORE}, expected=f"0..{last} or {self.ignore} (ignored)")
+        first, last = self.first, self.first + len(classes) - 1
+        if last > 255:
+            raise ValueError(f"first is {first}, so the last class is {last}; masks have 8 bits, up to 255")
+        if first <= self.ignore <= last:
+            name = classes.names[self.ignore - first]
+            raise ValueError(
+                f"ignore is {self.ignore}, which is the class {name!r}; choose one outside {first}..{last}"
+            )
+        labels = {first + label: label for label in range(len(classes))}
+        return index_labels({**labels, self.ignore: IGNORE}, expected=f"{first}..{last} or {self.ignore} (ignored)")
+
+    def palette(self) -> dict[int, Colour]:
+        return dict(enumerate(self.colours, start=self.first))
+
+    def hint(self) -> "Hint":
+        return partial(_numbering_hint, self.first, len(self.names), self.ignore)
+
+
+def _numbering_hint(first: int, count: int, ignore: int, numbers: Set[int]) -> str | None:
+    """Return the probable correction of `classes.yaml` for masks with these numbers, or None if they fit.
+
+    >>> _numbering_hint(0, 3, 255, {1, 2, 3})
+    'the masks hold 3 but never 0: if their classes start at 1, write first: 1 into classes.yaml'
+    >>> _numbering_hint(0, 11, 255, {0, 5, 11})
+    'if 11 is unlabelled, write ignore: 11 into classes.yaml; if 0 is, write first: 1 and ignore: 0'
+    """
+    strange = numbers - {*range(first, first + count), ignore}
+    from_one = first == 0 and count in numbers and strange <= {count}
+    if from_one and 0 not in numbers:
+        instead = f" instead of ignore: {count}" if ignore == count else ""
+        start = f"the masks hold {count} but never 0: if their classes start at 1"
+        return f"{start}, write first: 1 into classes.yaml{instead}"
+    if len(strange) == 1:
+        other = "; if 0 is, write first: 1 and ignore: 0" if from_one else ""
+        return f"if {min(strange)} is unlabelled, write ignore: {min(strange)} into classes.yaml{other}"
+    return None
 
 
 class _ColourMasks(_Content):
@@ -96,8 +132,32 @@ class _ColourMasks(_Content):
             meaning[colour] = IGNORE
         return colour_labels(meaning)
 
+    def palette(self) -> dict[int, Colour]:
+        return {}
+
+    def hint(self) -> None:
+        return None
+
 
 _MASKS: Mapping[str, type[_IndexMasks | _ColourMasks]] = {"index": _IndexMasks, "colour": _ColourMasks}
+
+
+class Meaning(NamedTuple):
+    """Content of `classes.yaml`.
+
+    Args:
+        classes: Classes, with their colours.
+        decode: Decoder of the masks.
+        in_colour: True if the masks hold colours.
+        colours: Colour of each number that the palettes of index masks must match.
+        hint: Function that suggests a correction for the numbers found in all index masks.
+    """
+
+    classes: Classes
+    decode: Decoder
+    in_colour: bool
+    colours: Mapping[int, Colour]
+    hint: Hint | None
 
 
 def folder(root: Path, split: str) -> LabelledImages:
@@ -115,17 +175,36 @@ def folder(root: Path, split: str) -> LabelledImages:
     ...     folder(Path(root), "train").classes.names
     ('sky', 'road')
     """
-    classes, decode, in_colour, colours = read_classes(root / "classes.yaml")
+    meaning = read_classes(root / "classes.yaml")
     known = own_splits(root)
     if composed(split) not in known:
         raise unknown("split", split, known)
+    return _open(meaning, root, split)
+
+
+def is_flat(root: Path) -> bool:
+    """Return whether a folder has images, and neither images nor masks are in folders for splits."""
+    described = (root / "classes.yaml").is_file() or (root / "masks").is_dir()
+    return described and (root / "images").is_dir() and not _split_folders(root)
+
+
+def open_flat(root: Path, part: Part) -> LabelledImages:
+    """Open a part of the images of a folder without splits: `images/*` with `masks/*`."""
+    images = _open(read_classes(root / "classes.yaml"), root, "")
+    pairs = [pair for pair in images.pairs if pair.image in part]
+    problems = images.problems if part.name == PARTS[0] else ()
+    return replace(images, name=f"folder {part.name}", pairs=pairs, problems=problems)
+
+
+def _open(meaning: Meaning, root: Path, split: str) -> LabelledImages:
     images, image_problems = _by_path(on_disk(root / "images" / split))
     masks, mask_problems = _by_path(on_disk(root / "masks" / split))
     lossy = [key for key, path in masks.items() if path.suffix.lower() in (".jpg", ".jpeg")]
     mask_problems += [Problem(masks.pop(key), "JPEG changes the labels of a mask; save it as PNG") for key in lossy]
     pairs, alone = pair_files(images, masks)
     problems = [*image_problems, *mask_problems, *alone]
-    return LabelledImages(f"folder {split}", classes, pairs, decode, problems, in_colour, colours)
+    classes, decode, in_colour, colours, hint = meaning
+    return LabelledImages(f"folder {split}", classes, pairs, decode, problems, in_colour, colours, hint)
 
 
 def own_splits(root: Path) -> list[str]:
@@ -140,24 +219,25 @@ def own_splits(root: Path) -> list[str]:
     images = root / "images"
     if not images.is_dir():
         raise FileNotFoundError(f"{images}: no such folder")
-    folders = [path for path in (*images.iterdir(), *(root / "masks").glob("*")) if path.is_dir()]
-    splits = sorted({composed(path.name) for path in folders if not path.name.startswith(".")})
+    splits = _split_folders(root)
     if not splits:
         raise FileNotFoundError(f"{images}: has no folder for a split, such as {images / 'train'}")
     return splits
 
 
-def read_classes(path: Path) -> tuple[Classes, Decoder, bool, tuple[Colour, ...]]:
-    """Read `classes.yaml`.
+def _split_folders(root: Path) -> list[str]:
+    folders = [path for part in ("images", "masks") for path in (root / part).glob("*") if path.is_dir()]
+    return sorted({composed(path.name) for path in folders if not path.name.startswith(".")})
 
-    Return the classes, the decoder of the masks, True if masks hold colours, and the colours that the palettes of
-    index masks must match.
+
+def read_classes(path: Path) -> Meaning:
+    """Read `classes.yaml`.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     _ = (Path(folder) / "classes.yaml").write_text("{names: [sky], masks: colour, colours: [[0, 0, 255]]}")
-    ...     classes, _, in_colour, _ = read_classes(Path(folder) / "classes.yaml")
-    >>> classes, in_colour
+    ...     meaning = read_classes(Path(folder) / "classes.yaml")
+    >>> meaning.classes, meaning.in_colour
     (Classes(names=('sky',), palette=((0, 0, 255),)), True)
     """
     content = _load_yaml(path)
@@ -178,7 +258,7 @@ def _load_yaml(path: Path) -> Any:
         raise ValueError(f"{path}: {error}; expected keys and values, {_EXAMPLE}") from None
 
 
-def _interpret(content: Any) -> tuple[Classes, Decoder, bool, tuple[Colour, ...]]:
+def _interpret(content: Any) -> Meaning:
     if not isinstance(content, dict):
         raise ValueError(f"holds {shown(content)}; expected keys and values, {_EXAMPLE}")
     if "names" not in content:
@@ -192,8 +272,7 @@ def _interpret(content: Any) -> tuple[Classes, Decoder, bool, tuple[Colour, ...]
             raise unknown("key", key, kind.model_fields)
     found = validated(kind, content)
     classes = found.classes()
-    in_colour = masks == "colour"
-    return classes, found.decoder(classes), in_colour, () if in_colour else found.colours
+    return Meaning(classes, found.decoder(classes), masks == "colour", found.palette(), found.hint())
 
 
 def _by_path(top: Path) -> tuple[dict[str, Path], list[Problem]]:

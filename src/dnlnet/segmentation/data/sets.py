@@ -1,6 +1,6 @@
 """Registry of the data sets with a class for each pixel."""
 
-from dnlnet.data.catalog import DataSet, found_or_train
+from dnlnet.data.catalog import DataSet, Flat, found_or_train
 from dnlnet.data.labelled import LabelledImages
 from dnlnet.segmentation.data import ade20k, camvid, cityscapes, folder, oxford_pets, pascal_context
 
@@ -65,9 +65,10 @@ DATA_SETS: dict[str, DataSet[LabelledImages]] = {
             "folder",
             (),
             folder.folder,
-            "images/<split>/** with masks/<split>/** of the same names, and classes.yaml",
+            "images/<split>/** with masks/<split>/** of the same names, or images/* with masks/*, and classes.yaml",
             find_splits=found_or_train(folder.own_splits),
             signs=("classes.yaml", "images", "masks"),
+            flat=Flat(folder.is_flat, folder.open_flat, "classes.yaml, images, masks"),
         ),
     )
 }

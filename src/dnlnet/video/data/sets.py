@@ -1,6 +1,6 @@
 """Video data sets by name."""
 
-from dnlnet.data.catalog import DataSet, found_or_train
+from dnlnet.data.catalog import DataSet, Flat, found_or_train
 from dnlnet.video.data import kinetics, ucf101, video_folder
 from dnlnet.video.data.videos import LabelledVideos
 
@@ -36,10 +36,11 @@ DATA_SETS: dict[str, DataSet[LabelledVideos]] = {
             "video_folder",
             (),
             video_folder.video_folder,
-            "<split>/<class>/* with videos or folders of frames",
+            "<split>/<class>/* with videos or folders of frames, or <class>/* with videos",
             find_splits=found_or_train(video_folder.own_splits),
             signs=("train/*/*",),
             holds="videos",
+            flat=Flat(video_folder.is_flat, video_folder.open_flat, "folders with videos"),
         ),
     )
 }

@@ -1,12 +1,18 @@
 """Your own videos: <split>/<class>/<video>, where a video is a file or a folder of frames."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from dnlnet.data.catalog import PARTS, Part
 from dnlnet.data.files import composed, on_disk
+from dnlnet.data.images import IMAGE_SUFFIXES
 from dnlnet.data.problems import Problem
 from dnlnet.errors import unknown
 from dnlnet.video.data.opening import is_video
 from dnlnet.video.data.videos import LabelledVideos, VideoEntry, named_classes
+
+_SPLITS = ("train", "training", "val", "valid", "validation", "test")  # usual names, not of classes
 
 
 def video_folder(root: Path, split: str) -> LabelledVideos:
@@ -28,9 +34,31 @@ def video_folder(root: Path, split: str) -> LabelledVideos:
     if composed(split) not in known:
         raise unknown("split", split, known)
     names = sorted({composed(path.name) for other in known for path in _folders(on_disk(root / other))})
+    return _open(on_disk(root / split), split, names)
+
+
+def is_flat(root: Path) -> bool:
+    """Return whether the folder contains class folders with video files, and no splits."""
+    folders = _folders(root) if root.is_dir() else []
+    classes = [path for path in folders if any(is_video(file) and file.is_file() for file in path.iterdir())]
+    return len(classes) > 1 and not any(
+        composed(path.name) in _SPLITS or any(map(_has_videos, _folders(path))) for path in folders
+    )
+
+
+def open_flat(root: Path, part: Part) -> LabelledVideos:
+    """Open a part of the videos of a folder without splits: `<class>/<video>`."""
+    every = _open(root, part.name, sorted(composed(path.name) for path in _folders(root) if _has_videos(path)))
+    videos = tuple(entry for entry in every.videos if entry.path in part)
+    return replace(every, videos=videos, missing=every.missing if part.name == PARTS[0] else ())
+
+
+def _open(root: Path, split: str, names: Sequence[str]) -> LabelledVideos:
+    """Open the videos in the class folders of a folder."""
     entries = [
         VideoEntry(path, names.index(composed(folder.name)))
-        for folder in _folders(on_disk(root / split))
+        for folder in _folders(root)
+        if composed(folder.name) in names
         for path in sorted(folder.iterdir())
     ]
     videos = tuple(entry for entry in entries if is_video(entry.path))
@@ -55,7 +83,10 @@ def own_splits(root: Path) -> list[str]:
 
 
 def _has_videos(folder: Path) -> bool:
-    return any(map(is_video, folder.iterdir()))
+    paths = list(folder.iterdir())
+    if any(path.suffix.lower() in IMAGE_SUFFIXES for path in paths):
+        return any(is_video(path) and path.is_file() for path in paths)  # folders among images are no videos
+    return any(map(is_video, paths))
 
 
 def _folders(path: Path) -> list[Path]:
