@@ -190,6 +190,33 @@ def test_a_model_with_unknown_input_needs_an_example() -> None:
         insert(resnet(), {"layer1": "dnl"}, example=torch.randn(1, 7, 4, 4))
 
 
+def test_names_alone_get_a_dnl_block() -> None:
+    for placement in ("layer3.1", ["layer3.1"], ("layer3.1",)):
+        blocks = insert(resnet(), placement)
+        assert {name: block.variant.name for name, block in blocks.items()} == {"layer3.1": "dnl"}
+    with pytest.raises(ValueError, match=r"unknown submodule 'layer3\.9'"):
+        insert(resnet(), "layer3.9")
+
+
+def test_a_model_with_several_inputs_takes_a_tuple_as_example() -> None:
+    class Siamese(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.right = nn.Conv2d(3, 8, 3), nn.Conv2d(1, 8, 3)
+            self.mid = nn.ReLU()
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            assert y.shape[1] == 1
+            return self.mid(self.left(x) + self.right(y))
+
+    example = torch.randn(1, 3, 9, 9), torch.randn(1, 1, 9, 9)
+    net = Siamese()
+    assert insert(net, "mid", example=example)["mid"].channels == 8
+    assert net(*example).shape == (1, 8, 7, 7)
+    with pytest.raises(ValueError, match=r"tuple of several"):
+        insert(Siamese(), "mid")
+
+
 def test_real_pretrained_weights_still_load(real_data: Path) -> None:
     weights = torch.load(real_data / "weights" / "resnet50_imagenet_caffestride_fp16.pth", weights_only=True)
     model = torchvision.models.resnet50().eval()

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from dnlnet.attention.block import NonLocalBlock
 from dnlnet.attention.spec import find_variant
@@ -14,12 +15,12 @@ from dnlnet.errors import unknown
 
 BLOCK_NAME = "non_local"
 
-Example = Tensor | Sequence[Tensor]  # a batch, or a list of images as detectors take it
+Example = Tensor | list[Tensor] | tuple[Any, ...]  # a batch, a list of images as detectors take it, or several inputs
 
 
 def insert(
     model: nn.Module,
-    placement: Mapping[str, str],
+    placement: str | Sequence[str] | Mapping[str, str],
     *,
     example: Example | None = None,
     before: bool = False,
@@ -36,18 +37,22 @@ def insert(
 
     Args:
         model: Any model, e.g. from timm or torchvision.
-        placement: Variant of each submodule by name, e.g. ``{"layer3.4": "dnl"}``.
-        example: Input of the model, a batch or a list of images. Default: one that fits the first convolution.
+        placement: Name of a submodule, a list of names, or the variant of each by name, e.g. ``{"layer3.4": "nl"}``.
+            The default variant is `dnl`.
+        example: Input of the model: a batch, a list of images as detectors take it, or a tuple of several inputs,
+            ``(x, y)``. Default: one that fits the first convolution.
         before: Apply the block to the submodule's input instead of its output, e.g. before an activation.
         preset, **options: See `NonLocalBlock`.
 
     Returns:
-        The blocks by the names in `placement`.
+        The blocks by name.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU())
     >>> insert(net, {"1": "dnl"})["1"].channels
     16
     """
+    if not isinstance(placement, Mapping):
+        placement = dict.fromkeys([placement] if isinstance(placement, str) else placement, "dnl")
     names = [name for name, _ in model.named_modules() if name]
     targets = {}
     for name, variant in placement.items():
@@ -158,15 +163,18 @@ def _run_once(model: nn.Module, example: Example | None, found: Callable[[], boo
     for replaced, device in attempts:
         try:
             with _eval_mode(model):
-                torch.func.functional_call(model, replaced, (_move(example, device),), tie_weights=False)
+                moved = tree_map_only(Tensor, lambda x, device=device: x.to(device), example)
+                inputs = moved if isinstance(moved, tuple) else (moved,)
+                torch.func.functional_call(model, replaced, inputs, tie_weights=False)
             return
         except Exception as error:
             if found():
                 return
             reason = error
-    shape = tuple(example.shape) if isinstance(example, Tensor) else [tuple(image.shape) for image in example]
+    shape = tree_map_only(Tensor, lambda x: tuple(x.shape), example)
     raise ValueError(
-        f"the model did not run on an input of shape {shape} ({reason}); pass an input that it accepts as example="
+        f"the model did not run on an input of shape {shape} ({reason}); pass an input that it accepts as example=, "
+        "or a tuple of several"
     ) from reason
 
 
@@ -181,10 +189,6 @@ def _eval_mode(model: nn.Module) -> Iterator[None]:
         for module, attributes in before.items():
             vars(module).clear()
             vars(module).update(attributes)
-
-
-def _move(example: Example, device: str | torch.device) -> Example:
-    return example.to(device) if isinstance(example, Tensor) else [image.to(device) for image in example]
 
 
 def _check_features(name: str, target: nn.Module, found: Any, before: bool) -> None:
