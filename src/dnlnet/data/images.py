@@ -185,11 +185,11 @@ def read_pixels(image: ImageLike) -> NDArray[np.uint8]:
     """Return an image as RGB (H, W, 3) in 0..255, upright.
 
     Args:
-        image: File; URL to download; Pillow image; array (H, W), (H, W, 3) or (H, W, 4); or tensor (3, H, W) or
-            (1, H, W). Arrays and tensors contain bytes, or numbers in 0..1.
+        image: File; URL to download; Pillow image; array (H, W), (H, W, 3) or (H, W, 4); or tensor (3, H, W),
+            (1, H, W), or a batch of one. Arrays and tensors contain bytes, or numbers in 0..1.
 
     >>> import torch
-    >>> read_pixels(Image.new("L", (3, 2))).shape, read_pixels(torch.rand(3, 2, 3)).shape
+    >>> read_pixels(Image.new("L", (3, 2))).shape, read_pixels(torch.rand(1, 3, 2, 3)).shape
     ((2, 3, 3), (2, 3, 3))
     """
     from torch import Tensor  # late, because listing and checking files does not need it
@@ -202,6 +202,8 @@ def read_pixels(image: ImageLike) -> NDArray[np.uint8]:
     if isinstance(image, Image.Image):
         return np.asarray(to_rgb(upright(image)))
     if isinstance(image, Tensor):
+        if image.ndim == 4 and len(image) == 1:
+            image = image[0]
         if image.ndim != 3 or image.shape[0] not in (1, 3):
             raise ValueError(f"a tensor must be (3, height, width) or (1, height, width), got {tuple(image.shape)}")
         return read_pixels(image.detach().cpu().permute(1, 2, 0).expand(-1, -1, 3).numpy())

@@ -3,6 +3,8 @@ import pytest
 import torch
 
 from dnlnet import NonLocalBlock
+from dnlnet.attention import Terms
+from dnlnet.attention.terms import Logits
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE, Classes
 from dnlnet.lens.show.attend_files import describe_image
@@ -72,6 +74,22 @@ def test_interior_points_have_different_classes_and_avoid_void() -> None:
 
 def test_the_default_point_without_classes_is_the_centre() -> None:
     assert AttendedImage("p", PIXELS, [AttentionView("v", terms())]).interior_points() == [(16, 24)]
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_page_starts_at_a_point_whose_map_is_neither_uniform_nor_a_dot(labelled: bool) -> None:
+    """The upper third attends to one cell of its class, the middle third to all cells, the lower one to its class."""
+    size, count = (6, 12), 72
+    rows = torch.zeros(count, count)
+    rows[:24] = -60.0
+    rows[:24, 0] = 0.0
+    rows[48:, :48] = -60.0
+    labels = np.zeros((24, 48), np.uint8)
+    labels[16:] = 1
+    terms = Terms(Logits(rows[None], torch.eye(count)[None]), None, None, size, size)
+    view = AttentionView("v", terms, labels if labelled else None)
+    image = AttendedImage("p", np.zeros((24, 48, 3), np.uint8), [view], classes=CLASSES)
+    assert image.start_point()[0] >= 16
 
 
 def test_mismatched_images_and_views_are_refused() -> None:

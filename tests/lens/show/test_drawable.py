@@ -90,6 +90,20 @@ def test_maps_are_drawn_over_an_image_with_their_queries_marked() -> None:
     assert (float(mark.get_xdata()[0]), float(mark.get_ydata()[0])) == (7.5 * 4 - 0.5, 3.5 * 4 - 0.5)
 
 
+def test_maps_are_drawn_over_the_tensor_that_a_network_takes() -> None:
+    images = torch.rand(1, 3, 24, 32)
+    maps = NonLocalBlock(8, "nl_pairwise").attention_maps(torch.rand(1, 8, 6, 8), [(0, 0)])
+    drawn, same = (maps.plot(over=one).axes[0].images[0].get_array() for one in (images, images[0]))
+    np.testing.assert_array_equal(drawn, same)
+    with pytest.raises(ValueError, match=r"\(2, 3, 24, 32\)"):
+        maps.plot(over=torch.rand(2, 3, 24, 32))
+
+
+def test_heads_are_counted_from_zero() -> None:
+    names = [axes.get_ylabel() for axes in maps_of(2, "nl_pairwise", batch=3).plot().axes if axes.get_ylabel()]
+    assert sorted(name.split()[-1] for name in names) == ["0", "0", "1", "1", "2", "2"]
+
+
 def test_only_image_maps_are_drawn_over_an_image() -> None:
     with pytest.raises(ValueError, match=r"2d maps.* 3 dimensions"):
         maps_of(3).plot(over=PIXELS)
@@ -98,3 +112,5 @@ def test_only_image_maps_are_drawn_over_an_image() -> None:
 def test_many_queries_do_not_make_an_endless_figure() -> None:
     figure = maps_of(2, "nl_pairwise", batch=40).plot()
     assert len([axes for axes in figure.axes if axes.get_ylabel().startswith("query")]) == 12
+    width, height = figure.get_size_inches()
+    assert height <= 2 * width

@@ -1,6 +1,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -17,6 +18,8 @@ from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
 from dnlnet.lens.show.block_figure import block_figure
 from dnlnet.lens.show.charts import confusion_figure, consistency_figure
 from dnlnet.lens.show.clip_figure import clip_figure
+from dnlnet.lens.show.layer_figure import layer_figure
+from dnlnet.lens.show.map_figure import maps_figure
 from dnlnet.lens.show.panels import overlay_heat, save_figure
 from dnlnet.runs.report import loss_figure, score_figure
 
@@ -59,9 +62,37 @@ def test_a_nearly_uniform_map_is_labelled_and_drawn_dark() -> None:
     ]
     white = np.full((6, 8, 3), 255, dtype=np.uint8)
     flat, peak = torch.ones(6, 8), torch.ones(6, 8)
-    peak[0] = 4.0
+    peak[0] = 400.0
     assert overlay_heat(white, flat).max() < 0.6
     assert overlay_heat(white, peak).max() > 0.9
+
+
+def test_the_same_strength_has_the_same_colour_in_every_figure() -> None:
+    """Two cells of a row attend to the left half of the map at twice the uniform strength, or to all of it alike."""
+    half = torch.full((6, 8), 1e-30)
+    half[:, :4] = 1.0
+    rows = torch.cat([half.flatten().log().expand(24, 48), torch.zeros(24, 48)])  # of the upper and the lower half
+    pixels = np.zeros((24, 32, 3), np.uint8)
+    flat, clip = (
+        Terms(Logits(rows[None], torch.eye(48)[None]), None, None, size, size) for size in ((6, 8), (1, 6, 8))
+    )
+    points = [(4, 6), (20, 6)]
+    image = AttendedImage("p", pixels, [AttentionView("v", flat)])
+    found = {
+        "block": [axes for part in block_figure(image, points).subfigs for axes in part.axes],
+        "layer": layer_figure(image, points).axes,
+        "maps": maps_figure(flat.maps([(1, 1), (5, 1)]), over=pixels).axes,
+        "clip": clip_figure(pixels[None], {"v": clip}, [(0, *point) for point in points]).axes,
+    }
+    inferno = matplotlib.colormaps["inferno"]
+    twice, once = (0.6 * 0.85 * share * np.array(inferno(share)[:3]) for share in (1 / 2, 1 / 3))
+    for name, axes in found.items():
+        drawn = [
+            np.asarray(one.images[0].get_array()) for one in axes if one.images and one.get_label() != "<colorbar>"
+        ]
+        strong, uniform, *_ = (heat for heat in drawn if heat.dtype == np.float32 and heat.max() > 0)
+        np.testing.assert_allclose(strong[4, 2], twice, atol=0.005, err_msg=name)
+        np.testing.assert_allclose(uniform[4, 30], once, atol=0.005, err_msg=name)
 
 
 def test_labels_edges_and_predictions_are_drawn_when_given() -> None:

@@ -114,6 +114,26 @@ def test_no_cell_of_a_figure_is_empty(captured: Captured, layers: list[int], poi
     assert beside == (len(layers) < 1 + 2 * len(points))
 
 
+@pytest.mark.parametrize(("layers", "shape"), [([0, 5], (32, 48)), ([0, 5], (48, 32)), (None, (32, 48))])
+def test_all_heads_of_layers_make_no_endless_figure(
+    captured: Captured, layers: list[int] | None, shape: tuple[int, int]
+) -> None:
+    views = layer_views("vit", captured, LayerChoice(layers, "all"))
+    figure = layer_figure(AttendedImage("sea", np.zeros((*shape, 3), np.uint8), views), [(3, 4)])
+    width, height = figure.get_size_inches()
+    assert 0.5 * width <= height <= 2.2 * width
+    heads = [name.split("\n")[-1] for name in names_of_rows(figure)]
+    assert heads == ["mean of 3 heads", "head 0", "head 1", "head 2"] * (len(views) // 4)
+
+
+def test_a_layer_is_found_by_the_number_that_the_command_takes(captured: Captured) -> None:
+    for number in (0, 8):
+        (by_choice,) = LayerChoice([number]).of(captured).values()
+        assert captured[number] is by_choice is captured[f"blocks.{number}.attn"]
+    with pytest.raises(ValueError, match=r"layer 9; the model has 9"):
+        captured[9]
+
+
 def test_a_figure_of_several_models_names_them_and_accepts_dnlnet_blocks(captured: Captured) -> None:
     ours = AttentionView("mine", NonLocalBlock(8, "gc").terms(torch.rand(1, 8, 4, 6)))
     views = [*layer_views("one", captured, LayerChoice([0])), *layer_views("two", captured, LayerChoice([0])), ours]

@@ -4,6 +4,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 from typing import Protocol, runtime_checkable
 
@@ -15,9 +16,10 @@ from torch import Tensor
 
 from dnlnet.attention import AttentionMaps, Terms
 from dnlnet.data.classes import IGNORE, Classes
+from dnlnet.lens.show.strength import brightness, times_uniform
 
 Point = tuple[int, int]  # (row, column) in pixels of the image
-_CANDIDATES = 6  # points compared by `start_point`
+_CANDIDATES = 6  # interior points, and rows and columns of a grid of points, compared by `start_point`
 
 
 @dataclass(frozen=True)
@@ -151,25 +153,45 @@ class AttendedImage:
         return interior_points(torch.from_numpy(labels), count, len(self.classes))
 
     def start_point(self) -> Point:
-        """Return `start`, or the interior point whose attention favours its own class most.
+        """Return `start`, or the point whose map shows most: neither uniform attention nor a single bright dot.
 
-        The score is the share of the first view's pairwise map on the point's class, minus that class's share of the
-        image. Without a pairwise term or classes, return the first interior point.
+        The score is the covariance of the brightness of the point's pairwise map and of its class, over the cells;
+        without classes, the variance of the brightness. The map is that of `first_view`.
         """
-        if self.start is not None:
-            return self.start
-        points, view = self.interior_points(_CANDIDATES), self.views[0]
-        labels = view.prediction if self.labels is None else self.labels
-        if labels is None or view.terms.pairwise is None or view.covered != (1, 1):
-            return points[0]
+        points, view = self.interior_points(_CANDIDATES), self.views[self.first_view]
+        if self.start is not None or view.terms.pairwise is None:
+            return self.start or points[0]
+        rows, columns = ([cell_of(step, _CANDIDATES, length) for step in range(_CANDIDATES)] for length in self.size)
+        points += [(row, column) for row in rows for column in columns]
         maps = view.terms.maps([view.position(point, self) for point in points]).pairwise
         assert maps is not None
+        labels = view.prediction if self.labels is None else self.labels
 
-        def excess(number: int) -> float:
-            cells = class_share(labels, int(labels[points[number]]), view.terms.key_size)
-            return float((maps[0, number].cpu().float() * cells).sum() - cells.mean())
+        @cache
+        def cells_of(label: int) -> Tensor:
+            assert labels is not None
+            return class_share(labels, label, view.terms.key_size)
 
-        return points[max(range(len(points)), key=excess)]
+        def score(number: int) -> float:
+            bright = brightness(times_uniform(maps[0, number].float().cpu()))
+            if labels is None or view.covered != (1, 1):
+                return float(bright.var(correction=0))
+            label = int(labels[points[number]])
+            if self.class_name(label) is None:
+                return 0.0
+            cells = cells_of(label)
+            return float((bright * cells).mean() - bright.mean() * cells.mean())
+
+        return points[max(range(len(points)), key=score)]
+
+    @property
+    def first_view(self) -> int:
+        """Index of the view that a page shows first: for a single transformer, at two thirds of its depth.
+
+        Early layers attend to edges and colours, later ones to objects.
+        """
+        one = {None if view.place is None else (view.place.model, view.place.head) for view in self.views}
+        return 2 * (len(self.views) - 1) // 3 if len(one) == 1 and None not in one else 0
 
     def class_name(self, label: int) -> str | None:
         """Return the name of a class, or None for a label that is not a class."""

@@ -26,6 +26,7 @@ from dnlnet.lens.show.panels import (
     new_figure,
     panel_height,
 )
+from dnlnet.lens.show.strength import times_uniform
 from dnlnet.names import in_figure
 
 Panel = Callable[[Axes], None] | None  # draws itself on axes; None stays blank
@@ -118,7 +119,8 @@ def _map_panels(image: AttendedImage, view: AttentionView, points: Sequence[Poin
 
     def panel(attention: Tensor, title: str, query: int | None = None) -> Panel:
         marks = [] if query is None else [QueryMark.of_cell(query, positions[query], view.cell_size(image))]
-        return lambda axes: draw_heat(axes, image.pixels, view.over_image(attention, image), title, marks)
+        strength = view.over_image(times_uniform(attention), image)
+        return lambda axes: draw_heat(axes, image.pixels, strength, title, marks)
 
     panels: dict[str, list[Panel]] = {"unary": [], "pairwise": [], "combined": []}
     if "unary" in maps:

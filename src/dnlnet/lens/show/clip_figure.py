@@ -14,17 +14,16 @@ from torch.nn.functional import interpolate
 from dnlnet.attention import Terms
 from dnlnet.lens.show.attended_image import cell_of
 from dnlnet.lens.show.panels import (
-    DIM,
     SCALE,
     SIDE,
     QueryMark,
     draw_panel,
     draw_scale,
-    is_nearly_uniform,
     new_figure,
     overlay_heat,
     panel_height,
 )
+from dnlnet.lens.show.strength import is_nearly_uniform, times_uniform
 from dnlnet.names import in_figure
 
 _MAX_FRAMES = 8
@@ -41,8 +40,8 @@ def clip_figure(
     """Draw the frames in a row; below, for each block, its unary map and the pairwise map of each point.
 
     A query lies in one frame and attends to all frames. If a block's map has fewer time steps than the clip has
-    frames, each step is shown on its middle frame; at most eight steps are shown. All frames of a map share one
-    colour scale, from zero to its maximum, which is given as a multiple of a uniform map.
+    frames, each step is shown on its middle frame; at most eight steps are shown. A row's name gives the maximum of
+    its map over all frames.
 
     Args:
         frames: (T, H, W, 3) in 0..255.
@@ -96,16 +95,13 @@ def _draw_row(
 ) -> None:
     """Draw one map over the frames, or the frames alone, with marks at their time steps."""
     times = len(places)
-    over, strongest = None, 1.0
+    over = None
     if attention is not None:
-        strongest = DIM if is_nearly_uniform(attention) else 1.0
-        smooth = interpolate(
-            attention[:, None].float().cpu(), frames.shape[1:3], mode="bilinear", align_corners=False
-        )
-        over = smooth[:, 0] / smooth.max().clamp(min=1e-30)
+        strength = times_uniform(attention.float().cpu())
+        over = interpolate(strength[:, None], frames.shape[1:3], mode="bilinear", align_corners=False)[:, 0]
     for time, axes in enumerate(places):
         frame = frames[_middle_frame(time, times, len(frames))]
-        heat = None if over is None else overlay_heat(frame, over[time * len(over) // times], strongest)
+        heat = None if over is None else overlay_heat(frame, over[time * len(over) // times])
         draw_panel(axes, frame if heat is None else heat, "", [mark for when, mark in marks if when == time])
 
 

@@ -14,7 +14,8 @@ from dnlnet.data.images import open_image, read_image_file
 from dnlnet.lens.show.attended_image import AttendedImage, ImageModel, Point, attend_image, maps_by_term
 from dnlnet.lens.show.layer_views import with_few_layers
 from dnlnet.lens.show.page.fit import shrink
-from dnlnet.lens.show.panels import LEARNT_LITTLE, is_nearly_uniform, overlay_heat
+from dnlnet.lens.show.panels import overlay_heat
+from dnlnet.lens.show.strength import LEARNT_LITTLE, is_nearly_uniform, times_uniform
 
 MAX_MEGABYTES = 20
 MAX_PIXELS = 50_000_000  # of an upload, before downscaling
@@ -90,7 +91,8 @@ class Explorer:
             # Long captions are cut off.
             title = view.title if view.place is None or len(self.models) > 1 else view.place.layer_and_head
             for term, attention in maps_by_term(view.terms.maps([position])).items():
-                over = view.over_image(attention[0] if term == "unary" else attention[0, 0], image)
+                strength = times_uniform(attention[0] if term == "unary" else attention[0, 0])
+                over = view.over_image(strength, image)
                 heat = (255 * overlay_heat(image.pixels, over)).astype(np.uint8)
                 note = f": {LEARNT_LITTLE}" if is_nearly_uniform(over) else ""
                 shown.append((mark_point(heat, point), f"{term.capitalize()}, {title}{note}"))

@@ -89,13 +89,13 @@ def build_app(explorer: Explorer, folder: Path, working: Lock) -> "Blocks":
                 return gr.skip()  # keeps what was shown before
             finally:
                 Path(path).unlink(missing_ok=True)
-            return image, *show_point(image, image.interior_points(count=1)[0], request)
+            return image, *show_point(image, image.start_point(), request)
 
     def open_example(path: Path) -> Callable[[gr.Request], Any]:
         def show(request: gr.Request) -> Any:
             with working:
                 image = explorer.open(path)
-                return image, *show_point(image, image.interior_points(count=1)[0], request)
+                return image, *show_point(image, image.start_point(), request)
 
         return show
 

@@ -1,6 +1,7 @@
 """Figure of a transformer's attention: one row per layer or head, with its attention and both terms."""
 
 from collections.abc import Sequence
+from math import ceil
 from textwrap import wrap
 
 from matplotlib.axes import Axes
@@ -13,12 +14,14 @@ from dnlnet.lens.show.panels import (
     Pixels,
     QueryMark,
     blank,
+    column_groups,
     draw_heat,
     draw_panel,
     draw_scale,
     new_figure,
     panel_height,
 )
+from dnlnet.lens.show.strength import times_uniform
 from dnlnet.names import in_figure
 
 _LABEL = 0.45  # inches for the name of a row
@@ -34,6 +37,8 @@ _KEY_HEIGHT = 1.3  # inches in one column
 
 def layer_figure(image: AttendedImage, points: Sequence[Point], *, title: str | None = None) -> Figure:
     """Draw an image with its query points; for each view, the attention, the unary and the pairwise maps.
+
+    Many views are drawn in several groups side by side.
 
     Args:
         image: Image with one view per row.
@@ -57,24 +62,26 @@ def layer_figure(image: AttendedImage, points: Sequence[Point], *, title: str | 
         shown.append((image.classes.paint(image.labels), "ground truth", []))
     views, maps = len(image.views), 1 + 2 * len(points)
     above = views >= maps  # the image is above many rows, or beside few
-    rows, columns = (views + 1, maps) if above else (views, maps + 1)
+    row, column = panel_height(image.size) + 0.1, SIDE + 0.08
+    groups = column_groups(views, row, maps * column + _LABEL) if above else 1
+    rows = ceil(views / groups)
+    columns = groups * maps + (not above)
     figure = new_figure(
-        columns * (SIDE + 0.08) + _LABEL + SCALE,
-        rows * (panel_height(image.size) + 0.1) + 0.3 * (1 + above),
-        title,
-        tight=True,
+        columns * column + groups * _LABEL + SCALE, (rows + above) * row + 0.3 * (1 + above), title, tight=True
     )
-    cells = figure.add_gridspec(rows, columns)
+    cells = figure.add_gridspec(rows + above, columns)
     for place, panel in enumerate(shown[:views]):
         draw_panel(figure.add_subplot(cells[(0, place) if above else (place, 0)]), *panel)
     if above:
-        _draw_key(figure.add_subplot(cells[0, len(shown) :]), columns - len(shown))
+        _draw_key(figure.add_subplot(cells[0, len(shown) : maps]), maps - len(shown))
     elif views > len(shown) and panel_height(image.size) >= _KEY_HEIGHT:
         _draw_key(figure.add_subplot(cells[len(shown), 0]), 1)
     drawn: list[Axes] = []
     for number, view in enumerate(image.views):
-        places = [figure.add_subplot(cells[number + above, column - maps]) for column in range(maps)]
-        _draw_row(places, image, view, points, titled=number == 0)
+        group, place = divmod(number, rows)
+        first = group * maps + (not above)
+        places = [figure.add_subplot(cells[place + above, first + at]) for at in range(maps)]
+        _draw_row(places, image, view, points, titled=place == 0)
         places[0].set_ylabel(_row_name(view, image), fontsize=7)
         drawn += places
     draw_scale(figure, drawn)
@@ -106,7 +113,8 @@ def _draw_row(
             continue
         attention = maps[term][0] if query is None else maps[term][0, query]
         marks = [] if query is None else [QueryMark.of_cell(query, positions[query], view.cell_size(image))]
-        draw_heat(axes, image.pixels, view.over_image(attention, image), name if titled else "", marks)
+        strength = view.over_image(times_uniform(attention), image)
+        draw_heat(axes, image.pixels, strength, name if titled else "", marks)
 
 
 def _row_name(view: AttentionView, image: AttendedImage) -> str:

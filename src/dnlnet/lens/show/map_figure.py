@@ -3,7 +3,7 @@
 # B images or heads, Q queries, S lengths of the key map
 
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 
 import numpy as np
 import torch.nn.functional as F
@@ -18,12 +18,15 @@ from dnlnet.lens.show.drawable import Drawable
 from dnlnet.lens.show.panels import (
     SIDE,
     QueryMark,
+    blank,
+    column_groups,
     draw_panel,
     draw_scale,
     new_figure,
     overlay_heat,
     panel_height,
 )
+from dnlnet.lens.show.strength import brightness, times_uniform
 
 _MAX_ROWS = 12
 
@@ -44,7 +47,7 @@ class DrawableMaps(Drawable):
 
 
 def maps_figure(maps: AttentionMaps, over: ImageLike | None = None) -> Figure:
-    """Draw the maps of up to twelve queries, one below the other, each scaled from 0 to its maximum.
+    """Draw the maps of up to twelve queries, one below the other, or in groups side by side if there are many.
 
     A 1d map is a curve. The time steps of a 3d map are drawn side by side.
 
@@ -69,16 +72,24 @@ def maps_figure(maps: AttentionMaps, over: ImageLike | None = None) -> Figure:
         width = SIDE if len(size) == 2 else width
         steps_side_by_side = size[-2], prod(size) // size[-2]
         height = panel_height(steps_side_by_side if pixels is None else pixels.shape[:2]) * width / SIDE
-    figure = new_figure(len(columns) * (width + 0.1) + 0.9, len(queries) * (height + 0.12) + 0.35)
-    grid = figure.subplots(len(queries), len(columns), squeeze=False)
-    for row, (image, query) in zip(grid, queries, strict=True):
-        place = None if maps.queries is None else maps.queries[query]
-        for axes, attention in zip(row, columns.values(), strict=True):
+    below, beside = height + 0.12, len(columns) * (width + 0.1) + 0.3
+    groups = column_groups(len(queries), below, beside)
+    rows = ceil(len(queries) / groups)
+    figure = new_figure(groups * beside + 0.6, rows * below + 0.35)
+    grid = figure.subplots(rows, groups * len(columns), squeeze=False)
+    for number, (image, query) in enumerate(queries):
+        group, place = divmod(number, rows)
+        panels = grid[place, group * len(columns) : (group + 1) * len(columns)]
+        at = None if maps.queries is None else maps.queries[query]
+        for axes, (name, attention) in zip(panels, columns.items(), strict=True):
             one = attention[image, query] if attention.shape[1] == count else attention[image, 0]
-            _draw_map(axes, one.detach().cpu().float(), pixels, place, query)
-        row[0].set_ylabel(_row_name(image, query, maps), fontsize=8)
-    for axes, name in zip(grid[0], columns, strict=True):
-        axes.set_title(name, fontsize=9)
+            _draw_map(axes, one.detach().cpu().float(), pixels, at, query)
+            if place == 0:
+                axes.set_title(name, fontsize=9)
+        panels[0].set_ylabel(_row_name(image, query, maps), fontsize=8)
+    for axes in grid.flat:
+        if not axes.has_data():  # the last group may have fewer rows
+            blank(axes)
     if len(size) > 1:
         draw_scale(figure, list(grid.flat))
     return figure
@@ -99,7 +110,7 @@ def _columns(maps: AttentionMaps) -> dict[str, Tensor]:
 
 def _row_name(image: int, query: int, maps: AttentionMaps) -> str:
     batch, _, *size = maps.combined.shape
-    of = f"\nof image or head {image + 1}" if batch > 1 else ""
+    of = f"\nof image or head {image}" if batch > 1 else ""
     if maps.queries is None:
         return f"query {query + 1}{of}"
     place = ", ".join(str(int(share * length)) for share, length in zip(maps.queries[query], size, strict=True))
@@ -124,12 +135,13 @@ def _draw_map(
         if query is not None:
             time, row, column = query
             query = row, (int(time * steps) + column) / steps
+    strength = times_uniform(attention)
     if pixels is None:
-        draw_panel(axes, (attention / attention.max().clamp(min=1e-30)).sqrt().numpy(), "")
+        draw_panel(axes, brightness(strength).numpy(), "")
         height, width = attention.shape
     else:
         height, width = pixels.shape[:2]
-        smooth = F.interpolate(attention[None, None], (height, width), mode="bilinear", align_corners=False)
+        smooth = F.interpolate(strength[None, None], (height, width), mode="bilinear", align_corners=False)
         draw_panel(axes, overlay_heat(pixels, smooth[0, 0]), "")
     if query is not None:
         QueryMark(number, query[0] * height - 0.5, query[1] * width - 0.5).draw(axes)

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from math import ceil
 from pathlib import Path
 from textwrap import wrap
 
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import PowerNorm
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from dnlnet.data.classes import Classes
 from dnlnet.files import SIGNATURE, atomic_write
+from dnlnet.lens.show.strength import LEARNT_LITTLE, TICKS, brightness, is_nearly_uniform
 from dnlnet.names import in_figure
 
 Pixels = NDArray[np.float32] | NDArray[np.uint8]  # (H, W, 3) in 0..1 or 0..255
@@ -29,11 +31,9 @@ Pixels = NDArray[np.float32] | NDArray[np.uint8]  # (H, W, 3) in 0..1 or 0..255
 SIDE = 2.35  # inches of one panel
 SCALE = 0.7  # inches of a colour bar
 PRINT_DOTS = 300  # dots per inch for print
-UNIFORM = 1.2  # a map is nearly uniform if its maximum is at most this multiple of its mean
-LEARNT_LITTLE = "nearly uniform: this block has learnt little yet"
-DIM = 6  # a nearly uniform map is painted as if its maximum were this many times larger
 _HEAT = "inferno"
 _MAX_ASPECT = 3  # of a panel
+_MAX_TALL = 2  # height of a figure with many rows, in widths
 _TITLE_LETTERS = 28  # per line above a panel
 _MARK_COLOURS = ("#00d5ff", "#7dff6a", "#ff5ad1", "#ffe14d")
 
@@ -108,6 +108,23 @@ def panel_height(size: tuple[int, int]) -> float:
     return SIDE * min(max(height / width, 1 / _MAX_ASPECT), _MAX_ASPECT)
 
 
+def column_groups(count: int, row: float, width: float) -> int:
+    """Return in how many groups, side by side, to draw rows; otherwise, a figure would be a narrow strip.
+
+    Args:
+        count: Number of rows.
+        row: Height of a row.
+        width: Width of a group.
+
+    >>> column_groups(4, 1.6, 7.5), column_groups(14, 1.6, 7.5), column_groups(84, 1.6, 7.5)
+    (1, 2, 3)
+    """
+    groups = 1
+    while groups < count and ceil(count / groups) * row > _MAX_TALL * groups * width:
+        groups += 1
+    return groups
+
+
 def draw_panel(axes: Axes, pixels: Pixels, title: str, marks: Sequence[QueryMark] = ()) -> None:
     """Draw pixels, or values (H, W) in 0..1 as heat, with a title and marks."""
     height, width = pixels.shape[:2]
@@ -121,18 +138,19 @@ def draw_panel(axes: Axes, pixels: Pixels, title: str, marks: Sequence[QueryMark
 
 
 def draw_heat(
-    axes: Axes, pixels: NDArray[np.uint8], attention: Tensor, title: str, marks: Sequence[QueryMark] = ()
+    axes: Axes, pixels: NDArray[np.uint8], strength: Tensor, title: str, marks: Sequence[QueryMark] = ()
 ) -> None:
-    """Draw a map (H, W) over its image. The title says if the map is nearly uniform."""
-    note = wrap(LEARNT_LITTLE, _TITLE_LETTERS) if is_nearly_uniform(attention) else []
-    draw_panel(axes, overlay_heat(pixels, attention), "\n".join(filter(None, [title, *note])), marks)
+    """Draw a map (H, W) in multiples of uniform attention. The title says if it is nearly uniform."""
+    note = wrap(LEARNT_LITTLE, _TITLE_LETTERS) if is_nearly_uniform(strength) else []
+    draw_panel(axes, overlay_heat(pixels, strength), "\n".join(filter(None, [title, *note])), marks)
 
 
 def draw_scale(figure: Figure | SubFigure, places: Sequence[Axes]) -> None:
     """Draw the colour bar of heat maps on the right of their axes."""
-    heat = ScalarMappable(PowerNorm(0.5, 0, 1), _HEAT)
+    heat = ScalarMappable(Normalize(0, 1), _HEAT)
     bar = figure.colorbar(heat, ax=places, fraction=0.03, pad=0.01, aspect=30, shrink=0.9)
-    bar.set_ticks([0, 0.25, 1], labels=["0", "¼", "max"])
+    names = ["uniform" if times == 1 else f"{times} \N{MULTIPLICATION SIGN}" for times in TICKS]
+    bar.set_ticks(brightness(torch.tensor(TICKS)).tolist(), labels=names)
     bar.ax.tick_params(labelsize=7, length=2)
     bar.outline.set_visible(False)
 
@@ -152,32 +170,18 @@ def draw_legend(axes: Axes, classes: Classes, shown: Sequence[int]) -> None:
     )
 
 
-def overlay_heat(pixels: NDArray[np.uint8], attention: Tensor, strongest: float | None = None) -> NDArray[np.float32]:
-    """Overlay a heat map of the attention's square root (H, W) on the darkened grey image.
-
-    `strongest` is the value drawn brightest. Default: the 99th percentile, or a larger value if the map is nearly
-    uniform.
+def overlay_heat(pixels: NDArray[np.uint8], strength: Tensor) -> NDArray[np.float32]:
+    """Overlay a heat map (H, W), given in multiples of uniform attention, on the darkened grey image.
 
     >>> overlay_heat(np.zeros((2, 3, 3), dtype=np.uint8), torch.ones(2, 3)).shape
     (2, 3, 3)
     """
-    if strongest is None:
-        strongest = float(np.quantile(attention.numpy(), 0.99)) * (DIM if is_nearly_uniform(attention) else 1)
-    warmth = (attention / max(strongest, torch.finfo(torch.float32).tiny)).clamp(0, 1).sqrt().numpy()
+    warmth = brightness(strength).numpy()
     grey = pixels.mean(axis=2, keepdims=True) / 255
     colour = np.asarray(matplotlib.colormaps[_HEAT](warmth))[..., :3] * (0.6 + 0.4 * grey)
     weight = 0.85 * warmth[..., None]
     blended: NDArray[np.float32] = ((1 - weight) * 0.45 * grey + weight * colour).astype(np.float32)
     return blended
-
-
-def is_nearly_uniform(attention: Tensor) -> bool:
-    """Return whether the maximum is close to the mean. Scaled to its maximum, such a map is bright everywhere.
-
-    >>> is_nearly_uniform(torch.tensor([1.0, 1.1])), is_nearly_uniform(torch.tensor([1.0, 1.0, 2.0]))
-    (True, False)
-    """
-    return bool(attention.max() <= UNIFORM * attention.mean())
 
 
 def save_figure(figure: Figure, path: Path, dots: int = 150) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dnlnet.attention import NonLocalBlock, Terms
 from dnlnet.lens.trace.attention_call import AttentionCall
 from dnlnet.lens.trace.layout import Layout, find_layout, is_instance_of
-from dnlnet.lens.trace.recorded import RecordedAttention
+from dnlnet.lens.trace.recorded import RecordedAttention, layer_number
 from dnlnet.lens.trace.watch import watch_attention
 from dnlnet.lens.trace.windows import HEADS_FIRST, find_windows
 
@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 
 
 class Captured(dict[str, Terms | RecordedAttention]):
-    """Last run of each attention, by module name. Each has `maps(queries)`."""
+    """Last run of each attention, by module name, or by number in running order. Each has `maps(queries)`."""
+
+    def __getitem__(self, name: str | int) -> Terms | RecordedAttention:
+        return super().__getitem__(name if isinstance(name, str) else self._name(name))
+
+    def _name(self, number: int) -> str:
+        """Return the name of an attention by the number that `--layers` gives it, which skips our blocks."""
+        names = [name for name, layer in self.items() if isinstance(layer, RecordedAttention)] or list(self)
+        return names[layer_number(number, names)]
 
     def __missing__(self, name: str) -> Terms | RecordedAttention:
         if not self:
@@ -68,6 +76,8 @@ def capture(model: nn.Module, layers: Collection[str] | None = None) -> Iterator
     ...     _ = vit(torch.rand(1, 3, 64, 64))
     >>> attention["blocks.1.attn"].maps([(3, 0)]).pairwise.shape  # three heads on a grid of 4 x 4 patches
     torch.Size([3, 1, 4, 4])
+    >>> attention[1] is attention["blocks.1.attn"]  # the number that `--layers` takes
+    True
     """
     require_eager(model)
     captured = Captured()

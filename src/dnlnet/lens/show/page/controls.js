@@ -180,6 +180,13 @@ function pressKey(event) {
   else if (event.key === "Escape") setPinned(false);
 }
 
+// Return the places and names of the ticks of the legend.
+function ticks(scale) {
+  const { half, ticks: multiples } = content.heat;
+  if (scale === "uniform") return multiples.map((times) => [times / (times + half), times]);
+  return scale === "0" ? [[0, "0"], [0.5, "50 %"], [1, "max"]] : [[0, "min"], [0.5, "half way"], [1, "max"]];
+}
+
 function changeDisplay() {
   const gamma = Number(element("gamma").value), opacity = Number(element("opacity").value);
   element("gamma-value").textContent = gamma.toFixed(2);
@@ -188,9 +195,12 @@ function changeDisplay() {
   const bar = new ImageData(SHADES, 1);
   new Uint32Array(bar.data.buffer).set(shades);
   element("bar").getContext("2d").putImageData(bar, 0, 0);
-  const fromZero = element("floor").value === "0";
-  const names = fromZero ? ["0", "50 %", "max"] : ["min", "half way", "max"];
-  element("ticks").replaceChildren(...names.map((name) => made("span", name)));
+  element("ticks").replaceChildren(...ticks(element("floor").value).map(([place, name]) => {
+    const tick = made("span", name);
+    tick.style.left = `${100 * place}%`;
+    return tick;
+  }));
+  element("unit").hidden = element("floor").value !== "uniform";
   redraw();
   writeHash();
 }

@@ -81,13 +81,24 @@ function between(pixels, share, count, factor) {
   return { low, high, weight };
 }
 
-// Draw heat: `floor` gets the first shade, the maximum the last.
-function heatOf(view, values, floor, ratio, shades) {
+const meanOf = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+// Return the function that gives a value its place between the first shade, 0, and the last, 1.
+function placing(values, scale) {
+  if (scale === "uniform") {
+    const half = content.heat.half * meanOf(values) || 1;
+    return (value) => value / (value + half);
+  }
+  const [low, high] = rangeOf(values), floor = scale === "weakest" ? low : 0, range = high - floor || 1;
+  return (value) => (value - floor) / range;
+}
+
+function heatOf(view, values, scale, ratio, shades) {
   const width = HEAT_WIDTH, height = Math.max(1, Math.round(HEAT_WIDTH / ratio));
   const { size, factor, cells } = view.keys;
   view.axes ??= [between(height, view.covered[0], size[0], factor), between(width, view.covered[1], size[1], factor)];
   const [down, across] = view.axes;
-  const scale = (SHADES - 1) / (rangeOf(values)[1] - floor || 1);
+  const place = placing(values, scale);
   const image = new ImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
   for (let y = 0, at = 0; y < height; y++) {
@@ -96,7 +107,7 @@ function heatOf(view, values, floor, ratio, shades) {
       const left = across.low[x], right = across.high[x], u = across.weight[x];
       const upper = values[top + left] + (values[top + right] - values[top + left]) * u;
       const lower = values[bottom + left] + (values[bottom + right] - values[bottom + left]) * u;
-      pixels[at] = shades[((upper + (lower - upper) * v - floor) * scale) | 0];
+      pixels[at] = shades[(place(upper + (lower - upper) * v) * (SHADES - 1)) | 0];
     }
   }
   const canvas = new OffscreenCanvas(width, height);

@@ -18,7 +18,7 @@ from dnlnet.lens.show.attended_image import AttendedImage, AttentionView
 from dnlnet.lens.show.layer_views import left_out, with_few_layers
 from dnlnet.lens.show.page.fit import Parts, fit_maps, jpeg_data_url, pack, shrink, shrink_labels, text_size
 from dnlnet.lens.show.page.grid import CoarseMaps, Grid
-from dnlnet.lens.show.panels import LEARNT_LITTLE, UNIFORM
+from dnlnet.lens.show.strength import HALF_BRIGHT, LEARNT_LITTLE, TICKS, UNIFORM
 
 BUDGET = 4_000_000
 _MAX_VIEWS = 32  # transformer views in all images, unless the user selects layers
@@ -62,6 +62,7 @@ def attention_page(
         raise ValueError("no images to explore; pass at least one")
     content: Json = {"colours": {name: _colour_table(name) for name in COLOURS}, "note": note, "start": start}
     content["uniform"] = {"most": UNIFORM, "text": f"{LEARNT_LITTLE.capitalize()}."}
+    content["heat"] = {"half": HALF_BRIGHT, "ticks": TICKS}
     room = budget - len(_fill_template(title, content).encode())
     content["images"] = shown = _describe_images(images, room // 2)
     room -= sum(len(_json(part)) + _VIEW_TEXT * len(part["views"]) for part in shown)
@@ -158,7 +159,7 @@ def _describe_image(image: AttendedImage, side: int) -> Json:
         "start": image.start_point(),
         # A transformer has many layers, which are viewed one at a time.
         "compare": len(image.views) > 1 and all(view.place is None for view in image.views),
-        "view": _first_view(image),
+        "view": image.first_view,
         "pixels": jpeg_data_url(small),
         "truth": index(image.labels),
         "views": views,
@@ -168,15 +169,6 @@ def _describe_image(image: AttendedImage, side: int) -> Json:
         if image.classes is None
         else {"names": list(image.classes.names), "palette": np.asarray(image.classes.palette).tolist()},
     }
-
-
-def _first_view(image: AttendedImage) -> int:
-    """Return the index of the view shown first: for a single transformer, the layer at two thirds of its depth.
-
-    Early layers attend to edges and colours, later ones to objects.
-    """
-    one = {None if view.place is None else (view.place.model, view.place.head) for view in image.views}
-    return 2 * (len(image.views) - 1) // 3 if len(one) == 1 and None not in one else 0
 
 
 def _describe_view(view: AttentionView, maps: CoarseMaps, parts: Parts) -> Json:

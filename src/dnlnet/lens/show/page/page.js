@@ -179,9 +179,7 @@ function drawView(section, view) {
       figure.querySelector(".finding").textContent = values ? findingOf(view, term, values) : "";
       if (!values) continue;
       cover(current().dark);
-      const floor = element("floor").value === "0" ? 0 : rangeOf(values)[0];
-      // A nearly uniform map, scaled to its maximum, would be bright everywhere; its finding describes it instead.
-      if (!isNearlyUniform(values)) cover(heatOf(view, values, floor, current().size[1] / current().size[0], shades));
+      cover(heatOf(view, values, element("floor").value, current().size[1] / current().size[0], shades));
       drawPosition(context, marks(canvas, view, query)[1], pixelRatio);
     }
   }
@@ -194,17 +192,16 @@ function describe(view) {
   return pairwise ? "the pairwise map alone" : "the unary map alone";
 }
 
-// Return minimum and maximum in multiples of the mean.
+// Return minimum and maximum in multiples of uniform attention, which is the mean.
 function strength(values) {
-  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+  const mean = meanOf(values);
   const [low, high] = rangeOf(values).map((value) => value / mean);
   const short = (times) => (times < 0.005 ? "0" : times < 9.995 ? times.toFixed(2) : Math.round(times));
-  return [`${short(low)}–${short(high)} ×`, made("i", " mean")];
+  return [`${short(low)}–${short(high)} ×`, made("i", " uniform")];
 }
 
 function isNearlyUniform(values) {
-  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
-  return rangeOf(values)[1] <= content.uniform.most * mean;
+  return rangeOf(values)[1] <= content.uniform.most * meanOf(values);
 }
 
 function overlayOf(view) {
