@@ -43,6 +43,7 @@ SLOW = (
     "test_docs.py",
     "segmentation/test_frozen.py",
     "runs/test_study.py",
+    "runs/test_other_systems.py",
     "runs/test_demo.py",
     "lens/show/test_explorer.py",
     "lens/show/test_page_browser.py",

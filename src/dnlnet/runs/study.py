@@ -4,7 +4,7 @@ import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -121,7 +121,7 @@ class Study:
         problems: list[str] = []
         if not waiting:
             return problems
-        count = min(processes or len(os.sched_getaffinity(0)), len(waiting))
+        count = min(processes or _cores(), len(waiting))
         pool = ProcessPoolExecutor(count, mp_context=PROCESSES, initializer=_begin)
         with pool, progress.track("runs", len(jobs), start=len(jobs) - len(waiting), unit="run") as runs:
             try:
@@ -186,6 +186,12 @@ class Study:
         if not same:
             raise ValueError(f"{path}: this run has other settings; choose another --out, or remove the file")
         return bool((result["width"], result.get("void_edges", False)) == (width, self.void_edges))
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use; only Linux restricts a process to some of them."""
+    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return (os.cpu_count() or 1) if affinity is None else len(affinity(0))
 
 
 class StudyStoppedError(Exception):
