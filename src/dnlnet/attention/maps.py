@@ -123,8 +123,11 @@ class Terms:
     def maps(self, queries: Positions) -> AttentionMaps:
         """Return the maps of chosen positions, e.g. [(row, column)]."""
         rows = flatten_positions(queries, self.size)
-        points = torch.stack(torch.unravel_index(rows, self.size), dim=1).tolist()
-        middles = tuple(tuple((c + 0.5) / s for c, s in zip(point, self.size, strict=True)) for point in points)
+        strides = [prod(self.size[axis + 1 :]) for axis in range(len(self.size))]  # torch.unravel_index imports sympy
+        middles = tuple(
+            tuple((row // stride % length + 0.5) / length for stride, length in zip(strides, self.size, strict=True))
+            for row in rows.tolist()
+        )
         return replace(self.maps_of_rows(rows), queries=middles)
 
     @torch.no_grad()

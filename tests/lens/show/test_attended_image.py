@@ -63,7 +63,7 @@ def test_a_record_contains_the_maps_and_the_cell_of_each_query() -> None:
 
 
 def test_interior_points_have_different_classes_and_avoid_void() -> None:
-    labels = torch.zeros(24, 32, dtype=torch.int64)
+    labels = np.zeros((24, 32), dtype=np.uint8)
     labels[:, 20:] = 1
     assert [int(labels[point]) for point in interior_points(labels, count=3)] == [0, 1]
     labels[:, :20] = IGNORE
@@ -126,7 +126,7 @@ def test_interior_points_are_the_farthest_from_any_border(size: tuple[int, int])
         }
         deepest = max(depths.values())
         expected.append((-deepest, min(point for point, depth in depths.items() if depth == deepest)))
-    assert interior_points(labels, count=3, classes=3) == [point for _, point in sorted(expected)]
+    assert interior_points(labels.numpy(), count=3, classes=3) == [point for _, point in sorted(expected)]
 
 
 def test_padding_of_a_one_row_image_is_never_a_query() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 from zlib import decompress
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -53,6 +54,15 @@ def naive_means(attention: Tensor, factor: int) -> NDArray[np.float64]:
         for top in range(0, height, factor)
     ]
     return np.array(cells)
+
+
+def test_the_colours_are_matplotlibs() -> None:
+    stored = content_of(attention_page([image_of(AttentionView("v", terms_of("gc")))]))["colours"]
+    assert list(stored) == ["inferno", "magma", "viridis", "turbo", "greys"]
+    for name, text in stored.items():
+        colours = matplotlib.colormaps["gray" if name == "greys" else name](np.arange(256), bytes=True)[:, :3]
+        found = np.frombuffer(decompress(b64decode(text)), np.uint8).reshape(256, 3)
+        assert np.abs(found.astype(int) - colours).max() <= 1  # rounded in a different way
 
 
 @pytest.mark.parametrize("factor", [1, 2, 3, 4, 20])

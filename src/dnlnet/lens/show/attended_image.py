@@ -5,7 +5,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import ceil
+from math import ceil, isqrt
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -150,7 +150,7 @@ class AttendedImage:
         labels = self.views[0].prediction if self.labels is None else self.labels
         if labels is None or self.classes is None:
             return [(self.size[0] // 2, self.size[1] // 2)]
-        return interior_points(torch.from_numpy(labels), count, len(self.classes))
+        return interior_points(labels, count, len(self.classes))
 
     def start_point(self) -> Point:
         """Return `start`, or the point whose map shows most: neither uniform attention nor a single bright dot.
@@ -270,22 +270,45 @@ def cell_of(index: int, length: int, count: int, covered: float = 1.0) -> int:
     return min(int((index + 0.5) / length * covered * count), count - 1)
 
 
-def interior_points(labels: Tensor, count: int = 3, classes: int = IGNORE) -> list[Point]:
+def interior_points(labels: NDArray[np.uint8], count: int = 3, classes: int = IGNORE) -> list[Point]:
     """Return the pixel farthest from any border of `count` classes, thickest region first.
 
     Labels from `classes` on are ignored. Without any class, return the centre of the image.
 
-    >>> import torch
-    >>> labels = torch.zeros(9, 9, dtype=torch.int64)
+    >>> labels = np.zeros((9, 9), dtype=np.uint8)
     >>> labels[:, 6:] = 1
     >>> interior_points(labels, count=2)
     [(2, 2), (1, 7)]
     """
-    from scipy.ndimage import distance_transform_cdt  # late: it takes a while to import
+    found = [_largest_square(labels == label) for label in np.unique(labels) if label < classes]
+    thickest = sorted((-radius, centre) for radius, centre in found)[:count]
+    return [centre for _, centre in thickest] or [(labels.shape[0] // 2, labels.shape[1] // 2)]
 
-    found: list[tuple[int, Point]] = []
-    for label in (label for label in labels.unique().tolist() if label < classes):
-        depth = distance_transform_cdt(np.pad((labels == label).numpy(), 1), "chessboard")[1:-1, 1:-1]
-        row, column = divmod(int(depth.argmax()), depth.shape[1])
-        found.append((-int(depth[row, column]), (row, column)))
-    return [point for _, point in sorted(found)[:count]] or [(labels.shape[0] // 2, labels.shape[1] // 2)]
+
+def _largest_square(mask: NDArray[np.bool_]) -> tuple[int, Point]:
+    """Return the radius r and the centre of the largest square of 2 r + 1 pixels inside a mask, the first of several.
+
+    Its centre is farthest from the border. SciPy's distance transform finds the same, but takes longer to import.
+    """
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    inside = mask[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    # Sums from the corner: four of them give the number of pixels in any square.
+    sums = np.pad(inside.cumsum(axis=0, dtype=np.int32).cumsum(axis=1, dtype=np.int32), ((1, 0), (1, 0)))
+
+    def full(radius: int) -> NDArray[np.bool_]:
+        side = 2 * radius + 1
+        lower, upper = sums[side:], sums[:-side]
+        filled: NDArray[np.bool_] = (
+            lower[:, side:] - lower[:, :-side] - upper[:, side:] + upper[:, :-side] == side * side
+        )
+        return filled
+
+    radius, most = 0, (min(*inside.shape, isqrt(int(sums[-1, -1]))) - 1) // 2
+    while radius < most:
+        middle = (radius + most + 1) // 2
+        if full(middle).any():
+            radius = middle
+        else:
+            most = middle - 1
+    row, column = divmod(int(full(radius).argmax()), inside.shape[1] - 2 * radius)
+    return radius, (int(rows[0]) + row + radius, int(columns[0]) + column + radius)

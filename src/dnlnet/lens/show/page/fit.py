@@ -32,7 +32,7 @@ def pack(array: NDArray[np.generic]) -> str:
     b'\\x01\\x02\\x03'
     """
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    return b64encode(compress(little.tobytes(), level=9)).decode("ascii")
+    return b64encode(compress(little.tobytes())).decode("ascii")  # level 9 takes 5 times as long for 1 % less
 
 
 def pack_parts(maps: CoarseMaps) -> Parts:

@@ -1,5 +1,6 @@
 """One self-contained HTML page that shows the attention of any point of an image: images, maps and scripts."""
 
+import json
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -9,7 +10,6 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,7 +22,6 @@ from dnlnet.lens.show.strength import HALF_BRIGHT, LEARNT_LITTLE, TICKS, UNIFORM
 
 BUDGET = 4_000_000
 _MAX_VIEWS = 32  # transformer views in all images, unless the user selects layers
-COLOURS = ("inferno", "magma", "viridis", "turbo", "greys")
 # Longest side of an image in the page; smaller for pages with many images.
 _SIDES = (1024, 768, 512, 384, 256)
 _SCRIPTS = ("drawing.js", "findings.js", "page.js", "saving.js", "controls.js")
@@ -60,7 +59,7 @@ def attention_page(
     """
     if not images:
         raise ValueError("no images to explore; pass at least one")
-    content: Json = {"colours": {name: _colour_table(name) for name in COLOURS}, "note": note, "start": start}
+    content: Json = {"colours": _colour_tables(), "note": note, "start": start}
     content["uniform"] = {"most": UNIFORM, "text": f"{LEARNT_LITTLE.capitalize()}."}
     content["heat"] = {"half": HALF_BRIGHT, "ticks": TICKS}
     room = budget - len(_fill_template(title, content).encode())
@@ -187,10 +186,14 @@ def _describe_grid(grid: Grid) -> Json:
     return {"size": grid.size, "factor": grid.factor, "cells": grid.cells}
 
 
-def _colour_table(name: str) -> str:
-    """Return 256 colours of three bytes, from weak to strong."""
-    colours = matplotlib.colormaps["gray" if name == "greys" else name](np.arange(256))[:, :3]
-    return pack((colours * 255).round().astype(np.uint8))
+@cache
+def _colour_tables() -> dict[str, str]:
+    """Return 256 colours of three bytes, from weak to strong, by name.
+
+    They are matplotlib's, stored in a file because matplotlib takes long to import.
+    """
+    tables = json.loads(_read_part("colours.json"))
+    return {name: pack(np.frombuffer(bytes.fromhex(colours), np.uint8)) for name, colours in tables.items()}
 
 
 def _json(content: Json) -> str:
