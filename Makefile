@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test quick oldest newest gpu campaign lint format docs pictures lock clean
+.PHONY: demo test quick oldest newest gpu campaign lint format docs pictures licences packages lock clean
 
 demo: $(READY)
 	$(BIN)/dnlnet demo $(DEMO)
@@ -54,12 +54,21 @@ docs: $(READY)
 pictures: $(READY)
 	$(BIN)/python docs/figures.py $(PICTURES)
 
-# Lock exact versions with hashes for every platform, without naming a package index.
+# List the licence and origin of every file in the packages; fail if one has none.
+licences: $(READY)
+	$(BIN)/python .ci/licences.py
+
+# Build both packages into dist, install them into empty environments with each extra, and measure that.
+packages: $(READY)
+	$(BIN)/python .ci/packages.py
+
+# Lock exact versions with hashes for every platform, without naming a package index. dnlnet-street is in this repository.
 lock: $(READY)
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --upgrade --quiet \
-	  --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-package dnlnet-street \
+	  --custom-compile-command "make lock" -o requirements.lock
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock pyproject.toml packages/street/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "dnlnet needs Python 3.11 or newer, found $$($(PYTHON) --version 2>&1); set PYTHON=/path/to/python3.11" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
@@ -67,7 +76,7 @@ $(READY): requirements.lock pyproject.toml
 	@echo "Installing into $(VENV): several GB the first time, under a minute afterwards."
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(sed -n 's/^\(uv==[^ ]*\).*/\1/p' requirements.lock)"
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable . --editable packages/street
 	@touch $(READY)
 
 clean:

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
+from dnlnet.bundled import MODELS
 from dnlnet.lens.show.panels import save_figure
 from dnlnet.runs.study import read_results
 from dnlnet.runs.study_report import study_figure
@@ -62,13 +63,12 @@ def main() -> None:
             score, rows = summarise(results)
             save_figure(study_figure(rows, score, results[-1]["random"]), given.out / name)
         screenshot(demo / "explore.html", given.out)
-        made = [*DEMO.values(), *PAGES, *STUDIES]
+        dnlnet("attend", "pets", MODELS["pets"].photos[0], "-o", folder)
+        shrink(Path(folder) / "cat.png", given.out / "pets.jpg")
+        made = [*DEMO.values(), *PAGES, *STUDIES, "pets.jpg"]
         if given.weights and given.cat:
             dnlnet("attend", TRANSFORMER, given.cat, "--weights", given.weights, "--query", "258,172", "-o", folder)
-            with Image.open(Path(folder) / f"{given.cat.stem}.png") as figure:
-                small = figure.convert("RGB")
-                small.thumbnail((1400, 1400))  # figures have a resolution for printing
-                small.save(given.out / "transformer.jpg", quality=88)
+            shrink(Path(folder) / f"{given.cat.stem}.png", given.out / "transformer.jpg")
             made.append("transformer.jpg")
         if given.weights and given.camvid:
             options = ("--weights", given.weights, "--data", given.camvid, "--picture", given.out / "profile.png")
@@ -81,6 +81,14 @@ def main() -> None:
 def dnlnet(*arguments: object) -> None:
     """Run the command."""
     subprocess.run([sys.executable, "-m", "dnlnet", *map(str, arguments)], check=True)
+
+
+def shrink(figure: Path, picture: Path) -> None:
+    """Save a figure, which has a resolution for printing, for a screen."""
+    with Image.open(figure) as opened:
+        small = opened.convert("RGB")
+        small.thumbnail((1400, 1400))
+        small.save(picture, quality=88)
 
 
 def screenshot(page: Path, out: Path) -> None:

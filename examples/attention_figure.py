@@ -1,12 +1,12 @@
 """Draw your first attention maps with a bundled model: figures and a page.
 
-Replace the image with your own: a file, URL, Pillow image, array or tensor. The model is trained on street scenes
-seen from a car.
+Replace the image with your own: a file, URL, Pillow image, array or tensor. The model is trained on photos of cats
+and dogs.
 """
 
 import dnlnet
 
-model = dnlnet.load("street")
+model = dnlnet.load("pets")
 photo = dnlnet.PHOTOS[0]
 
 # Predict a class for every pixel.
@@ -15,7 +15,7 @@ print(found)
 found.save("prediction.png")
 
 # Show what two points attend to (x and y in pixels). The default points are inside the largest regions.
-attended = model.attend(photo, queries=[(330, 330), (500, 120)])
+attended = model.attend(photo, queries=[(110, 130), (430, 250)])
 attended.save("attention.png")
 attended.save("explore.html")
 print("written: prediction.png, attention.png, and explore.html (open it in a browser)")

@@ -15,7 +15,7 @@ FILES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 # Patterns that each program prints, and the images it writes.
 EXPECTED: dict[str, tuple[list[str], list[str]]] = {
     "attention_figure.py": (
-        [r"Prediction\(640 x 425: Building", "written: prediction.png", r"pairwise \(1, 1, \d+, \d+\), unary"],
+        [r"Prediction\(451 x 300: pet", "written: prediction.png", r"pairwise \(1, 1, \d+, \d+\), unary"],
         ["prediction.png", "attention.png", "maps.png"],
     ),
     "block.py": (

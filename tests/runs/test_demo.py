@@ -1,5 +1,6 @@
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from dnlnet.backbones.pixels import normalised
-from dnlnet.bundled import PHOTOS
+from dnlnet.bundled import MODELS
 from dnlnet.data.scenes import SceneSamples
 from dnlnet.engine.log import read_log
 from dnlnet.engine.settings import RunSettings
@@ -24,9 +25,9 @@ SCENES = 6
 @pytest.fixture(scope="module", autouse=True)
 def one_small_photo_and_few_scenes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     path = tmp_path_factory.mktemp("photos") / "street.png"
-    Image.open(PHOTOS[0]).resize((128, 96)).save(path)
+    Image.open(MODELS["street"].photos[0]).resize((128, 96)).save(path)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("dnlnet.runs.demo.PHOTOS", [path])
+        patched.setattr("dnlnet.runs.demo.MODELS", {"street": replace(MODELS["street"], photos=(path,))})
         patched.setattr("dnlnet.data.scenes.HELD_OUT_COUNT", SCENES)
         yield
 

@@ -26,7 +26,7 @@ def model_card(model: ModelFile, name: str = "you/model") -> ModelCard:
     bundled = MODELS.get(name)
     data = ModelCardData(
         library_name="dnlnet",
-        license=None if bundled is None else bundled.licence,
+        license=None if bundled is None else bundled.licence.lower(),  # as on the hub
         pipeline_tag=pipeline,
         tags=["dnlnet", "non-local", "attention"],
         model_name=recipe.name,
@@ -113,7 +113,8 @@ def _attention(bundled: BundledModel) -> list[str]:
         for key in TABLE_1
         if own[key] is not None and not key.endswith("void")
     ]
-    width = measured["width"]
+    width, edges = measured["width"], measured.get("void_edges", False)
+    options = f"--width {width}{' --void-edges' if edges else ''}"
     return [
         "## Attention",
         "",
@@ -121,6 +122,6 @@ def _attention(bundled: BundledModel) -> list[str]:
         "|---|---|---|",
         *rows,
         "",
-        f"Mean over images; boundary: nearer than {width} px to a contour (`dnlnet consistency --width {width}`).",
+        f"Mean over images; boundary: nearer than {width} px to a contour (`dnlnet consistency {options}`).",
         "",
     ]

@@ -190,8 +190,8 @@ def load(model: str | Path | ModelFile, backend: str = "torch") -> TrainedModel:
         backend: Runtime of predictions: `torch`, or on the CPU `onnxruntime` or `openvino`. Attention always uses
             PyTorch: `model.attend`, or `dnlnet.capture` around `model.predictor.predict`.
 
-    >>> load("street").classes.names[:3]
-    ('Sky', 'Building', 'Pole')
+    >>> load("pets").classes.names
+    ('background', 'pet')
     """
     return TrainedModel(open_model(model), backend=backend)
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
 
 import dnlnet
-from dnlnet.bundled import MODELS
+from dnlnet.bundled import MODELS, SEPARATE, find_bundled
 from dnlnet.data.classes import Classes
 from dnlnet.data.parsing import parse_json, validated
 from dnlnet.errors import require_printable, suggestion
@@ -45,8 +45,8 @@ class ModelFile:
     def title(self) -> str:
         """Name of the bundled model, or of the recipe if it is not bundled.
 
-        >>> read_model_file(find_model("street")).title
-        'street'
+        >>> read_model_file(find_model("pets")).title
+        'pets'
         """
         return next((name for name, bundled in MODELS.items() if bundled.file == self.path), self.recipe.name)
 
@@ -69,11 +69,11 @@ def find_model(model: str, **options: Any) -> Path:
             in this order of precedence.
         options: Options of `huggingface_hub.hf_hub_download`, such as revision, token and cache_dir.
 
-    >>> find_model("street").name
-    'street.safetensors'
-    >>> find_model("streat")
+    >>> find_model("pets").name
+    'pets.safetensors'
+    >>> find_model("petz")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    FileNotFoundError: streat: no such model file or run folder; did you mean 'street'? bundled models: street
+    FileNotFoundError: petz: no such model file or run folder; did you mean 'pets'? bundled models: ...
     """
     path = Path(model)
     if path.is_file():
@@ -82,15 +82,15 @@ def find_model(model: str, **options: Any) -> Path:
         for name in ("best.safetensors", "last.safetensors", HUB_FILE):
             if (path / name).is_file():
                 return path / name
-    if model in MODELS:
-        return MODELS[model].file
+    if (bundled := find_bundled(model)) is not None:
+        return bundled.file
     if path.is_dir():
         raise FileNotFoundError(
             f"{path}: no best.safetensors or last.safetensors in it; has the run been evaluated yet?"
         )
     if _HUB_NAME.fullmatch(model) and path.suffix not in _FILE_SUFFIXES:
         return _from_hub(model, options)
-    near, known = suggestion(model, MODELS) or ";", ", ".join(MODELS)
+    near, known = suggestion(model, {**MODELS, **SEPARATE}) or ";", ", ".join(MODELS)
     raise FileNotFoundError(f"{model}: no such model file or run folder{near} bundled models: {known}")
 
 

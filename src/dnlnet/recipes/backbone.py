@@ -8,7 +8,7 @@ from torch import nn
 
 from dnlnet.backbones import Backbone, load_weights
 from dnlnet.backbones.weights import LoadReport, match_tensors, read_state_dict
-from dnlnet.bundled import MODELS, WEIGHTS
+from dnlnet.bundled import WEIGHTS, find_bundled
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.model import IMAGENET, BackboneModel, Model
 
@@ -67,4 +67,5 @@ def load_whole(network: nn.Module, model: Model) -> LoadReport:
 def _weights_file(source: str) -> Path:
     """Return the weights file for a path or the name of a bundled model."""
     path = Path(source)
-    return MODELS[source].file if source in MODELS and not path.exists() else path
+    bundled = None if path.exists() else find_bundled(source)
+    return path if bundled is None else bundled.file

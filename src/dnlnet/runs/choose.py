@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from dnlnet.bundled import MODELS
+from dnlnet.bundled import find_bundled
 from dnlnet.data.catalog import HOLDOUT, PARTS, DataSet
 from dnlnet.data.check import count_of
 from dnlnet.errors import require_package
@@ -96,7 +96,9 @@ def require_ready(recipe: Recipe, root: Path | None, out: Path) -> None:
     if row is not None and row.package is not None:
         require_package(*row.package)
     weights = None if (out / RUN_FILE).exists() else recipe.model.weights  # a resumed run has its own weights
-    if weights is not None and weights != "imagenet" and weights not in MODELS and not Path(weights).is_file():
+    if weights is None or weights == "imagenet" or Path(weights).is_file():
+        return
+    if find_bundled(weights) is None:
         raise FileNotFoundError(f"{weights}: no such file of weights; give another with --weights FILE, or none")
 
 

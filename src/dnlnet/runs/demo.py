@@ -1,4 +1,4 @@
-"""Demo: a trained network on two photos, and small networks trained on generated scenes, with their attention."""
+"""Demo: a trained network on photos, and small networks trained on generated scenes, with their attention."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import torch
 from dnlnet.artifacts.load import TrainedModel, load
 from dnlnet.artifacts.weights import load_network
 from dnlnet.attention.spec import find_variant
-from dnlnet.bundled import PHOTOS
+from dnlnet.bundled import MODELS
 from dnlnet.data.images import read_pixels
 from dnlnet.engine.evaluate import evaluate
 from dnlnet.engine.train import Outcome
@@ -32,7 +32,6 @@ from dnlnet.runs.evaluate import open_test_data
 from dnlnet.runs.train import train
 
 STEPS = 400
-MODEL = "street"  # model for the photos
 
 # Share of warm-up steps. Without warm-up, DNL with seed 1 reached 0.81 mIoU instead of 0.86.
 _WARMUP = 0.3
@@ -58,7 +57,7 @@ class Net:
 class Demo:
     """Results of the demo by variant, and the files it wrote. The last row of `overlaps` belongs to a uniform map."""
 
-    street: Path
+    photo: Path
     nets: Mapping[str, Net]
     overlaps: Mapping[str, Mapping[str, Average | None]]
     figure: Path
@@ -82,13 +81,13 @@ def run_demo(
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Demo:
-    """Show the model `street` on two photos, then train small networks on generated scenes, score and show them.
+    """Show a trained model on its photos, then train small networks on generated scenes, score and show them.
 
-    The networks are those of the recipes `scenes-tiny-VARIANT`, with a warm-up of 30 % of the steps. They are scored
-    on held-out scenes. Each run has a folder in `out/runs`, named by variant, steps and seed. A stopped run resumes,
-    and a finished run is not repeated.
+    The model is `street` if its package is installed, or else `pets`. The networks are those of the recipes
+    `scenes-tiny-VARIANT`, with a warm-up of 30 % of the steps. They are scored on held-out scenes. Each run has a
+    folder in `out/runs`, named by variant, steps and seed. A stopped run resumes, and a finished run is not repeated.
 
-    Writes `street.png`, `attention.png`, `scores.json` and the page `explore.html`, which gains the scenes after
+    Writes `MODEL.png`, `attention.png`, `scores.json` and the page `explore.html`, which gains the scenes after
     training.
 
     Args:
@@ -112,29 +111,30 @@ def run_demo(
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder} is a file, and --out needs a folder there; choose another --out")
     runs = {name: out / "runs" / f"{name}-{steps}-{seed}" for name in names}
-    street, page = out / "street.png", out / "explore.html"
-    bundled = load(MODEL)
-    photos = [_view_photo(photo, bundled, progress) for photo in PHOTOS]
-    save_figure(block_figure(photos[0], photos[0].interior_points()), street)
+    title = "street" if "street" in MODELS else "pets"
+    photo, page = out / f"{title}.png", out / "explore.html"
+    model = load(title)
+    photos = [_view_photo(path, title, model, progress) for path in MODELS[title].photos]
+    save_figure(block_figure(photos[0], photos[0].interior_points()), photo)
     _write_page(page, photos)
-    progress.say(f"written: {street}, {page}; now two small networks learn from nothing, and join them")
+    progress.say(f"written: {photo}, {page}; now two small networks learn from nothing, and join them")
     nets = {name: _train(name, recipes[name], runs[name], seed, progress) for name in names}
     overlaps = _overlaps(nets)
     scenes = [_view_scene(nets, index) for index in _SHOWN_SCENES]
-    demo = Demo(street, nets, overlaps, out / "attention.png", page, out / "scores.json")
+    demo = Demo(photo, nets, overlaps, out / "attention.png", page, out / "scores.json")
     save_figure(block_figure(scenes[0], scenes[0].interior_points()), demo.figure)
     _write_page(page, [*photos, *scenes], start=len(photos))  # start where there are networks to compare
     write_json(demo.scores, {"steps": steps, "seed": seed, **_content(demo)})
     return demo
 
 
-def _view_photo(photo: Path, model: TrainedModel, progress: Progress) -> AttendedImage:
+def _view_photo(photo: Path, title: str, model: TrainedModel, progress: Progress) -> AttendedImage:
     """Return a photo with the predictions and attention of the bundled model."""
     pixels = read_pixels(photo)
-    views = model.predictor.attention_views(MODEL, pixels)
+    views = model.predictor.attention_views(title, pixels)
     shares = model.classes.shares(views[0].prediction)
-    largest = ", ".join(f"{name} {share:.0%}" for name, share in list(shares.items())[:4])
-    progress.say(f"{MODEL}: {photo.name}: {largest}")
+    largest = ", ".join(f"{label} {share:.0%}" for label, share in list(shares.items())[:4])
+    progress.say(f"{title}: {photo.name}: {largest}")
     return AttendedImage(photo.name, pixels, views, classes=model.classes)
 
 

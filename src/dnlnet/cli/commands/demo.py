@@ -32,11 +32,12 @@ def demo(
     ] = "nl",
     seed: Seed = 0,
 ) -> None:
-    """Show what a trained network attends to in two images, then train two small networks and compare them.
+    """Show what a trained network attends to in an image, then train two small networks and compare them.
 
-    Within seconds, street.png and explore.html show the attention in the images. After about a minute of training per
-    network on generated scenes, attention.png, scores.json and the page show what they learned. Run the same command
-    again to resume. Nothing is downloaded.
+    Within seconds, pets.png and explore.html show the attention in a photo of a cat; if dnlnet-street is installed,
+    street.png and the page show it in two street scenes instead. After about a minute of training per network on
+    generated scenes, attention.png, scores.json and the page show what they learned. Run the same command again to
+    resume. Nothing is downloaded.
 
     Example: dnlnet demo --variant dnl_dagger --out demo/dagger
     """
@@ -57,7 +58,7 @@ def demo(
     )
     seconds = [net.seconds for net in found.nets.values() if net.seconds is not None]
     typer.echo(f"trained in {sum(seconds):.0f} s" if seconds else f"trained earlier: {out / 'runs'}")
-    typer.echo(f"written: {found.street}, {found.figure}, {found.scores}")
+    typer.echo(f"written: {found.photo}, {found.figure}, {found.scores}")
     typer.echo(f"open {found.page} in a browser and point at a pixel")
 
 

@@ -1,4 +1,4 @@
-"""`dnlnet models`: the trained models included in the package."""
+"""`dnlnet models`: the included trained models, and those of installed packages."""
 
 from typing import Annotated
 
@@ -18,13 +18,13 @@ def models(
 
     Bundled models need no download. Use their names wherever a command or dnlnet.load takes a model.
 
-    Example: dnlnet models street
+    Example: dnlnet models pets
     """
     from dnlnet.artifacts.model_file import read_model_file
-    from dnlnet.bundled import MODELS
+    from dnlnet.bundled import MODELS, find_bundled
     from dnlnet.errors import unknown
 
-    if name is not None and name not in MODELS:
+    if name is not None and find_bundled(name) is None:
         raise unknown("model", name, MODELS)
     found = {key: read_model_file(bundled.file) for key, bundled in MODELS.items() if name in (None, key)}
     if name is not None:

@@ -47,7 +47,7 @@ def predict(
     The other runtimes run segmentation and video models. They give the same predictions up to rounding, and are
     faster on some processors. Install them with pip install "dnlnet[onnx]", or "dnlnet[onnx,bench]" for OpenVINO.
 
-    Example: dnlnet predict street photos/ street.jpg -o predicted
+    Example: dnlnet predict pets photos/ cat.jpg -o predicted
     """
     from dnlnet.artifacts.model_file import open_model
     from dnlnet.names import printable

@@ -34,7 +34,7 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="Model file, run folder, name of a bundled model such as street, or name on the Hugging Face hub.",
+        help="Model file, run folder, name of a bundled model such as pets, or name on the Hugging Face hub.",
     ),
 ]
 AnyModel = Annotated[

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dnlnet.bundled import PHOTOS
+from dnlnet.bundled import MODELS, PHOTOS
 from dnlnet.errors import load_extra, shown
 from dnlnet.files import make_folder
 from dnlnet.lens.show.attended_image import AttendedImage, Point
@@ -146,7 +146,8 @@ def build_app(explorer: Explorer, folder: Path, working: Lock) -> "Blocks":
         upload.upload(open_upload, upload, [state, clicked, text, gallery])
         for photo, button in examples.items():
             button.click(open_example(photo), None, [state, clicked, text, gallery])
-        app.load(open_example(PHOTOS[0]), None, [state, clicked, text, gallery])
+        own = (model.photos[0] for name, model in MODELS.items() if name in explorer.models)
+        app.load(open_example(next(own, PHOTOS[0])), None, [state, clicked, text, gallery])
         clicked.select(choose_point, state, [clicked, text, gallery])
         app.unload(end_session)
     return app
