@@ -39,7 +39,7 @@ def table(path: Path) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-_WORDS = ("size", "variant", "pass", "form")
+_WORDS = ("size", "variant", "pass", "form", "stage")
 
 
 def _rule(column: str) -> str:
@@ -49,6 +49,8 @@ def _rule(column: str) -> str:
 def _row(row: Result, first: Result) -> dict[str, str]:
     if "variant" in row:
         return _block_row(row)
+    if "stage" in row:
+        return _stage_row(row)
     if "images_per_second" in row:
         return _train_row(row)
     return _form_row(row, first)
@@ -78,6 +80,18 @@ def _train_row(row: Result) -> dict[str, str]:
         "images/s": f"{row['images_per_second']:.1f}",
         "time": _ratio(row.get("ratio")),
         **{f"{name} ms": _maybe(lambda seconds: f"{1e3 * seconds:.1f}", parts.get(name)) for name in names},
+    }
+
+
+def _stage_row(row: Result) -> dict[str, str]:
+    return {
+        "stage": f"`{row['stage']}`",
+        "s": f"{row['seconds']:.2f}",
+        "of torch": _ratio(row["ratio"]),
+        "CPU s": f"{row['cpu_seconds']:.2f}",
+        "of torch's CPU": _ratio(row["cpu_ratio"]),
+        "cold s": _maybe("{:.2f}".format, row["cold_seconds"]),
+        "cold, of torch": _ratio(row["cold_ratio"]),
     }
 
 
