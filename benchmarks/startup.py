@@ -2,7 +2,7 @@
 
 Cold: the files of the interpreter's packages were dropped from the page cache before, as after a restart.
 
-Example: python benchmarks/startup.py --json benchmarks/results/startup.json
+Example: python benchmarks/startup.py --json startup.json
 """
 
 import argparse
