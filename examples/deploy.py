@@ -24,7 +24,7 @@ Image.fromarray(pixels).save("photo.png")
 print("the same labels:", np.array_equal(model.predict(pixels).labels, again.predict(pixels).labels))
 
 # Export to ONNX for any size, with attention maps of the central pixel as extra outputs, and compare the result.
-exported = dnlnet.export("run", "scenes.onnx", free=("batch", "height", "width"), queries=[(0.5, 0.5)])
+exported = dnlnet.export("run", "scenes.onnx", queries=[(0.5, 0.5)])
 print(
     f"{exported.path}: {exported.takes} -> {', '.join(exported.outputs)}; differs by at most {exported.largest:.0e}"
 )

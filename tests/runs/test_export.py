@@ -302,6 +302,18 @@ def test_a_model_that_cannot_run_is_not_written(run: Path, tmp_path: Path, monke
     assert not list(tmp_path.iterdir())
 
 
+def test_an_exporter_that_refuses_free_axes_is_quoted(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("no rule for ceil\na long story")
+
+    monkeypatch.setattr("dnlnet.runs.export._PROGRAMS", {"onnx": (refuse, None)})
+    with pytest.raises(ValueError, match=r"free axes: no rule for ceil; .*--dynamic"):
+        export(run, tmp_path / "a.onnx", free=("height",))
+    assert not list(tmp_path.iterdir())
+
+
 def test_sizes_come_from_the_recipe(detector: ModelFile, run: Path) -> None:
     assert detector.recipe.exportable(load_network(detector)).size == (64, 85)
     model = read_model_file(find_model(str(run)))

@@ -63,7 +63,7 @@ def write_onnx(
 
 @contextmanager
 def _exporting() -> Iterator[None]:
-    """Silence PyTorch's exporters, which warn about their own code, and hold stop signals until they end.
+    """Silence PyTorch's exporters and readers, which warn about their own code, and hold stop signals until they end.
 
     An exception that a signal raises inside an exporter can crash the process.
     """
@@ -184,7 +184,8 @@ def write_program(
 def read_program(path: Path) -> Callable[[Tensor], Arrays]:
     """Return a function that runs a PyTorch program."""
     extra: dict[str, Any] = {"outputs": ""}
-    program = torch.export.load(path, extra_files=extra).module()
+    with _exporting():
+        program = torch.export.load(path, extra_files=extra).module()
     names = json.loads(extra["outputs"])
     return lambda x: _named(names, program(x))
 

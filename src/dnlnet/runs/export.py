@@ -135,7 +135,15 @@ def export(
                 # Tracing with a batch of one would fix the batch size to one.
                 traced = example_input(reference, lengths, 2) if "batch" in free else example
                 folded = portable(recipe.fold(network), attention, traced=reference.traced)
-                write(exportable(folded), temporary, traced, free, _about(file))
+                try:
+                    write(exportable(folded), temporary, traced, free, _about(file))
+                except Exception as error:  # each exporter has its own errors
+                    if not free or isinstance(error, ValueError | OSError | ImportError):
+                        raise
+                    reason = str(error.__cause__ or error).strip().splitlines()[0]
+                    raise ValueError(
+                        f"this network cannot be exported to {format} with free axes: {reason}; leave --dynamic out"
+                    ) from error
                 compute = run(temporary)
             expect = computed(reference)
             inputs = [example, *_others(reference, example, free)]
