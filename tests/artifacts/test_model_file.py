@@ -12,7 +12,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from dnlnet.artifacts.load import load
-from dnlnet.artifacts.model_file import find_model, read_header, read_model_file
+from dnlnet.artifacts.model_file import find_model, open_model, read_header, read_model_file
 from dnlnet.artifacts.weights import load_network
 from dnlnet.runs.predict import predict
 
@@ -202,3 +202,29 @@ def test_names_with_other_characters_are_not_looked_up_on_the_hub(name: str, mon
     monkeypatch.setattr("dnlnet.artifacts.model_file._from_hub", lambda asked, options: pytest.fail(asked))
     with pytest.raises(FileNotFoundError, match="no such model"):
         find_model(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"),
+    [
+        ("vit_small_patch14_dinov2", "timm:vit_small_patch14_dinov2"),
+        ("vit_base_patch16_224.augreg_in21k", "timm:vit_base_patch16_224.augreg_in21k"),
+        ("swin_v2_t", "torchvision:swin_v2_t"),
+        ("vit_small_patch14_dinov9", None),
+    ],
+)
+def test_a_name_without_its_library_suggests_the_prefix(name: str, suggested: str | None) -> None:
+    with pytest.raises(FileNotFoundError, match=re.escape(name)) as error:
+        find_model(name)
+    assert (f"did you mean {suggested}?" in str(error.value)) == (suggested is not None)
+    assert "  " not in str(error.value)
+    assert ";;" not in str(error.value)
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_a_folder_of_transformers_suggests_the_prefix(weights: bool, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
+    if weights:
+        save_file({"a": torch.zeros(1)}, tmp_path / "model.safetensors")
+    with pytest.raises((FileNotFoundError, ValueError), match=re.escape(f"did you mean transformers:{tmp_path}?")):
+        open_model(tmp_path)

@@ -8,11 +8,13 @@ import signal
 import sys
 import time
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
@@ -575,3 +577,27 @@ def test_the_progress_of_a_run_is_observed(tmp_path: Path) -> None:
     again = Recorder()
     assert fit(tmp_path, ITERATIONS, progress=again).began == 30
     assert again.steps == []
+
+
+def test_the_first_iterations_announce_duration_first_score_and_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = count(0.0, 3.0)  # seconds; read at the start and at the end of each iteration
+    monkeypatch.setattr("dnlnet.engine.train.perf_counter", lambda: next(clock))
+    recorder = Recorder()
+    fit(tmp_path, ITERATIONS, progress=recorder)
+    (said,) = [text for text in recorder.said if "first score" in text]
+    for fact in ("84 s for 28 iterations", "after iteration 10, in about 24 s", str(tmp_path)):
+        assert fact in said
+    assert recorder.said.index(said) == 0
+
+
+def test_a_checkpoint_holds_the_description_of_a_model(tmp_path: Path) -> None:
+    for name, options in (("plain", {}), ("averaged", {"average": 0.5})):
+        fit(tmp_path / name, 5, metadata={"recipe": "x"}, **options)
+        path = tmp_path / name / "checkpoints" / "000005.safetensors"
+        with safe_open(path, "pt") as file:
+            about = file.metadata()
+        assert (about["recipe"], about["iteration"]) == ("x", "5")
+        for key, value in load_file(tmp_path / name / "last.safetensors").items():
+            assert torch.equal(load_file(path)[about["prefix"] + key], value)

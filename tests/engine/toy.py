@@ -95,7 +95,7 @@ def fit(
     folder: Path, *iterations: int, data: Line | None = None, model: nn.Module | None = None, **options: Any
 ) -> Outcome:
     progress = options.pop("progress", SILENT)
-    task = options.pop("task", Fit())
+    task, metadata = options.pop("task", Fit()), options.pop("metadata", None)
     return train(
         task,
         model or network(),
@@ -105,6 +105,7 @@ def fit(
         device=CPU,
         start=resume_point(folder, progress),
         validation=Line(10),
+        metadata=metadata,
         progress=progress,
     )
 

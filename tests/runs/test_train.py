@@ -431,3 +431,38 @@ def test_an_unreadable_description_is_refused_with_one_sentence(content: str, wh
     (tmp_path / "run.yaml").write_text(content)
     with pytest.raises(ValueError, match=rf"run\.yaml: cannot be read: it is {what}; choose another --out"):
         read_run(tmp_path / "run.yaml")
+
+
+def test_a_stopped_run_predicts_with_its_last_checkpoint(tmp_path: Path) -> None:
+    settings = ["schedule.iterations=9", "training.evaluate_every=9", "training.save_every=2"]
+    recipe, out = override(RECIPE, settings), tmp_path / "run"
+
+    def stop(done: int) -> None:
+        if done == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert train(recipe, None, out, progress=Recorder(stop)).iteration == 5
+    with pytest.warns(UserWarning, match=r"run: .*checkpoint of iteration 5 of 9"):
+        model = dnlnet.load(out)
+    weights = load_file(out / "checkpoints" / "000005.safetensors")
+    network = recipe.build(6)
+    network.load_state_dict({key[6:]: value for key, value in weights.items() if key.startswith("model.")})
+    image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    expected = recipe.predictor(network.eval(), model.classes).predict(image).scores
+    np.testing.assert_allclose(model.predict(image).scores, expected, atol=1e-5)
+    model.save_pretrained(tmp_path / "shared")
+    assert dnlnet.load(tmp_path / "shared").file.iteration == 5
+    train(recipe, None, out)
+    assert dnlnet.load(out).file.path.name == "best.safetensors"
+
+
+def test_the_command_ends_with_the_best_score_and_the_next_commands(tmp_path: Path) -> None:
+    out = tmp_path / "my run"
+    arguments = ["train", "scenes-tiny-dnl", "--out", str(out), "--workers", "0"]
+    arguments += [part for setting in QUICK for part in ("--set", setting)]
+    lines = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout.splitlines()
+    evaluations = [event for event in read_log(out) if event["event"] == "evaluation"]
+    best = max(evaluations, key=lambda event: event["miou"])
+    assert f"best: miou {best['miou']:.4f}, after iteration {best['iteration']} of 3" in lines
+    assert lines[-2].split("dnlnet ")[1] == f"predict '{out}' image.jpg"
+    assert lines[-1].split("dnlnet ")[1] == f"attend '{out}' image.jpg"

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import torch
 from huggingface_hub import ModelCard, ModelHubMixin
-from safetensors.torch import load_file
 from torch import nn
 
 from dnlnet.artifacts.card import model_card
@@ -23,7 +22,7 @@ from dnlnet.artifacts.model_file import (
     shareable,
     write_model_file,
 )
-from dnlnet.artifacts.weights import load_for_inference
+from dnlnet.artifacts.weights import load_for_inference, load_weights
 from dnlnet.data.classes import Classes
 from dnlnet.data.downloads import is_url
 from dnlnet.data.outputs import Outputs
@@ -157,11 +156,11 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
 
     def _save_pretrained(self, save_directory: Path) -> None:
         before, now = read_header(self.file.path)[0], file_metadata(self.file.recipe, self.file.classes)
-        if before.get("recipe") == now["recipe"]:
+        if before.get("recipe") == now["recipe"] and not self.file.prefix:
             with atomic_write(save_directory / HUB_FILE) as temporary:
                 copyfile(self.file.path, temporary)
         else:  # files of earlier versions may contain local folders or scores of another model
-            write_model_file(save_directory / HUB_FILE, load_file(self.file.path), self.file)
+            write_model_file(save_directory / HUB_FILE, load_weights(self.file), self.file)
         with atomic_write(save_directory / "config.json") as temporary:
             config = {"recipe": shareable(self.file.recipe).stored(), "names": list(self.file.classes.names)}
             temporary.write_text(json.dumps(config, indent=2))

@@ -2,8 +2,10 @@
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,6 +42,7 @@ class ModelFile:
     scores: dict[str, float] | None
     converted: str | None = None  # code base and file of a converted model
     by_class: dict[str, float | None] | None = None  # None for a class absent from the data
+    prefix: str = ""  # of the names of the weights in a checkpoint
 
     @property
     def title(self) -> str:
@@ -82,28 +85,41 @@ def find_model(model: str, **options: Any) -> Path:
         for name in ("best.safetensors", "last.safetensors", HUB_FILE):
             if (path / name).is_file():
                 return path / name
+        if checkpoints := sorted(path.glob("checkpoints/*.json"), key=lambda file: (len(file.name), file.name)):
+            return checkpoints[-1].with_suffix(".safetensors")
     if (bundled := find_bundled(model)) is not None:
         return bundled.file
     if path.is_dir():
-        raise FileNotFoundError(
-            f"{path}: no best.safetensors or last.safetensors in it; has the run been evaluated yet?"
-        )
+        hint = _library_hint(path) or "; has the run saved a checkpoint yet?"
+        raise FileNotFoundError(f"{path}: no best.safetensors, last.safetensors or checkpoint in it{hint}")
     if _HUB_NAME.fullmatch(model) and path.suffix not in _FILE_SUFFIXES:
         return _from_hub(model, options)
-    near, known = suggestion(model, {**MODELS, **SEPARATE}) or ";", ", ".join(MODELS)
+    near = suggestion(model, {**MODELS, **SEPARATE}) or f"{_library_hint(path)};"
+    known = ", ".join(MODELS)
     raise FileNotFoundError(f"{model}: no such model file or run folder{near} bundled models: {known}")
 
 
 def open_model(model: "str | Path | ModelFile") -> ModelFile:
     """Return the description of a model, given as a file, run folder or name; return an opened one unchanged."""
-    return model if isinstance(model, ModelFile) else read_model_file(find_model(str(model)))
+    if isinstance(model, ModelFile):
+        return model
+    file = read_model_file(find_model(str(model)))
+    if file.prefix:
+        schedule = file.recipe.schedule
+        total = schedule.iterations + sum(phase.iterations for phase in schedule.then)
+        warnings.warn(
+            f"{model}: not finished and never scored; using its checkpoint of iteration {file.iteration} of {total}",
+            stacklevel=2,
+        )
+    return file
 
 
 def read_model_file(path: Path) -> ModelFile:
     """Read the description of a model, without its weights."""
     metadata, _ = read_header(path)
     if "recipe" not in metadata or "classes" not in metadata:
-        raise ValueError(f"{path}: has weights but no recipe; expected a file written by dnlnet train")
+        hint = _library_hint(path.parent)
+        raise ValueError(f"{path}: has weights but no recipe; expected a file written by dnlnet train{hint}")
     return described(path, metadata)
 
 
@@ -143,7 +159,8 @@ def described(path: Path, metadata: Mapping[str, str]) -> ModelFile:
     texts = validated(_Texts, content, f"{path}: cannot be read by this version of dnlnet: ")
     known = {name: score for name, score in (texts.scores or {}).items() if score is not None}
     scores = None if texts.scores is None else known
-    return ModelFile(path, recipe, texts.classes, texts.iteration, scores, metadata.get("converted"), texts.by_class)
+    converted, prefix = metadata.get("converted"), metadata.get("prefix", "")
+    return ModelFile(path, recipe, texts.classes, texts.iteration, scores, converted, texts.by_class, prefix)
 
 
 def write_model_file(path: Path, state: Mapping[str, "Tensor"], model: ModelFile) -> None:
@@ -185,6 +202,31 @@ def without_folders(path: str) -> str:
     ('a.pth', 'a.pth', 'imagenet')
     """
     return PureWindowsPath(path).name
+
+
+def _library_hint(path: Path) -> str:
+    """Return a hint for a transformer of another library, or "".
+
+    >>> _library_hint(Path("vit_small_patch14_dinov2"))
+    '; did you mean timm:vit_small_patch14_dinov2? attend, explore, profile, consistency and ablate take it'
+    """
+    name, config = None, path / "config.json"
+    if config.is_file() and "model_type" in config.read_text(errors="replace"):
+        name = f"transformers:{path}"
+    elif re.fullmatch(r"[a-z]\w+(\.\w+)?", str(path)):
+        definition = f"def {path.name.partition('.')[0]}("
+        libraries = (library for library in ("timm", "torchvision") if _defines(library, definition))
+        name = next((f"{library}:{path}" for library in libraries), None)
+    users = "attend, explore, profile, consistency and ablate take it"
+    return "" if name is None else f"; did you mean {name}? {users}"
+
+
+def _defines(library: str, definition: str) -> bool:
+    """Return whether the models of a library have this line. Importing the library would take seconds."""
+    spec = find_spec(library)
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    files = (file for folder in folders for file in Path(folder, "models").glob("*.py"))
+    return any(definition in file.read_text(encoding="utf-8", errors="replace") for file in files)
 
 
 def _from_hub(name: str, options: Mapping[str, Any]) -> Path:

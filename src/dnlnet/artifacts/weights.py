@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -24,7 +24,7 @@ def load_network(model: ModelFile) -> nn.Module:
     if problem is not None:
         raise ValueError(f"{model.path}: {problem}")
     network = model.recipe.build(len(model.classes), pretrained=False)
-    state = load_file(model.path)
+    state = load_weights(model)
     not_finite = [name for name, tensor in state.items() if not tensor.isfinite().all()]
     if not_finite:
         warnings.warn(
@@ -34,6 +34,13 @@ def load_network(model: ModelFile) -> nn.Module:
         )
     network.load_state_dict(state)
     return network
+
+
+def load_weights(model: ModelFile) -> dict[str, Tensor]:
+    """Load the tensors of a model file, or the weights in a checkpoint."""
+    with safe_open(model.path, "pt") as file:
+        names = [name for name in file.keys() if name.startswith(model.prefix)]  # noqa: SIM118
+        return {name.removeprefix(model.prefix): file.get_tensor(name) for name in names}
 
 
 def load_for_inference(model: ModelFile) -> nn.Module:
@@ -56,7 +63,11 @@ def weights_problem(model: ModelFile) -> str | None:
     except ValueError as error:
         return f"its recipe describes no network: {error}"
     own: dict[str, Tensor] = network.state_dict()
-    _, kinds = read_header(model.path)
+    kinds = {
+        name.removeprefix(model.prefix): kind
+        for name, kind in read_header(model.path)[1].items()
+        if name.startswith(model.prefix)
+    }
     missing = [name for name in own if name not in kinds]
     unknown = [name for name in kinds if name not in own]
     other = [

@@ -56,8 +56,10 @@ class Checkpoints:
         paths = (path for path in self.folder.glob("*.json") if re.fullmatch("[0-9]{6,}", path.stem))
         return sorted(paths, key=lambda path: int(path.stem))
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: Checkpoint, metadata: Mapping[str, str] | None = None) -> None:
         """Write a checkpoint, then delete old ones. If the disk is full, earlier ones stay.
+
+        With the metadata of a model file, the checkpoint can be used like one.
 
         Also deletes checkpoints of later iterations. They are damaged, because the run did not resume from them, and
         would take precedence over new ones.
@@ -65,7 +67,7 @@ class Checkpoints:
         path = self.folder / f"{checkpoint.iteration:06}.json"
         tensors = path.with_suffix(".safetensors")
         try:
-            save_tensors(tensors, checkpoint.tensors)
+            save_tensors(tensors, checkpoint.tensors, metadata)
             content = {"iteration": checkpoint.iteration, "sha256": checksum(tensors), "state": checkpoint.state}
             with atomic_write(path) as temporary:
                 temporary.write_text(json.dumps({**content, "checksum": _checksum(content)}, allow_nan=False))

@@ -131,6 +131,11 @@ class Run:
         """Return the model to evaluate and save: the moving average if there is one."""
         return self.bare if self.average is None else self.average.module
 
+    @property
+    def prefix(self) -> str:
+        """Prefix of the tensors of `model_to_save` in a checkpoint."""
+        return "model." if self.average is None else "average."
+
     def is_best(self, score: float) -> bool:
         """Record a score, and return whether it is the best so far; NaN never is."""
         better = isfinite(score) and (self.best is None or score > self.best)

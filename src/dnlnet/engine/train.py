@@ -19,6 +19,7 @@ from dnlnet.engine.evaluate import evaluate
 from dnlnet.engine.loading import explain_worker_death, load_batches, to_device
 from dnlnet.engine.log import LOG_FILE, RunLog
 from dnlnet.engine.optim import set_training_mode
+from dnlnet.engine.plan import is_measured, plan_text, speed_text
 from dnlnet.engine.run import Run, save_model
 from dnlnet.engine.settings import RunSettings
 from dnlnet.engine.task import Data, Task
@@ -129,11 +130,13 @@ def train(
                 run.log = log.digest
                 state = run.checkpoint()
                 if main:
-                    checkpoints.save(state)
+                    about = {"iteration": json_text(run.iteration), "prefix": run.prefix}
+                    checkpoints.save(state, {**(metadata or {}), **about})
             return stopping and (run.unscored or not last)
 
         stopped = run.unscored and conclude(False)
         seconds: deque[float] = deque(maxlen=_ITERATIONS_OF_A_SPEED)
+        planned = False
         start_time = perf_counter()
         for number, lr, micro_batches in () if stopped else iterations:
             if number >= reached:
@@ -149,7 +152,12 @@ def train(
             speed = settings.schedule.batch * len(seconds) / sum(seconds)
             loss = f"loss {sum(losses.values()):.3f}" if losses else "skipped"
             done.advance(note=f"{loss}  lr {lr:.2g}  {speed_text(speed)} {unit}/s")
-            due = run.iteration == total or run.iteration % settings.training.evaluate_every == 0
+            every = settings.training.evaluate_every
+            if not planned and is_measured(seconds):
+                planned = True
+                scored = None if validation is None else min(total, -(-run.iteration // every) * every)
+                progress.say(plan_text(seconds, run.iteration, total, scored, folder))
+            due = run.iteration == total or run.iteration % every == 0
             run.unscored = due and validation is not None
             if stopped := conclude(stopping):
                 break
@@ -162,15 +170,6 @@ def train(
         )
     save_model(folder / "last.safetensors", run, metadata or {})
     return Outcome(run.iteration, True, run.best, None, began)
-
-
-def speed_text(speed: float) -> str:
-    """Format a speed with at least two significant digits.
-
-    >>> speed_text(123.4), speed_text(2.345), speed_text(0.0123)
-    ('123', '2.3', '0.012')
-    """
-    return f"{speed:.0f}" if speed >= 10 else f"{speed:.1f}" if speed >= 1 else f"{speed:.2g}"
 
 
 def resume_point(folder: Path, progress: Progress = SILENT) -> Checkpoint | None:

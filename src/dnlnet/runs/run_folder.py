@@ -34,7 +34,8 @@ def read_run(path: Path) -> dict[str, Any]:
 
 def remembered_data(model: Path) -> Path | None:
     """Return the data folder that a model was trained on, or None if its run.yaml names none."""
-    path = model.parent / RUN_FILE
+    folders = (model.parent, model.parent.parent)  # a checkpoint is in a folder of its own
+    path = next((folder / RUN_FILE for folder in folders if (folder / RUN_FILE).is_file()), model.parent / RUN_FILE)
     folder = read_run(path).get("folder") if path.is_file() else None
     if not isinstance(folder, str):
         return None

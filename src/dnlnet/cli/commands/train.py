@@ -1,6 +1,7 @@
 """`dnlnet train`: train a recipe, and resume a stopped run."""
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -99,11 +100,22 @@ def train(
     if not outcome.finished:
         raise stopped(outcome)
 
+    from dnlnet.artifacts.model_file import read_model_file
     from dnlnet.runs.report import write_report  # imports matplotlib, which only the main process needs
 
+    best = out / "best.safetensors"
+    if outcome.best is not None and best.exists():
+        model = read_model_file(best)
+        name = next(iter(model.scores or {}), "score")
+        typer.echo(f"best: {name} {outcome.best:.4f}, after iteration {model.iteration} of {outcome.iteration}")
     typer.echo(f"report: {write_report(out)}")
-    models = [path for path in (out / "best.safetensors", out / "last.safetensors") if path.exists()]
+    models = [path for path in (best, out / "last.safetensors") if path.exists()]
     typer.echo(f"models: {', '.join(map(str, models))}")
+    run_text, example = quote(str(out)), chosen.card.example
+    typer.echo(f"next: dnlnet predict {run_text} {example}")
+    typer.echo(
+        f"      dnlnet attend {run_text} {example}" if chosen.model.variant else f"      dnlnet eval {run_text}"
+    )
 
 
 def stopped(outcome: "Outcome") -> typer.Exit:
