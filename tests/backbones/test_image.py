@@ -128,5 +128,5 @@ def test_missing_pretrained_weights_give_one_sentence(monkeypatch: pytest.Monkey
         raise RuntimeError("no connection")
 
     monkeypatch.setattr("timm.create_model", unreachable)
-    with pytest.raises(OSError, match=r"could not be fetched .* --weights FILE.* mobilenetv2 .*--weights none .*random"):
+    with pytest.raises(OSError, match=r"could not be fetched .* --weights FILE.* mobilenetv2 .*none .*random"):
         Backbone("resnet50", pretrained=True)
