@@ -71,12 +71,12 @@ lock: $(READY)
 $(READY): requirements.lock pyproject.toml packages/street/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "dnlnet needs Python 3.11 or newer, found $$($(PYTHON) --version 2>&1); set PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@echo "Installing into $(VENV): several GB the first time, under a minute afterwards."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); echo "could not make $(VENV); on Debian install python3-venv: apt install python3-venv" >&2; exit 2; }
-	@echo "Installing into $(VENV): several GB the first time, under a minute afterwards."
-	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(sed -n 's/^\(uv==[^ ]*\).*/\1/p' requirements.lock)"
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable . --editable packages/street
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --disable-pip-version-check "$$(sed -n 's/^\(uv==[^ ]*\).*/\1/p' requirements.lock)"
+	$(BIN)/uv pip sync --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --editable . --editable packages/street
 	@touch $(READY)
 
 clean:

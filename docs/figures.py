@@ -34,7 +34,7 @@ DEMO = {"street.png": "street.png", "attention.png": "demo.png"}  # figure of th
 # Screenshot, fragment of the demo page's address, and size of the window.
 PAGES = {
     "street_page.png": ("#picture=0&x=330&y=330&a=0", (1280, 760)),
-    "explorer.png": ("#picture=2&x=48&y=60&a=0&b=1", (1280, 1000)),
+    "explorer.png": ("#picture=1&x=48&y=60&a=0&b=1", (1280, 1000)),
 }
 TRANSFORMER = "timm:vit_small_patch14_dinov2"
 

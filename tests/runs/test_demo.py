@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,28 @@ def test_the_scores_come_from_the_last_weights_of_the_run(first: Demo, out: Path
     weights = load_file(out / "runs" / "dnl-2-0" / "last.safetensors")
     learnt = [name for name in weights if "running" not in name and "num_batches" not in name]
     assert net.parameters == sum(weights[name].numel() for name in learnt)
+
+
+def test_the_page_opens_on_the_photo_and_shows_the_trained_networks_second(first: Demo) -> None:
+    stored = re.search(r'<script id="content" type="application/json">(.*)</script>', first.page.read_text())
+    assert stored is not None
+    content = json.loads(stored[1])
+    assert [(image["name"], [view["title"] for view in image["views"]]) for image in content["images"][:2]] == [
+        ("street.png", ["street"]),
+        ("scene 1", ["dnl"]),
+    ]
+
+
+def test_the_first_figure_and_page_are_written_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(*_: object, **__: object) -> Outcome:
+        assert {path.name for path in tmp_path.iterdir()} >= {"street.png", "explore.html"}
+        return Outcome(1, False, None, 2)
+
+    monkeypatch.setattr("dnlnet.engine.train.train", train)
+    with pytest.raises(StoppedError):
+        run_demo(tmp_path, ["dnl"], steps=2)
 
 
 def test_the_untrained_network_is_the_starting_point_of_the_run(

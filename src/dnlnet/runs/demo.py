@@ -117,13 +117,15 @@ def run_demo(
     photos = [_view_photo(path, title, model, progress) for path in MODELS[title].photos]
     save_figure(block_figure(photos[0], photos[0].interior_points()), photo)
     _write_page(page, photos)
-    progress.say(f"written: {photo}, {page}; now two small networks learn from nothing, and join them")
+    progress.say(
+        f"written: {photo}, {page} (open it in a browser); training small networks, which the page will show"
+    )
     nets = {name: _train(name, recipes[name], runs[name], seed, progress) for name in names}
-    overlaps = _overlaps(nets)
+    overlaps = _overlaps(nets, progress)
     scenes = [_view_scene(nets, index) for index in _SHOWN_SCENES]
     demo = Demo(photo, nets, overlaps, out / "attention.png", page, out / "scores.json")
     save_figure(block_figure(scenes[0], scenes[0].interior_points()), demo.figure)
-    _write_page(page, [*photos, *scenes], start=len(photos))  # start where there are networks to compare
+    _write_page(page, [*photos[:1], *scenes, *photos[1:]])
     write_json(demo.scores, {"steps": steps, "seed": seed, **_content(demo)})
     return demo
 
@@ -138,9 +140,9 @@ def _view_photo(photo: Path, title: str, model: TrainedModel, progress: Progress
     return AttendedImage(photo.name, pixels, views, classes=model.classes)
 
 
-def _write_page(page: Path, images: Sequence[AttendedImage], start: int = 0) -> None:
+def _write_page(page: Path, images: Sequence[AttendedImage]) -> None:
     with atomic_write(page) as temporary:
-        temporary.write_text(attention_page(images, title="What attention learnt", start=start), encoding="utf-8")
+        temporary.write_text(attention_page(images, title="What attention learnt"), encoding="utf-8")
 
 
 def _train(variant: str, recipe: Recipe, run: Path, seed: int, progress: Progress) -> Net:
@@ -165,12 +167,12 @@ def _train(variant: str, recipe: Recipe, run: Path, seed: int, progress: Progres
     return Net(model, parameters, before, after, seconds)
 
 
-def _overlaps(nets: Mapping[str, Net]) -> dict[str, dict[str, Average | None]]:
+def _overlaps(nets: Mapping[str, Net], progress: Progress) -> dict[str, dict[str, Average | None]]:
     """Return the overlaps with the ground truth of the held-out scenes, per network and for a uniform map."""
     rows: dict[str, dict[str, Average | None]] = {}
     random = {}
     for name, net in nets.items():
-        found = consistency(net.model, progress=SILENT)
+        found = consistency(net.model, progress=Prefixed(progress, name))
         (_, row), (_, uniform) = found.table().items()
         rows[name], random[RANDOM] = row, uniform
     return rows | random

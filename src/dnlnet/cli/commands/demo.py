@@ -41,6 +41,7 @@ def demo(
 
     Example: dnlnet demo --variant dnl_dagger --out demo/dagger
     """
+    typer.echo("loading PyTorch and the included model", err=True)
     from dnlnet.cli.commands.consistency import print_overlaps
     from dnlnet.cli.commands.train import stopped
     from dnlnet.lens.measure import BOUNDARY_WIDTH

@@ -155,8 +155,9 @@ class AttendedImage:
     def start_point(self) -> Point:
         """Return `start`, or the point whose map shows most: neither uniform attention nor a single bright dot.
 
-        The score is the covariance of the brightness of the point's pairwise map and of its class, over the cells;
-        without classes, the variance of the brightness. The map is that of `first_view`.
+        The score is the covariance of the brightness of the point's pairwise map and of its class, over the cells,
+        times the share of the class around the point; without classes, the variance of the brightness. The map is
+        that of `first_view`.
         """
         points, view = self.interior_points(_CANDIDATES), self.views[self.first_view]
         if self.start is not None or view.terms.pairwise is None:
@@ -168,9 +169,9 @@ class AttendedImage:
         labels = view.prediction if self.labels is None else self.labels
 
         @cache
-        def cells_of(label: int) -> Tensor:
+        def shares(label: int, size: tuple[int, ...]) -> Tensor:
             assert labels is not None
-            return class_share(labels, label, view.terms.key_size)
+            return class_share(labels, label, size)
 
         def score(number: int) -> float:
             bright = brightness(times_uniform(maps[0, number].float().cpu()))
@@ -179,8 +180,12 @@ class AttendedImage:
             label = int(labels[points[number]])
             if self.class_name(label) is None:
                 return 0.0
-            cells = cells_of(label)
-            return float((bright * cells).mean() - bright.mean() * cells.mean())
+            cells = shares(label, view.terms.key_size)
+            row, column = (
+                cell_of(at, length, _CANDIDATES) for at, length in zip(points[number], self.size, strict=True)
+            )
+            around = shares(label, (_CANDIDATES, _CANDIDATES))[row, column]
+            return float(around * ((bright * cells).mean() - bright.mean() * cells.mean()))
 
         return points[max(range(len(points)), key=score)]
 

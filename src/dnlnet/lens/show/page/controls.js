@@ -214,7 +214,6 @@ async function begin() {
   for (const option of element("colours").options) option.value = option.text;
   element("colours").selectedIndex = 0;
   for (const id of DISPLAY) defaults[id] = element(id).value;
-  state.image = content.start;
   readHash(location.href);
   await ready;
 }

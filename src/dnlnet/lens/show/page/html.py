@@ -36,7 +36,6 @@ def attention_page(
     title: str = "Attention explorer",
     budget: int = BUDGET,
     note: str = "",
-    start: int = 0,
 ) -> str:
     """Return an HTML page to explore attention: point at a pixel to see what its position attends to.
 
@@ -47,7 +46,6 @@ def attention_page(
         title: Title of the page.
         budget: Maximum size of the page in bytes.
         note: Note on omitted layers.
-        start: Index of the image shown first.
 
     >>> import torch
     >>> from dnlnet.attention import NonLocalBlock
@@ -59,7 +57,7 @@ def attention_page(
     """
     if not images:
         raise ValueError("no images to explore; pass at least one")
-    content: Json = {"colours": _colour_tables(), "note": note, "start": start}
+    content: Json = {"colours": _colour_tables(), "note": note}
     content["uniform"] = {"most": UNIFORM, "text": f"{LEARNT_LITTLE.capitalize()}."}
     content["heat"] = {"half": HALF_BRIGHT, "ticks": TICKS}
     room = budget - len(_fill_template(title, content).encode())
