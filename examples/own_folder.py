@@ -27,7 +27,7 @@ for split, count in (("train", 24), ("val", 4)):
         mask.save(data / "masks" / split / f"{number}.png")
 (data / "classes.yaml").write_text("names: [ground, disc, square]\n")
 
-# A recipe defines a run. This one is tiny; for real images start from folder-mbv2_frozen-dnl.
+# A recipe defines a run. This one is tiny, for drawings; for photos, use folder-mbv2_frozen-dnl as it is.
 settings = ["data.name=folder", "data.crop=[48, 48]", "schedule.iterations=20", "training.evaluate_every=20"]
 recipe = dnlnet.override(dnlnet.find_recipe("scenes-tiny-dnl"), settings)
 

@@ -40,6 +40,15 @@ def coco_tree(root: Path) -> Path:
     return root
 
 
+def coco_folder_tree(root: Path) -> Path:
+    """Write the same to `annotations/<split>.json`, with the images in `<split>/`."""
+    coco_tree(root)
+    for split in ("train", "val"):
+        (root / "annotations" / f"instances_{split}2017.json").rename(root / "annotations" / f"{split}.json")
+        (root / f"{split}2017").rename(root / split)
+    return root
+
+
 def write_coco(
     path: Path,
     folder: Path,

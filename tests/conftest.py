@@ -40,6 +40,7 @@ SLOW = (
     "cli/commands/test_demo.py",
     "test_examples.py",
     "test_bundled.py",
+    "test_commands.py",
     "test_docs.py",
     "segmentation/test_frozen.py",
     "runs/test_study.py",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coco_trees import annotation, coco_tree, write_coco
+from coco_trees import annotation, coco_folder_tree, coco_tree, write_coco
 from dnlnet.recipes.override import override
 from dnlnet.recipes.recipe import Recipe
 from dnlnet.registry import find_recipe
@@ -24,14 +24,6 @@ from trees import (
 from video_trees import kinetics_tree, ucf101_tree, video_folder_tree
 
 FOLDER = "folder-mbv2_frozen-dnl"
-
-
-def coco_folder_tree(root: Path) -> Path:
-    coco_tree(root)
-    for split in ("train", "val"):
-        (root / "annotations" / f"instances_{split}2017.json").rename(root / "annotations" / f"{split}.json")
-        (root / f"{split}2017").rename(root / split)
-    return root
 
 
 def flat_coco_tree(root: Path) -> Path:
