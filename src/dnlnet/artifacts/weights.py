@@ -86,12 +86,15 @@ def weights_problem(model: ModelFile) -> str | None:
     return f"its tensors are not those of the {kind}: {'; '.join(parts)}"
 
 
+_SAMPLERS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_)
+
+
 class _Unsampled(TorchFunctionMode):
-    """Skip normal initial values. Without memory, sampling them would import PyTorch's compiler, which is slow."""
+    """Skip random initial values. Without memory, sampling them would import PyTorch's compiler, which is slow."""
 
     def __torch_function__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = kwargs or {}
-        if function in (nn.init.normal_, Tensor.normal_):
+        if function in _SAMPLERS:
             return (*args, *options.values())[0]
         return function(*args, **options)
 
