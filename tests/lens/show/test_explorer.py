@@ -246,9 +246,9 @@ def test_clicking_an_uploaded_image_shows_its_maps(
     page.on("dialog", lambda dialog: asked.append("an alert"))
     page.goto(address)
     page.wait_for_selector("text=What does a pixel attend to?")
-    page.wait_for_selector("text=of corner.jpg")  # the page starts with an example
-    page.get_by_text("Example: pavement").click()
-    page.wait_for_selector("text=of pavement.jpg")
+    page.wait_for_selector("text=of cat.jpg")  # the page starts with an example
+    page.get_by_text("Example: corner").click()
+    page.wait_for_selector("text=of corner.jpg")
     page.set_input_files("input[type=file]", photo)
     page.wait_for_selector("text=of a.png")
     assert page.locator("#maps img").count() == 4  # three maps and the prediction
