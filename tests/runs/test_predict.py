@@ -191,7 +191,7 @@ def test_files_that_are_not_models_are_refused(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("huggingface_hub.hf_hub_download", unreachable)
     with pytest.raises(FileNotFoundError, match="no such model file or run folder"):
         dnlnet.load("nowhere.safetensors")
-    with pytest.raises(FileNotFoundError, match=r"no best\.safetensors or last\.safetensors in it"):
+    with pytest.raises(FileNotFoundError, match=r"no best\.safetensors, last\.safetensors or checkpoint in it"):
         dnlnet.load(tmp_path)
     with pytest.raises(FileNotFoundError, match="the hub has no such model or cannot be reached"):
         dnlnet.load("nobody/nothing")
