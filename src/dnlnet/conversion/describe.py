@@ -32,7 +32,7 @@ def describe(model: str | Path, *, check: bool = False) -> dict[str, Any]:
 
 def _safetensors(path: Path, check: bool) -> dict[str, Any]:
     metadata, tensors = read_header(path)
-    if "recipe" not in metadata or "classes" not in metadata:
+    if not {"recipe", "classes"} <= metadata.keys() or "prefix" in metadata:
         return _checkpoint(path)
     found = described(path, metadata)
     return {
