@@ -32,6 +32,8 @@ def test_notebooks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_notebook_is_committed_with_outputs_and_without_local_paths(name: str) -> None:
     text = (FOLDER / name).read_text(encoding="utf-8")
     notebook = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
+    first = next(cell.source for cell in notebook.cells if cell["cell_type"] == "code")
+    assert re.search(r'is None:\n    %pip install -q (dnlnet|"dnlnet\[\w+\]")$', first)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert any("image/png" in output.get("data", {}) for output in outputs)
     assert not any(output["output_type"] == "error" or output.get("name") == "stderr" for output in outputs)
