@@ -67,7 +67,7 @@ def check(archive: Path) -> tuple[dict[str, Licence], list[str]]:
                 problems.append(f"{name} has no licence; add a row for {source} to REUSE.toml")
             else:
                 rows[name] = found
-                used.add(found[0])
+                used.update(found[0].split(" AND "))
     if archive.suffix == ".whl":
         metadata = next(text for name, text in content.items() if name.endswith(".dist-info/METADATA"))
         stated = set(message_from_bytes(metadata)["License-Expression"].split(" AND "))

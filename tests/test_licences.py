@@ -47,7 +47,11 @@ def test_dnlnet_may_be_used_commercially(script: dict[str, Any], archives: dict[
     [
         (None, "dnlnet/bundled/new.bin", "dnlnet/bundled/new.bin has no licence"),
         ("licenses/LICENSES/CC0-1.0.txt", None, "text of CC0-1.0 is missing"),
-        ("photos/cat.jpg", None, "metadata state CC-BY-SA-4.0 AND CC0-1.0 AND MIT, its files CC-BY-SA-4.0 AND MIT"),
+        (
+            "page/colours.json",
+            None,
+            "metadata state Apache-2.0 AND CC-BY-SA-4.0 AND CC0-1.0 AND MIT, its files CC-BY-SA-4.0 AND CC0-1.0 AND MIT",
+        ),
     ],
 )
 def test_a_gap_is_found(
